@@ -16,7 +16,8 @@ last waves. A wave on its own takes its instructions and the way to the level th
 that is busy answers later. Waves that do not fit at once come in generations, and the last one takes a wave's time
 however few it has. What the last workgroup to arrive does alone comes on top, and so does the packet.
 
-Dispatches with no barrier between them share the card. Each barrier, each submission costs its own time. The constants
+Dispatches with no barrier between them share the card: their parts add up, but the last waves of all of them cost what
+those of the shortest do. Each barrier, each submission costs its own time. The constants
 stand in `constants`, with their intervals; `spread` gives the interval of a prediction.
 """
 
@@ -42,7 +43,8 @@ CHANNEL: Final = 16
 class Cost:
     """The predicted time of a dispatch. seconds: in all; parts: seconds of each part alone; bound: the longest;
     bandwidth: share of the memory's that the distinct bytes take, without what else is in their lines; shares: seconds
-    of each part if the dispatch had the whole card for it; tail: seconds at its end in which waves end and none begins.
+    of each part if the dispatch had the whole card for it; lead, ends: seconds from the barrier to the first loads, and
+    from the last ones to the end; tail: seconds at its end in which waves end and none begins.
     """
 
     seconds: float
@@ -50,6 +52,8 @@ class Cost:
     bound: str
     bandwidth: float
     shares: Mapping[str, float]
+    lead: float = 0.0
+    ends: float = 0.0
     tail: float = 0.0
 
 
@@ -89,7 +93,9 @@ def predict(work: Work, model: GpuModel = R9700, constants: Constants = LIKELY) 
         bound = "launch"
     seconds = max(parts["launch"], c.packet + running + parts["alone"])
     share = (work.unique_read + work.unique_written) / seconds / bandwidth_of(model, c)
-    return Cost(seconds, parts, bound, share, shares, tail + parts["alone"] if running == streaming else parts["alone"])
+    ends = tail + parts["alone"]
+    last = ends if running == streaming else parts["alone"]
+    return Cost(seconds, parts, bound, share, shares, c.packet + first, ends, last)
 
 
 def _busy_parts(work: Work, model: GpuModel, c: Constants, units: int) -> dict[str, float]:
@@ -141,11 +147,17 @@ def _alone(work: Work, c: Constants, clock: float) -> float:
 
 
 def phase_seconds(costs: Sequence[Cost]) -> float:
-    """Seconds of dispatches that run at once: the longest of them, or what they do together with the whole card."""
+    """Seconds of dispatches that run at once: the longest of them, or what they do together with the whole card, behind
+    the first loads of the one that does most of it, and before the end of one.
+    """
     if len(costs) == 1:
         return costs[0].seconds
-    together = max(sum(cost.shares[name] for cost in costs) for name in costs[0].shares)
-    return max(together, *(cost.seconds for cost in costs))
+    ends = min(cost.ends for cost in costs)
+    together = [sum(cost.shares["launch"] for cost in costs)]
+    for name in costs[0].shares.keys() - {"launch"}:
+        most = max(costs, key=lambda cost: cost.shares[name])
+        together.append(most.lead + sum(cost.shares[name] for cost in costs) + ends)
+    return max(*together, *(cost.seconds for cost in costs))
 
 
 def step_seconds(

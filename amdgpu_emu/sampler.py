@@ -3,13 +3,17 @@
 Counts of a dispatch grow with its numbers of workgroups in x, y and z: some are there once, some for each column, row
 or workgroup. So each count is a product of straight lines, which two numbers of workgroups in each direction determine.
 What is skipped writes nothing: results are wrong, and kernels must not depend on them but for their time.
+
+Workgroups that count themselves find in these samples that none is the last. What the last one of a counter does behind
+all others is what a few do more when the last of them is told that it is.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,39 +29,77 @@ if TYPE_CHECKING:
     from amdgpu_emu.shader_memory import ShaderMemory
     from amdgpu_emu.work import Work
 
-KeyOf = Callable[["Dispatch", "ShaderMemory"], tuple[str, bool] | None]
-"""Names a dispatch by all that its counts depend on, and says whether its workgroups do equally much; None: what others
-read depends on its results.
-"""
+
+class Kind(NamedTuple):
+    """What a dispatch is to be counted as. key: a name of all that its counts depend on; even: whether its workgroups
+    do equally much; counters: how many of each row of workgroups in x count themselves apart; near: bytes of what it
+    reads that an earlier dispatch has brought into the L2, on which the key does not depend.
+    """
+
+    key: str
+    even: bool
+    counters: int = 1
+    near: int = 0
+
+
+KeyOf = Callable[["Dispatch", "ShaderMemory"], Kind | None]
+"""The kind of a dispatch; None: what others read depends on its results."""
 _RUN: Final = (4, 1, 1)
 """Workgroups that stay together, in x, y and z: products of four rows each fill a half line."""
+_NEVER: Final = 1 << 30
+"""More than there are workgroups."""
+_AS_THEY_ARE: Final = -1
+"""Instead of a number of workgroups: counters in memory are right."""
 
 
 class Sampler(Profiler):
     """models: as for `Profiler`. key_of: dispatches of one key are executed once; those without a key always, wholly.
-    found: the counts of a key that were kept, None if none were. known: counts by key; executed: how many dispatches
-    were.
+    found: the counts of a key that were kept, None if none were. known: counts by key; plain: counts without what lay
+    near, by the id of those with it; executed: how many dispatches were.
     """
 
     def __init__(self, models: Sequence[GpuModel], key_of: KeyOf, found: Callable[[str], Work | None]) -> None:
         super().__init__(models)
         self.key_of, self.found, self.executed = key_of, found, 0
         self.known: dict[str, Work] = {}
+        self.plain: dict[int, Work] = {}
         self._chosen: list[tuple[int, int]] | None = None
-        self._missing = 0  # workgroups in x that do not run
+        self._before: int | None = _AS_THEY_ARE  # workgroups that came before those that run; None: none is the last
+        self._first: int | None = None  # what the first of those that run found in memory
+        self._arrived = False  # whether workgroups counted themselves
 
     def measured(self, dispatch: Dispatch, memory: ShaderMemory) -> Work:
         """The counts of a dispatch, from what its key is known for or from samples."""
         named = self.key_of(dispatch, memory)
         if named is None:
-            self._missing = 0
             return super().measured(dispatch, memory)
-        key, even = named
-        if key not in self.known:
-            kept = self.found(key)
+        if named.key not in self.known:
+            kept = self.found(named.key)
             self.executed += kept is None
-            self.known[key] = self._sampled(dispatch, memory, 1 if even else 2) if kept is None else kept
-        return self.known[key]
+            self.known[named.key] = self._counted(dispatch, memory, named) if kept is None else kept
+        found = self.known[named.key]
+        if not named.near:
+            return found
+        nearer = found.nearer(named.near)
+        self.plain[id(nearer)] = found
+        return nearer
+
+    def _counted(self, dispatch: Dispatch, memory: ShaderMemory, kind: Kind) -> Work:
+        least = 1 if kind.even else 2
+        if all(len(_samples(n, run, least)) == 1 for n, run in zip(dispatch.groups, _RUN, strict=True)):
+            return self._sampled(dispatch, memory, least)
+        self._arrived = False
+        found = self._sampled(dispatch, memory, least)
+        sharing = dispatch.groups[0] // kind.counters
+        if not self._arrived or sharing < 2:
+            return found
+        few = [list(range(min(_RUN[0], sharing))), [0], [0]]
+        without = self._part(dispatch, memory, few)
+        before = set(self._reached)
+        last = self._part(dispatch, memory, few, sharing - len(few[0]))
+        waited = [ids for at in self._reached.keys() - before for ids in self._by_wave[at]]
+        most = int(np.bincount(np.concatenate(waited)).max()) if waited else 1
+        return found.with_last(without, last, most, prod(dispatch.groups) // sharing)
 
     def _sampled(self, dispatch: Dispatch, memory: ShaderMemory, least: int) -> Work:
         """least: runs of the smaller choice; two are as much as the mean of all where the work grows steadily."""
@@ -76,16 +118,21 @@ class Sampler(Profiler):
             found = {key: work for key, work in found.items() if not any(key[: axis + 1])}
         return found[0, 0, 0]
 
-    def _part(self, dispatch: Dispatch, memory: ShaderMemory, ids: list[list[int]]) -> Work:
-        """The counts of workgroups with these x, y and z."""
+    def _part(
+        self, dispatch: Dispatch, memory: ShaderMemory, ids: list[list[int]], before: int | None = None
+    ) -> Work:  # fmt: skip
+        """The counts of workgroups with these x, y and z. before: how many count as having arrived; None: where some of
+        x are left out none is the last, else as many as have.
+        """
         gx, gy, _ = dispatch.groups
         numbers = (x + gx * (y + gy * z) for z in ids[2] for y in ids[1] for x in ids[0])
-        self._chosen, self._missing = list(_runs(numbers)), gx - len(ids[0])
+        self._chosen, self._first = list(_runs(numbers)), None
+        self._before = before if before is not None or len(ids[0]) < gx else _AS_THEY_ARE
         self.residency.begin()
         try:
             return super().measured(dispatch, memory)
         finally:
-            self._chosen = None
+            self._chosen, self._before = None, _AS_THEY_ARE
 
     def parts(self, dispatch: Dispatch, n_vgprs: int, lanes: int) -> Iterable[tuple[int, int]]:
         """The chosen workgroups."""
@@ -96,9 +143,16 @@ class Sampler(Profiler):
         return _Arriving(self, super().program(dispatch, memory, n_vgprs, lanes))
 
     def arrive(self, g: Group, fn: Step, register: int) -> Any:
-        """Run an atomic by which workgroups of one y and z count themselves: those that do not run came before."""
+        """Run an atomic by which workgroups count themselves, and tell them what `_part` was asked for."""
         result = fn(g)
-        g.put(register, g.v[register] + np.uint32(self._missing))
+        self._arrived = True
+        if self._before is None:
+            g.put(register, np.uint32(_NEVER))
+        elif self._before != _AS_THEY_ARE:
+            found = g.v[register]
+            if self._first is None:
+                self._first = int(found[g.active()].min())
+            g.put(register, found - np.uint32(self._first) + np.uint32(self._before))
         return result
 
 

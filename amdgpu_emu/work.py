@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from amdgpu_emu.core.counters import HALF, LINE
 from amdgpu_emu.rates import PORTS, port, vector_cycles
+from amdgpu_emu.residency import L2, MEMORY
 
 if TYPE_CHECKING:
     from amdgpu_emu.core.counters import Counters
@@ -109,6 +110,38 @@ class Work:
                 else further(value, other)
             )
         return replace(self, **changed)
+
+    def with_last(self, without: Work, last: Work, most: int, times: int) -> Self:
+        """The counts with what the last workgroups do behind all others, `times` of them side by side. without, last: a
+        few workgroups, of which none is the last or one; most: how often the wave waits that waits most often then.
+        """
+        late = {name: n - without.names.get(name, 0) for name, n in last.names.items()}
+        late = {name: n for name, n in late.items() if n > 0}
+        rounds = last.rounds - without.rounds
+        changed: dict[str, Any] = {}
+        for name in _counts():
+            value, more, less = (getattr(work, name) for work in (self, last, without))
+            if name == "levels":  # of rounds that are not late
+                continue
+            changed[name] = (
+                {
+                    key: value.get(key, 0) + times * max(0, more.get(key, 0) - less.get(key, 0))
+                    for key in {**more, **value}
+                }
+                if isinstance(value, Mapping)
+                else value + times * max(0, more - less)
+            )
+        changed |= {"late": {name: n * times for name, n in late.items()}, "late_rounds": rounds * times}
+        return replace(self, **changed, late_waves=times * rounds / max(most, 1))
+
+    def nearer(self, n_bytes: int) -> Self:
+        """The counts with so many bytes of what was read from memory lying in the L2 instead."""
+        far = self.read_lines - self.l2_lines - self.infinity_lines
+        lines = min(n_bytes // LINE, far)
+        levels = dict(self.levels or {MEMORY: self.rounds - self.late_rounds})
+        moved = round(levels.get(MEMORY, 0) * lines / max(far, 1))
+        levels |= {MEMORY: levels.get(MEMORY, 0) - moved, L2: levels.get(L2, 0) + moved}
+        return replace(self, l2_lines=self.l2_lines + lines, levels=levels)
 
     @property
     def memory_bytes(self) -> int:

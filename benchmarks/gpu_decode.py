@@ -2,10 +2,11 @@
 
 python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--dispatches]
 
-A model of the same widths is written, with two periods of its layers, few experts and a small vocabulary, and a decode
-step of it is executed and measured. A layer counts as often as the model has such layers; the router's logits and the
-product of the logits are scaled to their true sizes. The model of the card is that of `zinc emu profile`
-(docs/emulator.md). `zinc bench --predict` does the same for a file, from the real graph.
+A model of the same widths is written, with two periods of its layers or four layers, few experts and a small
+vocabulary, and a decode step of it is executed and measured. A layer counts as often as the model has layers of its
+kind and formats, one of its kind where no such one was measured; the router's logits and the product of the logits are
+scaled to their true sizes. The model of the card is that of `zinc emu profile` (docs/emulator.md). `zinc bench
+--predict` does the same for a file, from the real graph.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from amdgpu_emu.constants import rates, spread
 from amdgpu_emu.cost import bandwidth_of, phase_seconds, predict, step_seconds
 from amdgpu_emu.models import R9700
 from amdgpu_emu.profiler import Record
+from amdgpu_emu.residency import MEMORY
 from amdgpu_emu.work import Work
 from zinc_rt.backends.amdgpu.emulated import Prediction
 from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
@@ -31,10 +33,12 @@ from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.cost import graph_cost
 from zinc_rt.ir.sizes import CostSizes
+from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.models import define
 
 SMALL_VOCABULARY = 2048
 FEW_EXPERTS = 32
+AHEAD = DECODE["ahead"].spec.function.name
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Part:
         phases = [list(group) for _, group in itertools.groupby(records, key=lambda r: r.phase)]
         return cls(
             [([r.work for r in group], group[0].full) for group in phases],
-            sum(r.work.unique_read for r in records),
+            sum(r.work.unique_read for r in records if r.name != AHEAD),  # the reader counts it
             sum(r.work.unique_written for r in records),
         )
 
@@ -61,8 +65,10 @@ def period(sizes: Sizes) -> int:
 
 
 def cut(sizes: Sizes, experts: int) -> Sizes:
-    """The same widths with few layers, experts and tokens. One period more, so that a norm follows each layer."""
-    small = replace(sizes, n_layers=2 * period(sizes), n_vocab=SMALL_VOCABULARY)
+    """The same widths with few layers, experts and tokens. One period more, so that a norm follows each layer; of four
+    layers the third has what some mixes give more bits.
+    """
+    small = replace(sizes, n_layers=max(4, 2 * period(sizes)), n_vocab=SMALL_VOCABULARY)
     return replace(small, n_experts=min(experts, small.n_experts)) if isinstance(small, Routed) else small
 
 
@@ -80,11 +86,16 @@ def measured(path: Path) -> tuple[list[Record], list[str]]:
         operations: list[GpuOperation] = lowered.recorded._lowered.operations  # type: ignore[union-attr]
         names = [op.name for op in operations if op.when(StepShape(1, 1, 1))]
     records = list(found.records)
-    names = ["", *names, *[""] * (len(records) - len(names) - 1)]
+    given = [record for record in records if record.name != AHEAD]
+    names = ["", *names, *[""] * (len(given) - len(names) - 1)]
     # The emulator runs the dispatches of a phase last to first.
-    sizes = [len(list(group)) for _, group in itertools.groupby(records, key=lambda r: r.phase)]
+    sizes = [len(list(group)) for _, group in itertools.groupby(given, key=lambda r: r.phase)]
     ends = list(itertools.accumulate(sizes))
-    return records, [name for end, n in zip(ends, sizes, strict=True) for name in reversed(names[end - n : end])]
+    ordered = [name for end, n in zip(ends, sizes, strict=True) for name in reversed(names[end - n : end])]
+    # What is brought for a later phase belongs to the phase beside which it is.
+    by_phase = {record.phase: name for record, name in zip(given, ordered, strict=True)}
+    rest = iter(ordered)
+    return records, [by_phase[r.phase] if r.name == AHEAD else next(rest) for r in records]
 
 
 def grown(record: Record, name: str, small: Sizes, true: Sizes) -> Record:
@@ -96,7 +107,10 @@ def grown(record: Record, name: str, small: Sizes, true: Sizes) -> Record:
         factor = true.n_vocab // small.n_vocab
     if factor == 1:
         return record
-    work = record.work.scaled(factor, min(record.work.unique_read, 4 * true.n_embd))
+    few = record.work
+    work = few.scaled(factor, min(few.unique_read, 4 * true.n_embd))
+    # What was brought before is no more than it was.
+    work = replace(work, l2_lines=few.l2_lines, levels={MEMORY: sum(work.levels.values())})
     return replace(record, work=work, cost=predict(work))
 
 
@@ -108,14 +122,25 @@ def parts(records: Iterable[Record], names: Iterable[str]) -> dict[str, Part]:
     return {key: Part.of(group) for key, group in found.items()}
 
 
-def show(name: str, true: Sizes, found: Mapping[str, Part], active: int) -> None:
-    """A table, and the whole step."""
-    turns = period(true)
-    counts = {str(i): true.n_layers // turns for i in range(turns)}
+def stand_ins(small: Sizes, true: Sizes, quant: str) -> dict[str, int]:
+    """How many layers of the model each layer of the small one stands for."""
+
+    def formats(sizes: Sizes, layer: int) -> list[object]:
+        return [sizes.format_of(role, layer, quant) for role, shape in sizes.layer(layer).items() if len(shape) > 1]
+
+    turns, found = period(true), defaultdict[str, int](int)
+    for i in range(true.n_layers):
+        alike = range(i % turns, small.n_layers - 1, turns)
+        found[str(next((j for j in alike if formats(small, j) == formats(true, i)), i % turns))] += 1
+    return dict(sorted(found.items()))
+
+
+def show(name: str, true: Sizes, found: Mapping[str, Part], active: int, counts: Mapping[str, int]) -> None:
+    """A table, and the whole step. counts: of layers."""
     print(f"{'part':>12}{'times':>7}{'dispatches':>12}{'phases':>8}{'us':>10}{'MB read':>10}{'MB written':>12}")
     phases: list[tuple[list[Work], bool]] = []
     read, written = 0, 0
-    # Of two periods the first: its last layer ends with the norm of the next one.
+    # Not the last layer: the others end with the norm of the next one.
     for key in [*counts, "ends"]:
         part, times = found[key], counts.get(key, 1)
         phases += part.phases * times
@@ -146,18 +171,18 @@ def show_dispatches(records: Iterable[Record], names: Iterable[str], turns: int)
             )
 
 
-def active_bytes(path: Path, small: Sizes, true: Sizes) -> int:
+def active_bytes(path: Path, small: Sizes, true: Sizes, counts: Mapping[str, int]) -> int:
     """What the graph's cost model has a decode step read, with true numbers of layers, experts and tokens."""
     with GGUFFile.open(path) as file:
         graph = define(file).graph
-    cost, turns, total = graph_cost(graph, CostSizes(context=2)), period(true), 0.0
+    cost, total = graph_cost(graph, CostSizes(context=2)), 0.0
     for node, each in zip(graph.nodes, cost.nodes, strict=True):
         if not node.name.startswith("blk."):
             total += each.bytes_read * (true.n_vocab // small.n_vocab if node.name == "lm_head" else 1)
-        elif int(node.name.split(".")[1]) < turns:
+        elif (layer := node.name.split(".")[1]) in counts:
             wider = node.name.endswith("ffn_gate_inp.matmul") and isinstance(true, Routed) and isinstance(small, Routed)
             factor = true.n_experts // small.n_experts if wider else 1  # type: ignore[attr-defined]
-            total += each.bytes_read * factor * (true.n_layers // turns)
+            total += each.bytes_read * factor * counts[layer]
     return int(total)
 
 
@@ -176,13 +201,14 @@ def main() -> None:
     try:
         random_model.write(path, f"cut-{mix}")
         records, names = measured(path)
-        active = active_bytes(path, small, true)
+        counts = stand_ins(small, true, mix)
+        active = active_bytes(path, small, true, counts)
     finally:
         path.unlink(missing_ok=True)
     scaled = [grown(record, name, small, true) for record, name in zip(records, names, strict=True)]
     if args.dispatches:
         show_dispatches(scaled, names, period(true))
-    show(args.name, true, parts(scaled, names), active)
+    show(args.name, true, parts(scaled, names), active, counts)
 
 
 if __name__ == "__main__":

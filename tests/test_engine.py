@@ -12,7 +12,7 @@ import zinc_rt
 from tests.helpers import engine_for
 from zinc_rt.backends.select import select_device
 from zinc_rt.engine import (
-    CPU_BATCH,
+    LARGE_BATCH,
     ContextFull,
     Device,
     DeviceChoice,
@@ -270,7 +270,7 @@ def test_logits_of_a_long_text_are_the_same_for_every_batch() -> None:
     tokens = [1, *(2 + i * i % 97 for i in range(149))]
     with zinc_rt.load(n_ctx=160) as model:
         assert model.engine.sizes is not None
-        assert (model.engine.sizes.n_rows, model.engine.sizes.n_logits) == (CPU_BATCH, Options().n_batch)
+        assert (model.engine.sizes.n_rows, model.engine.sizes.n_logits) == (LARGE_BATCH, Options().n_batch)
         want = model.logits(tokens)
     for n_batch in (7, 64, 149):
         with zinc_rt.load(n_ctx=160, n_batch=n_batch) as model:

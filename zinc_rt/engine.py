@@ -103,8 +103,8 @@ def __getattr__(name: str) -> Any:
 
 MAX_BATCH = 4096
 """Rows of a step at the most."""
-CPU_BATCH = 512
-"""Rows of a step for prompts on native kernels: a routed model then has enough rows for each expert."""
+LARGE_BATCH = 512
+"""Rows of a step for prompts on native kernels and on a GPU: routed models then have enough rows for each expert."""
 
 
 @dataclass(frozen=True)
@@ -334,10 +334,10 @@ class Engine(SequenceCalls, Closing):
         n_logits = min(options.n_batch, max(options.n_logits or options.n_batch, options.n_slots))
         sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
-        parts = self._backend.plan(graph, sizes)
+        backend = self._backend
+        parts = backend.plan(graph, sizes)
         one_state = parts["recurrent"] // sizes.n_slots
         kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
-        backend = self._backend
         plan = MemoryPlan(
             available=backend.memory_available,
             kept_free=backend.memory_kept_free,

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.devices import Device, DeviceChoice
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine import LARGE_BATCH, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import define
@@ -19,6 +20,7 @@ from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
+    from amdgpu_emu.account import PhaseKind
     from amdgpu_emu.constants import Interval
     from zinc_rt.backends.amdgpu.emulated import Prediction
     from zinc_rt.linux import Linux
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Forecast:
     """Of one test. tokens: computed; depth: tokens before them; seconds: of all steps; steps, dispatches, barriers:
-    in all; bytes: distinct ones that dispatches move, in all; resident: seconds as one resident program, None where a
-    step cannot be one.
+    in all; full_barriers: of these, such that drop the L2; bytes: distinct ones that dispatches move, in all; phases:
+    where the time goes; resident: seconds as one resident program, None where a step cannot be one.
     """
 
     test: str
@@ -38,7 +40,9 @@ class Forecast:
     steps: int
     dispatches: int
     barriers: int
+    full_barriers: int
     bytes: int
+    phases: Sequence[PhaseKind] = ()
     resident: Interval | None = None
 
     @property
@@ -81,6 +85,8 @@ class CardForecast:
             }
             for test in self.tests
         ]
+        for test in tests:
+            test["phases"] = [{**kind, "parts": kind["parts"]._asdict()} for kind in test["phases"]]
         return {
             "card": self.card, "memory": self.memory, "fits": self.fits, "plan": self.plan.as_dict(), "tests": tests,
         }  # fmt: skip
@@ -110,7 +116,7 @@ def forecast(
         prompts, depths: in tokens.
         kv: format of the KV cache.
         n_ctx: tokens that the cache has room for; None: what the tests need.
-        n_batch: rows of a step for prompts.
+        n_batch: rows of a step for prompts; None: what a GPU gets.
         cache_dir: where kernels and counts are kept.
         notify: gets lines worth showing.
 
@@ -124,7 +130,7 @@ def forecast(
         device=Device.emu,
         gpu=gpu,
         n_ctx=max(room),
-        n_batch=Options.n_batch if n_batch is None else n_batch,
+        n_batch=LARGE_BATCH if n_batch is None else n_batch,
         n_logits=1,
         check_memory=False,
         kv=Options.kv if kv is None else parse_cache_format(kv),
@@ -152,6 +158,8 @@ class _Engine(Engine):
 
 def _test(engine: _Engine, n_vocab: int, name: str, n: int, depth: int) -> Forecast:
     """The steps of `n` tokens behind `depth` others."""
+    from amdgpu_emu.account import account
+
     slot = engine.open_sequence()
     greedy = Sampler(SamplingParams(temperature=0.0, seed=0), n_vocab)
     try:
@@ -161,10 +169,12 @@ def _test(engine: _Engine, n_vocab: int, name: str, n: int, depth: int) -> Forec
         found: Prediction = engine.finish_profile()  # type: ignore[assignment]
     finally:
         engine.close_sequence(slot)
-    work = [record.work for record in found.records]
+    # What was brought before it is read counts once, where it is read.
+    work = [record.work for record in found.records if record.name != DECODE["ahead"].spec.function.name]
     return Forecast(
-        name, n, depth, found.total, found.steps, len(work), found.barriers,
-        sum(w.unique_read + w.unique_written for w in work), found.resident if name == "text" else None,
+        name, n, depth, found.total, found.steps, len(found.records), found.barriers, found.full_barriers,
+        sum(w.unique_read + w.unique_written for w in work), account(found.records, engine.gpu),
+        found.resident if name == "text" else None,
     )  # fmt: skip
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from zinc_rt.aside import Aside
-from zinc_rt.backends.devices import device_from_env, parse_device
+from zinc_rt.backends.devices import Device, device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.checks import function_or_none, path_text, true_or_false
 from zinc_rt.embedding import Pooling, embedding_options, parse_pooling, pooling_of
-from zinc_rt.engine import CPU_BATCH, DEFAULT_N_CTX, Engine, Options
+from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Engine, Options
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
@@ -74,7 +74,7 @@ def load(
         device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; a card may follow,
             as in "gpu@03:00.0" or "gpu:cs@renderD129". None follows ZINC_RT_TIER, else "auto".
         n_ctx: tokens of a prompt and its text (None: the model's own, at most 4096).
-        n_batch: rows of a step with prompts (None: 512 with native kernels of a CPU, else 64).
+        n_batch: rows of a step with prompts (None: 512 with native kernels of a CPU and on a GPU, else 64).
         threads: None for the physical cores that this process may use, control-group limits included.
         kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
         isa: the native kernels' instruction-set level (None: the best that this machine runs).
@@ -173,8 +173,8 @@ def load(
             options = shared_slots(options, definition)
         definition = prepared(wish, file, definition)
         engine = Engine(options, notify=notify, progress=loading)
-        if n_batch is None and not ends_hidden(definition.graph) and engine.features.kernels == "native":
-            engine.options = replace(options, n_batch=CPU_BATCH)
+        if n_batch is None and not ends_hidden(definition.graph) and _wants_many(engine):
+            engine.options = replace(options, n_batch=LARGE_BATCH)
         reading.work = partial(_tokenizer, file.metadata)
         try:
             engine.load(file, definition)
@@ -229,6 +229,11 @@ def _tokenizer(metadata: Metadata) -> Tokenizer:
     with suppress(TokenizerError):  # the caller of `tokenize` gets the error
         tokenizer.encode(" a", add_special=False)  # a merge to look for
     return tokenizer
+
+
+def _wants_many(engine: Engine) -> bool:
+    """Whether prompts are fastest in large steps: not on what is slow anyway, which stops between them."""
+    return engine.features.kernels == "native" or engine.device is Device.gpu
 
 
 def _log(line: str) -> None:

@@ -230,8 +230,11 @@ def test_dispatches_of_a_phase_share_the_card() -> None:
     second = work(unique_read=64 << 20, rounds=4096)
     costs = [predict(first), predict(second)]
     assert phase_seconds(costs[:1]) == costs[0].seconds
-    assert phase_seconds(costs) == max(costs[1].seconds, (65 << 20) / 576e9)
-    assert phase_seconds([costs[0]] * 5) == 5 * costs[0].shares["valu"]
+    # The second has most of the bytes: memory waits for its first loads, and the last ones are followed by a drain.
+    assert costs[1].lead == PACKET + IDLE
+    ends = min(cost.ends for cost in costs)
+    assert phase_seconds(costs) == pytest.approx(PACKET + IDLE + (65 << 20) / 576e9 + ends)
+    assert phase_seconds([costs[0]] * 5) == costs[0].lead + 5 * costs[0].shares["valu"] + costs[0].ends
 
 
 def test_barriers_and_submissions_cost() -> None:
@@ -269,6 +272,28 @@ def test_a_sample_goes_on() -> None:
     ]  # fmt: skip
     assert samples[0].extended(samples[1], (1024 - 16) / 16) == samples[2]
     assert samples[0].extended(samples[1], 1) == samples[1]
+
+
+def test_what_the_last_of_a_sample_does_counts_once_for_each_counter() -> None:
+    found = work(1024, 128, names={"v_add_f32": 9000}, rounds=2048, levels={MEMORY: 2048}, unique_read=1 << 20)
+    without = work(32, 4, names={"v_add_f32": 280}, rounds=64, levels={MEMORY: 64}, unique_read=1 << 15)
+    last = work(32, 4, names={"v_add_f32": 300, "v_sqrt_f32": 8}, rounds=88, levels={MEMORY: 64, L2: 24},
+                unique_read=(1 << 15) + 500)  # fmt: skip
+    made = found.with_last(without, last, 3, 2)
+    assert made.names == {"v_add_f32": 9040, "v_sqrt_f32": 16}
+    assert made.late == {"v_add_f32": 40, "v_sqrt_f32": 16}
+    assert (made.rounds, made.late_rounds, made.late_waves) == (2096, 48, 16.0)  # 8 waves of each wait three times
+    assert made.levels == found.levels
+    assert made.unique_read == (1 << 20) + 1000
+    assert predict(made).parts["alone"] == pytest.approx((40 + 4 * 16) / 16 / CLOCK + 3 * LIKELY.l2)
+
+
+def test_what_was_brought_before_lies_in_the_l2() -> None:
+    far = work(read_lines=1 << 14, unique_read=1 << 21, rounds=4096, levels={MEMORY: 4096})
+    near = far.nearer(1 << 20)
+    assert (near.l2_lines, near.levels) == (1 << 13, {MEMORY: 2048, L2: 2048})
+    assert predict(near).parts["memory"] == pytest.approx(predict(far).parts["memory"] / 2)
+    assert far.nearer(1 << 30).l2_lines == 1 << 14
 
 
 def test_scaled_work_shares_what_is_shared() -> None:

@@ -15,7 +15,7 @@ from zinc_rt.cli import options
 from zinc_rt.cli.main import VERBS, application
 from zinc_rt.cli.reference import reference
 from zinc_rt.cli.terminal import OutputError, write_file
-from zinc_rt.engine import CPU_BATCH, DEFAULT_N_CTX, Options
+from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Options
 from zinc_rt.installation import version_line
 
 
@@ -45,7 +45,10 @@ def test_every_option_is_explained():
 
 def test_defaults_in_help_are_those_of_the_engine():
     flags = {p.name: p for p in typer.main.get_command(application()).commands["run"].params}
-    assert f"Default: {CPU_BATCH} with native kernels, else {Options().n_batch}." in flags["batch_size"].help
+    assert (
+        f"Default: {LARGE_BATCH} with native kernels and on a GPU, else {Options().n_batch}."
+        in flags["batch_size"].help
+    )
     assert f"at most {DEFAULT_N_CTX}." in flags["ctx_size"].help
     assert Options().threads is None
     assert "Default: the physical cores" in flags["threads"].help

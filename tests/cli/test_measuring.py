@@ -170,6 +170,14 @@ def test_bench_predicts_what_it_does_not_run(zinc, tiny):
     for test in tree["tests"]:
         assert test["speed"]["low"] < test["speed"]["likely"] < test["speed"]["high"]
         assert test["speed"]["likely"] == pytest.approx(1 / test["seconds"]["likely"])
+    for test in tree["tests"]:  # what is said of the phases adds up to the whole
+        phases, waits = test["phases"], test["barriers"] * 1.5e-6 + test["full_barriers"] * 1e-6 + 20e-6
+        assert sum(kind["times"] for kind in phases) == test["barriers"] + 1
+        assert sum(kind["parts"]["seconds"] for kind in phases) + waits == pytest.approx(test["seconds"]["likely"])
+        for kind in phases:
+            assert sum(kind["parts"].values()) == pytest.approx(2 * kind["parts"]["seconds"])
+    shown = zinc("bench", "--predict", "rx9070", "-m", tiny, "-p", "0", "--profile").out
+    assert "\n| barriers, 0 of them full |" in shown
     table = zinc("bench", "--predict", "rx9070", "-m", tiny, "-p", "0", "-d", "0,40").out
     assert f"| {tree['tests'][1]['speed']['likely']:6.0f} |" in table
     assert "It fits: " in table

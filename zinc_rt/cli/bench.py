@@ -163,13 +163,15 @@ def bench(
     Prompts (prefill) and texts (decode) of given lengths are timed; the result is the median of tokens per second
     with its spread. For texts also the bytes of weights and cache that were read per second, and their share of the
     memory bandwidth measured in the same run. Ctrl-C ends it with the results so far. On a GPU its own constants are
-    measured, too. --predict runs nothing: it says what the model would do on a card that is not here.
+    measured, too. --predict runs nothing: it says what the model would do on a card that is not here, and with
+    --profile where the time of its phases would go.
     """
     depths = _lengths("-d", depth, keep_zero=True)
     if predict is not None:
         from zinc_rt.cli.forecast import predicted
 
-        write(predicted(predict, opening, _lengths("-p", n_prompt), depths, batch_size, output.value))
+        lengths = _lengths("-p", n_prompt)
+        write(predicted(predict, opening, lengths, depths, batch_size, output.value, phases=profile))
         return 0
     tests = [(PROMPT, n, 0) for n in _lengths("-p", n_prompt)]
     tests += [(TEXT, n, d) for d in depths for n in _lengths("-n", n_gen)]

@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 
 def predicted(
-    gpu: str, opening: Opening, prompts: Sequence[int], depths: Sequence[int], n_batch: int | None, output: str
-) -> str:
-    """The forecasts of these tests as Markdown, JSON or CSV. Raises what `forecast` raises, and `UsageError`."""
+    gpu: str, opening: Opening, prompts: Sequence[int], depths: Sequence[int], n_batch: int | None, output: str, *,
+    phases: bool = False,
+) -> str:  # fmt: skip
+    """The forecasts of these tests as Markdown, JSON or CSV. phases: the first with tables of where the time goes.
+    Raises what `forecast` raises, and `UsageError`.
+    """
     from zinc_rt.forecast import forecast
     from zinc_rt.loading import built_in_model
 
@@ -33,10 +36,12 @@ def predicted(
     )  # fmt: skip
     if output == "json":
         return json.dumps({"model": path.name, **found.as_dict()}, indent=1) + "\n"
-    return _csv(path.name, found) if output == "csv" else _markdown(path.name, found)
+    return _csv(path.name, found) if output == "csv" else _markdown(path.name, found, phases)
 
 
-def _markdown(name: str, found: CardForecast) -> str:
+def _markdown(name: str, found: CardForecast, phases: bool) -> str:
+    from amdgpu_emu import account
+
     lines = [
         f"{name} on {found.card}, predicted",
         "",
@@ -60,6 +65,10 @@ def _markdown(name: str, found: CardForecast) -> str:
         f"It {verdict}: {format_bytes(found.plan.total)} ({found.plan}) of {format_bytes(found.memory)},"
         f" {found.plan.total / found.memory:.0%}; a tenth stays free.",
     ]
+    for test in found.tests if phases else ():
+        what = f"{test.test} of {test.tokens}" if test.depth == 0 else f"{test.test} behind {test.depth}"
+        lines += ["", f"{what}: {test.seconds.likely * 1e6:.0f} us, likely, of which", ""]
+        lines += account.lines(test.phases, test.barriers, test.full_barriers, test.steps)
     return "\n".join(lines) + "\n"
 
 

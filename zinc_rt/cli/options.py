@@ -172,8 +172,8 @@ BatchSize = Annotated[
         "-b",
         "--batch-size",
         metavar="N",
-        help="Prompt tokens computed at once; the text does not depend on it. Default: 512 with native kernels, else"
-        " 64.",
+        help="Prompt tokens computed at once; the text does not depend on it. Default: 512 with native kernels and"
+        " on a GPU, else 64.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from amdgpu_emu.cost import predict
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RX9070XT
 from amdgpu_emu.profiler import Profiler
-from amdgpu_emu.sampler import Sampler, _runs, _samples
+from amdgpu_emu.sampler import Kind, Sampler, _runs, _samples
 from amdgpu_emu.work import Work
 from tests.helpers import QWEN3, write_model
 from zinc_rt.amdgpu.command_list import CommandList
@@ -24,9 +25,15 @@ from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.forecast import forecast
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.kernels.rdna.catalogue import matvec_rows
+from zinc_rt.kernels.rdna.ahead import BYTES
+from zinc_rt.kernels.rdna.arrival import is_last
+from zinc_rt.kernels.rdna.catalogue import DECODE, matvec_rows
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import gpu_kernel
+from zinc_rt.lang.kernel import kernel
+from zinc_rt.lang.ops import workgroup_id, workitem_id
+from zinc_rt.lang.types import ptr, u32
 from zinc_rt.models import define
 
 
@@ -57,7 +64,7 @@ def product(profiler: Profiler) -> Work:
 
 
 def test_samples_say_what_the_whole_does() -> None:
-    sampler = Sampler([R9700], lambda dispatch, memory: ("product", True), lambda key: None)
+    sampler = Sampler([R9700], lambda dispatch, memory: Kind("product", even=True), lambda key: None)
     sampled, whole = product(sampler), product(Profiler())
     assert sampler.executed == 1
     assert sampled.waves == whole.waves == 256  # each does four rows of the matrix
@@ -65,6 +72,57 @@ def test_samples_say_what_the_whole_does() -> None:
     assert (sampled.unique_read, sampled.unique_written) == (whole.unique_read, whole.unique_written)
     assert (sampled.read_lines, sampled.bytes_read) == (whole.read_lines, whole.bytes_read)
     assert (sampled.rounds, sampled.asked_lines) == (whole.rounds, whole.asked_lines)
+
+
+@kernel(workgroup=64)
+def copied_and_summed(x: ptr[u32], y: ptr[u32], counters: ptr[u32], n: u32):
+    """Copies; the last workgroup of each half of them adds up what lies at the begin of that half."""
+    at = workgroup_id(0) * 64 + workitem_id()
+    y[at] = x[at]
+    half = workgroup_id(0) // (n // 2)
+    if is_last(counters, half, n // 2):
+        total: u32 = 0
+        for i in range(workitem_id(), 512, 64):
+            total += y[half * 512 + i]
+        y[at] = total
+
+
+def last_of_halves(profiler: Profiler) -> Work:
+    """The counts of 128 workgroups of this."""
+    made = gpu_kernel(Spec(copied_and_summed, {}))
+    with Machine(shader=profiler) as machine, GpuQueue(KfdInterface(linux=machine.process())) as queue:
+        program = queue.load_kernel(made)
+        x, y, counters = (queue.alloc(n) for n in (1 << 15, 1 << 15, 64))
+        queue.write(counters, bytes(64))
+        queue.wait(queue.submit(CommandList("halves").dispatch(program, 128, x, y, counters, 128)))
+    return profiler.records[-1].work
+
+
+def test_samples_have_what_the_last_workgroups_do_alone() -> None:
+    sampler = Sampler([R9700], lambda dispatch, memory: Kind("halves", even=True, counters=2), lambda key: None)
+    sampled, whole = last_of_halves(sampler), last_of_halves(Profiler())
+    assert sampled.late_rounds == whole.late_rounds > 0
+    assert sampled.late_waves == whole.late_waves
+    assert sampled.names == whole.names
+    assert sampled.late == whole.late
+    assert predict(sampled).parts["alone"] == pytest.approx(predict(whole).parts["alone"])
+
+
+def test_what_was_brought_before_lies_in_the_l2() -> None:
+    """The kernel that brings weights reads all of its bytes, and a product behind it finds them."""
+    profiler = Profiler()
+    brings, reads = (gpu_kernel(entry.spec) for entry in (DECODE["ahead"], matvec_rows("Q8_0", 8)))
+    with Machine(shader=profiler) as machine, GpuQueue(KfdInterface(linux=machine.process())) as queue:
+        first, second = queue.load_kernel(brings), queue.load_kernel(reads)
+        weights, q, d, s, y, z = (queue.alloc(n) for n in (512 * 544, 16 * 512, 16 * 64, 16 * 64, 4096, 16 * 2048))
+        queue.write(y, bytes([7]) * 4096)
+        commands = CommandList("ahead").dispatch(first, 4, weights, y).barrier(light=True)
+        commands.dispatch(second, (16, 1, 1), weights, q, d, s, z, 16, 64)
+        queue.wait(queue.submit(commands))
+        assert bytes(queue.read(y, 4096)) == bytes([7]) * 4096
+    ahead, product = (record.work for record in profiler.records)
+    assert ahead.unique_read == 4 * BYTES
+    assert product.l2_lines >= 64 * 544 // 128
 
 
 def test_steps_of_a_model(path: Path) -> None:

@@ -67,6 +67,20 @@ def test_what_is_alive_shares_no_memory(lowered: GpuLowered, n_rows: int, most: 
 
 
 @given(lowerings(), ROWS)
+@settings(max_examples=50, deadline=None)
+def test_a_step_of_one_row_needs_no_full_barrier(lowered: GpuLowered, most: int) -> None:
+    """However small the arena is that the largest step needs."""
+    one = StepShape(1, 0, 1)
+    capacity = arena_bytes(graph(), lowered, StepShape(most, 0, 1))  # type: ignore[arg-type]
+    where = placed(graph(), lowered, one, capacity)
+
+    def stretch(key: Any) -> tuple[int, int] | None:
+        return (where[key], where[key] + lowered.rooms[key].size(one)) if key in where else None
+
+    assert not any(full for _, full in phases(lowered.operations, stretch))
+
+
+@given(lowerings(), ROWS)
 @settings(max_examples=150, deadline=None)
 def test_a_light_barrier_rewrites_nothing_that_was_loaded(lowered: GpuLowered, n_rows: int) -> None:
     shape = StepShape(n_rows, 0, 1)

@@ -15,9 +15,10 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.lowering import GpuLowered
+from zinc_rt.backends.amdgpu.ahead import ahead
+from zinc_rt.backends.amdgpu.lowering import UNUSED, GpuLowered
 from zinc_rt.backends.amdgpu.memory import GraphMemory
-from zinc_rt.backends.amdgpu.operations import ArgumentBlock, GpuOperation, StepShape, TempSpec
+from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, GpuOperation, StepShape, TempSpec
 from zinc_rt.backends.amdgpu.placement import AddressSpan, phases, placed
 from zinc_rt.backends.amdgpu.resident import ResidentPrograms, Work
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
@@ -26,6 +27,7 @@ from zinc_rt.backends.arg_structs import Records
 from zinc_rt.backends.graph_check import logits_of
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.rdna.ahead import BYTES
 from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.kernels.rdna.sampling_plan import Plan
 
@@ -167,10 +169,11 @@ class Batches:
         whole = [part for part in (moves, *works, *ends, *inside) if part]
         early = None if any(full for _, full in cut) else self._as_one(parts, whole, made)
         if early is None:
+            beside = self._ahead([moves, *works]) if shape.n_rows <= BLOCKS[-1] else [[] for _ in (moves, *works)]
             _dispatch(parts, moves)
-            for part, (_, full) in zip(works, cut, strict=True):
+            for part, more, (_, full) in zip(works, beside[1:], cut, strict=True):
                 parts.last.barrier(light=not full)
-                _dispatch(parts, part)
+                _dispatch(parts, [*part, *more])
             for part in ends:
                 parts.last.barrier(light=True)
                 _dispatch(parts, part)
@@ -185,6 +188,17 @@ class Batches:
         fetch.last.barrier(light=True)
         _dispatch(fetch, outputs)
         return _Recorded(parts.batches, fetch.last, made, parts.uncut, whole, early)
+
+    def _ahead(self, works: list[list[Work]]) -> list[list[Work]]:
+        """What is loaded beside each phase for the next one."""
+        spec, unused = DECODE["ahead"].spec, self._memory.va[UNUSED]
+        return [
+            [
+                Work(spec, self._programs[spec.symbol], (n, 1, 1), (start, unused), dispatch_work(n))
+                for start, n in ((start, size // BYTES) for start, size in ranges)
+            ]
+            for ranges in ahead(works, self._backend.device.compute_units)
+        ]
 
     def _as_one(
         self, parts: Parts, whole: list[list[Work]], made: list[GpuMemory]

@@ -60,6 +60,11 @@ class Prediction:
         """Barriers within steps."""
         return len({record.phase for record in self.records}) - self.steps
 
+    @property
+    def full_barriers(self) -> int:
+        """Of these, such that drop the L2."""
+        return len({record.phase for record in self.records if record.full})
+
     @cached_property
     def total(self) -> Interval:
         """Predicted seconds of all steps, barriers and submissions included."""

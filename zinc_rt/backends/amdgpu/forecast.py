@@ -8,6 +8,7 @@ cache. Results mean nothing.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -23,7 +24,7 @@ from amdgpu_emu.cost import resident_seconds, step_seconds
 from amdgpu_emu.models import GpuModel
 from amdgpu_emu.profiler import Record
 from amdgpu_emu.residency import INFINITY, L2, MEMORY
-from amdgpu_emu.sampler import Sampler
+from amdgpu_emu.sampler import Kind, Sampler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.work import SIMDS, Work
@@ -35,6 +36,7 @@ from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import StepFence
+from zinc_rt.kernels.rdna.ahead import BYTES
 from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
@@ -44,6 +46,7 @@ _WRITTEN: Final = 64 << 10
 """Bytes of an array that is written, at the most: more are weights and tables, on which no kernel's work depends."""
 _ROOM: Final = 1 << 40
 """Bytes of addresses for a model."""
+AHEAD: Final = DECODE["ahead"].spec.function.name
 _POSITIONS: Final = "positions"
 """An argument of this name decides by its contents how much a kernel does."""
 
@@ -57,6 +60,8 @@ class ForecastBackend(EmulatedBackend):
         self._notes = cache
         self._stored: set[str] = set()  # keys that lie in the cache
         self._positions = ""  # of the step under way
+        self._ahead: dict[int, int] = {}  # bytes of each matrix, by address, that were brought into the L2
+        self._matrices: list[int] = []  # addresses of what the graph under way holds
         self._card = model
         self._last: Step | None = None
         # Places for what does not fit on the card, too.
@@ -83,6 +88,7 @@ class ForecastBackend(EmulatedBackend):
             positions = [] if batch.positions is None else batch.positions[:n_rows].tolist()
             self._positions = f"{n_rows}: {positions[:1]} {positions[-1:]}"
             share = n_rows / batch.limits[0]
+            self._matrices = sorted(piece.va for piece in batch.recorded.memory.held)
             self._profiler.residency.held = _near(batch.recorded.memory, share, self.machine.gpus[0].model)
         fence = super()._submit(batch, sampling)
         self._last = self._fences[self._sequence][3]
@@ -101,7 +107,15 @@ class ForecastBackend(EmulatedBackend):
                 if key not in self._stored:
                     self._notes.put_note(key, _tree(work))
                     self._stored.add(key)
-        return found if found.steps != 1 else replace(found, resident=self._as_one(found.records))
+        if found.steps != 1 or not isinstance(sampler, Sampler):
+            return found
+        # One program brings weights ahead by itself.
+        records = [
+            replace(record, work=sampler.plain.get(id(record.work), record.work))
+            for record in found.records
+            if record.name != AHEAD
+        ]
+        return replace(found, resident=self._as_one(records))
 
     def _as_one(self, records: Sequence[Record]) -> Interval | None:
         """Predicted seconds of the last step as one resident program; None where it cannot be one."""
@@ -135,49 +149,66 @@ class ForecastBackend(EmulatedBackend):
         self._stored.add(key)
         return Work(**{**tree, "levels": {int(level): n for level, n in tree["levels"].items()}})
 
-    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> tuple[str, bool] | None:
-        """A name of all that a dispatch's counts depend on, and whether its workgroups do equally much; None for those
-        that bring a step's inputs.
-        """
+    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> Kind | None:
+        """What a dispatch is to be counted as; None for those that bring a step's inputs."""
         kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
         assert kernel is not None, "all programs were compiled here"
         if kernel.name == DECODE["move"].spec.function.name:
             return None
-        values = self._arguments(kernel, dispatch, memory)
+        addresses: set[int] = set()
+        values = self._arguments(kernel, dispatch, memory, addresses)
+        brings = kernel.name == AHEAD
+        near = 0 if brings else sum(self._ahead.pop(address) for address in addresses & self._ahead.keys())
+        if brings:
+            start = dispatch.user_data[0] | dispatch.user_data[1] << 32
+            matrix = self._matrices[bisect_right(self._matrices, start) - 1]
+            self._ahead[matrix] = self._ahead.get(matrix, 0) + dispatch.groups[0] * BYTES
         model = self.machine.gpus[0].model
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
         key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
-        return key, self._positions not in repr(values)
+        return Kind(key, self._positions not in repr(values), _counters(kernel, values), near)
 
     @property
     def _held(self) -> list[tuple[int, int, int]]:
         assert self._profiler is not None
         return self._profiler.residency.held
 
-    def _arguments(self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory) -> list[Any]:
-        """Values of arguments, those in structs too, without addresses."""
+    def _arguments(
+        self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory, addresses: set[int]
+    ) -> list[Any]:  # fmt: skip
+        """Values of arguments, those in structs too, without addresses. addresses: gets these."""
         found: list[Any] = []
         for argument in kernel.arguments:
             if not isinstance(argument.type, Ptr):
                 found.append((argument.name, dispatch.user_data[argument.dword]))
                 continue
             found.append((argument.name, self._positions if argument.name == _POSITIONS else None))
+            low, high = dispatch.user_data[argument.dword : argument.dword + 2]
+            addresses.add(low | high << 32)
             if isinstance(argument.type.elem, Struct):
-                low, high = dispatch.user_data[argument.dword : argument.dword + 2]
-                found.append(self._fields(argument.type.elem, low | high << 32, memory))
+                found.append(self._fields(argument.type.elem, low | high << 32, memory, addresses))
         return found
 
-    def _fields(self, struct: Struct, va: int, memory: ShaderMemory) -> list[Any]:
+    def _fields(self, struct: Struct, va: int, memory: ShaderMemory, addresses: set[int]) -> list[Any]:
         found: list[Any] = []
         for (name, kind), at in zip(struct.fields, struct.offsets.values(), strict=True):
             if not isinstance(kind, Ptr):
                 found.append((name, memory.read(va + at, kind.size).tobytes()))
                 continue
             there = int.from_bytes(memory.read(va + at, 8).tobytes(), "little")
+            addresses.add(there)
             found.append((name, self._positions if name == _POSITIONS else bool(there)))
             if isinstance(kind.elem, Struct) and there:
-                found.append(self._fields(kind.elem, there, memory))
+                found.append(self._fields(kind.elem, there, memory, addresses))
         return found
+
+
+def _counters(kernel: GpuKernel, values: list[Any]) -> int:
+    """How many counters the workgroups of one y and z have: products with heads one for each head."""
+    if "_heads" not in kernel.name:
+        return 1
+    fields = next(value for value in values if isinstance(value, list))
+    return int.from_bytes(next(raw for name, raw in fields if name == "n_heads"), "little")
 
 
 class _Sparse(Uploader):

@@ -35,6 +35,8 @@ FOUR = 1024
 MATRICES = {Op.MATMUL: (1,), Op.LM_HEAD: (1,), Op.MOE_GATE_UP: (2, 3), Op.MOE_DOWN_ACC: (3,)}
 """Operations that multiply their first input, and where their matrices stand among the inputs."""
 ELSEWHERE = "the CPU runs it: use --device cpu"
+UNUSED = "unused"
+"""The name of memory that nothing reads."""
 
 
 @dataclass
@@ -86,6 +88,8 @@ class GpuLowering(Lowering):
     def run(self) -> GpuLowered:
         """All operations. Raises `UnsupportedOp`."""
         self.walk()
+        self.out.kernels.append(DECODE["ahead"])
+        self.out.counters[UNUSED] = 4
         return self.out
 
     def nodes(self) -> Iterable[Any]:

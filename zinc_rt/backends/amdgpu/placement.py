@@ -38,17 +38,20 @@ def one_after_another(sizes: Mapping[Hashable, int]) -> Span:
 
 
 def arena_bytes(graph: Graph, lowered: GpuLowered, sizes: Capacity) -> int:
-    """What the largest step takes, where temporaries share memory; and no less than a step of one row takes where each
-    has its own.
-    """
-    one = one_after_another({key: room.size(StepShape(1, 1, 1)) for key, room in lowered.rooms.items()})
-    return max(one.size, *(_sharing(graph, way, sizes)[1] for way in lowered.ways))
+    """What the largest step takes, where temporaries share memory, or a step of one row, where they lie apart."""
+    one = StepShape(min(1, sizes.n_rows), min(1, sizes.n_logits), 1)
+    return max(_apart(lowered, one).size, *(_sharing(graph, way, sizes)[1] for way in lowered.ways))
 
 
 def placed(graph: Graph, lowered: GpuLowered, shape: StepShape, capacity: int) -> dict[Hashable, int]:
     """Offsets of a step's temporaries in an arena of `capacity` bytes, apart if that fits."""
-    apart = one_after_another({key: room.size(shape) for key, room in lowered.rooms.items()})
+    apart = _apart(lowered, shape)
     return apart.offsets if apart.size <= capacity else _sharing(graph, lowered, shape)[0]
+
+
+def _apart(lowered: GpuLowered, shape: StepShape) -> Span:
+    """Temporaries that share no memory."""
+    return one_after_another({key: room.size(shape) for key, room in lowered.rooms.items()})
 
 
 def scheduled(operations: list[GpuOperation]) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from zinc_rt.formats import table
 from zinc_rt.kernels.rdna import (
+    ahead,
     argmax,
     attention,
     boundary,
@@ -36,9 +37,14 @@ from zinc_rt.kernels.rdna import (
 from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.kernel import Function
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 QUANTIZED: Final = tuple(f.name for f in table.quantized())
 FLOATS: Final = tuple(f.name for f in table.floats())
+MOST_STEPS: Final = {"Q4_0": 4, "Q4_1": 4, "Q5_0": 3, "Q5_1": 3, "Q8_0": 4, "Q4_K": 3, "Q5_K": 3, "Q6_K": 2}
+"""Groups that a lane may load together, by format: more would need more than the 96 registers with which a SIMD holds
+all of its 16 waves. Two for formats that are missing.
+"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,7 @@ def _decode() -> dict[str, KernelEntry]:
         "softcap": _entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="softcap"),
         "position_scale": _entry(elementwise.position_scale, "x positions factors y n", "ceil(n / 256), rows"),
         "move": _entry(elementwise.move, "x y n", "ceil(n / 1024)"),
+        "ahead": _entry(ahead.ahead, "x unused", "bytes / 16384"),
         "norm_quantized": _entry(norm.norm_quantized, "x w q d s n eps", "rows", WEIGHT=True),
         "residual_norm_quantized": _entry(norm.residual_norm_quantized, "x residual w total q d s n eps", "rows"),
         "norm_both": _entry(norm.norm_both, "x w y q d s n eps", "rows"),
@@ -144,6 +151,17 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     else:
         function = matvec.matvec_block_bias if bias else matvec.matvec_block
     return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
+
+
+def _steps(kind: str, rows: int, n_in: int) -> dict[str, int]:
+    """Groups of a lane that are loaded together, for a product with rows of so many weights: as few turns as possible,
+    and of the same number of turns the one that takes fewest registers. Float weights have no such constant.
+    """
+    if kind in FLOATS:
+        return {}
+    whole = n_in // (GROUP * TREE_LANES)
+    most = 1 if rows > 1 else MOST_STEPS.get(kind, 2)
+    return {"STEPS": min(range(1, most + 1), key=lambda steps: (whole // steps + whole % steps, steps))}
 
 
 def gate_kernels(activation: str) -> tuple[KernelEntry, KernelEntry, KernelEntry]:
@@ -216,10 +234,10 @@ def rows_before_heads(rows: int, dim: int) -> int:
 
 
 def matvec_heads(
-    kind: str, rows: int, form: HeadForm, second: HeadForm | tuple[()] = (), *, bias: bool
+    kind: str, rows: int, n_in: int, form: HeadForm, second: HeadForm | tuple[()] = (), *, bias: bool
 ) -> KernelEntry:  # fmt: skip
-    """As `matvec_rows`, and then the heads that the rows consist of; second: what else is made of them. See
-    `heads.GpuHeadsArgs`.
+    """As `matvec_rows`, and then the heads that the rows consist of; n_in: elements of a row of weights; second: what
+    else is made of the heads. See `heads.GpuHeadsArgs`.
     """
     each = rows_before_heads(rows, form.dim) // tails.WAVES
     between, groups = "bias " if bias else "", f"n_rows / {tails.WAVES * each}, blocks"
@@ -229,7 +247,8 @@ def matvec_heads(
     else:
         function = product_heads.matvec_bias_heads if bias else product_heads.matvec_heads
         arguments = f"w q d s {between}n_groups n_rows a b"
-    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, FORM=form, SECOND=second)
+    steps = _steps(kind, rows, n_in)
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, FORM=form, SECOND=second, **steps)
 
 
 def attention_kernel(
@@ -281,6 +300,7 @@ class TailForm(NamedTuple):
     norm: bool = True
     packed: bool = False
     plain: bool = False
+    n: int = 0
 
 
 def rows_before_norm(rows: int) -> int:
@@ -288,8 +308,8 @@ def rows_before_norm(rows: int) -> int:
     return tails.WAVES * (matvec.WAVES if rows > 1 else 1)
 
 
-def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEntry:
-    """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`."""
+def matvec_norm(kind: str, rows: int, n_in: int, form: TailForm, *, bias: bool) -> KernelEntry:
+    """As `matvec_rows`, and then a tail; see `tails.GpuNormTail`. n_in: elements of a row of weights."""
     between, groups = "bias y" if bias else "y", f"ceil(n_rows / {rows_before_norm(rows)}), blocks"
     if kind in FLOATS:
         function = tails.matvec_float_bias_norm if bias else tails.matvec_float_norm
@@ -298,7 +318,7 @@ def matvec_norm(kind: str, rows: int, form: TailForm, *, bias: bool) -> KernelEn
         function = tails.matvec_bias_norm if bias else tails.matvec_norm
         arguments = f"w q d s {between} n_groups n_rows t"
     each = rows_before_norm(rows) // tails.WAVES
-    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, TAIL=form)
+    return _entry(function, arguments, groups, FMT=kind, M=rows, EACH=each, TAIL=form, **_steps(kind, rows, n_in))
 
 
 def experts_down_norm(

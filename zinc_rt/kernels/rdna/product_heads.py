@@ -65,14 +65,14 @@ def finish_head(a, head: u32, where, M: int, FORM: tuple):
 def matvec_heads(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], n_groups: u32, n_rows: u32,
     a: ptr[GpuHeadsArgs, Space.CONSTANT], b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, EACH: int,
-    FORM: tuple, SECOND: tuple = (),
+    STEPS: int, FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec` into a.x, eight waves a workgroup, each with EACH rows of W, and then their heads. b: what else is
     made of them, with SECOND.
     """
     found = position_before(a, M, FORM)
     row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
-    rows_of_groups(w, q, d, s, a.x, a.x, n_groups, n_rows, row, FMT, M, 2 if M == 1 else 1, False, EACH)
+    rows_of_groups(w, q, d, s, a.x, a.x, n_groups, n_rows, row, FMT, M, STEPS, False, EACH)
     heads_behind(a, b, found, M, EACH, FORM, SECOND)
 
 
@@ -80,12 +80,12 @@ def matvec_heads(
 def matvec_bias_heads(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], n_groups: u32, n_rows: u32,
     a: ptr[GpuHeadsArgs, Space.CONSTANT], b: ptr[GpuHeadsArgs, Space.CONSTANT], FMT: str, M: int, EACH: int,
-    FORM: tuple, SECOND: tuple = (),
+    STEPS: int, FORM: tuple, SECOND: tuple = (),
 ):  # fmt: skip
     """As `matvec_heads`, plus bias[row]."""
     found = position_before(a, M, FORM)
     row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
-    rows_of_groups(w, q, d, s, a.x, bias, n_groups, n_rows, row, FMT, M, 2 if M == 1 else 1, True, EACH)
+    rows_of_groups(w, q, d, s, a.x, bias, n_groups, n_rows, row, FMT, M, STEPS, True, EACH)
     heads_behind(a, b, found, M, EACH, FORM, SECOND)
 
 

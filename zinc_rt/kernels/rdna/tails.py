@@ -12,6 +12,7 @@ from zinc_rt.kernels.rdna.down import GpuDownArgs, element_of_experts
 from zinc_rt.kernels.rdna.matvec import add_all_chains, rows_of_floats, rows_of_groups
 from zinc_rt.kernels.rdna.norm import norm_row, norm_row_quantized, scale_of, sum_row
 from zinc_rt.kernels.rdna.router import GpuRouterArgs, choose
+from zinc_rt.kernels.rdna.whole_norm import norm_whole_row
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -34,7 +35,7 @@ WAVES = 8
 @struct
 class GpuNormTail:
     """What the last workgroup does with the kernel's result r, f32[rows, n]; TAIL, which is (NORMS, SUM, FACTORS, NORM,
-    PACKED, PLAIN), says what of it.
+    PACKED, PLAIN, N), says what of it; N: elements of a row, or 0 for any number.
 
     With NORMS > 0: r = norm(r) * first. With NORMS > 1 then: r = norm(r + beside) * second. With SUM: r = r + residual,
     or with FACTORS r = (r * own_scale + residual) * total_scale; r goes to total. With NORM: r = norm(r) * weight. With
@@ -82,7 +83,7 @@ def factors_of(t, FACTORS: bool):
 @inline
 def norm_rows(t, x: ptr[f32], n: u32, first: u32, M: int, TAIL: tuple):
     """The work of the last workgroup for rows first … first + M - 1 of x, those that the step has."""
-    NORMS, SUM, FACTORS, NORM, PACKED, PLAIN = TAIL
+    NORMS, SUM, FACTORS, NORM, PACKED, PLAIN, N = TAIL
     part = shared(f32, NORM_LANES + 1)
     for m in range(u32(0), u32(M)):
         number = first + m
@@ -91,7 +92,12 @@ def norm_rows(t, x: ptr[f32], n: u32, first: u32, M: int, TAIL: tuple):
             group = at >> GROUP_SHIFT
             added = (t.residual + at,) if SUM else ()
             row = (x + at, norms_before(t, part, x + at, at, n, NORMS), added, factors_of(t, FACTORS))
-            if not NORM:
+            if N > 0:
+                norm_whole_row(
+                    part, row, t.weight, t.total + at, t.q + (at >> 2), t.d + group, t.s + group, t.eps, t.y + at, N,
+                    SUM, PLAIN,
+                )  # fmt: skip
+            elif not NORM:
                 sum_row(row, t.total + at, t.q + (at >> 2), t.d + group, t.s + group, n, PACKED)
             elif PACKED:
                 norm_row_quantized(
@@ -103,10 +109,12 @@ def norm_rows(t, x: ptr[f32], n: u32, first: u32, M: int, TAIL: tuple):
 
 
 @inline
-def blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, EACH: int, BIAS: bool, TAIL: tuple):
+def blocks_before_norm(
+    w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, EACH: int, STEPS: int, BIAS: bool, TAIL: tuple
+):  # fmt: skip
     """The work of `matvec_norm` and `matvec_bias_norm`."""
     row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
-    rows_of_groups(w, q, d, s, y, bias, n_groups, n_rows, row, FMT, M, 2 if M == 1 else 1, BIAS, EACH)
+    rows_of_groups(w, q, d, s, y, bias, n_groups, n_rows, row, FMT, M, STEPS, BIAS, EACH)
     block = workgroup_id(1)
     if is_last(t.counters, block, (n_rows + (WAVES * EACH - 1)) // (WAVES * EACH)):
         norm_rows(t, y, n_rows, block * M, M, TAIL)
@@ -125,19 +133,19 @@ def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, EACH: int,
 @kernel(workgroup=256)
 def matvec_norm(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32,
-    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, EACH: int, TAIL: tuple,
+    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, EACH: int, STEPS: int, TAIL: tuple,
 ):  # fmt: skip
     """As `matvec`, eight waves a workgroup, each with EACH rows of W, and then a tail."""
-    blocks_before_norm(w, q, d, s, y, y, n_groups, n_rows, t, FMT, M, EACH, False, TAIL)
+    blocks_before_norm(w, q, d, s, y, y, n_groups, n_rows, t, FMT, M, EACH, STEPS, False, TAIL)
 
 
 @kernel(workgroup=256)
 def matvec_bias_norm(
     w: ptr[u8], q: ptr[i8], d: ptr[f32], s: ptr[u32], bias: ptr[f32], y: ptr[f32], n_groups: u32, n_rows: u32,
-    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, EACH: int, TAIL: tuple,
+    t: ptr[GpuNormTail, Space.CONSTANT], FMT: str, M: int, EACH: int, STEPS: int, TAIL: tuple,
 ):  # fmt: skip
     """As `matvec_norm`, plus bias[row]."""
-    blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT, M, EACH, True, TAIL)
+    blocks_before_norm(w, q, d, s, y, bias, n_groups, n_rows, t, FMT, M, EACH, STEPS, True, TAIL)
 
 
 @kernel(workgroup=256)

@@ -46,7 +46,9 @@ def product_heads(low: GpuLowering, n: ProductHeads) -> None:
     kind = low.format_of(product.node, product.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(product.weight).shape)
     bias = () if product.bias is None else (low.at(product.bias),)
-    entries = {m: matvec_heads(kind, m, *forms, bias=bool(bias)) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
+    entries = {
+        m: matvec_heads(kind, m, n_in, *forms, bias=bool(bias)) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
+    }
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (product.x,) if kind in FLOATS else low.pack(product.node, product.x, n_in, "n_rows")
     sources = (low.at(product.x),) if kind in FLOATS else tuple(map(TempSpec, keys))

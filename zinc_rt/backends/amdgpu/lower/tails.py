@@ -12,6 +12,7 @@ from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, 
 from zinc_rt.backends.fusion import NormRows, Product
 from zinc_rt.kernels.rdna.catalogue import FLOATS, TailForm, experts_down_norm, matvec_norm, rows_before_norm
 from zinc_rt.kernels.rdna.tails import WAVES, GpuNormTail
+from zinc_rt.kernels.rdna.whole_norm import LONGEST, STEP
 from zinc_rt.numerics import GROUP
 
 
@@ -67,7 +68,11 @@ def _tail(low: GpuLowering, n: Normed) -> Tail:
     if plain:
         values["y"] = low.at(result)
         writes = (*writes, result)
-    form = TailForm(len(chain.before), other is not None, factors, norm is not None, packed, plain)
+    width = low.width(result)
+    whole = norm is not None and packed and not chain.before and width % STEP == 0 and width <= LONGEST
+    form = TailForm(
+        len(chain.before), other is not None, factors, norm is not None, packed, plain, width if whole else 0
+    )  # fmt: skip
     # The last workgroup loads what all have stored.
     reads = (n.source.y, *beside, *(() if other is None else (other,)))
     return Tail(form, ArgumentBlock(GpuNormTail, values), reads, writes)
@@ -83,7 +88,7 @@ def _product(low: GpuLowering, n: Product, tail: Tail) -> None:
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
     bias = () if n.bias is None else (low.at(n.bias),)
     entries = {
-        m: matvec_norm(kind, m, tail.form, bias=bool(bias)) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
+        m: matvec_norm(kind, m, n_in, tail.form, bias=bool(bias)) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
     }
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (n.x,) if kind in FLOATS else low.pack(n.node, n.x, n_in, "n_rows")
