@@ -15,6 +15,7 @@ from zinc_rt.kernels.rdna import (
     down,
     elementwise,
     embed,
+    expert_lists,
     experts,
     float_tiles,
     grouped,
@@ -32,6 +33,7 @@ from zinc_rt.kernels.rdna import (
     slabs,
     tails,
     wmma,
+    wmma_experts,
 )
 from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
@@ -84,6 +86,7 @@ def _decode() -> dict[str, KernelEntry]:
     out = {
         "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
         "arrange": _entry(slabs.arrange, "q d s x n_groups n_rows", "slabs of 128 rows, ceil(n_rows / 128)"),
+        "expert_lists": _entry(expert_lists.expert_lists, "ids rows places tiles n_pairs k", "experts"),
         "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=True),
         "residual_rms_norm": _entry(norm.residual_rms_norm, "x residual w total y n eps", "rows"),
         "add": _entry(elementwise.add, "a b y n", "ceil(n / 1024)"),
@@ -381,3 +384,27 @@ def many_rows(kind: str, *, bias: bool = False) -> KernelEntry:
         function = float_tiles.float_tile_bias if bias else float_tiles.float_tile
         return _entry(function, f"w x {between} n n_rows n_x", "ceil(n_x / 64), ceil(n_rows / 128)", FMT=kind)
     return _entry(wmma.wmma_bias if bias else wmma.wmma, f"w x {between} n_groups n_rows n_x", groups, FMT=kind)
+
+
+def arrange_experts(*, gather: bool) -> KernelEntry:
+    """Activations of tiles of slots as `many_experts` reads them; gather: from the slots' rows; see `expert_lists`."""
+    return _entry(
+        expert_lists.arrange_experts, "q d s rows tiles x n_groups", "slabs of a tile / 4, tiles", GATHER=gather
+    )  # fmt: skip
+
+
+def many_experts(kind: str, *, bias: bool, gather: bool = False) -> KernelEntry:
+    """Experts' matrices times tiles of slots; gather: of floats, the activations are those of the slots' rows; of
+    blocks, they come from `arrange_experts`. y: f32[slots, n_rows].
+    """
+    between, groups = "bias y" if bias else "y", "tiles, ceil(n_rows / 128)"
+    if kind in FLOATS:
+        function = float_tiles.float_experts_bias if bias else float_tiles.float_experts
+        return _entry(function, f"w x rows tiles {between} n n_rows", groups, FMT=kind, GATHER=gather)
+    function = wmma_experts.wmma_experts_bias if bias else wmma_experts.wmma_experts
+    return _entry(function, f"w x tiles {between} n_groups n_rows", groups, FMT=kind)
+
+
+def sum_experts(k: int) -> KernelEntry:
+    """The weighted sum of the products of a row's k slots."""
+    return _entry(expert_lists.sum_experts, "x places weights y n", "ceil(n / 256), rows", K=k)
