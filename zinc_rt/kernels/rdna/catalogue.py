@@ -389,7 +389,7 @@ def many_rows(kind: str, *, bias: bool = False) -> KernelEntry:
 def arrange_experts(*, gather: bool) -> KernelEntry:
     """Activations of tiles of slots as `many_experts` reads them; gather: from the slots' rows; see `expert_lists`."""
     return _entry(
-        expert_lists.arrange_experts, "q d s rows tiles x n_groups", "slabs of a tile / 4, tiles", GATHER=gather
+        expert_lists.arrange_experts, "q d s rows tiles x n_groups", "tiles, slabs of a tile / 4", GATHER=gather
     )  # fmt: skip
 
 

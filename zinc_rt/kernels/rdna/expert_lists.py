@@ -1,9 +1,9 @@
 """The rows of a step by the experts that they chose, so that an expert's weights are read once for many of them.
 
-Slots are the pairs of a row and one of its k experts, in the order of experts, of one expert in the order of rows. Tiles
-are up to 64 slots of one expert. A tile's number is that of its expert plus the whole tiles of slots before it: no
-number is taken twice, and there are `tiles_of` of them, some of which are empty. So the list needs no sum over experts,
-and each workgroup finds its expert's slots by itself; where they lie depends on the ids alone.
+Slots are the pairs of a row and one of its k experts, in the order of experts, of one expert in the order of rows.
+Tiles are up to 64 slots of one expert. A tile's number is that of its expert plus the whole tiles of slots before it:
+no number is taken twice, and there are `tiles_of` of them, some of which are empty. So each workgroup finds the tiles
+of its expert by itself, and what stands where depends on the ids alone.
 """
 
 from __future__ import annotations
@@ -119,10 +119,10 @@ def tile_at(tiles: ptr[u32], number: u32):
 def arrange_experts(
     q: ptr[i8], d: ptr[f32], s: ptr[u32], rows: ptr[u32], tiles: ptr[u32], x: ptr[u8], n_groups: u32, GATHER: bool
 ):
-    """Slabs of tiles, as `slabs.arrange` makes those of 128 rows; VISITS slabs a workgroup in x, tiles in y. GATHER: of
+    """Slabs of tiles, as `slabs.arrange` makes those of 128 rows; tiles in x, VISITS slabs a workgroup in y. GATHER: of
     the rows of slots; else the rows of q, d and s are slots.
     """
-    tile = workgroup_id(1)
+    tile = workgroup_id(0)
     _, first, count = tile_at(tiles, tile)
     local, part = workitem_id() & (TILE_ROWS - 1), workitem_id() >> TILE_SHIFT
     if local < (count + (SUBTILE - 1)) // SUBTILE * SUBTILE:
@@ -130,7 +130,7 @@ def arrange_experts(
         slot = first + select(live, local, local - local)
         row = rows[slot] if GATHER else slot
         chain = chain_length(n_groups)
-        visits = tuple(workgroup_id(0) * VISITS + i for i in range(VISITS))
+        visits = tuple(workgroup_id(1) * VISITS + i for i in range(VISITS))
         groups = tuple(lane_of(v // chain) + v % chain * TREE_LANES for v in visits)
         places = tuple(u64(row) * u64(n_groups) + u64(minimum(g, n_groups - 1)) for g in groups)
         found = tuple(load(cast(q + at * GROUP, ptr[i32]), part * 2, lanes=2, align=8) for at in places)
@@ -151,8 +151,8 @@ def arrange_experts(
 
 @kernel(workgroup=256)
 def sum_experts(x: ptr[f32], places: ptr[u32], weights: ptr[f32], y: ptr[f32], n: u32, K: int):
-    """y[row] = the weighted sum of a row's K products, by increasing id of their experts; x: f32[slots, n]; ceil(n / 256)
-    workgroups in x, rows in y.
+    """y[row] = the weighted sum of a row's K products, by increasing id of their experts; x: f32[slots, n];
+    ceil(n / 256) workgroups in x, rows in y.
     """
     at, row = workgroup_id(0) * LANES + workitem_id(), workgroup_id(1)
     own = cast(places, ptr[u32, Space.CONSTANT]) + row * K

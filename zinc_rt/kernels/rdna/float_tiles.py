@@ -106,7 +106,7 @@ def tile(
     w: ptr[u8], numbers: ptr[f32], x_first: u32, n_x: u32, y: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32, FMT: str,
     BIAS: bool,
 ):  # fmt: skip
-    """The products of rows x_first … of y, up to row n_x; numbers: the row of activations that this work-item brings."""
+    """Rows x_first … of y, up to row n_x; numbers: the row of activations that this work-item brings."""
     T = stored_as(FMT)
     ws, xs = shared(f32, GROUP * TILE_W), shared(f32, GROUP * TILE_X)
     at = workitem_id()
@@ -184,8 +184,8 @@ def float_tile_bias(w: ptr[u8], x: ptr[f32], bias: ptr[f32], y: ptr[f32], n: u32
 def float_experts(
     w: ptr[u8], x: ptr[f32], rows: ptr[u32], tiles: ptr[u32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, GATHER: bool
 ):
-    """y[slot, row] = row of a slot's expert in w, of n_rows rows each, times the slot's activations: with GATHER those of
-    x[rows[slot]], else x[slot]; tiles of `expert_lists` in x, 128 rows of w in y.
+    """y[slot, row] = row of a slot's expert in w, of n_rows rows each, times the slot's activations: with GATHER those
+    of x[rows[slot]], else x[slot]; tiles of `expert_lists` in x, 128 rows of w in y.
     """
     tile_of_expert(w, x, rows, tiles, y, y, n, n_rows, FMT, GATHER, BIAS=False)
 

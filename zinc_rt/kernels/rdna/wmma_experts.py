@@ -1,7 +1,7 @@
 """Experts' matrices times the rows that chose them, by matrix instructions.
 
-As `wmma`, for tiles of up to 64 slots of one expert (`expert_lists`) and 128 rows of its weights. Tiles have few rows, so
-memory is the bound: every work-item decodes weights and copies activations, and asks for both before it waits.
+As `wmma`, for tiles of up to 64 slots of one expert (`expert_lists`) and 128 rows of its weights. Tiles have few rows,
+so memory is the bound: every work-item decodes weights and copies activations, and asks for both before it waits.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ def put_activations(asked, xq, xs, at: u32, FMT: str):
 
 
 @inline
-def tile(
-    w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32, n_rows: u32, FMT: str, BIAS: bool
-):
+def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32, n_rows: u32, FMT: str, BIAS: bool):
     """The work of a tile that is not empty; own: of `tile_at`."""
     F = integers_of(FMT)
     expert, start_slot, count = own

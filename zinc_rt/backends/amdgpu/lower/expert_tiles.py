@@ -1,4 +1,4 @@
-"""Routed feed-forwards in steps of many rows: the rows in the order of their experts, and products by tiles of these."""
+"""Routed feed-forwards in steps of many rows: the rows by their experts, and products by tiles of these."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def down_tiles(low: GpuLowering, n: ExpertsDown) -> None:
     _, places, _ = _lists(low, n.node, n.ids, n.weight)
     low.emit(
         n.node, sum_experts(k), lambda s: (-(-width // 256), s.n_rows),
-        (made, TempSpec(places), low.at(n.weights), low.at(n.y), width), "n_rows", (made.key, places, n.weights), (n.y,),
+        (made, TempSpec(places), low.at(n.weights), low.at(n.y), width), "n_rows", (made.key, places, n.weights),
+        (n.y,),
     )  # fmt: skip
 
 
@@ -104,7 +105,7 @@ def _slabs(low: GpuLowering, node: Node, x: int, ids: int, weight: int, *, gathe
             "n_rows", slabs_of(groups) * TILE_SLAB, tiles=lambda n: tiles_of(n * k, n_experts)
         )
         low.emit(
-            node, arrange_experts(gather=gather), lambda s: (slabs_of(groups) // VISITS, number(s)),
+            node, arrange_experts(gather=gather), lambda s: (number(s), slabs_of(groups) // VISITS),
             (*map(TempSpec, packed), TempSpec(rows), TempSpec(tiles), TempSpec(key), groups), "n_rows",
             (*packed, rows, tiles), (key,),
         )  # fmt: skip
