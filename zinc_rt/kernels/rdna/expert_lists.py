@@ -8,7 +8,7 @@ of its expert by itself, and what stands where depends on the ids alone.
 
 from __future__ import annotations
 
-from zinc_rt.kernels.rdna.visits import chain_length, lane_of
+from zinc_rt.kernels.rdna.visits import lane_of, settled
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -40,7 +40,7 @@ TILE_QUANTS = TILE_ROWS * GROUP
 """Bytes of quants of a tile's slab."""
 TILE_SLAB = TILE_QUANTS + 3 * 4 * TILE_ROWS
 VISITS = 4
-"""Slabs that a workgroup fills."""
+"""Slabs that a workgroup fills, and that products bring into LDS together."""
 SUBTILE = 16
 """Rows of a WMMA: a tile's slots are filled up to a multiple."""
 
@@ -48,6 +48,11 @@ SUBTILE = 16
 def tiles_of(n_pairs: int, n_experts: int) -> int:
     """Tiles of so many pairs, the empty ones counted."""
     return n_pairs // TILE_ROWS + n_experts
+
+
+def slabs_in_tile(n_groups: int) -> int:
+    """Slabs of a tile: one for each group, in the order of visits, and up to a whole step of `wmma_experts`."""
+    return -(-n_groups // VISITS) * VISITS
 
 
 @inline
@@ -109,6 +114,12 @@ def expert_lists(ids: ptr[u32], rows: ptr[u32], places: ptr[u32], tiles: ptr[u32
 
 
 @inline
+def slabs_length(n_groups: u32):
+    """As `slabs_in_tile`."""
+    return (n_groups + (VISITS - 1)) // VISITS * VISITS
+
+
+@inline
 def tile_at(tiles: ptr[u32], number: u32):
     """A tile's expert, first slot and how many slots it has."""
     own = cast(tiles, ptr[u32, Space.CONSTANT]) + number * TILE_WORDS
@@ -119,8 +130,8 @@ def tile_at(tiles: ptr[u32], number: u32):
 def arrange_experts(
     q: ptr[i8], d: ptr[f32], s: ptr[u32], rows: ptr[u32], tiles: ptr[u32], x: ptr[u8], n_groups: u32, GATHER: bool
 ):
-    """Slabs of tiles, as `slabs.arrange` makes those of 128 rows; tiles in x, VISITS slabs a workgroup in y. GATHER: of
-    the rows of slots; else the rows of q, d and s are slots.
+    """Slabs of tiles, as `slabs.arrange` makes those of 128 rows, but only of groups that there are; tiles in x, VISITS
+    slabs a workgroup in y. GATHER: of the rows of slots; else the rows of q, d and s are slots.
     """
     tile = workgroup_id(0)
     _, first, count = tile_at(tiles, tile)
@@ -129,24 +140,23 @@ def arrange_experts(
         live = local < count
         slot = first + select(live, local, local - local)
         row = rows[slot] if GATHER else slot
-        chain = chain_length(n_groups)
-        visits = tuple(workgroup_id(1) * VISITS + i for i in range(VISITS))
-        groups = tuple(lane_of(v // chain) + v % chain * TREE_LANES for v in visits)
+        numbers = tuple(workgroup_id(1) * VISITS + i for i in range(VISITS))
+        found = tuple(settled(u32(0), v, n_groups) for v in numbers)
+        groups = tuple(lane_of(v[0]) + v[1] * TREE_LANES for v in found)
         places = tuple(u64(row) * u64(n_groups) + u64(minimum(g, n_groups - 1)) for g in groups)
-        found = tuple(load(cast(q + at * GROUP, ptr[i32]), part * 2, lanes=2, align=8) for at in places)
+        quants = tuple(load(cast(q + at * GROUP, ptr[i32]), part * 2, lanes=2, align=8) for at in places)
         scales = tuple(d[at] for at in places)
         sums = tuple(i32(s[at]) for at in places)
         place = (local >> 4) * (SUBTILE * GROUP // 4) + part * (2 * SUBTILE) + (local & 15) * 2
         for i in unroll(VISITS):
-            there = live & (groups[i] < n_groups)
-            slab = x + u64(tile * (chain * TREE_LANES) + visits[i]) * TILE_SLAB
-            store(cast(slab, ptr[i32]), select(there, found[i], zeros(vec[i32, 2])), place, align=8)
+            slab = x + u64(tile * slabs_length(n_groups) + numbers[i]) * TILE_SLAB
+            store(cast(slab, ptr[i32]), select(live, quants[i], zeros(vec[i32, 2])), place, align=8)
             if part == 0:
-                numbers = cast(slab + TILE_QUANTS, ptr[f32]) + local
+                own = cast(slab + TILE_QUANTS, ptr[f32]) + local
                 start, end = (sums[i] << 16) >> 16, sums[i] >> 16
-                numbers[0] = select(there, scales[i], 0.0)
-                numbers[TILE_ROWS] = select(there, f32(start + end), 0.0)
-                numbers[2 * TILE_ROWS] = select(there, f32(start), 0.0)
+                own[0] = select(live, scales[i], 0.0)
+                own[TILE_ROWS] = select(live, f32(start + end), 0.0)
+                own[2 * TILE_ROWS] = select(live, f32(start), 0.0)
 
 
 @kernel(workgroup=256)

@@ -7,10 +7,10 @@ so memory is the bound: every work-item decodes weights and copies activations, 
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
-from zinc_rt.kernels.rdna.expert_lists import TILE_QUANTS, TILE_ROWS, TILE_SLAB, tile_at
+from zinc_rt.kernels.rdna.expert_lists import TILE_QUANTS, TILE_ROWS, TILE_SLAB, VISITS, slabs_length, tile_at
 from zinc_rt.kernels.rdna.slabs import SUBTILE
-from zinc_rt.kernels.rdna.visits import HALF, KEPT, chain_length, clear, lane_of, merge
-from zinc_rt.kernels.rdna.wmma import STEP, SUMS, TILES, add_group, bring_weights, numbers_of, put
+from zinc_rt.kernels.rdna.visits import HALF, KEPT, clear, lane_of, links_of, merge, settled
+from zinc_rt.kernels.rdna.wmma import SUMS, TILES, add_group, bring_weights, numbers_of, put
 from zinc_rt.kernels.rdna.wmma_values import MAGIC_BITS, factor_count
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -28,12 +28,15 @@ from zinc_rt.lang.ops import (
     unroll,
     workgroup_id,
     workitem_id,
+    zeros,
 )
-from zinc_rt.lang.types import f32, i32, ptr, u8, u32, u64
+from zinc_rt.lang.types import f32, i32, ptr, u8, u32, u64, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_W = 128
 """Rows of weights of a workgroup."""
+STEP = VISITS
+"""Groups that are brought into LDS together, of each row of weights one by a work-item."""
 WAVES_X = TILE_ROWS // SUBTILE
 PIECES = TILE_QUANTS // 16
 """Work-items that copy a slab."""
@@ -41,14 +44,14 @@ PIECES = TILE_QUANTS // 16
 
 @inline
 def asked_activations(slab: ptr[u8], at: u32, last: u32, FMT: str):
-    """What a work-item copies of STEP slabs: 16 bytes of quants, scale and sums of a row; of rows up to those of the
-    last 16 that there are, these again for all beyond.
+    """What a work-item copies of STEP slabs: 16 bytes of quants, and scale and sums of a row; nothing of rows behind
+    the last 16 that there are.
     """
     N = numbers_of(FMT)
     own, piece = slab + first_lane(at // PIECES) * TILE_SLAB, at % PIECES
-    lane = piece & (TREE_LANES - 1)
-    subtile = minimum(first_lane(piece // TREE_LANES), last)
-    quants = load(cast(own, ptr[i32]), (subtile * TREE_LANES + lane) * 4, lanes=4, align=16)
+    quants: vec[i32, 4] = zeros(vec[i32, 4])
+    if first_lane(piece // TREE_LANES) <= last:
+        quants = load(cast(own, ptr[i32]), piece * 4, lanes=4, align=16)
     row = minimum(piece & (TILE_ROWS - 1), last * SUBTILE + (SUBTILE - 1))
     numbers = cast(own + TILE_QUANTS, ptr[f32]) + row
     return quants, tuple(numbers[n * TILE_ROWS] for n in range(N))
@@ -75,15 +78,14 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32
     wq = shared(i32, STEP * TILE_W * GROUP // 4)
     wf = shared(f32, STEP * factor_count(FMT) * TILE_W)
     at = workitem_id()
-    chain = chain_length(n_groups)
-    slab = x + u64(workgroup_id(0) * (chain * TREE_LANES)) * TILE_SLAB
+    slab = x + u64(workgroup_id(0) * slabs_length(n_groups)) * TILE_SLAB
     # What a work-item decodes: a row, and of STEP groups one.
     mine, slot = at & (TILE_W - 1), first_lane(at // TILE_W)
     first = workgroup_id(1) * TILE_W
     row_bytes = u64((n_groups >> F.group_shift) * F.block_bytes)
     line = w + (u64(expert) * u64(n_rows) + u64(minimum(first + mine, n_rows - 1))) * row_bytes
     lane: u32 = 0
-    link: u32 = slot
+    link: u32 = slot  # of the lane at that place in the order of visits
     # And what its wave multiplies.
     wave = first_lane(at >> 5)
     x_row, w_row = wave % WAVES_X * SUBTILE, wave // WAVES_X * (TILES * SUBTILE)
@@ -93,11 +95,9 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32
     # The compiler does not know that 0 is added, and so keeps eight registers in place of filling them for each group.
     start = splat(i32(MAGIC_BITS) + i32((n_rows + at) >> 31), 8)
     visit: u32 = 0
-    left: u32 = chain
-    for _ in range(chain * (TREE_LANES // STEP)):
-        while link >= chain:
-            link -= chain
-            lane += 1
+    left: u32 = links_of(visit, n_groups)
+    for _ in range(slabs_length(n_groups) // STEP):
+        lane, link = settled(lane, link, n_groups)
         asked = asked_activations(slab, at, (count - 1) // SUBTILE, FMT)
         schedule_barrier()
         barrier()  # all have read what was brought before
@@ -106,15 +106,16 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32
         barrier()
         if live:
             for i in range(u32(STEP)):
-                add_group(xq, xs, wq, wf, sums, start, i, x_row, w_row, FMT, TILE_ROWS, TILE_W)
-                left -= 1
-                if left == 0:
-                    merge(sums, kept, visit, SUMS)
-                    if visit & HALF == HALF:
-                        put(sums, y, bias + u64(expert) * u64(n_rows), visit > HALF, shape, BIAS)
-                    clear(sums, SUMS)
-                    visit += 1
-                    left = chain
+                if visit < TREE_LANES:
+                    add_group(xq, xs, wq, wf, sums, start, i, x_row, w_row, FMT, TILE_ROWS, TILE_W)
+                    left -= 1
+                    while (left == 0) & (visit < TREE_LANES):  # lanes without a group have sums, too: 0
+                        merge(sums, kept, visit, SUMS)
+                        if visit & HALF == HALF:
+                            put(sums, y, bias + u64(expert) * u64(n_rows), visit > HALF, shape, BIAS)
+                        clear(sums, SUMS)
+                        visit += 1
+                        left = links_of(visit, n_groups)
         link += STEP
         slab = slab + STEP * TILE_SLAB
 

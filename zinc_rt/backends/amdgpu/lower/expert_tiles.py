@@ -11,8 +11,7 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna import float_tiles, wmma_experts
 from zinc_rt.kernels.rdna.catalogue import DECODE, arrange_experts, gate_kernels, many_experts, sum_experts
-from zinc_rt.kernels.rdna.expert_lists import TILE_SLAB, TILE_WORDS, VISITS, tiles_of
-from zinc_rt.kernels.rdna.slabs import slabs_of
+from zinc_rt.kernels.rdna.expert_lists import TILE_SLAB, TILE_WORDS, VISITS, slabs_in_tile, tiles_of
 from zinc_rt.numerics import GROUP
 
 
@@ -102,10 +101,10 @@ def _slabs(low: GpuLowering, node: Node, x: int, ids: int, weight: int, *, gathe
         packed = low.pack(node, x, n_in, "n_rows") if gather else pack_keys(x)
         number = _tiles(low, ids, weight)
         low.out.rooms[key] = TileRoom(
-            "n_rows", slabs_of(groups) * TILE_SLAB, tiles=lambda n: tiles_of(n * k, n_experts)
+            "n_rows", slabs_in_tile(groups) * TILE_SLAB, tiles=lambda n: tiles_of(n * k, n_experts)
         )
         low.emit(
-            node, arrange_experts(gather=gather), lambda s: (number(s), slabs_of(groups) // VISITS),
+            node, arrange_experts(gather=gather), lambda s: (number(s), slabs_in_tile(groups) // VISITS),
             (*map(TempSpec, packed), TempSpec(rows), TempSpec(tiles), TempSpec(key), groups), "n_rows",
             (*packed, rows, tiles), (key,),
         )  # fmt: skip
