@@ -16,6 +16,7 @@ from zinc_rt.lang.ops import (
     fma,
     load,
     minimum,
+    regs,
     select,
     shared,
     store,
@@ -126,6 +127,19 @@ def tile_at(tiles: ptr[u32], number: u32):
     return own[0], own[1], own[2]
 
 
+@inline
+def groups_from(number: u32, n_groups: u32):
+    """The groups of VISITS slabs from a number on; beyond the last slab any."""
+    found = regs(u32, VISITS)
+    visit: u32 = 0
+    link: u32 = number
+    for i in unroll(VISITS):
+        visit, link = settled(visit, link, n_groups)
+        found[i] = lane_of(visit) + link * TREE_LANES
+        link += 1
+    return tuple(found[i] for i in range(VISITS))
+
+
 @kernel(workgroup=256)
 def arrange_experts(
     q: ptr[i8], d: ptr[f32], s: ptr[u32], rows: ptr[u32], tiles: ptr[u32], x: ptr[u8], n_groups: u32, GATHER: bool
@@ -140,16 +154,15 @@ def arrange_experts(
         live = local < count
         slot = first + select(live, local, local - local)
         row = rows[slot] if GATHER else slot
-        numbers = tuple(workgroup_id(1) * VISITS + i for i in range(VISITS))
-        found = tuple(settled(u32(0), v, n_groups) for v in numbers)
-        groups = tuple(lane_of(v[0]) + v[1] * TREE_LANES for v in found)
+        number = workgroup_id(1) * VISITS
+        groups = groups_from(number, n_groups)
         places = tuple(u64(row) * u64(n_groups) + u64(minimum(g, n_groups - 1)) for g in groups)
         quants = tuple(load(cast(q + at * GROUP, ptr[i32]), part * 2, lanes=2, align=8) for at in places)
         scales = tuple(d[at] for at in places)
         sums = tuple(i32(s[at]) for at in places)
         place = (local >> 4) * (SUBTILE * GROUP // 4) + part * (2 * SUBTILE) + (local & 15) * 2
         for i in unroll(VISITS):
-            slab = x + u64(tile * slabs_length(n_groups) + numbers[i]) * TILE_SLAB
+            slab = x + u64(tile * slabs_length(n_groups) + number + i) * TILE_SLAB
             store(cast(slab, ptr[i32]), select(live, quants[i], zeros(vec[i32, 2])), place, align=8)
             if part == 0:
                 own = cast(slab + TILE_QUANTS, ptr[f32]) + local
