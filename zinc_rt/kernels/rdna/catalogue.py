@@ -30,6 +30,7 @@ from zinc_rt.kernels.rdna import (
     sampling,
     sampling_draw,
     sampling_top,
+    shared_rows,
     slabs,
     tails,
     wmma,
@@ -139,14 +140,23 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     if kind in FLOATS:
         if rows == 1:
             function = matvec.matvec_float_bias if bias else matvec.matvec_float
-        else:
+        elif rows < shared_rows.SHARED_FROM:
             function = matvec.matvec_float_block_bias if bias else matvec.matvec_float_block
+        else:
+            groups = "ceil(n_rows / 32), blocks"
+            function = shared_rows.matvec_float_shared_bias if bias else shared_rows.matvec_float_shared
         return _entry(function, f"w x {between} n n_rows", groups, FMT=kind, M=rows)
     if rows <= 2:  # short waves end sooner, and two rows of bytes do not keep the vector cache busy
         function = matvec.matvec_bias if bias else matvec.matvec
     else:
         function = matvec.matvec_block_bias if bias else matvec.matvec_block
     return _entry(function, f"w q d s {between} n_groups n_rows", groups, FMT=kind, M=rows)
+
+
+def rows_of_workgroup(kind: str, rows: int) -> int:
+    """Rows of weights of a workgroup of `matvec_rows`."""
+    shares = kind in FLOATS and rows >= shared_rows.SHARED_FROM
+    return shared_rows.WAVES * shared_rows.EACH if shares else matvec.WAVES
 
 
 def gate_kernels(activation: str) -> tuple[KernelEntry, KernelEntry, KernelEntry]:

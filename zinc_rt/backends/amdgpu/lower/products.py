@@ -11,7 +11,7 @@ from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna import float_tiles, wmma
 from zinc_rt.kernels.rdna.argmax import PART
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, many_rows, matvec_rows
+from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, many_rows, matvec_rows, rows_of_workgroup
 from zinc_rt.numerics import GROUP
 
 
@@ -31,9 +31,13 @@ def product(low: GpuLowering, n: Product) -> None:
     n_units = n_in if kind in FLOATS else n_in // GROUP
     bias = () if n.bias is None else (low.at(n.bias),)
     arguments = (low.at(n.weight), *map(TempSpec, keys), *bias, low.at(n.y), n_units, n_out)
+    across = {m: rows_of_workgroup(kind, m) for m in entries}
     low.emit(
         n.node, lambda s: entries[block_of(getattr(s, counted))],
-        lambda s: (-(-n_out // 4), -(-getattr(s, counted) // block_of(getattr(s, counted)))),
+        lambda s: (
+            -(-n_out // across[block_of(getattr(s, counted))]),
+            -(-getattr(s, counted) // block_of(getattr(s, counted))),
+        ),
         arguments, counted, keys, (n.y,), lambda s: getattr(s, counted) * n_out * n_in,
     )  # fmt: skip
 
