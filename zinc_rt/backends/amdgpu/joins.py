@@ -120,8 +120,8 @@ Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduc
 
 class Joins:
     """The nodes of a fused graph with some of them joined, in an order in which they may run. products: whether those
-    of one matrix, and the sums of experts, are joined to others, too; with many rows only those that choose experts
-    are, for matrix instructions make the others.
+    of one matrix, and the sums of experts, are joined to others, too; with many rows they are not, for matrix
+    instructions make them.
     """
 
     def __init__(self, graph: Graph, fused: FusedGraph, *, products: bool = True) -> None:
@@ -139,7 +139,7 @@ class Joins:
             elif isinstance(node, Single):
                 self._made.update(dict.fromkeys(node.node.outputs, node))
         if not products:
-            self._made = {y: n for y, n in self._made.items() if not isinstance(n, Product) or self._chooses(y)}
+            self._made = {y: node for y, node in self._made.items() if not isinstance(node, Product)}
 
     def nodes(self) -> Iterator[Joined]:
         """Each joined node stands where the last of its parts stood."""
@@ -183,10 +183,6 @@ class Joins:
                 case Op.SIGMOID_MUL:
                     made = self._gated_attention(node.node)
         return node if made is None else made
-
-    def _chooses(self, logits: int) -> bool:
-        """Whether a buffer is read where experts are chosen by it; few rows of weights make it, too few for tiles."""
-        return any(n.op in (Op.MOE_GATE_TOPK, Op.SCALE) for n in self._fused.readers(logits))
 
     def _takes(self, buffer: int, op: Op) -> bool:
         """Whether a buffer is a temporary that one node alone reads, once, of this operation."""

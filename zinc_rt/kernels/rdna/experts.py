@@ -89,7 +89,9 @@ def lots_of(FMTS: tuple, M: int):
     where a load of activations is worth it.
     """
     floats = all(f in FLOATS for f in FMTS)
-    if M > 1 if floats else M <= 2 and not any(f in FLOATS or takes_whole_groups(f) for f in FMTS):
+    fits = M <= 4 or all(format_of(f).block_bytes == 2 for f in FMTS)
+    plain = not any(f in FLOATS or takes_whole_groups(f) for f in FMTS)
+    if (floats and M > 1 and fits) or (plain and M <= 2):
         return (tuple(range(len(FMTS))),)
     if any(f != FMTS[0] for f in FMTS):
         return tuple((r,) for r in range(len(FMTS)))

@@ -46,8 +46,12 @@ FOURS = GROUP // 4
 """Loads of a group."""
 PIECES = TREE_LANES * FOURS
 """Loads of a row for 32 groups."""
-CHUNK = 16
-"""Weights of a group that are loaded together."""
+
+
+@inline
+def chunk_of(FMTS: tuple):
+    """Weights of a group that are loaded together, static: as many as registers hold of all rows."""
+    return 8 if any(format_of(f).block_bytes > 2 for f in FMTS) else 16
 
 
 @inline
@@ -65,8 +69,8 @@ def bring(xs, x: ptr[f32], across: u32, M: int, N_WAVES: int):
 
 @inline
 def add_brought(loaded, xs, chains, first: int, FMTS: tuple, M: int):
-    """Go on with the chains of each row of weights and of activations, over CHUNK elements of the lane's group."""
-    for four in unroll(CHUNK // 4):
+    """Go on with the chains of each row of weights and of activations, over some elements of the lane's group."""
+    for four in unroll(chunk_of(FMTS) // 4):
         for m in unroll(M):
             x = load(xs, ((m * FOURS + (first // 4 + four)) * TREE_LANES + lane_id()) * 4, lanes=4, align=16)
             for i in unroll(4):
@@ -78,7 +82,7 @@ def add_brought(loaded, xs, chains, first: int, FMTS: tuple, M: int):
 @inline
 def add_shared_chains(lines, x: ptr[f32], sums, n: u32, across: u32, FMTS: tuple, M: int, N_WAVES: int):
     """As `add_all_chains`, by all N_WAVES waves of the workgroup: every one of them must come here."""
-    ROWS = len(FMTS)
+    ROWS, CHUNK = len(FMTS), chunk_of(FMTS)
     xs = shared(f32, M * PIECES * 4)
     many: u32 = 0
     while (many + TREE_LANES) * GROUP <= n:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated, RouterProduct
 from zinc_rt.backends.amdgpu.lower.expert_tiles import down_tiles, gated_tiles, lies_in_slots, takes_tiles
-from zinc_rt.backends.amdgpu.lower.products import product
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, FOUR, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
 from zinc_rt.backends.errors import UnsupportedOp
@@ -31,8 +30,6 @@ from zinc_rt.kernels.rdna.tails import GpuRouteArgs
 from zinc_rt.numerics import GROUP
 
 _PACKED = ("q", "d", "s")
-ROUTED_AT_ONCE = 128
-"""Rows up to which a router's logits are no work for tiles, of which there would be one or two."""
 
 
 @GPU.lowers(Op.MOE_GATE_TOPK)
@@ -46,20 +43,7 @@ def gate_topk(low: GpuLowering, single: Single) -> None:
 
 @GPU.lowers(RouterProduct)
 def route(low: GpuLowering, n: RouterProduct) -> None:
-    """The router's logits, and by its last workgroup the choice of experts; of very many rows, first the one, by tiles,
-    then the other.
-    """
-    if not low.many or n.factor is not None:
-        _route_at_once(low, n)
-        return
-    with low.only(lambda s: s.n_rows <= ROUTED_AT_ONCE):
-        _route_at_once(low, n)
-    with low.only(lambda s: s.n_rows > ROUTED_AT_ONCE):
-        product(low, n.product)
-        gate_topk(low, Single(n.node))
-
-
-def _route_at_once(low: GpuLowering, n: RouterProduct) -> None:
+    """The router's logits, and by its last workgroup the choice of experts."""
     n_experts, constants, choice = _choice(low, n.node)
     weight, bias, logits = n.product.weight, n.product.bias, n.node.inputs[0]
     width = int(low.graph.buffer(weight).shape[1])
@@ -68,7 +52,7 @@ def _route_at_once(low: GpuLowering, n: RouterProduct) -> None:
         m: catalogue.route(
             kind, m, n_experts, router_bias=bias is not None, factor=n.factor is not None, **constants
         )
-        for m in low.blocks("n_rows")
+        for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
     }  # fmt: skip
     low.out.kernels += entries.values()
     block = ArgumentBlock(GpuRouteArgs, {

@@ -11,8 +11,11 @@ from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna import float_tiles, wmma
 from zinc_rt.kernels.rdna.argmax import PART
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, many_rows, matvec_rows, rows_of_workgroup
+from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, grouped_rows, many_rows, matvec_rows, rows_of_workgroup
 from zinc_rt.numerics import GROUP
+
+FEW_FOR_TILES = 256
+"""Rows of float weights up to which tiles would be too few to fill a GPU: those of routers and gates."""
 
 
 @GPU.lowers(Product)
@@ -22,7 +25,7 @@ def product(low: GpuLowering, n: Product) -> None:
     counted: Counted = "n_rows" if n.logit_rows is None else "n_logits"
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
-    if low.many and counted == "n_rows":
+    if low.many and counted == "n_rows" and (kind in QUANTIZED or n_out > FEW_FOR_TILES):
         _of_many_rows(low, n, kind)
         return
     entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in low.blocks(counted)}
