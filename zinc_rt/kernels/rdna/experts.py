@@ -11,7 +11,7 @@ from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.maths import gated
 from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, clamped, place_of, sharing, wave_sums
 from zinc_rt.kernels.rdna.quantize import quantize_four
-from zinc_rt.kernels.rdna.shared_rows import add_float_chains
+from zinc_rt.kernels.rdna.shared_rows import SHARED_FROM, add_shared_chains, room_for_rows
 from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -102,12 +102,16 @@ def lots_of(FMTS: tuple, M: int):
 def add_products(a, lines, row: u32, sums, FMTS: tuple, M: int, N_WAVES: int):
     """sums[r * M + m] = this lane's share of the product of lines[r] and row + m of the activations."""
     n = a.n_in
+    SHARE = FMTS[0] in FLOATS and M >= SHARED_FROM
+    xs = room_for_rows(M) if SHARE else sums
     for mine in unroll(lots_of(FMTS, M)):
         own = regs(f32, len(mine) * M)
         kinds = tuple(FMTS[r] for r in mine)
         chosen = tuple(lines[r] for r in mine)
-        if FMTS[0] in FLOATS:
-            add_float_chains(chosen, a.x + u64(row) * u64(n), own, n, n, kinds, M, N_WAVES)
+        if SHARE:
+            add_shared_chains(chosen, a.x + u64(row) * u64(n), xs, own, n, n, kinds, M, N_WAVES)
+        elif FMTS[0] in FLOATS:
+            add_all_chains(chosen, a.x + u64(row) * u64(n), own, n, n, kinds, M)
         else:
             n_groups = n >> GROUP_SHIFT
             first = u64(row) * u64(n_groups)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.rdna.matvec import (
-    add_all_chains,
     add_chains,
     float_loads,
     float_of,
@@ -80,10 +79,17 @@ def add_brought(loaded, xs, chains, first: int, FMTS: tuple, M: int):
 
 
 @inline
-def add_shared_chains(lines, x: ptr[f32], sums, n: u32, across: u32, FMTS: tuple, M: int, N_WAVES: int):
-    """As `add_all_chains`, by all N_WAVES waves of the workgroup: every one of them must come here."""
+def room_for_rows(M: int):
+    """LDS for what is brought at once."""
+    return shared(f32, M * PIECES * 4)
+
+
+@inline
+def add_shared_chains(lines, x: ptr[f32], xs, sums, n: u32, across: u32, FMTS: tuple, M: int, N_WAVES: int):
+    """As `add_all_chains`, by all N_WAVES waves of the workgroup: every one of them must come here. xs: of
+    `room_for_rows`.
+    """
     ROWS, CHUNK = len(FMTS), chunk_of(FMTS)
-    xs = shared(f32, M * PIECES * 4)
     many: u32 = 0
     while (many + TREE_LANES) * GROUP <= n:
         barrier()  # all have read what was brought before
@@ -105,15 +111,6 @@ def add_shared_chains(lines, x: ptr[f32], sums, n: u32, across: u32, FMTS: tuple
 
 
 @inline
-def add_float_chains(lines, x: ptr[f32], sums, n: u32, across: u32, FMTS: tuple, M: int, N_WAVES: int):
-    """Of a workgroup of N_WAVES waves, all of which come here."""
-    if M >= SHARED_FROM:
-        add_shared_chains(lines, x, sums, n, across, FMTS, M, N_WAVES)
-    else:
-        add_all_chains(lines, x, sums, n, across, FMTS, M)
-
-
-@inline
 def float_rows(w, x, y, bias, n, n_rows, row, FMT: str, M: int, BIAS: bool, ROWS: int):
     """As `rows_of_floats`, in a workgroup of eight waves, all of which come here."""
     if M >= SHARED_FROM:
@@ -121,7 +118,8 @@ def float_rows(w, x, y, bias, n, n_rows, row, FMT: str, M: int, BIAS: bool, ROWS
         lines = lines_of(w, row, n_rows, n * format_of(FMT).block_bytes, ROWS)
         extra = own_bias(bias, row, n_rows, ROWS, M) if BIAS else 0.0
         sums = regs(f32, ROWS * M)
-        add_shared_chains(lines, x + u64(block) * u64(n), sums, n, n, (FMT,) * ROWS, M, WAVES)
+        xs = room_for_rows(M)
+        add_shared_chains(lines, x + u64(block) * u64(n), xs, sums, n, n, (FMT,) * ROWS, M, WAVES)
         store_sums(y + u64(block) * u64(n_rows), sums, row, n_rows, n_rows, extra, ROWS, M, BIAS)
     else:
         rows_of_floats(w, x, y, bias, n, n_rows, row, FMT, M, BIAS, ROWS)
