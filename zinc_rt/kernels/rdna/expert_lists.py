@@ -23,9 +23,8 @@ from zinc_rt.lang.ops import (
     unroll,
     workgroup_id,
     workitem_id,
-    zeros,
 )
-from zinc_rt.lang.types import Space, f32, i8, i32, ptr, u8, u32, u64, vec
+from zinc_rt.lang.types import Space, f32, i8, i32, ptr, u8, u32, u64
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 64
@@ -43,7 +42,7 @@ TILE_SLAB = TILE_QUANTS + 3 * 4 * TILE_ROWS
 VISITS = 4
 """Slabs that a workgroup fills, and that products bring into LDS together."""
 SUBTILE = 16
-"""Rows of a WMMA: a tile's slots are filled up to a multiple."""
+"""Rows of a WMMA."""
 
 
 def tiles_of(n_pairs: int, n_experts: int) -> int:
@@ -144,15 +143,14 @@ def groups_from(number: u32, n_groups: u32):
 def arrange_experts(
     q: ptr[i8], d: ptr[f32], s: ptr[u32], rows: ptr[u32], tiles: ptr[u32], x: ptr[u8], n_groups: u32, GATHER: bool
 ):
-    """Slabs of tiles, as `slabs.arrange` makes those of 128 rows, but only of groups that there are; tiles in x, VISITS
-    slabs a workgroup in y. GATHER: of the rows of slots; else the rows of q, d and s are slots.
+    """Slabs of tiles, as `slabs.arrange` makes those of 128 rows, but only of groups and rows that there are; tiles in
+    x, VISITS slabs a workgroup in y. GATHER: of the rows of slots; else the rows of q, d and s are slots.
     """
     tile = workgroup_id(0)
     _, first, count = tile_at(tiles, tile)
     local, part = workitem_id() & (TILE_ROWS - 1), workitem_id() >> TILE_SHIFT
-    if local < (count + (SUBTILE - 1)) // SUBTILE * SUBTILE:
-        live = local < count
-        slot = first + select(live, local, local - local)
+    if local < count:
+        slot = first + local
         row = rows[slot] if GATHER else slot
         number = workgroup_id(1) * VISITS
         groups = groups_from(number, n_groups)
@@ -163,13 +161,13 @@ def arrange_experts(
         place = (local >> 4) * (SUBTILE * GROUP // 4) + part * (2 * SUBTILE) + (local & 15) * 2
         for i in unroll(VISITS):
             slab = x + u64(tile * slabs_length(n_groups) + number + i) * TILE_SLAB
-            store(cast(slab, ptr[i32]), select(live, quants[i], zeros(vec[i32, 2])), place, align=8)
+            store(cast(slab, ptr[i32]), quants[i], place, align=8)
             if part == 0:
                 own = cast(slab + TILE_QUANTS, ptr[f32]) + local
                 start, end = (sums[i] << 16) >> 16, sums[i] >> 16
-                own[0] = select(live, scales[i], 0.0)
-                own[TILE_ROWS] = select(live, f32(start + end), 0.0)
-                own[2 * TILE_ROWS] = select(live, f32(start), 0.0)
+                own[0] = scales[i]
+                own[TILE_ROWS] = f32(start + end)
+                own[2 * TILE_ROWS] = f32(start)
 
 
 @kernel(workgroup=256)

@@ -43,16 +43,16 @@ PIECES = TILE_QUANTS // 16
 
 
 @inline
-def asked_activations(slab: ptr[u8], at: u32, last: u32, FMT: str):
-    """What a work-item copies of STEP slabs: 16 bytes of quants, and scale and sums of a row; nothing of rows behind
-    the last 16 that there are.
+def asked_activations(slab: ptr[u8], at: u32, count: u32, FMT: str):
+    """What a work-item copies of STEP slabs: 16 bytes of quants, of two of `count` rows; and scale and sums of a row,
+    of the last one in place of those that there are not.
     """
     N = numbers_of(FMT)
     own, piece = slab + first_lane(at // PIECES) * TILE_SLAB, at % PIECES
     quants: vec[i32, 4] = zeros(vec[i32, 4])
-    if first_lane(piece // TREE_LANES) <= last:
+    if first_lane(piece // TREE_LANES) * SUBTILE + (piece & 7) * 2 < count:
         quants = load(cast(own, ptr[i32]), piece * 4, lanes=4, align=16)
-    row = minimum(piece & (TILE_ROWS - 1), last * SUBTILE + (SUBTILE - 1))
+    row = minimum(piece & (TILE_ROWS - 1), count - 1)
     numbers = cast(own + TILE_QUANTS, ptr[f32]) + row
     return quants, tuple(numbers[n * TILE_ROWS] for n in range(N))
 
@@ -98,7 +98,7 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32
     left: u32 = links_of(visit, n_groups)
     for _ in range(slabs_length(n_groups) // STEP):
         lane, link = settled(lane, link, n_groups)
-        asked = asked_activations(slab, at, (count - 1) // SUBTILE, FMT)
+        asked = asked_activations(slab, at, count, FMT)
         schedule_barrier()
         barrier()  # all have read what was brought before
         bring_weights(line, wq, wf, mine, slot, lane_of(lane) + link * TREE_LANES, n_groups, FMT, TILE_W)

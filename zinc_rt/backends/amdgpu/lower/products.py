@@ -11,7 +11,15 @@ from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna import float_tiles, wmma
 from zinc_rt.kernels.rdna.argmax import PART
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, grouped_rows, many_rows, matvec_rows, rows_of_workgroup
+from zinc_rt.kernels.rdna.catalogue import (
+    DECODE,
+    FLOATS,
+    QUANTIZED,
+    grouped_rows,
+    many_rows,
+    matvec_rows,
+    rows_of_workgroup,
+)
 from zinc_rt.numerics import GROUP
 
 FEW_FOR_TILES = 256
