@@ -15,6 +15,8 @@ from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.sampler import Sampler, _runs, _samples
 from amdgpu_emu.work import Work
 from tests.helpers import QWEN3, write_model
+from tests.models.families import CASES
+from tests.models.families.build import write_case
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.queue import GpuQueue
@@ -22,8 +24,8 @@ from zinc_rt.backends.amdgpu.calibrate import CARD, SMALL, measure
 from zinc_rt.backends.amdgpu.emulated import Prediction, UnknownGpu
 from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import UsageError
-from zinc_rt.forecast import forecast
-from zinc_rt.gguf import GGUFFile
+from zinc_rt.forecast import _Engine, forecast
+from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.kernels.rdna.catalogue import matvec_rows
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.gpu import gpu_kernel
@@ -65,6 +67,34 @@ def test_samples_say_what_the_whole_does() -> None:
     assert (sampled.unique_read, sampled.unique_written) == (whole.unique_read, whole.unique_written)
     assert (sampled.read_lines, sampled.bytes_read) == (whole.read_lines, whole.bytes_read)
     assert (sampled.rounds, sampled.asked_lines) == (whole.rounds, whole.asked_lines)
+
+
+def test_samples_of_workgroups_that_do_anything() -> None:
+    """Of half of them: half of the waves and of the matrix, whatever the others do."""
+    busy = [4 * i + k for i in range(0, 32, 2) for k in range(4)]
+    sampler = Sampler([R9700], lambda dispatch, memory: ("product", True), lambda key: None, lambda d, m: busy)
+    sampled, whole = product(sampler), product(Profiler())
+    assert (sampled.waves, sampled.names["v_dot4_i32_iu8"]) == (128, whole.names["v_dot4_i32_iu8"] // 2)
+    assert sampled.read_lines < whole.read_lines * 0.6
+
+
+@pytest.mark.slow
+def test_rows_of_a_prompt_choose_experts_by_chance(tmp_path: Path) -> None:
+    """Tiles of all experts, not of the same few."""
+    made = write_case(tmp_path / "experts.gguf", CASES["qwen3moe"], GGMLType.Q8_0)
+    options = Options(Device.emu, n_ctx=64, n_batch=40, n_logits=1, check_memory=False)
+    with GGUFFile.open(made.path) as file, _Engine(options) as engine:
+        definition = define(file)
+        engine.load(file, definition)
+        slot = engine.open_sequence()
+        engine.start_profile()
+        engine.step([Rows(slot, 0, [0] * 40, (39,))])
+        found = engine.finish_profile()
+        gates = [b for b in definition.graph.buffers if b.name.endswith("gate_exps.weight")]
+    assert isinstance(found, Prediction)
+    works = [r.work for r in found.records if r.name.startswith("wmma_experts")]
+    assert len(works) == 3 * len(gates) > 0
+    assert works[0].unique_read > int(np.prod(gates[0].shape)) // 32 * 34
 
 
 def test_steps_of_a_model(path: Path) -> None:

@@ -122,11 +122,13 @@ def _product(
     extra = () if bias is None else (low.at(bias),)
     if quantized:
         slabs = _slabs(low, node, x, ids, weight, gather=gather)
-        sources, reads, units, across = (TempSpec(slabs),), (slabs, tiles), n_in // GROUP, wmma_experts.TILE_W
+        names, units, across = [slabs], n_in // GROUP, wmma_experts.TILE_W
     else:
-        sources, reads, units, across = (low.at(x), TempSpec(rows)), (x, rows, tiles), n_in, float_tiles.TILE_W
+        low.at(x)
+        names, units, across = [x, rows], n_in, float_tiles.TILE_W
     low.emit(
         node, entry, lambda s: (number(s), -(-n_out // across)),
-        (low.at(weight), *sources, TempSpec(tiles), *extra, TempSpec(y), units, n_out), "n_rows", reads, (y,),
+        (low.at(weight), *map(TempSpec, names), TempSpec(tiles), *extra, TempSpec(y), units, n_out), "n_rows",
+        (*names, tiles), (y,),
         lambda s: s.n_rows * k * n_out * n_in,
     )  # fmt: skip
