@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from zinc_rt.cli.voice import Voice
 from zinc_rt.errors import UsageError, ZincError
 
 
@@ -26,11 +30,12 @@ ModelArgument = Annotated[
 ]
 
 
-def model_file(path: Path | None, hub: str | None = None) -> Path | None:
+def model_file(path: Path | None, hub: str | None = None, voice: Voice = Voice.VERBOSE) -> Path | None:
     """The file that the options name, None for the model in the package.
 
     path: a file, or the name of a downloaded model where there is no such file; hub: a model of the hub, which is
-    downloaded if it is not there. Raises `UsageError` for both at once, `UnknownModel`, `HubError`.
+    downloaded if it is not there; voice: how much is said then. Raises `UsageError` for both at once, `UnknownModel`,
+    `HubError`.
     """
     if hub is not None:
         if path is not None:
@@ -38,7 +43,7 @@ def model_file(path: Path | None, hub: str | None = None) -> Path | None:
         from zinc_rt.cli.pull import fetch
         from zinc_rt.hub.reference import parse
 
-        return fetch(parse(hub))
+        return fetch(parse(hub), voice=voice)
     if path is None or path.exists():
         return path
     from zinc_rt.hub.reference import REPOSITORY, is_known
@@ -82,3 +87,20 @@ def write_file(path: Path, text: str) -> None:
             raise
     except OSError as error:
         raise FileWriteError(f"{path} cannot be written: {error.strerror}; choose another file or make room") from None
+
+
+@contextlib.contextmanager
+def stopping_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the program as Ctrl-C does, so that half-written files are removed; the exit code is 143."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():  # only there can a signal be handled
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
