@@ -44,6 +44,7 @@ class Kind(NamedTuple):
 
 KeyOf = Callable[["Dispatch", "ShaderMemory"], Kind | None]
 """The kind of a dispatch; None: what others read depends on its results."""
+BusyOf = Callable[["Dispatch", "ShaderMemory"], Sequence[int] | None]
 _RUN: Final = (4, 1, 1)
 """Workgroups that stay together, in x, y and z: products of four rows each fill a half line."""
 _NEVER: Final = 1 << 30
@@ -54,13 +55,17 @@ _AS_THEY_ARE: Final = -1
 
 class Sampler(Profiler):
     """models: as for `Profiler`. key_of: dispatches of one key are executed once; those without a key always, wholly.
-    found: the counts of a key that were kept, None if none were. known: counts by key; plain: counts without what lay
-    near, by the id of those with it; executed: how many dispatches were.
+    found: the counts of a key that were kept, None if none were. busy_of: the workgroups in x that do anything, in a
+    dispatch where others end at once; None for all. known: counts by key; plain: counts without what lay near, by the
+    id of those with it; executed: how many dispatches were.
     """
 
-    def __init__(self, models: Sequence[GpuModel], key_of: KeyOf, found: Callable[[str], Work | None]) -> None:
+    def __init__(
+        self, models: Sequence[GpuModel], key_of: KeyOf, found: Callable[[str], Work | None], busy_of: BusyOf =
+        lambda dispatch, memory: None,
+    ) -> None:  # fmt: skip
         super().__init__(models)
-        self.key_of, self.found, self.executed = key_of, found, 0
+        self.key_of, self.found, self.busy_of, self.executed = key_of, found, busy_of, 0
         self.known: dict[str, Work] = {}
         self.plain: dict[int, Work] = {}
         self._chosen: list[tuple[int, int]] | None = None
@@ -103,12 +108,16 @@ class Sampler(Profiler):
 
     def _sampled(self, dispatch: Dispatch, memory: ShaderMemory, least: int) -> Work:
         """least: runs of the smaller choice; two are as much as the mean of all where the work grows steadily."""
-        samples = [_samples(n, run, least) for n, run in zip(dispatch.groups, _RUN, strict=True)]
+        busy = self.busy_of(dispatch, memory)
+        wholes = dispatch.groups if busy is None else (len(busy), *dispatch.groups[1:])
+        samples = [_samples(n, run, least) for n, run in zip(wholes, _RUN, strict=True)]
+        if busy is not None:
+            samples[0] = [[busy[i] for i in each] for each in samples[0]]
         found: dict[tuple[int, ...], Work] = {}
         for which in itertools.product(*(range(len(each)) for each in samples)):
             found[which] = self._part(dispatch, memory, [each[i] for each, i in zip(samples, which, strict=True)])
         for axis in range(3):
-            whole = dispatch.groups[axis]
+            whole = wholes[axis]
             for rest in {key[axis + 1 :] for key in found}:
                 first = found[0, *rest] if axis == 0 else found[(*[0] * axis, 0, *rest)]
                 if len(samples[axis]) == 2:

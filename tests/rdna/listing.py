@@ -27,7 +27,7 @@ HEADS_FORMS = ((False, True), (True, False), (True, True))
 ATTENTION = ((128, 2, 4), (80, 1, 3), (8, 2, 2), (64, 1, 9))
 """Elements of a head, key-value heads, query heads to each of them."""
 BLOCKS = (
-    *(("Q4_0", 3), ("Q6_K", 3), ("F16", 3), ("Q5_K", 2), ("BF16", 4), ("F32", 8)),
+    *(("Q4_0", 3), ("Q6_K", 3), ("F16", 3), ("Q5_K", 2), ("BF16", 4), ("F32", 8), ("F16", 8)),
     *((kind, 8) for kind in ("Q8_0", "Q5_1", "Q4_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_XS", "MXFP4", "NVFP4", "IQ2_XS")),
 )
 """A format of each way to read weights, with rows of activations."""

@@ -122,6 +122,51 @@ def test_layers(backend: AmdBackend, name: str) -> None:
     check(backend, case, want)
 
 
+TILED = {
+    "blocks": Layer(T.Q4_0, T.Q4_0, T.Q8_0, n=96, f=64, bias=True, n_experts=3, k=2, gating="softmax_chosen"),
+    "floats": Layer(T.F16, T.F16, T.F32, n=40, f=36, n_experts=5, k=2, activation="clamped"),
+    "shared": Layer(T.Q4_K, T.Q4_K, T.Q6_K, shared=T.Q8_0),
+    "mixed": Layer(T.MXFP4, T.Q8_0, T.BF16, n=64, f=96, gating="sigmoid"),
+    "long": Layer(T.Q4_0, T.Q4_0, T.Q8_0, n=1120, f=64, n_experts=2, k=2),
+    "minima": Layer(T.Q5_K, T.Q2_K, T.Q4_1, f=1024, n_experts=3, k=2),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in ("blocks", "floats") else pytest.param(name, marks=pytest.mark.slow) for name in TILED]
+)
+def test_steps_of_many_rows(backend: AmdBackend, name: str) -> None:
+    """Experts of no row, of a few, of more than a tile has."""
+    case = layer(TILED[name], (16, 99) if name == "blocks" else (23,))
+    check(backend, case, expected(case))
+
+
+def test_experts_are_read_once_for_all_their_rows() -> None:
+    """Of 16 rows that choose two of 24 experts: those that any row chose, however many did, and activations."""
+    a = Layer(T.Q8_0, T.Q8_0, T.Q8_0, n=256, n_experts=24, k=2, gating="softmax_chosen")
+    case = layer(a, (16,))
+    x = np.asarray(case.steps[0].inputs["x"])
+    router = next(w for w in case.weights.values() if w.shape == (24, 256 * 4)).view(np.float32)
+    _, counts = np.unique(np.argsort(x @ router.T, axis=1)[:, -2:], return_counts=True)
+    used = len(counts)
+    assert used < 16
+    with EmulatedBackend(cache=kernels()) as emulated:
+        batch = emulated.lower(case.graph, case.sizes, case.weights, case.constants)
+        batch.inputs["x"][...] = x.view(np.int32)
+        batch.counts[:] = 16, 0
+        emulated.start_profile(batch)
+        emulated.submit_and_wait(batch)
+        found = emulated.finish_profile()
+    gate, up, down = (r.work for r in found.records if r.name.startswith("wmma_experts"))
+    for work, n_out in ((gate, 256), (up, 256), (down, 13)):
+        weights = used * n_out * T.Q8_0.row_bytes(256)
+        slabs = 8 * int((32 * (counts + counts % 2) + 4 * counts).sum())  # 8 groups: pairs of rows as int8, scales
+        halves = 16 * 2 * n_out * 4  # the first half of each sum, read again
+        assert weights + slabs < work.unique_read < weights + slabs + halves + 24 * 16 + 64
+        if n_out == 256:  # two workgroups for each expert: no byte of its weights is asked for twice
+            assert work.bytes_read < 1.05 * (weights + 2 * slabs + halves)
+
+
 def test_only_chosen_experts_are_read() -> None:
     """Of twelve experts a row's two: their bytes and hardly more, of which no line is left half read."""
     case = layer(Layer(n_experts=12, k=2), (1,))

@@ -16,6 +16,8 @@ from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.sampler import Kind, Sampler, _runs, _samples
 from amdgpu_emu.work import Work
 from tests.helpers import QWEN3, write_model
+from tests.models.families import CASES
+from tests.models.families.build import write_case
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.queue import GpuQueue
@@ -23,8 +25,8 @@ from zinc_rt.backends.amdgpu.calibrate import CARD, SMALL, measure
 from zinc_rt.backends.amdgpu.emulated import Prediction, UnknownGpu
 from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import UsageError
-from zinc_rt.forecast import forecast
-from zinc_rt.gguf import GGUFFile
+from zinc_rt.forecast import _Engine, forecast
+from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.kernels.rdna.ahead import BYTES
 from zinc_rt.kernels.rdna.arrival import is_last
 from zinc_rt.kernels.rdna.catalogue import DECODE, matvec_rows
@@ -123,6 +125,34 @@ def test_what_was_brought_before_lies_in_the_l2() -> None:
     ahead, product = (record.work for record in profiler.records)
     assert ahead.unique_read == 4 * BYTES
     assert product.l2_lines >= 64 * 544 // 128
+
+
+def test_samples_of_workgroups_that_do_anything() -> None:
+    """Of half of them: half of the waves and of the matrix, whatever the others do."""
+    busy = [4 * i + k for i in range(0, 32, 2) for k in range(4)]
+    sampler = Sampler([R9700], lambda dispatch, memory: Kind("product", even=True), lambda key: None, lambda d, m: busy)
+    sampled, whole = product(sampler), product(Profiler())
+    assert (sampled.waves, sampled.names["v_dot4_i32_iu8"]) == (128, whole.names["v_dot4_i32_iu8"] // 2)
+    assert sampled.read_lines < whole.read_lines * 0.6
+
+
+@pytest.mark.slow
+def test_rows_of_a_prompt_choose_experts_by_chance(tmp_path: Path) -> None:
+    """Tiles of all experts, not of the same few."""
+    made = write_case(tmp_path / "experts.gguf", CASES["qwen3moe"], GGMLType.Q8_0)
+    options = Options(Device.emu, n_ctx=64, n_batch=40, n_logits=1, check_memory=False)
+    with GGUFFile.open(made.path) as file, _Engine(options) as engine:
+        definition = define(file)
+        engine.load(file, definition)
+        slot = engine.open_sequence()
+        engine.start_profile()
+        engine.step([Rows(slot, 0, [0] * 40, (39,))])
+        found = engine.finish_profile()
+        gates = [b for b in definition.graph.buffers if b.name.endswith("gate_exps.weight")]
+    assert isinstance(found, Prediction)
+    works = [r.work for r in found.records if r.name.startswith("wmma_experts")]
+    assert len(works) == 3 * len(gates) > 0
+    assert works[0].unique_read > int(np.prod(gates[0].shape)) // 32 * 34
 
 
 def test_steps_of_a_model(path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.models.families import CASES
 from tests.models.families.build import write_case
+from zinc_rt.backends.amdgpu.lower import products
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.amdgpu.placement import arena_bytes, scheduled
@@ -41,10 +42,15 @@ def names(way: GpuLowered, layer: str, n_rows: int) -> Counter[str]:
     return Counter(op.kernel(shape).spec.function.name for op in way.operations if op.name.startswith(layer))
 
 
-def test_products_of_a_layer(graph: Graph) -> None:
+def test_products_of_a_layer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of blocks and one of floats; activations are laid out once for all that read them. None is left to the kernels
-    for few rows.
+    for few rows, but where a matrix of floats has too few rows for tiles.
     """
+    small = names(both_ways(graph).of(MANY_ROWS), "blk.1.", MANY_ROWS)
+    assert {name: small[name] for name in small if name.startswith(("matvec", *TILES))} == {
+        "arrange": 3, "matvec_float_shared": 1, "wmma": 6,
+    }  # fmt: skip
+    monkeypatch.setattr(products, "FEW_FOR_TILES", 8)
     made = both_ways(graph)
     many = names(made.of(MANY_ROWS), "blk.1.", MANY_ROWS)
     assert {name: many[name] for name in sorted(TILES)} == {"arrange": 3, "float_tile": 1, "wmma": 6}

@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 
 import amdgpu_emu
@@ -38,6 +39,7 @@ from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import StepFence
 from zinc_rt.kernels.rdna.ahead import BYTES
 from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.rdna.expert_lists import TILE_WORDS
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Ptr, Struct
@@ -49,6 +51,8 @@ _ROOM: Final = 1 << 40
 AHEAD: Final = DECODE["ahead"].spec.function.name
 _POSITIONS: Final = "positions"
 """An argument of this name decides by its contents how much a kernel does."""
+_TILES: Final = "tiles"
+"""And one of this name how much a workgroup does, by its number in x."""
 
 
 class ForecastBackend(EmulatedBackend):
@@ -95,7 +99,7 @@ class ForecastBackend(EmulatedBackend):
         return fence
 
     def _measuring(self) -> Sampler:
-        return Sampler([self.machine.gpus[0].model], self._key, self._note)
+        return Sampler([self.machine.gpus[0].model], self._key, self._note, self._busy)
 
     def finish_profile(self) -> Prediction:
         """What the dispatches since `start_profile` would take; their counts are kept."""
@@ -150,10 +154,12 @@ class ForecastBackend(EmulatedBackend):
         return Work(**{**tree, "levels": {int(level): n for level, n in tree["levels"].items()}})
 
     def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> Kind | None:
-        """What a dispatch is to be counted as; None for those that bring a step's inputs."""
-        kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
-        assert kernel is not None, "all programs were compiled here"
+        """What a dispatch is to be counted as; None for those that bring a step's inputs or choose experts."""
+        kernel = self._kernel(dispatch)
         if kernel.name == DECODE["move"].spec.function.name:
+            return None
+        if kernel.name == DECODE["expert_lists"].spec.function.name:
+            self._choose(kernel, dispatch, memory)
             return None
         addresses: set[int] = set()
         values = self._arguments(kernel, dispatch, memory, addresses)
@@ -166,7 +172,28 @@ class ForecastBackend(EmulatedBackend):
         model = self.machine.gpus[0].model
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
         key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
-        return Kind(key, self._positions not in repr(values), _counters(kernel, values), near)
+        even = self._positions not in repr(values) and _TILES not in _given(kernel, dispatch)
+        return Kind(key, even, _counters(kernel, values), near)
+
+    def _kernel(self, dispatch: Dispatch) -> GpuKernel:
+        kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
+        assert kernel is not None, "all programs were compiled here"
+        return kernel
+
+    def _choose(self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory) -> None:
+        """Let each row of a step choose experts by chance: without weights all would choose the same ones."""
+        given = _given(kernel, dispatch)
+        n_pairs, k, n_experts = given["n_pairs"], given["k"], dispatch.groups[0]
+        chance = np.random.default_rng(n_experts).random((n_pairs // k, n_experts))
+        memory.write(given["ids"], np.sort(np.argsort(chance, axis=1)[:, :k], axis=1).astype(np.int32))
+
+    def _busy(self, dispatch: Dispatch, memory: ShaderMemory) -> list[int] | None:
+        """The tiles of slots that are not empty, where a dispatch has a workgroup for each."""
+        given = _given(self._kernel(dispatch), dispatch)
+        if _TILES not in given:
+            return None
+        raw = memory.read(given[_TILES], dispatch.groups[0] * TILE_WORDS * 4).view(np.uint32)
+        return [int(i) for i in np.flatnonzero(raw.reshape(-1, TILE_WORDS)[:, 2])]
 
     @property
     def _held(self) -> list[tuple[int, int, int]]:
@@ -224,6 +251,14 @@ class _Sparse(Uploader):
 
     def clear(self, memory: GpuMemory) -> None:
         """Do nothing."""
+
+
+def _given(kernel: GpuKernel, dispatch: Dispatch) -> dict[str, int]:
+    """Numbers and addresses that a dispatch hands over, by argument."""
+    words = dispatch.user_data
+    return {
+        a.name: words[a.dword] | (words[a.dword + 1] << 32 if isinstance(a.type, Ptr) else 0) for a in kernel.arguments
+    }
 
 
 def _near(memory: GraphMemory, share: float, model: GpuModel) -> list[tuple[int, int, int]]:

@@ -120,7 +120,8 @@ Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduc
 
 class Joins:
     """The nodes of a fused graph with some of them joined, in an order in which they may run. products: whether those
-    of one matrix are joined to others, too; with many rows they are not, for matrix instructions make them.
+    of one matrix, and the sums of experts, are joined to others, too; with many rows they are not, for matrix
+    instructions make them.
     """
 
     def __init__(self, graph: Graph, fused: FusedGraph, *, products: bool = True) -> None:
@@ -143,13 +144,14 @@ class Joins:
     def nodes(self) -> Iterator[Joined]:
         """Each joined node stands where the last of its parts stood."""
         found: list[tuple[FusedNode, Joined]] = [(node, self._joined(node)) for node in self._fused.nodes]
-        return self._with_norms([node for part, node in found if id(part) not in self._gone])
+        nodes = [node for part, node in found if id(part) not in self._gone]
+        return self._with_norms(nodes) if self._products else iter(nodes)
 
     def _with_norms(self, nodes: list[Joined]) -> Iterator[Joined]:
         sources = {
             node.y: node
             for node in nodes
-            if isinstance(node, ExpertsDown) or (self._products and isinstance(node, Product) and not node.by_logit)
+            if isinstance(node, ExpertsDown) or (isinstance(node, Product) and not node.by_logit)
         }
         chains = Chains(self._fused, nodes).of(list(sources))
         last = {id(chain.last): Normed(chain.node, sources[y], chain) for y, chain in chains.items()}

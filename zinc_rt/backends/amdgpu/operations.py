@@ -55,6 +55,17 @@ class Room:
         return padded_rows(int(getattr(shape, self.counted)), self.block) * self.row_bytes
 
 
+@dataclass(frozen=True)
+class TileRoom(Room):
+    """Memory with so many bytes for each tile of a step; tiles: how many there are, by rows."""
+
+    tiles: Callable[[int], int] = lambda n: n
+
+    def size(self, shape: StepShape | Capacity) -> int:
+        """Bytes for a step of this shape."""
+        return self.tiles(int(getattr(shape, self.counted))) * self.row_bytes
+
+
 @dataclass
 class GpuOperation:
     """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `TempSpec`,

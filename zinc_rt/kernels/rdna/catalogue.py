@@ -16,6 +16,7 @@ from zinc_rt.kernels.rdna import (
     down,
     elementwise,
     embed,
+    expert_lists,
     experts,
     float_tiles,
     grouped,
@@ -30,9 +31,11 @@ from zinc_rt.kernels.rdna import (
     sampling,
     sampling_draw,
     sampling_top,
+    shared_rows,
     slabs,
     tails,
     wmma,
+    wmma_experts,
 )
 from zinc_rt.kernels.rdna.chains import BOUNDARY_FORMATS
 from zinc_rt.lang.frontend import Spec
@@ -90,6 +93,7 @@ def _decode() -> dict[str, KernelEntry]:
     out = {
         "quantize": _entry(quantize.quantize, "x q d s n", "ceil(n / 1024)"),
         "arrange": _entry(slabs.arrange, "q d s x n_groups n_rows", "slabs of 128 rows, ceil(n_rows / 128)"),
+        "expert_lists": _entry(expert_lists.expert_lists, "ids rows places tiles n_pairs k", "experts"),
         "rms_norm": _entry(norm.rms_norm, "x w y n eps", "rows", WEIGHT=True),
         "residual_rms_norm": _entry(norm.residual_rms_norm, "x residual w total y n eps", "rows"),
         "add": _entry(elementwise.add, "a b y n", "ceil(n / 1024)"),
@@ -143,8 +147,11 @@ def matvec_rows(kind: str, rows: int, *, bias: bool = False) -> KernelEntry:
     if kind in FLOATS:
         if rows == 1:
             function = matvec.matvec_float_bias if bias else matvec.matvec_float
-        else:
+        elif rows < shared_rows.SHARED_FROM:
             function = matvec.matvec_float_block_bias if bias else matvec.matvec_float_block
+        else:
+            groups = "ceil(n_rows / 32), blocks"
+            function = shared_rows.matvec_float_shared_bias if bias else shared_rows.matvec_float_shared
         return _entry(function, f"w x {between} n n_rows", groups, FMT=kind, M=rows)
     if rows <= 2:  # short waves end sooner, and two rows of bytes do not keep the vector cache busy
         function = matvec.matvec_bias if bias else matvec.matvec
@@ -162,6 +169,12 @@ def _steps(kind: str, rows: int, n_in: int) -> dict[str, int]:
     whole = n_in // (GROUP * TREE_LANES)
     most = 1 if rows > 1 else MOST_STEPS.get(kind, 2)
     return {"STEPS": min(range(1, most + 1), key=lambda steps: (whole // steps + whole % steps, steps))}
+
+
+def rows_of_workgroup(kind: str, rows: int) -> int:
+    """Rows of weights of a workgroup of `matvec_rows`."""
+    shares = kind in FLOATS and rows >= shared_rows.SHARED_FROM
+    return shared_rows.WAVES * shared_rows.EACH if shares else matvec.WAVES
 
 
 def gate_kernels(activation: str) -> tuple[KernelEntry, KernelEntry, KernelEntry]:
@@ -401,3 +414,27 @@ def many_rows(kind: str, *, bias: bool = False) -> KernelEntry:
         function = float_tiles.float_tile_bias if bias else float_tiles.float_tile
         return _entry(function, f"w x {between} n n_rows n_x", "ceil(n_x / 64), ceil(n_rows / 128)", FMT=kind)
     return _entry(wmma.wmma_bias if bias else wmma.wmma, f"w x {between} n_groups n_rows n_x", groups, FMT=kind)
+
+
+def arrange_experts(*, gather: bool) -> KernelEntry:
+    """Activations of tiles of slots as `many_experts` reads them; gather: from the slots' rows; see `expert_lists`."""
+    return _entry(
+        expert_lists.arrange_experts, "q d s rows tiles x n_groups", "tiles, slabs of a tile / 4", GATHER=gather
+    )  # fmt: skip
+
+
+def many_experts(kind: str, *, bias: bool, gather: bool = False) -> KernelEntry:
+    """Experts' matrices times tiles of slots; gather: of floats, the activations are those of the slots' rows; of
+    blocks, they come from `arrange_experts`. y: f32[slots, n_rows].
+    """
+    between, groups = "bias y" if bias else "y", "tiles, ceil(n_rows / 128)"
+    if kind in FLOATS:
+        function = float_tiles.float_experts_bias if bias else float_tiles.float_experts
+        return _entry(function, f"w x rows tiles {between} n n_rows", groups, FMT=kind, GATHER=gather)
+    function = wmma_experts.wmma_experts_bias if bias else wmma_experts.wmma_experts
+    return _entry(function, f"w x tiles {between} n_groups n_rows", groups, FMT=kind)
+
+
+def sum_experts(k: int) -> KernelEntry:
+    """The weighted sum of the products of a row's k slots."""
+    return _entry(expert_lists.sum_experts, "x places weights y n", "ceil(n / 256), rows", K=k)

@@ -11,6 +11,7 @@ from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.maths import gated
 from zinc_rt.kernels.rdna.matvec import add_all_chains, add_all_groups, clamped, place_of, sharing, wave_sums
 from zinc_rt.kernels.rdna.quantize import quantize_four
+from zinc_rt.kernels.rdna.shared_rows import SHARED_FROM, add_shared_chains, room_for_rows
 from zinc_rt.kernels.rdna.whole_groups import takes_whole_groups
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -84,8 +85,13 @@ def line_bytes(n: u32, FMT: str):
 
 @inline
 def lots_of(FMTS: tuple, M: int):
-    """Which rows of weights are worked on together, static: all of them where registers hold what that needs."""
-    if M <= 2 and not any(f in FLOATS or takes_whole_groups(f) for f in FMTS):
+    """Which rows of weights are worked on together, static: all of them where registers hold what that needs; of floats
+    where a load of activations is worth it.
+    """
+    floats = all(f in FLOATS for f in FMTS)
+    fits = M <= 4 or all(format_of(f).block_bytes == 2 for f in FMTS)
+    plain = not any(f in FLOATS or takes_whole_groups(f) for f in FMTS)
+    if (floats and M > 1 and fits) or (plain and M <= 2):
         return (tuple(range(len(FMTS))),)
     if any(f != FMTS[0] for f in FMTS):
         return tuple((r,) for r in range(len(FMTS)))
@@ -93,14 +99,18 @@ def lots_of(FMTS: tuple, M: int):
 
 
 @inline
-def add_products(a, lines, row: u32, sums, FMTS: tuple, M: int):
+def add_products(a, lines, row: u32, sums, FMTS: tuple, M: int, N_WAVES: int):
     """sums[r * M + m] = this lane's share of the product of lines[r] and row + m of the activations."""
     n = a.n_in
+    SHARE = FMTS[0] in FLOATS and M >= SHARED_FROM
+    xs = room_for_rows(M) if SHARE else sums
     for mine in unroll(lots_of(FMTS, M)):
         own = regs(f32, len(mine) * M)
         kinds = tuple(FMTS[r] for r in mine)
         chosen = tuple(lines[r] for r in mine)
-        if FMTS[0] in FLOATS:
+        if SHARE:
+            add_shared_chains(chosen, a.x + u64(row) * u64(n), xs, own, n, n, kinds, M, N_WAVES)
+        elif FMTS[0] in FLOATS:
             add_all_chains(chosen, a.x + u64(row) * u64(n), own, n, n, kinds, M)
         else:
             n_groups = n >> GROUP_SHIFT
@@ -165,7 +175,7 @@ def some_of_group(
     at = start + element
     extra = bias_of(a, expert * u64(n_ff) + u64(clamped(at, n_ff)), second, BIAS)
     sums = regs(f32, len(FMTS) * M)
-    add_products(a, gates + ups, row, sums, FMTS, M)
+    add_products(a, gates + ups, row, sums, FMTS, M, waves)
     total = wave_sums(sums, len(FMTS) * M)
     if lane_id() % sharing(len(FMTS) * M) == 0 and line < len(FMTS):
         mine = parts + (m * (2 * GROUP) + element)

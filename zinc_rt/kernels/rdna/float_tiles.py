@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import Kind
+from zinc_rt.kernels.rdna.expert_lists import tile_at
 from zinc_rt.kernels.rdna.visits import HALF, KEPT, chain_length, clear, lane_of, merge, put_column
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -101,17 +102,19 @@ def put(sums, y: ptr[f32], bias: ptr[f32], last, shape, BIAS: bool):
 
 
 @inline
-def tile(w: ptr[u8], x: ptr[f32], y: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32, n_x: u32, FMT: str, BIAS: bool):
-    """The work of `float_tile` and `float_tile_bias`."""
+def tile(
+    w: ptr[u8], numbers: ptr[f32], x_first: u32, n_x: u32, y: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32, FMT: str,
+    BIAS: bool,
+):  # fmt: skip
+    """Rows x_first … of y, up to row n_x; numbers: the row of activations that this work-item brings."""
     T = stored_as(FMT)
     ws, xs = shared(f32, GROUP * TILE_W), shared(f32, GROUP * TILE_X)
     at = workitem_id()
-    x_first, w_first = workgroup_id(0) * TILE_X, workgroup_id(1) * TILE_W
+    w_first = workgroup_id(1) * TILE_W
     # What this work-item brings: half a group of a row of weights, a quarter of a row of activations.
     w_row, w_part = at % TILE_W, first_lane(at // TILE_W) * (GROUP // 2)
-    x_row, x_part = at % TILE_X, first_lane(at // TILE_X) * (GROUP // 4)
+    x_row, x_part = own_row(), first_lane(at // TILE_X) * (GROUP // 4)
     weights = cast(w, ptr[T]) + u64(minimum(w_first + w_row, n_rows - 1)) * u64(n)
-    numbers = x + u64(minimum(x_first + x_row, n_x - 1)) * u64(n)
     # And what it multiplies: of 16 x 16 work-items one.
     w_own, x_own = at % 16 * OWN_W, at // 16 * OWN_X
     live = x_first + first_lane(at >> 5) * (2 * OWN_X) < n_x
@@ -134,13 +137,63 @@ def tile(w: ptr[u8], x: ptr[f32], y: ptr[f32], bias: ptr[f32], n: u32, n_rows: u
         clear(sums, SUMS)
 
 
+@inline
+def own_row():
+    """Which of a tile's rows of activations this work-item brings."""
+    return workitem_id() % TILE_X
+
+
+@inline
+def tile_of_rows(
+    w: ptr[u8], x: ptr[f32], y: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32, n_x: u32, FMT: str, BIAS: bool
+):
+    """The work of `float_tile` and `float_tile_bias`."""
+    first = workgroup_id(0) * TILE_X
+    numbers = x + u64(minimum(first + own_row(), n_x - 1)) * u64(n)
+    tile(w, numbers, first, n_x, y, bias, n, n_rows, FMT, BIAS)
+
+
+@inline
+def tile_of_expert(
+    w: ptr[u8], x: ptr[f32], rows: ptr[u32], tiles: ptr[u32], y: ptr[f32], bias: ptr[f32], n: u32, n_rows: u32,
+    FMT: str, GATHER: bool, BIAS: bool,
+):  # fmt: skip
+    """The work of `float_experts` and `float_experts_bias`."""
+    expert, first, count = tile_at(tiles, workgroup_id(0))
+    if count > 0:
+        slot = first + minimum(own_row(), count - 1)
+        row = rows[slot] if GATHER else slot
+        before = u64(expert) * u64(n_rows)
+        own = w + before * u64(n * format_of(FMT).block_bytes)
+        tile(own, x + u64(row) * u64(n), first, first + count, y, bias + before, n, n_rows, FMT, BIAS)
+
+
 @kernel(workgroup=256)
 def float_tile(w: ptr[u8], x: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, n_x: u32, FMT: str):
     """y[m, row] = W times row m of n_x rows of n floats; 64 rows of activations a workgroup in x, 128 of W in y."""
-    tile(w, x, y, y, n, n_rows, n_x, FMT, BIAS=False)
+    tile_of_rows(w, x, y, y, n, n_rows, n_x, FMT, BIAS=False)
 
 
 @kernel(workgroup=256)
 def float_tile_bias(w: ptr[u8], x: ptr[f32], bias: ptr[f32], y: ptr[f32], n: u32, n_rows: u32, n_x: u32, FMT: str):
     """As `float_tile`, plus bias[row]."""
-    tile(w, x, y, bias, n, n_rows, n_x, FMT, BIAS=True)
+    tile_of_rows(w, x, y, bias, n, n_rows, n_x, FMT, BIAS=True)
+
+
+@kernel(workgroup=256)
+def float_experts(
+    w: ptr[u8], x: ptr[f32], rows: ptr[u32], tiles: ptr[u32], y: ptr[f32], n: u32, n_rows: u32, FMT: str, GATHER: bool
+):
+    """y[slot, row] = row of a slot's expert in w, of n_rows rows each, times the slot's activations: with GATHER those
+    of x[rows[slot]], else x[slot]; tiles of `expert_lists` in x, 128 rows of w in y.
+    """
+    tile_of_expert(w, x, rows, tiles, y, y, n, n_rows, FMT, GATHER, BIAS=False)
+
+
+@kernel(workgroup=256)
+def float_experts_bias(
+    w: ptr[u8], x: ptr[f32], rows: ptr[u32], tiles: ptr[u32], bias: ptr[f32], y: ptr[f32], n: u32, n_rows: u32,
+    FMT: str, GATHER: bool,
+):  # fmt: skip
+    """As `float_experts`, plus bias[expert, row]."""
+    tile_of_expert(w, x, rows, tiles, y, bias, n, n_rows, FMT, GATHER, BIAS=True)

@@ -158,6 +158,13 @@ def k_weights(loaded, group: u32, FMT: str):
     if F.high_bits == 1:
         own = tuple(own[i] | (((fifth[i] >> j) & LOW_BITS) << 4) for i in range(4))
         other = tuple(other[i] | (((fifth[i] >> (j ^ 1)) & LOW_BITS) << 4) for i in range(4))
+    d, dmin, sc, mn = scales_of_head(head, j)
+    return own, other, d, dmin, sc, mn
+
+
+@inline
+def scales_of_head(head, j: u32):
+    """d, dmin, scale and minimum of group j from the first 16 bytes of a block of `Scale.SIX_BIT`, four words."""
     k = (j & 3) * 8
     a = (head[1] >> k) & 255
     b = (head[2] >> k) & 255
@@ -165,7 +172,7 @@ def k_weights(loaded, group: u32, FMT: str):
     first = j < 4
     sc = select(first, first_six(a), last_six(c & 15, a))
     mn = select(first, first_six(b), last_six(c >> 4, b))
-    return own, other, half(head[0]), half(head[0] >> 16), f32(sc), f32(mn)
+    return half(head[0]), half(head[0] >> 16), f32(sc), f32(mn)
 
 
 @inline

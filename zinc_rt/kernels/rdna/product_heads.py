@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from zinc_rt.kernels.rdna.arrival import is_last
 from zinc_rt.kernels.rdna.heads import GpuHeadsArgs, do_head, position_of, put_staged, where_of
-from zinc_rt.kernels.rdna.matvec import rows_of_floats, rows_of_groups
+from zinc_rt.kernels.rdna.matvec import rows_of_groups
+from zinc_rt.kernels.rdna.shared_rows import float_rows
 from zinc_rt.kernels.rdna.tails import WAVES
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import barrier, first_lane, select, shared, static_assert, workgroup_id, workitem_id
@@ -97,7 +98,7 @@ def matvec_float_heads(
     """As `matvec_heads` for float weights."""
     found = position_before(a, M, FORM)
     row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
-    rows_of_floats(w, x, a.x, a.x, n, n_rows, row, FMT, M, False, EACH)
+    float_rows(w, x, a.x, a.x, n, n_rows, row, FMT, M, False, EACH)
     heads_behind(a, b, found, M, EACH, FORM, SECOND)
 
 
@@ -109,5 +110,5 @@ def matvec_float_bias_heads(
     """As `matvec_float_heads`, plus bias[row]."""
     found = position_before(a, M, FORM)
     row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
-    rows_of_floats(w, x, a.x, bias, n, n_rows, row, FMT, M, True, EACH)
+    float_rows(w, x, a.x, bias, n, n_rows, row, FMT, M, True, EACH)
     heads_behind(a, b, found, M, EACH, FORM, SECOND)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of
 from zinc_rt.kernels.rdna.arrival import is_last
 from zinc_rt.kernels.rdna.down import GpuDownArgs, element_of_experts
-from zinc_rt.kernels.rdna.matvec import add_all_chains, rows_of_floats, rows_of_groups
+from zinc_rt.kernels.rdna.matvec import add_all_chains, rows_of_groups
 from zinc_rt.kernels.rdna.norm import norm_row, norm_row_quantized, scale_of, sum_row
 from zinc_rt.kernels.rdna.router import GpuRouterArgs, choose
+from zinc_rt.kernels.rdna.shared_rows import float_rows
 from zinc_rt.kernels.rdna.whole_norm import norm_whole_row
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -124,7 +125,7 @@ def blocks_before_norm(
 def floats_before_norm(w, x, y, bias, n, n_rows, t, FMT: str, M: int, EACH: int, BIAS: bool, TAIL: tuple):
     """The work of `matvec_float_norm` and `matvec_float_bias_norm`."""
     row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
-    rows_of_floats(w, x, y, bias, n, n_rows, row, FMT, M, BIAS, EACH)
+    float_rows(w, x, y, bias, n, n_rows, row, FMT, M, BIAS, EACH)
     block = workgroup_id(1)
     if is_last(t.counters, block, (n_rows + (WAVES * EACH - 1)) // (WAVES * EACH)):
         norm_rows(t, y, n_rows, block * M, M, TAIL)

@@ -32,6 +32,25 @@ def lane_of(j: u32):
 
 
 @inline
+def links_of(visit: u32, n_groups: u32):
+    """Groups of the lane at a place in the order of visits; 0 for one that has none."""
+    return (n_groups + (TREE_LANES - 1) - lane_of(visit)) >> GROUP_SHIFT
+
+
+@inline
+def settled(visit: u32, link: u32, n_groups: u32):
+    """The place in the order of visits of what would be group `link` of a lane, if the lane had as many, and which one
+    of the lane found it is; TREE_LANES beyond the last group. No group is visited that does not exist.
+    """
+    at: u32 = visit
+    left: u32 = link
+    while (at < TREE_LANES) & (left >= links_of(at, n_groups)):
+        left -= links_of(at, n_groups)
+        at += 1
+    return at, left
+
+
+@inline
 def merge(sums, kept, visit: u32, N: int):
     """The N sums of the visit-th lane are there: add to them those that waited for them, or let them wait. kept: room
     for KEPT * N. When `visit & HALF` is HALF, half of the tree is in sums.

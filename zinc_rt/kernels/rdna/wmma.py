@@ -66,8 +66,8 @@ def numbers_of(FMT: str):
 
 
 @inline
-def bring_weights(line: ptr[u8], wq, wf, row: u32, slot: u32, group: u32, n_groups: u32, FMT: str):
-    """Decode this work-item's group into LDS; beyond the last group the factors are 0."""
+def bring_weights(line: ptr[u8], wq, wf, row: u32, slot: u32, group: u32, n_groups: u32, FMT: str, ROWS: int = TILE_W):
+    """Decode this work-item's group into LDS, where a group has ROWS rows; beyond the last group the factors are 0."""
     F = integers_of(FMT)
     NF = factor_count(FMT)
     there = group < n_groups
@@ -76,12 +76,12 @@ def bring_weights(line: ptr[u8], wq, wf, row: u32, slot: u32, group: u32, n_grou
     j = g & (F.groups - 1)
     words = signed_words(block, j, FMT)
     found = tile_factors(block, j, FMT)
-    at = (slot * (TILE_W // SUBTILE) + (row >> 4)) * FRAGMENT + (row & 15) * 2
+    at = (slot * (ROWS // SUBTILE) + (row >> 4)) * FRAGMENT + (row & 15) * 2
     for p in unroll(4):
         pair = bitcast(concat(words[2 * p], words[2 * p + 1]), vec[i32, 2])
         store(wq, pair, at + p * (SUBTILE * 2), align=8)
     for i in unroll(NF):
-        wf[(slot * NF + i) * TILE_W + row] = select(there, found[i], 0.0)
+        wf[(slot * NF + i) * ROWS + row] = select(there, found[i], 0.0)
 
 
 @inline
@@ -106,16 +106,20 @@ def fragment(p, at: u32):
 
 
 @inline
-def add_group(xq, xs, wq, wf, sums, start, slot: u32, x_row: u32, w_row: u32, FMT: str):
-    """sums[t] += v_g of a wave's 16 x 16 elements, TILES times. x_row, w_row: the wave's first rows in the tile."""
+def add_group(
+    xq, xs, wq, wf, sums, start, slot: u32, x_row: u32, w_row: u32, FMT: str, X_ROWS: int = TILE_X, W_ROWS: int = TILE_W
+):
+    """sums[t] += v_g of a wave's 16 x 16 elements, TILES times. x_row, w_row: the wave's first rows in the tile, which
+    has X_ROWS and W_ROWS.
+    """
     N, NF = numbers_of(FMT), factor_count(FMT)
     column, side = lane_id() & 15, lane_id() >> 4
-    x = fragment(xq, (slot * TILE_X + x_row) // SUBTILE * FRAGMENT + lane_id() * 2)
-    w = tuple(fragment(wq, ((slot * TILE_W + w_row) // SUBTILE + t) * FRAGMENT + lane_id() * 2) for t in range(TILES))
+    x = fragment(xq, (slot * X_ROWS + x_row) // SUBTILE * FRAGMENT + lane_id() * 2)
+    w = tuple(fragment(wq, ((slot * W_ROWS + w_row) // SUBTILE + t) * FRAGMENT + lane_id() * 2) for t in range(TILES))
     f = tuple(
-        tuple(wf[(slot * NF + i) * TILE_W + w_row + t * SUBTILE + column] for i in range(NF)) for t in range(TILES)
+        tuple(wf[(slot * NF + i) * W_ROWS + w_row + t * SUBTILE + column] for i in range(NF)) for t in range(TILES)
     )
-    numbers = tuple(load(xs, (slot * N + n) * TILE_X + x_row + side * 8, lanes=8, align=16) for n in range(N))
+    numbers = tuple(load(xs, (slot * N + n) * X_ROWS + x_row + side * 8, lanes=8, align=16) for n in range(N))
     add_values(sums, start, x, w, numbers, f, FMT)
 
 

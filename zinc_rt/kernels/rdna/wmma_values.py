@@ -8,7 +8,7 @@ it may be fused: an integer below 2^24.
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import group_words, half, integers_of
+from zinc_rt.formats.decode import group_words, half, integers_of, words_at
 from zinc_rt.formats.decode_grids import odd_bits
 from zinc_rt.formats.decode_scales import (
     half_e4m3,
@@ -17,12 +17,12 @@ from zinc_rt.formats.decode_scales import (
     pair_at,
     power_of_two,
     signed_scale,
-    six_bit_scales,
 )
 from zinc_rt.formats.kinds import NIBBLE_KINDS, Kind, Scale
+from zinc_rt.kernels.rdna.groups import scales_of_head
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, fma, load, static_assert, unroll, wmma_iu8
-from zinc_rt.lang.types import f32, i8, i32, ptr, u8, u16, u32, vec
+from zinc_rt.lang.ops import bitcast, fma, static_assert, unroll, wmma_iu8
+from zinc_rt.lang.types import f32, i32, ptr, u8, u16, u32, vec
 
 MAGIC = 12582912.0
 """1.5 * 2^23."""
@@ -75,13 +75,15 @@ def tile_factors(block: ptr[u8], j, FMT: str):
     """
     F = integers_of(FMT)
     if F.scale == Scale.SIX_BIT:
-        sc, mn = six_bit_scales(block + F.scales, i32(j))
-        scale = f32(i32(sc))
-        return half(block, F.d), scale, scale * -MAGIC, half(block, F.minimum), f32(i32(mn))
+        static_assert(
+            (F.d, F.minimum, F.scales) == (0, 2, 4), f"format {FMT}: tile_factors loads d, dmin and the scales at once"
+        )
+        d, dmin, scale, least = scales_of_head(words_at(block, F.d, 4), j)
+        return d, scale, scale * -MAGIC, dmin, least
     if F.scale == Scale.INT8_HALVES:
-        at = cast(block + F.scales, ptr[i8])
-        pair = tuple(f32(i32(load(at, half_scale_at(0, i32(j), h)))) for h in range(2))
-        return half(block, F.d), pair[0], pair[1], pair[1] * -MAGIC
+        both = i32(pair_at(block, half_scale_at(F.scales, i32(j), 0)))
+        last = f32((both << 16) >> 24)
+        return half(block, F.d), f32((both << 24) >> 24), last, last * -MAGIC
     if F.scale == Scale.POWER_OF_TWO:
         return (power_of_two(u32(block[F.d])),)
     if F.scale == Scale.E4M3_HALVES:

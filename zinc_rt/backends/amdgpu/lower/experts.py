@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from zinc_rt.backends.amdgpu.joins import ExpertsDown, Gated, RouterProduct
+from zinc_rt.backends.amdgpu.lower.expert_tiles import down_tiles, gated_tiles, lies_in_slots, takes_tiles
 from zinc_rt.backends.amdgpu.lowering import ELSEWHERE, FOUR, GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
 from zinc_rt.backends.errors import UnsupportedOp
@@ -143,7 +144,12 @@ def _rows_of_experts(
 
 @GPU.lowers(Gated)
 def gated(low: GpuLowering, n: Gated) -> None:
-    """Gate, up and activation in one dispatch: of the chosen experts, of one pair of matrices, or of one, up given."""
+    """Gate, up and activation in one dispatch: of the chosen experts, of one pair of matrices, or of one, up given. Of
+    many rows the chosen experts' are several dispatches, by tiles.
+    """
+    if takes_tiles(low, n):
+        gated_tiles(low, n)
+        return
     *_, n_ff, n_in = (int(d) for d in low.graph.buffer(n.gate).shape)
     kinds = low.format_of(n.node, n.gate), "" if n.up is None else low.format_of(n.node, n.up)
     fields, keys = _activations(low, n.node, n.x, n.gate, n_in)
@@ -218,6 +224,9 @@ def down_arguments(low: GpuLowering, n: ExpertsDown) -> DownArguments:
 @GPU.lowers(ExpertsDown)
 def down(low: GpuLowering, n: ExpertsDown) -> None:
     """The chosen experts' weighted sum, with the shared expert where there is one."""
+    if lies_in_slots(low, n.act):
+        down_tiles(low, n)
+        return
     made = down_arguments(low, n)
     low.emit(
         n.node, experts_down(**made.constants), lambda s: (-(-made.n_out // 4), s.n_rows), (made.block,), "n_rows",

@@ -11,8 +11,19 @@ from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna import float_tiles, wmma
 from zinc_rt.kernels.rdna.argmax import PART
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, grouped_rows, many_rows, matvec_rows
+from zinc_rt.kernels.rdna.catalogue import (
+    DECODE,
+    FLOATS,
+    QUANTIZED,
+    grouped_rows,
+    many_rows,
+    matvec_rows,
+    rows_of_workgroup,
+)
 from zinc_rt.numerics import GROUP
+
+FEW_FOR_TILES = 256
+"""Rows of float weights up to which tiles would be too few to fill a GPU: those of routers and gates."""
 
 
 @GPU.lowers(Product)
@@ -22,7 +33,7 @@ def product(low: GpuLowering, n: Product) -> None:
     counted: Counted = "n_rows" if n.logit_rows is None else "n_logits"
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
-    if low.many and counted == "n_rows":
+    if low.many and counted == "n_rows" and (kind in QUANTIZED or n_out > FEW_FOR_TILES):
         _of_many_rows(low, n, kind)
         return
     entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in low.blocks(counted)}
@@ -31,9 +42,13 @@ def product(low: GpuLowering, n: Product) -> None:
     n_units = n_in if kind in FLOATS else n_in // GROUP
     bias = () if n.bias is None else (low.at(n.bias),)
     arguments = (low.at(n.weight), *map(TempSpec, keys), *bias, low.at(n.y), n_units, n_out)
+    across = {m: rows_of_workgroup(kind, m) for m in entries}
     low.emit(
         n.node, lambda s: entries[block_of(getattr(s, counted))],
-        lambda s: (-(-n_out // 4), -(-getattr(s, counted) // block_of(getattr(s, counted)))),
+        lambda s: (
+            -(-n_out // across[block_of(getattr(s, counted))]),
+            -(-getattr(s, counted) // block_of(getattr(s, counted))),
+        ),
         arguments, counted, keys, (n.y,), lambda s: getattr(s, counted) * n_out * n_in,
     )  # fmt: skip
 
