@@ -12,7 +12,7 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import InitVar, dataclass
 from functools import partial
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.arrays import state_bytes
-from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, check_step
+from zinc_rt.backends.base import Backend, BackendFeatures, Capacity, LoweredGraph, check_step
 from zinc_rt.backends.devices import (
     ON_GPU,
     Device,
@@ -202,25 +202,6 @@ def _states(options: Options, one_state: int) -> int:
     return options.state_memory // one_state
 
 
-class _Constants(Mapping[str, npt.NDArray[np.float32]]):
-    """A model's constants for a context, each made when the backend asks for it, which may be while weights load."""
-
-    def __init__(self, makers: Mapping[str, Callable[[int], npt.NDArray[np.float32]]], n_ctx: int) -> None:
-        self._makers, self._n_ctx = makers, n_ctx
-
-    def __getitem__(self, name: str) -> npt.NDArray[np.float32]:
-        return self._makers[name](self._n_ctx)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-
 def _root(file: GGUFFile, kv: CacheFormat, salt: bytes) -> bytes:
     """The parent key of the first pages of a tenant's texts."""
     return root_key(file.identity, kv.encode(), str(VERSION).encode(), salt)
@@ -361,10 +342,9 @@ class Engine(SequenceCalls):
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
             plan.check()
-        constants = _Constants(definition.constants, n_ctx)
         raw = {name: definition.raw(file, name) for name in weights}
         self._lowered = self._backend.lower(
-            graph, sizes, raw, constants, partial(definition.release, file), self._progress
+            graph, sizes, raw, definition.constants_for(n_ctx), partial(definition.release, file), self._progress
         )
         recurrent = any(state.sequence_bytes for state in definition.states)
         snapshots = Snapshots(self._backend, self._lowered, kept) if recurrent else None
@@ -374,7 +354,7 @@ class Engine(SequenceCalls):
         self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots, root)
         # Valid until the next step, like all outputs.
         outputs = self._lowered.outputs
-        if HIDDEN in outputs:
+        if ends_hidden(graph):
             self._hidden = outputs[HIDDEN].view(np.float32)
         else:
             self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
@@ -407,6 +387,13 @@ class Engine(SequenceCalls):
     def finish_profile(self) -> StepProfile:
         """What the steps since `start_profile` spent their time on."""
         return self._backend.finish_profile()
+
+    def beside(self) -> tuple[Backend, LoweredGraph]:
+        """What another graph on the same device is lowered by, and run between the steps; and the model's own graph.
+
+        Raises `EngineError` without a model.
+        """
+        return self._backend, self._loaded()[0]
 
     def _books(self) -> Sequences:
         return self._loaded()[1]

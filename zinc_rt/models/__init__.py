@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
+from typing import cast
 
 from zinc_rt.checks import printable, show
 from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
@@ -28,6 +30,7 @@ __all__ = [
     "WeightRows",
     "architecture_of",
     "define",
+    "define_draft_head",
     "register",
     "supported",
     "unregister",
@@ -64,6 +67,19 @@ def define(file: GGUFFile) -> ModelDefinition:
     return definition
 
 
+def define_draft_head(file: GGUFFile) -> ModelDefinition | None:
+    """The graph of the block with which a model guesses further tokens; None where the file has none, or where nothing
+    here knows its architecture's.
+
+    Its inputs beside a step's are `drafts.PRIOR`; its outputs are logits, tokens and `hidden.HIDDEN`. Tensors that it
+    shares with the model have the same buffer names. Raises the errors of `models.errors`.
+    """
+    name = architecture_of(file)
+    make = getattr(architecture_for(name), "define_draft_head", None)
+    made = make(file, name) if make is not None else None
+    return cast("ModelDefinition | None", made)
+
+
 def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
     """Files whose tokens see the ones after them, of an architecture whose tokens do not."""
     key = f"{definition.info.architecture}.attention.causal"
@@ -90,10 +106,10 @@ def _refuse_types(file: GGUFFile) -> None:
 def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
     """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
     spared = definition.host_tensors | definition.unread
-    read = dict.fromkeys(spared, 0)
+    read = dict.fromkeys(spared, Fraction(0))
     every = (w if isinstance(w, tuple) else (w,) for w in definition.weights.values())
     for rows in itertools.chain.from_iterable(every):
-        read[rows.tensor] = read.get(rows.tensor, 0) + rows.count(file.tensors[rows.tensor].n_rows)
+        read[rows.tensor] = read.get(rows.tensor, Fraction(0)) + rows.count(file.tensors[rows.tensor].n_rows)
     unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
     if unused:
         raise UnsupportedFeature(

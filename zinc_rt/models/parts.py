@@ -96,6 +96,12 @@ class GraphParts(GraphTensors):
         self._widths[made] = width
         return made
 
+    def given(self, name: str, width: int) -> BufferId:
+        """Rows that the caller brings with a step, f32[n_rows, width]."""
+        made = self.g.buffer(name, BufferKind.INPUT, DType.F32, ("n_rows", width))
+        self._widths[made] = width
+        return made
+
     def places(self, name: str, width: int) -> BufferId:
         """A fresh list of places for each row, i32[n_rows, width]."""
         return self.g.buffer(name, BufferKind.TEMP, DType.I32, ("n_rows", width))
@@ -245,15 +251,18 @@ class GraphParts(GraphTensors):
         self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
 
     def head(
-        self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None
-    ) -> None:
+        self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None,
+        matrix: str | None = None,
+    ) -> None:  # fmt: skip
         """Logits of the wanted rows and their argmax.
 
         tied: True takes the embedding as the matrix, False needs `output.weight`, None takes that where the file has it
-        and else the embedding. scale: a factor of the logits. softcap: they are held under it, by its tanh.
+        and else the embedding. scale: a factor of the logits. softcap: they are held under it, by its tanh. matrix:
+        another tensor, which counts where the file has it.
         """
         separate = self.has("output.weight") if tied is None else not tied
         name = "output.weight" if separate else "token_embd.weight"
+        name = matrix if matrix is not None and self.has(matrix) else name
         shape = ("n_logits", self.info.n_vocab)
         logits = self.g.buffer("logits", BufferKind.OUTPUT, DType.F32, shape)
         weight = self.weight(name, self.info.n_vocab, self.info.n_embd)
