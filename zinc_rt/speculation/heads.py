@@ -1,0 +1,204 @@
+"""`HeadDrafter`: drafts by the block of the model itself that was trained to guess the token behind the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.rows import Rows
+from zinc_rt.sampling.sampler import DegenerateLogits
+from zinc_rt.speculation.draft_head import DraftHead, HeadRows, HeadStep
+from zinc_rt.speculation.drafter import Drafter, DraftText
+
+F32 = npt.NDArray[np.float32]
+
+
+@dataclass
+class _Text:
+    """What is known of the text of a sequence.
+
+    ids: the tokens of the positions that the engine has computed. filled: how many of these the head's cache has.
+    first: position of the first hidden state in `hidden`, f32[n, n_embd], which goes on to the last position.
+    """
+
+    ids: list[int]
+    filled: int
+    first: int
+    hidden: F32 = field(repr=False)
+
+    def cut(self, n: int) -> None:
+        """Only the first n positions stay."""
+        del self.ids[n:]
+        self.filled = min(self.filled, n)
+        self.hidden = self.hidden[: max(0, n - self.first)]
+        self.first = min(self.first, n)
+
+
+@dataclass
+class _Draft:
+    """A draft that grows. tokens: what it has."""
+
+    text: DraftText
+    tokens: list[int]
+
+    @property
+    def end(self) -> int:
+        """Positions of the text with the draft."""
+        return len(self.text.tokens) + len(self.tokens)
+
+    def choose(self, logits: F32, likeliest: int) -> bool:
+        """Add a token, as the text would choose it of these logits; whether there is one."""
+        sampler = self.text.own_sampler(len(self.tokens))
+        if not sampler.plain:
+            try:
+                likeliest = sampler.sample(logits, [*self.text.tokens, *self.tokens], likeliest).token_id
+            except DegenerateLogits:
+                return False
+        self.tokens.append(likeliest)
+        return True
+
+    def tokens_wanted(self, head: DraftHead) -> bool:
+        """Whether another one may be had: its row is that of the last token."""
+        return len(self.tokens) < min(self.text.most, head.most) and self.end <= head.sizes.n_ctx
+
+
+class HeadDrafter(Drafter):
+    """Drafts of one head.
+
+    What the model has computed is given to the head when a page is full, when a prompt's rows are, or when a draft is
+    wanted, whichever comes first: then the rows of several steps are one step of the head.
+    """
+
+    name = "mtp"
+
+    def __init__(self, head: DraftHead) -> None:
+        self._head = head
+        self._texts: dict[int, _Text] = {}  # by slot; also of sequences whose texts are over, which may go on
+        # The hidden states of the last positions of pages: what goes on there may be another text.
+        self._edges = np.zeros((head.sizes.n_pages, head.n_embd), np.float32)
+
+    # -- what the model computes
+
+    def begin(self, text: DraftText, held: int) -> None:
+        """See `Drafter.begin`: pages of a text that is there already have the head's keys and values, too."""
+        old, ids = self._texts.get(text.slot), [*text.tokens[:held]]
+        if old is not None and old.ids[:held] == ids:
+            old.cut(held)
+            return
+        self._texts[text.slot] = _Text(ids, held, held, np.empty((0, self._head.n_embd), np.float32))
+
+    def stepped(self, rows: Sequence[Rows]) -> None:
+        """See `Drafter.stepped`."""
+        at, ready = 0, []
+        hidden = self._head.hidden(sum(len(part.tokens) for part in rows))
+        for part in rows:
+            n = len(part.tokens)
+            text = self._texts.get(part.slot)
+            if text is not None:
+                self._add(text, part, hidden[at : at + n])
+                if len(text.ids) // PAGE_TOKENS > text.filled // PAGE_TOKENS:
+                    ready.append((part.slot, text))
+            at += n
+        self._fill(ready)
+
+    def _add(self, text: _Text, part: Rows, hidden: F32) -> None:
+        text.cut(part.start)
+        text.ids += map(int, part.tokens)
+        text.hidden = np.concatenate([text.hidden, hidden])
+        end = len(text.ids)
+        for edge in range(-(-(part.start + 1) // PAGE_TOKENS) * PAGE_TOKENS, end + 1, PAGE_TOKENS):
+            self._edges[self._head.page_of(part.slot, edge - 1)] = text.hidden[edge - 1 - text.first]
+
+    def kept(self, slot: int, n_tokens: int) -> None:
+        """See `Drafter.kept`."""
+        if slot in self._texts:
+            self._texts[slot].cut(n_tokens)
+
+    def _fill(self, texts: Sequence[tuple[int, _Text]]) -> None:
+        """Give the head what it has not seen of these texts."""
+        waiting = [(slot, text) for slot, text in texts if text.filled < len(text.ids)]
+        while waiting:
+            rows, room = [], self._head.sizes.n_rows
+            for slot, text in waiting:
+                if room:
+                    end = min(len(text.ids), text.filled + room)
+                    rows.append(self._rows(slot, text, end))
+                    room -= end - text.filled
+            self._run(rows)
+            waiting = [(slot, text) for slot, text in waiting if text.filled < len(text.ids)]
+
+    def _rows(self, slot: int, text: _Text, end: int, following: Sequence[int] = ()) -> HeadRows:
+        """The rows that the head lacks up to position `end`, and `following` tokens after that."""
+        start = text.filled
+        tokens = [*text.ids[start:end], *following]
+        return HeadRows(slot, start, tokens, self._prior(slot, text, start, len(tokens)), wanted=bool(following))
+
+    def _prior(self, slot: int, text: _Text, start: int, n: int) -> F32:
+        """The hidden states before positions start, start + 1 ..: f32[n, n_embd].
+
+        Before the text, and where another text computed what this one goes on after, there is none: zeros, which change
+        what the head guesses and nothing else.
+        """
+        known = max(0, text.first + 1 - start)  # rows before whose states are not kept; one at the most
+        out = np.zeros((n, self._head.n_embd), np.float32)
+        if known and start and start % PAGE_TOKENS == 0:
+            out[0] = self._edges[self._head.page_of(slot, start - 1)]
+        first = start + known - 1 - text.first
+        out[known:] = text.hidden[first : first + n - known]
+        return out
+
+    def _run(self, rows: list[HeadRows]) -> HeadStep:
+        step = self._head.step(rows, [len(self._texts[row.slot].ids) for row in rows])
+        for row in rows:
+            self._seen(self._texts[row.slot], row.start + len(row.tokens))
+        return step
+
+    def _seen(self, text: _Text, filled: int) -> None:
+        """The head has these positions; hidden states are needed as far before them as a rejected draft goes back."""
+        text.filled = min(filled, len(text.ids))
+        drop = text.filled - self._head.most - 1 - text.first
+        if drop > 0:
+            text.hidden, text.first = text.hidden[drop:].copy(), text.first + drop
+
+    # -- drafts
+
+    def draft(self, texts: Sequence[DraftText]) -> list[Sequence[int]]:
+        """See `Drafter.draft`."""
+        drafts = [_Draft(text, []) for text in texts]
+        ready = [draft for draft in drafts if self._follows(draft.text)]
+        most = self._head.sizes.n_logits
+        for start in range(0, len(ready), most):
+            self._draft(ready[start : start + most])
+        return [draft.tokens for draft in drafts]
+
+    def _draft(self, drafts: Sequence[_Draft]) -> None:
+        """Fill drafts, a token of each in a step."""
+        known = [(draft.text.slot, self._texts[draft.text.slot]) for draft in drafts]
+        if sum(len(text.ids) - text.filled + 1 for _, text in known) > self._head.sizes.n_rows:
+            self._fill(known)
+        rows = [
+            self._rows(slot, text, len(text.ids), draft.text.tokens[-1:])
+            for draft, (slot, text) in zip(drafts, known, strict=True)
+        ]
+        going = list(drafts)
+        while True:
+            step = self._run(rows)
+            chosen = [draft.choose(step.logits[i], int(step.tokens[i])) for i, draft in enumerate(going)]
+            priors = step.hidden
+            more = [i for i, draft in enumerate(going) if chosen[i] and draft.tokens_wanted(self._head)]
+            if not more:
+                return
+            going = [going[i] for i in more]
+            rows = [
+                HeadRows(draft.text.slot, draft.end - 1, draft.tokens[-1:], priors[i : i + 1], wanted=True)
+                for i, draft in zip(more, going, strict=True)
+            ]
+
+    def _follows(self, text: DraftText) -> bool:
+        """Whether all but the text's last token have been computed."""
+        known = self._texts.get(text.slot)
+        return known is not None and len(known.ids) == len(text.tokens) - 1
