@@ -50,7 +50,7 @@ class Pretended:
         self.snapshots = Snapshots(self, SimpleNamespace(), limit) if recurrent else None  # type: ignore[arg-type]
         self.books = Sequences(sizes, self.table, self.snapshots, lambda salt: root_key(b"model", salt))
 
-    def save_state(self, _lowered: object, slot: int) -> State:
+    def save_state(self, _lowered: object, slot: int, _into: object = None) -> State:
         return State(self.states[slot])
 
     def load_state(self, _lowered: object, slot: int, state: State) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -51,6 +51,7 @@ from zinc_rt.mem.page_keys import root_key
 from zinc_rt.mem.plan import MemoryPlan, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
+from zinc_rt.models.constants import Constants
 from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
 from zinc_rt.numerics import VERSION
 from zinc_rt.rows import ContextFull, EngineError, PositionsSkipped, Rows
@@ -115,7 +116,8 @@ class Options:
     kept (None: the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all
     sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half
     the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens.
-    state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
+    state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more). drafts: whether
+    steps will have guesses in them (`Rows.draft`), for which each sequence needs one more such copy.
     gpu: with the device `emu`, the card that is emulated (`zinc emu list`; None: r9700). tier: the older name of
     `device`.
     """
@@ -134,6 +136,7 @@ class Options:
     n_logits: int | None = None
     kv_memory: int | None = None
     state_memory: int | None = None
+    drafts: bool = False
     gpu: str | None = None
     card: str = ""
     tier: InitVar[str | None] = None
@@ -170,6 +173,7 @@ class Options:
         if self.cache_dir is not None:
             object.__setattr__(self, "cache_dir", Path(path_text("cache_dir", self.cache_dir)))
         true_or_false("check_memory", self.check_memory)
+        true_or_false("drafts", self.drafts)
         object.__setattr__(self, "kv", parse_cache_format(self.kv))
         if self.isa is not None and self.kernels != "native":
             raise UsageError(f"isa is {self.isa!r}, but the {self.kernels} kernels have no levels; give no isa")
@@ -299,8 +303,10 @@ class Engine(SequenceCalls):
         """The device, its kernels and what runs them, for a line on the screen."""
         return f"{self.device.value}: {self._backend.description}"
 
-    def load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
+    def load(self, file: GGUFFile, definition: ModelDefinition, beside: MemoryPlan | None = None) -> MemoryPlan:
         """Plan, say so, check the plan against the memory there is, then lower the graph.
+
+        beside: of another engine on the same device, loaded before: both together have to fit.
 
         A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
         `BackendError`, `UnsupportedFeature` where the model's heads do not fit the options' format of the KV cache.
@@ -309,7 +315,7 @@ class Engine(SequenceCalls):
             raise EngineError("the engine has a model already; open another engine for a second one")
         definition = with_cache(definition, self.options.kv)
         try:
-            return self._load(file, definition)
+            return self._load(file, definition, beside)
         except (BackendError, MemoryPlanError, LangError) as error:
             if self.options.device is not Device.auto or self.device not in ON_GPU:
                 raise
@@ -319,9 +325,9 @@ class Engine(SequenceCalls):
         if self._notify is not None:
             self._notify(line)
         self._open_backend(DeviceChoice(Device.cpu), None)
-        return self._load(file, definition)
+        return self._load(file, definition, None)
 
-    def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
+    def _load(self, file: GGUFFile, definition: ModelDefinition, beside: MemoryPlan | None) -> MemoryPlan:
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = _pages(options, n_ctx, graph)
@@ -335,16 +341,19 @@ class Engine(SequenceCalls):
         plan = MemoryPlan(
             available=backend.memory_available,
             kept_free=backend.memory_kept_free,
-            snapshots=kept * one_state,
+            snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
             **parts,
         )
+        if beside is not None:  # what that one has not touched yet counts as available
+            plan = replace(plan, available=beside.available, beside=beside.total)
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:
             plan.check()
+        constants = Constants(definition.constants, n_ctx)
         raw = {name: definition.raw(file, name) for name in weights}
         self._lowered = self._backend.lower(
-            graph, sizes, raw, definition.constants_for(n_ctx), partial(definition.release, file), self._progress
+            graph, sizes, raw, constants, partial(definition.release, file), self._progress
         )
         recurrent = any(state.sequence_bytes for state in definition.states)
         snapshots = Snapshots(self._backend, self._lowered, kept) if recurrent else None

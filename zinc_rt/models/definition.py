@@ -7,7 +7,7 @@ nothing else of a model.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -169,32 +169,7 @@ class ModelDefinition:
             return whole[rows.start : rows.stop]
         return whole[: rows.end].reshape(-1, rows.period, whole.shape[1])[:, rows.start : rows.stop]
 
-    def constants_for(self, n_ctx: int) -> Mapping[str, F32]:
-        """The constants for a context of so many positions, each made when it is asked for, which may be while weights
-        load.
-        """
-        return _Constants(self.constants, n_ctx)
-
     def release(self, file: GGUFFile, name: str) -> None:
         """Let go of the memory behind a weight buffer's rows; views of them read the file again."""
         rows = self.weights[name]
         file.release((rows if isinstance(rows, WeightRows) else rows[0]).tensor)
-
-
-class _Constants(Mapping[str, F32]):
-    """See `ModelDefinition.constants_for`."""
-
-    def __init__(self, makers: Mapping[str, MakeConstant], n_ctx: int) -> None:
-        self._makers, self._n_ctx = makers, n_ctx
-
-    def __getitem__(self, name: str) -> F32:
-        return self._makers[name](self._n_ctx)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)

@@ -1,9 +1,9 @@
 """`DraftHead`: the block of a model that drafts, as a graph of its own beside the model's, and its KV cache.
 
-A head's row of position p has the token there and the hidden state of the model's row before it, so what its cache holds
-of a position follows from the text up to there, as in the model's own layers. Its cache therefore has the model's page
-table: a page that texts share, or that is found again, has the head's keys and values, too, and going back needs no
-books. Rows of a draft lie behind the text, where a sequence may have no page yet; each sequence has spare pages for
+A head's row of position p has the token there and the hidden state of the model's row before it, so what its cache
+holds of a position follows from the text up to there, as in the model's own layers. Its cache therefore has the model's
+page table: a page that texts share, or that is found again, has the head's keys and values, too, and going back needs
+no books. Rows of a draft lie behind the text, where a sequence may have no page yet; each sequence has spare pages for
 these.
 """
 
@@ -24,6 +24,7 @@ from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import with_cache
+from zinc_rt.models.constants import Constants
 from zinc_rt.models.drafts import PRIOR
 from zinc_rt.models.hidden import HIDDEN
 from zinc_rt.rows import EngineError, Rows, write_rows
@@ -78,7 +79,8 @@ class DraftHead:
         if sizes is None or HIDDEN not in self._model.outputs:
             raise EngineError("the model hands out no hidden states; load it with hidden_beside")
         head = with_cache(head, engine.options.kv)
-        self._spare, self._n_pages = pages_for(most), sizes.n_pages
+        # Behind what a sequence holds: tokens of a draft that were right and are computed again, and the next draft.
+        self._spare, self._n_pages = pages_for(2 * most + 1) + 1, sizes.n_pages
         self.most, self.n_embd = most, head.info.n_embd
         self.sizes = Capacity(
             sizes.n_rows, min(sizes.n_rows, sizes.n_slots), sizes.n_ctx, sizes.n_slots,
@@ -96,7 +98,7 @@ class DraftHead:
             head.graph,
             self.sizes,
             {b.name: head.raw(file, b.name) for b in head.graph.of_kind(BufferKind.WEIGHT)},
-            head.constants_for(sizes.n_ctx),
+            Constants(head.constants, sizes.n_ctx),
             partial(head.release, file),
             beside=self._model,
         )

@@ -4,8 +4,8 @@
 
 1. `begin` when a text gets a sequence of the engine.
 2. `draft` before a step, with the texts that are to have drafts in it.
-3. `stepped` after each step, while what the engine gave is still valid. The rows of a text that has a draft are its last
-   token and the tokens of the draft.
+3. `stepped` after each step, while what the engine gave is still valid. The rows of a text that has a draft are its
+   last token and the tokens of the draft.
 4. `kept` after a step for each text that had a draft: the positions that stay. Those behind it are computed again.
 5. `forget` when a text is over or gives up its sequence.
 """
@@ -59,6 +59,10 @@ class Drafter(ABC):
     """Whether a draft costs next to nothing. Such a drafter is asked for as many tokens as may be had, and of these as
     many are taken as pay. Another one is asked for those alone.
     """
+    most: int = 16
+    """Tokens of a draft at the most; how many are asked for below that follows from what they gain."""
+    least: int = 0
+    """A draft of fewer tokens is not used."""
 
     @abstractmethod
     def draft(self, texts: Sequence[DraftText]) -> list[Sequence[int]]:

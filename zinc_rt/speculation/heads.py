@@ -21,11 +21,13 @@ F32 = npt.NDArray[np.float32]
 class _Text:
     """What is known of the text of a sequence.
 
-    ids: the tokens of the positions that the engine has computed. filled: how many of these the head's cache has.
-    first: position of the first hidden state in `hidden`, f32[n, n_embd], which goes on to the last position.
+    ids: the tokens of the positions that the engine has computed. held: how many of them its sequence holds; those of a
+    draft that were right may have to be computed again. filled: how many of these the head's cache has. first: position
+    of the first hidden state in `hidden`, f32[n, n_embd], which goes on to the last of `ids`.
     """
 
     ids: list[int]
+    held: int
     filled: int
     first: int
     hidden: F32 = field(repr=False)
@@ -33,7 +35,7 @@ class _Text:
     def cut(self, n: int) -> None:
         """Only the first n positions stay."""
         del self.ids[n:]
-        self.filled = min(self.filled, n)
+        self.held, self.filled = min(self.held, n), min(self.filled, n)
         self.hidden = self.hidden[: max(0, n - self.first)]
         self.first = min(self.first, n)
 
@@ -89,7 +91,7 @@ class HeadDrafter(Drafter):
         if old is not None and old.ids[:held] == ids:
             old.cut(held)
             return
-        self._texts[text.slot] = _Text(ids, held, held, np.empty((0, self._head.n_embd), np.float32))
+        self._texts[text.slot] = _Text(ids, held, held, held, np.empty((0, self._head.n_embd), np.float32))
 
     def stepped(self, rows: Sequence[Rows]) -> None:
         """See `Drafter.stepped`."""
@@ -100,7 +102,7 @@ class HeadDrafter(Drafter):
             text = self._texts.get(part.slot)
             if text is not None:
                 self._add(text, part, hidden[at : at + n])
-                if len(text.ids) // PAGE_TOKENS > text.filled // PAGE_TOKENS:
+                if text.held // PAGE_TOKENS > text.filled // PAGE_TOKENS:
                     ready.append((part.slot, text))
             at += n
         self._fill(ready)
@@ -109,27 +111,29 @@ class HeadDrafter(Drafter):
         text.cut(part.start)
         text.ids += map(int, part.tokens)
         text.hidden = np.concatenate([text.hidden, hidden])
-        end = len(text.ids)
+        text.held = end = len(text.ids)
         for edge in range(-(-(part.start + 1) // PAGE_TOKENS) * PAGE_TOKENS, end + 1, PAGE_TOKENS):
             self._edges[self._head.page_of(part.slot, edge - 1)] = text.hidden[edge - 1 - text.first]
 
     def kept(self, slot: int, n_tokens: int) -> None:
-        """See `Drafter.kept`."""
-        if slot in self._texts:
-            self._texts[slot].cut(n_tokens)
+        """See `Drafter.kept`. What was computed behind that is kept for `draft`, which knows what of it was right."""
+        text = self._texts.get(slot)
+        if text is not None:
+            text.held = n_tokens
+            text.filled = min(text.filled, n_tokens)
 
     def _fill(self, texts: Sequence[tuple[int, _Text]]) -> None:
         """Give the head what it has not seen of these texts."""
-        waiting = [(slot, text) for slot, text in texts if text.filled < len(text.ids)]
+        waiting = [(slot, text) for slot, text in texts if text.filled < text.held]
         while waiting:
             rows, room = [], self._head.sizes.n_rows
             for slot, text in waiting:
                 if room:
-                    end = min(len(text.ids), text.filled + room)
+                    end = min(text.held, text.filled + room)
                     rows.append(self._rows(slot, text, end))
                     room -= end - text.filled
             self._run(rows)
-            waiting = [(slot, text) for slot, text in waiting if text.filled < len(text.ids)]
+            waiting = [(slot, text) for slot, text in waiting if text.filled < text.held]
 
     def _rows(self, slot: int, text: _Text, end: int, following: Sequence[int] = ()) -> HeadRows:
         """The rows that the head lacks up to position `end`, and `following` tokens after that."""
@@ -152,14 +156,14 @@ class HeadDrafter(Drafter):
         return out
 
     def _run(self, rows: list[HeadRows]) -> HeadStep:
-        step = self._head.step(rows, [len(self._texts[row.slot].ids) for row in rows])
+        step = self._head.step(rows, [self._texts[row.slot].held for row in rows])
         for row in rows:
             self._seen(self._texts[row.slot], row.start + len(row.tokens))
         return step
 
     def _seen(self, text: _Text, filled: int) -> None:
         """The head has these positions; hidden states are needed as far before them as a rejected draft goes back."""
-        text.filled = min(filled, len(text.ids))
+        text.filled = min(filled, text.held)
         drop = text.filled - self._head.most - 1 - text.first
         if drop > 0:
             text.hidden, text.first = text.hidden[drop:].copy(), text.first + drop
@@ -199,6 +203,14 @@ class HeadDrafter(Drafter):
             ]
 
     def _follows(self, text: DraftText) -> bool:
-        """Whether all but the text's last token have been computed."""
+        """Whether all but the text's last token have been computed. Wrong tokens of the last draft are forgotten."""
         known = self._texts.get(text.slot)
-        return known is not None and len(known.ids) == len(text.tokens) - 1
+        if known is None:
+            return False
+        n = len(text.tokens) - 1
+        for at in range(known.held, min(n, len(known.ids))):
+            if known.ids[at] != text.tokens[at]:
+                return False
+        if len(known.ids) > n >= known.held:
+            known.cut(n)
+        return len(known.ids) == n

@@ -1,4 +1,4 @@
-"""From `Speculation` to the drafter of an engine: what it needs of the model before it is loaded, and the drafter after."""
+"""From `Speculation` to an engine's drafter: what it needs of the model before that is loaded, and the drafter itself."""
 
 from __future__ import annotations
 

@@ -195,9 +195,12 @@ class AmdBackend(Backend):
         self._batches.append(batch)
         return batch
 
-    def save_state(self, lowered: LoweredGraph, slot: int) -> GpuState:
+    def save_state(self, lowered: LoweredGraph, slot: int, into: SequenceState | None = None) -> GpuState:
         """See `Backend.save_state`; the copy stays in the GPU's memory. Raises `InterfaceError`, `DeviceLost`, too."""
         ours = self._own(lowered)
+        if isinstance(into, GpuState) and into.owner is ours and not into.closed:
+            self._move(ours, slot, into.memory, out=True)
+            return into
         size, uploader = room(ours.slots), self._uploader()
         memory = uploader.room(size, "sequence state")
         uploader.close()
