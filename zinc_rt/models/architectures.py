@@ -35,8 +35,8 @@ REFUSED = {
 class Architecture(Protocol):
     """An architecture file: a module, or any object with these two members.
 
-    Where files of it may have blocks that draft, it has a third, `define_draft_head(file, name)`, as `define`: the graph
-    of such a block, or None for a file without one.
+    Where files of it may have blocks that draft, it has a third, `define_draft_head(file, name)`, as `define`: the
+    graph of such a block, or None for a file without one.
     """
 
     @property

@@ -100,7 +100,7 @@ class GraphTensors:
         buffer = f"{name}[{', '.join(f'{start}:{stop}' for start, stop in parts)} of {period}]"
         if buffer not in self._weights:
             rows = tuple(WeightRows(name, start, stop, period) for start, stop in parts)
-            made = (sum(part.count(n_out) for part in rows), n_in)
+            made = (int(sum(part.count(n_out) for part in rows)), n_in)
             kind = DType.of(self._tensor(name, shape).type)
             self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, kind, made)
             self._rows[buffer] = rows
@@ -119,8 +119,8 @@ class GraphTensors:
             block = DType.of(tensor.type).block_size
             if n_in % (parts * block):
                 raise UnsupportedFeature(
-                    f"tensor {name} is {tensor.type.name} with rows of {n_in} elements, which cannot be cut into {parts}:"
-                    f" {n_in // parts} elements are no whole number of blocks of {block}"
+                    f"tensor {name} is {tensor.type.name} with rows of {n_in} elements, which cannot be cut into"
+                    f" {parts}: {n_in // parts} elements are no whole number of blocks of {block}"
                 )
             rows = WeightRows(name, part, part + 1, parts, cut=parts)
             self._add_weight(buffer, tensor, (n_out, n_in // parts), rows)

@@ -153,7 +153,7 @@ def fill(
     Raises `MissingBinding`, `InterfaceError`.
     """
     memory.va.update({key: piece.va for key, piece in there.items()})
-    memory.pieces.update(there)
+    memory.pieces.update(there.items())
     memory.borrowed += there.values()
     _constants(memory, up, graph, lowered, constants)
     for b in graph.of_kind(BufferKind.STATE):
