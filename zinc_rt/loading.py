@@ -23,6 +23,9 @@ from zinc_rt.lang.target import host_targets
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import parse_cache_format
 from zinc_rt.models.hidden import ends_hidden, hidden_states
+from zinc_rt.speculation.drafter import Drafter
+from zinc_rt.speculation.opening import open_drafter, prepared
+from zinc_rt.speculation.options import SpecKind, refuse_embedding, speculation
 
 if TYPE_CHECKING:
     from zinc_rt.model import Model
@@ -57,6 +60,10 @@ def load(
     kv_memory: int | None = None,
     gpu: str | None = None,
     tier: str | None = None,
+    spec: str | None = None,
+    draft_model: str | Path | None = None,
+    draft_max: int | None = None,
+    draft_min: int | None = None,
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
 
@@ -76,11 +83,15 @@ def load(
     n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
     each needs recurrent state of its own). kv_tokens: positions that all of them together may have (None: n_ctx for
     each); kv_memory: the same in bytes. gpu: with the device "emu", the card that is emulated (None: "r9700").
+    spec: who guesses the next tokens, which changes no text and may make it faster: "off", "ngram" (prompt and text so
+    far), "draft" (a small model of the same vocabulary, `draft_model`) or "mtp" (the model's own heads); None is "draft"
+    with a draft model, else "off". draft_max: guesses at once at the most (None: 16); draft_min: at the least (None: 0).
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
     """
     function_or_none("notify", notify)
+    wish = speculation(spec, draft_model, draft_max, draft_min)
     function_or_none("progress", progress)
     path = built_in_model() if path is None else path_text("path", path)
     if device is not None and tier is not None:
@@ -105,6 +116,7 @@ def load(
         kv_tokens=kv_tokens,
         kv_memory=kv_memory,
         gpu=gpu,
+        drafts=wish.kind is not SpecKind.off,
     )
     # What is needed after the weights is made and imported while they are loaded, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.
@@ -119,6 +131,7 @@ def load(
             progress(done, total)
 
     engine: Engine | None = None
+    drafter: Drafter | None = None
     try:
         file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
@@ -131,11 +144,13 @@ def load(
             )
         if embeddings or (embeddings is None and (found is not None or ends_hidden(definition.graph))):
             definition = hidden_states(definition)
+            refuse_embedding(wish)
             options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST
         elif wanted is not None:
             raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
         elif n_slots is None and kv_tokens is None and kv_memory is None:
             options = shared_slots(options, definition)
+        definition = prepared(wish, file, definition)
         engine = Engine(options, notify=notify, progress=loading)
         if n_batch is None and not ends_hidden(definition.graph) and engine.features.kernels == "native":
             engine.options = replace(options, n_batch=CPU_BATCH)
@@ -152,13 +167,16 @@ def load(
                 f"the tokenizer has {tokenizer.n_vocab} tokens,"
                 f" the model's embedding only {definition.info.n_vocab} rows"
             )
+        drafter = open_drafter(wish, engine, file, definition, tokenizer, notify=notify, progress=progress)
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         file.check_unchanged()
         from zinc_rt.model import Model
 
-        return Model(file, definition, tokenizer, engine, notify, wanted)
+        return Model(file, definition, tokenizer, engine, notify, wanted, drafter)
     except BaseException:
         with suppress(ZincError):  # the first error is the one to tell
+            if drafter is not None:
+                drafter.close()
             if engine is not None:
                 engine.close()
         if file is not None:

@@ -38,6 +38,7 @@ from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
 from zinc_rt.serving.core.shared import SharedCore
 from zinc_rt.serving.messages import Finished, Grammar, Submit, Token
+from zinc_rt.speculation.drafter import Drafter
 
 if TYPE_CHECKING:
     from zinc_rt.chat import ChatAnswer, ChatChunk, ChatFormat, ReadTokens
@@ -74,8 +75,9 @@ class Model:
         engine: Engine,
         notify: Callable[[str], None] | None = None,
         pooling: Pooling | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
-        self._notify = notify
+        self._notify, self._drafter = notify, drafter
         self.file = file
         self.info: ModelInfo = definition.info
         self.graph: Graph = definition.graph
@@ -103,7 +105,13 @@ class Model:
         self._check_generates()
         vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
         return EngineCore(
-            self.engine, vocabulary, options, notify=self._tell, close=self.close, failed=self._shared.failed
+            self.engine,
+            vocabulary,
+            options,
+            notify=self._tell,
+            close=self.close,
+            drafter=self._drafter,
+            failed=self._shared.failed,
         )
 
     def _tell(self, line: str) -> None:
@@ -117,6 +125,8 @@ class Model:
         with self._lock:
             self._closed = True
             try:
+                if self._drafter is not None:
+                    self._drafter.close()
                 self.engine.close()
             finally:
                 self.file.close()

@@ -162,6 +162,7 @@ class EngineStatus:
     """The engine's state after a step: counts of requests and of KV pages, and running totals.
 
     pages_used: those of requests that run; pages_cached: those that only hold texts that a next one may begin with.
+    drafted_tokens, accepted_tokens: guesses of speculation, and those that were right.
     """
 
     queued: int = 0
@@ -175,6 +176,8 @@ class EngineStatus:
     preemptions: int = 0
     prefix_hit_tokens: int = 0
     prefix_miss_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

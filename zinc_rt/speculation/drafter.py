@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 
 from zinc_rt.rows import Rows
@@ -45,7 +44,7 @@ class DraftText:
         """A sampler for the draft's token `ahead`: the text's parameters, seed and random number, so that a drafter
         whose logits are near those of the model draws the same token.
         """
-        sampler = copy(self.sampler)
+        sampler = self.sampler.ahead(ahead)
         sampler.step = self.step + ahead
         return sampler
 

@@ -1,4 +1,4 @@
-"""From `Speculation` to an engine's drafter: what it needs of the model before that is loaded, and the drafter itself."""
+"""From `Speculation` to a drafter: what it needs of the model before that is loaded, and the drafter itself."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from zinc_rt.engine import Engine
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition
 from zinc_rt.speculation.drafter import Drafter
+from zinc_rt.speculation.ngram import NgramDrafter
 from zinc_rt.speculation.options import SpecKind, Speculation
 
 if TYPE_CHECKING:
@@ -40,4 +42,6 @@ def open_drafter(
     """
     if wish.kind is SpecKind.off:
         return None
-    raise NotImplementedError(wish.kind)
+    if wish.kind is SpecKind.ngram:
+        return NgramDrafter(wish.draft_max, wish.draft_min)
+    raise UsageError(f"spec is {wish.kind.value!r}, which this model has nothing for; use ngram, draft or off")

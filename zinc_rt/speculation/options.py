@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import cast
 
 from zinc_rt.checks import path_text, show, whole_between
 from zinc_rt.errors import UsageError
@@ -59,3 +60,19 @@ def parse_kind(name: str) -> SpecKind:
     except ValueError:
         names = ", ".join(SpecKind)
         raise UsageError(f"spec is {show(name)}; known: {names}") from None
+
+
+def speculation(
+    kind: str | None, model: str | Path | None, draft_max: int | None, draft_min: int | None
+) -> Speculation:
+    """What callers of `load` ask for; None stands for the default. Raises `UsageError`."""
+    chosen = (SpecKind.off if model is None else SpecKind.draft) if kind is None else parse_kind(kind)
+    most = Speculation.draft_max if draft_max is None else draft_max
+    least = Speculation.draft_min if draft_min is None else draft_min
+    return Speculation(chosen, cast("Path | None", model), most, least)
+
+
+def refuse_embedding(wish: Speculation) -> None:
+    """Raise `UsageError` where drafts are wanted of a model that embeds texts."""
+    if wish.kind is not SpecKind.off:
+        raise UsageError(f"spec is {wish.kind.value!r}, but the model is loaded to embed texts and generates none")
