@@ -10,7 +10,7 @@ these.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -86,12 +86,10 @@ class DraftHead:
             sizes.n_rows, min(sizes.n_rows, sizes.n_slots), sizes.n_ctx, sizes.n_slots,
             sizes.n_pages + sizes.n_slots * self._spare,
         )  # fmt: skip
-        self.plan = MemoryPlan(
-            available=self._backend.memory_available,
-            kept_free=self._backend.memory_kept_free,
-            snapshots=0,
-            **self._backend.plan(head.graph, self.sizes, self._model),
-        )
+        parts = self._backend.plan(head.graph, self.sizes, self._model)
+        self.plan = MemoryPlan(**parts, available=self._backend.memory_available)
+        if engine.plan is not None:  # what the model has not touched yet counts as available
+            self.plan = replace(engine.plan, **parts, snapshots=0, beside=engine.plan.total)
         if engine.options.check_memory:
             self.plan.check()
         self._lowered = self._backend.lower(

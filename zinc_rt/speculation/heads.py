@@ -77,8 +77,9 @@ class HeadDrafter(Drafter):
 
     name = "mtp"
 
-    def __init__(self, head: DraftHead) -> None:
+    def __init__(self, head: DraftHead, least: int = 0) -> None:
         self._head = head
+        self.most, self.least = head.most, least
         self._texts: dict[int, _Text] = {}  # by slot; also of sequences whose texts are over, which may go on
         # The hidden states of the last positions of pages: what goes on there may be another text.
         self._edges = np.zeros((head.sizes.n_pages, head.n_embd), np.float32)
