@@ -229,6 +229,7 @@ class Engine(SequenceCalls):
         notify: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
         linux: Linux | None = None,
+        beside: Engine | None = None,
     ) -> None:
         """Open the device.
 
@@ -237,6 +238,8 @@ class Engine(SequenceCalls):
             notify: gets lines worth showing.
             progress: gets the bytes of weights loaded so far and in all.
             linux: the machine whose GPUs to use, as an emulated one; None for this one.
+            beside: an engine with a model, whose device and threads this one uses, too; it is closed after this one,
+                and steps of both never run at once. The plans of both have to fit.
 
         Raises:
             DeviceUnavailable: the device cannot run here.
@@ -244,8 +247,13 @@ class Engine(SequenceCalls):
             UnsupportedTarget: no kernels for this processor.
         """
         self.options = options or Options()
-        self._notify, self._progress = notify, progress
-        self._open_backend(DeviceChoice(self.options.device, self.options.card), linux)
+        self._notify, self._progress, self._beside = notify, progress, beside
+        self.device: Device
+        self._backend: Backend
+        if beside is None:
+            self._open_backend(DeviceChoice(self.options.device, self.options.card), linux)
+        else:
+            self.device, self._backend = beside.device, beside._backend
         self._definition: ModelDefinition | None = None
         self._forget()
         self.sizes: Capacity | None = None
@@ -263,7 +271,8 @@ class Engine(SequenceCalls):
             with suppress(BackendError):  # of a device that is lost
                 self._sequences.close_all()
         self._forget()  # first: a backend's arrays look at memory that it gives back
-        self._backend.close()
+        if self._beside is None:
+            self._backend.close()
 
     @classmethod
     def init(cls, options: Options | None = None) -> Self:
@@ -303,10 +312,8 @@ class Engine(SequenceCalls):
         """The device, its kernels and what runs them, for a line on the screen."""
         return f"{self.device.value}: {self._backend.description}"
 
-    def load(self, file: GGUFFile, definition: ModelDefinition, beside: MemoryPlan | None = None) -> MemoryPlan:
+    def load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
         """Plan, say so, check the plan against the memory there is, then lower the graph.
-
-        beside: of another engine on the same device, loaded before: both together have to fit.
 
         A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
         `BackendError`, `UnsupportedFeature` where the model's heads do not fit the options' format of the KV cache.
@@ -315,9 +322,9 @@ class Engine(SequenceCalls):
             raise EngineError("the engine has a model already; open another engine for a second one")
         definition = with_cache(definition, self.options.kv)
         try:
-            return self._load(file, definition, beside)
+            return self._load(file, definition)
         except (BackendError, MemoryPlanError, LangError) as error:
-            if self.options.device is not Device.auto or self.device not in ON_GPU:
+            if self.options.device is not Device.auto or self.device not in ON_GPU or self._beside is not None:
                 raise
             line = format_skipped(Device.cpu, [DeviceReport(self.device, False, str(error))])
         with suppress(BackendError):  # of a device that is lost
@@ -325,9 +332,9 @@ class Engine(SequenceCalls):
         if self._notify is not None:
             self._notify(line)
         self._open_backend(DeviceChoice(Device.cpu), None)
-        return self._load(file, definition, None)
+        return self._load(file, definition)
 
-    def _load(self, file: GGUFFile, definition: ModelDefinition, beside: MemoryPlan | None) -> MemoryPlan:
+    def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = _pages(options, n_ctx, graph)
@@ -344,8 +351,8 @@ class Engine(SequenceCalls):
             snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
             **parts,
         )
-        if beside is not None:  # what that one has not touched yet counts as available
-            plan = replace(plan, available=beside.available, beside=beside.total)
+        if self._beside is not None and (there := self._beside.plan):  # what it has not touched counts as available
+            plan = replace(plan, available=there.available, beside=there.total)
         if self._notify is not None:
             self._notify(f"{self.how}; {plan.summary}")
         if options.check_memory:

@@ -83,9 +83,10 @@ def load(
     n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
     each needs recurrent state of its own). kv_tokens: positions that all of them together may have (None: n_ctx for
     each); kv_memory: the same in bytes. gpu: with the device "emu", the card that is emulated (None: "r9700").
-    spec: who guesses the next tokens, which changes no text and may make it faster: "off", "ngram" (prompt and text so
-    far), "draft" (a small model of the same vocabulary, `draft_model`) or "mtp" (the model's own heads); None is "draft"
-    with a draft model, else "off". draft_max: guesses at once at the most (None: 16); draft_min: at the least (None: 0).
+    spec: who guesses the next tokens, which changes no text and may make it faster: "off", "ngram" (prompt and text
+    so far), "draft" (a small model of the same vocabulary, `draft_model`) or "mtp" (the model's own heads); None is
+    "draft" with a draft model, else "off". draft_max: guesses at once at the most (None: 16); draft_min: at the least
+    (None: 0).
 
     Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
     `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).

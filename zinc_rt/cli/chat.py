@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from zinc_rt.cli import options as o
 from zinc_rt.cli.answer import AnswerScreen
 from zinc_rt.cli.conversation import Conversation
-from zinc_rt.cli.opening import Opening, opens_model
+from zinc_rt.cli.opening import Generating, opens_model
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.terminal import is_terminal, one_line, say, write
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
@@ -43,7 +43,7 @@ _ANSWER_SHARE: Final = 0.25
 def chat(
     *,
     system: o.SystemPrompt = None,
-    opening: Opening,
+    opening: Generating,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
     max_tokens: o.MaxTokens = -1,

@@ -71,6 +71,11 @@ def _cache_formats(incomplete: str) -> list[str]:
     return [name for name in ("f16", "q8_0") if name.startswith(incomplete)]
 
 
+def _spec_kinds(incomplete: str) -> list[str]:
+    """Shell completion of --spec."""
+    return [name for name in ("off", "ngram", "draft", "mtp") if name.startswith(incomplete)]
+
+
 Debug = Annotated[
     bool,
     typer.Option(
@@ -169,6 +174,53 @@ CacheType = Annotated[
         metavar="f16|q8_0",
         autocompletion=_cache_formats,
         help="Format of the KV cache: q8_0 takes half the memory of f16, at a small loss of precision. Default: f16.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+SpecName = Annotated[
+    str | None,
+    typer.Option(
+        "--spec",
+        metavar="off|ngram|draft|mtp",
+        autocompletion=_spec_kinds,
+        help="Guess the next tokens and compute them at once, which changes no text and may be faster: ngram guesses"
+        " from prompt and text, draft by the model of -md, mtp by heads in the file. Default: draft with -md, else"
+        " off.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+DraftModel = Annotated[
+    Path | None,
+    typer.Option(
+        "-md",
+        "--model-draft",
+        metavar="FILE",
+        help="GGUF file of a small model with the same vocabulary, which guesses for --spec draft.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+DraftMax = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-max",
+        "--draft",
+        "--draft-n",
+        metavar="N",
+        help="Most tokens to guess at once; how many pay is measured. Default: 16.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+DraftMin = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-min",
+        "--draft-n-min",
+        metavar="N",
+        help="Fewest tokens to guess at once. Default: 0.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

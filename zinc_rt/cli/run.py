@@ -11,7 +11,7 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.answer import AnswerScreen
-from zinc_rt.cli.opening import Opening, opens_model
+from zinc_rt.cli.opening import Generating, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, unescape
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
@@ -106,7 +106,7 @@ def run(
     chat: AsChat = False,
     system: o.SystemPrompt = None,
     escape: Escape = False,
-    opening: Opening,
+    opening: Generating,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
     max_tokens: o.MaxTokens = SamplingParams.max_tokens or -1,

@@ -10,6 +10,7 @@ import typer
 from zinc_rt.cli import options as o
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.files import model_file
+from zinc_rt.cli.opening import guesses
 from zinc_rt.cli.session import device_for_layers
 from zinc_rt.cli.terminal import write
 from zinc_rt.errors import UsageError
@@ -206,6 +207,10 @@ def serve(
     kv: o.CacheType = None,
     kv_memory: KvMemory = None,
     max_step_ms: MaxStep = None,
+    spec: o.SpecName = None,
+    model_draft: o.DraftModel = None,
+    draft_max: o.DraftMax = None,
+    draft_min: o.DraftMin = None,
     embeddings: Embeddings = False,
     pooling: PoolingName = None,
     threads: o.Threads = None,
@@ -237,6 +242,7 @@ def serve(
         "kv": kv,
         "n_slots": parallel,
         "kv_memory": None if kv_memory is None else size_bytes("--kv-memory", kv_memory),
+        **guesses(spec, model_draft, draft_max, draft_min),
     }
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.start import EngineChoice, start_server

@@ -61,6 +61,7 @@ def open_model(
             pooling=pooling,
             kv=opening.kv,
             n_slots=1,
+            **opening.guesses,
             notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
             progress=bar.show if is_terminal(sys.stderr) else None,
         )

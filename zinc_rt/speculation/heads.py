@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.checks import printable
+from zinc_rt.engine import Engine
+from zinc_rt.errors import UsageError
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models import ModelDefinition, architecture_of, define_draft_head
+from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.rows import Rows
 from zinc_rt.sampling.sampler import DegenerateLogits
@@ -215,3 +221,29 @@ class HeadDrafter(Drafter):
         if len(known.ids) > n >= known.held:
             known.cut(n)
         return len(known.ids) == n
+
+
+def with_hidden(file: GGUFFile, definition: ModelDefinition) -> ModelDefinition:
+    """The model as its head needs it: its step hands out hidden states. Raises `UsageError` where it has no head."""
+    _head_of(file)
+    return hidden_beside(definition)
+
+
+def open_head(
+    engine: Engine, file: GGUFFile, most: int, least: int, notify: Callable[[str], None] | None = None
+) -> HeadDrafter:
+    """The drafter of an engine that has loaded what `with_hidden` returned. Raises what `DraftHead` raises."""
+    head = DraftHead(engine, file, _head_of(file), most)
+    if notify is not None:
+        notify(f"drafts: a block of the model itself; {head.plan.summary}")
+    return HeadDrafter(head, least)
+
+
+def _head_of(file: GGUFFile) -> ModelDefinition:
+    head = define_draft_head(file)
+    if head is None:
+        raise UsageError(
+            f"spec is 'mtp', but {printable(file.path)} of architecture {architecture_of(file)!r} has no block that"
+            " drafts (nextn); use ngram, draft or off"
+        )
+    return head

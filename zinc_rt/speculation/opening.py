@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from zinc_rt.engine import Engine
-from zinc_rt.checks import printable
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import ModelDefinition, architecture_of, define_draft_head
-from zinc_rt.models.hidden import hidden_beside
-from zinc_rt.speculation.draft_head import DraftHead
+from zinc_rt.models import ModelDefinition, define
+from zinc_rt.models.hidden import ends_hidden
+from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.speculation.drafter import Drafter
-from zinc_rt.speculation.heads import HeadDrafter
+from zinc_rt.speculation.heads import open_head, with_hidden
 from zinc_rt.speculation.ngram import NgramDrafter
 from zinc_rt.speculation.options import SpecKind, Speculation
 
@@ -26,21 +26,7 @@ def prepared(wish: Speculation, file: GGUFFile, definition: ModelDefinition) -> 
 
     Raises `UsageError` where the model has no heads, and heads are wanted.
     """
-    if wish.kind is not SpecKind.mtp:
-        return definition
-    _head(file)
-    return hidden_beside(definition)
-
-
-def _head(file: GGUFFile) -> ModelDefinition:
-    """The block of a model that drafts. Raises `UsageError` where there is none."""
-    head = define_draft_head(file)
-    if head is None:
-        raise UsageError(
-            f"spec is 'mtp', but {printable(file.path)} of architecture {architecture_of(file)!r} has no block that"
-            " drafts (nextn) which could be used; use ngram, draft or off"
-        )
-    return head
+    return with_hidden(file, definition) if wish.kind is SpecKind.mtp else definition
 
 
 def open_drafter(
@@ -63,8 +49,48 @@ def open_drafter(
     if wish.kind is SpecKind.ngram:
         return NgramDrafter(wish.draft_max, wish.draft_min)
     if wish.kind is SpecKind.mtp:
-        head = DraftHead(engine, file, _head(file), wish.draft_max)
-        if notify is not None:
-            notify(f"drafts: a block of the model itself; {head.plan.summary}")
-        return HeadDrafter(head, wish.draft_min)
+        return open_head(engine, file, wish.draft_max, wish.draft_min, notify)
+    if wish.kind is SpecKind.draft:
+        return _open_model(wish, engine, tokenizer, notify, progress)
     raise UsageError(f"spec is {wish.kind.value!r}, which this model has nothing for; use ngram, draft or off")
+
+
+def _open_model(
+    wish: Speculation,
+    engine: Engine,
+    tokenizer: Tokenizer,
+    notify: Callable[[str], None] | None,
+    progress: Callable[[int, int], None] | None,
+) -> Drafter:
+    from zinc_rt.speculation.draft_model import ModelDrafter, check_vocabulary
+    from zinc_rt.text import Tokenizer
+
+    assert wish.model is not None
+    assert engine.sizes is not None
+    sizes, own = engine.sizes, None
+    file = GGUFFile.open(str(wish.model))
+    try:
+        definition = define(file)
+        if ends_hidden(definition.graph):
+            raise UsageError(f"{wish.model} embeds texts and cannot draft any; give a model that generates")
+        theirs = Tokenizer.from_metadata(file.metadata)
+        check_vocabulary(theirs, tokenizer)
+        options = replace(
+            engine.options,
+            n_ctx=min(sizes.n_ctx, definition.info.n_ctx_train),
+            n_batch=sizes.n_rows,
+            n_logits=sizes.n_slots,
+            n_slots=sizes.n_slots,
+            kv_tokens=sizes.n_pages * PAGE_TOKENS,
+            kv_memory=None,
+            drafts=False,
+        )
+        own = Engine(options, notify=notify, progress=progress, beside=engine)
+        own.load(file, definition)
+        n_vocab = min(tokenizer.n_vocab, theirs.n_vocab)
+        return ModelDrafter(own, file, n_vocab, wish.draft_max, wish.draft_min)
+    except BaseException:
+        if own is not None:
+            own.close()
+        file.close()
+        raise

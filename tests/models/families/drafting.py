@@ -25,7 +25,7 @@ WRONG = ("halves", "token norm", "prior norm", "head norm", "next hidden")
 
 
 def head(net: Net, tokens: list[int], prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Hidden states and logits of the rows of a text, whose position p has a token and the state f64[n_embd] of p - 1."""
+    """Hidden states and logits of a text's rows: that of position p has the token there and the state before it."""
     layer = net.number("block_count") - net.number("nextn_predict_layers")
     p = f"blk.{layer}."
     own = f"{p}nextn.embed_tokens.weight"
