@@ -24,6 +24,9 @@ from zinc_rt.models import define, define_draft_head
 from zinc_rt.models.errors import UnsupportedFeature
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.models.parts import GraphParts
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import SamplingRequest
+from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.speculation.draft_head import DraftHead, HeadRows
 
 MODELS: dict[str, Case] = {
@@ -66,10 +69,12 @@ def run(engine: Engine, head: DraftHead, cuts: list[int]) -> tuple[np.ndarray, n
     prior = np.concatenate([np.zeros_like(hidden[:1]), hidden[:-1]])
     states, logits = [], []
     for start, end in zip([0, *cuts], [*cuts, len(TOKENS)], strict=True):
-        step = head.step([HeadRows(slot, start, TOKENS[start:end], prior[start:end], wanted=True)], [len(TOKENS)])
-        assert step.tokens.tolist() == [int(step.logits[0].argmax())]
+        asked = SamplingRequest(Sampler(SamplingParams(temperature=0.0), N_VOCAB), TOKENS[:end])
+        rows = HeadRows(slot, start, TOKENS[start:end], prior[start:end], wanted=True)
+        step = head.step([rows], [len(TOKENS)], [asked])
+        assert step.chosen.token().token_id == int(step.chosen.logits[0].argmax())
         states.append(step.hidden)
-        logits.append(step.logits.copy())
+        logits.append(step.chosen.logits.copy())
     return hidden, np.concatenate(states), np.concatenate(logits)
 
 

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.base import Capacity, check_step
 from zinc_rt.engine import Engine
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
@@ -28,6 +28,7 @@ from zinc_rt.models.constants import Constants
 from zinc_rt.models.drafts import PRIOR
 from zinc_rt.models.hidden import HIDDEN
 from zinc_rt.rows import EngineError, Rows, write_rows
+from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 
 F32 = npt.NDArray[np.float32]
 
@@ -49,13 +50,12 @@ class HeadRows:
 
 @dataclass(frozen=True)
 class HeadStep:
-    """What a step of a head gives for each wanted row, in order, valid until the next one.
+    """What a step of a head gives for its wanted rows, in order.
 
-    logits: f32[n_wanted, n_vocab]. tokens: i32[n_wanted], the likeliest of each. hidden: f32[n_wanted, n_embd], a copy.
+    chosen: their tokens and logits, valid until the next step. hidden: f32[n_wanted, n_embd], a copy.
     """
 
-    logits: F32
-    tokens: npt.NDArray[np.int32]
+    chosen: SampledStep
     hidden: F32
 
 
@@ -68,6 +68,9 @@ class DraftHead:
         head: what `define_draft_head` made of it.
         most: tokens of a draft at the most.
 
+    Attributes:
+        reach: how many positions behind what a sequence holds its rows may have.
+
     Raises:
         EngineError: the engine's model hands out no hidden states.
         MemoryPlanError, BackendError: there is no room, or the device failed.
@@ -79,9 +82,10 @@ class DraftHead:
         if sizes is None or HIDDEN not in self._model.outputs:
             raise EngineError("the model hands out no hidden states; load it with hidden_beside")
         head = with_cache(head, engine.options.kv)
-        # Behind what a sequence holds: tokens of a draft that were right and are computed again, and the next draft.
-        self._spare, self._n_pages = pages_for(2 * most + 1) + 1, sizes.n_pages
-        self.most, self.n_embd = most, head.info.n_embd
+        self.most, self.n_embd, self._n_pages = most, head.info.n_embd, sizes.n_pages
+        # Tokens of the last draft that were right and are computed again, the one behind them, and the next draft.
+        self.reach = 2 * most + 1
+        self._spare = pages_for(self.reach)
         self.sizes = Capacity(
             sizes.n_rows, min(sizes.n_rows, sizes.n_slots), sizes.n_ctx, sizes.n_slots,
             sizes.n_pages + sizes.n_slots * self._spare,
@@ -110,32 +114,45 @@ class DraftHead:
         """The page of a position that the sequence holds."""
         return int(self._model.inputs["page_table"][slot, pages_for(position + 1) - 1])
 
-    def step(self, rows: Sequence[HeadRows], held: Sequence[int]) -> HeadStep:
+    def step(self, rows: Sequence[HeadRows], held: Sequence[int], sampling: Sequence[SamplingRequest] = ()) -> HeadStep:
         """Compute rows and keep their keys and values.
 
         Args:
             rows: at most `sizes.n_rows` in all, and one `HeadRows` for each sequence.
             held: for each, how many positions the engine's sequence holds. Those behind them lie in spare pages.
+            sampling: how to choose the token of each wanted row, in order.
 
         Raises:
+            EngineError: bad rows, or some more than `reach` positions behind what the sequence holds.
             BackendError: the device failed.
         """
+        lowered, device = self._lowered, None
+        if sampling and self._backend.features.samples:
+            device = self._backend.sampling_for(lowered, sampling, self.sizes.n_ctx)
         self._backend.drain()
-        lowered = self._lowered
         asked = [Rows(r.slot, r.start, r.tokens, (len(r.tokens) - 1,) if r.wanted else ()) for r in rows]
         n_rows, n_wanted = write_rows(asked, lowered.inputs, self.sizes, lambda part: None)
         lowered.counts[0], lowered.counts[1] = n_rows, n_wanted
         at, last = 0, []
         for row, n in zip(rows, held, strict=True):
+            if row.start + len(row.tokens) > n + self.reach:
+                raise EngineError(f"sequence {row.slot} holds {n} positions, a draft has at most {self.reach} more")
             self._table(row.slot, n)
             self._prior[at : at + len(row.tokens)] = row.prior
             at += len(row.tokens)
             if row.wanted:
                 last.append(at - 1)
-        self._backend.submit_and_wait(lowered)
-        logits, tokens = (lowered.outputs[name][:n_wanted] for name in ("logits", "tokens"))
+        if device is not None:
+            device.write(sampling)
+        check_step(lowered)
+        self._backend.wait(self._backend.submit(lowered, device))
+        logits = lowered.outputs["logits"][:n_wanted].view(np.float32)
+        likeliest = lowered.outputs["tokens"][:n_wanted].view(np.int32)
         hidden = lowered.outputs[HIDDEN].view(np.float32)[last]
-        return HeadStep(logits.view(np.float32), tokens.view(np.int32), hidden)
+        if device is None:
+            return HeadStep(HostSampled(sampling, logits, likeliest), hidden)
+        fetch = partial(self._backend.fetch_logits, lowered, device)
+        return HeadStep(device.sampled(sampling, logits, likeliest, fetch), hidden)
 
     def _table(self, slot: int, held: int) -> None:
         """The sequence's pages, and behind them its spare ones."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,8 @@ from zinc_rt.models import ModelDefinition, architecture_of, define_draft_head
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.rows import Rows
-from zinc_rt.sampling.sampler import DegenerateLogits
+from zinc_rt.sampling.request import SamplingRequest
+from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
 from zinc_rt.speculation.draft_head import DraftHead, HeadRows, HeadStep
 from zinc_rt.speculation.drafter import Drafter, DraftText
 
@@ -58,18 +59,22 @@ class _Draft:
         """Positions of the text with the draft."""
         return len(self.text.tokens) + len(self.tokens)
 
-    def choose(self, logits: F32, likeliest: int) -> bool:
-        """Add a token, as the text would choose it of these logits; whether there is one."""
-        sampler = self.text.own_sampler(len(self.tokens))
-        if not sampler.plain:
-            try:
-                likeliest = sampler.sample(logits, [*self.text.tokens, *self.tokens], likeliest).token_id
-            except DegenerateLogits:
-                return False
-        self.tokens.append(likeliest)
+    def request(self, sampler: Sampler) -> SamplingRequest:
+        """How the next token is chosen: as that of the text would be. sampler: of the text's parameters and seed."""
+        ahead = sampler.ahead(0)
+        ahead.step = self.text.step + len(self.tokens)
+        history = [*self.text.tokens, *self.tokens] if sampler.params.has_penalties else self.text.tokens
+        return SamplingRequest(ahead, history)
+
+    def take(self, step: HeadStep, row: int) -> bool:
+        """Add the token of a row; whether there is one."""
+        try:
+            self.tokens.append(step.chosen.token(row).token_id)
+        except DegenerateLogits:
+            return False
         return True
 
-    def tokens_wanted(self, head: DraftHead) -> bool:
+    def wants_more(self, head: DraftHead) -> bool:
         """Whether another one may be had: its row is that of the last token."""
         return len(self.tokens) < min(self.text.most, head.most) and self.end <= head.sizes.n_ctx
 
@@ -87,6 +92,7 @@ class HeadDrafter(Drafter):
         self._head = head
         self.most, self.least = head.most, least
         self._texts: dict[int, _Text] = {}  # by slot; also of sequences whose texts are over, which may go on
+        self._samplers: dict[int, Sampler] = {}  # by the texts' numbers
         # The hidden states of the last positions of pages: what goes on there may be another text.
         self._edges = np.zeros((head.sizes.n_pages, head.n_embd), np.float32)
 
@@ -94,9 +100,12 @@ class HeadDrafter(Drafter):
 
     def begin(self, text: DraftText, held: int) -> None:
         """See `Drafter.begin`: pages of a text that is there already have the head's keys and values, too."""
+        params = replace(text.sampler.params, stop_token_ids=(), logprobs=None, seed=text.sampler.seed)
+        self._samplers[text.number] = Sampler(params, text.sampler.n_vocab)
         old, ids = self._texts.get(text.slot), [*text.tokens[:held]]
         if old is not None and old.ids[:held] == ids:
             old.cut(held)
+            old.held = held
             return
         self._texts[text.slot] = _Text(ids, held, held, held, np.empty((0, self._head.n_embd), np.float32))
 
@@ -129,6 +138,10 @@ class HeadDrafter(Drafter):
             text.held = n_tokens
             text.filled = min(text.filled, n_tokens)
 
+    def forget(self, number: int) -> None:
+        """See `Drafter.forget`."""
+        self._samplers.pop(number, None)
+
     def _fill(self, texts: Sequence[tuple[int, _Text]]) -> None:
         """Give the head what it has not seen of these texts."""
         waiting = [(slot, text) for slot, text in texts if text.filled < text.held]
@@ -154,16 +167,16 @@ class HeadDrafter(Drafter):
         Before the text, and where another text computed what this one goes on after, there is none: zeros, which change
         what the head guesses and nothing else.
         """
-        known = max(0, text.first + 1 - start)  # rows before whose states are not kept; one at the most
+        known = min(n, max(0, text.first + 1 - start))  # rows before whose states are not kept
         out = np.zeros((n, self._head.n_embd), np.float32)
         if known and start and start % PAGE_TOKENS == 0:
             out[0] = self._edges[self._head.page_of(slot, start - 1)]
-        first = start + known - 1 - text.first
+        first = max(0, start + known - 1 - text.first)
         out[known:] = text.hidden[first : first + n - known]
         return out
 
-    def _run(self, rows: list[HeadRows]) -> HeadStep:
-        step = self._head.step(rows, [self._texts[row.slot].held for row in rows])
+    def _run(self, rows: list[HeadRows], sampling: Sequence[SamplingRequest] = ()) -> HeadStep:
+        step = self._head.step(rows, [self._texts[row.slot].held for row in rows], sampling)
         for row in rows:
             self._seen(self._texts[row.slot], row.start + len(row.tokens))
         return step
@@ -171,7 +184,7 @@ class HeadDrafter(Drafter):
     def _seen(self, text: _Text, filled: int) -> None:
         """The head has these positions; hidden states are needed as far before them as a rejected draft goes back."""
         text.filled = min(filled, text.held)
-        drop = text.filled - self._head.most - 1 - text.first
+        drop = text.filled - self._head.reach - text.first
         if drop > 0:
             text.hidden, text.first = text.hidden[drop:].copy(), text.first + drop
 
@@ -197,20 +210,21 @@ class HeadDrafter(Drafter):
         ]
         going = list(drafts)
         while True:
-            step = self._run(rows)
-            chosen = [draft.choose(step.logits[i], int(step.tokens[i])) for i, draft in enumerate(going)]
-            priors = step.hidden
-            more = [i for i, draft in enumerate(going) if chosen[i] and draft.tokens_wanted(self._head)]
+            step = self._run(rows, [draft.request(self._samplers[draft.text.number]) for draft in going])
+            taken = [draft.take(step, row) for row, draft in enumerate(going)]
+            more = [row for row, draft in enumerate(going) if taken[row] and draft.wants_more(self._head)]
             if not more:
                 return
-            going = [going[i] for i in more]
+            going = [going[row] for row in more]
             rows = [
-                HeadRows(draft.text.slot, draft.end - 1, draft.tokens[-1:], priors[i : i + 1], wanted=True)
-                for i, draft in zip(more, going, strict=True)
+                HeadRows(draft.text.slot, draft.end - 1, draft.tokens[-1:], step.hidden[row : row + 1], wanted=True)
+                for row, draft in zip(more, going, strict=True)
             ]
 
     def _follows(self, text: DraftText) -> bool:
-        """Whether all but the text's last token have been computed. Wrong tokens of the last draft are forgotten."""
+        """Whether all but the text's last token have been computed, and the draft is in reach. Wrong tokens of the last
+        draft are forgotten.
+        """
         known = self._texts.get(text.slot)
         if known is None:
             return False
@@ -220,7 +234,7 @@ class HeadDrafter(Drafter):
                 return False
         if len(known.ids) > n >= known.held:
             known.cut(n)
-        return len(known.ids) == n
+        return len(known.ids) == n and n + text.most - known.held <= self._head.reach
 
 
 def with_hidden(file: GGUFFile, definition: ModelDefinition) -> ModelDefinition:
