@@ -14,7 +14,7 @@ import pytest
 import zinc_rt
 from tests import hardware
 from tests.quick import QUICK
-from zinc_rt.lang.cache import CACHE_ENV
+from zinc_rt.environment import CACHE_DIR
 
 _folder = ""
 
@@ -36,13 +36,13 @@ def pytest_configure() -> None:
     Set before the tests are collected: some note the environment of their child processes when they are imported.
     """
     global _folder  # noqa: PLW0603  one process is one run
-    if not os.environ.get(CACHE_ENV):
-        os.environ[CACHE_ENV] = _folder = tempfile.mkdtemp(prefix="zinc_rt-tests-")
+    if not os.environ.get(CACHE_DIR.name):
+        os.environ[CACHE_DIR.name] = _folder = tempfile.mkdtemp(prefix="zinc_rt-tests-")
 
 
 def pytest_unconfigure() -> None:
     if _folder:
-        os.environ.pop(CACHE_ENV, None)
+        os.environ.pop(CACHE_DIR.name, None)
         shutil.rmtree(_folder, ignore_errors=True)
 
 

@@ -24,6 +24,7 @@ QUICK = (
     "lang/test_cache.py", "lang/test_compiler.py", "lang/test_language_values.py",
     "mem/test_arena.py", "mem/test_kv_pages.py", "mem/test_plan.py",
     "models/test_errors.py", "models/test_rope_config.py",
+    "pictures/test_pictures.py",
     "quantizing/test_rows.py",
     "rdna/test_code.py",
     "sampling/test_sampling.py", "sampling/test_stop.py",

@@ -19,6 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGE = (ROOT / "docs" / "dependencies.md").read_text()
 TOOLS = {"ruff", "mypy", "pytest-timeout", "pytest-xdist"}  # of the extra; programs, and what pytest loads by itself
 
+PYTHON = {"extra": "", "python_version": "3.11", "python_full_version": "3.11.0"}
 TABLES: dict[str, list[list[str]]] = {}
 """The page's tables by the heading of their first column: rows of cells."""
 for block in re.findall(r"(?:^\|.*\|\n)+", PAGE, re.MULTILINE):
@@ -27,11 +28,11 @@ for block in re.findall(r"(?:^\|.*\|\n)+", PAGE, re.MULTILINE):
 
 
 def asked_for(lines: list[str]) -> dict[str, SpecifierSet]:
-    """The requirements that hold here without extras, by name."""
+    """The requirements that hold without extras on the Python that the page speaks of, by name."""
     found = {}
     for line in lines:
         requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is None or requirement.marker.evaluate(PYTHON):
             found[str(canonicalize_name(requirement.name))] = requirement.specifier
     return found
 

@@ -18,9 +18,10 @@ EMULATOR = Path(amdgpu_emu.__file__).parent
 
 # From the bottom up; modules of one layer may import each other. A module belongs to the longest name it begins with.
 LAYERS = (
-    ("errors", "checks", "aside"),
+    ("errors", "checks", "aside", "environment"),
     ("numerics",),
     ("lang",),
+    ("installation",),
     ("formats",),
     ("linux", "amdgpu.abi"),
     ("amdgpu.pm4", "amdgpu.fence", "amdgpu.advice", "amdgpu.errors"),
@@ -50,6 +51,7 @@ LAYERS = (
     ("serving",),
     ("ray",),
     ("seed",),
+    ("pictures",),
     ("cli", "__main__"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

@@ -76,7 +76,8 @@ def load(
     kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
     isa: the native kernels' instruction-set level (None: the best that this machine runs).
     cache_dir: where compiled kernels are kept (None: the user's cache folder).
-    notify: gets lines worth showing. progress: gets the bytes of weights loaded so far and in all.
+    notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO). progress: gets the
+    bytes of weights loaded so far and in all.
     embeddings: load to `embed` texts rather than to generate (None: where the file is an embedding model). pooling:
     "mean", "cls" or "last" for those (None: the file's, else the last token's row).
     kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
@@ -94,6 +95,7 @@ def load(
     function_or_none("notify", notify)
     wish = speculation(spec, draft_model, draft_max, draft_min)
     function_or_none("progress", progress)
+    notify = _log if notify is None else notify
     path = built_in_model() if path is None else path_text("path", path)
     if device is not None and tier is not None:
         raise UsageError(f"device is {device!r} and tier is {tier!r}; give device only")
@@ -211,10 +213,15 @@ def _tokenizer(metadata: Metadata) -> Tokenizer:
     return tokenizer
 
 
-def _kernels(isa: str | None, notify: Callable[[str], None] | None) -> Kernels:
+def _log(line: str) -> None:
+    import logging
+
+    logging.getLogger("zinc_rt").info(line)
+
+
+def _kernels(isa: str | None, notify: Callable[[str], None]) -> Kernels:
     """What to run with where nobody said: native kernels, unless no level fits this machine."""
     if isa is not None or host_targets():
         return "native"
-    if notify is not None:
-        notify("no native kernels for this processor (`zinc check` says why); using the reference kernels")
+    notify("no native kernels for this processor (`zinc check` says why); using the reference kernels")
     return "reference"

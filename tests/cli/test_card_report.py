@@ -24,11 +24,11 @@ from tests.cli.conftest import Outcome
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.calibrate import SMALL
-from zinc_rt.backends.card.facts import _commit_of
 from zinc_rt.backends.card.private import HIDDEN, scrubbed, secrets
 from zinc_rt.backends.card.report import card_report
 from zinc_rt.backends.card.steps import STEPS
 from zinc_rt.cli.card_report import report, summary
+from zinc_rt.installation import commit_of
 from zinc_rt.ir.ops import elementwise
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 
@@ -57,7 +57,7 @@ def made(linux: Process, seen: list[Tree] | None = None) -> Tree:
         if seen is not None:
             seen.append(json.loads(json.dumps(tree)))
 
-    return card_report(linux, CompileCache(default_cache_dir()), "1.2", keep)
+    return card_report(linux, CompileCache(default_cache_dir()), keep)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,9 @@ def test_everything_works(good: tuple[Tree, list[Tree]]) -> None:
     assert card["kfd"]["used"]["save_area"] == R9700.cwsr_size
     assert list(card["interfaces"]) == ["cs", "kfd", "umq"]
     assert {"bandwidth", "barrier", "dispatch", "submission", *SMALL.levels} <= set(card["constants"])
-    assert min(card["constants"].values()) > 0
+    # What a barrier adds is a difference of two times, and nothing where noise is larger.
+    assert all(value >= 0 for value in card["constants"].values())
+    assert all(card["constants"][name] > 0 for name in ("bandwidth", "dispatch", "submission", *SMALL.levels))
     for way in card["interfaces"].values():
         assert way["ok"]
         assert set(way["steps"]) == set(STEPS)
@@ -244,11 +246,11 @@ def test_commits(tmp_path: Path) -> None:
     (git / "refs/heads").mkdir(parents=True)
     (git / "HEAD").write_text("ref: refs/heads/main\n")
     (git / "packed-refs").write_text("# packed\n1234 refs/heads/main\n")
-    assert _commit_of(git) == "1234"
+    assert commit_of(git) == "1234"
     (git / "refs/heads/main").write_text("5678\n")
-    assert _commit_of(git) == "5678"
+    assert commit_of(git) == "5678"
     (git / "worktrees/other").mkdir(parents=True)
     (git / "worktrees/other/HEAD").write_text("9abc\n")
     (git / "worktrees/other/commondir").write_text("../..\n")
     (tmp_path / "link").write_text(f"gitdir: {git}/worktrees/other\n")
-    assert _commit_of(tmp_path / "link") == "9abc"
+    assert commit_of(tmp_path / "link") == "9abc"

@@ -104,6 +104,18 @@ def test_bench_formats(zinc, tiny):
     assert rows[0]["model"] == "tiny"
 
 
+def test_bench_draws_what_it_measured(zinc, tiny, tmp_path):
+    speeds, profile = tmp_path / "speeds.svg", tmp_path / "profile.svg"
+    args = ("-m", tiny, "-p", "8", "-n", "2", "-r", 1, "-o", "csv")
+    done = zinc("bench", *args, "--plot", speeds, "--profile", "--trace-file", profile)
+    assert done.code == 0
+    fastest = next(csv.DictReader(io.StringIO(done.out)))["median"]
+    assert f"8: {float(fastest):.2f} tokens/s" in speeds.read_text(encoding="utf-8")
+    assert "the last step, " in profile.read_text(encoding="utf-8")
+    assert "must end in .svg" in zinc("bench", *args, "--plot", tmp_path / "speeds.png").error
+    assert {*tmp_path.iterdir()} == {profile, speeds}
+
+
 def test_bench_measures_what_it_says(tiny):
     """No prompt token comes from the cache, and n text tokens are n steps."""
     with zinc_rt.load(tiny, n_ctx=64) as model:

@@ -10,11 +10,13 @@ import subprocess
 import pytest
 from hypothesis import given, settings
 
-from tests.ir.dense import F32, INPUT, OUTPUT, Dims, dense, named
+from tests.ir.dense import F32, INPUT, OUTPUT, TEMP, Dims, dense, named
 from tests.ir.random_graphs import graphs
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.cost import graph_cost
-from zinc_rt.ir.export import quantity, to_dot, to_json
+from zinc_rt.ir.drawing import quantity, to_dot
+from zinc_rt.ir.export import to_json
+from zinc_rt.ir.folding import Run, equal_layers
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.sizes import CostSizes
@@ -113,12 +115,15 @@ def check_drawing(graph: Graph, dot: Dot) -> None:
 
 def test_the_drawing_of_a_dense_graph() -> None:
     graph = dense()
-    dot = Dot(to_dot(graph, CostSizes(n_rows=2)))
+    dot = Dot(to_dot(graph, CostSizes(n_rows=2), fold=False))
     check_drawing(graph, dot)
     assert dot.name == "dense"
     for node in graph.nodes:
         layer = re.match(r"blk\.(\d+)", node.name)
-        assert dot.clusters[f"n{node.id}"] == (f"cluster_blk_{layer[1]}" if layer else "")
+        cluster = dot.clusters[f"n{node.id}"]
+        assert cluster.startswith(f"cluster_blk_{layer[1]}_") if layer else not cluster
+        if layer:
+            assert cluster.endswith("_feed_forward") == (".ffn" in node.name or ".ffn_" in node.name)
     assert dot.clusters[f"b{named(graph, 'blk.1.k_cache').id}"] == "cluster_blk_1"
     assert len(dot.labels) == len(graph.nodes) + 2 * 2 + 2 + 2
 
@@ -126,7 +131,7 @@ def test_the_drawing_of_a_dense_graph() -> None:
 @settings(max_examples=40, deadline=None)
 @given(graphs())
 def test_drawings_of_random_graphs(graph: Graph) -> None:
-    dot = Dot(to_dot(graph))
+    dot = Dot(to_dot(graph, fold=False))
     assert dot.name == graph.name
     check_drawing(graph, dot)
 
@@ -197,3 +202,57 @@ def test_unknown_operations_are_null_and_said() -> None:
 )  # fmt: skip
 def test_quantities(value: int, text: str) -> None:
     assert quantity(value, "B") == text
+
+
+def test_equal_layers_are_drawn_once() -> None:
+    graph = dense(Dims(layers=7))
+    # The first layer's norm has no sum before it.
+    assert equal_layers(graph) == [Run(0, 1, 1), Run(1, 1, 6)]
+    dot, whole = Dot(to_dot(graph)), Dot(to_dot(graph, fold=False))
+    drawn = [n for n in graph.nodes if n.name.startswith("blk.1.")]
+    assert len(dot.labels) == len(whole.labels) - 5 * (len(drawn) + 2)  # nodes, and a cache of keys and one of values
+    boxes = {f"n{n.id}" for n in drawn}
+    assert all("6 times, in all: " in dot.labels[box] and "blk.*." in dot.labels[box] for box in boxes)
+    writer = {out: f"n{n.id}" for n in graph.nodes for out in n.outputs}
+    for node in graph.nodes:
+        layer = int(found[1]) if (found := re.match(r"blk\.(\d+)\.", node.name)) else None
+        for source in (writer[i] for i in node.inputs if i in writer):
+            before = re.match(r"blk\.(\d+)\.(.*)", graph.nodes[int(source[1:])].name)
+            if layer is None and before and before[1] == "6":  # what follows the layers reads the last one
+                assert (next(f"n{n.id}" for n in drawn if n.name.endswith(before[2])), f"n{node.id}") in dot.edges
+            if layer == 2 and before and before[1] == "1":  # a layer reads the one before: an arrow back to the start
+                assert any(a == source and b in boxes and b != a for a, b in dot.edges)
+    assert {end for edge in dot.edges for end in edge} <= set(dot.labels)
+
+
+def test_a_folded_label_has_the_cost_of_all_layers() -> None:
+    graph = dense(Dims(layers=5))
+    cost = graph_cost(graph)
+    labels = Dot(to_dot(graph)).labels
+    for first in (n for n in graph.nodes if n.name.startswith("blk.1.")):
+        same = [n.id for n in graph.nodes if re.fullmatch(rf"blk\.[1-4]\.{re.escape(first.name[6:])}", n.name)]
+        assert len(same) == 4
+        read = sum(cost.nodes[i].bytes_read for i in same)
+        assert f"4 times, in all: reads {quantity(read, 'B')}, " in labels[f"n{first.id}"]
+
+
+@pytest.mark.parametrize(
+    ("signs", "runs"),
+    [
+        ("aaaa", [(0, 1, 4)]),
+        ("abbbb", [(0, 1, 1), (1, 1, 4)]),
+        ("abababc", [(0, 2, 3), (6, 1, 1)]),
+        ("aaabaaab", [(0, 4, 2)]),
+        ("aaabaaabaa", [(0, 4, 2), (8, 1, 2)]),
+        ("abc", [(0, 1, 1), (1, 1, 1), (2, 1, 1)]),
+        ("", []),
+    ],
+)
+def test_runs_of_equal_layers(signs: str, runs: list[tuple[int, int, int]]) -> None:
+    b = GraphBuilder("layers")
+    x = b.buffer("x", INPUT, F32, ["n_rows", 8])
+    for name in ["start", *(f"blk.{layer}.{sign}" for layer, sign in enumerate(signs)), "end"]:
+        y = b.buffer(f"{name}.out", OUTPUT if name == "end" else TEMP, F32, ["n_rows", 8])
+        b.node(Op.RESIDUAL_ADD, [x, x], [y], name)
+        x = y
+    assert [(run.first, run.period, run.times) for run in equal_layers(b.build())] == runs

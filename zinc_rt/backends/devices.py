@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zinc_rt.checks import show
+from zinc_rt.environment import DEVICE
 from zinc_rt.errors import UsageError, ZincError
-
-DEVICE_VARIABLE = "ZINC_RT_TIER"
 
 
 class Device(StrEnum):
@@ -141,13 +140,13 @@ def _card(text: str) -> str:
 
 def device_from_env(environ: Mapping[str, str] | None = None) -> DeviceChoice:
     """The device named by ZINC_RT_TIER, else `auto`. Raises what `parse_device` raises, naming the variable."""
-    text = (os.environ if environ is None else environ).get(DEVICE_VARIABLE, "")
+    text = (os.environ if environ is None else environ).get(DEVICE.name, "")
     if not text:
         return DeviceChoice(Device.auto)
     try:
         return parse_device(text)
     except (UnknownDevice, DeviceUnavailable) as error:
-        raise type(error)(f"{DEVICE_VARIABLE}: {error}") from None
+        raise type(error)(f"{DEVICE.name}: {error}") from None
 
 
 def format_skipped(taken: Device, skipped: Sequence[DeviceReport]) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.constants import card_intervals, constants_table
+from zinc_rt.cli.files import write_file
 from zinc_rt.cli.opening import Generating, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.session import open_model
@@ -92,6 +93,18 @@ OutputOption = Annotated[
     typer.Option("-o", "--output", metavar="md|json|csv", help="Table, JSON or CSV.", rich_help_panel=o.OUTPUT),
 ]
 
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE.svg",
+        help="Also draw the speeds into this file, with the spread of the rounds.",
+        rich_help_panel=o.OUTPUT,
+        show_default=False,
+        dir_okay=False,
+    ),
+]
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -140,6 +153,7 @@ def bench(
     batch_size: o.BatchSize = None,
     predict: Predict = None,
     output: OutputOption = Output.md,
+    plot: Plot = None,
     profile: ProfileFlag = False,
     trace_file: TraceFile = Path(DEFAULT_TRACE),
     debug: o.Debug = False,
@@ -161,6 +175,8 @@ def bench(
     tests += [(TEXT, n, d) for d in depths for n in _lengths("-n", n_gen)]
     if not tests:
         raise UsageError("there is nothing to time: -p and -n are both 0")
+    if plot is not None and plot.suffix != ".svg":
+        raise UsageError(f"--plot is {plot}; the picture is SVG, so the name must end in .svg")
     if repetitions < 1:
         raise UsageError(f"-r is {repetitions}; it must be at least 1")
     n_ctx = 1 + _DECODE_PROMPT + max(n + d for _, n, d in tests)
@@ -195,6 +211,9 @@ def bench(
     write(_FORMATS[output](facts, done))
     if output is Output.md:
         write(constants_table(constants, intervals, emulated=facts["device"] == "emu"))
+    if plot is not None and done:
+        write_file(plot, _picture(facts, done))
+        say(f"zinc: wrote {plot}", style="dim")
     if interrupted:
         say(f"zinc: interrupted; {len(done)} of {len(tests)} tests done", style="yellow")
     return EXIT_INTERRUPTED if interrupted else 0
@@ -253,6 +272,27 @@ def _markdown(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
     head = f"{facts['model']}, {facts['parameters'] / 1e6:.1f} M parameters, device {facts['device']}"
     repetitions = len(results[0].samples) if results else 0
     return "\n".join([f"{head}, {repetitions} repetitions", "", lines[0], rule, *lines[1:]]) + "\n"
+
+
+def _picture(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
+    """A panel for prompts by their lengths, one for texts by their depths."""
+    from zinc_rt.pictures.speeds import SpeedPanel, SpeedPoint, speed_chart
+
+    def panel(test: str, title: str, axis: str, at: Callable[[Measurement], str]) -> SpeedPanel:
+        points = [SpeedPoint(at(r), r.median, min(r.samples), max(r.samples)) for r in results if r.test == test]
+        return SpeedPanel(title, axis, points)
+
+    panels = [
+        panel(PROMPT, "prompt: tokens per second", "tokens of the prompt", lambda r: str(r.tokens)),
+        panel(
+            TEXT,
+            "text: tokens per second",
+            "tokens before it + of it",
+            lambda r: f"{r.depth} + {r.tokens}",
+        ),
+    ]
+    title = f"{facts['model']}, {facts['device']}, {facts['threads']} threads"
+    return speed_chart(title, [p for p in panels if p.points])
 
 
 def _cell(text: str, width: int, column: int) -> str:

@@ -20,13 +20,12 @@ def report(path: Path, cache_dir: Path | None, *, as_json: bool = False, linux: 
     The file is there from the first step on, so that of a machine that stops something remains. Raises
     `FileWriteError`.
     """
-    import zinc_rt
     from zinc_rt.backends.card.report import card_report
     from zinc_rt.lang.cache import CompileCache, default_cache_dir
 
     say("trying every interface of every AMD GPU; a fault may reset the card, and the screen with it")
     cache = CompileCache(cache_dir or default_cache_dir())
-    found = card_report(linux or host(), cache, zinc_rt.__version__, lambda tree: _keep(path, tree))
+    found = card_report(linux or host(), cache, lambda tree: _keep(path, tree))
     write((_json(found) if as_json else "\n".join(summary(found))) + "\n")
     say(f"the whole report is in {path}; read it, and attach it to the issue")
     return 0 if any(way["ok"] for card in found["cards"] for way in card["interfaces"].values()) else 1

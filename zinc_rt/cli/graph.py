@@ -52,6 +52,16 @@ Context = Annotated[
     ),
 ]
 
+AllLayers = Annotated[
+    bool,
+    typer.Option(
+        "--all-layers",
+        help="Draw every layer, equal ones too; otherwise those that follow each other are drawn once.",
+        rich_help_panel=o.OUTPUT,
+        show_default=False,
+    ),
+]
+
 
 def graph(
     *,
@@ -59,21 +69,24 @@ def graph(
     model: o.ModelFile = None,
     rows: Rows = 1,
     context: Context = 512,
+    all_layers: AllLayers = False,
     form: FormatOption = GraphFormat.dot,
     output: OutputFile = "-",
     debug: o.Debug = False,
 ) -> int:
     """Write the operations of one step.
 
-    With the bytes and operations of each. To see it: zinc graph | dot -Tsvg > graph.svg
+    With the bytes and operations of each; equal layers are drawn once, with the costs of all of them. JSON has every
+    layer. To see it: zinc graph | dot -Tsvg > graph.svg
     """
     from zinc_rt.gguf import GGUFFile
-    from zinc_rt.ir.export import to_dot, to_json
+    from zinc_rt.ir.drawing import to_dot
+    from zinc_rt.ir.export import to_json
     from zinc_rt.ir.sizes import CostSizes
     from zinc_rt.models import define
 
     sizes = CostSizes(n_rows=rows, n_logits=1, context=context)
     with GGUFFile.open(path_or_built_in(o.choose_file(file, model))) as opened:
         made = define(opened).graph
-    write_file(output, to_dot(made, sizes) if form is GraphFormat.dot else to_json(made, sizes))
+    write_file(output, to_dot(made, sizes, fold=not all_layers) if form is GraphFormat.dot else to_json(made, sizes))
     return 0

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-import zinc_rt
 from zinc_rt.cli.help import Command, Group
 from zinc_rt.cli.options import Debug, debug_wanted
 from zinc_rt.cli.terminal import OutputError, abandon_stdout, one_line, prepare, printable_line, say, write
@@ -26,14 +25,16 @@ EXIT_FAILURE: Final = 1
 
 VERBS: Final = (
     "run", "chat", "pull", "list", "rm", "ps", "quantize", "serve", "route", "keys", "replay", "show", "check", "bench",
-    "graph", "tokenize", "perplexity", "embed", "cache", "kernels", "pm4", "emu",
+    "graph", "tokenize", "perplexity", "embed", "cache", "env", "kernels", "pm4", "emu",
 )  # fmt: skip
 """Each is a function in the module of its name."""
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        write(f"{PROGRAM} {zinc_rt.__version__}\n")
+        from zinc_rt.installation import version_line
+
+        write(f"{PROGRAM} {version_line()}\n")
         raise typer.Exit
 
 
@@ -41,7 +42,13 @@ def _root(
     ctx: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version.", show_default=False),
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            help="Print version, commit, LLVM and instruction set.",
+            show_default=False,
+        ),
     ] = False,
     debug: Debug = False,
 ) -> None:

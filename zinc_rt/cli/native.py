@@ -104,7 +104,8 @@ def _cache(folder: Path | None) -> MachineFinding:
 def _products(target: Target, folder: Path | None) -> list[MachineFinding]:
     """How products of 16 rows and more are computed: what was measured so far, and now for one format at least."""
     from zinc_rt.backends.cpu.choice import TargetTuning
-    from zinc_rt.backends.cpu.ways import VARIABLE, WaysOfProducts, forced_ways, in_words
+    from zinc_rt.backends.cpu.ways import WaysOfProducts, forced_ways, in_words
+    from zinc_rt.environment import MATRIX_ROWS
     from zinc_rt.formats.table import quantized
     from zinc_rt.gguf import GGMLType
     from zinc_rt.lang.cache import CompileCache
@@ -116,10 +117,10 @@ def _products(target: Target, folder: Path | None) -> list[MachineFinding]:
     ways = WaysOfProducts(Library(target, CompileCache(folder)))
     try:
         if forced_ways() is not None:
-            return [MachineFinding(name, f"as {VARIABLE} says, not as measured")]
+            return [MachineFinding(name, f"as {MATRIX_ROWS.name} says, not as measured")]
         ways.chosen(tuning, [GGMLType.Q8_0], rows=64)
     except ZincError as error:
-        return [MachineFinding(name, str(error), False, f"unset {VARIABLE}")]
+        return [MachineFinding(name, str(error), False, f"unset {MATRIX_ROWS.name}")]
     findings = []
     for format_ in quantized():
         found = ways.recall(tuning, GGMLType[format_.name])

@@ -22,7 +22,7 @@ ProfileFlag = Annotated[
     bool,
     typer.Option(
         "--profile",
-        help="Show where the time of the steps went, and write a trace for chrome://tracing or Perfetto.",
+        help="Show where the time of the steps went, and write a trace for chrome://tracing or Perfetto, or a picture.",
         rich_help_panel=o.OUTPUT,
         show_default=False,
     ),
@@ -32,7 +32,7 @@ TraceFile = Annotated[
     typer.Option(
         "--trace-file",
         metavar="FILE",
-        help="Where --profile writes its trace.",
+        help="Where --profile writes its trace; a name that ends in .svg gets a picture of the operations.",
         rich_help_panel=o.OUTPUT,
         dir_okay=False,
     ),
@@ -41,7 +41,10 @@ TraceFile = Annotated[
 
 @contextmanager
 def profiled(engine: Engine, wanted: bool, trace: Path) -> Iterator[None]:
-    """Record what runs inside, then print the tables and write the trace. Raises `BackendError`, `FileError`."""
+    """Record what runs inside, then print the tables and write the trace or picture.
+
+    Raises `BackendError`, `FileWriteError`.
+    """
     if not wanted:
         yield
         return
@@ -52,5 +55,10 @@ def profiled(engine: Engine, wanted: bool, trace: Path) -> Iterator[None]:
         profile = engine.finish_profile()
         for line in profile.lines():
             say(line)
-        write_file(trace, profile.chrome_trace())
+        text = profile.chrome_trace()
+        if trace.suffix == ".svg":
+            from zinc_rt.pictures.timeline import timeline
+
+            text = timeline(text, engine.how)
+        write_file(trace, text)
         say(f"zinc: wrote {trace}: {profile.n_events} spans", style="dim")

@@ -28,11 +28,8 @@ completion in bash, zsh, fish and PowerShell.
 | 2 | used wrongly: an unknown option, a value outside its limits, no prompt |
 | 130 | stopped by Ctrl-C; what had been made by then has been written |
 
-`ZINC_RT_TIER` names the device where `--device` is not given, `ZINC_RT_CACHE_DIR` the folder of compiled kernels where
-`--cache-dir` is not. `ZINC_RT_MATRIX_ROWS` says how many rows a processor with matrix registers sends through them at
-once, 0, 16 or 32; where it is not set, a measurement does, which `zinc check` shows. The results are the same.
-`--tier` is an older name of `--device`; older names of devices are taken, too: `t_cpu` (`cpu`), `t1_pm4` (`gpu:cs`,
-else `gpu:kfd`) and `t2_umq` (`gpu:umq`).
+[environment](environment.md) lists the environment variables and the folders. `--tier` is an older name of `--device`;
+older names of devices are taken, too: `t_cpu` (`cpu`), `t1_pm4` (`gpu:cs`, else `gpu:kfd`) and `t2_umq` (`gpu:umq`).
 
 A card is chosen by its render node or its PCI address, behind an `@` or alone: `gpu@renderD129`, `gpu:cs@03:00.0`,
 `auto@0000:03:00.0`; `/dev/dri/renderD129` means `gpu@renderD129`. It is the same in `ZINC_RT_TIER` and in Python.

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from zinc_rt.environment import CACHE_DIR
 from zinc_rt.lang.claims import CLAIMS_FILE, Claims
 from zinc_rt.lang.errors import CacheError, CompileError, ImageError
 from zinc_rt.lang.failure import failure_from_bytes, failure_to_bytes, is_failure
@@ -24,7 +25,6 @@ from zinc_rt.lang.image import VERSION, Image
 from zinc_rt.lang.notes import note_from_bytes, note_to_bytes
 
 T = TypeVar("T")
-CACHE_ENV: Final = "ZINC_RT_CACHE_DIR"
 MAX_BYTES: Final = 256 << 20
 _KEY_FORMAT: Final = 1  # change it when the same parts come to mean another image
 _TOUCH_AFTER: Final = 12 * 3600.0  # seconds; a use is noted in the file's time no more often than this
@@ -37,7 +37,7 @@ def default_cache_dir() -> Path | None:
     Relative values of the last two, and of $HOME, count as unset: the XDG specification says so, and an empty $HOME
     would be the root folder. Without $HOME the home is the one that the system has for the user.
     """
-    if chosen := os.environ.get(CACHE_ENV):
+    if chosen := os.environ.get(CACHE_DIR.name):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):

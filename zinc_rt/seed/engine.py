@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from zinc_rt.backends.devices import DEVICE_VARIABLE, Device
+from zinc_rt.backends.devices import Device
 from zinc_rt.backends.devices import DeviceUnavailable as TierUnavailable
 from zinc_rt.backends.devices import UnknownDevice as UnknownZincRtTier
 from zinc_rt.backends.select import select_device
+from zinc_rt.environment import DEVICE
 
 if TYPE_CHECKING:
     from zinc_rt.linux import Linux
@@ -81,14 +82,14 @@ def tier_from_env(environ: Mapping[str, str] | None = None) -> Tier:
 
     Raises `UnknownZincRtTier` naming the variable.
     """
-    text = (os.environ if environ is None else environ).get(DEVICE_VARIABLE, "")
+    text = (os.environ if environ is None else environ).get(DEVICE.name, "")
     for device, tier in _TIER_OF.items():
         if text.partition("@")[0] == device.value:
             return tier
     try:
         return parse_tier(text) if text else Tier.auto
     except UnknownZincRtTier as error:
-        raise UnknownZincRtTier(f"{DEVICE_VARIABLE}: {error}") from None
+        raise UnknownZincRtTier(f"{DEVICE.name}: {error}") from None
 
 
 def auto_tier(notify: Callable[[str], None] | None = None, *, linux: Linux | None = None) -> Tier:

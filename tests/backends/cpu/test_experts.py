@@ -15,7 +15,7 @@ from tests.backends.cpu.both import LEVELS, Case, Net, Outputs, Step, check, com
 from tests.backends.cpu.hostile import NOT_FINITE, hostile, ordinary, rows
 from tests.kernels.material import FLOATS, T, float_rows, packed_rows
 from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
-from zinc_rt.backends.cpu.ways import VARIABLE
+from zinc_rt.environment import MATRIX_ROWS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
@@ -176,7 +176,7 @@ def test_operations_apart() -> None:
 
 def test_experts_in_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """From sixteen rows an expert on, thirty-two at a time where there are as many; vectors take the rest."""
-    monkeypatch.setenv(VARIABLE, "32")
+    monkeypatch.setenv(MATRIX_ROWS.name, "32")
     usable = [t.name for t in host_targets() if "vnni" in t.isa]
     if not usable:
         pytest.skip("the path needs 512-bit vectors with byte dot products")

@@ -17,7 +17,8 @@ from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.cpu.choice import TargetTuning, Ways
 from zinc_rt.backends.cpu.contest import LEAST_ROUNDS, ROUNDS, medians, winner
 from zinc_rt.backends.cpu.selftest import ProductTrial
-from zinc_rt.backends.cpu.ways import VARIABLE, WaysOfProducts, in_words
+from zinc_rt.backends.cpu.ways import WaysOfProducts, in_words
+from zinc_rt.environment import MATRIX_ROWS
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.op import Op
@@ -201,13 +202,13 @@ def test_nothing_is_measured_where_there_is_nothing_to_choose(chooser: Any, tuni
 
 def test_the_variable_says_which_way(chooser: Any, tuning: TargetTuning, monkeypatch: pytest.MonkeyPatch) -> None:
     for value, taken in (("0", Ways(0, 0)), ("16", Ways(1, 1)), ("32", Ways(1, 2))):
-        monkeypatch.setenv(VARIABLE, value)
+        monkeypatch.setenv(MATRIX_ROWS.name, value)
         assert chooser(never).chosen(tuning, [KIND], 64).ways == (("Q4_0", taken),)
     said: list[str] = []
     monkeypatch.setattr(ProductTrial, "agrees", lambda *_: False)
     assert chooser(never, said.append).chosen(tuning, [KIND], 64).ways == (("Q4_0", Ways(0, 0)),)
     assert "wrong products of Q4_0" in said[0]
-    monkeypatch.setenv(VARIABLE, "8")
+    monkeypatch.setenv(MATRIX_ROWS.name, "8")
     with pytest.raises(UsageError, match="ZINC_RT_MATRIX_ROWS is '8'; it must be 0, 16 or 32"):
         chooser(never).chosen(tuning, [KIND], 64)
 

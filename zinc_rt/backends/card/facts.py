@@ -6,10 +6,6 @@ Serial numbers, unique ids, host names and users are never asked for, except to 
 from __future__ import annotations
 
 import contextlib
-import json
-import platform
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from zinc_rt.amdgpu import drm
@@ -19,7 +15,6 @@ from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.kfd.sizes import compute_units, computed_ctl_stack_size, computed_cwsr_size, eop_bytes, save_area
 from zinc_rt.amdgpu.kfd.topology import find_topology_node, node_properties, render_minor_of
 from zinc_rt.backends.probe import DRM_CLASS, Gpu
-from zinc_rt.lang.cache import llvm_version
 from zinc_rt.linux import Linux
 
 if TYPE_CHECKING:
@@ -29,7 +24,6 @@ PARAMETERS: Final = ("user_queue", "lockup_timeout", "mes", "cwsr_enable", "gpu_
 """Parameters of the amdgpu module that change what the interfaces do."""
 _MODULE = "/sys/module/amdgpu"
 _NAMES = "/usr/share/libdrm/amdgpu.ids"
-_DISTRIBUTION = "zinc_rt"
 _FIRMWARE: Final = {
     "me": info.AMDGPU_INFO_FW_GFX_ME,
     "pfp": info.AMDGPU_INFO_FW_GFX_PFP,
@@ -43,53 +37,6 @@ _FIRMWARE: Final = {
 }
 _PCI: Final = ("vendor", "device", "revision", "subsystem_vendor", "subsystem_device")
 _LINK: Final = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width")
-
-
-def software(version: str) -> dict[str, Any]:
-    """Versions of what runs here; `commit` is None where the installation does not know it."""
-    return {
-        "version": version,
-        "commit": _commit(),
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "llvmlite": llvm_version(),
-        "llvm": _llvm(),
-        "machine": platform.machine(),
-    }
-
-
-def _llvm() -> str | None:
-    try:
-        from llvmlite.binding import llvm_version_info
-    except ImportError:
-        return None
-    return ".".join(map(str, llvm_version_info))
-
-
-def _commit() -> str | None:
-    """Of an installation from a repository, or of the clone that the package lies in."""
-    with contextlib.suppress(metadata.PackageNotFoundError, ValueError, AttributeError):
-        origin = metadata.distribution(_DISTRIBUTION).read_text("direct_url.json")
-        if origin and (found := json.loads(origin).get("vcs_info", {}).get("commit_id")):
-            return str(found)
-    with contextlib.suppress(OSError):
-        return _commit_of(Path(__file__).resolve().parents[3] / ".git")
-    return None
-
-
-def _commit_of(git: Path) -> str | None:
-    """What HEAD is. git: the folder, or a work tree's file that names its own. Raises `OSError`."""
-    common = git
-    if git.is_file():
-        git = Path(git.read_text().removeprefix("gitdir:").strip())
-        common = (git / (git / "commondir").read_text().strip()).resolve()
-    head = (git / "HEAD").read_text().strip()
-    if not head.startswith("ref: "):
-        return head
-    name = head.removeprefix("ref: ")
-    with contextlib.suppress(OSError):
-        return (common / name).read_text().strip()
-    lines = (line.split() for line in (common / "packed-refs").read_text().splitlines())
-    return next((line[0] for line in lines if len(line) == 2 and line[1] == name), None)
 
 
 def system(linux: Linux) -> dict[str, Any]:

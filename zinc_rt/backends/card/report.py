@@ -11,6 +11,7 @@ from zinc_rt.backends.card.private import scrubbed, secrets
 from zinc_rt.backends.card.steps import InterfaceSteps, measured_constants, run_steps
 from zinc_rt.backends.contact import HUNG, WRONG, Contacts, Situation, situation
 from zinc_rt.backends.probe import Gpu, find_gpus
+from zinc_rt.installation import software
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.linux import Linux
 
@@ -22,14 +23,13 @@ _WRONG: Final = ("WrongResults", "ProbeFailed", "SignalMismatch")
 
 
 def card_report(
-    linux: Linux, cache: CompileCache, version: str, keep: Callable[[dict[str, Any]], None] = lambda report: None
+    linux: Linux, cache: CompileCache, keep: Callable[[dict[str, Any]], None] = lambda report: None
 ) -> dict[str, Any]:
     """Try every interface of every card that amdgpu drives, and report it. Never raises a `ZincError`.
 
     Args:
         linux: the machine.
         cache: where compiled kernels are kept.
-        version: of the package.
         keep: gets the report so far before each step, whose name is under "running": of a machine that stops, the
             last one remains.
 
@@ -41,7 +41,7 @@ def card_report(
     report: dict[str, Any] = {
         "schema": SCHEMA,
         "schema_version": VERSION,
-        "software": facts.software(version),
+        "software": software(),
         "system": facts.system(linux) if linux.is_linux else {},
         "running": None,
         "cards": [],

@@ -18,6 +18,7 @@ from typing import Any, Final
 from zinc_rt.backends.cpu.choice import VECTORS, TargetTuning, Ways
 from zinc_rt.backends.cpu.contest import Timer, clocked, medians, winner
 from zinc_rt.backends.cpu.selftest import ProductTrial
+from zinc_rt.environment import MATRIX_ROWS
 from zinc_rt.errors import UsageError
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
@@ -26,8 +27,6 @@ from zinc_rt.kernels.cpu.matmul import PANEL_ROWS
 from zinc_rt.lang.cache import cache_key
 from zinc_rt.lang.library import Library
 
-VARIABLE: Final = "ZINC_RT_MATRIX_ROWS"
-"""Environment variable: rows that products send through matrix registers at once, "0", "16" or "32"; else measured."""
 _FORCED: Final = {"": None, "0": VECTORS, "16": Ways(1, 1), "32": Ways(1, 2)}
 _TRIED: Final = {1: Ways(1, 1), 2: Ways(1, 2)}
 """By blocks at once."""
@@ -89,7 +88,7 @@ class WaysOfProducts:
     def chosen(self, tuning: TargetTuning, kinds: Iterable[GGMLType], rows: int) -> TargetTuning:
         """The tuning with the ways of all of these formats; those that are not known are measured.
 
-        Raises `UsageError` for a value of `VARIABLE` that there is not.
+        Raises `UsageError` for a value of the variable `MATRIX_ROWS` that there is not.
         """
         kinds = _open(tuning, kinds, rows)
         forced = forced_ways()
@@ -169,10 +168,10 @@ def _kernels(tuning: TargetTuning, kind: GGMLType) -> list[Any]:
 
 
 def forced_ways() -> Ways | None:
-    """What `VARIABLE` says; None: they are measured. Raises `UsageError`."""
-    value = os.environ.get(VARIABLE, "")
+    """What the variable `MATRIX_ROWS` says; None: they are measured. Raises `UsageError`."""
+    value = os.environ.get(MATRIX_ROWS.name, "")
     if value not in _FORCED:
-        raise UsageError(f"{VARIABLE} is {value!r}; it must be 0, 16 or 32 (unset: what is fastest here)")
+        raise UsageError(f"{MATRIX_ROWS.name} is {value!r}; it must be 0, 16 or 32 (unset: what is fastest here)")
     return _FORCED[value]
 
 

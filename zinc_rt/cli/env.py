@@ -1,0 +1,72 @@
+"""`zinc env`: what is installed, which environment variables are set, where files lie."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli.terminal import printable_line, write, write_heading, write_table
+from zinc_rt.environment import VARIABLES
+
+_HIDDEN: Final = "(set)"
+
+
+def env(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = False) -> None:
+    """Show versions, environment variables and folders.
+
+    For a report of an error, and to see what a command would read. The values of tokens and proxies are not shown.
+    """
+    from zinc_rt.installation import software
+
+    installed, given, places = software(), variables(), [*_places(cache_dir)]
+    if as_json:
+        tree = {"software": installed, "variables": given, "places": places}
+        write(json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
+        return
+    write_heading("Installed")
+    write_table([[name, "unknown" if value is None else str(value)] for name, value in installed.items()])
+    write_heading("\nEnvironment variables (unset ones are not listed; docs/environment.md has them all)")
+    write_table([[name, printable_line(value)] for name, value in given.items()] or [["none", ""]])
+    write_heading("\nFiles")
+    write_table([[place["what"], place["path"] or "none", _size(place)] for place in places])
+
+
+def variables() -> dict[str, str]:
+    """The variables that are set, by name, in the order of the table."""
+    return {v.name: _HIDDEN if v.secret else os.environ[v.name] for v in VARIABLES if v.name in os.environ}
+
+
+def _places(cache_dir: Path | None) -> Iterator[dict[str, Any]]:
+    """Folders and files of the runtime, with the bytes in them; None where there are none."""
+    from zinc_rt.hub.download import cache_folder
+    from zinc_rt.lang.cache import default_cache_dir
+    from zinc_rt.loading import built_in_model
+
+    kernels = cache_dir if cache_dir is not None else default_cache_dir()
+    for what, path in (
+        ("compiled kernels", kernels),
+        ("downloaded models", cache_folder()),
+        ("bundled model", built_in_model()),
+    ):
+        yield {"what": what, "path": None if path is None else str(path), "bytes": _bytes(path)}
+
+
+def _bytes(path: Path | None) -> int | None:
+    """What a file or folder holds, links not counted twice; None where it is not there or not readable."""
+    if path is None or not path.exists():
+        return None
+    files = [path] if path.is_file() else (f for f in path.rglob("*") if f.is_file() and not f.is_symlink())
+    try:
+        return sum(f.stat().st_size for f in files)
+    except OSError:
+        return None
+
+
+def _size(place: dict[str, Any]) -> str:
+    from zinc_rt.mem.plan import format_bytes
+
+    return "not there" if place["bytes"] is None else format_bytes(place["bytes"])

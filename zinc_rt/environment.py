@@ -1,0 +1,61 @@
+"""The environment variables that the runtime reads: each with what it does, and where the same can be said otherwise.
+
+`docs/environment.md` shows this table, and `zinc env` which of them are set. A test compares it with the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable.
+
+    name: as it is set. meaning: what it does. flag: the option or argument that says the same and goes before it; empty
+    for none. secret: its value is shown to nobody.
+    """
+
+    name: str
+    meaning: str
+    flag: str = ""
+    secret: bool = False
+
+
+DEVICE: Final = Variable(
+    "ZINC_RT_TIER", "the device that runs a model: cpu, gpu, gpu:cs, emu, auto and others", "--device"
+)
+CACHE_DIR: Final = Variable("ZINC_RT_CACHE_DIR", "the folder of compiled kernels", "--cache-dir")
+MATRIX_ROWS: Final = Variable(
+    "ZINC_RT_MATRIX_ROWS", "rows that go through matrix registers at once: 0, 16 or 32; unset: what is fastest here"
+)
+
+OURS: Final = (DEVICE, CACHE_DIR, MATRIX_ROWS)
+"""Of this project."""
+
+OTHERS: Final = (
+    Variable("XDG_CACHE_HOME", "the folder in which `zinc_rt` is the folder of compiled kernels; unset: ~/.cache"),
+    Variable("HOME", "the home folder, for `~`; unset: what the system has for the user"),
+    Variable("NO_COLOR", "set to anything: no colours"),
+    Variable("TERM", "dumb, unknown or unset: no colours, no progress bars"),
+    Variable("USER", "kept out of the report of `zinc check --report`"),
+    Variable("TZ", "the time zone in which chat templates write dates"),
+    Variable("LD_LIBRARY_PATH", "passed on to the process that renders chat templates"),
+    Variable("OPENBLAS_NUM_THREADS", "threads of NumPy's products; the command sets it to 1 where it is unset"),
+)
+"""Of the system, as the code here reads them."""
+
+HUB: Final = (
+    Variable("HF_HOME", "the folder of the hub's files; `hub` in it has the models. Unset: ~/.cache/huggingface"),
+    Variable("HF_HUB_CACHE", "the folder of downloaded models itself"),
+    Variable("HF_TOKEN", "the access token for models that ask for one", secret=True),
+    Variable("HF_ENDPOINT", "the address of a mirror of the hub"),
+    Variable("HF_HUB_OFFLINE", "1: nothing is asked over the network; what was downloaded is used"),
+    Variable("HTTPS_PROXY", "the proxy through which the hub is reached", secret=True),
+    Variable("HTTP_PROXY", "the same for addresses without TLS", secret=True),
+    Variable("NO_PROXY", "hosts that are reached without a proxy"),
+)
+"""Of the library that downloads models."""
+
+VARIABLES: Final = (*OURS, *OTHERS, *HUB)
