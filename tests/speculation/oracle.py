@@ -15,7 +15,9 @@ class Oracle(Drafter):
 
     name = "oracle"
 
-    def __init__(self, texts: Sequence[Sequence[int]], wrong: Callable[[int], bool], n_vocab: int, *, free: bool) -> None:
+    def __init__(
+        self, texts: Sequence[Sequence[int]], wrong: Callable[[int], bool], n_vocab: int, *, free: bool
+    ) -> None:
         self._texts, self._wrong, self._n_vocab, self.free = [list(text) for text in texts], wrong, n_vocab, free
         self._n = 0
         self._slots: dict[int, int] = {}

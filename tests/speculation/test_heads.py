@@ -141,8 +141,8 @@ def opened(path: Path, n_batch: int = 48) -> Iterator[tuple[GGUFFile, Engine]]:
 
 @pytest.mark.parametrize("name", ["qwen35", "glm4moe"])
 def test_a_draft_does_not_depend_on_the_past(name: str, models: dict[str, Path]) -> None:
-    """Guesses that were wrong, texts beside it, rows of several steps at once, pages of another text: the head sees what
-    it would see of the same text alone.
+    """Guesses that were wrong, texts beside it, rows of several steps at once, pages of another text: the head sees
+    what it would see of the same text alone.
     """
     prompt = random_tokens(1, 37, N_VOCAB - 2)
     for (file, engine), (again, other) in zip(opened(models[name]), opened(models[name], 96), strict=True):

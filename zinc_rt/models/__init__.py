@@ -30,6 +30,7 @@ __all__ = [
     "WeightRows",
     "architecture_of",
     "define",
+    "define_assistant",
     "define_draft_head",
     "register",
     "supported",
@@ -78,6 +79,26 @@ def define_draft_head(file: GGUFFile) -> ModelDefinition | None:
     make = getattr(architecture_for(name), "define_draft_head", None)
     made = make(file, name) if make is not None else None
     return cast("ModelDefinition | None", made)
+
+
+def define_assistant(file: GGUFFile, target: GGUFFile) -> ModelDefinition:
+    """The graph of a small model in a file of its own, which drafts for the model in `target`.
+
+    Inputs and outputs are those of `define_draft_head`, and `hidden.LAST_POSITIONS`. Weights and states of the large
+    model have its buffers' names. Raises the errors of `models.errors`.
+    """
+    from zinc_rt.models import gemma4_assistant  # and what it is made of
+
+    name = architecture_of(file)
+    if name != gemma4_assistant.NAME:
+        raise UnsupportedFeature(
+            f"{file.path} is of architecture {name!r}; what drafts from another model's hidden states is of"
+            f" architecture {gemma4_assistant.NAME!r}"
+        )
+    _refuse_types(file)
+    definition = gemma4_assistant.define_assistant(file, target, define(target).info)
+    _refuse_unused(file, definition)
+    return definition
 
 
 def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:

@@ -106,6 +106,12 @@ class GraphTensors:
             self._rows[buffer] = rows
         return self._weights[buffer]
 
+    def weight_of(self, other: GGUFFile, name: str, buffer: str) -> BufferId:
+        """The buffer, called `buffer`, of a whole matrix of another file, which has passed its own checks."""
+        tensor = other.tensors[name]
+        self._add_weight(buffer, tensor, tensor.shape, WeightRows(name, 0, tensor.n_rows))
+        return self._weights[buffer]
+
     def weight_columns(self, name: str, shape: tuple[int, int], part: int, parts: int) -> BufferId:
         """The buffer of one of so many equal parts of a matrix's columns: what multiplies that part of rows which are
         put together of several.

@@ -49,16 +49,19 @@ class GraphParts(GraphTensors):
         file: the model's file.
         info: its figures; the graph gets the architecture's name.
         eps: what norms add to the mean square.
-        causal: whether rows see those before them only. An encoder's rows see all of their text; it has no logits.
+        causal: whether rows see those before them only. An encoder's rows see all of their text.
+        decodes: whether rows have logits; None for causal ones alone.
     """
 
-    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True) -> None:
+    def __init__(
+        self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True, decodes: bool | None = None
+    ) -> None:
         super().__init__(file, info)
         self.eps, self.causal = eps, causal
-        self.step = {
-            name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape)
-            for name, shape in (_STEP_INPUTS | (_DECODES if causal else _ENCODES)).items()
-        }
+        inputs = _STEP_INPUTS | ({} if causal else _ENCODES)
+        if decodes or (decodes is None and causal):
+            inputs |= _DECODES
+        self.step = {name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape) for name, shape in inputs.items()}
         self._widths: dict[BufferId, int] = {}
 
     # -- rotations ----------------------------------------------------------------------------------------------------

@@ -1,9 +1,13 @@
-"""`HeadDrafter`: drafts by the block of the model itself that was trained to guess the token behind the next one."""
+"""`HeadDrafter`: drafts by what was trained to guess on from a model's hidden states.
+
+That is a block of the model itself, or a small model in a file of its own, which reads the model's keys and values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +16,13 @@ from zinc_rt.checks import printable
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import ModelDefinition, architecture_of, define_draft_head
+from zinc_rt.models import ModelDefinition, architecture_of, define_assistant, define_draft_head
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.rows import Rows
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
-from zinc_rt.speculation.draft_head import DraftHead, HeadRows, HeadStep
+from zinc_rt.speculation.draft_head import Assistant, DraftHead, HeadRows, HeadStep
 from zinc_rt.speculation.drafter import Drafter, DraftText
 
 F32 = npt.NDArray[np.float32]
@@ -74,27 +78,27 @@ class _Draft:
             return False
         return True
 
-    def wants_more(self, head: DraftHead) -> bool:
+    def wants_more(self, head: DraftHead | Assistant) -> bool:
         """Whether another one may be had: its row is that of the last token."""
         return len(self.tokens) < min(self.text.most, head.most) and self.end <= head.sizes.n_ctx
 
 
 class HeadDrafter(Drafter):
-    """Drafts of one head.
+    """Drafts of one head, or of an assistant.
 
-    What the model has computed is given to the head when a page is full, when a prompt's rows are, or when a draft is
-    wanted, whichever comes first: then the rows of several steps are one step of the head.
+    What the model has computed is given to a head with a cache when a page is full, when a prompt's rows are, or when a
+    draft is wanted, whichever comes first: then the rows of several steps are one step of the head.
     """
 
     name = "mtp"
 
-    def __init__(self, head: DraftHead, least: int = 0) -> None:
-        self._head = head
+    def __init__(self, head: DraftHead | Assistant, least: int = 0, file: GGUFFile | None = None) -> None:
+        self._head, self._file = head, file
         self.most, self.least = head.most, least
         self._texts: dict[int, _Text] = {}  # by slot; also of sequences whose texts are over, which may go on
         self._samplers: dict[int, Sampler] = {}  # by the texts' numbers
         # The hidden states of the last positions of pages: what goes on there may be another text.
-        self._edges = np.zeros((head.sizes.n_pages, head.n_embd), np.float32)
+        self._edges = np.zeros((head.sizes.n_pages if head.own_cache else 0, head.n_embd), np.float32)
 
     # -- what the model computes
 
@@ -128,6 +132,9 @@ class HeadDrafter(Drafter):
         text.ids += map(int, part.tokens)
         text.hidden = np.concatenate([text.hidden, hidden])
         text.held = end = len(text.ids)
+        if not self._head.own_cache:
+            self._seen(text, end)
+            return
         for edge in range(-(-(part.start + 1) // PAGE_TOKENS) * PAGE_TOKENS, end + 1, PAGE_TOKENS):
             self._edges[self._head.page_of(part.slot, edge - 1)] = text.hidden[edge - 1 - text.first]
 
@@ -141,6 +148,12 @@ class HeadDrafter(Drafter):
     def forget(self, number: int) -> None:
         """See `Drafter.forget`."""
         self._samplers.pop(number, None)
+
+    def close(self) -> None:
+        """See `Drafter.close`. What lies on the device goes with the engine."""
+        self._texts.clear()
+        if self._file is not None:
+            self._file.close()
 
     def _fill(self, texts: Sequence[tuple[int, _Text]]) -> None:
         """Give the head what it has not seen of these texts."""
@@ -217,9 +230,15 @@ class HeadDrafter(Drafter):
                 return
             going = [going[row] for row in more]
             rows = [
-                HeadRows(draft.text.slot, draft.end - 1, draft.tokens[-1:], step.hidden[row : row + 1], wanted=True)
+                HeadRows(
+                    draft.text.slot, self._place(draft), draft.tokens[-1:], step.hidden[row : row + 1], wanted=True
+                )
                 for row, draft in zip(more, going, strict=True)
             ]
+
+    def _place(self, draft: _Draft) -> int:
+        """The position of a draft's last token. To an assistant all stand where the text's last one does."""
+        return draft.end - 1 if self._head.own_cache else len(draft.text.tokens) - 1
 
     def _follows(self, text: DraftText) -> bool:
         """Whether all but the text's last token have been computed, and the draft is in reach. Wrong tokens of the last
@@ -228,6 +247,8 @@ class HeadDrafter(Drafter):
         known = self._texts.get(text.slot)
         if known is None:
             return False
+        if not self._head.own_cache and not known.first < len(text.tokens) - 1 <= known.held:
+            return False  # there is no row whose keys and values it could read, or no hidden state
         n = len(text.tokens) - 1
         for at in range(known.held, min(n, len(known.ids))):
             if known.ids[at] != text.tokens[at]:
@@ -253,11 +274,29 @@ def open_head(
     return HeadDrafter(head, least)
 
 
+def open_assistant(
+    engine: Engine, file: GGUFFile, path: Path, most: int, least: int, notify: Callable[[str], None] | None = None
+) -> HeadDrafter:
+    """The drafter of an engine, with the model of `file`, by the small model in the file `path`.
+
+    Raises what `GGUFFile.open`, `models.define_assistant` and `Assistant` raise.
+    """
+    own = GGUFFile.open(path)
+    try:
+        assistant = Assistant(engine, file, own, define_assistant(own, file), most)
+    except BaseException:
+        own.close()
+        raise
+    if notify is not None:
+        notify(f"drafts: {own.path}; {assistant.plan.summary}")
+    return HeadDrafter(assistant, least, own)
+
+
 def _head_of(file: GGUFFile) -> ModelDefinition:
     head = define_draft_head(file)
     if head is None:
         raise UsageError(
             f"spec is 'mtp', but {printable(file.path)} of architecture {architecture_of(file)!r} has no block that"
-            " drafts (nextn); use ngram, draft or off"
+            " drafts (nextn); use ngram, draft or off, or give the file of its assistant (-md)"
         )
     return head

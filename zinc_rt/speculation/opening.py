@@ -10,10 +10,9 @@ from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, define
-from zinc_rt.models.hidden import ends_hidden
+from zinc_rt.models.hidden import ends_hidden, hidden_beside
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.speculation.drafter import Drafter
-from zinc_rt.speculation.heads import open_head, with_hidden
 from zinc_rt.speculation.ngram import NgramDrafter
 from zinc_rt.speculation.options import SpecKind, Speculation
 
@@ -26,7 +25,11 @@ def prepared(wish: Speculation, file: GGUFFile, definition: ModelDefinition) -> 
 
     Raises `UsageError` where the model has no heads, and heads are wanted.
     """
-    return with_hidden(file, definition) if wish.kind is SpecKind.mtp else definition
+    if wish.kind is not SpecKind.mtp:
+        return definition
+    from zinc_rt.speculation.heads import with_hidden
+
+    return with_hidden(file, definition) if wish.model is None else hidden_beside(definition)
 
 
 def open_drafter(
@@ -49,6 +52,10 @@ def open_drafter(
     if wish.kind is SpecKind.ngram:
         return NgramDrafter(wish.draft_max, wish.draft_min)
     if wish.kind is SpecKind.mtp:
+        from zinc_rt.speculation.heads import open_assistant, open_head
+
+        if wish.model is not None:
+            return open_assistant(engine, file, wish.model, wish.draft_max, wish.draft_min, notify)
         return open_head(engine, file, wish.draft_max, wish.draft_min, notify)
     if wish.kind is SpecKind.draft:
         return _open_model(wish, engine, tokenizer, notify, progress)
