@@ -187,6 +187,33 @@ class Machine(RuleBasedStateMachine):
         self.all_go_on(32)
         self.checkpoint(pick)
 
+    @precondition(lambda self: self.texts)
+    @rule(pick=PICKS, n=st.integers(1, 20), k=st.integers(1, 20), right=st.integers(0, 20), settles=st.booleans())
+    def guess(self, pick: int, n: int, k: int, right: int, settles: bool) -> None:
+        """A step whose last rows are guesses, of which the first few are right."""
+        slot = self.picked(pick)
+        held, snapshots = self.texts[slot], self.device.snapshots
+        more = self.goals[slot][len(held) :][: n + k]
+        if len(more) < 2 or (snapshots is not None and snapshots.position(slot) is None):
+            return
+        k = min(k, len(more) - 1)
+        right = min(right, k)
+        sure = len(held) + len(more) - k
+        tokens = more[: len(more) - k + right] + [7] * (k - right)
+        try:
+            self.device.step([Rows(slot, len(held), tokens, draft=k)])
+        except PagesExhausted:
+            return
+        self.texts[slot] = held + tokens
+        if right == k and not settles:  # what goes on behind them will confirm them
+            return
+        with pytest.raises(EngineError, match="cannot be settled"):
+            self.books.settle(slot, sure + k + 1)
+        back = self.recurrent and right < k
+        assert self.books.settle(slot, sure + right) == (len(held) if back else sure + right)
+        del self.texts[slot][len(held) if back else sure + right :]
+        self.note(slot)
+
     def note(self, slot: int) -> None:
         salt, held = self.salts[slot], self.texts[slot]
         if salt is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.serving.core.fake_engine import N_VOCAB, NAN, STOP, FakeEngine
-from tests.speculation.oracle import Oracle
+from tests.speculation.oracle import Oracle, lengths
 from zinc_rt.errors import BackendError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import EngineCore, Vocabulary
 from zinc_rt.serving.messages import Event, Failed, Finished, Grammar, Submit, Token
 from zinc_rt.speculation import Drafter
 from zinc_rt.speculation.ngram import NgramDrafter
-from zinc_rt.speculation.pace import Pace, Wish
+from zinc_rt.speculation.pace import Pace
 
 VOCABULARY = Vocabulary(N_VOCAB, frozenset({STOP}))
 Text = tuple[list[tuple[int, float | None, object]], object]
@@ -61,22 +61,6 @@ def whole(asked: Sequence[Submit], found: dict[str, Text]) -> list[list[int]]:
     ends = [found[r.id][1] for r in asked]
     stops = [[end[1]] if isinstance(end, tuple) and isinstance(end[1], int) else [] for end in ends]
     return [[*r.prompt, *(t for t, _, _ in found[r.id][0]), *stop] for r, stop in zip(asked, stops, strict=True)]
-
-
-def lengths(drawn: Sequence[int]) -> Callable[..., list[int]]:
-    """In place of `Pace.lengths`: the drawn numbers of guesses, as far as they may be had."""
-    turn = 0
-
-    def chosen(_: Pace, wishes: Sequence[Wish], n_rows: int, most_rows: int, *, free: bool) -> list[int]:
-        nonlocal turn
-        found, left = [], most_rows - n_rows
-        for wish in wishes:
-            turn += 1
-            found.append(min(wish.most, left, drawn[turn % len(drawn)]))
-            left -= found[-1]
-        return found
-
-    return chosen
 
 
 PARAMS = st.builds(

@@ -1,0 +1,143 @@
+"""Texts of real models are the same, to the byte, with and without guesses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zinc_rt
+from tests.helpers import T, engine_for, random_tokens
+from tests.models.families import CASES
+from tests.models.families.build import N_VOCAB, write_case
+from tests.speculation.oracle import Oracle, lengths
+from zinc_rt.engine import Engine
+from zinc_rt.loading import built_in_model
+from zinc_rt.models.cache_format import CacheFormat
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.core import EngineCore, Vocabulary
+from zinc_rt.serving.messages import Failed, Submit, Token
+from zinc_rt.speculation.pace import Pace
+
+BEGINNINGS = (
+    "Once upon a time", "The fox said:", "A robot and a dragon", "One, two, three, one, two, three, one,",
+    "The door was red. The house was red. The", "\"Hello,\" said the owl. \"Hello,\" said", "In the winter",
+    "Write a story about a boat.",
+)  # fmt: skip
+
+
+def prompts(n: int) -> tuple[list[str], list[SamplingParams]]:
+    """Mixed prompts and parameters, each with a seed."""
+    draw = random.Random(7)
+    texts, params = [], []
+    for i in range(n):
+        texts.append(" ".join(draw.sample(BEGINNINGS, draw.choice([1, 1, 2, 3]))))
+        params.append(
+            SamplingParams(
+                temperature=draw.choice([0.0, 0.0, 0.8, 1.2]),
+                top_k=draw.choice([0, 40]),
+                repetition_penalty=draw.choice([1.0, 1.0, 1.2]),
+                presence_penalty=draw.choice([0.0, 0.3]),
+                repeat_last_n=draw.choice([-1, 16, 64]),
+                logprobs=draw.choice([None, None, 0, 2]),
+                stop=draw.choice([(), (), (), ("\n\n",), (" boat", "!")]),
+                max_tokens=draw.choice([30, 70]),
+                ignore_eos=draw.random() < 0.6,
+                seed=i,
+            )
+        )
+    return texts, params
+
+
+def told(model: zinc_rt.Model, n: int) -> list[tuple[Any, ...]]:
+    """All that a caller sees of so many texts, but for times."""
+    texts, params = prompts(n)
+    found = [g for i in range(0, n, 8) for g in model.generate(texts[i : i + 8], params[i : i + 8])]
+    return [(g.text, g.token_ids, g.logprobs, g.top_logprobs, g.finish_reason, g.stats.completion_tokens) for g in found]
+
+
+def guessing(**options: Any) -> zinc_rt.Model:
+    return zinc_rt.load(device="cpu", n_ctx=256, n_slots=8, kv_tokens=2048, **options)
+
+
+@pytest.mark.parametrize(
+    ("n", "options"), [(40, {"spec": "ngram"}), (16, {"draft_model": built_in_model(), "draft_max": 5})],
+    ids=["40 ngram", "16 draft"],
+)
+def test_prompts(model: zinc_rt.Model, n: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pace, "lengths", lengths([16, 3, 0, 7]))
+    with guessing(**options) as other:
+        assert told(other, n) == told(model, n)
+        status = other._shared.core.status
+        assert status.drafted_tokens >= status.accepted_tokens > 20
+        other.engine.check_integrity()
+
+
+@pytest.mark.slow
+def test_many_prompts(model: zinc_rt.Model) -> None:
+    want = told(model, 200)
+    for options in ({"spec": "ngram"}, {"draft_model": built_in_model()}, {"spec": "ngram", "kernels": "reference"}):
+        with guessing(**options) as other:
+            assert told(other, 200) == want
+
+
+def test_answers_of_a_form(model: zinc_rt.Model) -> None:
+    """What is free before a grammar is guessed, and nothing in it."""
+    schema = {"type": "object", "properties": {"kind": {"enum": ["fox", "owl"]}, "n": {"type": "integer"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "animal", "schema": schema}}
+    asked = [{"role": "user", "content": "An animal, please."}]
+    with guessing(spec="ngram") as other:
+        answers = [m.chat(asked, response_format=form, seed=3, max_tokens=40) for m in (model, other)]
+    assert answers[0].content == answers[1].content
+    assert answers[0].content.startswith("{")
+
+
+@pytest.fixture(
+    params=[("qwen35", CacheFormat.F16), ("gemma3", CacheFormat.F16), ("", CacheFormat.Q8_0)],
+    ids=lambda given: f"{given[0]}-{given[1].value}",
+)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """Recurrent layers; windows; a cache of Q8_0."""
+    name, kv = request.param
+    path = write_case(tmp_path / "model.gguf", CASES[name], T.Q8_0).path if name else built_in_model()
+    with engine_for(path, n_batch=16, n_slots=3, n_ctx=128, kv=kv, drafts=True, kernels="reference") as made:
+        yield made
+
+
+def answers(core: EngineCore, asked: Sequence[Submit]) -> dict[str, list[Token]]:
+    for request in asked:
+        core.submit(request)
+    found: dict[str, list[Token]] = {request.id: [] for request in asked}
+    while not core.idle:
+        for event in core.turn().events:
+            assert not isinstance(event, Failed)
+            if isinstance(event, Token):
+                found[event.id].append(event)
+        core.check_integrity()
+    return found
+
+
+def test_kinds_of_models(engine: Engine) -> None:
+    """Of every three guesses one is wrong; texts are long enough to leave a window."""
+    vocabulary = Vocabulary(N_VOCAB)
+    asked = [
+        Submit(
+            f"{temperature}-{i}",
+            tuple(random_tokens(i, 5 + 9 * i, N_VOCAB)),
+            SamplingParams(temperature=temperature, max_tokens=30, logprobs=1, repetition_penalty=1.1),
+            seed=i,
+        )
+        for i in range(2)
+        for temperature in (0.0, 1.0)
+    ]
+    plain = EngineCore(engine, vocabulary)
+    want = answers(plain, asked)
+    plain._slots.forget_texts()  # the next core takes all sequences
+    texts = [[*request.prompt, *(token.token_id for token in want[request.id])] for request in asked]
+    core = EngineCore(engine, vocabulary, drafter=Oracle(texts, lambda i: i % 3 == 0, N_VOCAB, free=True))
+    assert answers(core, asked) == want
+    assert core.status.accepted_tokens
+    engine.check_integrity()
