@@ -12,18 +12,20 @@ import pytest
 import zinc_rt
 from tests.helpers import random_tokens
 from tests.models.families import CASES
+from tests.models.families import gemma4_assistant as assistant
 from tests.models.families.build import N_VOCAB, Made, write_case
 from tests.models.families.drafting import with_block
 from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import define, define_draft_head
+from zinc_rt.models import define, define_assistant, define_draft_head
+from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
-from zinc_rt.speculation.draft_head import DraftHead, HeadRows
+from zinc_rt.speculation.draft_head import Assistant, DraftHead, HeadRows
 from zinc_rt.speculation.drafter import DraftText
-from zinc_rt.speculation.heads import HeadDrafter, open_head, with_hidden
+from zinc_rt.speculation.heads import HeadDrafter, open_assistant, open_head
 
 MOST = 4
 GREEDY = SamplingParams(temperature=0.0)
@@ -110,17 +112,18 @@ class Loop:
 class Anew:
     """Drafts without a past: the whole text in one step of the model, and in one of the head."""
 
-    def __init__(self, file: GGUFFile, engine: Engine) -> None:
-        found = define_draft_head(file)
-        assert found is not None
-        self._engine, self._head = engine, DraftHead(engine, file, found, MOST)
+    def __init__(self, engine: Engine, head: DraftHead | Assistant) -> None:
+        self._engine, self._head = engine, head
 
     def draft(self, tokens: list[int], n: int) -> list[int]:
         slot = self._engine.open_sequence(salt=None)
         held = len(tokens) - 1
         self._engine.step([Rows(slot, 0, tokens[:-1])])
-        hidden = self._head.hidden(held)
-        rows = HeadRows(slot, 0, tokens, np.concatenate([np.zeros_like(hidden[:1]), hidden]), wanted=True)
+        hidden, moves = self._head.hidden(held), self._head.own_cache
+        if moves:
+            rows = HeadRows(slot, 0, tokens, np.concatenate([np.zeros_like(hidden[:1]), hidden]), wanted=True)
+        else:
+            rows = HeadRows(slot, held, tokens[-1:], hidden[-1:], wanted=True)
         out: list[int] = []
         while True:
             asked = SamplingRequest(Sampler(GREEDY, N_VOCAB), tokens)
@@ -129,14 +132,33 @@ class Anew:
             if len(out) == n:
                 self._engine.close_sequence(slot)
                 return out
-            rows = HeadRows(slot, held + len(out), out[-1:], step.hidden, wanted=True)
+            rows = HeadRows(slot, held + len(out) * moves, out[-1:], step.hidden, wanted=True)
 
 
 def opened(path: Path, n_batch: int = 48) -> Iterator[tuple[GGUFFile, Engine]]:
     options = Options(n_ctx=96, n_batch=n_batch, n_slots=3, threads=1, drafts=True)
     with GGUFFile.open(path) as file, Engine(options) as engine:
-        engine.load(file, with_hidden(file, define(file)))
+        engine.load(file, hidden_beside(define(file)))
         yield file, engine
+
+
+def talk(loop: Loop, hits: int) -> None:
+    """Three texts and a fourth, some of which begin alike, and their drafts. hits: tokens that the second one finds."""
+    prompt = random_tokens(1, 37, N_VOCAB - 2)
+    first = loop.add(prompt)
+    for _ in range(6):
+        loop.step()
+    second = loop.add([*prompt[:34], 5, 6])
+    assert loop.engine.cache_stats().hits == hits
+    loop.add(prompt[:3])
+    for _ in range(8):
+        loop.step()
+    loop.end(first)
+    loop.add(loop.texts[second][:-1])
+    for _ in range(4):
+        loop.step()
+    loop.engine.check_integrity()
+    assert len(loop.drafts) > 25
 
 
 @pytest.mark.parametrize("name", ["qwen35", "glm4moe"])
@@ -144,28 +166,35 @@ def test_a_draft_does_not_depend_on_the_past(name: str, models: dict[str, Path])
     """Guesses that were wrong, texts beside it, rows of several steps at once, pages of another text: the head sees
     what it would see of the same text alone.
     """
-    prompt = random_tokens(1, 37, N_VOCAB - 2)
     for (file, engine), (again, other) in zip(opened(models[name]), opened(models[name], 96), strict=True):
         loop = Loop(engine, open_head(engine, file, MOST, 0), np.random.default_rng(2))
-        first = loop.add(prompt)
-        for _ in range(6):
-            loop.step()
-        second = loop.add([*prompt[:34], 5, 6])
-        held = engine.cache_stats().hits
-        assert held == (0 if name == "qwen35" else 32)  # qwen35 has no copy of its state there
-        loop.add(prompt[:3])
-        for _ in range(8):
-            loop.step()
-        loop.end(first)
-        loop.add(loop.texts[second][:-1])
-        for _ in range(4):
-            loop.step()
-        engine.check_integrity()
-        assert len(loop.drafts) > 25
+        talk(loop, 0 if name == "qwen35" else 32)  # qwen35 has no copy of its state there
         assert 5 < loop.right < sum(len(draft) for _, draft in loop.drafts) - 5
-        anew = Anew(again, other)
+        found = define_draft_head(again)
+        assert found is not None
+        anew = Anew(other, DraftHead(other, again, found, MOST))
         for tokens, draft in loop.drafts:
             assert list(draft) == anew.draft(tokens, len(draft))
+
+
+@pytest.fixture(scope="module")
+def gemma(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A large model and its assistant."""
+    folder = tmp_path_factory.mktemp("gemma")
+    large = write_case(folder / "large.gguf", CASES["gemma4"])
+    return large.path, write_case(folder / "assistant.gguf", assistant.case(CASES["gemma4"])).path
+
+
+def test_an_assistant_does_not_depend_on_the_past(gemma: tuple[Path, Path]) -> None:
+    large, own = gemma
+    for (file, engine), (again, other) in zip(opened(large), opened(large, 96), strict=True):
+        loop = Loop(engine, open_assistant(engine, file, own, MOST, 0), np.random.default_rng(2))
+        talk(loop, 32)
+        with GGUFFile.open(own) as small:
+            anew = Anew(other, Assistant(other, again, small, define_assistant(small, again), MOST))
+            for tokens, draft in loop.drafts:
+                assert list(draft) == anew.draft(tokens, len(draft))
+        loop.drafter.close()
 
 
 def test_a_block_that_is_always_right(models: dict[str, Path]) -> None:
@@ -177,10 +206,12 @@ def test_a_block_that_is_always_right(models: dict[str, Path]) -> None:
         assert loop.right == sum(len(draft) for _, draft in loop.drafts) > 10
 
 
-def test_texts_stay_the_same(models: dict[str, Path]) -> None:
+@pytest.mark.parametrize("name", ["glm4moe", "gemma4"])
+def test_texts_stay_the_same(name: str, models: dict[str, Path], gemma: tuple[Path, Path]) -> None:
+    path, own = (models[name], None) if name in models else gemma
     texts = {}
-    for spec in ("off", "mtp"):
-        with zinc_rt.load(models["glm4moe"], device="cpu", threads=1, n_ctx=96, spec=spec) as model:
+    for spec, small in (("off", None), ("mtp", own)):
+        with zinc_rt.load(path, device="cpu", threads=1, n_ctx=96, spec=spec, draft_model=small) as model:
             texts[spec] = [
                 model.generate(prompt, max_tokens=40, temperature=temperature, seed=4).token_ids
                 for prompt in ("hello there", "the cat sat on")

@@ -56,7 +56,9 @@ def told(model: zinc_rt.Model, n: int) -> list[tuple[Any, ...]]:
     """All that a caller sees of so many texts, but for times."""
     texts, params = prompts(n)
     found = [g for i in range(0, n, 8) for g in model.generate(texts[i : i + 8], params[i : i + 8])]
-    return [(g.text, g.token_ids, g.logprobs, g.top_logprobs, g.finish_reason, g.stats.completion_tokens) for g in found]
+    return [
+        (g.text, g.token_ids, g.logprobs, g.top_logprobs, g.finish_reason, g.stats.completion_tokens) for g in found
+    ]
 
 
 def guessing(**options: Any) -> zinc_rt.Model:
@@ -64,7 +66,8 @@ def guessing(**options: Any) -> zinc_rt.Model:
 
 
 @pytest.mark.parametrize(
-    ("n", "options"), [(40, {"spec": "ngram"}), (16, {"draft_model": built_in_model(), "draft_max": 5})],
+    ("n", "options"),
+    [(40, {"spec": "ngram"}), (16, {"draft_model": built_in_model(), "draft_max": 5})],
     ids=["40 ngram", "16 draft"],
 )
 def test_prompts(model: zinc_rt.Model, n: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

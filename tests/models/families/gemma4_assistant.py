@@ -1,4 +1,4 @@
-"""The small model that drafts for Gemma 4 from its hidden states, keys and values, in float64 (its model card, 2026)."""
+"""The small model that drafts for Gemma 4 from its hidden states, keys and values, in float64 (model card, 2026)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,12 @@ def case(model: Case, *, seed: int = 1) -> Case:
     width, n_embd, heads = large["embedding_length"], 32, 4
     d, d_local = large["attention.key_length"], large["attention.key_length_swa"]
     pattern = [True, True, False]
-    same = ("attention.sliding_window", "attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count")
+    same = (
+        "attention.sliding_window",
+        "attention.key_length_swa",
+        "attention.value_length_swa",
+        "rope.dimension_count",
+    )
     same += ("rope.dimension_count_swa", "rope.freq_base", "rope.freq_base_swa")
     keys = base_keys(
         n_layers=3, n_embd=n_embd, heads=heads, kv_heads=2, head_dim=d, n_ff=64, embedding_length_out=width,
