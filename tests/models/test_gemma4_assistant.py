@@ -136,6 +136,6 @@ def test_files_that_do_not_belong_together(folder: Path) -> None:
         refused(folder, CASES["qwen3"], own)
     with pytest.raises(UnsupportedFeature, match=r"is of architecture 'qwen3'; what drafts from another"):
         refused(folder, model, CASES["qwen3"])
-    with GGUFFile.open(write_case(folder / "own.gguf", own).path) as file:
-        with pytest.raises(UnsupportedArchitecture, match=r"none by itself; run that with --spec mtp -md FILE"):
-            define(file)
+    message, path = r"none by itself; run that with --spec mtp -md FILE", write_case(folder / "own.gguf", own).path
+    with GGUFFile.open(path) as file, pytest.raises(UnsupportedArchitecture, match=message):
+        define(file)
