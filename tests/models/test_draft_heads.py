@@ -17,7 +17,7 @@ from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from tests.models.families.common import Net
 from tests.models.families.drafting import WRONG, head, with_block
 from tests.models.truth import error
-from zinc_rt.engine import Engine, EngineError, Options, Rows
+from zinc_rt.engine import Device, Engine, EngineError, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define, define_draft_head
@@ -102,12 +102,22 @@ def bits(x: np.ndarray) -> np.ndarray:
     return x.view(np.uint32)
 
 
-def test_the_native_kernels_give_the_same_bits(folder: Path) -> None:
-    case, got = made(folder, "qwen35"), {}
-    for kernels in ("reference", "native"):
-        with opened(case.path, kernels=kernels) as (engine, drafting):
-            got[kernels] = run(engine, drafting, [15, 20])
-    for a, b in zip(*got.values(), strict=True):
+@pytest.mark.parametrize(
+    ("device", "name", "weights"),
+    [
+        (Device.cpu, "qwen35", "F32"),
+        pytest.param(Device.cpu, "glm4moe", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.cpu, "deepseek2", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.emu, "qwen35", "Q8_0", marks=pytest.mark.slow),
+        pytest.param(Device.emu, "glm4moe", "F32", marks=pytest.mark.slow),
+    ],
+)
+def test_the_same_bits_on_every_device(device: Device, name: str, weights: str, folder: Path) -> None:
+    path, got = made(folder, name, T[weights]).path, []
+    for options in ({}, {"device": device, "kernels": "native"}):
+        with opened(path, **options) as (engine, drafting):
+            got.append(run(engine, drafting, [15, 20]))
+    for a, b in zip(*got, strict=True):
         np.testing.assert_array_equal(bits(a), bits(b))
 
 

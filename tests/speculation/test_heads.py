@@ -220,6 +220,16 @@ def test_texts_stay_the_same(name: str, models: dict[str, Path], gemma: tuple[Pa
     assert texts["mtp"] == texts["off"]
 
 
+@pytest.mark.slow
+def test_texts_of_an_emulated_gpu(models: dict[str, Path]) -> None:
+    """Its sampled steps leave the logits where they are, and hand out hidden states all the same."""
+    texts = []
+    for spec, device in (("off", "cpu"), ("mtp", "emu")):
+        with zinc_rt.load(models["copy"], device=device, n_ctx=64, spec=spec) as model:
+            texts.append([model.generate("hello", max_tokens=8, temperature=t, seed=4).token_ids for t in (0.0, 0.8)])
+    assert texts[0] == texts[1]
+
+
 def test_models_without_a_block_are_refused(tmp_path: Path) -> None:
     path = write_case(tmp_path / "none.gguf", CASES["qwen35"]).path
     with pytest.raises(UsageError, match=r"spec is 'mtp', but .*none\.gguf of architecture 'qwen35' has no block"):
