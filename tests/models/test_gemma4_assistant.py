@@ -55,7 +55,7 @@ def opened(large: Made, own: Made, **options: Any) -> Iterator[tuple[Engine, Ass
     options = {"n_ctx": 64, "n_batch": 32, "kernels": "reference", **options}
     with GGUFFile.open(large.path) as file, GGUFFile.open(own.path) as other, Engine(Options(**options)) as engine:
         engine.load(file, hidden_beside(define(file)))
-        yield engine, Assistant(engine, file, other, define_assistant(other, file), 4)
+        yield engine, Assistant(engine, file, other, define_assistant(other, file, define(file).info), 4)
 
 
 def run(engine: Engine, assistant: Assistant) -> tuple[np.ndarray, list[tuple[int, np.ndarray, np.ndarray]]]:
@@ -117,7 +117,7 @@ def refused(folder: Path, large: Case, own: Case) -> None:
         GGUFFile.open(write_case(folder / "large.gguf", large).path) as file,
         GGUFFile.open(write_case(folder / "own.gguf", own).path) as other,
     ):
-        define_assistant(other, file)
+        define_assistant(other, file, define(file).info)
 
 
 def test_files_that_do_not_belong_together(folder: Path) -> None:

@@ -19,6 +19,7 @@ from zinc_rt.engine import Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define, define_assistant, define_draft_head
+from zinc_rt.models.errors import UnsupportedFeature
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
@@ -188,10 +189,10 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_an_assistant_does_not_depend_on_the_past(gemma: tuple[Path, Path]) -> None:
     large, own = gemma
     for (file, engine), (again, other) in zip(opened(large), opened(large, 96), strict=True):
-        loop = Loop(engine, open_assistant(engine, file, own, MOST, 0), np.random.default_rng(2))
+        loop = Loop(engine, open_assistant(engine, file, define(file).info, own, MOST, 0), np.random.default_rng(2))
         talk(loop, 32)
         with GGUFFile.open(own) as small:
-            anew = Anew(other, Assistant(other, again, small, define_assistant(small, again), MOST))
+            anew = Anew(other, Assistant(other, again, small, define_assistant(small, again, define(again).info), MOST))
             for tokens, draft in loop.drafts:
                 assert list(draft) == anew.draft(tokens, len(draft))
         loop.drafter.close()
@@ -234,3 +235,5 @@ def test_models_without_a_block_are_refused(tmp_path: Path) -> None:
     path = write_case(tmp_path / "none.gguf", CASES["qwen35"]).path
     with pytest.raises(UsageError, match=r"spec is 'mtp', but .*none\.gguf of architecture 'qwen35' has no block"):
         zinc_rt.load(path, device="cpu", spec="mtp")
+    with pytest.raises(UnsupportedFeature, match=r"is of architecture 'qwen35'; what drafts from another"):
+        zinc_rt.load(path, device="cpu", spec="mtp", draft_model=path)

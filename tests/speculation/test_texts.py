@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import zinc_rt
@@ -14,13 +15,18 @@ from tests.helpers import T, engine_for, random_tokens
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from tests.speculation.oracle import Oracle, lengths
-from zinc_rt.engine import Engine
+from tests.text.vocabularies import bpe_metadata, recorded
+from zinc_rt.engine import Engine, Options
+from zinc_rt.gguf import GGUFFile
 from zinc_rt.loading import built_in_model
+from zinc_rt.models import define
 from zinc_rt.models.cache_format import CacheFormat
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import EngineCore, Vocabulary
 from zinc_rt.serving.messages import Failed, Submit, Token
+from zinc_rt.speculation.draft_model import ModelDrafter, OtherVocabulary, check_vocabulary
 from zinc_rt.speculation.pace import Pace
+from zinc_rt.text import Tokenizer
 
 BEGINNINGS = (
     "Once upon a time", "The fox said:", "A robot and a dragon", "One, two, three, one, two, three, one,",
@@ -108,6 +114,45 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     path = write_case(tmp_path / "model.gguf", CASES[name], T.Q8_0).path if name else built_in_model()
     with engine_for(path, n_batch=16, n_slots=3, n_ctx=128, kv=kv, drafts=True, kernels="reference") as made:
         yield made
+
+
+def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has recurrent layers, so it goes back to copies of its state; the weights of both are nearly the same."""
+    monkeypatch.setattr(Pace, "lengths", lengths([5, 2, 0, 7]))
+    vocabulary, n_vocab = Vocabulary(24), 24
+    params = SamplingParams(temperature=1.5, top_k=0, max_tokens=15, frequency_penalty=0.2, logprobs=1)
+    asked = [Submit(f"{i}", tuple(random_tokens(i, 4 + 20 * i, n_vocab)), params, seed=i) for i in range(3)]
+    paths = [write_case(tmp_path / f"{kind}.gguf", CASES["qwen35"], kind).path for kind in (T.Q8_0, T.Q4_0)]
+    sizes: dict[str, Any] = {"n_batch": 16, "n_slots": 3, "n_ctx": 128, "kernels": "reference"}
+    with engine_for(paths[0], drafts=True, **sizes) as engine, GGUFFile.open(paths[1]) as file:
+        plain = EngineCore(engine, vocabulary)
+        want = answers(plain, asked)
+        plain._slots.forget_texts()
+        own = Engine(Options(**sizes), beside=engine)
+        assert own.load(file, define(file)).beside == engine.plan.total  # type: ignore[union-attr]
+        drafter = ModelDrafter(own, file, n_vocab, 8, 0)
+        core = EngineCore(engine, vocabulary, drafter=drafter)
+        assert answers(core, asked) == want
+        assert 0 < core.status.accepted_tokens < core.status.drafted_tokens
+        own.check_integrity()
+        assert own.cache_stats().used == 0
+        drafter.close()
+        engine.check_integrity()
+
+
+def test_vocabularies() -> None:
+    """Those of one family differ by what fills up the embedding; others are refused, with the first difference."""
+    tokens = recorded()["bpe"]["tokens"]
+
+    def made(changed: list[str]) -> Tokenizer:
+        return Tokenizer.from_metadata(bpe_metadata(tokens=changed, token_type=np.ones(len(changed), np.int32)))
+
+    check_vocabulary(made(tokens), made([*tokens, "[PAD1]"]))
+    check_vocabulary(made([*tokens, "[PAD1]"]), made(tokens))
+    with pytest.raises(OtherVocabulary, match="token 300 is 'other' there and"):
+        check_vocabulary(made([*tokens[:300], "other", *tokens[301:]]), made(tokens))
+    with pytest.raises(OtherVocabulary, match=f"{len(tokens) + 2000} tokens, the model has {len(tokens)}"):
+        check_vocabulary(made([*tokens, *(f"[FILL{i}]" for i in range(2000))]), made(tokens))
 
 
 def answers(core: EngineCore, asked: Sequence[Submit]) -> dict[str, list[Token]]:

@@ -81,8 +81,8 @@ def define_draft_head(file: GGUFFile) -> ModelDefinition | None:
     return cast("ModelDefinition | None", made)
 
 
-def define_assistant(file: GGUFFile, target: GGUFFile) -> ModelDefinition:
-    """The graph of a small model in a file of its own, which drafts for the model in `target`.
+def define_assistant(file: GGUFFile, target: GGUFFile, info: ModelInfo) -> ModelDefinition:
+    """The graph of a small model in a file of its own, which drafts for the model in `target`. info: that one's figures.
 
     Inputs and outputs are those of `define_draft_head`, and `hidden.LAST_POSITIONS`. Weights and states of the large
     model have its buffers' names. Raises the errors of `models.errors`.
@@ -96,7 +96,7 @@ def define_assistant(file: GGUFFile, target: GGUFFile) -> ModelDefinition:
             f" architecture {gemma4_assistant.NAME!r}"
         )
     _refuse_types(file)
-    definition = gemma4_assistant.define_assistant(file, target, define(target).info)
+    definition = gemma4_assistant.define_assistant(file, target, info)
     _refuse_unused(file, definition)
     return definition
 

@@ -16,7 +16,7 @@ from zinc_rt.checks import printable
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models import ModelDefinition, architecture_of, define_assistant, define_draft_head
+from zinc_rt.models import ModelDefinition, ModelInfo, architecture_of, define_assistant, define_draft_head
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.rows import Rows
@@ -258,9 +258,16 @@ class HeadDrafter(Drafter):
         return len(known.ids) == n and n + text.most - known.held <= self._head.reach
 
 
-def with_hidden(file: GGUFFile, definition: ModelDefinition) -> ModelDefinition:
-    """The model as its head needs it: its step hands out hidden states. Raises `UsageError` where it has no head."""
-    _head_of(file)
+def with_hidden(file: GGUFFile, definition: ModelDefinition, assistant: Path | None = None) -> ModelDefinition:
+    """The model as its head needs it, or the assistant in a file: its step hands out hidden states.
+
+    Raises `UsageError` where it has no head, and what is wrong with the assistant's file.
+    """
+    if assistant is None:
+        _head_of(file)
+    else:
+        with GGUFFile.open(assistant) as own:
+            define_assistant(own, file, definition.info)
     return hidden_beside(definition)
 
 
@@ -275,15 +282,16 @@ def open_head(
 
 
 def open_assistant(
-    engine: Engine, file: GGUFFile, path: Path, most: int, least: int, notify: Callable[[str], None] | None = None
-) -> HeadDrafter:
+    engine: Engine, file: GGUFFile, info: ModelInfo, path: Path, most: int, least: int,
+    notify: Callable[[str], None] | None = None,
+) -> HeadDrafter:  # fmt: skip
     """The drafter of an engine, with the model of `file`, by the small model in the file `path`.
 
     Raises what `GGUFFile.open`, `models.define_assistant` and `Assistant` raise.
     """
     own = GGUFFile.open(path)
     try:
-        assistant = Assistant(engine, file, own, define_assistant(own, file), most)
+        assistant = Assistant(engine, file, own, define_assistant(own, file, info), most)
     except BaseException:
         own.close()
         raise

@@ -10,7 +10,7 @@ from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, define
-from zinc_rt.models.hidden import ends_hidden, hidden_beside
+from zinc_rt.models.hidden import ends_hidden
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.speculation.drafter import Drafter
 from zinc_rt.speculation.ngram import NgramDrafter
@@ -23,13 +23,29 @@ if TYPE_CHECKING:
 def prepared(wish: Speculation, file: GGUFFile, definition: ModelDefinition) -> ModelDefinition:
     """The model as its drafter needs it: heads may want outputs beside the logits. Called before the engine loads it.
 
-    Raises `UsageError` where the model has no heads, and heads are wanted.
+    Raises `UsageError` where the model has no heads and heads are wanted, and what is wrong with a draft model's file.
     """
+    if wish.kind is SpecKind.draft:
+        with _draft_file(wish) as draft:
+            _definition(draft)
     if wish.kind is not SpecKind.mtp:
         return definition
     from zinc_rt.speculation.heads import with_hidden
 
-    return with_hidden(file, definition) if wish.model is None else hidden_beside(definition)
+    return with_hidden(file, definition, wish.model)
+
+
+def _draft_file(wish: Speculation) -> GGUFFile:
+    assert wish.model is not None
+    return GGUFFile.open(str(wish.model))
+
+
+def _definition(file: GGUFFile) -> ModelDefinition:
+    """A draft model's. Raises `ModelError`, `UsageError`."""
+    definition = define(file)
+    if ends_hidden(definition.graph):
+        raise UsageError(f"{file.path} embeds texts and cannot draft any; give a model that generates")
+    return definition
 
 
 def open_drafter(
@@ -55,7 +71,7 @@ def open_drafter(
         from zinc_rt.speculation.heads import open_assistant, open_head
 
         if wish.model is not None:
-            return open_assistant(engine, file, wish.model, wish.draft_max, wish.draft_min, notify)
+            return open_assistant(engine, file, definition.info, wish.model, wish.draft_max, wish.draft_min, notify)
         return open_head(engine, file, wish.draft_max, wish.draft_min, notify)
     if wish.kind is SpecKind.draft:
         return _open_model(wish, engine, tokenizer, notify, progress)
@@ -72,14 +88,11 @@ def _open_model(
     from zinc_rt.speculation.draft_model import ModelDrafter, check_vocabulary
     from zinc_rt.text import Tokenizer
 
-    assert wish.model is not None
     assert engine.sizes is not None
     sizes, own = engine.sizes, None
-    file = GGUFFile.open(str(wish.model))
+    file = _draft_file(wish)
     try:
-        definition = define(file)
-        if ends_hidden(definition.graph):
-            raise UsageError(f"{wish.model} embeds texts and cannot draft any; give a model that generates")
+        definition = _definition(file)
         theirs = Tokenizer.from_metadata(file.metadata)
         check_vocabulary(theirs, tokenizer)
         options = replace(

@@ -263,7 +263,7 @@ class EngineCore:
     def _report(self, parts: list[Part], seconds: float, chosen: float) -> StepReport:
         events = self.collect()
         prompts = sum(part.end - part.start for part in parts if part.kind is BatchKind.prefill)
-        decode = sum(part.kind is BatchKind.decode for part in parts)
+        decode = sum(part.n_rows for part in parts if part.kind is BatchKind.decode)
         times = self._timing.take(chosen)
         return StepReport(self._turns, events, self.status, seconds, prompts, decode, times=times)
 
