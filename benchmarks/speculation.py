@@ -3,9 +3,9 @@
     python benchmarks/speculation.py MODEL [--spec ngram] [--text rewrite|trap|new] [-n 256] [-md DRAFT --right 0.8]
 
 Each step computes what it would; only the token that is taken from its logits is the given text's. `rewrite` writes a
-Python file of this package again with a name changed; `trap` draws from four tokens, so that the last ones occurred
-before and something else follows; `new` has nothing twice. With a draft model, so many of its guesses are made right. The last number is tokens per second;
-before it, guesses and those that were right.
+Python file of this package again with names changed; `trap` draws from four tokens, so that the last ones occurred
+before and something else follows; `new` has nothing twice. With a draft model, so many of its guesses are made right.
+The last number of a line is tokens per second; before it, guesses and those that were right.
 """
 
 from __future__ import annotations

@@ -84,8 +84,9 @@ def define_draft_head(file: GGUFFile) -> ModelDefinition | None:
 def define_assistant(file: GGUFFile, target: GGUFFile, info: ModelInfo) -> ModelDefinition:
     """The graph of a small model in a file of its own, which drafts for the model in `target`.
 
-    info: the figures of the model in `target`. Inputs and outputs are those of `define_draft_head`, and `hidden.LAST_POSITIONS`. Weights and states of the large
-    model have its buffers' names. Raises the errors of `models.errors`.
+    info: the figures of the model in `target`. Inputs and outputs are those of `define_draft_head`, and
+    `hidden.LAST_POSITIONS`. Weights and states of the large model have its buffers' names. Raises the errors of
+    `models.errors`.
     """
     from zinc_rt.models import gemma4_assistant  # and what it is made of
 

@@ -121,7 +121,9 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in."""
+    """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in. drafted_tokens,
+    accepted_tokens: guesses of speculation, and those that were right.
+    """
 
     prompt_tokens: int
     cached_tokens: int = 0
@@ -131,6 +133,8 @@ class Usage:
     decode_seconds: float = 0.0
     engine_seconds: float = 0.0
     preemptions: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Final
 
 _KEEP: Final = 0.8
 """Weight that a draft leaves to all earlier ones of its text."""
-_FIRST: Final = (1.5, 2.0)
+_FIRST: Final = (1.2, 2.0)
 """Right guesses and guesses that a text begins with, where nothing is known of others."""
 _NEWS: Final = 0.3
 """Weight of a step's milliseconds beside those of earlier ones with as many rows."""

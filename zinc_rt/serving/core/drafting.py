@@ -158,6 +158,8 @@ class Drafting:
         self._pace.learn(self._records[request.number], len(draft), right)
         self.drafted += len(draft)
         self.accepted += right
+        request.drafted += len(draft)
+        request.accepted += right
         return right + 1
 
     def forget(self, request: Request) -> None:

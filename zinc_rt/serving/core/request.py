@@ -47,6 +47,8 @@ class Request:
     first_token: float | None = None
     last_token: float | None = None
     told_nan: bool = False
+    drafted: int = 0
+    accepted: int = 0  # guesses that were right
 
     @classmethod
     def make(cls, submit: Submit, tenant: TenantId, vocabulary: Vocabulary, number: int, now: float) -> Request:
@@ -125,4 +127,6 @@ class Request:
             decode_seconds=0.0 if first is None or last is None else last - first,
             engine_seconds=self.engine_ms / 1000,
             preemptions=self.preemptions,
+            drafted_tokens=self.drafted,
+            accepted_tokens=self.accepted,
         )

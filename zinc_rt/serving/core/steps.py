@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.engine import Engine, Rows
@@ -62,12 +62,11 @@ class Part:
         """
         found = [first]
         params, history = first.sampler.params, first.history
+        if params.has_penalties and params.repeat_last_n > 0:
+            history = history[-params.repeat_last_n :]
         for i in range(1, len(self.draft) + 1):
-            if params.has_penalties:
-                known = history if params.repeat_last_n < 0 else history[-params.repeat_last_n :]
-                found.append(SamplingRequest(first.sampler.ahead(i), [*known, *self.draft[:i]]))
-            else:
-                found.append(SamplingRequest(first.sampler.ahead(i), history))
+            seen = [*history, *self.draft[:i]] if params.has_penalties else history
+            found.append(replace(first, sampler=first.sampler.ahead(i), history=seen))
         return found
 
     def rows(self) -> Rows:
