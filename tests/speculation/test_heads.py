@@ -26,7 +26,7 @@ from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.speculation.draft_head import Assistant, DraftHead, HeadRows
 from zinc_rt.speculation.drafter import DraftText
-from zinc_rt.speculation.heads import HeadDrafter, open_assistant, open_head
+from zinc_rt.speculation.heads import HeadDrafter, open_head, open_other, with_hidden
 
 MOST = 4
 GREEDY = SamplingParams(temperature=0.0)
@@ -189,13 +189,42 @@ def gemma(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_an_assistant_does_not_depend_on_the_past(gemma: tuple[Path, Path]) -> None:
     large, own = gemma
     for (file, engine), (again, other) in zip(opened(large), opened(large, 96), strict=True):
-        loop = Loop(engine, open_assistant(engine, file, define(file).info, own, MOST, 0), np.random.default_rng(2))
+        loop = Loop(engine, open_other(engine, file, define(file).info, own, MOST, 0), np.random.default_rng(2))
         talk(loop, 32)
         with GGUFFile.open(own) as small:
             anew = Anew(other, Assistant(other, again, small, define_assistant(small, again, define(again).info), MOST))
             for tokens, draft in loop.drafts:
                 assert list(draft) == anew.draft(tokens, len(draft))
         loop.drafter.close()
+
+
+def test_a_block_in_a_file_of_its_own(models: dict[str, Path], tmp_path: Path) -> None:
+    """It drafts what the same block in the model's file does."""
+    whole = with_block(CASES["qwen35"])
+    shapes = {
+        name: shape for name, shape in whole.shapes.items() if name.startswith(("token_embd", "output", "blk.3."))
+    }
+    with GGUFFile.open(models["qwen35"]) as file:
+        given = {name: file.raw(name).view(np.float32).reshape(shape).tolist() for name, shape in shapes.items()}
+    case = replace(whole, shapes=shapes, given=given, sizes={})
+    own = write_case(tmp_path / "head.gguf", case).path
+    drafts = []
+    for opens in (open_head, open_other):
+        for file, engine in opened(models["qwen35"]):
+            if opens is open_head:
+                drafter = open_head(engine, file, MOST, 0)
+            else:
+                drafter = open_other(engine, file, define(file).info, own, MOST, 0)
+            loop = Loop(engine, drafter, np.random.default_rng(7))
+            loop.add(random_tokens(3, 9, N_VOCAB - 2))
+            for _ in range(6):
+                loop.step()
+            drafts.append(loop.drafts)
+            drafter.close()
+    assert drafts[0] == drafts[1]
+    with GGUFFile.open(models["qwen35"]) as file, pytest.raises(UsageError, match="n_layers is 3, of this one 4"):
+        definition = define(file)
+        with_hidden(file, replace(definition, info=replace(definition.info, n_layers=4)), own)
 
 
 def test_a_block_that_is_always_right(models: dict[str, Path]) -> None:
@@ -235,5 +264,8 @@ def test_models_without_a_block_are_refused(tmp_path: Path) -> None:
     path = write_case(tmp_path / "none.gguf", CASES["qwen35"]).path
     with pytest.raises(UsageError, match=r"spec is 'mtp', but .*none\.gguf of architecture 'qwen35' has no block"):
         zinc_rt.load(path, device="cpu", spec="mtp")
-    with pytest.raises(UnsupportedFeature, match=r"is of architecture 'qwen35'; what drafts from another"):
+    with pytest.raises(UsageError, match=r"spec is 'mtp', but .*none\.gguf of architecture 'qwen35' has no block"):
         zinc_rt.load(path, device="cpu", spec="mtp", draft_model=path)
+    other = write_case(tmp_path / "other.gguf", CASES["qwen3"]).path
+    with pytest.raises(UnsupportedFeature, match=r"is of architecture 'qwen3'; what drafts from another"):
+        zinc_rt.load(path, device="cpu", spec="mtp", draft_model=other)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.builder import rewritten
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.attention import AttentionSpec
@@ -28,12 +27,12 @@ from zinc_rt.models.gemma4_config import Gemma4Info, head_width, rotations
 from zinc_rt.models.hidden import HIDDEN
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.renaming import OWN, renamed
 from zinc_rt.models.windows import windowed_layers
 
 NAME: Final = "gemma4-assistant"
-OWN: Final = "assistant."
-"""What names of its weights begin with, in its graph. The others are those of the large model."""
 _TABLE: Final = "token_embd.weight"
+_LARGE_TABLE: Final = f"target.{_TABLE}"
 _SPARSE: Final = ("masked_embd_centroids.weight", "masked_embd_ordering")
 """What a head that computes some of the logits alone would read."""
 
@@ -90,7 +89,8 @@ def _last(model: Gemma4Info, windowed: bool) -> int:
 
 
 def define_assistant(file: GGUFFile, target: GGUFFile, model: ModelInfo) -> ModelDefinition:
-    """The graph of the drafting model. Weights of `target`, the large model's file, have its buffers' names.
+    """The graph of the drafting model. Weights of `target`, the large model's file, have its buffers' names, its own
+    begin with `renaming.OWN`.
 
     Args:
         file: the drafting model's.
@@ -127,13 +127,13 @@ def define_assistant(file: GGUFFile, target: GGUFFile, model: ModelInfo) -> Mode
     y = parts.g.buffer(HIDDEN, BufferKind.OUTPUT, DType.F32, ("n_rows", model.n_embd))
     weight = parts.weight("nextn.post_projection.weight", model.n_embd, info.n_embd)
     parts.g.node(Op.MATMUL, [h, weight], [y], "nextn.post_projection.matmul")
-    return _renamed(parts.finish())
+    return renamed(parts.finish(), lambda name: _TABLE if name == _LARGE_TABLE else f"{OWN}{name}")
 
 
 def _input(parts: GraphParts, target: GGUFFile, width: int) -> int:
     """The token's row of the large model's table, scaled, and the hidden state, put together and projected."""
     token = parts.temp("embd", width)
-    table = parts.weight_of(target, _TABLE, f"target.{_TABLE}")
+    table = parts.weight_of(target, _TABLE, _LARGE_TABLE)
     parts.g.node(Op.EMBED, [parts.step["token_ids"], table], [token], "embed")
     both: Sequence[int] = (parts.scale(token, math.sqrt(width), "embd_scaled"), parts.given(PRIOR, width))
     name, shape = "nextn.pre_projection", (parts.info.n_embd, 2 * width)
@@ -141,17 +141,3 @@ def _input(parts: GraphParts, target: GGUFFile, width: int) -> int:
         parts.product(x, parts.weight_columns(f"{name}.weight", shape, i, 2), f"{name}.{i}") for i, x in enumerate(both)
     ]
     return parts.add(made[0], made[1], f"{name}.sum")
-
-
-def _renamed(definition: ModelDefinition) -> ModelDefinition:
-    """Its own weights with names of their own, since the large model has tensors that are called the same."""
-
-    def name(buffer: str) -> str:
-        return _TABLE if buffer == f"target.{_TABLE}" else f"{OWN}{buffer}"
-
-    graph = rewritten(
-        definition.graph,
-        definition.graph.nodes,
-        lambda b: replace(b, name=name(b.name)) if b.kind is BufferKind.WEIGHT else b,
-    )
-    return replace(definition, graph=graph, weights={name(b): rows for b, rows in definition.weights.items()})

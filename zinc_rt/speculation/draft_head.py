@@ -26,8 +26,8 @@ from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import with_cache, with_states_of
 from zinc_rt.models.constants import Constants
 from zinc_rt.models.drafts import PRIOR
-from zinc_rt.models.gemma4_assistant import OWN
 from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
+from zinc_rt.models.renaming import OWN
 from zinc_rt.rows import EngineError, Rows, write_rows
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 
@@ -101,6 +101,8 @@ class GraphBeside:
         )  # fmt: skip
         graph = definition.graph
         parts = self._backend.plan(graph, self.sizes, self._model)
+        if self.own_cache:  # what the drafter keeps of each page
+            parts["kv_cache"] += 4 * sizes.n_pages * self.n_embd
         self.plan = MemoryPlan(**parts, available=self._backend.memory_available)
         if engine.plan is not None:  # what the model has not touched yet counts as available
             self.plan = replace(engine.plan, **parts, snapshots=0, beside=engine.plan.total)
@@ -174,8 +176,8 @@ class DraftHead(GraphBeside):
 
     Args:
         engine: has loaded `hidden.hidden_beside` of the model.
-        file: the model's file.
-        head: what `define_draft_head` made of it.
+        file: the model's file, or another with the head alone.
+        head: what `define_draft_head` made of it; of another file, what `renaming.as_own` made of that.
         most: tokens of a draft at the most.
 
     Attributes:

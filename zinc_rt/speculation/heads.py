@@ -18,6 +18,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, ModelInfo, architecture_of, define_assistant, define_draft_head
 from zinc_rt.models.hidden import hidden_beside
+from zinc_rt.models.renaming import as_own
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.rows import Rows
 from zinc_rt.sampling.request import SamplingRequest
@@ -258,16 +259,16 @@ class HeadDrafter(Drafter):
         return len(known.ids) == n and n + text.most - known.held <= self._head.reach
 
 
-def with_hidden(file: GGUFFile, definition: ModelDefinition, assistant: Path | None = None) -> ModelDefinition:
-    """The model as its head needs it, or the assistant in a file: its step hands out hidden states.
+def with_hidden(file: GGUFFile, definition: ModelDefinition, other: Path | None = None) -> ModelDefinition:
+    """The model as what drafts needs it: its step hands out hidden states. other: the file of a head or an assistant.
 
-    Raises `UsageError` where it has no head, and what is wrong with the assistant's file.
+    Raises `UsageError` where the model has no head, and what is wrong with the other file.
     """
-    if assistant is None:
+    if other is None:
         _head_of(file)
     else:
-        with GGUFFile.open(assistant) as own:
-            define_assistant(own, file, definition.info)
+        with GGUFFile.open(other) as own:
+            _of_other(own, file, definition.info)
     return hidden_beside(definition)
 
 
@@ -281,23 +282,39 @@ def open_head(
     return HeadDrafter(head, least)
 
 
-def open_assistant(
+def open_other(
     engine: Engine, file: GGUFFile, info: ModelInfo, path: Path, most: int, least: int,
     notify: Callable[[str], None] | None = None,
 ) -> HeadDrafter:  # fmt: skip
-    """The drafter of an engine, with the model of `file`, by the small model in the file `path`.
+    """The drafter of an engine, with the model of `file`, by the head or the assistant in the file `path`.
 
-    Raises what `GGUFFile.open`, `models.define_assistant` and `Assistant` raise.
+    Raises what `GGUFFile.open`, `models.define_assistant`, `DraftHead` and `Assistant` raise.
     """
     own = GGUFFile.open(path)
     try:
-        assistant = Assistant(engine, file, own, define_assistant(own, file, info), most)
+        definition = _of_other(own, file, info)
+        is_head = definition.info.architecture == info.architecture
+        graph = DraftHead(engine, own, definition, most) if is_head else Assistant(engine, file, own, definition, most)
     except BaseException:
         own.close()
         raise
     if notify is not None:
-        notify(f"drafts: {own.path}; {assistant.plan.summary}")
-    return HeadDrafter(assistant, least, own)
+        notify(f"drafts: {own.path}; {graph.plan.summary}")
+    return HeadDrafter(graph, least, own)
+
+
+def _of_other(own: GGUFFile, file: GGUFFile, info: ModelInfo) -> ModelDefinition:
+    """The graph of what drafts in a file of its own: a head of the same architecture, or an assistant."""
+    if architecture_of(own) != info.architecture:
+        return define_assistant(own, file, info)
+    head = _head_of(own)
+    for what in ("n_embd", "n_vocab", "n_layers"):
+        if getattr(head.info, what) != getattr(info, what):
+            raise UsageError(
+                f"{printable(own.path)} drafts for another model: {what} is {getattr(head.info, what)}, of this one"
+                f" {getattr(info, what)}"
+            )
+    return as_own(head)
 
 
 def _head_of(file: GGUFFile) -> ModelDefinition:
@@ -305,6 +322,6 @@ def _head_of(file: GGUFFile) -> ModelDefinition:
     if head is None:
         raise UsageError(
             f"spec is 'mtp', but {printable(file.path)} of architecture {architecture_of(file)!r} has no block that"
-            " drafts (nextn); use ngram, draft or off, or give the file of its assistant (-md)"
+            " drafts (nextn); use ngram, draft or off, or give the file of such a block or of an assistant (-md)"
         )
     return head

@@ -68,10 +68,10 @@ def open_drafter(
     if wish.kind is SpecKind.ngram:
         return NgramDrafter(wish.draft_max, wish.draft_min)
     if wish.kind is SpecKind.mtp:
-        from zinc_rt.speculation.heads import open_assistant, open_head
+        from zinc_rt.speculation.heads import open_head, open_other
 
         if wish.model is not None:
-            return open_assistant(engine, file, definition.info, wish.model, wish.draft_max, wish.draft_min, notify)
+            return open_other(engine, file, definition.info, wish.model, wish.draft_max, wish.draft_min, notify)
         return open_head(engine, file, wish.draft_max, wish.draft_min, notify)
     if wish.kind is SpecKind.draft:
         return _open_model(wish, engine, tokenizer, notify, progress)
