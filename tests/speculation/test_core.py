@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.serving.core.fake_engine import N_VOCAB, NAN, STOP, FakeEngine
 from tests.speculation.oracle import Oracle, lengths
-from zinc_rt.errors import BackendError
+from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import EngineCore, Vocabulary
-from zinc_rt.serving.messages import Event, Failed, Finished, Grammar, Submit, Token
+from zinc_rt.serving.messages import Event, Failed, Finished, FinishReason, Grammar, Submit, Token
 from zinc_rt.speculation import Drafter
 from zinc_rt.speculation.ngram import NgramDrafter
 from zinc_rt.speculation.pace import Pace
@@ -143,7 +144,7 @@ def test_a_step_that_fails_leaves_the_text_as_it_was() -> None:
 
 
 class Even:
-    """A grammar: from its beginning on even tokens alone, four of them."""
+    """A grammar: from its beginning on even tokens alone, four of them, the last of which may be too much work."""
 
     def __init__(self, after: int) -> None:
         self._after, self._n = after, 0
@@ -162,16 +163,21 @@ class Even:
             self.is_free = token_id != self._after
             return True
         self._n += 1
+        if self._n == 4 and token_id == 6:
+            raise UsageError("too much work")
         return token_id % 2 == 0
+
+    def copy(self) -> Even:
+        return copy(self)
 
 
 def test_grammars() -> None:
-    """Guesses end where a grammar begins."""
+    """Guesses go into a grammar with its masks, and end where it does; what fails without them fails with them."""
     params = SamplingParams(temperature=1.0, max_tokens=80, ignore_eos=True)
     vocabulary = replace(VOCABULARY, grammar=lambda grammar: Even(grammar.after[0]))
-    asked = [Submit(f"r{i}", (3, 4, i), params, i, grammar=Grammar("even", (11,))) for i in range(6)]
+    asked = [Submit(f"r{i}", (3, 4, i), params, i, grammar=Grammar("even", (11,))) for i in range(24)]
     texts: list[dict[str, Text]] = []
-    for drafter in (None, lambda: Oracle(whole(asked, texts[0]), lambda i: False, N_VOCAB, free=True)):
+    for drafter in (None, lambda: Oracle(whole(asked, texts[0]), lambda i: i % 7 == 0, N_VOCAB, free=True)):
         engine = FakeEngine()
         made = None if drafter is None else drafter()
         core = EngineCore(engine, vocabulary, clock=engine.clock, drafter=made)  # type: ignore[arg-type]
@@ -183,7 +189,9 @@ def test_grammars() -> None:
                 _note(event, texts[-1])
         assert made is None or core.status.accepted_tokens
     assert texts[0] == texts[1]
-    assert any(len(tokens) < 80 for tokens, _ in texts[0].values())
+    ends = [end for _, end in texts[0].values()]
+    assert ("UsageError", "too much work") in ends
+    assert FinishReason.stop in [end[0] for end in ends if isinstance(end, tuple)]
 
 
 def test_counts() -> None:

@@ -11,15 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from zinc_rt.backends.base import Capacity
+from zinc_rt.errors import ZincError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.sampling.sampler import DegenerateLogits
+from zinc_rt.sampling.sampler import DegenerateLogits, Mask
 from zinc_rt.sched.request import BatchKind
 from zinc_rt.sequence_calls import SequenceCalls
+from zinc_rt.serving.core.options import Matcher
 from zinc_rt.serving.core.request import Request
 from zinc_rt.serving.core.slots import Slots
 from zinc_rt.serving.core.steps import Choice, Part
+from zinc_rt.serving.core.timing import Timing
 from zinc_rt.speculation.drafter import Drafter, DraftText
 from zinc_rt.speculation.pace import Pace, Record, Wish
 
@@ -36,9 +41,10 @@ class Drafting:
         engine: SequenceCalls,
         sizes: Capacity,
         slots: Slots,
+        timing: Timing,
         clock: Callable[[], float],
     ) -> None:
-        self.drafter = drafter
+        self.drafter, self._timing = drafter, timing
         self._engine, self._sizes, self._slots, self._clock = engine, sizes, slots, clock
         self._pace = Pace(returns=drafter is not None and engine.keeps_recurrent_state)
         self._records: dict[int, Record] = {}
@@ -63,13 +69,19 @@ class Drafting:
         if not asked or left <= 0:
             return parts
         drafts = self._guess(asked, n_rows, left)
-        return [replace(part, draft=drafts.get(part.request.number, ())) for part in parts]
+        return [self._with_draft(part, drafts.get(part.request.number, ())) for part in parts]
+
+    def _with_draft(self, part: Part, draft: tuple[int, ...]) -> Part:
+        """A part with a draft, as far as that fits a grammar and does not end it, with its masks."""
+        if not draft or part.request.matcher is None:
+            return replace(part, draft=draft)
+        with self._timing.masks():
+            masks = _masks(part.request, part.request.matcher.copy(), draft)
+        return replace(part, draft=draft[: len(masks)], masks=tuple(masks))
 
     def _room(self, request: Request) -> int:
         """How many guesses a text can have: the last token that it may have is never one."""
         assert self.drafter is not None
-        if request.matcher is not None and not request.matcher.is_free:
-            return 0  # a matcher does not go back from every state
         n = len(request.tokens)
         return max(0, min(self.drafter.most, request.remaining - 1, self._sizes.n_ctx - n))
 
@@ -106,11 +118,8 @@ class Drafting:
         return [n if n >= self.drafter.least else 0 for n in found]
 
     def _usable(self, request: Request, draft: Sequence[int], most: int) -> tuple[int, ...]:
-        """A draft up to a token that ends the text, or behind which a grammar begins."""
-        ends = request.stop_ids
-        if request.submit.grammar is not None:
-            ends = ends | set(request.submit.grammar.after)
-        at = next((i for i, token in enumerate(draft) if token in ends), len(draft))
+        """A draft up to a token that ends the text."""
+        at = next((i for i, token in enumerate(draft) if token in request.stop_ids), len(draft))
         return tuple(map(int, draft[: min(at, most)]))
 
     def _with_pages(self, request: Request, draft: tuple[int, ...]) -> tuple[int, ...]:
@@ -168,6 +177,24 @@ class Drafting:
             self.drafter.forget(request.number)
             self._drafted_before.discard(request.number)
             self._records.pop(request.number, None)
+
+
+def _masks(request: Request, ahead: Matcher, draft: Sequence[int]) -> list[Mask | None]:
+    """What may follow each guess, up to one that does not fit the grammar or ends it; None: everything."""
+    masks: list[Mask | None] = []
+    try:
+        for token in draft:
+            if not ahead.consume(token) or ahead.is_done:
+                break
+            mask = None
+            if not ahead.is_free:
+                assert request.bound is not None
+                mask = np.zeros_like(request.bound.mask)
+                ahead.fill_mask(mask)
+            masks.append(mask)
+    except ZincError:  # too much work: the text itself may never come there
+        pass
+    return masks
 
 
 def _text(request: Request, most: int) -> DraftText:

@@ -25,7 +25,7 @@ from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import BatchKind, RequestConfig, TenantId
 from zinc_rt.serving.core.admission import Admission
 from zinc_rt.serving.core.drafting import Drafting
-from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, GrammarMismatch, PromptNeverFits
+from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, PromptNeverFits
 from zinc_rt.serving.core.integrity import check_held, check_place
 from zinc_rt.serving.core.options import CoreOptions, Vocabulary
 from zinc_rt.serving.core.request import Request
@@ -92,7 +92,7 @@ class EngineCore:
         self._slots = Slots(engine, sizes)
         self._planner = StepPlanner(self._scheduler, engine, sizes, options or CoreOptions())
         self._admission = Admission(self._scheduler, self._tenants, self._slots)
-        self._drafting = Drafting(drafter, engine, sizes, self._slots, clock)
+        self._drafting = Drafting(drafter, engine, sizes, self._slots, self._timing, clock)
         self._waiting = self._admission.waiting
         self._untouched: Iterator[None] | None = None
         self._live: dict[str, Request] = {}
@@ -418,8 +418,8 @@ class EngineCore:
         if token.token_id in request.stop_ids:
             self._finish(request, FinishReason.stop, token.token_id)
             return
-        if request.matcher is not None and not request.matcher.consume(token.token_id):
-            self._fail(request, GrammarMismatch(f"token {token.token_id} does not fit the request's grammar"))
+        if (refused := request.refusal(token.token_id)) is not None:
+            self._fail(request, refused)
             return
         request.tokens.append(token.token_id)
         self._events.append(Token(request.id, token.token_id, token.logprob, token.top_logprobs))

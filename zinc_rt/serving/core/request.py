@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from zinc_rt.errors import ZincError
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.sched.request import MAX_U32, TenantId
@@ -106,6 +107,15 @@ class Request:
         assert self.bound.mask is not None
         self.matcher.fill_mask(self.bound.mask)
         return self.bound
+
+    def refusal(self, token_id: int) -> ZincError | None:
+        """Go on in the grammar by a token that was chosen; why that cannot be, None where it can."""
+        try:
+            if self.matcher is None or self.matcher.consume(token_id):
+                return None
+        except ZincError as error:
+            return error
+        return GrammarMismatch(f"token {token_id} does not fit the request's grammar")
 
     def nan_line(self) -> str:
         """What is worth telling where its last row of logits had NaN."""

@@ -9,7 +9,7 @@ from zinc_rt.backends.base import Capacity
 from zinc_rt.engine import Engine, Rows
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
-from zinc_rt.sampling.sampler import DegenerateLogits, Sampled
+from zinc_rt.sampling.sampler import DegenerateLogits, Mask, Sampled
 from zinc_rt.sched.cost import CostPart
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import Batch, BatchKind
@@ -31,7 +31,8 @@ _FIRST_ROWS = 4 * PAGE_TOKENS
 @dataclass(frozen=True, slots=True)
 class Part:
     """What a step computes of a request: its tokens from `start` to `end` - 1. checkpoint: whether the state of
-    recurrent layers is kept then. draft: guesses of what follows, computed, too; a token is chosen behind each.
+    recurrent layers is kept then. draft: guesses of what follows, computed, too; a token is chosen behind each,
+    with the mask of a grammar where there are masks.
     """
 
     request: Request
@@ -40,6 +41,7 @@ class Part:
     end: int
     checkpoint: bool = False
     draft: tuple[int, ...] = ()
+    masks: tuple[Mask | None, ...] = ()
 
     @property
     def wanted(self) -> bool:
@@ -66,7 +68,8 @@ class Part:
             history = history[-params.repeat_last_n :]
         for i in range(1, len(self.draft) + 1):
             seen = [*history, *self.draft[:i]] if params.has_penalties else history
-            found.append(replace(first, sampler=first.sampler.ahead(i), history=seen))
+            mask = self.masks[i - 1] if self.masks else None
+            found.append(replace(first, sampler=first.sampler.ahead(i), history=seen, mask=mask))
         return found
 
     def rows(self) -> Rows:
