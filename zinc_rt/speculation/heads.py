@@ -6,7 +6,7 @@ That is a block of the model itself, or a small model in a file of its own, whic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
 from zinc_rt.speculation.draft_head import Assistant, DraftHead, HeadRows, HeadStep
 from zinc_rt.speculation.drafter import Drafter, DraftText
+from zinc_rt.speculation.hidden_rows import HiddenRows
 
 F32 = npt.NDArray[np.float32]
 
@@ -34,22 +35,20 @@ class _Text:
     """What is known of the text of a sequence.
 
     ids: the tokens of the positions that the engine has computed. held: how many of them its sequence holds; those of a
-    draft that were right may have to be computed again. filled: how many of these the head's cache has. first: position
-    of the first hidden state in `hidden`, f32[n, n_embd], which goes on to the last of `ids`.
+    draft that were right may have to be computed again. filled: how many of these the head's cache has. hidden: the
+    hidden states of the last positions of `ids`.
     """
 
     ids: list[int]
     held: int
     filled: int
-    first: int
-    hidden: F32 = field(repr=False)
+    hidden: HiddenRows
 
     def cut(self, n: int) -> None:
         """Only the first n positions stay."""
         del self.ids[n:]
         self.held, self.filled = min(self.held, n), min(self.filled, n)
-        self.hidden = self.hidden[: max(0, n - self.first)]
-        self.first = min(self.first, n)
+        self.hidden.cut(n)
 
 
 @dataclass
@@ -112,7 +111,7 @@ class HeadDrafter(Drafter):
             old.cut(held)
             old.held = held
             return
-        self._texts[text.slot] = _Text(ids, held, held, held, np.empty((0, self._head.n_embd), np.float32))
+        self._texts[text.slot] = _Text(ids, held, held, HiddenRows(held, self._head.n_embd))
 
     def stepped(self, rows: Sequence[Rows]) -> None:
         """See `Drafter.stepped`."""
@@ -131,13 +130,13 @@ class HeadDrafter(Drafter):
     def _add(self, text: _Text, part: Rows, hidden: F32) -> None:
         text.cut(part.start)
         text.ids += map(int, part.tokens)
-        text.hidden = np.concatenate([text.hidden, hidden])
+        text.hidden.add(hidden)
         text.held = end = len(text.ids)
         if not self._head.own_cache:
             self._seen(text, end)
             return
         for edge in range(-(-(part.start + 1) // PAGE_TOKENS) * PAGE_TOKENS, end + 1, PAGE_TOKENS):
-            self._edges[self._head.page_of(part.slot, edge - 1)] = text.hidden[edge - 1 - text.first]
+            self._edges[self._head.page_of(part.slot, edge - 1)] = text.hidden[edge - 1 : edge]
 
     def kept(self, slot: int, n_tokens: int) -> None:
         """See `Drafter.kept`. What was computed behind that is kept for `draft`, which knows what of it was right."""
@@ -181,12 +180,12 @@ class HeadDrafter(Drafter):
         Before the text, and where another text computed what this one goes on after, there is none: zeros, which change
         what the head guesses and nothing else.
         """
-        known = min(n, max(0, text.first + 1 - start))  # rows before whose states are not kept
+        known = min(n, max(0, text.hidden.first + 1 - start))  # rows before whose states are not kept
         out = np.zeros((n, self._head.n_embd), np.float32)
         if known and start and start % PAGE_TOKENS == 0:
             out[0] = self._edges[self._head.page_of(slot, start - 1)]
-        first = max(0, start + known - 1 - text.first)
-        out[known:] = text.hidden[first : first + n - known]
+        if n > known:
+            out[known:] = text.hidden[start + known - 1 : start + n - 1]
         return out
 
     def _run(self, rows: list[HeadRows], sampling: Sequence[SamplingRequest] = ()) -> HeadStep:
@@ -198,9 +197,7 @@ class HeadDrafter(Drafter):
     def _seen(self, text: _Text, filled: int) -> None:
         """The head has these positions; hidden states are needed as far before them as a rejected draft goes back."""
         text.filled = min(filled, text.held)
-        drop = text.filled - self._head.reach - text.first
-        if drop > 0:
-            text.hidden, text.first = text.hidden[drop:].copy(), text.first + drop
+        text.hidden.drop(text.filled - self._head.reach)
 
     # -- drafts
 
@@ -248,7 +245,7 @@ class HeadDrafter(Drafter):
         known = self._texts.get(text.slot)
         if known is None:
             return False
-        if not self._head.own_cache and not known.first < len(text.tokens) - 1 <= known.held:
+        if not self._head.own_cache and not known.hidden.first < len(text.tokens) - 1 <= known.held:
             return False  # there is no row whose keys and values it could read, or no hidden state
         n = len(text.tokens) - 1
         for at in range(known.held, min(n, len(known.ids))):
