@@ -125,8 +125,6 @@ def test_a_step_that_fails_leaves_the_text_as_it_was() -> None:
     for recurrent in (False, True):
         engine = FakeEngine(recurrent=recurrent)
         drafter = Oracle(whole(asked, want), lambda i: i % 3 == 0, N_VOCAB, free=True)
-        drafter.stepped = lambda rows: None  # type: ignore[method-assign]
-        drafter.kept = lambda slot, n: None  # type: ignore[method-assign]
         core = EngineCore(engine, VOCABULARY, clock=engine.clock, drafter=drafter)  # type: ignore[arg-type]
         core.submit(asked[0])
         found: dict[str, Text] = {"r0": ([], None)}

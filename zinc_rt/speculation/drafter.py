@@ -6,7 +6,8 @@
 2. `draft` before a step, with the texts that are to have drafts in it.
 3. `stepped` after each step, while what the engine gave is still valid. The rows of a text that has a draft are its
    last token and the tokens of the draft.
-4. `kept` after a step for each text that had a draft: the positions that stay. Those behind it are computed again.
+4. `kept` after a step for each text that had a draft: the positions that stay. Those behind it are computed again. Also
+   after a step that broke off, of which `stepped` did not tell.
 5. `forget` when a text is over or gives up its sequence.
 """
 
@@ -80,7 +81,7 @@ class Drafter(ABC):
         """A step of the engine is over, that computed these rows; its outputs are valid until this returns."""
 
     def kept(self, slot: int, n_tokens: int) -> None:  # noqa: B027
-        """Of a sequence whose last rows were a draft, the first `n_tokens` positions stay."""
+        """Of a sequence whose last rows were a draft, or whose step broke off, the first `n_tokens` positions stay."""
 
     def forget(self, number: int) -> None:  # noqa: B027
         """A text is over, or waits; its sequence will be another text's."""

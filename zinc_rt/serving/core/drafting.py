@@ -171,6 +171,11 @@ class Drafting:
         request.accepted += right
         return right + 1
 
+    def went_back(self, request: Request) -> None:
+        """A step broke off, and the request's sequence holds what is computed."""
+        if self.drafter is not None:
+            self.drafter.kept(request.slot, request.computed)
+
     def forget(self, request: Request) -> None:
         """A request gives up its sequence."""
         if self.drafter is not None:

@@ -451,6 +451,7 @@ class EngineCore:
                 continue
             known = min(request.computed, len(request.tokens) - 1)
             request.computed = self._engine.truncate(request.slot, known)
+            self._drafting.went_back(request)
             del self._running[request.place]
             self._scheduler.preempt(request.place)
             request.admitted_tokens = len(request.tokens)
