@@ -18,7 +18,7 @@ EMULATOR = Path(amdgpu_emu.__file__).parent
 
 # From the bottom up; modules of one layer may import each other. A module belongs to the longest name it begins with.
 LAYERS = (
-    ("errors", "checks", "aside", "environment"),
+    ("errors", "checks", "aside", "notices", "environment"),
     ("numerics",),
     ("lang",),
     ("installation",),
@@ -38,6 +38,7 @@ LAYERS = (
     ("rows", "sequences", "sequence_calls"),
     ("prompts",),
     ("engine",),
+    ("saved_text",),
     ("speculation",),
     ("serving.messages",),
     ("grammar",),
@@ -45,8 +46,10 @@ LAYERS = (
     ("serving.core",),
     ("embedding",),
     ("chat", "chunks"),
+    ("loaded", "requests", "row_logits"),
     ("model",),
     ("loading", "forecast"),
+    ("async_model",),
     ("hub",),
     ("serving",),
     ("ray",),

@@ -206,6 +206,8 @@ class Machine(RuleBasedStateMachine):
             return
         self.texts[slot] = held + tokens
         if right == k and not settles:  # what goes on behind them will confirm them
+            if not self.recurrent:
+                self.note(slot, sure)
             return
         with pytest.raises(EngineError, match="cannot be settled"):
             self.books.settle(slot, sure + k + 1)
@@ -214,8 +216,8 @@ class Machine(RuleBasedStateMachine):
         del self.texts[slot][len(held) if back else sure + right :]
         self.note(slot)
 
-    def note(self, slot: int) -> None:
-        salt, held = self.salts[slot], self.texts[slot]
+    def note(self, slot: int, n_tokens: int = N_CTX) -> None:
+        salt, held = self.salts[slot], self.texts[slot][:n_tokens]
         if salt is not None:
             self.computed |= {(salt, tuple(held[:n])) for n in range(PAGE, len(held) + 1, PAGE)}
 

@@ -53,6 +53,7 @@ from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
 from zinc_rt.models.constants import Constants
 from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
+from zinc_rt.notices import Detail
 from zinc_rt.numerics import VERSION
 from zinc_rt.rows import ContextFull, EngineError, PositionsSkipped, Rows
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
@@ -354,7 +355,7 @@ class Engine(SequenceCalls):
         if self._beside is not None and (there := self._beside.plan):  # what it has not touched counts as available
             plan = replace(plan, available=there.available, beside=there.total)
         if self._notify is not None:
-            self._notify(f"{self.how}; {plan.summary}")
+            self._notify(Detail(f"{self.how}; {plan.summary}"))
         if options.check_memory:
             plan.check()
         constants = Constants(definition.constants, n_ctx)
@@ -413,6 +414,9 @@ class Engine(SequenceCalls):
 
     def _books(self) -> Sequences:
         return self._loaded()[1]
+
+    def _graph(self) -> LoweredGraph:
+        return self._loaded()[0]
 
     def _loaded(self) -> tuple[LoweredGraph, Sequences, Capacity]:
         if self._lowered is None or self._sequences is None or self.sizes is None:

@@ -80,7 +80,7 @@ def test_prompts(model: zinc_rt.Model, n: int, options: dict[str, Any], monkeypa
     monkeypatch.setattr(Pace, "lengths", lengths([16, 3, 0, 7]))
     with guessing(**options) as other:
         assert told(other, n) == told(model, n)
-        status = other._shared.core.status
+        status = other.shared.core.status
         assert status.drafted_tokens >= status.accepted_tokens > 20
         other.engine.check_integrity()
 
@@ -102,7 +102,7 @@ def test_answers_of_a_form(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch
     asked = [{"role": "user", "content": "An animal, please."}]
     with guessing(draft_model=built_in_model()) as other:
         one, again = (m.chat(asked, response_format=form, seed=3, max_tokens=60) for m in (model, other))
-        assert other._shared.core.status.accepted_tokens > 10
+        assert other.shared.core.status.accepted_tokens > 10
     assert one.content == again.content
     assert one.content.startswith("{")
 

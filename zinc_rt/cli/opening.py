@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
+from zinc_rt.cli import guessing as g
 from zinc_rt.cli import options as o
 from zinc_rt.cli.files import model_file
 
@@ -40,10 +41,10 @@ class Opening:
 class Generating(Opening):
     """The same for verbs that generate text."""
 
-    spec: o.SpecName = None
-    model_draft: o.DraftModel = None
-    draft_max: o.DraftMax = None
-    draft_min: o.DraftMin = None
+    spec: g.SpecName = None
+    model_draft: g.DraftModel = None
+    draft_max: g.DraftMax = None
+    draft_min: g.DraftMin = None
 
     @property
     def guesses(self) -> dict[str, Any]:

@@ -34,17 +34,25 @@ def _set_debug(value: bool) -> bool:
 
 
 def _devices(incomplete: str) -> list[str]:
-    """Shell completion of --device."""
+    """Shell completion of --device: what this machine has. A GPU's interfaces are offered where there is one."""
     from zinc_rt.backends.devices import NAMES
     from zinc_rt.backends.probe import find_gpus
     from zinc_rt.linux import host
 
     device, at, _ = incomplete.partition("@")
-    found = list(NAMES)
+    gpus = find_gpus(host())
+    found = [name for name in NAMES if gpus or not name.startswith("gpu")]
     if at:
-        cards = [card for gpu in find_gpus(host()) for card in (gpu.short, gpu.pci) if card]
+        cards = [card for gpu in gpus for card in (gpu.short, gpu.pci) if card]
         found = [f"{device}@{card}" for card in cards]
     return [name for name in found if name.startswith(incomplete)]
+
+
+def _downloaded(incomplete: str) -> list[str]:
+    """Shell completion of -m: names of downloaded models. Where none fits, shells offer files."""
+    from zinc_rt.hub.cached import cached_models
+
+    return [model.name for model in cached_models() if model.name.startswith(incomplete)]
 
 
 def emulated_gpus(incomplete: str) -> list[str]:
@@ -71,11 +79,6 @@ def _cache_formats(incomplete: str) -> list[str]:
     return [name for name in ("f16", "q8_0") if name.startswith(incomplete)]
 
 
-def _spec_kinds(incomplete: str) -> list[str]:
-    """Shell completion of --spec."""
-    return [name for name in ("off", "ngram", "draft", "mtp") if name.startswith(incomplete)]
-
-
 Debug = Annotated[
     bool,
     typer.Option(
@@ -93,6 +96,7 @@ ModelFile = Annotated[
         "-m",
         "--model",
         metavar="FILE",
+        autocompletion=_downloaded,
         help="GGUF model file, or the name of a downloaded model (`zinc list`). Default: the small story model inside"
         " the package.",
         rich_help_panel=MODEL,
@@ -174,54 +178,6 @@ CacheType = Annotated[
         metavar="f16|q8_0",
         autocompletion=_cache_formats,
         help="Format of the KV cache: q8_0 takes half the memory of f16, at a small loss of precision. Default: f16.",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
-]
-SpecName = Annotated[
-    str | None,
-    typer.Option(
-        "--spec",
-        metavar="off|ngram|draft|mtp",
-        autocompletion=_spec_kinds,
-        help="Guess the next tokens and compute them at once, which changes no text and may be faster: ngram guesses"
-        " from prompt and text, draft by the model of -md, mtp by heads in the file. Default: draft with -md, else"
-        " off.",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
-]
-DraftModel = Annotated[
-    Path | None,
-    typer.Option(
-        "-md",
-        "--model-draft",
-        metavar="FILE",
-        help="GGUF file of a small model with the same vocabulary, which guesses for --spec draft; or of the"
-        " model's own block or assistant, for --spec mtp.",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
-]
-DraftMax = Annotated[
-    int | None,
-    typer.Option(
-        "--draft-max",
-        "--draft",
-        "--draft-n",
-        metavar="N",
-        help="Most tokens to guess at once; how many pay is measured. Default: 16.",
-        rich_help_panel=MODEL,
-        show_default=False,
-    ),
-]
-DraftMin = Annotated[
-    int | None,
-    typer.Option(
-        "--draft-min",
-        "--draft-n-min",
-        metavar="N",
-        help="Fewest tokens to guess at once. Default: 0.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -386,6 +342,7 @@ Seed = Annotated[
 SystemPrompt = Annotated[
     str | None,
     typer.Option(
+        "-sys",
         "--system",
         "--system-prompt",
         metavar="TEXT",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from zinc_rt.cli import guessing as g
 from zinc_rt.cli import options as o
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.files import model_file
@@ -207,10 +208,10 @@ def serve(
     kv: o.CacheType = None,
     kv_memory: KvMemory = None,
     max_step_ms: MaxStep = None,
-    spec: o.SpecName = None,
-    model_draft: o.DraftModel = None,
-    draft_max: o.DraftMax = None,
-    draft_min: o.DraftMin = None,
+    spec: g.SpecName = None,
+    model_draft: g.DraftModel = None,
+    draft_max: g.DraftMax = None,
+    draft_min: g.DraftMin = None,
     embeddings: Embeddings = False,
     pooling: PoolingName = None,
     threads: o.Threads = None,

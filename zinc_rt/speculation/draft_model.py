@@ -15,7 +15,7 @@ from zinc_rt.engine import Engine, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.sampling.request import SamplingRequest
-from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
+from zinc_rt.sampling.sampler import NoToken, Sampler
 from zinc_rt.speculation.drafter import Drafter, DraftText
 from zinc_rt.text import Tokenizer
 
@@ -159,7 +159,7 @@ class ModelDrafter(Drafter):
         for row, text in enumerate(texts):
             try:
                 token = step.token(row).token_id
-            except DegenerateLogits:
+            except NoToken:
                 continue
             guesses = found[text.number]
             guesses.append(token)

@@ -17,7 +17,7 @@ from zinc_rt.backends.base import Capacity
 from zinc_rt.errors import ZincError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.sampling.sampler import DegenerateLogits, Mask
+from zinc_rt.sampling.sampler import Mask, NoToken
 from zinc_rt.sched.request import BatchKind
 from zinc_rt.sequence_calls import SequenceCalls
 from zinc_rt.serving.core.options import Matcher
@@ -82,6 +82,8 @@ class Drafting:
     def _room(self, request: Request) -> int:
         """How many guesses a text can have: the last token that it may have is never one."""
         assert self.drafter is not None
+        if request.free.processors:
+            return 0  # they may keep count of their calls
         n = len(request.tokens)
         return max(0, min(self.drafter.most, request.remaining - 1, self._sizes.n_ctx - n))
 
@@ -159,7 +161,7 @@ class Drafting:
             return part.n_wanted
         right = 0
         for guess, (_, token) in zip(draft, chosen, strict=False):
-            if isinstance(token, DegenerateLogits) or token.token_id != guess:
+            if isinstance(token, NoToken) or token.token_id != guess:
                 break
             right += 1
         request.computed = self._engine.settle(request.slot, part.end + right)
