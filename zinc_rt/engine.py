@@ -406,10 +406,7 @@ class Engine(SequenceCalls):
         return self._backend.finish_profile()
 
     def beside(self) -> tuple[Backend, LoweredGraph]:
-        """What another graph on the same device is lowered by, and run between the steps; and the model's own graph.
-
-        Raises `EngineError` without a model.
-        """
+        """The device's backend and the model's graph, for graphs beside it. Raises `EngineError` without a model."""
         return self._backend, self._loaded()[0]
 
     def _books(self) -> Sequences:
