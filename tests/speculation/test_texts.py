@@ -102,7 +102,17 @@ def test_answers_of_a_form(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch
     asked = [{"role": "user", "content": "An animal, please."}]
     with guessing(draft_model=built_in_model()) as other:
         one, again = (m.chat(asked, response_format=form, seed=3, max_tokens=60) for m in (model, other))
-        assert other.shared.core.status.accepted_tokens > 10
+        drafted, right = other.shared.core.status.drafted_tokens, other.shared.core.status.accepted_tokens
+        assert drafted >= right > 10
+        calls: list[int] = []
+
+        def counting(ids: list[int], logits: np.ndarray) -> np.ndarray:
+            calls.append(len(ids))
+            return logits
+
+        other.generate("A fox", max_tokens=9, ignore_eos=True, logits_processors=[counting])
+        assert calls == list(range(calls[0], calls[0] + 9))  # it is not asked about guesses
+        assert other.shared.core.status.drafted_tokens == drafted
     assert one.content == again.content
     assert one.content.startswith("{")
 
