@@ -363,7 +363,7 @@ class Engine(SequenceCalls, Closing):
         self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots, root)
         # Valid until the next step, like all outputs.
         outputs = self._lowered.outputs
-        if HIDDEN in outputs:
+        if ends_hidden(graph):
             self._hidden = outputs[HIDDEN].view(np.float32)
         else:
             self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
@@ -396,6 +396,10 @@ class Engine(SequenceCalls, Closing):
     def finish_profile(self) -> StepProfile:
         """What the steps since `start_profile` spent their time on."""
         return self._backend.finish_profile()
+
+    def beside(self) -> tuple[Backend, LoweredGraph]:
+        """The device's backend and the model's graph, for graphs beside it. Raises `EngineError` without a model."""
+        return self._backend, self._loaded()[0]
 
     def _books(self) -> Sequences:
         return self._loaded()[1]

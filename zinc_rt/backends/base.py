@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from zinc_rt.backends.errors import StepTooLarge
 from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.numerics import GROUP, PAGE_TOKENS
@@ -109,6 +109,15 @@ class TokenLookup:
     n_rows: int
 
 
+@dataclass(frozen=True)
+class Shareable:
+    """A weight or a state of a lowered graph: its element type, its shape in numbers, and what the backend binds."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    bound: Any
+
+
 @dataclass(frozen=True, eq=False)
 class LoweredGraph:
     """A graph on a backend, and the host's view of its step data.
@@ -119,6 +128,7 @@ class LoweredGraph:
     states: by buffer name, what each sequence keeps whatever its length, f32[n_slots, ...], where the host reaches it.
     caches: by buffer name, the KV caches.
     counts: i32[2], the step's n_rows and n_logits: rows past them are neither read nor written.
+    memory: by buffer name, weights and states as the backend has them, for graphs that share them (see `lower`).
     """
 
     limits: tuple[int, int]
@@ -128,6 +138,7 @@ class LoweredGraph:
     states: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     caches: Mapping[str, CachePages] = field(default_factory=dict)
     counts: Ints = field(default_factory=lambda: np.zeros(2, np.int32))
+    memory: Mapping[str, Shareable] = field(default_factory=dict)
 
 
 class SequenceState(ABC):
@@ -185,7 +196,7 @@ class Backend(Closing):
         return 0
 
     @abstractmethod
-    def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
+    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
         """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants."""
 
     @abstractmethod
@@ -197,6 +208,7 @@ class Backend(Closing):
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        beside: LoweredGraph | None = None,
     ) -> LoweredGraph:
         """Bind a verified graph to planned memory.
 
@@ -207,10 +219,13 @@ class Backend(Closing):
             released: called with a weight's name when its bytes have been copied; from then on they matter only for
                 rows of an embedding.
             progress: called with bytes copied so far and in all, first with 0.
+            beside: a graph lowered here before. Weights and states of the same name are its own, not copies: the
+                caller sees to it that a name means the same rows.
 
         Raises:
             UnsupportedOp: the backend has no kernel for a node.
             MissingBinding: a weight or constant was not given.
+            BackendError: a weight or state of `beside` has the name of one of another shape or type.
         """
 
     @abstractmethod

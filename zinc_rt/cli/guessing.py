@@ -34,7 +34,8 @@ DraftModel = Annotated[
         "-md",
         "--model-draft",
         metavar="FILE",
-        help="GGUF file of a small model with the same vocabulary, which guesses for --spec draft.",
+        help="GGUF file of a small model with the same vocabulary, which guesses for --spec draft; or of the"
+        " model's own block or assistant, for --spec mtp.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
+from typing import cast
 
 from zinc_rt.checks import printable, show
 from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
@@ -28,6 +30,8 @@ __all__ = [
     "WeightRows",
     "architecture_of",
     "define",
+    "define_assistant",
+    "define_draft_head",
     "register",
     "supported",
     "unregister",
@@ -64,6 +68,40 @@ def define(file: GGUFFile) -> ModelDefinition:
     return definition
 
 
+def define_draft_head(file: GGUFFile) -> ModelDefinition | None:
+    """The graph of the block with which a model guesses further tokens; None where the file has none, or where nothing
+    here knows its architecture's.
+
+    Its inputs beside a step's are `drafts.PRIOR`; its outputs are logits, tokens and `hidden.HIDDEN`. Tensors that it
+    shares with the model have the same buffer names. Raises the errors of `models.errors`.
+    """
+    name = architecture_of(file)
+    make = getattr(architecture_for(name), "define_draft_head", None)
+    made = make(file, name) if make is not None else None
+    return cast("ModelDefinition | None", made)
+
+
+def define_assistant(file: GGUFFile, target: GGUFFile, info: ModelInfo) -> ModelDefinition:
+    """The graph of a small model in a file of its own, which drafts for the model in `target`.
+
+    info: the figures of the model in `target`. Inputs and outputs are those of `define_draft_head`, and
+    `hidden.LAST_POSITIONS`. Weights and states of the large model have its buffers' names. Raises the errors of
+    `models.errors`.
+    """
+    from zinc_rt.models import gemma4_assistant  # and what it is made of
+
+    name = architecture_of(file)
+    if name != gemma4_assistant.NAME:
+        raise UnsupportedFeature(
+            f"{file.path} is of architecture {name!r}; what drafts from another model's hidden states is of"
+            f" architecture {gemma4_assistant.NAME!r}"
+        )
+    _refuse_types(file)
+    definition = gemma4_assistant.define_assistant(file, target, info)
+    _refuse_unused(file, definition)
+    return definition
+
+
 def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
     """Files whose tokens see the ones after them, of an architecture whose tokens do not."""
     key = f"{definition.info.architecture}.attention.causal"
@@ -90,10 +128,10 @@ def _refuse_types(file: GGUFFile) -> None:
 def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
     """A tensor that nothing reads means a model that is not quite this architecture: its answers would be wrong."""
     spared = definition.host_tensors | definition.unread
-    read = dict.fromkeys(spared, 0)
+    read = dict.fromkeys(spared, Fraction(0))
     every = (w if isinstance(w, tuple) else (w,) for w in definition.weights.values())
     for rows in itertools.chain.from_iterable(every):
-        read[rows.tensor] = read.get(rows.tensor, 0) + rows.count(file.tensors[rows.tensor].n_rows)
+        read[rows.tensor] = read.get(rows.tensor, Fraction(0)) + rows.count(file.tensors[rows.tensor].n_rows)
     unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
     if unused:
         raise UnsupportedFeature(

@@ -24,7 +24,7 @@ FILES = (
 REFUSED = {
     "clip": "the file is the image part of a model, and images are not supported; open the file of its text part",
     "gemma3n": "its layers keep several streams, which nothing here computes",
-    "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself",
+    "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself; run that with --spec mtp -md FILE",
     "granitehybrid": "its layers without attention are of the kind mamba2, which nothing here computes",
     "mistral4": "its latent attention has metadata keys of its own, which nothing here reads",
     "phimoe": "its experts stand between norms with biases, which no layer here has",
@@ -33,7 +33,11 @@ REFUSED = {
 
 
 class Architecture(Protocol):
-    """An architecture file: a module, or any object with these two members."""
+    """An architecture file: a module, or any object with these two members.
+
+    Where files of it may have blocks that draft, it has a third, `define_draft_head(file, name)`, as `define`: the
+    graph of such a block, or None for a file without one.
+    """
 
     @property
     def NAMES(self) -> Sequence[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import replace
 
 from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.builder import rewritten
-from zinc_rt.ir.graph import Buffer, DType, Graph
+from zinc_rt.ir.graph import Buffer, BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
 from zinc_rt.models.definition import ModelDefinition, StateKind, StateSpec
@@ -47,6 +48,19 @@ def with_cache(definition: ModelDefinition, wanted: CacheFormat) -> ModelDefinit
         return definition
     _check_widths(graph, dtype)
     made = rewritten(graph, graph.nodes, lambda b: replace(b, dtype=dtype) if b.id in cached else b)
+    before, after = ({b.name: b for b in each.buffers} for each in (graph, made))
+    return replace(
+        definition, graph=made, states=tuple(_resized(state, before, after) for state in definition.states)
+    )  # fmt: skip
+
+
+def with_states_of(definition: ModelDefinition, dtypes: Mapping[str, DType]) -> ModelDefinition:
+    """The definition with the states of these names in other element types, as the graph keeps them that it shares them
+    with.
+    """
+    graph = definition.graph
+    states = {b.id for b in graph.of_kind(BufferKind.STATE) if b.name in dtypes}
+    made = rewritten(graph, graph.nodes, lambda b: replace(b, dtype=dtypes[b.name]) if b.id in states else b)
     before, after = ({b.name: b for b in each.buffers} for each in (graph, made))
     return replace(
         definition, graph=made, states=tuple(_resized(state, before, after) for state in definition.states)

@@ -9,7 +9,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.blocks import Block, decoder, pre_norm_block
 from zinc_rt.models.config import read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
-from zinc_rt.models.drafts import count_drafts, leave_drafts
+from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
 from zinc_rt.models.errors import InvalidKey, MissingModelKey
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
@@ -97,9 +97,21 @@ def _yarn_share(rope: RopeConfig) -> float:
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
+    info, parts, dense, routed = _read(file, name)
+    leave_drafts(parts, info.n_drafts, others=_DRAFT_WEIGHTS, biases=("exp_probs_b",))
+    return decoder(parts, [dense] * info.n_dense + [routed] * (info.n_layers - info.n_dense))
+
+
+def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
+    """See `models.define_draft_head`."""
+    info, parts, _, routed = _read(file, name)
+    return draft_head(parts, routed) if info.n_drafts else None
+
+
+def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Block, Block]:
+    """The figures, an empty graph, and the two kinds of block: dense, and of experts."""
     info = DeepSeek2Info.from_file(file, name)
     parts = GraphParts(file, info, info.rms_eps)
-    leave_drafts(parts, info.n_drafts, others=_DRAFT_WEIGHTS, biases=("exp_probs_b",))
     attention = LatentAttentionSpec(
         info.n_heads, info.rank, info.head_dim - info.rope.dim, info.rope.dim, info.value_dim, info.q_rank,
         parts.rotation(info.rope), info.scale,
@@ -107,5 +119,4 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     shared = FeedForwardSpec(info.n_shared * info.n_ff_expert, suffix="_shexp") if info.n_shared else None
     routed = RoutedSpec(info.routing, info.n_ff_expert, selection_bias=None, shared=shared)
     dense = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
-    blocks: list[Block] = [dense] * info.n_dense
-    return decoder(parts, blocks + [pre_norm_block(attention, routed)] * (info.n_layers - info.n_dense))
+    return info, parts, dense, pre_norm_block(attention, routed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +82,8 @@ class WeightRows:
 
     period: rows start .. stop - 1 of every so many rows, as of heads or experts whose rows hold two things; None for
     one stretch of the whole tensor. end: where the periods end, a multiple of `period`; None for the tensor's last row.
+    cut: every row of the file counts as so many, one after another, as of a matrix that multiplies two rows put
+    together; each is a whole number of the format's blocks. `start`, `stop` and `period` count these.
     """
 
     tensor: str
@@ -88,11 +91,12 @@ class WeightRows:
     stop: int
     period: int | None = None
     end: int | None = None
+    cut: int = 1
 
-    def count(self, n_rows: int) -> int:
+    def count(self, n_rows: int) -> Fraction:
         """How many of a tensor's `n_rows` rows they are."""
-        periods = 1 if self.period is None else (self.end or n_rows) // self.period
-        return periods * (self.stop - self.start)
+        periods = 1 if self.period is None else (self.end or n_rows * self.cut) // self.period
+        return Fraction(periods * (self.stop - self.start), self.cut)
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,8 @@ class ModelDefinition:
     @staticmethod
     def _raw(file: GGUFFile, rows: WeightRows) -> npt.NDArray[np.uint8]:
         whole = file.raw(rows.tensor)
+        if rows.cut > 1:
+            whole = whole.reshape(len(whole) * rows.cut, -1)
         if rows.period is None:
             return whole[rows.start : rows.stop]
         return whole[: rows.end].reshape(-1, rows.period, whole.shape[1])[:, rows.start : rows.stop]

@@ -1,13 +1,24 @@
-"""Blocks behind a model's own that draft further tokens (`nextn`): no step needs them, so they are left aside."""
+"""Blocks behind a model's own that draft further tokens (`nextn`): left aside by its step, a graph of their own.
+
+A head guesses the token behind the next one. Its row of position p has the token there, and the hidden state of the
+model's row of position p - 1, as the model's logits are computed from it. Its own hidden state stands for the model's
+where a draft goes on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
+from zinc_rt.models.blocks import Block, Residual
+from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import InvalidKey
+from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
+
+PRIOR: Final = "prior_hidden"
+"""The step input of a head: f32[n_rows, n_embd], the hidden state of the position before each row's."""
 
 _EVERY: Final = (
     "attn_norm", "attn_q", "attn_output", "ffn_gate", "ffn_up", "ffn_down", "ffn_gate_inp", "ffn_gate_exps",
@@ -42,3 +53,32 @@ def leave_drafts(
     for layer in range(first, first + n_drafts):
         parts.leave(f"blk.{layer}.{name}.weight" for name in (*_EVERY, *others))
         parts.leave(f"blk.{layer}.{name}.bias" for name in biases)
+
+
+def draft_head(parts: GraphParts, block: Block) -> ModelDefinition:
+    """The graph of the first block that drafts: logits and hidden states (`hidden`) of tokens and `PRIOR`.
+
+    Its matrices of embeddings and logits are the model's, where it has none of its own. Of several blocks each would
+    draft one token; the first drafts all of them.
+
+    Args:
+        parts: with the constants declared that `block` uses, and nothing emitted.
+        block: of the kind that drafts.
+
+    Raises:
+        ModelError, UnsupportedTensorType: a tensor is missing, or is not as the metadata has it.
+    """
+    n_embd, layer = parts.info.n_embd, parts.info.n_layers
+    p = f"blk.{layer}.nextn"
+    own = parts.has(f"{p}.embed_tokens.weight")
+    token = parts.norm(parts.embed(f"{p}.embed_tokens" if own else "token_embd"), f"{p}.enorm")
+    prior = parts.norm(parts.given(PRIOR, n_embd), f"{p}.hnorm")
+    # The rows of both, put together, times a matrix: the sum of two products.
+    halves = [parts.weight_columns(f"{p}.eh_proj.weight", (n_embd, 2 * n_embd), i, 2) for i in range(2)]
+    x = Residual(parts, parts.product(token, halves[0], f"{p}.e_proj"))
+    x.add(parts.product(prior, halves[1], f"{p}.h_proj"), f"{p}.eh_sum")
+    block.emit(parts, x, layer)
+    norm = f"{p}.shared_head_norm"
+    h = parts.norm(x.value(), norm if parts.has(f"{norm}.weight") else "output_norm")
+    parts.head(h, matrix=f"{p}.shared_head_head.weight")
+    return hidden_beside(parts.finish())

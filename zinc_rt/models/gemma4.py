@@ -6,6 +6,7 @@ Some models have embeddings for each layer, caches that several layers read, or 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zinc_rt.gguf import GGUFFile
@@ -18,6 +19,7 @@ from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.gemma4_config import Gemma4Info
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts, Rotation
+from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.routed import RoutedSpec, Routing
 
 NAMES = ("gemma4",)
@@ -95,7 +97,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     info = Gemma4Info.from_file(file, keys)
     parts = GraphParts(file, info, info.rms_eps)
     local = parts.rotation(info.local_rope, name="rope_local") if any(info.windowed) else None
-    full = _full_rotations(parts, info)
+    full = full_rotations(parts, info.windowed, info.rope)
     x = parts.scale(parts.embed(), math.sqrt(info.n_embd), "embd_scaled")
     inputs = LayerInputs.emit(parts, x, info.input_width) if info.input_width else None
     experts = None
@@ -118,21 +120,21 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     return parts.finish()
 
 
-def _full_rotations(parts: GraphParts, info: Gemma4Info) -> dict[int, Rotation]:
+def full_rotations(parts: GraphParts, windowed: Sequence[bool], rope: RopeConfig) -> dict[int, Rotation]:
     """The rotation of each layer without a window: one for all, or one each where the file has factors by layer.
 
     Raises `MissingWeight` without them: they say which pairs turn.
     """
-    layers = [layer for layer in range(info.n_layers) if not info.windowed[layer]]
+    layers = [layer for layer, near in enumerate(windowed) if not near]
     by_layer = [f"blk.{layer}.rope_freqs.weight" for layer in layers]
     one_for_all = not any(map(parts.has, by_layer))
     for factors in ["rope_freqs.weight"] * bool(layers) if one_for_all else by_layer:
         if not parts.has(factors):
-            raise MissingWeight(f"tensor {factors} is missing, which architecture {info.architecture!r} needs")
+            raise MissingWeight(f"tensor {factors} is missing, which architecture {parts.info.architecture!r} needs")
     if one_for_all:
-        one = parts.rotation(info.rope, name="rope_full", factors="rope_freqs.weight") if layers else None
+        one = parts.rotation(rope, name="rope_full", factors="rope_freqs.weight") if layers else None
         return {layer: one for layer in layers if one is not None}
     return {
-        layer: parts.rotation(info.rope, name=f"blk.{layer}.rope_full", factors=factors)
+        layer: parts.rotation(rope, name=f"blk.{layer}.rope_full", factors=factors)
         for layer, factors in zip(layers, by_layer, strict=True)
     }

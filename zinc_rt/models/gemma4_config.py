@@ -37,18 +37,14 @@ class Gemma4Info(ModelInfo):
         """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
         info = read_info(file, keys)
         windowed = windowed_layers(keys, info.n_layers)
-        width, local_width = _widths(keys, ""), _widths(keys, "_swa")
+        width, local_width = head_width(keys), head_width(keys, windowed=True)
         kv_heads = keys.integers("attention.head_count_kv", info.n_layers)
         n_heads = keys.integers("attention.head_count", info.n_layers)
         heads = tuple(
             _heads(keys, n, kv, local_width if near else width)
             for n, kv, near in zip(n_heads, kv_heads, windowed, strict=True)
         )
-        rope = RopeConfig.from_keys(keys, width, info.n_ctx_train, interleaved=False)
-        base = keys.number("rope.freq_base_swa", 10000.0, least=1.0, above=True)
-        dim = keys.integer("rope.dimension_count_swa", local_width, most=local_width)
-        if dim % 2:
-            raise InvalidKey(f"{keys.name('rope.dimension_count_swa')} is {dim}, it must be even")
+        rope, local_rope = rotations(keys, info.n_ctx_train)
         shared = keys.integer("attention.shared_kv_layers", 0, least=0, most=info.n_layers)
         return cls(
             **vars(info),
@@ -57,7 +53,7 @@ class Gemma4Info(ModelInfo):
             windowed=windowed,
             window=keys.integer("attention.sliding_window"),
             rope=rope,
-            local_rope=replace(rope.unscaled(base), dim=dim),
+            local_rope=local_rope,
             n_own=_own_layers(keys, windowed, heads, shared),
             input_width=keys.integer("embedding_length_per_layer_input", 0, least=0),
             rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
@@ -70,8 +66,20 @@ class Gemma4Info(ModelInfo):
         return self.n_own - 2 if self.windowed[layer] else self.n_own - 1
 
 
-def _widths(keys: Keys, end: str) -> int:
+def rotations(keys: Keys, n_ctx_train: int) -> tuple[RopeConfig, RopeConfig]:
+    """How positions become angles in layers without and with a window. Raises `MissingModelKey`, `InvalidKey`."""
+    width, local_width = head_width(keys), head_width(keys, windowed=True)
+    rope = RopeConfig.from_keys(keys, width, n_ctx_train, interleaved=False)
+    base = keys.number("rope.freq_base_swa", 10000.0, least=1.0, above=True)
+    dim = keys.integer("rope.dimension_count_swa", local_width, most=local_width)
+    if dim % 2:
+        raise InvalidKey(f"{keys.name('rope.dimension_count_swa')} is {dim}, it must be even")
+    return rope, replace(rope.unscaled(base), dim=dim)
+
+
+def head_width(keys: Keys, *, windowed: bool = False) -> int:
     """Elements of a head of one kind of layer. Raises `InvalidKey` where keys and values differ."""
+    end = "_swa" if windowed else ""
     key, value = f"attention.key_length{end}", f"attention.value_length{end}"
     default = keys.integer("attention.key_length") if end else None
     width = keys.integer(key, default)

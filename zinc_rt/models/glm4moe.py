@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from zinc_rt.gguf import GGUFFile
@@ -9,7 +10,7 @@ from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import BlockSpec, Branch, Part, decoder
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.drafts import count_drafts, leave_drafts
+from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -20,13 +21,25 @@ NAMES = ("glm4moe",)
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
+    parts, n_drafts, block = _read(file, name)
+    leave_drafts(parts, n_drafts)
+    return decoder(parts, [block(layer) for layer in range(parts.info.n_layers)])
+
+
+def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
+    """See `models.define_draft_head`."""
+    parts, n_drafts, block = _read(file, name)
+    return draft_head(parts, block(parts.info.n_layers)) if n_drafts else None
+
+
+def _read(file: GGUFFile, name: str) -> tuple[GraphParts, int, Callable[[int], BlockSpec]]:
+    """An empty graph, how many blocks draft, and what a block is by its number."""
     keys = Keys(file.metadata, name)
     info = DenseInfo.from_file(file, name, interleaved_rope=False, experts=True)
     n_drafts = count_drafts(keys, info.n_layers)
     info = replace(info, n_layers=info.n_layers - n_drafts)
     n_dense = keys.integer("leading_dense_block_count", 0, least=0, most=info.n_layers)
     parts = GraphParts(file, info, info.rms_eps)
-    leave_drafts(parts, n_drafts)
     rotation = parts.rotation(info.rope)
     routing = Routing.from_keys(keys, default="sigmoid")
     width = expert_width(keys, routing.n_used)
@@ -40,4 +53,4 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         attention = Branch("attn", AttentionSpec(info.heads, rotation, qk_norm=normed), "attn_norm")
         return BlockSpec((attention, Branch("ffn", feed_forward, "post_attention_norm")))
 
-    return decoder(parts, [block(layer) for layer in range(info.n_layers)])
+    return parts, n_drafts, block

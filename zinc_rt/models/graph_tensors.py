@@ -12,7 +12,7 @@ from zinc_rt.gguf.errors import UnsupportedTensorType
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
-from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch
+from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch, UnsupportedFeature
 from zinc_rt.models.states import StateBooks
 
 
@@ -100,10 +100,36 @@ class GraphTensors:
         buffer = f"{name}[{', '.join(f'{start}:{stop}' for start, stop in parts)} of {period}]"
         if buffer not in self._weights:
             rows = tuple(WeightRows(name, start, stop, period) for start, stop in parts)
-            made = (sum(part.count(n_out) for part in rows), n_in)
+            made = (int(sum(part.count(n_out) for part in rows)), n_in)
             kind = DType.of(self._tensor(name, shape).type)
             self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, kind, made)
             self._rows[buffer] = rows
+        return self._weights[buffer]
+
+    def weight_of(self, other: GGUFFile, name: str, buffer: str) -> BufferId:
+        """The buffer, called `buffer`, of a whole matrix of another file, which has passed its own checks."""
+        tensor = other.tensors[name]
+        self._add_weight(buffer, tensor, tensor.shape, WeightRows(name, 0, tensor.n_rows))
+        return self._weights[buffer]
+
+    def weight_columns(self, name: str, shape: tuple[int, int], part: int, parts: int) -> BufferId:
+        """The buffer of one of so many equal parts of a matrix's columns: what multiplies that part of rows which are
+        put together of several.
+
+        Raises what `weight` raises, and `UnsupportedFeature` where a part is no whole number of the format's blocks.
+        """
+        n_out, n_in = shape
+        buffer = f"{name}[columns {part} of {parts}]"
+        if buffer not in self._weights:
+            tensor = self._tensor(name, shape)
+            block = DType.of(tensor.type).block_size
+            if n_in % (parts * block):
+                raise UnsupportedFeature(
+                    f"tensor {name} is {tensor.type.name} with rows of {n_in} elements, which cannot be cut into"
+                    f" {parts}: {n_in // parts} elements are no whole number of blocks of {block}"
+                )
+            rows = WeightRows(name, part, part + 1, parts, cut=parts)
+            self._add_weight(buffer, tensor, (n_out, n_in // parts), rows)
         return self._weights[buffer]
 
     def vector(self, name: str, n: int) -> F32 | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from zinc_rt.ir.builder import rewritten
@@ -22,8 +23,8 @@ def reads_whole(graph: Graph) -> bool:
 
 
 def ends_hidden(graph: Graph) -> bool:
-    """Whether the graph's output is `hidden` rather than logits."""
-    return any(b.name == HIDDEN for b in graph.of_kind(BufferKind.OUTPUT))
+    """Whether the graph's output is `hidden` and no logits."""
+    return {b.name for b in graph.of_kind(BufferKind.OUTPUT)} == {HIDDEN}
 
 
 def hidden_states(definition: ModelDefinition) -> ModelDefinition:
@@ -38,15 +39,35 @@ def hidden_states(definition: ModelDefinition) -> ModelDefinition:
     graph = definition.graph
     if ends_hidden(graph):
         return definition
-    heads = [node for node in graph.nodes if node.op is Op.LM_HEAD]
-    if len(heads) != 1:
-        raise UnsupportedFeature(
-            f"architecture {definition.info.architecture!r} has {len(heads)} heads; embeddings need a model with one"
-        )
-    made = _without(graph, heads[0])
+    made = _without(graph, _head(definition))
     names = {b.name for b in made.buffers}
     kept = {name: rows for name, rows in definition.weights.items() if name in names}
     return replace(definition, graph=made, weights=kept)
+
+
+def hidden_beside(definition: ModelDefinition) -> ModelDefinition:
+    """The definition with the rows that the logits are computed from as one more output, called `hidden`.
+
+    Nothing else changes, so the logits have the same bits. A definition that has the output is returned as it is.
+
+    Raises:
+        UnsupportedFeature: the graph computes no logits.
+    """
+    graph = definition.graph
+    if any(b.name == HIDDEN for b in graph.of_kind(BufferKind.OUTPUT)):
+        return definition
+    return replace(definition, graph=_named_hidden(graph, graph.nodes, _head(definition).inputs[0]))
+
+
+def _head(definition: ModelDefinition) -> Node:
+    """The node that makes logits of hidden states."""
+    heads = [node for node in definition.graph.nodes if node.op is Op.LM_HEAD]
+    if len(heads) != 1:
+        raise UnsupportedFeature(
+            f"architecture {definition.info.architecture!r} has {len(heads)} heads; a model with one is needed for"
+            " its hidden states"
+        )
+    return heads[0]
 
 
 def _without(graph: Graph, head: Node) -> Graph:
@@ -57,7 +78,11 @@ def _without(graph: Graph, head: Node) -> Graph:
             gone |= {*node.outputs}
         else:
             nodes.append(node)
-    rows = head.inputs[0]
+    return _named_hidden(graph, nodes, head.inputs[0])
+
+
+def _named_hidden(graph: Graph, nodes: Iterable[Node], rows: int) -> Graph:
+    """The graph of some of the nodes, with a buffer of rows as the output `hidden`."""
     return rewritten(
         graph, nodes, lambda b: replace(b, name=HIDDEN, kind=BufferKind.OUTPUT, dtype=DType.F32) if b.id == rows else b
     )  # fmt: skip

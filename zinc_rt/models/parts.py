@@ -49,16 +49,19 @@ class GraphParts(GraphTensors):
         file: the model's file.
         info: its figures; the graph gets the architecture's name.
         eps: what norms add to the mean square.
-        causal: whether rows see those before them only. An encoder's rows see all of their text; it has no logits.
+        causal: whether rows see those before them only. An encoder's rows see all of their text.
+        decodes: whether rows have logits; None for causal ones alone.
     """
 
-    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True) -> None:
+    def __init__(
+        self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True, decodes: bool | None = None
+    ) -> None:
         super().__init__(file, info)
         self.eps, self.causal = eps, causal
-        self.step = {
-            name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape)
-            for name, shape in (_STEP_INPUTS | (_DECODES if causal else _ENCODES)).items()
-        }
+        inputs = _STEP_INPUTS | ({} if causal else _ENCODES)
+        if decodes or (decodes is None and causal):
+            inputs |= _DECODES
+        self.step = {name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape) for name, shape in inputs.items()}
         self._widths: dict[BufferId, int] = {}
 
     # -- rotations ----------------------------------------------------------------------------------------------------
@@ -93,6 +96,12 @@ class GraphParts(GraphTensors):
     def temp(self, name: str, width: int) -> BufferId:
         """A fresh activation f32[n_rows, width]."""
         made = self.g.buffer(name, BufferKind.TEMP, DType.F32, ("n_rows", width))
+        self._widths[made] = width
+        return made
+
+    def given(self, name: str, width: int) -> BufferId:
+        """Rows that the caller brings with a step, f32[n_rows, width]."""
+        made = self.g.buffer(name, BufferKind.INPUT, DType.F32, ("n_rows", width))
         self._widths[made] = width
         return made
 
@@ -245,15 +254,18 @@ class GraphParts(GraphTensors):
         self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
 
     def head(
-        self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None
-    ) -> None:
+        self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None,
+        matrix: str | None = None,
+    ) -> None:  # fmt: skip
         """Logits of the wanted rows and their argmax.
 
         tied: True takes the embedding as the matrix, False needs `output.weight`, None takes that where the file has it
-        and else the embedding. scale: a factor of the logits. softcap: they are held under it, by its tanh.
+        and else the embedding. scale: a factor of the logits. softcap: they are held under it, by its tanh. matrix:
+        another tensor, which counts where the file has it.
         """
         separate = self.has("output.weight") if tied is None else not tied
         name = "output.weight" if separate else "token_embd.weight"
+        name = matrix if matrix is not None and self.has(matrix) else name
         shape = ("n_logits", self.info.n_vocab)
         logits = self.g.buffer("logits", BufferKind.OUTPUT, DType.F32, shape)
         weight = self.weight(name, self.info.n_vocab, self.info.n_embd)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import BlockSpec, Branch, Part, decoder
+from zinc_rt.models.blocks import Block, BlockSpec, Branch, Part, decoder
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.delta_net import DeltaNetSizes, DeltaNetSpec
-from zinc_rt.models.drafts import count_drafts, leave_drafts
+from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -61,20 +61,28 @@ def _recurrent(keys: Keys, n_blocks: int, n_layers: int) -> tuple[bool, ...]:
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
+    info, parts, full, linear = _read(file, name)
+    leave_drafts(parts, info.n_drafts)
+    return decoder(parts, [linear if recurrent else full for recurrent in info.recurrent])
+
+
+def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
+    """See `models.define_draft_head`."""
+    info, parts, full, _ = _read(file, name)
+    return draft_head(parts, full) if info.n_drafts else None
+
+
+def _read(file: GGUFFile, name: str) -> tuple[HybridInfo, GraphParts, Block, Block]:
+    """The figures, an empty graph, and the two kinds of block: of attention, and of a delta net."""
     keys = Keys(file.metadata, name)
     info = HybridInfo.from_file(file, keys)
     parts = GraphParts(file, info, info.rms_eps)
-    rotation, ffn = parts.rotation(info.rope), _feed_forward(keys)
+    attention = AttentionSpec(info.heads, parts.rotation(info.rope), qk_norm=True, out_gate=True)
     # Files of qwen3next keep the value heads of a key head together; the others have them one of each key head in turn.
     delta = DeltaNetSpec(info.delta, "block" if name == "qwen3next" else "modulo")
-    leave_drafts(parts, info.n_drafts)
-
-    def block(layer: int) -> BlockSpec:
-        attention = AttentionSpec(info.heads, rotation, qk_norm=True, out_gate=True)
-        mixer: Part = delta if info.recurrent[layer] else attention
-        return BlockSpec((Branch("attn", mixer, "attn_norm"), Branch("ffn", ffn, "post_attention_norm")))
-
-    return decoder(parts, [block(layer) for layer in range(info.n_layers)])
+    ffn = Branch("ffn", _feed_forward(keys), "post_attention_norm")
+    full, linear = (BlockSpec((Branch("attn", mixer, "attn_norm"), ffn)) for mixer in (attention, delta))
+    return info, parts, full, linear
 
 
 def _feed_forward(keys: Keys) -> Part:

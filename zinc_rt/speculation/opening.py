@@ -28,7 +28,11 @@ def prepared(wish: Speculation, file: GGUFFile, definition: ModelDefinition) -> 
     if wish.kind is SpecKind.draft:
         with _draft_file(wish) as draft:
             _definition(draft)
-    return definition
+    if wish.kind is not SpecKind.mtp:
+        return definition
+    from zinc_rt.speculation.heads import with_hidden
+
+    return with_hidden(file, definition, wish.model)
 
 
 def _draft_file(wish: Speculation) -> GGUFFile:
@@ -63,6 +67,12 @@ def open_drafter(
         return None
     if wish.kind is SpecKind.ngram:
         return NgramDrafter(wish.draft_max, wish.draft_min)
+    if wish.kind is SpecKind.mtp:
+        from zinc_rt.speculation.heads import open_head, open_other
+
+        if wish.model is not None:
+            return open_other(engine, file, definition.info, wish.model, wish.draft_max, wish.draft_min, notify)
+        return open_head(engine, file, wish.draft_max, wish.draft_min, notify)
     if wish.kind is SpecKind.draft:
         return _open_model(wish, engine, tokenizer, notify, progress)
     raise UsageError(f"spec is {wish.kind.value!r}, which this model has nothing for; use ngram, draft or off")

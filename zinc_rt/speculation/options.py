@@ -24,15 +24,15 @@ class SpecKind(StrEnum):
     draft = "draft"
     """A small model with the same vocabulary."""
     mtp = "mtp"
-    """Heads of the model itself that were trained to guess further tokens."""
+    """A block of the model itself that was trained to guess further tokens, or the model's assistant in a file."""
 
 
 @dataclass(frozen=True)
 class Speculation:
     """How an engine speculates.
 
-    kind: see `SpecKind`, or its name. model: the file of the draft model. draft_max: tokens of a draft at the most;
-    how many are used below that follows from what they gain. draft_min: shorter drafts are not used.
+    kind: see `SpecKind`, or its name. model: the file of the draft model, or of the assistant. draft_max: tokens of a
+    draft at the most; how many are used below that follows from what they gain. draft_min: shorter drafts are not used.
     Raises `UsageError`.
     """
 
@@ -49,7 +49,7 @@ class Speculation:
         whole_between("draft_min", self.draft_min, 0, self.draft_max)
         if self.kind is SpecKind.draft and self.model is None:
             raise UsageError("spec is 'draft', which needs the file of a draft model; give one (draft_model, -md)")
-        if self.kind is not SpecKind.draft and self.model is not None:
+        if self.kind not in (SpecKind.draft, SpecKind.mtp) and self.model is not None:
             raise UsageError(f"a draft model is given, but spec is {self.kind.value!r}; give spec 'draft', or no model")
 
 

@@ -39,21 +39,27 @@ def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
 
 
 def forward(net: Net, tokens: list[int]) -> np.ndarray:
-    gating = {1: "softmax", 2: "sigmoid"}[net.keys.get("expert_gating_func", 1)]
-    groups = (net.keys.get("expert_group_count", 1), net.keys.get("expert_group_used_count", 1))
     rope = net.rope(net.number("rope.dimension_count"), halves=False, magnitude=1.0)
     x = net["token_embd.weight"][tokens]
     for layer in range(net.number("block_count")):
-        p = f"blk.{layer}."
-        x = x + attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
-        f = net.norm(x, f"{p}ffn_norm")
-        if layer < net.number("leading_dense_block_count"):
-            x = x + net.ffn(f, p)
-            continue
-        normalise, scale = net.keys["expert_weights_norm"], net.keys["expert_weights_scale"]
-        y = net.moe(f, p, gating=gating, normalise=normalise, scale=scale, groups=groups)
-        x = x + (y + net.ffn(f, p, suffix="_shexp") if net.does("shared expert") else y)
+        x = block(net, x, f"blk.{layer}.", rope, dense=layer < net.number("leading_dense_block_count"))
     return net.head(net.norm(x, "output_norm"))
+
+
+def block(net: Net, x: np.ndarray, p: str, rope: Rope, *, dense: bool) -> np.ndarray:
+    x = x + attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
+    f = net.norm(x, f"{p}ffn_norm")
+    if dense:
+        return x + net.ffn(f, p)
+    gating = {1: "softmax", 2: "sigmoid"}[net.keys.get("expert_gating_func", 1)]
+    groups = (net.keys.get("expert_group_count", 1), net.keys.get("expert_group_used_count", 1))
+    normalise, scale = net.keys["expert_weights_norm"], net.keys["expert_weights_scale"]
+    y = net.moe(f, p, gating=gating, normalise=normalise, scale=scale, groups=groups)
+    return x + (y + net.ffn(f, p, suffix="_shexp") if net.does("shared expert") else y)
+
+
+def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
+    return block(net, x, p, net.rope(net.number("rope.dimension_count"), halves=False, magnitude=1.0), dense=False)
 
 
 def case(

@@ -46,6 +46,13 @@ def feed_forward(net: Net, a: np.ndarray, p: str) -> np.ndarray:
 
 
 def forward(net: Net, tokens: list[int]) -> np.ndarray:
+    logits = net.head(hidden_and_caches(net, tokens)[0])
+    cap = net.keys["final_logit_softcapping"]
+    return cap * np.tanh(logits / cap) if net.does("soft cap") else logits
+
+
+def hidden_and_caches(net: Net, tokens: list[int]) -> tuple[np.ndarray, dict[int, tuple[np.ndarray, np.ndarray]]]:
+    """The rows that logits are made of, and keys and values by layer."""
     n, n_embd, heads = len(tokens), net.number("embedding_length"), net.number("attention.head_count")
     k = net.keys
     full_rope = net.rope(k["rope.dimension_count"], halves=True, factors=net["rope_freqs.weight"])
@@ -75,9 +82,7 @@ def forward(net: Net, tokens: list[int]) -> np.ndarray:
             x = x + net.norm(net.product(gated, f"{p}proj"), f"{p}post_norm")
         if net.has(f"{p}layer_output_scale.weight") and net.does("layer scale"):
             x = x * net[f"{p}layer_output_scale.weight"]
-    logits = net.head(net.norm(x, "output_norm"))
-    cap = k["final_logit_softcapping"]
-    return cap * np.tanh(logits / cap) if net.does("soft cap") else logits
+    return net.norm(x, "output_norm"), caches
 
 
 def attention_shapes(

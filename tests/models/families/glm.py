@@ -47,17 +47,23 @@ def glm4moe(net: Net, tokens: list[int]) -> np.ndarray:
     trunk = net.number("block_count") - net.keys.get("nextn_predict_layers", 0)
     x = net["token_embd.weight"][tokens]
     for layer in range(trunk):
-        p = f"blk.{layer}."
-        x = x + attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
-        f = net.norm(x, f"{p}post_attention_norm")
-        if layer < net.number("leading_dense_block_count"):
-            x = x + net.ffn(f, p)
-            continue
-        y = net.moe(
-            f, p, gating="sigmoid", normalise=net.keys["expert_weights_norm"], scale=net.keys["expert_weights_scale"]
-        )  # fmt: skip
-        x = x + (y + net.ffn(f, p, suffix="_shexp") if net.does("shared expert") else y)
+        x = glm4moe_block(net, x, f"blk.{layer}.", rope, dense=layer < net.number("leading_dense_block_count"))
     return net.head(net.norm(x, "output_norm"))
+
+
+def glm4moe_block(net: Net, x: np.ndarray, p: str, rope: Rope, *, dense: bool) -> np.ndarray:
+    x = x + attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
+    f = net.norm(x, f"{p}post_attention_norm")
+    if dense:
+        return x + net.ffn(f, p)
+    y = net.moe(
+        f, p, gating="sigmoid", normalise=net.keys["expert_weights_norm"], scale=net.keys["expert_weights_scale"]
+    )  # fmt: skip
+    return x + (y + net.ffn(f, p, suffix="_shexp") if net.does("shared expert") else y)
+
+
+def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
+    return glm4moe_block(net, x, p, net.rope(net.number("rope.dimension_count"), halves=True), dense=False)
 
 
 def glm4_case() -> Case:

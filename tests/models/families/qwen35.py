@@ -24,13 +24,19 @@ def forward(net: Net, tokens: list[int]) -> np.ndarray:
     interval = net.number("full_attention_interval")
     x = net["token_embd.weight"][tokens]
     for layer in range(net.number("block_count") - net.keys.get("nextn_predict_layers", 0)):
-        p = f"blk.{layer}."
-        h = net.norm(x, f"{p}attn_norm")
-        full = (layer + 1) % interval == 0
-        x = x + (attention(net, h, p, rope) if full else delta_net(net, h, p))
-        f = net.norm(x, f"{p}post_attention_norm")
-        x = x + (experts(net, f, p) if net.has(f"{p}ffn_gate_inp.weight") else net.ffn(f, p))
+        x = block(net, x, f"blk.{layer}.", rope, full=(layer + 1) % interval == 0)
     return net.head(net.norm(x, "output_norm"))
+
+
+def block(net: Net, x: np.ndarray, p: str, rope: Rope, *, full: bool) -> np.ndarray:
+    h = net.norm(x, f"{p}attn_norm")
+    x = x + (attention(net, h, p, rope) if full else delta_net(net, h, p))
+    f = net.norm(x, f"{p}post_attention_norm")
+    return x + (experts(net, f, p) if net.has(f"{p}ffn_gate_inp.weight") else net.ffn(f, p))
+
+
+def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
+    return block(net, x, p, net.rope(net.number("rope.dimension_count"), halves=True), full=True)
 
 
 def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:

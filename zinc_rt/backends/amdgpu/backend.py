@@ -25,6 +25,7 @@ from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.amdgpu.resident import ResidentPrograms
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
+from zinc_rt.backends.arrays import shareable, shared
 from zinc_rt.backends.base import (
     BackendFeatures,
     Bytes,
@@ -154,10 +155,10 @@ class AmdBackend(KeepsStates):
             self._lowered = graph, sizes, lowered
         return self._lowered[2]
 
-    def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
+    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
         """Bytes of GPU memory by purpose, see `Backend.plan`."""
         self._check_open()
-        return planned(graph, sizes, self._lowering(graph, sizes))
+        return planned(graph, sizes, self._lowering(graph, sizes), shared(graph, sizes, beside))
 
     def lower(
         self,
@@ -167,17 +168,19 @@ class AmdBackend(KeepsStates):
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        beside: LoweredGraph | None = None,
     ) -> LoweredGraph:
         """Compile what is missing, bring weights over, see `Backend.lower`. Raises `InterfaceError` when memory is
         short.
         """
         self._check_open()
         lowered = self._lowering(graph, sizes)
+        there = shared(graph, sizes, None if beside is None else self._own(beside))
         self._load([MOVE, *lowered.kernels])
         uploader = self._uploader()
         memory = GraphMemory()
         try:
-            fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress)
+            fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress, there)
         except BaseException:
             for piece in memory.held:
                 self.gpu.free(piece)
@@ -197,6 +200,7 @@ class AmdBackend(KeepsStates):
             recorded=Batches(self.gpu, graph, lowered, memory, self._loaded, self.resident),
             positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
             slots=tuple(memory.states),
+            memory=shareable(graph, sizes, memory.pieces),
             caches={cache.name: cache for cache in caches},
             cache_places={cache.name: memory.va[cache.buffer] for cache in caches},
         )

@@ -162,9 +162,9 @@ class Batches:
         moves += [self._move(*move) for move in (sampling.moves if sampling is not None else ())]
         cut = list(phases(operations, stretch))
         works = [[self._work(op, blocks, va, shape) for op in part] for part, _ in cut]
-        outputs = self._outputs(shape, va)
+        outputs, logits = self._outputs(shape, va, "n_rows"), self._outputs(shape, va, "n_logits")
         parts = Parts(lambda: self._begun(shape, made), _SPARE * self._backend.pace.most_work)
-        ends = [outputs] if sampling is None else []
+        ends = [part for part in ([*outputs, *logits] if sampling is None else outputs,) if part]
         inside = self._sampled_inside(sampling, va, made)
         whole = [part for part in (moves, *works, *ends, *inside) if part]
         early = None if any(full for _, full in cut) else self._as_one(parts, whole, made)
@@ -184,9 +184,9 @@ class Batches:
         else:
             self._sample(parts, sampling, va, made)
         fetch = Parts(lambda: CommandList("logits"), inf)
-        fetch.last.memory += self._memory.held
+        fetch.last.memory += [*self._memory.held, *self._memory.borrowed]
         fetch.last.barrier(light=True)
-        _dispatch(fetch, outputs)
+        _dispatch(fetch, logits)
         return _Recorded(parts.batches, fetch.last, made, parts.uncut, whole, early)
 
     def _ahead(self, works: list[list[Work]]) -> list[list[Work]]:
@@ -234,16 +234,16 @@ class Batches:
 
     def _begun(self, shape: StepShape, made: list[GpuMemory]) -> CommandList:
         batch = CommandList(f"step of {shape.n_rows} rows")
-        batch.memory += [*made, *self._memory.held]
+        batch.memory += [*made, *self._memory.held, *self._memory.borrowed]
         return batch
 
-    def _outputs(self, shape: StepShape, va: Mapping[Hashable, int]) -> list[Work]:
-        """What copies them to where the processor reads them."""
-        counted = ((b, int(getattr(shape, str(b.shape[0])))) for b in self._graph.of_kind(BufferKind.OUTPUT))
+    def _outputs(self, shape: StepShape, va: Mapping[Hashable, int], counted: str) -> list[Work]:
+        """What copies those with a row for each of `counted` to where the processor reads them."""
+        rows = int(getattr(shape, counted))
         return [
             self._move(va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)
-            for b, rows in counted
-            if rows
+            for b in self._graph.of_kind(BufferKind.OUTPUT)
+            if rows and b.shape[0] == counted
         ]
 
     def _sample(self, parts: Parts, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[GpuMemory]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,18 +41,18 @@ def outputs_span(graph: Graph, sizes: Capacity) -> Span:
     return one_after_another({b.id: n_bytes(b, sizes) for b in graph.of_kind(BufferKind.OUTPUT)})
 
 
-def planned(graph: Graph, sizes: Capacity, lowered: GpuLowered) -> dict[str, int]:
-    """Bytes by purpose; see `Backend.plan`."""
+def planned(graph: Graph, sizes: Capacity, lowered: GpuLowered, there: Container[int]) -> dict[str, int]:
+    """Bytes by purpose; see `Backend.plan`. there: buffers that another graph has."""
 
     def total(*kinds: BufferKind) -> int:
         return sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in graph.of_kind(*kinds))
 
     io = 2 * inputs_span(graph, sizes).size + outputs_span(graph, sizes).size
-    weights = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in lowered.gathered]
+    weights = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in lowered.gathered and b.id not in there]
     return {
         "weights": sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in weights),
         "unpacked": 0,
-        **state_bytes(graph, sizes, ALIGNMENT),
+        **state_bytes(graph, sizes, ALIGNMENT, there),
         "scratch": arena_bytes(graph, lowered, sizes) + io + one_after_another(lowered.counters).size,
         "constants": total(BufferKind.CONSTANT),
     }
@@ -78,7 +78,8 @@ class GatheredRows:
 class GraphMemory:
     """A lowered graph's memory. va: GPU addresses by name, of all but temporaries, which lie in `arena`, different for
     each shape; inputs, outputs: arrays by buffer name, in memory that the processor reads and writes; outside: where
-    the GPU finds the outputs' arrays; held: what to free; gathered: what the processor brings before a step.
+    the GPU finds the outputs' arrays; held: what to free; borrowed: what another graph holds; pieces: the memory of
+    buffers; gathered: what the processor brings before a step.
     """
 
     va: dict[Hashable, int] = field(default_factory=dict)
@@ -86,6 +87,8 @@ class GraphMemory:
     outputs: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     outside: dict[Hashable, int] = field(default_factory=dict)
     held: list[GpuMemory] = field(default_factory=list)
+    borrowed: list[GpuMemory] = field(default_factory=list)
+    pieces: dict[Hashable, GpuMemory] = field(default_factory=dict)
     gathered: list[GatheredRows] = field(default_factory=list)
     arena: int = 0
     arena_bytes: int = 0
@@ -143,13 +146,20 @@ class Uploader:
 def fill(
     memory: GraphMemory, up: Uploader, graph: Graph, sizes: Capacity, lowered: GpuLowered, weights: Mapping[str, Bytes],
     constants: Mapping[str, npt.NDArray[np.float32]], released: Callable[[str], None] | None,
-    progress: Callable[[int, int], None] | None,
+    progress: Callable[[int, int], None] | None, there: Mapping[int, GpuMemory],
 ) -> None:  # fmt: skip
-    """Allocate everything and bring weights and constants over. Raises `MissingBinding`, `InterfaceError`."""
+    """Allocate everything and bring weights and constants over. there: what another graph has, by buffer.
+
+    Raises `MissingBinding`, `InterfaceError`.
+    """
+    memory.va.update({key: piece.va for key, piece in there.items()})
+    memory.pieces.update(there.items())
+    memory.borrowed += there.values()
     _constants(memory, up, graph, lowered, constants)
     for b in graph.of_kind(BufferKind.STATE):
-        state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
-        up.clear(state)
+        if b.id not in there:
+            state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
+            up.clear(state)
     span = one_after_another(lowered.counters)
     counters = _held(memory, up, "counters", span.size, "counters")
     up.clear(counters)
@@ -160,7 +170,8 @@ def fill(
     memory.arena = _held(memory, up, "scratch", memory.arena_bytes, "scratch").va
     _step_io(memory, up, graph, sizes)
     _gathered(memory, up, graph, sizes, lowered, weights)
-    matrices = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in lowered.gathered]
+    absent = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in there]
+    matrices = [b for b in absent if b.id not in lowered.gathered]
     given = {b.name: bound(weights, b) for b in matrices}
     total, done = sum(raw.nbytes for raw in given.values()), 0
     if progress is not None:
@@ -178,7 +189,7 @@ def fill(
 def _held(memory: GraphMemory, up: Uploader, key: Hashable, size: int, label: str) -> GpuMemory:
     made = up.room(size, label)
     memory.held.append(made)
-    memory.va[key] = made.va
+    memory.va[key], memory.pieces[key] = made.va, made
     return made
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from zinc_rt.aside import Aside
 from zinc_rt.backends.arg_structs import record
-from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
+from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, shareable, shared, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, LoweredGraph
 from zinc_rt.backends.cache_pages import cache_pages, page_arrays
 from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
@@ -103,19 +103,19 @@ class CpuBackend(HostBackend):
     def _end(self) -> None:
         self.runner.close()
 
-    def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
+    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
-        matrices = matrices_of(graph)
+        matrices, there = matrices_of(graph), shared(graph, sizes, beside)
         self.choice = self.ways.kept(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
         vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
         constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
         return {
-            "weights": sum(m.n_bytes for m in matrices.values())
+            "weights": sum(m.n_bytes for i, m in matrices.items() if i not in there)
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
-            **state_bytes(graph, sizes),
+            **state_bytes(graph, sizes, without=there),
             "scratch": self._layout(graph, sizes).n_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
@@ -137,6 +137,7 @@ class CpuBackend(HostBackend):
         constants: Mapping[str, F32],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        beside: LoweredGraph | None = None,
     ) -> CpuLoweredGraph:
         """Load the kernels, repack the weights, lay out the program; see `Backend.lower`."""
         self._check_open()
@@ -145,12 +146,17 @@ class CpuBackend(HostBackend):
         self.choice = self.ways.chosen(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
         layout_ = self._layout(graph, sizes)
         self._load(layout_, matrices)
-        tiles = in_tiles(matrices.values())
+        there = shared(graph, sizes, beside)
+        missing = [m for i, m in matrices.items() if i not in there]
+        tiles = in_tiles(missing)
+        in_place = {matrices[i].name: made for i, made in there.items() if i in matrices}
         # Repacking needs no interpreter, so that the rest is done meanwhile.
-        binding = Aside("zinc-binding", partial(self._bind, layout_, sizes, raw, constants, tiles))
+        binding = Aside(
+            "zinc-binding", partial(self._bind, layout_, sizes, raw, constants, {**tiles, **in_place}, there)
+        )
         binding.start()
         try:
-            repack(list(matrices.values()), raw, tiles, self.choice, self.library, self.runner, released, progress)
+            repack(missing, raw, tiles, self.choice, self.library, self.runner, released, progress)
         finally:
             binding.join()
         self._planned = None  # its operations have their arguments now
@@ -158,11 +164,14 @@ class CpuBackend(HostBackend):
 
     def _bind(
         self, layout_: CpuLayout, sizes: Capacity, raw: Mapping[str, Bytes], constants: Mapping[str, F32],
-        tiles: Mapping[str, Bytes],
+        tiles: Mapping[str, Bytes], there: Mapping[int, Any],
     ) -> CpuLoweredGraph:  # fmt: skip
-        """Memory for what is no matrix, and the program on all of it; the tiles may be empty yet."""
+        """Memory for what is no matrix, and the program on all of it; the tiles may be empty yet. there: what another
+        graph has, by buffer.
+        """
         graph, roles, caches = layout_.graph, step_inputs(layout_.graph), cache_pages(layout_.graph)
-        arrays = self._arrays(graph, sizes, raw, constants, matrices_of(graph))
+        matrices = matrices_of(graph)
+        arrays = self._arrays(graph, sizes, raw, constants, matrices, there)
         indices = {role: arrays[buffer] for role, buffer in roles.items()}
         memory = BoundArrays(arrays, raw, tiles)
         program = bind_program(layout_, self._step_record(sizes, indices), memory, self.library, self.threads)
@@ -177,6 +186,7 @@ class CpuBackend(HostBackend):
             cache_arrays=page_arrays(caches, arrays),
             layout=cpu_layout(self.choice.flip & 0xFF),
             kept=tuple(arrays[b.id] for b in graph.of_kind(BufferKind.STATE)),
+            memory=shareable(graph, sizes, arrays | {i: tiles[m.name] for i, m in matrices.items()}),
             indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,
             lowered=layout_.lowered,
@@ -184,13 +194,15 @@ class CpuBackend(HostBackend):
 
     def _arrays(
         self, graph: Graph, sizes: Capacity, raw: Mapping[str, Bytes], constants: Mapping[str, F32],
-        matrices: Mapping[int, Matrix],
+        matrices: Mapping[int, Matrix], there: Mapping[int, Any],
     ) -> dict[int, Any]:  # fmt: skip
         """Memory of every buffer that is no temporary, no matrix and no embedding table, by id."""
         tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
         arrays: dict[int, Any] = {}
         for b in graph.buffers:
-            if b.kind is BufferKind.WEIGHT:
+            if b.id in there:
+                arrays |= {b.id: there[b.id]} if b.id not in matrices else {}
+            elif b.kind is BufferKind.WEIGHT:
                 if b.id not in matrices and b.id not in tables:
                     flat = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
                     arrays[b.id] = flat.reshape([int(d) for d in b.shape])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
-from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
+from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, shareable, shared, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, LoweredGraph
 from zinc_rt.backends.cache_pages import AS_DECLARED, cache_pages, page_arrays
 from zinc_rt.backends.graph_check import lookups
@@ -50,11 +50,12 @@ class ReferenceBackend(HostBackend):
         self._keep_bytes = keep_bytes
         self._blas = ThreadpoolController().select(user_api="blas")
 
-    def plan(self, graph: Graph, sizes: Capacity) -> dict[str, int]:
+    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
+        there = shared(graph, sizes, beside)
         constants, io, weights = (
-            sum(n_bytes(b, sizes) for b in graph.of_kind(*kinds))
+            sum(n_bytes(b, sizes) for b in graph.of_kind(*kinds) if b.id not in there)
             for kinds in (
                 (BufferKind.CONSTANT,),
                 (BufferKind.INPUT, BufferKind.OUTPUT),
@@ -64,16 +65,18 @@ class ReferenceBackend(HostBackend):
         arena = place(_lifetimes(graph, sizes))[1]
         return {
             "weights": weights,
-            "unpacked": self._kept_bytes(graph, sizes),
-            **state_bytes(graph, sizes),
+            "unpacked": self._kept_bytes(graph, sizes, there),
+            **state_bytes(graph, sizes, without=there),
             "scratch": arena + io,
             "constants": constants,
         }
 
-    def _kept_bytes(self, graph: Graph, sizes: Capacity) -> int:
+    def _kept_bytes(self, graph: Graph, sizes: Capacity, there: Container[int]) -> int:
         """Bytes of unpacked weights that stay between steps: those of all matrices, or none."""
         total = 0
         for b in _matrices(graph):
+            if b.id in there:
+                continue
             *outer, n_in = sizes.shape(b.shape)
             total += unpacked_bytes(b.dtype.ggml, math.prod(outer), n_in)
         return total if total <= self._keep_bytes else 0
@@ -86,17 +89,21 @@ class ReferenceBackend(HostBackend):
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        beside: LoweredGraph | None = None,
     ) -> ReferenceGraph:
         """Bind every node to its memory; see `Backend.lower`. Weights stay where they are: nothing is released."""
         self._check_open()
-        keep = self._kept_bytes(graph, sizes) > 0
+        there = shared(graph, sizes, beside)
+        keep = self._kept_bytes(graph, sizes, there) > 0
         arena_offsets, arena_bytes = place(_lifetimes(graph, sizes))
         arena = huge_bytes(arena_bytes)
         arrays: dict[int, npt.NDArray[np.generic]] = {}
         matrices: dict[int, Weight | list[Weight]] = {}
         multiplied = {b.id for b in _matrices(graph)}
         for buffer in graph.buffers:
-            if buffer.kind is BufferKind.WEIGHT:
+            if buffer.id in there:
+                (matrices if buffer.id in multiplied else arrays)[buffer.id] = there[buffer.id]
+            elif buffer.kind is BufferKind.WEIGHT:
                 raw = bound(weights, buffer)
                 if buffer.id in multiplied:
                     count = math.prod(sizes.shape(buffer.shape[:-2]))
@@ -124,6 +131,7 @@ class ReferenceBackend(HostBackend):
             cache_arrays=page_arrays(caches, arrays),
             layout=AS_DECLARED,
             counts=counts,
+            memory=shareable(graph, sizes, {**arrays, **matrices}),
             calls=tuple(lower_node(context, n) for n in graph.nodes),
         )
 
