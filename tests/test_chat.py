@@ -205,3 +205,17 @@ def test_answers_are_joined_in_order() -> None:
         CallDelta(0, "}"),
     ]
     assert [(call.name, call.arguments) for call in Answer.join(told).tool_calls] == [("f", "{}"), ("g", "{}")]
+
+
+def test_an_answer_is_a_message_of_the_next_turn(caller: Model) -> None:
+    fields: dict[str, Any] = {"tools": REQUEST, "tool_choice": "required", "max_tokens": 120, "seed": 5}
+    called = caller.chat(HELLO, **fields)
+    assert called.tool_calls
+    for answer in (called, caller.chat(HELLO, max_tokens=9, seed=1)):
+        message = answer.message
+        assert (message["role"], message["content"]) == ("assistant", answer.content)
+        calls = [call["function"] for call in message.get("tool_calls", ())]
+        assert calls == [{"name": call.name, "arguments": call.arguments} for call in answer.tool_calls]
+        prompt = caller.chat_format.request([*HELLO, message, *HELLO], tools=REQUEST).prompt
+        for part in (answer.text, *(call.name for call in answer.tool_calls)):
+            assert part.strip() in caller.detokenize(prompt)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -226,6 +227,50 @@ def test_what_a_model_says_of_itself(model: zinc_rt.Model) -> None:
     assert model.chat_template.render([{"role": "user", "content": "Hello"}]).endswith("assistant\n")
     assert dataclasses.asdict(model.info)["architecture"] == "qwen3"
     assert model.name
+
+
+def test_models_and_texts_show_what_they_are(model: zinc_rt.Model) -> None:
+    assert repr(model) == "<Model 'zinc-story': qwen3, Q8_0, n_ctx=256, device='cpu', generates>"
+    text = model.generate(PROMPT, max_tokens=3, seed=1)
+    assert repr(text) == f"<Generation {text.text!r}, 3 tokens, finish_reason='length', seed=1>"
+    assert str(text) == text.text == "".join(map(str, model.stream(PROMPT, max_tokens=3, seed=1)))
+    with zinc_rt.load(device="cpu", n_ctx=64) as other:
+        pass
+    assert repr(other) == "<Model 'zinc-story', closed>"
+
+
+def test_tokens_have_texts(model: zinc_rt.Model) -> None:
+    fox = model.tokenize("🦊")
+    assert b"".join(map(model.token_bytes, fox)).decode() == "🦊"
+    assert {model.token_text(token) for token in fox} == {"\ufffd"}
+    forced = {"temperature": 0, "logit_bias": {fox[0]: np.inf}, "max_tokens": 2, "logprobs": 1}
+    text = model.generate(PROMPT, **forced)
+    assert (text.token_texts, text.token_bytes) == (("\ufffd",) * 2, (model.token_bytes(fox[0]),) * 2)
+    assert text.top_logprobs is not None
+    top = text.top_logprobs[0][0]
+    assert top == (top.id, top.logprob)
+    assert (top.text, top.bytes) == (model.token_text(top.id), model.token_bytes(top.id))
+    assert vars(pickle.loads(pickle.dumps(top))) == vars(top)
+
+
+def test_a_chat_is_no_prompt(model: zinc_rt.Model) -> None:
+    message = {"role": "user", "content": "Hello"}
+    for prompt in ([message], message, (message,)):
+        for call in (model.generate, model.stream):
+            with pytest.raises(UsageError, match="give them to chat or chat_stream"):
+                call(prompt)  # type: ignore[operator]
+    with pytest.raises(UsageError, match="several to generate"):
+        model.stream([PROMPT, PROMPT])  # type: ignore[arg-type]
+    asked = {"max_tokens": 6, "seed": 2}
+    assert model.chat("Hello", **asked).text == model.chat([message], **asked).text
+
+
+def test_users_names_come_first() -> None:
+    at = zinc_rt.__all__.index
+    assert at("load") < at("Model") < at("Engine") < at("seed") < at("kmd")
+    assert "kmd" not in dir(zinc_rt)
+    assert "kmd" in dir(zinc_rt.seed)
+    assert zinc_rt.seed.kmd is zinc_rt.kmd
 
 
 def test_generate_in_one_call() -> None:

@@ -1,10 +1,12 @@
 """ZINC_RT: an LLM runtime that reads a GGUF file and gives the same bits on every device.
 
     import zinc_rt
-    model = zinc_rt.load()                      # the model inside the package, or load("model.gguf")
-    print(model.generate("Once upon a time").text)
 
-Names are imported when they are first used: importing the package touches no device, file or environment variable.
+    with zinc_rt.load() as model:  # the model inside the package, or load("model.gguf")
+        print(model.generate("Once upon a time"))
+
+docs/python.md is the guide. Names are imported when they are first used: importing the package touches no device, file
+or environment variable.
 """
 
 from __future__ import annotations
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
     from zinc_rt import engine as engine
     from zinc_rt import kernels as kernels
     from zinc_rt import lang as lang
+    from zinc_rt import seed as seed
+    from zinc_rt.async_model import AsyncModel as AsyncModel
+    from zinc_rt.chat import ChatAnswer as ChatAnswer
+    from zinc_rt.chat import ChatChunk as ChatChunk
     from zinc_rt.engine import Device as Device
     from zinc_rt.engine import Engine as Engine
     from zinc_rt.engine import Options as Options
@@ -27,10 +33,13 @@ if TYPE_CHECKING:
     from zinc_rt.errors import ZincError as ZincError
     from zinc_rt.loading import load as load
     from zinc_rt.model import Model as Model
+    from zinc_rt.model import ModelClosed as ModelClosed
     from zinc_rt.sampling.generation import Chunk as Chunk
     from zinc_rt.sampling.generation import Generation as Generation
     from zinc_rt.sampling.generation import Stats as Stats
+    from zinc_rt.sampling.generation import TokenLogprob as TokenLogprob
     from zinc_rt.sampling.params import SamplingParams as SamplingParams
+    from zinc_rt.sampling.processors import LogitsProcessor as LogitsProcessor
     from zinc_rt.seed import cpu_ring as cpu_ring
     from zinc_rt.seed import cs as cs
     from zinc_rt.seed import fast_pool as fast_pool
@@ -43,8 +52,32 @@ if TYPE_CHECKING:
     from zinc_rt.seed import umq as umq
     from zinc_rt.seed.engine import Tier as Tier
 
+_NAMES = {
+    "load": "zinc_rt.loading",
+    "Model": "zinc_rt.model",
+    "AsyncModel": "zinc_rt.async_model",
+    "SamplingParams": "zinc_rt.sampling.params",
+    "Generation": "zinc_rt.sampling.generation",
+    "Chunk": "zinc_rt.sampling.generation",
+    "Stats": "zinc_rt.sampling.generation",
+    "TokenLogprob": "zinc_rt.sampling.generation",
+    "ChatAnswer": "zinc_rt.chat",
+    "ChatChunk": "zinc_rt.chat",
+    "LogitsProcessor": "zinc_rt.sampling.processors",
+    "ZincError": "zinc_rt.errors",
+    "UsageError": "zinc_rt.errors",
+    "ModelClosed": "zinc_rt.model",
+    "Engine": "zinc_rt.engine",
+    "Options": "zinc_rt.engine",
+    "Device": "zinc_rt.engine",
+    "Tier": "zinc_rt.seed.engine",
+}
+
 _MODULES = {
     "engine": "zinc_rt.engine",
+    "kernels": "zinc_rt.kernels",
+    "lang": "zinc_rt.lang",
+    "seed": "zinc_rt.seed",
     "ir_op": "zinc_rt.seed.ir_op",
     "ir_graph": "zinc_rt.seed.ir_graph",
     "kmd": "zinc_rt.seed.kmd",
@@ -55,50 +88,42 @@ _MODULES = {
     "cs": "zinc_rt.seed.cs",
     "pm4_packet": "zinc_rt.seed.pm4_packet",
     "fast_pool": "zinc_rt.seed.fast_pool",
-    "kernels": "zinc_rt.kernels",
-    "lang": "zinc_rt.lang",
 }
 
-_NAMES = {
-    "Chunk": "zinc_rt.sampling.generation",
-    "Device": "zinc_rt.engine",
-    "Engine": "zinc_rt.engine",
-    "Generation": "zinc_rt.sampling.generation",
-    "Model": "zinc_rt.model",
-    "Options": "zinc_rt.engine",
-    "SamplingParams": "zinc_rt.sampling.params",
-    "Stats": "zinc_rt.sampling.generation",
-    "Tier": "zinc_rt.seed.engine",
-    "UsageError": "zinc_rt.errors",
-    "ZincError": "zinc_rt.errors",
-    "load": "zinc_rt.loading",
-}
-
-__all__ = [
-    "Chunk",
-    "Device",
-    "Engine",
-    "Generation",
+# What a program needs comes first, then what lies beneath. Names behind "seed" are its pages and its tier; they keep
+# their old places up here, and `dir` lists them in `zinc_rt.seed` alone.
+__all__ = [  # noqa: RUF022
+    "load",
+    "generate",
     "Model",
-    "Options",
+    "AsyncModel",
     "SamplingParams",
+    "Generation",
+    "Chunk",
     "Stats",
-    "Tier",
-    "UsageError",
+    "TokenLogprob",
+    "ChatAnswer",
+    "ChatChunk",
+    "LogitsProcessor",
     "ZincError",
+    "UsageError",
+    "ModelClosed",
+    "Engine",
+    "Options",
+    "Device",
     "__version__",
+    "engine",
+    "kernels",
+    "lang",
+    "seed",
+    "Tier",
     "cpu_ring",
     "cs",
-    "engine",
     "fast_pool",
-    "generate",
     "ir_graph",
     "ir_op",
-    "kernels",
     "kfd",
     "kmd",
-    "lang",
-    "load",
     "pm4_packet",
     "ring",
     "umq",
@@ -106,9 +131,18 @@ __all__ = [
 
 
 def generate(prompt: str, path: str | None = None, **parameters: Any) -> str:
-    """Load a model (None: the one inside the package), generate after the prompt, and return the text.
+    """Load a model, generate after a prompt, and close the model. For more than one prompt, `load` once.
 
-    parameters: fields of `SamplingParams`. For more than one prompt, `load` once and use the model.
+    Args:
+        prompt: a text.
+        path: the GGUF file; None for the model inside the package.
+        parameters: fields of `SamplingParams`.
+
+    Returns:
+        The text behind the prompt.
+
+    Raises:
+        What `load` and `Model.generate` raise.
     """
     from zinc_rt.loading import load
 
@@ -156,4 +190,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__[: __all__.index("seed") + 1]

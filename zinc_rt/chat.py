@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.checks import show, true_or_false
-from zinc_rt.dialects.deltas import Answer, Delta, ToolCall
+from zinc_rt.dialects.deltas import Answer, ContentDelta, Delta, ReasoningDelta, ToolCall
 from zinc_rt.dialects.families import dialect_of
 from zinc_rt.dialects.grammars import build_grammar
 from zinc_rt.dialects.messages import ChatRenderer
@@ -119,6 +119,19 @@ class ChatChunk:
     deltas: tuple[Delta, ...]
     chunk: Chunk
 
+    @property
+    def text(self) -> str:
+        """The content that it completed, "" for none. `str` of the chunk is the same."""
+        return "".join(delta.text for delta in self.deltas if isinstance(delta, ContentDelta))
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning that it completed, "" for none."""
+        return "".join(delta.text for delta in self.deltas if isinstance(delta, ReasoningDelta))
+
+    def __str__(self) -> str:
+        return self.text
+
 
 @dataclass(frozen=True)
 class ChatAnswer:
@@ -144,9 +157,25 @@ class ChatAnswer:
         return cls(answer.content, answer.reasoning, answer.tool_calls, reason, generation)
 
     @property
+    def message(self) -> dict[str, Any]:
+        """The answer as a message of the conversation, in OpenAI's form: append it before the next turn."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.content}
+        if self.reasoning is not None:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        return message
+
+    @property
     def text(self) -> str:
-        """The content, "" for none."""
+        """The content, "" for none. `str` of the answer is the same."""
         return self.content or ""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def finish_reason(reason: str, n_calls: int) -> str:

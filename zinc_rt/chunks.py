@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from zinc_rt.sampling.generation import Chunk, Stats
+from zinc_rt.sampling.generation import Chunk, Stats, TokenLogprob
 from zinc_rt.sampling.stop import StopMatcher
 from zinc_rt.serving.messages import Finished, FinishReason, Submit, Token
 
@@ -46,17 +46,24 @@ class PlainText:
 
 
 class ChunkMaker:
-    """The text of one request, piece by piece. stopped: whether a stop string has ended it."""
+    """The text of one request, piece by piece. stopped: whether a stop string has ended it. tokenizer: gives the bytes
+    of single tokens.
+    """
 
-    def __init__(self, text: TokenText, request: Submit) -> None:
-        self._text, self._request, self._n = text, request, 0
+    def __init__(self, text: TokenText, request: Submit, tokenizer: Tokenizer) -> None:
+        self._text, self._request, self._tokenizer, self._n = text, request, tokenizer, 0
         self.stopped = False
 
     def token(self, event: Token) -> Chunk:
         """The chunk of a token. Tokens behind a stop string are not to be asked for."""
         self._n += 1
         shown, self.stopped = self._text.add(event.token_id)
-        return Chunk(shown, event.token_id, event.logprob, event.top_logprobs)
+        tops = event.top_logprobs
+        named = None if tops is None else tuple(TokenLogprob(i, value, self._bytes(i)) for i, value in tops)
+        return Chunk(shown, event.token_id, event.logprob, named, token_bytes=self._bytes(event.token_id))
+
+    def _bytes(self, token_id: int) -> bytes:
+        return self._tokenizer.token_bytes(token_id)
 
     def last(self, event: Finished) -> Chunk:
         """The chunk that ends the text: what was held back, and the figures."""

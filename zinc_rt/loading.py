@@ -60,26 +60,38 @@ def load(
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
 
-    path: the file; None is the model inside the package.
-    device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; a card may follow, as
-    in "gpu@03:00.0" or "gpu:cs@renderD129"; None follows ZINC_RT_TIER, else `auto`. tier: the older name of `device`.
-    n_ctx: context in tokens (None: the model's own, at most 4096). n_batch: rows of a prefill step
-    (None: 512 with native kernels of a CPU, else 64).
-    threads: None for the physical cores that this process may use, control-group limits included.
-    kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
-    isa: the native kernels' instruction-set level (None: the best that this machine runs).
-    cache_dir: where compiled kernels are kept (None: the user's cache folder).
-    notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO). progress: gets the
-    bytes of weights loaded so far and in all.
-    embeddings: load to `embed` texts rather than to generate (None: where the file is an embedding model). pooling:
-    "mean", "cls" or "last" for those (None: the file's, else the last token's row).
-    kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
-    n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
-    each needs recurrent state of its own). kv_tokens: positions that all of them together may have (None: n_ctx for
-    each); kv_memory: the same in bytes. gpu: with the device "emu", the card that is emulated (None: "r9700").
+    Args:
+        path: the file; None for the model inside the package.
+        device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; a card may follow,
+            as in "gpu@03:00.0" or "gpu:cs@renderD129". None follows ZINC_RT_TIER, else "auto".
+        n_ctx: tokens of a prompt and its text (None: the model's own, at most 4096).
+        n_batch: rows of a step with prompts (None: 512 with native kernels of a CPU, else 64).
+        threads: None for the physical cores that this process may use, control-group limits included.
+        kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
+        isa: the native kernels' instruction-set level (None: the best that this machine runs).
+        cache_dir: where compiled kernels are kept (None: the user's cache folder).
+        notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO).
+        progress: gets the bytes of weights loaded so far, and in all.
+        embeddings: load to `embed` texts, not to generate (None: where the file is an embedding model).
+        pooling: "mean", "cls" or "last", how a text's rows become its vector (None: the file's, else "last").
+        kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
+        n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
+            each needs recurrent state of its own).
+        kv_tokens: positions that all texts together may have (None: n_ctx for each).
+        kv_memory: the same in bytes.
+        gpu: with the device "emu", the card that is emulated (None: "r9700").
+        tier: the older name of `device`.
 
-    Raises `GGUFError` (the file; `FileChanged` where it was written to meanwhile), `ModelError` (what is in it),
-    `TokenizerError`, `MemoryPlanError`, `UsageError`, `DeviceUnavailable`, `LangError` (compiling the kernels).
+    Returns:
+        The model, which holds memory and the file until it is closed.
+
+    Raises:
+        GGUFError: the file cannot be read; `FileChanged` where it was written to meanwhile.
+        ModelError, TokenizerError: what is in it cannot be run.
+        MemoryPlanError: it does not fit.
+        UsageError: an argument is wrong.
+        DeviceUnavailable: the device cannot be used, with the reason.
+        LangError: the kernels could not be compiled.
     """
     function_or_none("notify", notify)
     function_or_none("progress", progress)

@@ -14,7 +14,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, UnsupportedTensorType, ValueType
 from zinc_rt.quantizing.errors import QuantizeError, UnknownPreset
 from zinc_rt.quantizing.plan import Keep, Planner, notes, parse_keep
-from zinc_rt.quantizing.presets import ALIASES, FALLBACKS, PRESETS, format_of, preset_of
+from zinc_rt.quantizing.presets import ALIASES, FALLBACKS, PRESETS, format_of, preset_of, quantization_of
 from zinc_rt.quantizing.rows import NEED_IMPORTANCE, WRITTEN
 
 T = GGMLType
@@ -34,12 +34,15 @@ def model(
     heads: tuple[int, int] = (4, 1),
     also: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     source: GGMLType = T.F16,
+    keys: Mapping[str, int] = MappingProxyType({}),
 ) -> GGUFFile:
     """An open file of such tensors, all 0."""
     writer = GGUFWriter(path)
     writer.add("general.architecture", "llama")
     for key, value in zip(("head_count", "head_count_kv"), heads, strict=True):
         writer.add(f"llama.attention.{key}", value, ValueType.UINT32)
+    for key, value in keys.items():
+        writer.add(key, value, ValueType.UINT32)
     shapes = {"token_embd.weight": (512, 256), "output_norm.weight": (256,)}
     shapes |= {} if tied else {"output.weight": (512, 256)}
     shapes |= {f"blk.{i}.{name}": shape for i in range(n_layers) for name, shape in LAYER.items()}
@@ -162,3 +165,11 @@ def test_unknown_names() -> None:
     with pytest.raises(UnknownPreset, match="is not written"):
         format_of("IQ3_S")
     assert format_of("q5_k") is T.Q5_K
+
+
+def test_what_a_file_is_called(tmp_path: Path) -> None:
+    """By its number where one mixture has that, else by what most of its bytes are."""
+    for n, (number, name) in enumerate([(15, "Q4_K_M"), (38, "Q5_0"), (None, "Q5_0")]):
+        also = {} if number is None else {"general.file_type": number}
+        with model(tmp_path / f"{n}.gguf", n_layers=1, source=T.Q5_0, keys=also) as file:
+            assert quantization_of(file) == name

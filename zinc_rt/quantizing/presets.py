@@ -11,10 +11,12 @@ the size and the quality that its name promises. Tensors in which an error hurts
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.types import GGMLType as T
 from zinc_rt.quantizing.errors import UnknownPreset
 from zinc_rt.quantizing.rows import NEED_IMPORTANCE, WRITTEN
@@ -148,3 +150,15 @@ def format_of(name: str) -> T:
     if upper in {kind.name for kind in NEED_IMPORTANCE}:
         preset_of(upper)
     raise UnknownPreset(f"there is no format {name!r} for a tensor; there are {', '.join(t.name for t in WRITTEN)}")
+
+
+def quantization_of(file: GGUFFile) -> str:
+    """The mixture that a file names; where it names none of these, the format of most of its bytes."""
+    number = file.metadata.get("general.file_type")
+    names = [preset.name for preset in _TABLE if preset.file_type == number]
+    if len(names) == 1:
+        return names[0]
+    sizes: Counter[str] = Counter()
+    for tensor in file.tensors.values():
+        sizes[tensor.type.name] += tensor.nbytes
+    return sizes.most_common(1)[0][0]

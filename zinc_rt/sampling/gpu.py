@@ -72,7 +72,7 @@ def common_shape(
     requests: Sequence[SamplingRequest], n_context: int, n_logits: int
 ) -> tuple[int, SamplingShape] | None:
     """Tokens to choose from and a plan's shape that serve all requests of a step; None where only the host can choose,
-    as it does with masks.
+    as it does with masks and processors.
 
     n_context: tokens that a text can have. n_logits: of a row; several rows are chosen from all of them or not here.
     """
@@ -81,7 +81,8 @@ def common_shape(
         return None
     found: SamplingShape | None = None
     for request in requests:
-        shape = None if request.mask is not None else shape_of(request.sampler.params, n_vocab, n_context)
+        host = request.mask is not None or request.processors
+        shape = None if host else shape_of(request.sampler.params, n_vocab, n_context)
         if shape is None:
             return None
         found = shape if found is None else found | shape

@@ -11,7 +11,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.sampling.sampler import DegenerateLogits, Mask, Sampled, Sampler, check_mask
+from zinc_rt.sampling.processors import Processors, process
+from zinc_rt.sampling.sampler import Mask, NoToken, Sampled, Sampler, check_mask
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,13 @@ class SamplingRequest:
 
     mask: u32[words], the tokens that may be chosen: token i where bit i % 32 of word i // 32 is set; it may change
     between steps. None: all. Raises `InvalidMask` for an array of another form.
+    processors: functions that change the logits before all else. Only the host calls them.
     """
 
     sampler: Sampler
     history: Sequence[int]
     mask: Mask | None = None
+    processors: Processors = ()
 
     def __post_init__(self) -> None:
         if self.mask is not None:
@@ -48,13 +51,13 @@ class SampledStep(Protocol):
     def token(self, row: int = 0) -> Sampled:
         """The token of a wanted row; its sampler is one token further then. Asked again, it is the same token.
 
-        Raises `DegenerateLogits` where the row's parameters and mask leave no token; other rows have theirs.
+        Raises `NoToken`: `DegenerateLogits` where the row's parameters and mask leave none, `ProcessorFailed`.
         """
         ...
 
     def tokens(self) -> list[Sampled]:
-        """The tokens of all wanted rows. Where a row has none, its `DegenerateLogits` is raised after all others were
-        chosen: `token` then has them.
+        """The tokens of all wanted rows. Where a row has none, its `NoToken` is raised after all others were chosen:
+        `token` then has them.
         """
         ...
 
@@ -69,7 +72,7 @@ class RowTokens(ABC):
 
     @abstractmethod
     def _choose(self, row: int) -> Sampled:
-        """Choose the token of a row; its sampler goes on. Raises `DegenerateLogits`."""
+        """Choose the token of a row; its sampler goes on. Raises `NoToken`."""
 
     def token(self, row: int = 0) -> Sampled:
         """See `SampledStep`."""
@@ -84,11 +87,11 @@ class RowTokens(ABC):
 
     def tokens(self) -> list[Sampled]:
         """See `SampledStep`."""
-        failed: DegenerateLogits | None = None
+        failed: NoToken | None = None
         for row in range(len(self._requests)):
             try:
                 self.token(row)
-            except DegenerateLogits as error:
+            except NoToken as error:
                 failed = failed or error
         if failed is not None:
             raise failed
@@ -111,6 +114,10 @@ class HostSampled(RowTokens):
     def _choose(self, row: int) -> Sampled:
         request, logits = self._requests[row], self.logits[row]
         n_vocab = request.sampler.n_vocab
+        if request.processors:
+            own = logits[:n_vocab]
+            changed = process(request.processors, request.history, own)
+            return request.sampler.sample(changed, request.history, None, request.mask, own)
         likeliest = int(self._likeliest[row]) if n_vocab == len(logits) else None
         return request.sampler.sample(logits[:n_vocab], request.history, likeliest, request.mask)
 

@@ -37,7 +37,11 @@ Mask = npt.NDArray[np.uint32]
 """Tokens that may be chosen: token i where bit i % 32 of word i // 32 is set."""
 
 
-class DegenerateLogits(ZincError):
+class NoToken(ZincError):
+    """A row of logits has no token; the other rows of its step have theirs."""
+
+
+class DegenerateLogits(NoToken):
     """No token can be chosen: every logit is NaN or -inf (after mask, bias and penalties)."""
 
     def __init__(self, n_vocab: int, masked: bool = False) -> None:
@@ -91,6 +95,7 @@ class Sampler:
         history: Sequence[int],
         likeliest: int | None = None,
         mask: Mask | None = None,
+        own: npt.NDArray[Any] | None = None,
     ) -> Sampled:
         """Choose the next token.
 
@@ -99,6 +104,7 @@ class Sampler:
             history: the token ids of prompt and text so far, all below n_vocab.
             likeliest: the first of the largest logits, if it is known.
             mask: the tokens that may be chosen, as `check_mask` wants it; None for all.
+            own: the model's logits where `logits` were changed: log-probabilities and NaN are theirs. None: `logits`.
 
         Raises:
             DegenerateLogits: no token can be chosen.
@@ -116,7 +122,8 @@ class Sampler:
             self.step += 1
             return Sampled(likeliest)
         scores = self._scores
-        self.n_nan = _load(logits, scores)
+        n_nan = _load(logits, scores)
+        self.n_nan = n_nan if own is None else count_nan(own)
         if mask is not None:
             scores[np.unpackbits(mask.view(np.uint8), count=self.n_vocab, bitorder="little") == 0] = -np.inf
         if self._adjusts:
@@ -128,7 +135,7 @@ class Sampler:
         self.step += 1
         if self.params.logprobs is None:
             return Sampled(token_id)
-        _load(logits, scores)
+        _load(logits if own is None else own, scores)
         logprob, top = logprobs(scores, token_id, self.params.logprobs)
         return Sampled(token_id, logprob, top)
 

@@ -113,7 +113,7 @@ class AsyncEngine:
             RequestFailed: the engine could not go on.
         """
         request = self._request(prompt, SamplingParams.with_overrides(params, **overrides), tenant, qos, seconds)
-        chunks = ChunkMaker(PlainText(self.tokenizer, request.params.stop), request)
+        chunks = ChunkMaker(PlainText(self.tokenizer, request.params.stop), request, self.tokenizer)
         events = self.client.submit(request)
         try:
             async for event in events:

@@ -39,10 +39,14 @@ _SLACK: Final = 1e-9
 
 def wants_native(request: SamplingRequest) -> bool:
     """Whether the kernel chooses a request's token: not where the likeliest token is all that is wanted, which is known
-    already, and not with more log-probabilities than it has room for.
+    already, not with more log-probabilities than it has room for, and not behind functions of the caller.
     """
     sampler = request.sampler
-    return not (sampler.plain and request.mask is None) and (sampler.params.logprobs or 0) <= MOST_TOP
+    return (
+        not request.processors
+        and not (sampler.plain and request.mask is None)
+        and (sampler.params.logprobs or 0) <= MOST_TOP
+    )
 
 
 @dataclass

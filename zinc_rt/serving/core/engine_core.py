@@ -19,7 +19,8 @@ from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.prompts import check_fits, check_ids
-from zinc_rt.sampling.sampler import DegenerateLogits, Sampled
+from zinc_rt.sampling.processors import Processors
+from zinc_rt.sampling.sampler import NoToken, Sampled
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import BatchKind, RequestConfig, TenantId
 from zinc_rt.serving.core.admission import Admission
@@ -125,15 +126,15 @@ class EngineCore:
             self._untouched = self._engine.touch_states()
         return next(self._untouched, True) is None
 
-    def submit(self, request: Submit) -> None:
-        """Queue a request. One that cannot be served ends with `Failed`, in the next turn's report."""
+    def submit(self, request: Submit, processors: Processors = ()) -> None:
+        """Queue a request. One that cannot be served, or whose processors raise, ends with `Failed` in a report."""
         now = self._clock()
         try:
             if request.id in self._live:
                 raise DuplicateRequest(f"request {request.id} runs already; ids must be unique")
             if request.grammar is not None:
                 self.at_work((request.id,))  # compiled by a library
-            made = self._checked(request, now)
+            made = self._checked(request, now, processors)
         except ZincError as error:
             self._tell_failure(Failed(request.id, type(error).__name__, str(error)), error)
             return
@@ -146,7 +147,7 @@ class EngineCore:
         self._waiting.push(made.level, made.tenant, made)
         self._end_if_over(made)
 
-    def _checked(self, request: Submit, now: float) -> Request:
+    def _checked(self, request: Submit, now: float, processors: Processors) -> Request:
         check_ids(request.prompt, self._vocabulary.n_vocab)
         check_fits(request.prompt, self._sizes.n_ctx)
         if request.resume:
@@ -159,7 +160,7 @@ class EngineCore:
                 f" {most} of {self._slots.n_pages}; shorten it, or serve with more KV memory"
             )
         self._arrivals += 1
-        return Request.make(request, tenant, self._vocabulary, self._arrivals, now)
+        return Request.make(request, tenant, self._vocabulary, self._arrivals, now, processors)
 
     def cancel(self, request_id: str, reason: str = "client") -> None:
         """End a request; `Finished` is in the next turn's report. Unknown ids are ignored."""
@@ -402,7 +403,7 @@ class EngineCore:
         self._steps += 1
         now = self._clock()
         for part, token in zip(wanted, chosen, strict=True):
-            if isinstance(token, DegenerateLogits):
+            if isinstance(token, NoToken):
                 self._fail(part.request, token)
             else:
                 self._take(part.request, token, now)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from zinc_rt.sampling.processors import Processors
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.sched.request import MAX_U32, TenantId
@@ -49,7 +50,15 @@ class Request:
     told_nan: bool = False
 
     @classmethod
-    def make(cls, submit: Submit, tenant: TenantId, vocabulary: Vocabulary, number: int, now: float) -> Request:
+    def make(
+        cls,
+        submit: Submit,
+        tenant: TenantId,
+        vocabulary: Vocabulary,
+        number: int,
+        now: float,
+        processors: Processors = (),
+    ) -> Request:
         """Raises `InvalidSamplingParam`, `GrammarUnavailable`, `GrammarMismatch`, what compiling a grammar raises."""
         params = replace(submit.params, seed=submit.seed)
         tokens = [*submit.prompt, *submit.resume]
@@ -63,8 +72,8 @@ class Request:
             for token in submit.resume:
                 if not matcher.consume(token):
                     raise GrammarMismatch(f"the resumed token {token} does not fit the request's grammar")
-            bound = SamplingRequest(sampler, tokens, np.zeros(-(-vocabulary.n_vocab // 32), np.uint32))
-        free = SamplingRequest(sampler, tokens)
+            bound = SamplingRequest(sampler, tokens, np.zeros(-(-vocabulary.n_vocab // 32), np.uint32), processors)
+        free = SamplingRequest(sampler, tokens, None, processors)
         return cls(submit, tenant, sampler, tokens, stops, matcher, free, bound, number, now)
 
     @property

@@ -1,7 +1,9 @@
-"""`SharedCore`: callers of one process on one core. Whoever waits for an event turns the loop, for all of them.
+"""`SharedCore`: callers of one process on one core, threads that wait and tasks of event loops.
 
-There is no thread of its own: nothing is computed while nobody asks. Of several threads that wait, one turns; the
-others get what it finds for them.
+A thread that waits for an event turns the loop, for all callers: of several threads that wait, one turns, and the
+others get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the core's
+own turns as one more of those that wait; it ends with the last of these requests. So nothing is computed, and no thread
+is there, while nobody asks.
 """
 
 from __future__ import annotations
@@ -12,8 +14,14 @@ from collections.abc import Callable
 
 from zinc_rt.engine import EngineError
 from zinc_rt.errors import ZincError
+from zinc_rt.sampling.processors import ProcessorFailed, Processors
 from zinc_rt.serving.core.engine_core import EngineCore
 from zinc_rt.serving.messages import Event, Failed, Finished, Submit
+
+Give = Callable[[Event | BaseException], None]
+"""Takes a request's events, or the exception that ended it. It is called on any thread with the core's lock held, so it
+returns at once and raises nothing.
+"""
 
 
 class SharedCore:
@@ -32,6 +40,10 @@ class SharedCore:
         self._left: deque[str] = deque()  # requests that nobody waits for any more
         self._waits = threading.Condition()
         self._turns: threading.Thread | None = None  # that turns the loop now
+        self._gives: dict[str, Give] = {}  # of posted requests
+        self._posted: deque[tuple[Submit, Processors]] = deque()
+        self._ended: deque[str] = deque()  # posted requests to finish
+        self._driver: threading.Thread | None = None
 
     def failed(self, request_id: str, error: ZincError) -> None:
         """For `EngineCore`: an exception behind a `Failed`."""
@@ -43,17 +55,24 @@ class SharedCore:
 
     @property
     def core(self) -> EngineCore:
-        """The core, for use with the lock held and between turns."""
-        assert self._core is not None
-        self._settle(self._core)
-        return self._core
+        """The core, for use with the lock held and between turns. Raises `EngineError` in a turn."""
+        self.check_no_turn()
+        return self._settled()
 
-    def submit(self, request: Submit) -> None:
-        """Queue a request; `next` gives its events."""
+    def check_no_turn(self) -> None:
+        """Raise `EngineError` where a step runs on this thread: a function that it calls asks for something."""
+        if self._turns is threading.current_thread():
+            raise EngineError("a step is running on this thread; use the model when it is over")
+
+    # -- for threads
+
+    def submit(self, request: Submit, processors: Processors = ()) -> None:
+        """Queue a request; `next` gives its events. Raises what the check raises, `EngineError` in a turn."""
         with self._lock:
             self._check()
+            core = self.core
             self._inboxes[request.id] = deque()
-            self.core.submit(request)
+            core.submit(request, processors)
 
     def next(self, request_id: str) -> Event:
         """The request's next event; takes turns until there is one. After `Finished` there is none.
@@ -62,38 +81,15 @@ class SharedCore:
         where a turn itself asks for it, as `notify` could.
         """
         inbox = self._inboxes[request_id]
-        while not inbox:
-            with self._waits:
-                while not inbox and self._turns is not None:
-                    if self._turns is threading.current_thread():
-                        raise EngineError("a step is running on this thread; ask for text when it is over")
-                    self._waits.wait()
-                if inbox:
-                    break
-                self._turns = threading.current_thread()
+        while self._begin(inbox.__len__):
             try:
-                self._turn()
+                self._turn(inbox.__len__)
             finally:
-                with self._waits:
-                    self._turns = None
-                    self._waits.notify_all()
+                self._end()
         event = inbox.popleft()
         if isinstance(event, Failed):
-            raise self._errors.pop(request_id, None) or EngineError(event.message)
+            raise self._error(event)
         return event
-
-    def _turn(self) -> None:
-        with self._lock:
-            self._check()
-            self._deliver(self.core.advance())
-
-    def _deliver(self, events: tuple[Event, ...]) -> None:
-        for event in events:
-            inbox = self._inboxes.get(event.id)
-            if inbox is not None:
-                inbox.append(event)
-            else:
-                self._errors.pop(event.id, None)
 
     def finish(self, request_id: str) -> Finished:
         """End a request now; returns its last event."""
@@ -110,10 +106,104 @@ class SharedCore:
         """
         self._left.append(request_id)
 
-    def _settle(self, core: EngineCore) -> None:
+    # -- for tasks of event loops: nothing here waits for a step
+
+    def post(self, request: Submit, give: Give, processors: Processors = ()) -> None:
+        """Queue a request and give its events away, the last of them `Finished` or an exception. `leave` it then."""
+        with self._waits:
+            if self._driver is None:
+                driver = threading.Thread(target=self._drive, name="zinc-tasks", daemon=True)
+                driver.start()  # it waits for what is held here
+                self._driver = driver
+            self._gives[request.id] = give
+            self._posted.append((request, processors))
+
+    def end(self, request_id: str) -> None:
+        """End a posted request soon; its `Finished` follows, maybe after some more tokens."""
+        self._ended.append(request_id)
+
+    def _drive(self) -> None:
+        while self._begin(self._let_go):
+            try:
+                self._turn(lambda: not self._gives)
+            except BaseException as error:
+                self._break_off(error)
+            finally:
+                self._end()
+
+    def _let_go(self) -> bool:
+        """Whether no posted request is left; then there is no driver any more. To call with `_waits` held."""
+        if self._gives:
+            return False
+        self._driver = None
+        return True
+
+    def _break_off(self, error: BaseException) -> None:
+        """The driver's turn failed: no posted request goes on."""
+        with self._waits:
+            gives, self._gives = self._gives, {}
+            self._posted.clear()
+        for request_id, give in gives.items():
+            self.leave(request_id)
+            give(error)
+
+    # -- turns
+
+    def _begin(self, ready: Callable[[], object]) -> bool:
+        """Wait for a turn. False, and no turn, as soon as the caller is ready. Raises `EngineError` in a turn."""
+        with self._waits:
+            while not ready():
+                if self._turns is None:
+                    self._turns = threading.current_thread()
+                    return True
+                self.check_no_turn()
+                self._waits.wait()
+        return False
+
+    def _end(self) -> None:
+        with self._waits:
+            self._turns = None
+            self._waits.notify_all()
+
+    def _turn(self, ready: Callable[[], object]) -> None:
+        with self._lock:
+            self._check()
+            core = self._settled()
+            if not ready():
+                self._deliver(core.advance())
+
+    def _settled(self) -> EngineCore:
+        """The core, with all that was asked of it meanwhile."""
+        core = self._core
+        assert core is not None
+        while self._posted:
+            core.submit(*self._posted.popleft())
+        while self._ended:
+            core.cancel(self._ended.popleft())
         while self._left:
             request_id = self._left.popleft()
+            self._gives.pop(request_id, None)
             core.cancel(request_id)
             self._inboxes.pop(request_id, None)
             self._errors.pop(request_id, None)
         self._deliver(core.collect())
+        return core
+
+    def _deliver(self, events: tuple[Event, ...]) -> None:
+        for event in events:
+            give, inbox = self._gives.get(event.id), self._inboxes.get(event.id)
+            if give is not None:
+                if isinstance(event, Finished | Failed):
+                    del self._gives[event.id]
+                give(self._error(event) if isinstance(event, Failed) else event)
+            elif inbox is not None:
+                inbox.append(event)
+            else:
+                self._errors.pop(event.id, None)
+
+    def _error(self, event: Failed) -> Exception:
+        """The exception behind an event: of a processor, what that raised."""
+        error = self._errors.pop(event.id, None)
+        if isinstance(error, ProcessorFailed):
+            return error.error
+        return error or EngineError(event.message)

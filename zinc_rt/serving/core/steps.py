@@ -9,7 +9,7 @@ from zinc_rt.backends.base import Capacity
 from zinc_rt.engine import Engine, Rows
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.request import SampledStep
-from zinc_rt.sampling.sampler import DegenerateLogits, Sampled
+from zinc_rt.sampling.sampler import NoToken, Sampled
 from zinc_rt.sched.cost import CostPart
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import Batch, BatchKind
@@ -139,18 +139,18 @@ def costs(parts: Iterable[Part]) -> list[CostPart]:
     return [part.cost() for part in parts]
 
 
-def tokens_of(step: SampledStep, n: int) -> list[Sampled | DegenerateLogits]:
+def tokens_of(step: SampledStep, n: int) -> list[Sampled | NoToken]:
     """The tokens of a step's wanted rows, and why a row has none."""
     if not n:
         return []
     try:
         return [*step.tokens()]
-    except DegenerateLogits:
+    except NoToken:
         return [_token(step, row) for row in range(n)]
 
 
-def _token(step: SampledStep, row: int) -> Sampled | DegenerateLogits:
+def _token(step: SampledStep, row: int) -> Sampled | NoToken:
     try:
         return step.token(row)
-    except DegenerateLogits as error:
+    except NoToken as error:
         return error

@@ -1,0 +1,226 @@
+"""`AsyncModel`: a model for the tasks of an event loop.
+
+    async with await AsyncModel.load("model.gguf") as model:
+        async for chunk in model.stream("Once upon a time", temperature=0.7):
+            print(chunk.text, end="")
+
+The names, arguments and answers are those of `Model`. Texts that tasks ask for at the same time are computed together,
+and with those of threads that use the same `Model`; none depends on the others. Steps run on a thread that is there
+while tasks wait for texts; prompts are rendered and tokenized on worker threads, so the loop never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.chunks import ChunkMaker
+from zinc_rt.loading import load
+from zinc_rt.model import Model
+from zinc_rt.requests import Asked, Messages, Prompt, Prompts, several
+from zinc_rt.sampling.generation import Chunk, Generation
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.processors import LogitsProcessor
+from zinc_rt.serving.messages import Event, Finished, Token
+
+if TYPE_CHECKING:
+    from zinc_rt.chat import ChatAnswer, ChatChunk
+
+
+class AsyncModel:
+    """A `Model` whose texts tasks wait for. Any number of tasks, and of event loops, may share one.
+
+    A task that is cancelled, and an iterator that is closed, end their texts: the step that runs is the last one with a
+    row of theirs. `model` is the model itself, for all that takes no time.
+
+    Args:
+        model: loaded; others may use it, too. `close` closes it.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @classmethod
+    async def load(cls, path: str | Path | None = None, **options: Any) -> Self:
+        """Load a model on a worker thread. Arguments and errors are those of `zinc_rt.load`."""
+        return cls(await asyncio.to_thread(load, path, **options))
+
+    async def close(self) -> None:
+        """`Model.close`; texts that are computed end with `ModelClosed`."""
+        await asyncio.to_thread(self.model.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncModel of {self.model!r}>"
+
+    @overload
+    async def generate(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        logits_processors: Iterable[LogitsProcessor] = (),
+        **overrides: Any,
+    ) -> Generation: ...
+    @overload
+    async def generate(
+        self,
+        prompt: Prompts,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        logits_processors: Iterable[LogitsProcessor] = (),
+        **overrides: Any,
+    ) -> list[Generation]: ...
+
+    async def generate(
+        self,
+        prompt: Prompt | Prompts,
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        logits_processors: Iterable[LogitsProcessor] = (),
+        **overrides: Any,
+    ) -> Generation | list[Generation]:
+        """The text behind a prompt, or the texts behind several; arguments and errors as for `Model.generate`."""
+        self.model.check_ready()
+        many, requests = several(prompt), self.model.requests
+        if many is None:
+            one, chosen = cast("Prompt", prompt), cast("SamplingParams | None", params)
+            made = [await asyncio.to_thread(requests.plain, one, chosen, logits_processors, overrides)]
+        else:
+            made = await asyncio.to_thread(requests.several, many, params, logits_processors, overrides)
+        texts: list[_Text] = []
+        try:
+            texts.extend(_Text(self.model, asked) for asked in made)
+            whole = [Generation.collect([chunk async for chunk in text]) for text in texts]
+        finally:
+            for text in texts:
+                text.leave()
+        return whole if many is not None else whole[0]
+
+    async def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        logits_processors: Iterable[LogitsProcessor] = (),
+        **overrides: Any,
+    ) -> AsyncGenerator[Chunk]:
+        """Generate after a prompt, chunk by chunk; arguments, chunks and errors as for `Model.stream`.
+
+        Arguments are checked when the first chunk is asked for. Where a loop over it is left early, the text ends when
+        the iterator is collected; `contextlib.aclosing` ends it at once.
+        """
+        self.model.check_ready()
+        make = self.model.requests.plain
+        text = _Text(self.model, await asyncio.to_thread(make, prompt, params, logits_processors, overrides))
+        try:
+            async for chunk in text:
+                yield chunk
+        finally:
+            text.leave()
+
+    async def chat(self, messages: Messages, **fields: Any) -> ChatAnswer:
+        """The whole answer to a conversation; arguments and errors as for `Model.chat_stream`."""
+        from zinc_rt.chat import ChatAnswer
+
+        return ChatAnswer.collect([chunk async for chunk in self.chat_stream(messages, **fields)])
+
+    async def chat_stream(
+        self,
+        messages: Messages,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        tool_choice: str | Mapping[str, Any] | None = None,
+        parallel_tool_calls: bool = True,
+        response_format: Mapping[str, Any] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        params: SamplingParams | None = None,
+        logits_processors: Iterable[LogitsProcessor] = (),
+        **overrides: Any,
+    ) -> AsyncGenerator[ChatChunk]:
+        """Answer a conversation, token by token; arguments, chunks and errors as for `Model.chat_stream`.
+
+        What `stream` says of checks and of loops that are left holds here, too.
+        """
+        from zinc_rt.chat import ChatChunk
+
+        self.model.check_ready()
+        fields = {
+            "tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls,
+            "response_format": response_format, "variables": variables,
+        }  # fmt: skip
+        make = self.model.requests.chat
+        asked = await asyncio.to_thread(make, messages, fields, params, logits_processors, overrides)
+        text = _Text(self.model, asked)
+        try:
+            async for chunk in text:
+                yield ChatChunk(asked.text.take(), chunk)
+        finally:
+            text.leave()
+
+    async def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+        """`Model.logits`, on a worker thread."""
+        return await asyncio.to_thread(self.model.logits, tokens)
+
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
+    ) -> npt.NDArray[np.float32]:
+        """`Model.embed`, on a worker thread."""
+        return await asyncio.to_thread(self.model.embed, texts, normalize=normalize, dimensions=dimensions)
+
+
+class _Text:
+    """The chunks of one request, for one task; posted when it is made. `leave` it at the end."""
+
+    def __init__(self, model: Model, asked: Asked) -> None:
+        self._shared, self._id = model.shared, asked.submit.id
+        self._chunks = ChunkMaker(asked.text, asked.submit, model.tokenizer)
+        self._events: asyncio.Queue[Event | BaseException] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._ends = self._over = False  # asked to end; has ended
+        self._shared.post(asked.submit, self._give, asked.processors)
+
+    def _give(self, event: Event | BaseException) -> None:
+        """Called on the thread of a step."""
+        try:
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+        except RuntimeError:  # the loop was closed with the request in it
+            self.leave()
+
+    def leave(self) -> None:
+        """The task waits for no more of it."""
+        self._shared.leave(self._id)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        if self._over:
+            raise StopAsyncIteration
+        while True:
+            event = await self._events.get()
+            if isinstance(event, BaseException):
+                self._over = True
+                raise event
+            if isinstance(event, Finished):
+                self._over = True
+                return self._chunks.last(event)
+            if isinstance(event, Token) and not self._ends:  # more may come before the end is heard of
+                chunk = self._chunks.token(event)
+                if self._chunks.stopped:
+                    self._ends = True
+                    self._shared.end(self._id)
+                return chunk
