@@ -158,7 +158,7 @@ def _child() -> None:
 def start(path: Path, threads: int) -> dict[str, float]:
     """Measure the command from its start to its end after one token."""
     zinc = [sys.executable, "-m", "zinc_rt", "run", "-m", str(path)]
-    return process([*zinc, "-c", str(CONTEXT), "-t", str(threads), "-n", "1", "--temp", "0", PROMPT])
+    return process([*zinc, "-c", str(CONTEXT), "-t", str(threads), "-n", "1", "--temp", "0", "--raw", PROMPT])
 
 
 def process(command: list[str]) -> dict[str, float]:

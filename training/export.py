@@ -24,6 +24,7 @@ def write_metadata(w: gguf.GGUFWriter, cfg: Config, parameters: int) -> None:
     """Write the GGUF metadata of the model."""
     w.add_type("model")
     w.add_name(NAME)
+    w.add_finetune("base")  # a text is continued unless a chat is asked for
     w.add_description("A small storyteller, trained from scratch on generated stories. English only.")
     w.add_license("apache-2.0")
     w.add_languages(["en"])

@@ -52,6 +52,7 @@ from zinc_rt.mem.plan import MemoryPlan, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
 from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
+from zinc_rt.notices import Detail
 from zinc_rt.numerics import VERSION
 from zinc_rt.rows import ContextFull, EngineError, PositionsSkipped, Rows
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
@@ -358,7 +359,7 @@ class Engine(SequenceCalls):
             **parts,
         )
         if self._notify is not None:
-            self._notify(f"{self.how}; {plan.summary}")
+            self._notify(Detail(f"{self.how}; {plan.summary}"))
         if options.check_memory:
             plan.check()
         constants = _Constants(definition.constants, n_ctx)

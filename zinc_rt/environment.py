@@ -37,7 +37,7 @@ OURS: Final = (DEVICE, CACHE_DIR, MATRIX_ROWS)
 OTHERS: Final = (
     Variable("XDG_CACHE_HOME", "the folder in which `zinc_rt` is the folder of compiled kernels; unset: ~/.cache"),
     Variable("HOME", "the home folder, for `~`; unset: what the system has for the user"),
-    Variable("NO_COLOR", "set to anything: no colours"),
+    Variable("NO_COLOR", "set to anything: no colours, and answers as the model writes them"),
     Variable("TERM", "dumb, unknown or unset: no colours, no progress bars"),
     Variable("USER", "kept out of the report of `zinc check --report`"),
     Variable("TZ", "the time zone in which chat templates write dates"),

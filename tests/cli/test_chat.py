@@ -62,8 +62,34 @@ def test_commands(chat, tmp_path):
     assert chat(f"/load {saved}\nmore\n").out == whole.splitlines()[1] + "\n"
 
 
+def test_lines_between_quotes_are_one_message(chat, tmp_path):
+    chat(f'''"""one\n  two\\\n\nthree"""\n"""\n/four\n"""\n/save {tmp_path / "c.json"}\n''')
+    saved = json.loads((tmp_path / "c.json").read_text())["messages"]
+    assert [m["content"] for m in saved[::2]] == ["one\n  two\\\n\nthree", "/four"]
+    assert chat('"""hello').out == chat("hello\n").out
+
+
+def test_tokens_and_undo(chat, tiny):
+    outcome = chat("/tokens\n/tokens the hex\nhello\n/undo\n/tokens\n/undo\n")
+    lines = outcome.err.splitlines()
+    assert lines[1:3] == ["0 of 256 tokens are taken, 256 are left", "4 tokens: 'the' ' ' 'he' 'x'"]
+    assert lines[3:5] == ["taken back; 0 messages left", lines[1]]
+    assert outcome.error == "zinc: error: there is no message to take back"
+    outcome = chat("hello\n/tokens\n")
+    with zinc_rt.load(tiny) as model:
+        text = encoded(("user", "hello"), ("assistant", outcome.out.rstrip("\n")))
+        taken = len(model.tokenize(text, add_special=False))
+    assert outcome.err.splitlines()[1] == f"{taken} of 256 tokens are taken, {256 - taken} are left"
+
+
+def test_quiet(chat):
+    assert chat("hello\n", "-q").err == ""
+    assert chat("hello\n", "-q").out == chat("hello\n").out
+
+
 def test_regen_answers_again_with_the_next_seed(chat):
-    first, second = chat("hello\n/regen\n").out.splitlines()
+    first, second = chat("hello\n/regenerate\n").out.splitlines()
+    assert chat("hello\n/regen\n").out == chat("hello\n/retry\n").out == f"{first}\n{second}\n"
     assert first == chat("hello\n").out.strip()
     assert second == chat("hello\n", "-s", 4).out.strip()
     assert "no message" in chat("/regen\n").error

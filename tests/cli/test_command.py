@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
 
+from zinc_rt.backends.probe import Gpu
 from zinc_rt.cli import options
 from zinc_rt.cli.main import VERBS, application
 from zinc_rt.cli.reference import reference
@@ -147,7 +149,32 @@ def test_completion(monkeypatch, zinc):
 
     assert complete("zinc", "perp") == ["perplexity"]
     assert "--top-k" in complete("zinc", "run", "--top")
-    assert complete("zinc", "run", "--device", "gp") == ["gpu", "gpu:umq", "gpu:kfd", "gpu:cs"]
+    assert "cpu" in complete("zinc", "run", "--device", "")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices"),
+    [
+        ([], ["auto", "cpu", "emu"]),
+        (
+            [Gpu("/dev/dri/renderD129", 0x7550, pci="0000:03:00.0")],
+            ["auto", "cpu", "gpu", "gpu:umq", "gpu:kfd", "gpu:cs", "emu"],
+        ),
+    ],
+    ids=["no card", "a card"],
+)
+def test_completion_offers_the_devices_that_there_are(gpus, devices, monkeypatch):
+    monkeypatch.setattr("zinc_rt.backends.probe.find_gpus", lambda _: gpus)
+    assert options._devices("") == devices
+    assert options._devices("c") == ["cpu"]
+    assert options._devices("gpu@") == [f"gpu@{card}" for gpu in gpus for card in (gpu.short, gpu.pci)]
+
+
+def test_completion_of_models(monkeypatch):
+    models = [SimpleNamespace(name=name) for name in ("qwen3-0.6b:Q8_0", "a/b:Q4_0")]
+    monkeypatch.setattr("zinc_rt.hub.cached.cached_models", lambda: models)
+    assert options._downloaded("q") == ["qwen3-0.6b:Q8_0"]
+    assert options._downloaded("./") == []
 
 
 def test_write_file(tmp_path, capsys):

@@ -13,7 +13,7 @@ from zinc_rt.lang.target import host_target, host_targets
 @pytest.fixture
 def run(zinc, tiny):
     def call(*args):
-        return zinc("run", "-m", tiny, "-s", 7, "-n", 12, "a text", *args)
+        return zinc("run", "-m", tiny, "-s", 7, "-n", 12, "-v", "a text", *args)
 
     return call
 

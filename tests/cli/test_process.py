@@ -45,7 +45,7 @@ def test_help_starts_without_the_heavy_libraries():
 
 def test_a_native_start_imports_nothing_of_the_reference_kernels_and_no_compiler(tiny):
     zinc("run", "-m", tiny, "x", "-n", "1")  # from here on the kernels are in the cache
-    command = [sys.executable, "-X", "importtime", "-m", "zinc_rt", "run", "-m", str(tiny), "x", "-n", "1"]
+    command = [sys.executable, "-X", "importtime", "-m", "zinc_rt", "run", "-m", str(tiny), "x", "-n", "1", "--raw"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, env=ENVIRONMENT)
     loaded = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if "|" in line}
     assert "zinc_rt.backends.cpu.backend" in loaded
@@ -153,7 +153,7 @@ def test_an_encoding_that_cannot_show_the_text_is_no_failure(tiny):
     command = [*ZINC, "run", "-m", str(tiny), "h\u00e9", "-n", "3", "--display-prompt"]
     done = subprocess.run(command, capture_output=True, check=False, env=environment, stdin=subprocess.DEVNULL)
     assert done.returncode == 0
-    assert done.stdout.startswith(b"h?")
+    assert done.stdout.startswith(b"h?\n")
 
 
 def on_terminal(*args, typed=b"", environment=None, until=None):
@@ -185,13 +185,14 @@ def on_terminal(*args, typed=b"", environment=None, until=None):
 
 
 def test_on_a_terminal_there_is_colour_and_the_prompt(tiny):
-    code, screen = on_terminal("run", "-m", tiny, "hello there", "-n", "5", "-s", "1", "--device", "cpu")
+    words = ("run", "-m", tiny, "hello there", "-n", "5", "-s", "1", "--device", "cpu", "--raw")
+    code, screen = on_terminal(*words)
     assert code == 0
-    assert re.match(r"\x1b\[2mzinc: cpu: native kernels for \w+, \d+ threads?; memory .*\x1b\[0m\r\n", screen)
+    assert re.match(r"\x1b\[2mtiny F32 on CPU \(\d+ threads?\), context 256\x1b\[0m\r\n", screen)
     assert re.search(r"\n\x1b\[1mhello there\x1b\[0m[a-z ]{5}\r\n", screen)
     assert "\x1b[2mprompt" in screen
     plain = ENVIRONMENT | {"NO_COLOR": "1"}
-    _, screen = on_terminal("run", "-m", tiny, "hello there", "-n", "5", "-s", "1", environment=plain)
+    _, screen = on_terminal(*words, environment=plain)
     assert "\x1b[3" not in screen
 
 

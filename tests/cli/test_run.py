@@ -1,20 +1,29 @@
 """`zinc run`: where the prompt comes from, what is printed where, which options reach the sampler."""
 
 import json
+import re
 
 import pytest
 
 import zinc_rt
 from tests.cli.test_answer import ANSWER, MARKS
 from tests.cli.tiny import SPECIALS, write_tiny_model
-from zinc_rt.cli.session import INTERRUPTED, stream_answer
+from zinc_rt.chat import ChatChunk
+from zinc_rt.cli.session import INTERRUPTED, converses, stream_answer
 from zinc_rt.model import Model
 from zinc_rt.sampling.generation import Chunk
-from zinc_rt.sampling.params import SamplingParams
 
 
 @pytest.fixture
 def run(zinc, tiny):
+    def call(*args, **kwargs):
+        return zinc("run", "-m", tiny, "-s", 7, "--raw", *args, **kwargs)
+
+    return call
+
+
+@pytest.fixture
+def answer(zinc, tiny):
     def call(*args, **kwargs):
         return zinc("run", "-m", tiny, "-s", 7, *args, **kwargs)
 
@@ -52,10 +61,21 @@ def test_the_prompt_may_come_from_four_places(run, tmp_path):
         (("a", "-p", "b"), "more than once"),
         (("a", "-f", "b"), "more than once"),
         (("once", "upon"), "quotes"),
+        (("qwen3-0.6b", "hello"), 'qwen3-0.6b is a model, not a prompt: zinc run -m qwen3-0.6b "hello"'),
+        (("a.gguf", "b", "c"), 'zinc run -m a.gguf "b" "c"'),
         ((), "empty"),
         (("-p", ""), "empty"),
         (("a", "--logprobs", "2"), "--json"),
-        (("a", "--system", "x"), "--chat"),
+        (("a", "--system", "x"), "--system is for answers, and --raw"),
+        (("a", "--format", "json"), "--format are for answers, and --raw"),
+        (("a", "-q", "-v"), "--quiet and --verbose"),
+        (("a", "-q", "--reasoning", "show"), "--reasoning show and --quiet"),
+        (("a", "--reasoning", "loud"), "--reasoning is 'loud'; it must be show or hide"),
+        (("a", "--format", "xml"), "--format is 'xml'; it must be text or json"),
+        (("a", "-j", "{"), "--json-schema is no JSON: Expecting property name"),
+        (("a", "-j", "{}", "--format", "text"), "--format is text"),
+        (("a", "-j", "{}"), "--format are for answers, and --raw"),
+        (("a", "--image", "cat.png"), "'cat.png' is for pictures: of models with images only the text runs here"),
         (("a", "--temp", "-1"), "--temp is -1.0"),
         (("a", "--top-p", "1.5"), "--top-p is 1.5"),
         (("a", "--top-k", "-3"), "--top-k is -3"),
@@ -78,6 +98,12 @@ def test_wrong_use_is_one_line_and_code_2(run, args, expected):
     assert outcome.code == 2
     assert expected in outcome.error
     assert outcome.out == ""
+
+
+def test_a_file_in_place_of_a_prompt(zinc, tiny):
+    outcome = zinc("run", tiny)
+    assert outcome.code == 2
+    assert outcome.error == f"zinc: error: {tiny} is a model, not a prompt: zinc run -m {tiny}"
 
 
 def test_failures_are_one_line_and_code_1(zinc, run, tmp_path, tiny):
@@ -150,14 +176,82 @@ def test_json(run):
     assert "logprobs" not in json.loads(run("once", "-n", 6, "--json").out)
 
 
-def test_chat_prompt_goes_through_the_template(run, tiny, zinc, templateless):
+def prompted(tiny, text, **params):
     with zinc_rt.load(tiny) as model:
-        text = "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-        expected = model.generate(model.tokenize(text, add_special=False), seed=7, max_tokens=9).text
-    assert run("hi", "--chat", "--system", "be brief", "-n", 9).out == expected + "\n"
-    refused = zinc("run", "-m", templateless, "hi", "--chat")
-    assert refused.code == 1
-    assert "no chat template" in refused.error
+        return model.generate(model.tokenize(text, add_special=False), seed=7, max_tokens=9, **params).text
+
+
+def test_a_model_with_a_template_answers(answer, run, tiny, zinc, templateless):
+    text = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    system = "<|im_start|>system\nbe brief<|im_end|>\n"
+    assert answer("hi", "-n", 9).out == answer("hi", "-n", 9, "--chat").out == prompted(tiny, text) + "\n"
+    assert answer("hi", "--system", "be brief", "-n", 9).out == prompted(tiny, system + text) + "\n"
+    assert answer("hi", "--display-prompt", "-n", 9).out == f"hi\n\n{prompted(tiny, text)}\n"
+    assert run("hi", "-n", 9).out == answer("hi", "-n", 9, "-no-cnv").out == prompted(tiny, "hi") + "\n"
+    assert zinc("run", "-m", templateless, "-s", 7, "hi", "-n", 9).out == run("hi", "-n", 9).out
+    for words in (("--chat",), ("--system", "x"), ("--format", "json")):
+        refused = zinc("run", "-m", templateless, "hi", *words)
+        assert refused.code == 1
+        assert "no chat template" in refused.error
+        assert len(refused.err.splitlines()) == 1
+
+
+def test_an_answer_has_no_limit_but_the_context(answer, run):
+    assert "text 256 tokens" in run("x", "-c", 300).err
+    assert "context full" in answer("x", "-c", 300).err
+
+
+def test_a_base_model_continues_unless_it_is_asked_to_answer(zinc, tiny, tmp_path):
+    """The model in the package is one."""
+    with zinc_rt.load() as model:
+        assert model.file.metadata["general.finetune"] == "base"
+        expected = {
+            (): model.generate("A fox", seed=7, max_tokens=9).text,
+            ("--chat",): model.chat([{"role": "user", "content": "A fox"}], seed=7, max_tokens=9).text,
+        }
+    for words, text in expected.items():
+        assert zinc("run", "A fox", "-s", 7, "-n", 9, *words).out == text + "\n"
+    base = write_tiny_model(tmp_path / "base.gguf", finetune="3b-Base")
+    tuned = write_tiny_model(tmp_path / "tuned.gguf", finetune="Instruct")
+    assert [converses(path) for path in (None, base, tuned, tiny)] == [False, False, True, True]
+
+
+def test_an_answer_follows_a_schema(answer, tmp_path):
+    schema = {"type": "object", "properties": {"n": {"enum": [12]}}, "required": ["n"], "additionalProperties": False}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    for words in (("-j", json.dumps(schema)), ("--json-schema", tmp_path / "schema.json"), ("-jf", "-")):
+        outcome = answer("hi", *words, stdin=json.dumps(schema))
+        assert json.loads(outcome.out) == {"n": 12}, outcome.err
+        assert "the text ended" in outcome.err
+    assert answer("hi", "--format", "json", "-n", 2).out[0] == "{"
+    assert answer("hi", "-j", '{"type": 3}').error == (
+        "zinc: error: --json-schema: type is 3; it must be a type's name, or a list of them"
+    )
+    assert "cannot read" in answer("hi", "-j", tmp_path / "none.json").error
+    (tmp_path / "list.json").write_text("[]")
+    assert "a schema is an object" in answer("hi", "-j", tmp_path / "list.json").error
+
+
+def test_one_line_before_and_one_behind(answer, run):
+    run("x", "-n", 3)  # may compile kernels, and say so
+    for call in (answer, run):
+        first, last = call("x", "-n", 3).err.splitlines()
+        assert re.fullmatch(r"tiny F32 on CPU \(\d+ threads?\), context 256", first)
+        assert last.endswith("| seed 7")
+    assert answer("x", "-n", 3, "-q", "-c", 64, "-t", 1, "-ngl", 3).err == ""
+    assert run("x", "-n", 3, "-c", 64, "-t", 1).err.splitlines()[-2] == "tiny F32 on CPU (1 thread), context 64 of 256"
+    device, kernels, first, _ = run("x", "-n", 3, "-v").err.splitlines()
+    assert device.startswith("zinc: device cpu; skipped gpu: ")
+    assert re.match(r"zinc: cpu: native kernels for \w+, \d+ threads?; memory ", kernels)
+    assert first.startswith("tiny F32 on CPU (")
+
+
+def test_what_works_and_is_hardly_meant_is_said(run, monkeypatch):
+    monkeypatch.setattr("zinc_rt.backends.cpu.cores.default_threads", lambda: 2)
+    context, threads = run("x", "-n", 3, "-c", 300, "-t", 3).err.splitlines()[1:-1]
+    assert context.startswith("zinc: -c 300 is beyond the 256 tokens of context that the model was trained on")
+    assert threads.startswith("zinc: -t 3 is more than the 2 cores that this process may use")
+    assert len(run("x", "-n", 3, "-c", 256, "-t", 2).err.splitlines()) == 2
 
 
 def test_an_answer_whose_channels_are_marked(zinc, tmp_path, monkeypatch):
@@ -165,9 +259,10 @@ def test_an_answer_whose_channels_are_marked(zinc, tmp_path, monkeypatch):
     path = write_tiny_model(tmp_path / "m.gguf", marks=[mark for mark in MARKS if mark not in SPECIALS])
     pieces = [Chunk(piece, token_id=i) for i, piece in enumerate(ANSWER)] + [Chunk("", finish_reason="stop")]
     monkeypatch.setattr(Model, "stream", lambda *_: (piece for piece in pieces))
+    monkeypatch.setattr(Model, "chat_stream", lambda *_, **__: (ChatChunk((), piece) for piece in pieces))
     call = "zinc: the model calls functions.f({}); there are no tools here"
     for terminal in (False, True):
-        monkeypatch.setattr("zinc_rt.cli.run.is_terminal", lambda _, terminal=terminal: terminal)
+        monkeypatch.setattr("zinc_rt.cli.answering.is_terminal", lambda _, terminal=terminal: terminal)
         outcome = zinc("run", "-m", path, "hi", "--chat")
         assert outcome.out == "It is 42.\n", outcome.err
         assert ("Let me see." in outcome.err) is terminal
@@ -175,7 +270,9 @@ def test_an_answer_whose_channels_are_marked(zinc, tmp_path, monkeypatch):
     tree = json.loads(zinc("run", "-m", path, "hi", "--chat", "--json").out)
     assert (tree["text"], tree["reasoning"]) == ("It is 42.", "Let me see.")
     assert tree["tool_calls"] == [{"name": "functions.f", "arguments": "{}"}]
-    assert zinc("run", "-m", path, "hi").out == ANSWER + "\n"
+    assert zinc("run", "-m", path, "hi", "--raw").out == ANSWER + "\n"
+    for words, shown in ((("--reasoning", "show"), True), (("--reasoning", "hide"), False), (("-q",), False)):
+        assert ("Let me see." in zinc("run", "-m", path, "hi", *words).err) is shown
 
 
 def test_the_prompt_is_printed_when_asked_for(run):
@@ -185,13 +282,13 @@ def test_the_prompt_is_printed_when_asked_for(run):
 
 
 def test_notices_name_the_device(run, monkeypatch):
-    assert "device cpu; skipped gpu: no AMD GPU is in sight" in run("x", "-n", 1).err
+    assert "device cpu; skipped gpu: no AMD GPU is in sight" in run("x", "-n", 1, "-v").err
     for words in (("--device", "cpu"), ("--tier", "t_cpu"), ("--tier=cpu",)):
-        assert "skipped" not in run("x", "-n", 1, *words).err
+        assert "skipped" not in run("x", "-n", 1, "-v", *words).err
     assert "--tier" not in run("--help").out
     for name in ("t_cpu", "cpu"):
         monkeypatch.setenv("ZINC_RT_TIER", name)
-        assert "skipped" not in run("x", "-n", 1).err
+        assert "skipped" not in run("x", "-n", 1, "-v").err
     monkeypatch.setenv("ZINC_RT_TIER", "nonsense")
     outcome = run("x", "-n", 1)
     assert outcome.code == 2
@@ -204,10 +301,15 @@ def test_after_ctrl_c_the_speed_does_not_count_what_was_cached(tiny):
 
     with zinc_rt.load(tiny, device="cpu") as model:
         ids = model.tokenize("a prompt of some length")
-        first = stream_answer(model, ids, SamplingParams(seed=1, ignore_eos=True), stop)
+
+        def stopped(prompt):
+            stream, cached = model.stream(prompt, seed=1, ignore_eos=True), model.cached_tokens(prompt)
+            return stream_answer(stream, lambda chunk: chunk, stop, len(prompt), cached)
+
+        first = stopped(ids)
         assert first.finish_reason == INTERRUPTED
         assert (first.stats.prompt_tokens, first.stats.cached_tokens) == (len(ids), 0)
-        again = stream_answer(model, [*ids, 97], SamplingParams(seed=1, ignore_eos=True), stop)
+        again = stopped([*ids, 97])
     assert again.stats.cached_tokens == len(ids)
     assert again.stats.prefill_tokens_per_second == pytest.approx(1 / again.stats.prefill_seconds)
     assert f"prompt {len(ids) + 1} tokens ({len(ids)} from cache)" in again.speed_line

@@ -30,10 +30,12 @@ def write_tiny_model(
     architecture: str = "llama",
     pooling: int | None = None,
     marks: Sequence[str] = (),
+    finetune: str = "",
 ) -> Path:
     """Write the model. Its own text is noise in lower-case letters and spaces, which never ends by itself.
 
-    pooling: the number that makes it an embedding model. marks: further special tokens.
+    pooling: the number that makes it an embedding model. marks: further special tokens. finetune: what it
+    was tuned for.
     """
     rng = np.random.default_rng(3)
     vocabulary = [*byte_characters(), *SPECIALS, "he", "the", *marks]
@@ -41,6 +43,8 @@ def write_tiny_model(
     w = GGUFWriter(path)
     w.add("general.architecture", architecture)
     w.add("general.name", "tiny")
+    if finetune:
+        w.add("general.finetune", finetune)
     for key, value in {
         "context_length": N_CTX,
         "embedding_length": N_EMBD,

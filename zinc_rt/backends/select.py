@@ -23,6 +23,7 @@ from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.target import host_targets
 from zinc_rt.linux import Linux, host
 from zinc_rt.mem.plan import available_memory
+from zinc_rt.notices import Detail
 
 # A backend is imported when it is opened: each brings libraries of its own.
 Kernels = Literal["native", "reference"]
@@ -126,7 +127,8 @@ def _first(
         on_cpu = choice.device is Device.auto
         named = (Device.gpu, False, reason, "") if on_cpu else (choice.device, False, reason, remedy)
         none = DeviceReport(*named, card=choice.card)
-        return _cpu_or_refuse(choice, [none], [], options, cache, notify)
+        usual = not any(gpu.open_errno for gpu in gpus)  # a machine without such a card: nobody expects one
+        return _cpu_or_refuse(choice, [none], [], options, cache, notify, usual=usual)
     from zinc_rt.amdgpu.errors import InterfaceError
     from zinc_rt.backends.trials import Trials, brief
 
@@ -158,11 +160,13 @@ def _cpu_or_refuse(
     options: BackendOptions,
     cache: CompileCache,
     notify: Callable[[str], None] | None,
+    usual: bool = False,
 ) -> tuple[Device, Backend]:
-    """What there is without a GPU: the CPU for `auto`; the others are refused."""
+    """What there is without a GPU: the CPU for `auto`; the others are refused. usual: nothing is wrong with that."""
     if choice.device is Device.auto:
         if notify is not None:
-            notify(format_skipped(Device.cpu, skipped))
+            line = format_skipped(Device.cpu, skipped)
+            notify(Detail(line) if usual else line)
         return Device.cpu, _open_cpu(options, cache, notify)
     if len(skipped) == len(failed) == 1:
         raise failed[0]

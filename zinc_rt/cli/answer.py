@@ -2,58 +2,77 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.terminal import one_line, say, write
-from zinc_rt.text.harmony import Channel, Harmony, speaks_harmony
+from zinc_rt.cli.terminal import harmless, one_line, say, write, write_styled
+from zinc_rt.dialects.deltas import ContentDelta, ReasoningDelta
+from zinc_rt.sampling.stop import StopMatcher
+from zinc_rt.text.harmony import Channel, Harmony
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from zinc_rt.text import Tokenizer
+    from zinc_rt.chat import ChatChunk
+    from zinc_rt.dialects.record import Dialect
     from zinc_rt.text.harmony import Delta
 
 
 class AnswerScreen:
-    """Writes an answer to standard output while it comes. Of a model that marks its reasoning and its tool calls
-    (`harmony`) that is the answer proper; reasoning is dimmed, on standard error, and a call is told in one line.
+    """Writes an answer to standard output while it comes. Reasoning, where the model marks it, is dimmed, on standard
+    error, and a call of a tool, of which there are none, is told in one line.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, *, reasoning: bool, quiet: bool = False) -> None:
-        """tokenizer: the model's; None for a text whose marks are part of it. reasoning: show it. quiet: show nothing
-        at all, for callers that want the parts.
+    def __init__(
+        self, dialect: Dialect, *, reasoning: bool, markdown: bool = False, shows: bool = True, stop: Sequence[str] = ()
+    ) -> None:
+        """dialect: how the model marks things. reasoning: show it. markdown: show emphasis, headings and code as a
+        terminal can. shows: False for callers that want the parts alone. stop: strings that end the answer.
         """
         self.text = ""
         """The answer proper, for the conversation."""
         self.reasoning = ""
         """What the model marked as such."""
-        self._harmony = Harmony() if tokenizer is not None and speaks_harmony(tokenizer) else None
-        self._shows, self._shows_reasoning = not quiet, reasoning and not quiet
+        self.marked = dialect.harmony or dialect.think is not None
+        """Whether the model marks what is reasoning."""
+        # Calls that nobody offered are content to the dialect; here they are told.
+        self._harmony = Harmony() if dialect.harmony else None
+        self._stops = StopMatcher(stop)
+        self._shows, self._shows_reasoning = shows, reasoning and shows
         self._thinking = False  # the last thing shown is reasoning, without a line end
         self._calls: dict[int, tuple[str, str]] = {}  # by message: tool, arguments
+        self._markdown = None
+        if markdown and shows:
+            from zinc_rt.cli.markdown import Markdown
 
-    def put(self, text: str) -> None:
+            self._markdown = Markdown(shutil.get_terminal_size().columns)
+
+    def put(self, chunk: ChatChunk) -> None:
         """The next piece of the stream."""
-        if self._harmony is None:
-            self._write(text)
-        else:
-            self._show(self._harmony.add(text))
+        if self._harmony is not None:
+            self._show(self._harmony.add(chunk.chunk.text))
+            return
+        for delta in chunk.deltas:
+            if isinstance(delta, ContentDelta):
+                self._write(delta.text)
+            elif isinstance(delta, ReasoningDelta):
+                self._think(delta.text)
 
     def finish(self) -> None:
-        """The stream has ended."""
+        """The stream has ended, or was stopped. The answer's last line gets an end where it has none."""
         if self._harmony is not None:
             self._show(self._harmony.finish())
+            self._write(self._stops.flush())
         self._end_reasoning()
+        if self._markdown is not None:
+            write_styled(self._markdown.finish())
+        if self._shows and not self.text.endswith("\n"):
+            write("\n")
         for tool, arguments in self.calls if self._shows else ():
             say(
                 f"zinc: the model calls {one_line(tool)}({one_line(arguments)}); there are no tools here",
                 style="yellow",
             )
-
-    @property
-    def marked(self) -> bool:
-        """Whether the model marks what is reasoning and what is a call."""
-        return self._harmony is not None
 
     @property
     def calls(self) -> list[tuple[str, str]]:
@@ -63,20 +82,27 @@ class AnswerScreen:
     def _show(self, deltas: Iterable[Delta]) -> None:
         for delta in deltas:
             if delta.channel is Channel.CONTENT:
-                self._write(delta.text)
+                self._write(self._stops.add(delta.text)[0])
             elif delta.channel is Channel.TOOL_CALL:
                 tool, arguments = self._calls.get(delta.message, (delta.to or "", ""))
                 self._calls[delta.message] = tool, arguments + delta.text
             else:
-                self.reasoning += delta.text
-                if self._shows_reasoning:
-                    say(delta.text, style="dim", end="")
-                    self._thinking = True
+                self._think(delta.text)
+
+    def _think(self, text: str) -> None:
+        self.reasoning += text
+        if self._shows_reasoning and text:
+            say(text, style="dim", end="")
+            self._thinking = True
 
     def _write(self, text: str) -> None:
+        if not text:
+            return
         self._end_reasoning()
         self.text += text
-        if self._shows:
+        if self._markdown is not None:
+            write_styled(self._markdown.add(harmless(text)))
+        elif self._shows:
             write(text)
 
     def _end_reasoning(self) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import os
 import re
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
-from zinc_rt.cli.answer import AnswerScreen
-from zinc_rt.cli.conversation import Conversation
+from zinc_rt.cli.conversation import Conversation, Message
+from zinc_rt.cli.greeting import greet
+from zinc_rt.cli.lines import Messages
 from zinc_rt.cli.opening import Opening, opens_model
-from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
-from zinc_rt.cli.terminal import is_terminal, one_line, say, write
+from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, chunk_of, open_model, prepare_chat, stream_answer
+from zinc_rt.cli.terminal import is_terminal, one_line, say
+from zinc_rt.cli.voice import Quiet, Verbose, Voice
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
 from zinc_rt.sampling.params import SEED_LIMIT, SamplingParams
 
@@ -22,18 +25,21 @@ if TYPE_CHECKING:
     from zinc_rt.model import Model
 
 HELP: Final = """\
-/help          this list
-/reset         start over; the system prompt stays
-/system TEXT   set the system prompt and start over; without TEXT show it
-/regen         answer the last message again, with the next seed
-/save FILE     write the conversation to FILE (JSON)
-/load FILE     continue a saved conversation
-/stats         size of the conversation, speed of the last answer
-/exit          leave, as Ctrl-D does
-A line that ends in \\ goes on in the next one; pasted lines are one message. Ctrl-C stops an answer.
-A message that begins with / needs a space in front."""
+/help            this list
+/reset, /clear   start over; the system prompt stays
+/system TEXT     set the system prompt and start over; without TEXT show it
+/regenerate      answer the last message again, with the next seed (/regen)
+/undo            take the last message and its answer back
+/save FILE       write the conversation to FILE (JSON)
+/load FILE       continue a saved conversation
+/tokens          how much of the context is taken; with TEXT: the tokens of TEXT
+/stats           size of the conversation, speed of the last answer
+/exit            leave, as Ctrl-D does (/quit, /bye)
+A line that ends in \\ goes on in the next one; lines between two \"\"\" are one message, and so is what is pasted.
+Ctrl-C stops an answer. A message that begins with / needs a space in front."""
 
 _COMMAND: Final = re.compile(r"/[a-z]+( |$)")
+_SAME: Final = {"/clear": "/reset", "/regen": "/regenerate", "/retry": "/regenerate", "/quit": "/exit", "/bye": "/exit"}
 
 # Share of the context that stays free for the answer; older turns are dropped for it.
 _ANSWER_SHARE: Final = 0.25
@@ -43,6 +49,8 @@ _ANSWER_SHARE: Final = 0.25
 def chat(
     *,
     system: o.SystemPrompt = None,
+    think: a.Think = None,
+    image: a.Image = None,
     opening: Opening,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
@@ -59,15 +67,22 @@ def chat(
     repeat_last_n: o.RepeatLastN = SamplingParams.repeat_last_n,
     logit_bias: o.LogitBias = None,
     seed: o.Seed = -1,
+    reasoning: a.Reasoning = None,
+    plain: a.Plain = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     debug: o.Debug = False,
 ) -> int:
     """Talk with a model.
 
     The model's own chat template is used; /help inside lists the commands. With standard input from a pipe each
     line is a message, and standard output gets the answers alone. When the context is full, the oldest turns
-    are dropped, with a notice. Where a model marks its reasoning and its tool calls (gpt-oss), the answer is what is
-    left; a dialogue shows the reasoning dimmed.
+    are dropped, with a notice. Where a model marks its reasoning and its tool calls, the answer is what is left; a
+    terminal shows the reasoning dimmed.
     """
+    voice = Voice.chosen(quiet, verbose)
+    a.refuse_images(image)
+    display = Display(a.shows_reasoning(reasoning, voice), a.shows_markdown(plain))
     params = o.sampling_params(
         max_tokens=max_tokens,
         stop=stop,
@@ -86,9 +101,20 @@ def chat(
     if sys.stdin is None:
         raise UsageError("standard input is closed; messages are read from there")
     prepare_chat()
-    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size) as opened:
+    interactive = is_terminal(sys.stdin)
+    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size, voice=voice) as opened:
         _ = opened.chat_template  # a file without one is refused before the first question
-        return Chat(opened, params, Conversation(system), interactive=is_terminal(sys.stdin)).loop()
+        greet(opened, voice, opening.threads, "; /help lists the commands" if interactive else "")
+        talk = Conversation(system)
+        return Chat(opened, params, talk, interactive, display, voice, a.template_variables(think)).loop()
+
+
+@dataclasses.dataclass(frozen=True)
+class Display:
+    """How answers are shown: with their reasoning, with their Markdown rendered."""
+
+    reasoning: bool
+    markdown: bool
 
 
 def _is_command(line: str) -> bool:
@@ -99,23 +125,42 @@ def _is_command(line: str) -> bool:
 class Chat:
     """The loop around a `Conversation`."""
 
-    def __init__(self, model: Model, params: SamplingParams, conversation: Conversation, *, interactive: bool) -> None:
+    def __init__(
+        self,
+        model: Model,
+        params: SamplingParams,
+        conversation: Conversation,
+        interactive: bool,
+        display: Display,
+        voice: Voice,
+        variables: Mapping[str, Any],
+    ) -> None:
+        """interactive: a person types. variables: of the chat template."""
         self.model = model
         self.params = params
         self.conversation = conversation
         self.interactive = interactive
+        self._display, self._voice, self._variables = display, voice, variables
         self._last: Reply | None = None
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/help": lambda _: say(HELP),
+            "/reset": self._reset,
+            "/system": self._system,
+            "/regenerate": self._regenerate,
+            "/undo": self._undo,
+            "/save": self._save,
+            "/load": self._load,
+            "/tokens": self._tokens,
+            "/stats": self._stats,
+        }
 
     def loop(self) -> int:
         """Read messages and answer them until the input ends; returns the exit code."""
-        if self.interactive:
-            n_ctx = self.model.n_ctx
-            say(f"{self.model.name}, context {n_ctx} tokens, seed {self.params.seed}. /help lists the commands.")
-        for line in self._lines():
+        for line in Messages(self.interactive, [*self._commands, *_SAME, "/exit"]):
             try:
                 if _is_command(line):
                     name, _, rest = line.partition(" ")
-                    if self._command(name, rest.strip()):
+                    if self._command(_SAME.get(name, name), rest.strip()):
                         break
                 elif line.strip():
                     self.conversation.ask((line[1:] if line.startswith(" /") else line).rstrip())
@@ -127,47 +172,6 @@ class Chat:
                 say(f"zinc: {one_line(str(error))}", style="red")
         return 0
 
-    def _lines(self) -> Iterator[str]:
-        """Messages and commands; a line that ends in a backslash takes the next one along."""
-        if self.interactive:
-            with contextlib.suppress(ImportError):
-                import readline  # line editing and history for input()
-
-                readline.parse_and_bind("set enable-bracketed-paste on")  # what is pasted comes as one line
-        pending: list[str] = []
-        while True:
-            try:
-                line = self._read(". " if pending else "> ")
-            except EOFError:
-                if self.interactive:
-                    say("")
-                elif pending:
-                    yield "\n".join(pending)
-                return
-            except KeyboardInterrupt:
-                if not self.interactive:
-                    raise
-                say("\n(Ctrl-D or /exit leaves)", style="dim")
-                pending.clear()
-                continue
-            if line.endswith("\\"):
-                pending.append(line[:-1])
-                continue
-            yield "\n".join([*pending, line])
-            pending.clear()
-
-    def _read(self, prompt: str) -> str:
-        if not self.interactive:
-            line = sys.stdin.readline()
-            if not line:
-                raise EOFError
-            return line.rstrip("\r\n")
-        if is_terminal(sys.stdout):
-            return input(prompt)
-        if sys.stderr is not None:  # answers go to a file: keep the prompt out of it
-            print(prompt, end="", file=sys.stderr, flush=True)
-        return input()
-
     def _answer(self) -> str:
         """Answer the last message; returns the finish reason. A message that cannot be answered is taken back."""
         talk, n_ctx = self.conversation, self.model.n_ctx
@@ -176,52 +180,49 @@ class Chat:
             reserve = min(reserve, self.params.max_tokens)
         dropped = talk.dropped
         try:
-            ids = talk.fit(lambda messages: chat_ids(self.model, messages), n_ctx - reserve)
+            ids = talk.fit(self._ids, n_ctx - reserve)
         except ZincError:
             talk.undo("user")
             raise
         if talk.dropped > dropped:
-            say(
-                f"zinc: the context of {n_ctx} tokens is full; the model no longer sees the oldest "
-                f"{talk.dropped} of {len(talk.messages)} messages",
-                style="yellow",
+            self._voice.warn(
+                f"the context of {n_ctx} tokens is full; the model no longer sees the oldest "
+                f"{talk.dropped} of {len(talk.messages)} messages"
             )
-        screen = AnswerScreen(self.model.tokenizer, reasoning=self.interactive)
-        self._last = stream_answer(self.model, ids, self.params, screen.put)
+        from zinc_rt.cli.answer import AnswerScreen
+
+        screen = AnswerScreen(
+            self.model.chat_format.dialect,
+            reasoning=self._display.reasoning,
+            markdown=self._display.markdown,
+            stop=self.params.stop,
+        )
+        cached = self.model.cached_tokens(ids)
+        stream = self.model.chat_stream(talk.seen(), variables=self._variables, params=self.params)
+        self._last = stream_answer(stream, chunk_of, screen.put, len(ids), cached)
         screen.finish()
-        if not screen.text.endswith("\n"):
-            write("\n")
         talk.answer(screen.text)
         if self._last.finish_reason == "context":
-            say("zinc: the context is full, the answer was cut; /reset, or a larger -c", style="yellow")
+            self._voice.warn("the context is full, the answer was cut; /reset, or a larger -c")
         if self.interactive:
-            say(self._last.speed_line, style="dim")
+            self._voice.tell(self._last.speed_line, style="dim")
         return self._last.finish_reason
+
+    def _ids(self, messages: Sequence[Message]) -> list[int]:
+        return chat_ids(self.model, messages, self._variables)
 
     def _command(self, name: str, rest: str) -> bool:
         """Carry out a command; True ends the chat."""
-        talk = self.conversation
-        if name in ("/exit", "/quit", "/bye"):
+        if name == "/exit":
             return True
-        if name == "/help":
-            say(HELP)
-        elif name == "/reset":
-            talk.reset()
-            say("started over")
-        elif name == "/system":
-            self._system(rest)
-        elif name == "/regen":
-            self._regenerate()
-        elif name in ("/save", "/load"):
-            if not rest:
-                raise UsageError(f"{name} needs a file name")
-            (talk.save if name == "/save" else talk.load)(rest)
-            say(f"{'saved' if name == '/save' else 'loaded'} {len(talk.messages)} messages: {rest}")
-        elif name == "/stats":
-            self._stats()
-        else:
+        if name not in self._commands:
             raise UsageError(f"unknown command {name}; /help lists them (a message may begin with a space and /)")
+        self._commands[name](rest)
         return False
+
+    def _reset(self, _: str) -> None:
+        self.conversation.reset()
+        say("started over")
 
     def _system(self, text: str) -> None:
         if text:
@@ -229,7 +230,7 @@ class Chat:
             self.conversation.reset()
         say(f"system prompt: {self.conversation.system or 'none'}")
 
-    def _regenerate(self) -> None:
+    def _regenerate(self, _: str) -> None:
         self.conversation.undo("assistant")
         if not self.conversation.messages:
             raise UsageError("there is no message to answer again")
@@ -237,11 +238,49 @@ class Chat:
         self.params = dataclasses.replace(self.params, seed=seed)
         self._answer()
 
-    def _stats(self) -> None:
+    def _undo(self, _: str) -> None:
+        self.conversation.undo("assistant")
+        if not self.conversation.undo("user"):
+            raise UsageError("there is no message to take back")
+        say(f"taken back; {_messages(self.conversation)} left")
+
+    def _save(self, path: str) -> None:
+        self.conversation.save(_path("/save", path))
+        say(f"saved {_messages(self.conversation)}: {path}")
+
+    def _load(self, path: str) -> None:
+        self.conversation.load(_path("/load", path))
+        say(f"loaded {_messages(self.conversation)}: {path}")
+
+    def _tokens(self, text: str) -> None:
+        if not text:
+            taken, n_ctx = self._taken(), self.model.n_ctx
+            say(f"{taken} of {n_ctx} tokens are taken, {max(0, n_ctx - taken)} are left")
+            return
+        ids = self.model.tokenize(text, add_special=False)
+        shown = " ".join(repr(self.model.detokenize([i])) for i in ids)
+        say(one_line(f"{len(ids)} token{'' if len(ids) == 1 else 's'}: {shown}"))
+
+    def _stats(self, _: str) -> None:
         talk = self.conversation
-        tokens = len(chat_ids(self.model, talk.seen())) if talk.messages else 0
         seen = f", {talk.dropped} of them no longer seen by the model" if talk.dropped else ""
-        size = f"{tokens} of {self.model.n_ctx} tokens"
-        say(f"{len(talk.messages)} messages{seen}; {size}; seed {self.params.seed}")
+        size = f"{self._taken()} of {self.model.n_ctx} tokens"
+        say(f"{_messages(talk)}{seen}; {size}; seed {self.params.seed}")
         if self._last is not None:
             say(self._last.speed_line)
+
+    def _taken(self) -> int:
+        """Tokens of what the model sees."""
+        return len(self._ids(self.conversation.seen())) if self.conversation.messages else 0
+
+
+def _messages(talk: Conversation) -> str:
+    n = len(talk.messages)
+    return f"{n} message{'' if n == 1 else 's'}"
+
+
+def _path(command: str, path: str) -> str:
+    """A file named behind a command; ~ is the home folder. Raises `UsageError` for none."""
+    if not path:
+        raise UsageError(f"{command} needs a file name")
+    return os.path.expanduser(path)

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from zinc_rt.cli.voice import Voice
 from zinc_rt.errors import UsageError, ZincError
 
 
@@ -26,11 +27,12 @@ ModelArgument = Annotated[
 ]
 
 
-def model_file(path: Path | None, hub: str | None = None) -> Path | None:
+def model_file(path: Path | None, hub: str | None = None, voice: Voice = Voice.VERBOSE) -> Path | None:
     """The file that the options name, None for the model in the package.
 
     path: a file, or the name of a downloaded model where there is no such file; hub: a model of the hub, which is
-    downloaded if it is not there. Raises `UsageError` for both at once, `UnknownModel`, `HubError`.
+    downloaded if it is not there; voice: how much is said then. Raises `UsageError` for both at once, `UnknownModel`,
+    `HubError`.
     """
     if hub is not None:
         if path is not None:
@@ -38,7 +40,7 @@ def model_file(path: Path | None, hub: str | None = None) -> Path | None:
         from zinc_rt.cli.pull import fetch
         from zinc_rt.hub.reference import parse
 
-        return fetch(parse(hub))
+        return fetch(parse(hub), voice=voice)
     if path is None or path.exists():
         return path
     from zinc_rt.hub.reference import REPOSITORY, is_known

@@ -34,17 +34,25 @@ def _set_debug(value: bool) -> bool:
 
 
 def _devices(incomplete: str) -> list[str]:
-    """Shell completion of --device."""
+    """Shell completion of --device: what this machine has. A GPU's interfaces are offered where there is one."""
     from zinc_rt.backends.devices import NAMES
     from zinc_rt.backends.probe import find_gpus
     from zinc_rt.linux import host
 
     device, at, _ = incomplete.partition("@")
-    found = list(NAMES)
+    gpus = find_gpus(host())
+    found = [name for name in NAMES if gpus or not name.startswith("gpu")]
     if at:
-        cards = [card for gpu in find_gpus(host()) for card in (gpu.short, gpu.pci) if card]
+        cards = [card for gpu in gpus for card in (gpu.short, gpu.pci) if card]
         found = [f"{device}@{card}" for card in cards]
     return [name for name in found if name.startswith(incomplete)]
+
+
+def _downloaded(incomplete: str) -> list[str]:
+    """Shell completion of -m: names of downloaded models. Where none fits, shells offer files."""
+    from zinc_rt.hub.cached import cached_models
+
+    return [model.name for model in cached_models() if model.name.startswith(incomplete)]
 
 
 def emulated_gpus(incomplete: str) -> list[str]:
@@ -88,6 +96,7 @@ ModelFile = Annotated[
         "-m",
         "--model",
         metavar="FILE",
+        autocompletion=_downloaded,
         help="GGUF model file, or the name of a downloaded model (`zinc list`). Default: the small story model inside"
         " the package.",
         rich_help_panel=MODEL,
@@ -333,6 +342,7 @@ Seed = Annotated[
 SystemPrompt = Annotated[
     str | None,
     typer.Option(
+        "-sys",
         "--system",
         "--system-prompt",
         metavar="TEXT",

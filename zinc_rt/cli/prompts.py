@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 from typing import Final
 
 from zinc_rt.cli.terminal import is_terminal
@@ -35,6 +36,21 @@ def prompt_text(words: list[str] | None, option: str | None, file: str | None, *
     if not text:
         raise UsageError(f"{where} is empty: there is no prompt")
     return unescape(text) if escape else text
+
+
+def refuse_model(words: list[str] | None, verb: str) -> None:
+    """Raises `UsageError` where the first of some words is a model, which other programs take there."""
+    if not words:
+        return
+    model, rest = words[0], " ".join(f'"{word}"' for word in words[1:])
+    if len(words) > 1:
+        from zinc_rt.hub.reference import is_known
+
+        found = model.endswith(".gguf") or is_known(model)
+    else:
+        found = model.endswith(".gguf") and Path(model).exists()
+    if found:
+        raise UsageError(f"{model} is a model, not a prompt: zinc {verb} -m {model} {rest}".rstrip())
 
 
 def read_text(file: str | None) -> str:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write
+from zinc_rt.cli.terminal import LoadingBar, is_terminal, write
+from zinc_rt.cli.voice import Voice
+from zinc_rt.notices import Detail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,10 +55,10 @@ def pull(
     return 0
 
 
-def fetch(wanted: Wanted, *, dry_run: bool = False) -> Path | None:
+def fetch(wanted: Wanted, *, dry_run: bool = False, voice: Voice = Voice.VERBOSE) -> Path | None:
     """Download a model, with a bar, unless it is there; says first what it takes. None of a dry run.
 
-    Raises `HubError`.
+    voice: how much to say; that a model is there is a detail. Raises `HubError`.
     """
     from zinc_rt.cli.outlook import outlook
     from zinc_rt.hub.cached import find
@@ -68,18 +70,18 @@ def fetch(wanted: Wanted, *, dry_run: bool = False) -> Path | None:
 
     here = find(wanted)
     if here is not None and (wanted.quant or not dry_run):
-        say(f"zinc: {wanted} is there already", style="dim")
+        voice.notice(Detail(f"{wanted} is there already"))
         return here.path
     repository = look_up(wanted.repo)
     files = choose(wanted, repository.files)
     size = sum(file.size for file in files)
     parts = f" in {len(files)} parts" if len(files) > 1 else ""
     license_ = f", license {repository.license}" if repository.license else ""
-    say(f"zinc: {repository.repo}: {files[0].path}, {format_bytes(size)}{parts}{license_}", style="dim")
+    voice.notice(f"{repository.repo}: {files[0].path}, {format_bytes(size)}{parts}{license_}")
     with suppress(HubError):  # a look at the file's beginning that fails keeps nobody from downloading it
         for line in outlook(repository, files):
-            say(f"zinc: {line}", style="dim")
+            voice.notice(line)
     if dry_run:
         return None
     with LoadingBar("pulling") as bar:
-        return download(repository, files, bar.show if is_terminal(sys.stderr) else None)
+        return download(repository, files, bar.show if is_terminal(sys.stderr) and voice is not Voice.QUIET else None)

@@ -60,6 +60,8 @@ def _verb(name: str, verb: Any) -> Iterator[str]:
     yield inspect.cleandoc(verb.callback.__doc__)
     sections: dict[str, list[str]] = {}
     for param in verb.params:
+        if getattr(param, "hidden", False):
+            continue
         sections.setdefault(section_of(param), []).append(_entry(param))
     for title, entries in sections.items():
         yield ""

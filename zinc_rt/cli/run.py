@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
-from zinc_rt.cli.answer import AnswerScreen
+from zinc_rt.cli.generating import Question, Shown, answer, as_dict, continue_text
+from zinc_rt.cli.greeting import greet
 from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
-from zinc_rt.cli.prompts import prompt_text, unescape
-from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, open_model, prepare_chat, stream_answer
+from zinc_rt.cli.prompts import prompt_text, refuse_model, unescape
+from zinc_rt.cli.session import INTERRUPTED, converses, located, open_model, prepare_chat
 from zinc_rt.cli.terminal import is_terminal, say, write
+from zinc_rt.cli.voice import Quiet, Verbose, Voice
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.sampling.params import SamplingParams
 
-if TYPE_CHECKING:
-    from zinc_rt.model import Model
-
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PROMPT]", help="The text to continue, in quotes.", show_default=False),
+    typer.Argument(metavar="[PROMPT]", help="What to answer or to continue, in quotes.", show_default=False),
 ]
 PromptOption = Annotated[
     str | None,
@@ -32,7 +34,7 @@ PromptOption = Annotated[
         "-p",
         "--prompt",
         metavar="TEXT",
-        help="The text to continue, as an option.",
+        help="The prompt as an option.",
         rich_help_panel=o.PROMPT,
         show_default=False,
     ),
@@ -48,12 +50,27 @@ PromptFile = Annotated[
         show_default=False,
     ),
 ]
-AsChat = Annotated[
-    bool,
+Answers = Annotated[
+    bool | None,
     typer.Option(
-        "--chat",
-        help="Treat the prompt as a message and let the model answer, using its chat template.",
+        "--chat/--raw",
+        "-cnv/-no-cnv",
+        help="Answer the prompt as a message, by the file's chat template, or continue it as it is. Default: answer"
+        " where the file has a template and is no base model (general.finetune), as the story model in the package is.",
         rich_help_panel=o.PROMPT,
+        show_default=False,
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        "-n",
+        "--predict",
+        "--max-tokens",
+        metavar="N",
+        help="Most tokens to generate; -1: until the model ends the text or the context is full. Default: -1 for an"
+        f" answer, {SamplingParams.max_tokens} for a continuation.",
+        rich_help_panel=o.LIMITS,
         show_default=False,
     ),
 ]
@@ -103,13 +120,17 @@ def run(
     words: Words = None,
     prompt: PromptOption = None,
     file: PromptFile = None,
-    chat: AsChat = False,
+    chat: Answers = None,
     system: o.SystemPrompt = None,
+    think: a.Think = None,
+    json_schema: a.JsonSchema = None,
+    answer_format: a.Format = None,
+    image: a.Image = None,
     escape: Escape = False,
     opening: Opening,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
-    max_tokens: o.MaxTokens = SamplingParams.max_tokens or -1,
+    max_tokens: Limit = None,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
     temp: o.Temp = SamplingParams.temperature,
@@ -123,25 +144,32 @@ def run(
     logit_bias: o.LogitBias = None,
     seed: o.Seed = -1,
     display_prompt: DisplayPrompt = None,
+    reasoning: a.Reasoning = None,
+    plain: a.Plain = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     logprobs: Logprobs = None,
     as_json: JsonText = False,
     profile: ProfileFlag = False,
     trace_file: TraceFile = Path(DEFAULT_TRACE),
     debug: o.Debug = False,
 ) -> int:
-    """Continue a prompt.
+    """Answer a prompt, or continue it.
 
-    The text goes to standard output as it is made, a line about speed to standard error at the end. Ctrl-C stops;
-    the text so far stays. With --chat, where a model marks its reasoning and its tool calls (gpt-oss), the text is
-    what is left; a terminal shows the reasoning dimmed, on standard error, and --json has all of them.
+    A model made to answer gets the prompt as a message, any other continues it, as the story model in the package does;
+    --chat and --raw choose. The text goes to standard output as it is made, a line about speed to standard error at the
+    end. Ctrl-C stops; the text so far stays. Where a model marks its reasoning and its tool calls, an answer is what is
+    left; --json has all of them.
     """
-    if logprobs is not None and not as_json:
-        raise UsageError("--logprobs needs --json, which is where the numbers are printed")
-    if system is not None and not chat:
-        raise UsageError("--system needs --chat: a plain continuation has no system prompt")
+    voice = Voice.chosen(quiet, verbose)
+    a.refuse_images(image)
+    refuse_model(words, "run")
+    shows_reasoning = a.shows_reasoning(reasoning, voice)
+    form = a.response_format(json_schema, answer_format)
+    _check(chat, system, form is not None, logprobs, as_json)
     text = prompt_text(words, prompt, file, escape=escape)
     params = o.sampling_params(
-        max_tokens=max_tokens,
+        max_tokens=SamplingParams.max_tokens or -1 if max_tokens is None else max_tokens,
         stop=[unescape(s) for s in stop or ()] if escape else stop,
         ignore_eos=ignore_eos,
         temperature=temp,
@@ -156,73 +184,43 @@ def run(
         seed=seed,
         logprobs=logprobs,
     )
+    opening = located(opening, voice)
+    if chat is None:
+        chat = system is not None or form is not None or converses(opening.model)
     if chat:
+        params = replace(params, max_tokens=None) if max_tokens is None else params
         prepare_chat()
-    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size) as opened:
-        messages = [{"role": "system", "content": system}] if system is not None else []
-        messages.append({"role": "user", "content": text})
-        ids = chat_ids(opened, messages) if chat else opened.tokenize(text)
-        if not as_json and not chat:
-            _show_prompt(text, display_prompt)
+    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size, voice=voice) as opened:
+        if chat:
+            _ = opened.chat_template  # a file without one is refused before anything is said
+        greet(opened, voice, opening.threads)
         with profiled(opened.engine, profile, trace_file):
-            # What follows a plain prompt is no answer: its marks belong to the text.
-            marks = opened.tokenizer if chat else None
-            screen = AnswerScreen(marks, reasoning=is_terminal(sys.stderr), quiet=as_json)
-            answer = stream_answer(opened, ids, params, screen.put)
-            screen.finish()
-            if not as_json and not screen.text.endswith("\n"):
-                write("\n")
+            if chat:
+                shown = Shown(shows_reasoning, a.shows_markdown(plain or form is not None), not as_json, display_prompt)
+                question = Question(text, system, form, a.template_variables(think))
+                output = answer(opened, question, params, shown)
+            else:
+                begin = partial(_show_prompt, text, display_prompt, voice)
+                output = continue_text(opened, text, params, not as_json, begin)
         if as_json:
-            write(json.dumps(_as_dict(opened, text, params, answer, screen), ensure_ascii=False) + "\n")
-    say(f"{answer.speed_line} | seed {params.seed}", style="dim")
-    return EXIT_INTERRUPTED if answer.finish_reason == INTERRUPTED else 0
+            write(json.dumps(as_dict(opened, text, params, output), ensure_ascii=False) + "\n")
+    voice.tell(f"{output.reply.speed_line} | seed {params.seed}", style="dim")
+    return EXIT_INTERRUPTED if output.reply.finish_reason == INTERRUPTED else 0
 
 
-def _show_prompt(text: str, wanted: bool | None) -> None:
-    """On standard output if asked for; by itself only where a person reads it together with the text."""
+def _check(chat: bool | None, system: str | None, has_form: bool, logprobs: int | None, as_json: bool) -> None:
+    """Options that do not go together. Raises `UsageError`."""
+    if logprobs is not None and not as_json:
+        raise UsageError("--logprobs needs --json, which is where the numbers are printed")
+    if chat is False and system is not None:
+        raise UsageError("--system is for answers, and --raw asks for a plain continuation; give one of them")
+    if chat is False and has_form:
+        raise UsageError("--json-schema and --format are for answers, and --raw asks for a plain continuation")
+
+
+def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> None:
+    """On standard output if asked for; by itself only where a person reads it together with its continuation."""
     if wanted:
         write(text)
-    elif wanted is None and is_terminal(sys.stdout) and is_terminal(sys.stderr):
+    elif wanted is None and voice is not Voice.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr):
         say(text, style="bold", end="")
-
-
-def _as_dict(
-    model: Model, prompt: str, params: SamplingParams, answer: Reply, screen: AnswerScreen
-) -> dict[str, Any]:  # fmt: skip
-    stats = answer.stats
-    tree: dict[str, Any] = {
-        "model": model.name,
-        "device": model.device.value,
-        "kernels": model.engine.features.kernels,
-        "isa": model.engine.features.isa,
-        "threads": model.engine.features.threads,
-        "prompt": prompt,
-        "text": screen.text,
-        "token_ids": [c.token_id for c in answer.chunks],
-        "finish_reason": answer.finish_reason,
-        "seed": params.seed,
-        "prompt_tokens": answer.prompt_tokens,
-        "completion_tokens": len(answer.chunks),
-        "prefill_seconds": stats and stats.prefill_seconds,
-        "decode_seconds": stats and stats.decode_seconds,
-        "prefill_tokens_per_second": stats and stats.prefill_tokens_per_second,
-        "decode_tokens_per_second": stats and stats.decode_tokens_per_second,
-    }
-    if screen.marked:
-        tree["reasoning"] = screen.reasoning
-        tree["tool_calls"] = [{"name": tool, "arguments": arguments} for tool, arguments in screen.calls]
-    if params.logprobs is not None:
-        tree["logprobs"] = [
-            {
-                "token_id": c.token_id,
-                "logprob": _finite(c.logprob),
-                "top": [{"token_id": i, "logprob": _finite(v)} for i, v in c.top_logprobs or ()],
-            }
-            for c in answer.chunks
-        ]
-    return tree
-
-
-def _finite(value: float | None) -> float | None:
-    """JSON has no infinity: a forced token that the model gives no chance has no log-probability."""
-    return value if value is not None and value != float("-inf") else None

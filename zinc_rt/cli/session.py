@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from zinc_rt.checks import show
 from zinc_rt.cli.files import model_file
-from zinc_rt.cli.terminal import LoadingBar, is_terminal, one_line, say
+from zinc_rt.cli.terminal import LoadingBar, is_terminal
+from zinc_rt.cli.voice import Voice
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from zinc_rt.chat import ChatChunk
     from zinc_rt.cli.opening import Opening
     from zinc_rt.model import Model
     from zinc_rt.sampling.generation import Chunk, Stats
-    from zinc_rt.sampling.params import SamplingParams
 
 INTERRUPTED = "interrupted"
+_BASES: Final = ("base", "pt", "pretrained")
+"""How `general.finetune` ends for models that nobody tuned to answer; converters take it from a name's end."""
+Piece = TypeVar("Piece")
 
 _ENDINGS = {
     "stop": "the text ended",
@@ -36,20 +42,21 @@ def open_model(
     n_batch: int | None = None,
     embeddings: bool | None = False,
     pooling: str | None = None,
+    voice: Voice = Voice.VERBOSE,
 ) -> Model:
     """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
 
-    opening: what the command line says; the others as for `load`, and the model generates unless told otherwise.
-    Raises what `load` raises, and `UsageError`.
+    opening: what the command line says; voice: which notices to show; the others as for `load`, and the model generates
+    unless told otherwise. Raises what `load` raises, and `UsageError`.
     """
     from zinc_rt.loading import load
 
-    path = model_file(opening.model, opening.hub)
+    path = model_file(opening.model, opening.hub, voice)
     device, layers = opening.device, opening.gpu_layers
     with LoadingBar() as bar:
         return load(
             path,
-            device=device if layers is None else device_for_layers(layers, device),
+            device=device if layers is None else device_for_layers(layers, device, voice),
             n_ctx=n_ctx,
             threads=opening.threads,
             n_batch=n_batch,
@@ -61,9 +68,28 @@ def open_model(
             pooling=pooling,
             kv=opening.kv,
             n_slots=1,
-            notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
-            progress=bar.show if is_terminal(sys.stderr) else None,
+            notify=voice.notice,
+            progress=bar.show if is_terminal(sys.stderr) and voice is not Voice.QUIET else None,
         )
+
+
+def located(opening: Opening, voice: Voice) -> Opening:
+    """The same with the model's file in place of its name, downloaded where needed. Raises what `model_file` raises."""
+    return replace(opening, model=model_file(opening.model, opening.hub, voice), hub=None)
+
+
+def converses(file: Path | None) -> bool:
+    """Whether a model is made to answer: it has a chat template and is no base model. None is the one in the package.
+
+    Raises `GGUFError`.
+    """
+    from zinc_rt.gguf import GGUFFile
+    from zinc_rt.loading import built_in_model
+
+    with GGUFFile.open(built_in_model() if file is None else file) as opened:
+        tuned = opened.metadata.get("general.finetune")
+        base = isinstance(tuned, str) and tuned.lower().rpartition("-")[2] in _BASES
+        return not base and any(key.startswith("tokenizer.chat_template") for key in opened.metadata)
 
 
 def check_emulated(opening: Opening, flag: str) -> None:
@@ -84,7 +110,7 @@ def prepare_chat() -> None:
     template_process.prepare()
 
 
-def device_for_layers(layers: str, device: str | None) -> str | None:
+def device_for_layers(layers: str, device: str | None, voice: Voice = Voice.VERBOSE) -> str | None:
     """The device that llama.cpp's -ngl asks for: 0 is the CPU, anything else leaves the choice. Says so in one line.
 
     Raises `UsageError` when it is no number, or 0 together with a GPU.
@@ -94,20 +120,20 @@ def device_for_layers(layers: str, device: str | None) -> str | None:
     if not (layers in ("all", "auto", "-1") or (layers.isascii() and layers.isdigit())):
         raise UsageError(f"-ngl is {show(layers)}; it must be a whole number, all or auto")
     if layers.strip("0"):
-        say(f"zinc: -ngl {layers}: layers are not divided, --device runs all of them", style="dim")
+        voice.tell(f"zinc: -ngl {layers}: layers are not divided, --device runs all of them", style="dim")
         return device
     if device is not None and parse_device(device).device in ON_GPU:
         raise UsageError(f"-ngl 0 means the CPU, but --device is {device}; give one of them")
-    say("zinc: -ngl 0: the CPU runs all layers, as with --device cpu", style="dim")
+    voice.tell("zinc: -ngl 0: the CPU runs all layers, as with --device cpu", style="dim")
     return Device.cpu.value
 
 
-def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> list[int]:
     """Token ids of a conversation in the model's own format, ready for its answer.
 
-    The template writes the special tokens itself, BOS too. Raises `ChatTemplateMissing`, `ChatTemplateError`.
+    variables: of the template. Raises `ChatTemplateMissing`, `ChatTemplateError`.
     """
-    return model.tokenize(model.chat_template.render(messages), add_special=False)
+    return list(model.chat_format.request(messages, variables=variables).prompt)
 
 
 @dataclass
@@ -116,7 +142,6 @@ class Reply:
     measured here."""
 
     prompt_tokens: int
-    text: str = ""
     chunks: list[Chunk] = field(default_factory=list)
     finish_reason: str = INTERRUPTED
     stats: Stats | None = None
@@ -142,29 +167,40 @@ def _speed(tokens_per_second: float) -> str:
     return f", {tokens_per_second:.1f} tokens/s" if tokens_per_second > 0 else ""
 
 
-def stream_answer(model: Model, prompt: Sequence[int], params: SamplingParams, put: Callable[[str], None]) -> Reply:
-    """Generate, giving each piece of text to `put`. Ctrl-C ends it early with the text so far."""
-    answer = Reply(len(prompt))
-    cached = model.cached_tokens(prompt)
-    stream = model.stream(prompt, params)
+def chunk_of(piece: ChatChunk) -> Chunk:
+    """The token behind a piece of an answer."""
+    return piece.chunk
+
+
+def stream_answer(
+    stream: Generator[Piece],
+    chunk: Callable[[Piece], Chunk],
+    put: Callable[[Piece], None],
+    prompt_tokens: int,
+    cached_tokens: int = 0,
+) -> Reply:
+    """Read a generation to its end, giving each piece to `put`. Ctrl-C ends it early with the text so far.
+
+    chunk: the chunk of a piece. prompt_tokens, cached_tokens: for the speed of one that is interrupted.
+    """
+    answer = Reply(prompt_tokens)
     started = first = last = time.perf_counter()
     try:
-        for chunk in stream:
-            if chunk.token_id is not None:
+        for piece in stream:
+            part = chunk(piece)
+            if part.token_id is not None:
                 last = time.perf_counter()
                 first = last if not answer.chunks else first
-                answer.chunks.append(chunk)
-            answer.text += chunk.text
-            if chunk.text:
-                put(chunk.text)
-            if chunk.finish_reason is not None:
-                answer.finish_reason, answer.stats = chunk.finish_reason, chunk.stats
+                answer.chunks.append(part)
+            put(piece)
+            if part.finish_reason is not None:
+                answer.finish_reason, answer.stats = part.finish_reason, part.stats
     except KeyboardInterrupt:
         from zinc_rt.sampling.generation import Stats
 
         answer.finish_reason = INTERRUPTED
         if answer.chunks:
-            answer.stats = Stats(len(prompt), len(answer.chunks), first - started, last - first, cached)
+            answer.stats = Stats(prompt_tokens, len(answer.chunks), first - started, last - first, cached_tokens)
     finally:
         stream.close()
     return answer

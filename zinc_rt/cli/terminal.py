@@ -21,6 +21,7 @@ _CONTROLS = dict.fromkeys((*range(9), 11, 12, *range(14, 32), *range(127, 160)),
 # Select Graphic Rendition, ECMA-48 8.3.117.
 _STYLES = {"bold": 1, "dim": 2, "red": 31, "yellow": 33}
 _COLOURS = ("red", "yellow")
+_PLAIN = ("dumb", "unknown")  # terminals without styles
 
 _LONGEST = 1000  # characters of a line about an error
 _LONG_LOAD = 0.3  # seconds of loading after which a bar appears
@@ -50,10 +51,24 @@ def write(text: str) -> None:
 
     Raises BrokenPipeError when the reader has gone, `OutputError` for anything else.
     """
+    _put(harmless(text) if is_terminal(sys.stdout) else text)
+
+
+def write_styled(text: str) -> None:
+    """Write text with escape sequences of this program to standard output, a terminal. Raises what `write` raises."""
+    _put(text)
+
+
+def harmless(text: str) -> str:
+    """The text without control characters that a terminal would obey."""
+    return text.translate(_CONTROLS)
+
+
+def _put(text: str) -> None:
     if sys.stdout is None:
         raise OutputError("standard output is closed; redirect it to a file or a terminal")
     try:
-        sys.stdout.write(text.translate(_CONTROLS) if is_terminal(sys.stdout) else text)
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -110,10 +125,15 @@ def say(message: str, style: str = "", end: str = "\n") -> None:
         return
 
 
+def shows_styles(stream: TextIO | None) -> bool:
+    """Whether text with bold and coloured parts is welcome there: a terminal that knows them, without NO_COLOR."""
+    return is_terminal(stream) and "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") not in _PLAIN
+
+
 def _styled(text: str, style: str) -> str:
     """The text as a terminal is to show it. By hand: rich takes as long to import as a small model to load."""
-    text = text.translate(_CONTROLS)
-    plain = os.environ.get("TERM", "dumb") in ("dumb", "unknown") or (style in _COLOURS and "NO_COLOR" in os.environ)
+    text = harmless(text)
+    plain = os.environ.get("TERM", "dumb") in _PLAIN or (style in _COLOURS and "NO_COLOR" in os.environ)
     return text if plain or not style else f"\x1b[{_STYLES[style]}m{text}\x1b[0m"
 
 

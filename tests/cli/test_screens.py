@@ -1,0 +1,151 @@
+"""Whole screens of `zinc run` and `zinc chat` on a terminal: what a person sees, key by key."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import time
+from pathlib import Path
+
+from tests.cli.test_process import ENVIRONMENT, ZINC
+
+RUN = """\
+zinc-story Q8_0 on CPU (N threads), context 1024
+Once upon a time there was a brave pig named Ella, who lived in a busy little town.
+prompt 4 tokens, N tokens/s | text 16 tokens, N tokens/s | token limit (-n) | seed 3
+"""
+
+CHAT = """\
+zinc-story Q8_0 on CPU (N threads), context 1024; /help lists the commands
+> Tell me a story
+of *a fox*.
+Long, long ago there was a young fox whose
+prompt 21 tokens, N tokens/s | text 10 tokens, N tokens/s | token limit (-n)
+> /tokens
+36 of 1024 tokens are taken, 988 are left
+> /regenerate
+Once upon a time there was a brave dragon named
+prompt 21 tokens (20 from cache), N tokens/s | text 10 tokens, N tokens/s | token limit (-n)
+> /system Be brief.
+system prompt: Be brief.
+> /nope
+zinc: unknown command /nope; /help lists them (a message may begin with a space and /)
+> a\\
+. b
+Once upon a time there was a brave wizard named
+prompt 22 tokens (1 from cache), N tokens/s | text 10 tokens, N tokens/s | token limit (-n)
+> /save FILE
+saved 2 messages: FILE
+> /exit
+"""
+
+
+class Screen:
+    """A terminal that is wide enough: the control sequences that the line editor and this program use, ECMA-48."""
+
+    def __init__(self) -> None:
+        self.lines = [""]
+        self.row = self.column = 0
+        self._held = ""
+
+    def feed(self, text: str) -> None:
+        """Show the text. A sequence that is not whole waits."""
+        self._held += text
+        while found := re.match(r"\x1b\[\??([\d;]*)([A-Za-z])|([^\x1b])", self._held):
+            self._held = self._held[found.end() :]
+            number, final, character = found.groups()
+            if character:
+                self._show(character)
+            else:
+                self._control(final, number)
+
+    def _show(self, character: str) -> None:
+        if character == "\r":
+            self.column = 0
+        elif character == "\b":
+            self.column -= 1
+        elif character == "\n":
+            self.row += 1
+            self.lines += [""] * (self.row + 1 - len(self.lines))
+        elif character >= " ":
+            line = self.lines[self.row].ljust(self.column)
+            self.lines[self.row] = line[: self.column] + character + line[self.column + 1 :]
+            self.column += 1
+
+    def _control(self, final: str, number: str) -> None:
+        if final in "ACD":
+            count = int(number or 1)
+            self.row -= count * (final == "A")
+            self.column += count * ((final == "C") - (final == "D"))
+        elif final in "KJ":
+            assert number in ("", "0")
+            self.lines[self.row] = self.lines[self.row][: self.column]
+            self.lines = self.lines[: self.row + 1] if final == "J" else self.lines
+        else:
+            assert final in "mhl", final
+
+    @property
+    def text(self) -> str:
+        """What is there, without what another machine or the first run would show."""
+        shown = "".join(f"{line.rstrip()}\n" for line in self.lines).rstrip("\n") + "\n"
+        shown = re.sub(r"^zinc: (compiling|waiting) .*\n", "", shown, flags=re.MULTILINE)
+        return re.sub(r"\d+ threads?\)", "N threads)", re.sub(r"[\d.]+ tokens/s", "N tokens/s", shown))
+
+
+def screen(*args: str, typed: list[str]) -> str:
+    """What a terminal shows at the end. typed: keys, each pressed when the prompt is there again."""
+    parent, child = pty.openpty()
+    environment = ENVIRONMENT | {"COLUMNS": "200", "LINES": "50", "INPUTRC": "/dev/null"}
+    command = [*ZINC, *args]
+    process = subprocess.Popen(
+        command, stdin=child, stdout=child, stderr=child, env=environment, start_new_session=True
+    )
+    os.close(child)
+    seen, keys, deadline = Screen(), list(typed), time.monotonic() + 60
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    pressed = -1  # the row of the last prompt at which keys were pressed
+    poll = select.poll()
+    poll.register(parent, select.POLLIN)
+    while time.monotonic() < deadline:
+        if keys and seen.row > pressed and seen.lines[seen.row] in ("> ", ". "):
+            pressed = seen.row
+            os.write(parent, keys.pop(0).encode())
+        if poll.poll(100):
+            try:
+                seen.feed(decoder.decode(os.read(parent, 65536)))
+            except OSError:  # the other side has closed
+                break
+    process.wait(timeout=10)
+    os.close(parent)
+    return seen.text
+
+
+def test_run() -> None:
+    words = ("--seed", "3", "-n", "16", "--device", "cpu")
+    assert screen("run", "Once upon a time", *words, typed=[]) == RUN
+
+
+def test_chat(tmp_path: Path) -> None:
+    file = str(tmp_path / "talk.json")
+    pasted = "\x1b[200~Tell me a story\rof *a fox*.\x1b[201~"
+    commands = [
+        "/tok\t\r",
+        "/regenerate\r",
+        "/system Be brief.\r",
+        "/nope\r",
+        "a\\\r",
+        "b\r",
+        f"/save {file}\r",
+        "/exit\r",
+    ]
+    words = ("--seed", "3", "-n", "10", "--device", "cpu")
+    shown = screen("chat", *words, typed=[f"{pasted}\r", *commands])
+    assert shown.replace(file, "FILE") == CHAT
+    saved = json.loads(Path(file).read_text())
+    assert saved["system"] == "Be brief."
+    assert saved["messages"][0]["content"] == "a\nb"

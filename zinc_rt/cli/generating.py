@@ -1,0 +1,143 @@
+"""One prompt, one text: `zinc run`'s answers and continuations, and what --json says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from zinc_rt.cli.answering import schema_named
+from zinc_rt.cli.session import Reply, chat_ids, chunk_of, stream_answer
+from zinc_rt.cli.terminal import write
+
+if TYPE_CHECKING:
+    from zinc_rt.model import Model
+    from zinc_rt.sampling.generation import Chunk
+    from zinc_rt.sampling.params import SamplingParams
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How an answer is shown: with its reasoning, with its Markdown rendered, at all, below the prompt."""
+
+    reasoning: bool
+    markdown: bool
+    shows: bool
+    prompt: bool | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """A message to answer.
+
+    system: the system prompt. form: of the answer, see `answering.response_format`. variables: of the chat template.
+    """
+
+    text: str
+    system: str | None
+    form: Mapping[str, Any] | None
+    variables: Mapping[str, Any]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """The conversation."""
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*system, {"role": "user", "content": self.text}]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What came of a prompt. marks: reasoning and calls, where the model marks them."""
+
+    reply: Reply
+    text: str
+    marks: Mapping[str, Any] = field(default_factory=dict)
+
+
+def continue_text(model: Model, text: str, params: SamplingParams, shows: bool, begin: Callable[[], None]) -> Output:
+    """What follows a text, on the screen as it comes. It is no answer: a model's marks belong to it.
+
+    shows: False for nothing on the screen. begin: called before the first piece is shown, when there is nothing more to
+    be said of how the model is run. Raises what `Model.stream` raises.
+    """
+    pieces: list[str] = []
+
+    def put(chunk: Chunk) -> None:
+        if shows:
+            if not pieces:
+                begin()
+            write(chunk.text)
+        pieces.append(chunk.text)
+
+    ids = model.tokenize(text)
+    reply = stream_answer(model.stream(ids, params), lambda chunk: chunk, put, len(ids))
+    whole = "".join(pieces)
+    if shows and not whole.endswith("\n"):
+        write("\n")
+    return Output(reply, whole)
+
+
+def answer(model: Model, question: Question, params: SamplingParams, shown: Shown) -> Output:
+    """The answer to a message, on the screen as it comes.
+
+    Raises `UsageError` for a schema that cannot be followed, `ChatTemplateError` and what `Model.stream` raises.
+    """
+    from zinc_rt.cli.answer import AnswerScreen
+
+    messages, variables = question.messages, question.variables
+    count = len(chat_ids(model, messages, variables))
+    with schema_named():
+        stream = model.chat_stream(messages, response_format=question.form, variables=variables, params=params)
+    if shown.prompt and shown.shows:
+        write(f"{question.text}\n\n")
+    dialect = model.chat_format.dialect
+    screen = AnswerScreen(
+        dialect, reasoning=shown.reasoning, markdown=shown.markdown, shows=shown.shows, stop=params.stop
+    )
+    reply = stream_answer(stream, chunk_of, screen.put, count)
+    screen.finish()
+    marks: dict[str, Any] = {}
+    if screen.marked:
+        marks["reasoning"] = screen.reasoning
+        marks["tool_calls"] = [{"name": tool, "arguments": arguments} for tool, arguments in screen.calls]
+    return Output(reply, screen.text, marks)
+
+
+def as_dict(model: Model, prompt: str, params: SamplingParams, output: Output) -> dict[str, Any]:
+    """A generation for --json: text, tokens, why it ended, speeds."""
+    answer = output.reply
+    stats = answer.stats
+    tree: dict[str, Any] = {
+        "model": model.name,
+        "device": model.device.value,
+        "kernels": model.engine.features.kernels,
+        "isa": model.engine.features.isa,
+        "threads": model.engine.features.threads,
+        "prompt": prompt,
+        "text": output.text,
+        "token_ids": [c.token_id for c in answer.chunks],
+        "finish_reason": answer.finish_reason,
+        "seed": params.seed,
+        "prompt_tokens": answer.prompt_tokens,
+        "completion_tokens": len(answer.chunks),
+        "prefill_seconds": stats and stats.prefill_seconds,
+        "decode_seconds": stats and stats.decode_seconds,
+        "prefill_tokens_per_second": stats and stats.prefill_tokens_per_second,
+        "decode_tokens_per_second": stats and stats.decode_tokens_per_second,
+    }
+    tree |= output.marks
+    if params.logprobs is not None:
+        tree["logprobs"] = [
+            {
+                "token_id": c.token_id,
+                "logprob": _finite(c.logprob),
+                "top": [{"token_id": i, "logprob": _finite(v)} for i, v in c.top_logprobs or ()],
+            }
+            for c in answer.chunks
+        ]
+    return tree
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity: a forced token that the model gives no chance has no log-probability."""
+    return value if value is not None and value != float("-inf") else None
