@@ -38,6 +38,7 @@ LAYERS = (
     ("rows", "sequences", "sequence_calls"),
     ("prompts",),
     ("engine",),
+    ("saved_text",),
     ("serving.messages",),
     ("grammar",),
     ("dialects",),

@@ -412,6 +412,9 @@ class Engine(SequenceCalls):
     def _books(self) -> Sequences:
         return self._loaded()[1]
 
+    def _graph(self) -> LoweredGraph:
+        return self._loaded()[0]
+
     def _loaded(self) -> tuple[LoweredGraph, Sequences, Capacity]:
         if self._lowered is None or self._sequences is None or self.sizes is None:
             raise EngineError("no model is loaded")

@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.checks import show, true_or_false
+from zinc_rt.checks import path_text, show, true_or_false
 from zinc_rt.chunks import ChunkMaker
 from zinc_rt.embedding import Embedder, Pooling
 from zinc_rt.engine import ContextFull, Engine, EngineError
@@ -25,6 +26,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.loaded import LoadedModel
 from zinc_rt.models import ModelDefinition
+from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.requests import Asked, AskedChat, Messages, Prompt, Prompts, Requests, several
 from zinc_rt.row_logits import LogitsRows
@@ -384,3 +386,60 @@ class Model(LoadedModel):
         self._check_generates()
         with self._lock:
             return self.shared.core.cached_tokens(prompt)
+
+    def save_state(self, path: str | Path, prompt: Prompt) -> int:
+        """Write what the model keeps of a text to a file, so that it is computed once: `load_state` reads it.
+
+        The text is computed now as far as it is not there. A file fits any device and any number of threads; keys and
+        values take most of it, as many bytes a token as the KV cache does.
+
+        Args:
+            path: the file; whole or not there, whatever happens.
+            prompt: a text or token ids, as for `generate`.
+
+        Returns:
+            How many of its tokens the file holds: whole pages of 16.
+
+        Raises:
+            SavedTextError: fewer than 16 tokens, or the file cannot be written.
+            ContextFull: the text is too long.
+            EmptyPrompt, TokenOutOfRange, UsageError, FileChanged, ModelClosed: as `generate`.
+        """
+        from zinc_rt import saved_text
+
+        ids = self._fitting(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        sha256, edge = self._sha256(), len(ids) // PAGE_TOKENS * PAGE_TOKENS
+        with self._lock, self._rows.borrowed(ids, edge, edge) as slot:
+            self.engine.checkpoint(slot)
+            return saved_text.save(self.engine, slot, Path(path_text("path", path)), sha256, self.name)
+
+    def load_state(self, path: str | Path) -> list[int]:
+        """Read a file of `save_state`: prompts that begin with its text need not compute it. No text changes by that.
+
+        Args:
+            path: a file that this model wrote, on any device, with the same format of the KV cache.
+
+        Returns:
+            The text's token ids.
+
+        Raises:
+            SavedTextError: the file cannot be read, is damaged, or is of another model or format, or its text leaves no
+                room in the context.
+            UsageError, FileChanged, ModelClosed: as `generate`.
+        """
+        from zinc_rt import saved_text
+
+        self._check_open()
+        self._check_generates()
+        saved = saved_text.read(Path(path_text("path", path)))
+        saved_text.check_fits(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
+        ids = list(saved.tokens)
+        with self._lock, self._rows.borrowed(ids, 0, len(ids)) as slot:
+            saved_text.load(self.engine, slot, saved)
+        return ids
+
+    def _sha256(self) -> str:
+        """Of the file's contents; found in the folder of compiled kernels from the second time on."""
+        from zinc_rt.lang.cache import default_cache_dir
+
+        return self.file.sha256(self.engine.options.cache_dir or default_cache_dir())

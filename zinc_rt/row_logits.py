@@ -36,12 +36,12 @@ class LogitsRows:
         assert sizes is not None
         for start in range(0, len(ids), sizes.n_logits):
             part = ids[start : start + sizes.n_logits]
-            with self._lock, self._borrowed(ids, start, start + len(part)) as slot:
+            with self._lock, self.borrowed(ids, start, start + len(part)) as slot:
                 result = self._engine.step([Rows(slot, start, part, wanted=range(len(part)))])
             yield start, result.logits
 
     @contextmanager
-    def _borrowed(self, ids: list[int], start: int, end: int) -> Iterator[int]:
+    def borrowed(self, ids: list[int], start: int, end: int) -> Iterator[int]:
         """A sequence that holds a text's first `start` tokens, with room for `end`. Between parts others may have taken
         what it held: that is computed again.
         """

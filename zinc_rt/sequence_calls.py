@@ -8,15 +8,23 @@ bits are the same. Full pages stay behind when a sequence is closed, until their
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from zinc_rt.backends.base import Backend
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.base import Backend, Bytes, CachePages, LoweredGraph
 from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.rows import EngineError
 from zinc_rt.sequences import CacheStats, Sequences
 
 CHECKPOINT_TOKENS: Final = 512
 """Positions between the copies of recurrent layers' states that `next_checkpoint` asks for."""
+
+
+_PAGES_AT_ONCE: Final = 64
+"""Of one cache, on their way from or to a file."""
 
 
 class SequenceCalls(ABC):
@@ -27,6 +35,10 @@ class SequenceCalls(ABC):
     @abstractmethod
     def _books(self) -> Sequences:
         """The sequences of the model. Raises `EngineError` where none is loaded."""
+
+    @abstractmethod
+    def _graph(self) -> LoweredGraph:
+        """The model's graph on the backend. Raises `EngineError` where none is loaded."""
 
     def open_sequence(self, prompt: Sequence[int] | None = None, salt: bytes | None = b"") -> int:
         """A free slot, holding what `adopt` finds of a prompt.
@@ -148,6 +160,70 @@ class SequenceCalls(ABC):
         sequences = self._books()
         self._backend.drain()  # a step that was interrupted may still write them
         return sequences.truncate(slot, n_tokens)
+
+    @property
+    def caches(self) -> Mapping[str, CachePages]:
+        """The model's KV caches by name."""
+        return self._graph().caches
+
+    def resumable_pages(self, slot: int) -> list[int]:
+        """The KV pages that a sequence fills, behind the last of which a text can go on; 16 tokens each.
+
+        Raises `EngineError` when it is not open.
+        """
+        return self._books().resumable_pages(slot)
+
+    def read_pages(self, cache: str, pages: Sequence[int]) -> Bytes:
+        """The contents of pages: u8[len(pages), page_bytes], the same on every backend (`backends.cache_pages`).
+
+        Raises `EngineError` without a model, `BackendError`.
+        """
+        self._backend.drain()
+        return self._backend.read_pages(self._graph(), cache, pages)
+
+    def state_behind(self, page: int) -> dict[str, npt.NDArray[np.float32]]:
+        """The state of recurrent layers behind one of `resumable_pages`, by name; empty without such layers.
+
+        Raises `BackendError`.
+        """
+        snapshots = self._books().snapshots
+        self._backend.drain()
+        return {} if snapshots is None else snapshots.read(page)
+
+    def restore(
+        self,
+        slot: int,
+        ids: Sequence[int],
+        contents: Callable[[str, range], Bytes],
+        states: Mapping[str, npt.NDArray[np.float32]],
+    ) -> None:
+        """Make a sequence hold a text that was computed elsewhere. Other texts find it as one of this engine.
+
+        Args:
+            slot: an open sequence; what it holds is forgotten.
+            ids: the text, a multiple of 16 tokens.
+            contents: of a cache and of page numbers of the text, what `read_pages` gave of them.
+            states: what `state_behind` gave of the last page.
+
+        Raises:
+            EngineError: the sequence is not open, or there is no such number of tokens.
+            PagesExhausted: the text does not fit.
+            BackendError: contents or states of another model.
+        """
+        if not ids or len(ids) % PAGE_TOKENS:
+            raise EngineError(f"a text of {len(ids)} tokens cannot be restored; it must fill pages of {PAGE_TOKENS}")
+        books, graph = self._books(), self._graph()
+        self._backend.drain()
+        pages = books.empty_pages(slot, len(ids))
+        try:
+            for cache in graph.caches:
+                for first in range(0, len(pages), _PAGES_AT_ONCE):
+                    some = range(first, min(first + _PAGES_AT_ONCE, len(pages)))
+                    self._backend.write_pages(graph, cache, pages[some.start : some.stop], contents(cache, some))
+            books.filled(slot, ids, states)
+        except BaseException:
+            books.truncate(slot, 0)
+            raise
 
     @property
     def free_pages(self) -> int:

@@ -192,6 +192,38 @@ class Sequences:
         self._open[other].ids = held.ids[: edge * PAGE_TOKENS]
         return other
 
+    # -- contents that come from elsewhere, or go there
+
+    def resumable_pages(self, slot: int) -> list[int]:
+        """The sequence's full pages, with recurrent layers as far as there is a copy of their state.
+
+        Raises `EngineError` when it is not open.
+        """
+        pages = self._pages.pages(slot)[: len(self._held(slot).ids) // PAGE_TOKENS]
+        return pages[: self._edge(pages)]
+
+    def empty_pages(self, slot: int, n_tokens: int) -> list[int]:
+        """Pages for so many positions of a sequence that holds nothing from now on; `filled` follows.
+
+        Raises `EngineError` when it is not open, `PagesExhausted`, `BackendError`.
+        """
+        self.truncate(slot, 0)
+        self._pages.grow(slot, n_tokens)
+        return self._pages.pages(slot)
+
+    def filled(self, slot: int, ids: Sequence[int], states: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """The pages have the contents of this text, whole pages of it; states: of recurrent layers behind it.
+
+        Raises `EngineError` when it is not open, `BackendError`.
+        """
+        held = self._held(slot)
+        held.ids[:] = ids
+        self._publish(slot, held, 0, len(held.ids))
+        if self.snapshots is not None:
+            page = self._pages.pages(slot)[-1]
+            self.snapshots.put(page, states)
+            self.snapshots.load(slot, len(held.ids), page)
+
     # -- going back
 
     def checkpoint(self, slot: int) -> None:
@@ -294,13 +326,15 @@ class Sequences:
         for part in rows:
             held, end = self._open[part.slot], part.start + len(part.tokens)
             held.ids += map(int, part.tokens)
-            if held.root is None:
-                continue
-            for at in range(part.start // PAGE_TOKENS, end // PAGE_TOKENS):
-                ids = held.ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS]
-                self._pages.publish(part.slot, at, held.root, ids)
+            self._publish(part.slot, held, part.start, end)
         if self.snapshots is not None:
             self.snapshots.end({part.slot: part.start + len(part.tokens) for part in rows})
+
+    def _publish(self, slot: int, held: _Held, start: int, end: int) -> None:
+        """Positions from start to end of a sequence are there: what is full of it can be found."""
+        if held.root is not None:
+            for at in range(start // PAGE_TOKENS, end // PAGE_TOKENS):
+                self._pages.publish(slot, at, held.root, held.ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS])
 
     # -- room
 

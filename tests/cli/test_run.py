@@ -173,7 +173,22 @@ def test_json(run):
     assert tree["completion_tokens"] == len(tree["token_ids"]) == len(tree["logprobs"]) == 6
     assert bytes(tree["token_ids"]).decode() == tree["text"]
     assert all(len(t["top"]) == 2 and t["logprob"] <= t["top"][0]["logprob"] <= 0 for t in tree["logprobs"])
+    assert [t["token"] for t in tree["logprobs"]] == [*tree["text"]]
     assert "logprobs" not in json.loads(run("once", "-n", 6, "--json").out)
+
+
+def test_a_text_is_computed_once(run, tmp_path):
+    prompt, file = "once upon a time there was a fox", tmp_path / "fox.state"
+    first = run(prompt, "-n", 4, "--save-state", file)
+    assert f"zinc: wrote {file}: 32 tokens" in first.err
+    longer = prompt + first.out.rstrip("\n") + "and then"
+    plain, again = (run(longer, "-n", 4, "--json", *more) for more in ((), ("--load-state", file)))
+    assert json.loads(again.out)["text"] == json.loads(plain.out)["text"]
+    assert "(32 from cache)" in again.err
+    assert "(32 from cache)" not in plain.err
+    assert "no such" in run("x", "--load-state", tmp_path / "none").error.lower()
+    assert "nothing to save" in run("x", "-n", 1, "--save-state", tmp_path / "short").error
+    assert [*tmp_path.iterdir()] == [file]
 
 
 def prompted(tiny, text, **params):

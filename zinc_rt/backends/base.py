@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +21,14 @@ from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import GROUP, PAGE_TOKENS
 
 if TYPE_CHECKING:
     from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
 
 Bytes = npt.NDArray[np.uint8]
+BLOCK_BYTES: Final = GROUP + 2
+"""Of a block of a KV cache: a float16 scale, then the integers of a group."""
 Ints = npt.NDArray[np.int32]
 
 
@@ -78,6 +81,26 @@ class Capacity:
 
 
 @dataclass(frozen=True)
+class CachePages:
+    """The pages of one cache. values: whether it holds values, which backends may keep otherwise than keys; quantized:
+    whether it holds Q8_0 blocks.
+    """
+
+    name: str
+    buffer: int
+    values: bool
+    quantized: bool
+    n_heads: int
+    width: int
+
+    @property
+    def page_bytes(self) -> int:
+        """Bytes of a page, in any layout."""
+        row = self.width // GROUP * BLOCK_BYTES if self.quantized else 2 * self.width
+        return PAGE_TOKENS * self.n_heads * row
+
+
+@dataclass(frozen=True)
 class TokenLookup:
     """Token ids that a step looks up: the node, its input i32[n_rows], and the rows of the table that it reads."""
 
@@ -94,6 +117,7 @@ class LoweredGraph:
     inputs: by buffer name, arrays that the caller fills before `submit`; outputs: arrays valid after `wait`, until the
     next `submit`. lookups: what `check_step` compares token ids with.
     states: by buffer name, what each sequence keeps whatever its length, f32[n_slots, ...], where the host reaches it.
+    caches: by buffer name, the KV caches.
     counts: i32[2], the step's n_rows and n_logits: rows past them are neither read nor written.
     """
 
@@ -102,6 +126,7 @@ class LoweredGraph:
     outputs: Mapping[str, npt.NDArray[np.generic]]
     lookups: tuple[TokenLookup, ...] = ()
     states: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    caches: Mapping[str, CachePages] = field(default_factory=dict)
     counts: Ints = field(default_factory=lambda: np.zeros(2, np.int32))
 
 
@@ -267,6 +292,32 @@ class Backend(ABC):
         Raises `BackendError` where `state` is of another graph, or closed.
         """
 
+    @abstractmethod
+    def read_copy(self, state: SequenceState) -> dict[str, npt.NDArray[np.float32]]:
+        """The arrays of a copy that `save_state` made, by buffer name, each of the buffer's shape without the slots.
+
+        Raises `BackendError` where the copy is of another backend, or closed.
+        """
+
+    @abstractmethod
+    def make_copy(self, lowered: LoweredGraph, arrays: Mapping[str, npt.NDArray[np.float32]]) -> SequenceState:
+        """A copy as `save_state` makes it, of arrays that `read_copy` gave, here or elsewhere.
+
+        Raises `BackendError` where names or shapes are not those of the graph.
+        """
+
+    @abstractmethod
+    def read_pages(self, lowered: LoweredGraph, cache: str, pages: Sequence[int]) -> Bytes:
+        """Pages of a KV cache as the graph declares them (`cache_pages`): u8[len(pages), page_bytes], the same on every
+        backend. No step may be running.
+
+        Raises `BackendError` where `lowered` is of another backend or has no such cache.
+        """
+
+    @abstractmethod
+    def write_pages(self, lowered: LoweredGraph, cache: str, pages: Sequence[int], contents: Bytes) -> None:
+        """Fill pages with what `read_pages` gave, here or elsewhere. Raises what that raises."""
+
     def submit_and_wait(self, lowered: LoweredGraph) -> None:
         """Run a step to its end. Raises what `submit` and `wait` raise."""
         self.wait(self.submit(lowered))
@@ -282,6 +333,23 @@ class Backend(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def cache_of(lowered: LoweredGraph, cache: str, contents: Bytes | None = None) -> CachePages:
+    """The cache of a name. Raises `BackendError` where there is none, or where contents are no pages of it."""
+    found = lowered.caches.get(cache)
+    if found is None:
+        raise BackendError(f"the graph has no KV cache {cache!r}; it has {', '.join(lowered.caches) or 'none'}")
+    if contents is not None and contents.shape[1:] != (found.page_bytes,):
+        raise BackendError(f"pages of {cache} have {found.page_bytes} bytes each, not {contents.shape[1:]}")
+    return found
+
+
+def check_copy(arrays: Mapping[str, npt.NDArray[np.float32]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise `BackendError` unless the arrays are those of a sequence's states. shapes: of a slot, by buffer name."""
+    given = {name: array.shape for name, array in arrays.items()}
+    if given != dict(shapes):
+        raise BackendError(f"states of shapes {given} do not fit the graph, which keeps {dict(shapes)}")
 
 
 def check_step(lowered: LoweredGraph) -> tuple[int, int]:

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import RLock
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Backend, LoweredGraph, SequenceState, StepFence, check_step
+from zinc_rt.backends.base import (
+    Backend,
+    Bytes,
+    LoweredGraph,
+    SequenceState,
+    StepFence,
+    cache_of,
+    check_copy,
+    check_step,
+)
+from zinc_rt.backends.cache_pages import PageLayout
 from zinc_rt.checks import whole_between
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.mem.plan import available_memory
@@ -36,10 +46,20 @@ class HostState(SequenceState):
         self.copies = {}
 
 
+@dataclass(frozen=True, eq=False)
+class HostGraph(LoweredGraph):
+    """A graph in plain memory. cache_arrays: by buffer name the pages of caches, u8[n_pages, page_bytes]; layout: how
+    they lie there.
+    """
+
+    cache_arrays: Mapping[str, Bytes] = field(kw_only=True)
+    layout: PageLayout = field(kw_only=True)
+
+
 class HostBackend(Backend):
     """Fences, closing and memory of a backend that computes on the processor."""
 
-    graphs: type[LoweredGraph]
+    graphs: type[HostGraph]
     """What `lower` returns and `submit` takes, also of another backend of the same class."""
 
     def __init__(self) -> None:
@@ -105,6 +125,35 @@ class HostBackend(Backend):
                 raise BackendError("the state was saved from another graph, or was closed")
             for name, copy in state.copies.items():
                 lowered.states[name][slot] = copy
+
+    def read_copy(self, state: SequenceState) -> dict[str, npt.NDArray[np.float32]]:
+        """See `Backend.read_copy`."""
+        if not isinstance(state, HostState) or (state.owner.states and not state.copies):
+            raise BackendError("the state was saved by another backend, or was closed")
+        return {name: copy.view(np.float32) for name, copy in state.copies.items()}
+
+    def make_copy(self, lowered: LoweredGraph, arrays: Mapping[str, npt.NDArray[np.float32]]) -> HostState:
+        """See `Backend.make_copy`."""
+        self._check_own(lowered)
+        check_copy(arrays, {name: array.shape[1:] for name, array in lowered.states.items()})
+        return HostState(lowered, {name: array.copy() for name, array in arrays.items()})
+
+    def read_pages(self, lowered: LoweredGraph, cache: str, pages: Sequence[int]) -> Bytes:
+        """See `Backend.read_pages`."""
+        with self._step:
+            ours, about = self._own(lowered), cache_of(lowered, cache)
+            return ours.layout.declared(ours.cache_arrays[cache][list(pages)], about)
+
+    def write_pages(self, lowered: LoweredGraph, cache: str, pages: Sequence[int], contents: Bytes) -> None:
+        """See `Backend.write_pages`."""
+        with self._step:
+            ours, about = self._own(lowered), cache_of(lowered, cache, contents)
+            ours.cache_arrays[cache][list(pages)] = ours.layout.own(contents, about)
+
+    def _own(self, lowered: LoweredGraph) -> HostGraph:
+        self._check_own(lowered)
+        assert isinstance(lowered, HostGraph)
+        return lowered
 
     def _check_own(self, lowered: LoweredGraph) -> None:
         self._check_open()

@@ -13,6 +13,9 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from zinc_rt.backends.base import Backend, LoweredGraph, SequenceState
 
 SNAPSHOTS: Final = 3
@@ -81,6 +84,21 @@ class Snapshots:
         while len(self._kept) >= self.limit:
             self._drop(next(iter(self._kept)))
         self._kept[owner] = self._backend.save_state(self._lowered, slot)
+
+    def read(self, page: int) -> dict[str, npt.NDArray[np.float32]]:
+        """The arrays of a page's copy. Raises what `Backend.read_copy` raises."""
+        return self._backend.read_copy(self._kept[page])
+
+    def put(self, page: int, arrays: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """A page's copy, of arrays that `read` gave. Nothing where no copies are kept. Raises what `Backend.make_copy`
+        raises.
+        """
+        if not self.limit or page in self._kept:
+            return
+        state = self._backend.make_copy(self._lowered, arrays)
+        while len(self._kept) >= self.limit:
+            self._drop(next(iter(self._kept)))
+        self._kept[page] = state
 
     def _drop(self, owner: _Owner) -> None:
         self._kept.pop(owner).close()

@@ -47,11 +47,17 @@ class Question:
 
 @dataclass(frozen=True)
 class Output:
-    """What came of a prompt. marks: reasoning and calls, where the model marks them."""
+    """What came of a prompt. prompt: its token ids; marks: reasoning and calls, where the model marks them."""
 
+    prompt: list[int]
     reply: Reply
     text: str
     marks: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> list[int]:
+        """Prompt and text."""
+        return self.prompt + [c.token_id for c in self.reply.chunks if c.token_id is not None]
 
 
 def continue_text(model: Model, text: str, params: SamplingParams, shows: bool, begin: Callable[[], None]) -> Output:
@@ -74,7 +80,7 @@ def continue_text(model: Model, text: str, params: SamplingParams, shows: bool, 
     whole = "".join(pieces)
     if shows and not whole.endswith("\n"):
         write("\n")
-    return Output(reply, whole)
+    return Output(ids, reply, whole)
 
 
 def answer(model: Model, question: Question, params: SamplingParams, shown: Shown) -> Output:
@@ -85,7 +91,7 @@ def answer(model: Model, question: Question, params: SamplingParams, shown: Show
     from zinc_rt.cli.answer import AnswerScreen
 
     messages, variables = question.messages, question.variables
-    count = len(chat_ids(model, messages, variables))
+    ids = chat_ids(model, messages, variables)
     with schema_named():
         stream = model.chat_stream(messages, response_format=question.form, variables=variables, params=params)
     if shown.prompt and shown.shows:
@@ -94,13 +100,13 @@ def answer(model: Model, question: Question, params: SamplingParams, shown: Show
     screen = AnswerScreen(
         dialect, reasoning=shown.reasoning, markdown=shown.markdown, shows=shown.shows, stop=params.stop
     )
-    reply = stream_answer(stream, chunk_of, screen.put, count)
+    reply = stream_answer(stream, chunk_of, screen.put, len(ids))
     screen.finish()
     marks: dict[str, Any] = {}
     if screen.marked:
         marks["reasoning"] = screen.reasoning
         marks["tool_calls"] = [{"name": tool, "arguments": arguments} for tool, arguments in screen.calls]
-    return Output(reply, screen.text, marks)
+    return Output(ids, reply, screen.text, marks)
 
 
 def as_dict(model: Model, prompt: str, params: SamplingParams, output: Output) -> dict[str, Any]:
@@ -130,8 +136,11 @@ def as_dict(model: Model, prompt: str, params: SamplingParams, output: Output) -
         tree["logprobs"] = [
             {
                 "token_id": c.token_id,
+                "token": c.token_text,
                 "logprob": _finite(c.logprob),
-                "top": [{"token_id": i, "logprob": _finite(v)} for i, v in c.top_logprobs or ()],
+                "top": [
+                    {"token_id": t.id, "token": t.text, "logprob": _finite(t.logprob)} for t in c.top_logprobs or ()
+                ],
             }
             for c in answer.chunks
         ]

@@ -19,6 +19,7 @@ from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, refuse_model, unescape
 from zinc_rt.cli.session import INTERRUPTED, converses, located, open_model, prepare_chat
+from zinc_rt.cli.state import LoadState, SaveState, load_state, save_state
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.cli.voice import Quiet, Verbose, Voice
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
@@ -130,6 +131,8 @@ def run(
     opening: Opening,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
+    from_state: LoadState = None,
+    to_state: SaveState = None,
     max_tokens: Limit = None,
     stop: o.Stop = None,
     ignore_eos: o.IgnoreEos = False,
@@ -194,6 +197,7 @@ def run(
         if chat:
             _ = opened.chat_template  # a file without one is refused before anything is said
         greet(opened, voice, opening.threads)
+        load_state(opened, from_state, voice)
         with profiled(opened.engine, profile, trace_file):
             if chat:
                 shown = Shown(shows_reasoning, a.shows_markdown(plain or form is not None), not as_json, display_prompt)
@@ -202,6 +206,7 @@ def run(
             else:
                 begin = partial(_show_prompt, text, display_prompt, voice)
                 output = continue_text(opened, text, params, not as_json, begin)
+        save_state(opened, to_state, output.ids, voice)
         if as_json:
             write(json.dumps(as_dict(opened, text, params, output), ensure_ascii=False) + "\n")
     voice.tell(f"{output.reply.speed_line} | seed {params.seed}", style="dim")

@@ -13,11 +13,12 @@ from types import SimpleNamespace
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.base import Capacity, LoweredGraph
 from zinc_rt.engine import Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.rows import EngineError
 from zinc_rt.sampling.request import HostSampled, SamplingRequest
 from zinc_rt.sequence_calls import SequenceCalls
 from zinc_rt.sequences import Sequences
@@ -72,6 +73,9 @@ class FakeEngine(SequenceCalls):
 
     def _books(self) -> Sequences:
         return self._sequences
+
+    def _graph(self) -> LoweredGraph:
+        raise EngineError("there is no graph behind the pretended cache")
 
     def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest] = ()) -> HostSampled:
         """Write the rows' tokens to the cache; read logits from it."""

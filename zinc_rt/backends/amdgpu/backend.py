@@ -14,29 +14,27 @@ from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.gfx import gfx_name
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
-from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.amdgpu.vram import kept_free, vram_used
 from zinc_rt.backends.amdgpu.batches import Batches
 from zinc_rt.backends.amdgpu.calibrate import CARD, measure
+from zinc_rt.backends.amdgpu.kept import MOVE, KeepsStates, KeptGraph
 from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
-from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, Uploader, fill, planned
+from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, fill, planned
 from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.amdgpu.resident import ResidentPrograms, ResidentUse
 from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
-from zinc_rt.backends.amdgpu.states import GpuState, SlotStates, move, room
 from zinc_rt.backends.base import (
-    Backend,
     BackendFeatures,
     Bytes,
     Capacity,
     Ints,
     LoweredGraph,
-    SequenceState,
     StepFence,
     check_step,
 )
+from zinc_rt.backends.cache_pages import cache_pages
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
@@ -56,24 +54,22 @@ _SAMPLINGS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class GpuLoweredGraph(LoweredGraph):
+class GpuLoweredGraph(KeptGraph):
     """A graph on a GPU.
 
     owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
     positions: the input of that name, None for a graph without attention. gathered: rows of tables that stay with the
-    host. samplings: the last ones, by tokens to choose from, rows and shape. slots: where sequences' states are.
+    host. samplings: the last ones, by tokens to choose from, rows and shape.
     """
 
     owner: AmdBackend = field(kw_only=True)
-    graph: Graph = field(kw_only=True)
     recorded: Batches = field(kw_only=True)
     positions: Ints | None = field(kw_only=True)
     gathered: list[GatheredRows] = field(kw_only=True)
     samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
-    slots: SlotStates = ()
 
 
-class AmdBackend(Backend):
+class AmdBackend(KeepsStates):
     """Runs steps in order on the GPU behind an interface. calibration: how much `card_constants` measures.
 
     Args:
@@ -164,7 +160,7 @@ class AmdBackend(Backend):
         """
         self._check_open()
         lowered = self._lowering(graph, sizes)
-        self._load([DECODE["move"], *lowered.kernels])
+        self._load([MOVE, *lowered.kernels])
         uploader = self._uploader()
         memory = GraphMemory()
         try:
@@ -175,6 +171,7 @@ class AmdBackend(Backend):
             raise
         finally:
             uploader.close()
+        caches = cache_pages(graph)
         attended = [n for n in graph.nodes if n.op is Op.FLASH_ATTN]
         batch = GpuLoweredGraph(
             owner=self,
@@ -187,36 +184,15 @@ class AmdBackend(Backend):
             recorded=Batches(self.gpu, graph, lowered, memory, self._loaded, self.resident),
             positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
             slots=tuple(memory.states),
+            caches={cache.name: cache for cache in caches},
+            cache_places={cache.name: memory.va[cache.buffer] for cache in caches},
         )
         self._batches.append(batch)
         return batch
 
-    def save_state(self, lowered: LoweredGraph, slot: int) -> GpuState:
-        """See `Backend.save_state`; the copy stays in the GPU's memory. Raises `InterfaceError`, `DeviceLost`, too."""
-        ours = self._own(lowered)
-        size, uploader = room(ours.slots), self._uploader()
-        memory = uploader.room(size, "sequence state")
-        uploader.close()
-        try:
-            self._move(ours, slot, memory, out=True)
-        except BaseException:
-            self.gpu.free(memory)
-            raise
-        return GpuState(ours, self.gpu, memory, size)
-
-    def load_state(self, lowered: LoweredGraph, slot: int, state: SequenceState) -> None:
-        """See `Backend.load_state`. Raises `InterfaceError`, `DeviceLost`, too."""
-        ours = self._own(lowered)
-        if not isinstance(state, GpuState) or state.owner is not ours or state.closed:
-            raise BackendError("the state was saved from another graph, or was closed")
-        self._move(ours, slot, state.memory, out=False)
-
-    def _move(self, ours: GpuLoweredGraph, slot: int, copy: GpuMemory, *, out: bool) -> None:
-        if ours.slots:
-            move(self.gpu, self._loaded[DECODE["move"].spec.symbol], ours.slots, slot, copy, out=out)
-
-    def _uploader(self) -> Uploader:
-        return Uploader(self.gpu, self._loaded[DECODE["move"].spec.symbol])
+    @property
+    def _mover(self) -> LoadedKernel:
+        return self._loaded[MOVE.spec.symbol]
 
     def card_constants(self) -> dict[str, float]:
         """See `Backend.card_constants`. Raises `DeviceLost`, `InterfaceError`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from zinc_rt.amdgpu.command_list import CommandList
@@ -39,6 +39,14 @@ class GpuState(SequenceState):
             self.gpu.free(self.memory)
 
 
+def entries(states: SlotStates) -> Iterator[int]:
+    """Where in a copy each state's entry begins."""
+    at = 0
+    for _, size in states:
+        yield at
+        at += align_up(size, ALIGNMENT)
+
+
 def room(states: SlotStates) -> int:
     """Bytes of a copy."""
     return max(ALIGNMENT, sum(align_up(size, ALIGNMENT) for _, size in states))
@@ -48,10 +56,9 @@ def move(
     gpu: GpuQueue, program: LoadedKernel, states: SlotStates, slot: int, copy: GpuMemory, *, out: bool
 ) -> None:  # fmt: skip
     """Copy a slot's entries out, or back in, and wait. program: of `elementwise.move`."""
-    commands, at = CommandList("save state" if out else "load state"), copy.va
-    for address, size in states:
-        entry = address + slot * size
-        source, target = (entry, at) if out else (at, entry)
+    commands = CommandList("save state" if out else "load state")
+    for (address, size), at in zip(states, entries(states), strict=True):
+        inside, outside = address + slot * size, copy.va + at
+        source, target = (inside, outside) if out else (outside, inside)
         commands.dispatch(program, -(-size // 4 // 1024), source, target, size // 4)
-        at += align_up(size, ALIGNMENT)
     gpu.wait(gpu.submit(commands))

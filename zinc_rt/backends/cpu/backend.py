@@ -15,7 +15,9 @@ from zinc_rt.aside import Aside
 from zinc_rt.backends.arg_structs import record
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, LoweredGraph
+from zinc_rt.backends.cache_pages import cache_pages, page_arrays
 from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
+from zinc_rt.backends.cpu.cache_layout import cpu_layout
 from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.backends.cpu.few_rows import few_rows
@@ -24,7 +26,7 @@ from zinc_rt.backends.cpu.program import CpuProgram, Runner
 from zinc_rt.backends.cpu.ways import WaysOfProducts
 from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
 from zinc_rt.backends.graph_check import lookups, step_inputs
-from zinc_rt.backends.host import HostBackend, checked_threads
+from zinc_rt.backends.host import HostBackend, HostGraph, checked_threads
 from zinc_rt.backends.host_memory import HUGE, huge_bytes
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import BufferKind, Graph
@@ -44,7 +46,7 @@ F32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
-class CpuLoweredGraph(LoweredGraph):
+class CpuLoweredGraph(HostGraph):
     """A graph as one program. indices: the step's inputs by what they are for; samplings: by the number of tokens;
     kept: what outlives a step, the KV cache as a rule.
     """
@@ -159,7 +161,7 @@ class CpuBackend(HostBackend):
         tiles: Mapping[str, Bytes],
     ) -> CpuLoweredGraph:  # fmt: skip
         """Memory for what is no matrix, and the program on all of it; the tiles may be empty yet."""
-        graph, roles = layout_.graph, step_inputs(layout_.graph)
+        graph, roles, caches = layout_.graph, step_inputs(layout_.graph), cache_pages(layout_.graph)
         arrays = self._arrays(graph, sizes, raw, constants, matrices_of(graph))
         indices = {role: arrays[buffer] for role, buffer in roles.items()}
         memory = BoundArrays(arrays, raw, tiles)
@@ -171,6 +173,9 @@ class CpuBackend(HostBackend):
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             lookups=lookups(graph, inputs),
             states={b.name: arrays[b.id] for b in sequence_states(graph)},
+            caches={cache.name: cache for cache in caches},
+            cache_arrays=page_arrays(caches, arrays),
+            layout=cpu_layout(self.choice.flip & 0xFF),
             kept=tuple(arrays[b.id] for b in graph.of_kind(BufferKind.STATE)),
             indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,

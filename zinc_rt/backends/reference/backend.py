@@ -12,8 +12,9 @@ from threadpoolctl import ThreadpoolController
 
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, LoweredGraph
+from zinc_rt.backends.cache_pages import AS_DECLARED, cache_pages, page_arrays
 from zinc_rt.backends.graph_check import lookups
-from zinc_rt.backends.host import HostBackend, checked_threads
+from zinc_rt.backends.host import HostBackend, HostGraph, checked_threads
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.backends.reference.operations import NodeContext, lower_node
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
@@ -28,7 +29,7 @@ KEEP_BYTES = 4 << 30
 
 
 @dataclass(frozen=True, eq=False)
-class ReferenceGraph(LoweredGraph):
+class ReferenceGraph(HostGraph):
     """calls: the graph's nodes in order, with their operands bound."""
 
     calls: tuple[Callable[[], None], ...] = field(kw_only=True)
@@ -110,7 +111,7 @@ class ReferenceBackend(HostBackend):
                 arrays[buffer.id] = typed(arena[offset : offset + n_bytes(buffer, sizes)], buffer, sizes)
             else:
                 arrays[buffer.id] = typed(huge_bytes(n_bytes(buffer, sizes)), buffer, sizes)
-        counts = np.zeros(2, np.int32)
+        counts, caches = np.zeros(2, np.int32), cache_pages(graph)
         context = NodeContext(graph, arrays, matrices, counts)
         inputs = {b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)}
         return ReferenceGraph(
@@ -119,6 +120,9 @@ class ReferenceBackend(HostBackend):
             outputs={b.name: arrays[b.id] for b in graph.of_kind(BufferKind.OUTPUT)},
             lookups=lookups(graph, inputs),
             states={b.name: arrays[b.id] for b in sequence_states(graph)},
+            caches={cache.name: cache for cache in caches},
+            cache_arrays=page_arrays(caches, arrays),
+            layout=AS_DECLARED,
             counts=counts,
             calls=tuple(lower_node(context, n) for n in graph.nodes),
         )

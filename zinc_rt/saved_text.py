@@ -1,0 +1,265 @@
+"""A text's keys, values and recurrent state in a file, so that a long text is computed once.
+
+A file holds whole pages of 16 tokens, as the model's graph declares them: what one device computed another goes on
+from, with the same bits. Little-endian, in this order: 8 bytes `ZINCTEXT`, u32 version, u32 length of the header, the
+header in JSON, the tokens as i32, of each cache its pages, of each state its array, and BLAKE2b-256 of all that stands
+before it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.base import Bytes
+from zinc_rt.engine import Engine
+from zinc_rt.errors import ZincError
+from zinc_rt.numerics import PAGE_TOKENS, VERSION
+
+_MAGIC: Final = b"ZINCTEXT"
+_FORMAT: Final = 1
+_HEAD: Final = struct.Struct("<8sII")
+_DIGEST: Final = 32
+_LONGEST_HEADER: Final = 1 << 24
+_CHUNK: Final = 8 << 20
+_PAGES_AT_ONCE: Final = 64
+
+
+class SavedTextError(ZincError):
+    """A file of a saved text cannot be written, read or used with this model."""
+
+
+@dataclass(frozen=True)
+class SavedText:
+    """What a file says of itself.
+
+    model: the SHA-256 of the model's file, hex. name: the model's name. kv: the format of its KV cache. tokens: the
+    text. caches: bytes of a page by cache; states: shapes by recurrent state. at: where the contents begin.
+    """
+
+    path: Path
+    model: str
+    name: str
+    kv: str
+    numerics: int
+    tokens: tuple[int, ...]
+    caches: Mapping[str, int]
+    states: Mapping[str, tuple[int, ...]]
+    at: int
+
+    @property
+    def n_pages(self) -> int:
+        """Pages of each cache."""
+        return len(self.tokens) // PAGE_TOKENS
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that the file must have."""
+        states = 4 * sum(math.prod(shape) for shape in self.states.values())
+        return self.at + self.n_pages * sum(self.caches.values()) + states + _DIGEST
+
+
+def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
+    """Write what a sequence holds, up to its last page that is full; returns the number of tokens.
+
+    Args:
+        engine: an engine with a model; no step may be running.
+        slot: an open sequence. With recurrent layers it is written as far as there is a copy of their state.
+        path: the file, which is whole or not there.
+        model: the SHA-256 of the model's file, hex.
+        name: the model's name, for messages.
+
+    Raises:
+        SavedTextError: the sequence holds no page, or the file cannot be written.
+        EngineError: the sequence is not open.
+        BackendError: the device failed.
+    """
+    pages = engine.resumable_pages(slot)
+    if not pages:
+        raise SavedTextError(f"the text has no {PAGE_TOKENS} tokens yet, so there is nothing to save")
+    tokens = engine.tokens(slot)[: len(pages) * PAGE_TOKENS]
+    states = engine.state_behind(pages[-1])
+    header = json.dumps(
+        {
+            "model": model, "name": name, "kv": engine.options.kv.value, "numerics": VERSION, "tokens": len(tokens),
+            "caches": {cache: about.page_bytes for cache, about in engine.caches.items()},
+            "states": {state: list(array.shape) for state, array in states.items()},
+        }
+    ).encode()  # fmt: skip
+
+    def parts() -> Iterator[bytes]:
+        yield _HEAD.pack(_MAGIC, _FORMAT, len(header)) + header + np.array(tokens, "<i4").tobytes()
+        for cache in engine.caches:
+            for first in range(0, len(pages), _PAGES_AT_ONCE):
+                yield engine.read_pages(cache, pages[first : first + _PAGES_AT_ONCE]).tobytes()
+        for array in states.values():
+            yield array.astype("<f4").tobytes()
+
+    _write(path, parts())
+    return len(tokens)
+
+
+def _write(path: Path, parts: Iterator[bytes]) -> None:
+    digest = blake2b(digest_size=_DIGEST)
+    try:
+        final = os.path.realpath(path)
+        part = f"{final}.{secrets.token_hex(4)}.tmp"
+        with open(part, "xb") as out:
+            try:
+                for data in parts:
+                    digest.update(data)
+                    out.write(data)
+                out.write(digest.digest())
+                out.flush()
+                os.fsync(out.fileno())
+                os.replace(part, final)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(part)
+                raise
+    except OSError as error:
+        raise SavedTextError(f"{path} cannot be written: {error.strerror}; nothing was left behind") from None
+
+
+def read(path: Path) -> SavedText:
+    """A file's header and tokens; the contents are compared with their hash.
+
+    Raises `SavedTextError` for a file that cannot be read, is none of these, or is damaged.
+    """
+    with _opened(path) as file:
+        saved = _header(path, file)
+        size = os.fstat(file.fileno()).st_size
+        if size != saved.n_bytes:
+            raise SavedTextError(f"{path} has {size} bytes, its header speaks of {saved.n_bytes}; save the text again")
+        file.seek(0)
+        digest, left = blake2b(digest_size=_DIGEST), size - _DIGEST
+        while left:
+            data = file.read(min(_CHUNK, left))
+            if not data:
+                raise SavedTextError(f"{path} became shorter while it was read")
+            digest.update(data)
+            left -= len(data)
+        if file.read(_DIGEST) != digest.digest():
+            raise SavedTextError(f"{path} is damaged: its contents have not the hash at its end; save the text again")
+    return saved
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise SavedTextError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _header(path: Path, file: BinaryIO) -> SavedText:
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size or not head.startswith(_MAGIC):
+        raise SavedTextError(f"{path} is no saved text; `zinc run --save-state` writes such files")
+    _, version, length = _HEAD.unpack(head)
+    if version != _FORMAT:
+        raise SavedTextError(f"{path} has format {version}, this version reads {_FORMAT}; save the text again")
+    try:
+        tree = json.loads(file.read(length)) if length <= _LONGEST_HEADER else None
+        return _saved(path, file, tree, _HEAD.size + length)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise SavedTextError(f"{path} is damaged: its header cannot be read; save the text again") from None
+
+
+def _saved(path: Path, file: BinaryIO, tree: Any, at: int) -> SavedText:
+    """Raises `ValueError`, `KeyError`, `TypeError` for a header that is none."""
+    count = _count(tree["tokens"])
+    if not count or count % PAGE_TOKENS:
+        raise ValueError
+    raw = file.read(4 * count)
+    if len(raw) != 4 * count:
+        raise ValueError
+    return SavedText(
+        path=path,
+        model=str(tree["model"]),
+        name=str(tree["name"]),
+        kv=str(tree["kv"]),
+        numerics=_count(tree["numerics"]),
+        tokens=tuple(np.frombuffer(raw, "<i4").tolist()),
+        caches={str(name): _count(size) for name, size in tree["caches"].items()},
+        states={str(name): tuple(map(_count, shape)) for name, shape in tree["states"].items()},
+        at=at + 4 * count,
+    )
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31:
+        raise ValueError
+    return value
+
+
+def check_fits(saved: SavedText, engine: Engine, model: str, n_vocab: int) -> None:
+    """Raise `SavedTextError` unless the text is one of this model, in this engine's formats, and fits it."""
+    path, sizes = saved.path, engine.sizes
+    assert sizes is not None
+    if saved.model != model:
+        raise SavedTextError(f"{path} is a text of another model ({saved.name}, SHA-256 {saved.model[:16]}...)")
+    if saved.kv != engine.options.kv.value:
+        raise SavedTextError(
+            f"{path} holds a KV cache of {saved.kv}, this one is {engine.options.kv}: use --kv {saved.kv}"
+        )
+    if saved.numerics != VERSION:
+        raise SavedTextError(f"{path} was computed by version {saved.numerics} of the numerics, this is {VERSION}")
+    if dict(saved.caches) != {name: about.page_bytes for name, about in engine.caches.items()}:
+        raise SavedTextError(f"{path} holds other KV caches than the model has; save the text again")
+    if any(not 0 <= token < n_vocab for token in saved.tokens):
+        raise SavedTextError(f"{path} is damaged: it has token ids outside of the vocabulary of {n_vocab}")
+    if len(saved.tokens) >= sizes.n_ctx:
+        raise SavedTextError(
+            f"{path} holds {len(saved.tokens)} tokens, which leaves no room in the context of {sizes.n_ctx};"
+            " use a larger one (-c)"
+        )
+
+
+def load(engine: Engine, slot: int, saved: SavedText) -> None:
+    """Make a sequence hold a text of a file that `check_fits` has seen. Texts that begin alike find it from then on.
+
+    Raises:
+        SavedTextError: the file cannot be read any more.
+        EngineError: the sequence is not open.
+        PagesExhausted: the text does not fit.
+        BackendError: the device failed, or the states are not those of the model.
+    """
+    starts, at = {}, saved.at
+    for cache, size in saved.caches.items():
+        starts[cache] = at
+        at += saved.n_pages * size
+    with _opened(saved.path) as file:
+        contents = _reader(file, saved, starts)
+        file.seek(at)
+        states = {name: _array(file, shape) for name, shape in saved.states.items()}
+        engine.restore(slot, saved.tokens, contents, states)
+
+
+def _reader(file: BinaryIO, saved: SavedText, starts: Mapping[str, int]) -> Callable[[str, range], Bytes]:
+    def contents(cache: str, pages: range) -> Bytes:
+        size = saved.caches[cache]
+        file.seek(starts[cache] + pages.start * size)
+        data = file.read(len(pages) * size)
+        if len(data) != len(pages) * size:
+            raise SavedTextError(f"{saved.path} became shorter while it was read")
+        return np.frombuffer(data, np.uint8).reshape(len(pages), size)
+
+    return contents
+
+
+def _array(file: BinaryIO, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    return np.frombuffer(file.read(4 * math.prod(shape)), "<f4").astype(np.float32).reshape(shape)
