@@ -235,7 +235,7 @@ def test_the_index_has_every_page_once() -> None:
 
 def rows(page: str, columns: int) -> list[list[str]]:
     """The rows of the page's tables of so many columns."""
-    lines = [line for line in (DOCS / page).read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    lines = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     return [row for row in cells if len(row) == columns]
 
@@ -243,7 +243,7 @@ def rows(page: str, columns: int) -> list[list[str]]:
 def test_speeds_are_those_of_the_results() -> None:
     """Each row of the tables beside llama.cpp stands in a table of benchmarks/results, to the digit."""
     results = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "benchmarks/results").glob("*.md"))
-    shown = [row for row in rows("speed.md", 5) if row[0].startswith("`")]
+    shown = [row for row in rows("docs/speed.md", 5) if row[0].startswith("`")]
     assert len(shown) > 10
     for name, ours, peer, ratio, share in shown:
         wanted = (
@@ -255,7 +255,7 @@ def test_speeds_are_those_of_the_results() -> None:
 
 def test_the_table_of_models_is_computed() -> None:
     """Speeds follow from bytes, files fit the memory with a cache of 4,096 tokens, sizes are those of `zinc list`."""
-    shown = [row for row in rows("start.md", 6) if row[1].startswith("`")]
+    shown = [row for row in rows("docs/start.md", 6) if row[1].startswith("`")]
     assert len(shown) > 5
     for memory, model, file, cache_size, step, speed in shown:
         name, quant = re.fullmatch(r"`(.+)` (\w+)", model).groups()  # type: ignore[union-attr]
@@ -265,6 +265,15 @@ def test_the_table_of_models_is_computed() -> None:
         assert size + 4.096 * float(cache_size.removesuffix(" MB")) / 1000 + 0.1 < room
         if KNOWN[name].quant == quant:
             assert abs(KNOWN[name].gigabytes - size) < 0.05 * size
+
+
+def test_figures_of_the_readme_stand_in_the_pages() -> None:
+    """The README shows some rows of the tables of speeds and of models."""
+    speeds = [row[1:4] for row in rows("docs/speed.md", 5)]
+    models = [[row[0], row[2], row[5]] for row in rows("docs/start.md", 6)]
+    for row in rows("README.md", 4):
+        if row[3].replace(".", "").isdigit():
+            assert row[1:] in speeds or [row[0], *row[2:]] in models, row
 
 
 def test_json_blocks_are_json() -> None:
