@@ -55,8 +55,8 @@ Plain = Annotated[
     bool,
     typer.Option(
         "--plain",
-        help="Show an answer as the model writes it. Default: on a terminal, headings, lists, emphasis and code are"
-        " shown as such.",
+        help="Show the text as the model writes it. Default: a terminal breaks lines at words, and shows an answer"
+        "'s headings, lists, emphasis and code as such.",
         rich_help_panel=o.OUTPUT,
         show_default=False,
     ),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.answering import schema_named
 from zinc_rt.cli.session import Reply, chat_ids, chunk_of, stream_answer
-from zinc_rt.cli.terminal import write
+from zinc_rt.cli.terminal import is_terminal, write
+from zinc_rt.cli.wrap import Wrapper
 
 if TYPE_CHECKING:
     from zinc_rt.model import Model
@@ -60,26 +63,60 @@ class Output:
         return self.prompt + [c.token_id for c in self.reply.chunks if c.token_id is not None]
 
 
-def continue_text(model: Model, text: str, params: SamplingParams, shows: bool, begin: Callable[[], None]) -> Output:
-    """What follows a text, on the screen as it comes. It is no answer: a model's marks belong to it.
+class Continued:
+    """A continuation on the screen; a terminal breaks its lines at words, unless `plain`.
 
-    shows: False for nothing on the screen. begin: called before the first piece is shown, when there is nothing more to
-    be said of how the model is run. Raises what `Model.stream` raises.
+    begin: called before the first piece, when there is nothing more to be said of how the model is run; what it returns
+    stands on the screen before the text.
+    """
+
+    def __init__(self, begin: Callable[[], str], *, plain: bool) -> None:
+        self._begin: Callable[[], str] | None = begin
+        self._lines = None if plain or not is_terminal(sys.stdout) else Wrapper(shutil.get_terminal_size().columns)
+        self._ended = False  # whether a line has just ended
+
+    def put(self, text: str) -> None:
+        """The next piece."""
+        if self._begin is not None:
+            before, self._begin = self._begin(), None
+            if self._lines is not None:
+                self._lines.stand_behind(before)
+        self._ended = text.endswith("\n") if text else self._ended
+        if self._lines is not None:
+            first, *rest = text.split("\n")
+            self._lines.add(first)
+            for line in rest:
+                self._lines.end_line()
+                self._lines.add(line)
+            text = self._lines.take()
+        write(text)
+
+    def end(self) -> None:
+        """The text is over; its last line ends where it has not."""
+        if self._lines is not None:
+            self._lines.finish()
+            write(self._lines.take())
+        if not self._ended:
+            write("\n")
+
+
+def continue_text(model: Model, text: str, params: SamplingParams, shown: Continued | None) -> Output:
+    """What follows a text. It is no answer: a model's marks belong to it.
+
+    shown: gets it as it comes. Raises what `Model.stream` raises.
     """
     pieces: list[str] = []
 
     def put(chunk: Chunk) -> None:
-        if shows:
-            if not pieces:
-                begin()
-            write(chunk.text)
+        if shown is not None:
+            shown.put(chunk.text)
         pieces.append(chunk.text)
 
     ids = model.tokenize(text)
     reply = stream_answer(model.stream(ids, params), lambda chunk: chunk, put, len(ids))
     whole = "".join(pieces)
-    if shows and not whole.endswith("\n"):
-        write("\n")
+    if shown is not None:
+        shown.end()
     return Output(ids, reply, whole)
 
 

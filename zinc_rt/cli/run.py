@@ -13,7 +13,7 @@ import typer
 
 from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
-from zinc_rt.cli.generating import Question, Shown, answer, as_dict, continue_text
+from zinc_rt.cli.generating import Continued, Question, Shown, answer, as_dict, continue_text
 from zinc_rt.cli.greeting import greet
 from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
@@ -204,8 +204,8 @@ def run(
                 question = Question(text, system, form, a.template_variables(think))
                 output = answer(opened, question, params, shown)
             else:
-                begin = partial(_show_prompt, text, display_prompt, voice)
-                output = continue_text(opened, text, params, not as_json, begin)
+                screen = Continued(partial(_show_prompt, text, display_prompt, voice), plain=plain)
+                output = continue_text(opened, text, params, None if as_json else screen)
         save_state(opened, to_state, output.ids, voice)
         if as_json:
             write(json.dumps(as_dict(opened, text, params, output), ensure_ascii=False) + "\n")
@@ -223,9 +223,14 @@ def _check(chat: bool | None, system: str | None, has_form: bool, logprobs: int 
         raise UsageError("--json-schema and --format are for answers, and --raw asks for a plain continuation")
 
 
-def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> None:
-    """On standard output if asked for; by itself only where a person reads it together with its continuation."""
+def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> str:
+    """On standard output if asked for; by itself only where a person reads it together with its continuation. Returns
+    what was shown.
+    """
     if wanted:
         write(text)
     elif wanted is None and voice is not Voice.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr):
         say(text, style="bold", end="")
+    else:
+        return ""
+    return text

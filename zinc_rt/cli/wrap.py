@@ -41,6 +41,10 @@ class Wrapper:
         out, self._out = "".join(self._out), []
         return out
 
+    def stand_behind(self, text: str) -> None:
+        """Begin where a text ends that the terminal shows already."""
+        self._column = width_of(text.rpartition("\n")[2]) % self._width
+
     def add(self, text: str, style: str = "") -> None:
         """Text of a line, which may be broken at its spaces and beside wide characters."""
         for character in text:

@@ -125,7 +125,7 @@ def _load(start: Start, link: _Link) -> Core | None:
     try:
         made: Core = getattr(importlib.import_module(module), function)(
             **start.arguments,
-            notify=lambda line: link.send(Notice(line)),
+            notify=lambda line: link.send(Notice(str(line))),  # of any subclass of str
             progress=lambda done, total: link.send(Progress(done, total)),
         )
         return made
