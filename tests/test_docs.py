@@ -233,6 +233,17 @@ def test_the_index_has_every_page_once() -> None:
     assert sorted(links) == sorted({page.name for page in DOCS.glob("*.md")} - {"README.md"})
 
 
+def test_no_page_repeats_another() -> None:
+    """No fourteen words in a row stand in two pages. The formats are listed in two: tests/formats/test_table.py."""
+    first: dict[str, str] = {}
+    for page in PAGES:
+        words = re.findall(r"[\w'`-]+", prose(page.read_text(encoding="utf-8")).lower())
+        for place in range(len(words) - 13):
+            passage = " ".join(words[place : place + 14])
+            if "mxfp4 iq4_xs" not in passage:
+                assert first.setdefault(passage, page.name) == page.name, passage
+
+
 def rows(page: str, columns: int) -> list[list[str]]:
     """The rows of the page's tables of so many columns."""
     lines = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
