@@ -14,6 +14,7 @@ QUICK = (
     "backends/cpu/test_cores.py", "backends/cpu/test_rows.py",
     "benchmarks/test_serving.py",
     "cli/test_command.py", "cli/test_run.py",
+    "converting/test_refusals.py",
     "dialects/test_families.py", "dialects/test_tools.py",
     "formats/test_table.py",
     "gguf/test_reader.py", "gguf/test_writer.py",

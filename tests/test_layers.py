@@ -35,6 +35,7 @@ LAYERS = (
     ("sampling",),
     ("backends", "backends.amdgpu.emulated", "backends.amdgpu.forecast"),
     ("models",),
+    ("converting",),
     ("rows", "sequences", "sequence_calls"),
     ("prompts",),
     ("engine",),

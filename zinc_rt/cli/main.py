@@ -24,8 +24,8 @@ EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
 
 VERBS: Final = (
-    "run", "chat", "pull", "list", "rm", "ps", "quantize", "serve", "route", "keys", "replay", "show", "check", "bench",
-    "graph", "tokenize", "perplexity", "embed", "cache", "env", "kernels", "pm4", "emu",
+    "run", "chat", "pull", "list", "rm", "ps", "convert", "quantize", "serve", "route", "keys", "replay", "show",
+    "check", "bench", "graph", "tokenize", "perplexity", "embed", "cache", "env", "kernels", "pm4", "emu",
 )  # fmt: skip
 """Each is a function in the module of its name."""
 

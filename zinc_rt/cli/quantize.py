@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.files import path_or_built_in
+from zinc_rt.cli.files import path_or_built_in, stopping_on_sigterm
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write, write_table
 from zinc_rt.errors import UsageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zinc_rt.quantizing.convert import Conversion
 
 
-def _types(incomplete: str) -> list[str]:
+def types(incomplete: str) -> list[str]:
     """Shell completion of TYPE."""
     from zinc_rt.quantizing.presets import PRESETS
 
@@ -40,7 +40,7 @@ Type = Annotated[
         metavar="TYPE",
         help="F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q5_1, Q5_0, Q4_K_M, Q4_K_S, Q4_1, Q4_0, IQ4_NL, IQ4_XS,"
         " MXFP4_MOE, MXFP4, NVFP4, Q3_K_L, Q3_K_M, Q3_K_S or Q2_K.",
-        autocompletion=_types,
+        autocompletion=types,
         show_default=False,
     ),
 ]
@@ -108,15 +108,13 @@ def quantize(
     complete. At the end the loss of each kind of tensor is printed: the root of the mean squared error, as a share of
     that of the weights.
     """
-    from zinc_rt.backends.cpu.cores import default_threads
     from zinc_rt.gguf import GGUFFile
     from zinc_rt.mem.plan import format_bytes
     from zinc_rt.quantizing.convert import Conversion
     from zinc_rt.quantizing.plan import Planner, parse_keep
     from zinc_rt.quantizing.presets import preset_of
 
-    if threads is not None and not 1 <= threads <= 1024:
-        raise UsageError(f"--threads is {threads}; it must be 1 to 1024")
+    check_threads(threads)
     preset, keeps = preset_of(type), [parse_keep(text) for text in keep or ()]
     with GGUFFile.open(path_or_built_in(source)) as file:
         choices = Planner(file, preset, keeps, requantize=requantize).choices()
@@ -129,20 +127,32 @@ def quantize(
             style="dim",
         )
         if dry_run:
-            _summarize(work)
+            summarize(work)
             return 0
-        started = time.perf_counter()
-        with LoadingBar("quantizing") as bar:
-            size = work.write(
-                threads=threads or default_threads(), progress=bar.show if is_terminal(sys.stderr) else None
-            )
-        seconds = time.perf_counter() - started
-        _summarize(work)
-        write(f"{out}: {format_bytes(size)}, {work.bits:.2f} bits a weight, {seconds:.1f} s\n")
+        write_and_report(work, threads, "quantizing")
     return 0
 
 
-def _summarize(work: Conversion) -> None:
+def check_threads(threads: int | None) -> None:
+    """Raise `UsageError` for a number that makes no sense."""
+    if threads is not None and not 1 <= threads <= 1024:
+        raise UsageError(f"--threads is {threads}; it must be 1 to 1024")
+
+
+def write_and_report(work: Conversion, threads: int | None, doing: str) -> None:
+    """Write the file with a bar, then say what has become of each kind of tensor. doing: the word before the bar."""
+    from zinc_rt.backends.cpu.cores import default_threads
+    from zinc_rt.mem.plan import format_bytes
+
+    started = time.perf_counter()
+    with stopping_on_sigterm(), LoadingBar(doing) as bar:
+        size = work.write(threads=threads or default_threads(), progress=bar.show if is_terminal(sys.stderr) else None)
+    seconds = time.perf_counter() - started
+    summarize(work)
+    write(f"{work.out}: {format_bytes(size)}, {work.bits:.2f} bits a weight, {seconds:.1f} s\n")
+
+
+def summarize(work: Conversion) -> None:
     """What each kind of tensor has become, and what it has lost."""
     from zinc_rt.mem.plan import format_bytes
     from zinc_rt.quantizing.plan import notes

@@ -23,7 +23,7 @@ from zinc_rt.gguf.errors import (
 )
 from zinc_rt.gguf.metadata import Metadata, ValueInfo, scan_metadata
 from zinc_rt.gguf.scan import Cursor
-from zinc_rt.gguf.source import FileBytes, FileStamp
+from zinc_rt.gguf.source import FileBytes, FileStamp, converting
 from zinc_rt.gguf.tensors import TensorInfo, place_tensors, scan_tensors
 from zinc_rt.gguf.types import ValueType
 
@@ -140,6 +140,9 @@ def _not_gguf(start: bytes, source: FileBytes) -> NoReturn:
     looks = next((what for magic, what in _OTHERS if start.lower().startswith(magic.lower())), None)
     if looks:
         raise NotGGUF(f"is {looks}", path=source.shown_path)
+    if start[8:9] == b"{" and 2 <= int.from_bytes(start[:8], "little") <= source.size - 8:
+        folder = os.path.dirname(source.shown_path) or "."
+        raise NotGGUF("is a safetensors file", path=source.shown_path, hint=converting(folder))
     raise NotGGUF(
         f"is not a GGUF file: it starts with {start[:4]!r}, not {MAGIC!r}",
         path=source.shown_path,

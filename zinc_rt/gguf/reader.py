@@ -114,6 +114,10 @@ class GGUFFile:
         tensor = self.tensor(name)
         return self._homes[name].raw(tensor)
 
+    def rows(self, name: str, start: int, stop: int) -> NDArray[np.uint8]:
+        """Rows of a tensor as `raw` gives them all: uint8[stop - start, row_bytes]. Raises what `raw` raises."""
+        return self.raw(name)[start:stop]
+
     def release(self, name: str) -> None:
         """Free the memory behind a tensor's bytes; views of it read the file again. Raises MissingTensor."""
         tensor = self.tensor(name)

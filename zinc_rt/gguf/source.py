@@ -21,6 +21,11 @@ from zinc_rt.checks import printable
 from zinc_rt.gguf.errors import FileAccessError, FileChanged, GGUFError
 
 
+def converting(folder: str) -> str:
+    """The hint for a model that is no GGUF file yet."""
+    return f"`zinc convert {folder} OUT.gguf` makes a file of it that runs"
+
+
 class FileStamp(NamedTuple):
     """A file as of its last write: bytes, time in nanoseconds, inode and device."""
 
@@ -45,8 +50,7 @@ class FileBytes:
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
-                kind = "is a directory" if stat.S_ISDIR(info.st_mode) else "is not a regular file"
-                raise FileAccessError(kind, path=self.shown_path, hint="give the path of a .gguf file")
+                raise self._no_file(stat.S_ISDIR(info.st_mode))
         except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
             reason = getattr(error, "strerror", None) or str(error)
             raise FileAccessError(
@@ -61,6 +65,13 @@ class FileBytes:
         self.stamp = FileStamp(info.st_size, info.st_mtime_ns, info.st_ino, info.st_dev)
         # The process may change its folder. No abspath: it takes ".." for the folder above, which a link is not in.
         self._absolute = self.path if os.path.isabs(self.path) else os.path.join(os.getcwd(), self.path)
+
+    def _no_file(self, directory: bool) -> FileAccessError:
+        kind = "is a directory" if directory else "is not a regular file"
+        if directory and os.path.isfile(os.path.join(self.path, "config.json")):
+            kind = "is a folder with a model as Hugging Face has them"
+            return FileAccessError(kind, path=self.shown_path, hint=converting(self.shown_path))
+        return FileAccessError(kind, path=self.shown_path, hint="give the path of a .gguf file")
 
     def _open_fd(self) -> int:
         if self._fd is None:

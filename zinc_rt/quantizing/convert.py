@@ -16,14 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.checks import printable, show
-from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
+from zinc_rt.gguf import GGUFWriter, ValueType
 from zinc_rt.gguf.blocks import dequantize
 from zinc_rt.gguf.errors import InvalidBlocks
+from zinc_rt.gguf.tensors import TensorInfo
+from zinc_rt.gguf.types import GGMLType
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.quantizing.errors import QuantizeError
 from zinc_rt.quantizing.plan import Choice
 from zinc_rt.quantizing.presets import Preset
 from zinc_rt.quantizing.rows import CHUNK, LARGEST, quantize_rows
+from zinc_rt.quantizing.source import Source
 
 U8 = NDArray[np.uint8]
 Progress = Callable[[int, int], None]
@@ -60,7 +63,7 @@ class Conversion:
     """A model to be written anew. size: bytes of the new file. losses: by the kind of tensor and the
     name of its format, once it is written."""
 
-    file: GGUFFile
+    file: Source
     out: Path
     preset: Preset
     choices: Sequence[Choice]
@@ -134,23 +137,24 @@ class Conversion:
         self, choice: Choice, pool: ThreadPoolExecutor, threads: int, advance: Callable[[int], None]
     ) -> Iterator[U8]:
         """The bytes of a tensor in order, made by all threads."""
-        tensor = choice.tensor
-        raw = self.file.raw(tensor.name)
+        tensor, n_rows = choice.tensor, choice.tensor.n_rows
         if choice.copied:
-            flat = raw.reshape(-1)
-            for start in range(0, flat.size, _COPIED):
-                yield flat[start : start + _COPIED]
-                advance(min(_COPIED, flat.size - start))
+            step = max(1, _COPIED // tensor.row_bytes)
+            for start in range(0, n_rows, step):
+                rows = self.file.rows(tensor.name, start, min(start + step, n_rows))
+                yield rows.reshape(-1)
+                advance(rows.size)
             self.file.release(tensor.name)
             return
         step = max(1, CHUNK // tensor.shape[-1])
-        starts, ahead = iter(range(0, len(raw), step)), deque[tuple[int, Future[_Piece]]]()
+        starts, ahead = iter(range(0, n_rows, step)), deque[tuple[int, Future[_Piece]]]()
         loss = self.losses.setdefault((choice.kind, choice.type.name), Loss())
         try:
             while True:
                 for start in islice(starts, 2 * threads - len(ahead)):
-                    rows = raw[start : start + step]
-                    ahead.append((rows.size, pool.submit(_convert, tensor.type, choice.type, rows, start)))
+                    stop = min(start + step, n_rows)
+                    size = (stop - start) * tensor.row_bytes
+                    ahead.append((size, pool.submit(_convert, self.file, tensor, choice.type, start, stop)))
                 if not ahead:
                     break
                 size, future = ahead.popleft()
@@ -167,9 +171,9 @@ class Conversion:
         self.file.release(tensor.name)
 
 
-def _convert(source: GGMLType, target: GGMLType, raw: U8, start: int) -> _Piece:
-    """Rows in another format, with the squares of what was lost and of the values. start: the first row's number."""
-    x = dequantize(source, raw)
+def _convert(file: Source, tensor: TensorInfo, target: GGMLType, start: int, stop: int) -> _Piece:
+    """Rows in another format, with the squares of what was lost and of the values."""
+    x = dequantize(tensor.type, file.rows(tensor.name, start, stop))
     try:
         made = quantize_rows(target, x)
     except InvalidBlocks as error:

@@ -13,12 +13,12 @@ import numpy as np
 
 from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
-from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.tensors import TensorInfo
 from zinc_rt.gguf.types import GGMLType, unsupported
 from zinc_rt.quantizing.errors import QuantizeError
 from zinc_rt.quantizing.presets import FALLBACKS, Preset, format_of
 from zinc_rt.quantizing.rows import PLAIN
+from zinc_rt.quantizing.source import Source
 
 SMALLEST: Final = 32
 """Elements of the smallest block: rows of another multiple stay as they are."""
@@ -70,12 +70,33 @@ def role_of(name: str) -> tuple[int, str]:
     return layer, rest.removesuffix(".weight")
 
 
+def left_as_it_is(name: str, shape: Sequence[int]) -> str:
+    """Why a tensor is never quantised; empty where it may be."""
+    role = role_of(name)[1]
+    if len(shape) < 2 or not name.endswith(".weight"):
+        return "a vector" if len(shape) < 2 else "no weights of a product"
+    if role.endswith("_norm"):
+        return "a norm"
+    return next((why for part, why in _KEPT.items() if role.startswith(part)), "")
+
+
 class Planner:
     """Chooses formats for the tensors of a file. Raises `UnsupportedTensorType` and `QuantizeError` as it goes."""
 
-    def __init__(self, file: GGUFFile, preset: Preset, keeps: Sequence[Keep] = (), *, requantize: bool = False) -> None:
-        """requantize: whether tensors that are quantised already may lose once more."""
+    def __init__(
+        self,
+        file: Source,
+        preset: Preset,
+        keeps: Sequence[Keep] = (),
+        *,
+        requantize: bool = False,
+        leave_blocks: bool = False,
+    ) -> None:
+        """requantize: whether tensors that are quantised already may lose once more. leave_blocks: whether they stay as
+        they are instead.
+        """
         self._file, self._preset, self._keeps, self._requantize = file, preset, keeps, requantize
+        self._leave_blocks = leave_blocks
         self._tied = "output.weight" not in file.tensors
 
     def choices(self) -> list[Choice]:
@@ -85,7 +106,7 @@ class Planner:
         tensor that would be quantised again.
         """
         made = [self._choose(tensor) for tensor in self._file.tensors.values()]
-        names = [c.tensor.name for c in made if not self._left(c.tensor)]
+        names = [c.tensor.name for c in made if not left_as_it_is(c.tensor.name, c.tensor.shape)]
         for keep in self._keeps:
             if not any(fnmatchcase(name, keep.pattern) for name in names):
                 raise QuantizeError(
@@ -108,18 +129,11 @@ class Planner:
                 " lose once more; start from an F16, BF16, F32 or Q8_0 file, or give --requantize"
             )
 
-    def _left(self, tensor: TensorInfo) -> str:
-        """Why a tensor is never quantised; empty where it may be."""
-        role = role_of(tensor.name)[1]
-        if len(tensor.shape) < 2 or not tensor.name.endswith(".weight"):
-            return "a vector" if len(tensor.shape) < 2 else "no weights of a product"
-        if role.endswith("_norm"):
-            return "a norm"
-        return next((why for part, why in _KEPT.items() if role.startswith(part)), "")
-
     def _choose(self, tensor: TensorInfo) -> Choice:
-        if why := self._left(tensor):
+        if why := left_as_it_is(tensor.name, tensor.shape):
             return Choice(tensor, tensor.type, why)
+        if self._leave_blocks and tensor.type.quantized:
+            return Choice(tensor, tensor.type, "as it was")
         n = tensor.shape[-1]
         for keep in self._keeps:
             if fnmatchcase(tensor.name, keep.pattern):

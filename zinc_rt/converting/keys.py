@@ -1,0 +1,301 @@
+"""What config.json says, as metadata of a GGUF file: names without the architecture's prefix."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from zinc_rt.checks import show
+from zinc_rt.converting.config import Config
+from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.rope import Factors, rope_keys, rope_of
+from zinc_rt.converting.rules import Heads
+
+Keys = dict[str, Any]
+"""Values by name; a list is one for each layer."""
+
+
+def heads_of(c: Config) -> Heads:
+    """Query heads, and key and value heads. Raises `ConvertError`."""
+    n = c.integer("num_attention_heads")
+    heads = Heads(n, c.integer("num_key_value_heads", n))
+    if not heads.n_heads or not heads.n_kv_heads:
+        raise ConvertError(f"config.json says {heads.n_heads} heads and {heads.n_kv_heads} of keys")
+    if c.has("linear_num_value_heads"):
+        k, v = c.integer("linear_num_key_heads"), c.integer("linear_num_value_heads")
+        if not k or not v:
+            raise ConvertError(f"config.json says {v} value heads of delta nets and {k} of keys")
+        return Heads(heads.n_heads, heads.n_kv_heads, k, v, c.integer("linear_value_head_dim"))
+    return heads
+
+
+def head_dim_of(c: Config) -> int:
+    """Elements of a head. Raises `ConvertError`."""
+    return c.integer("head_dim", c.integer("hidden_size") // heads_of(c).n_heads)
+
+
+def decoder_keys(c: Config, *, act: str = "silu", truncated: bool = True) -> tuple[Keys, Factors]:
+    """What all decoders have. act: the activation, or the only one that is right. truncated: see `rope_keys`."""
+    c.require("hidden_act", act)
+    c.require("hidden_activation", act)
+    heads, dim = heads_of(c), head_dim_of(c)
+    turning, factors = rope_keys(c, rope_of(c), dim, truncated=truncated)
+    return {
+        "block_count": c.integer("num_hidden_layers"),
+        "context_length": c.integer("max_position_embeddings"),
+        "embedding_length": c.integer("hidden_size"),
+        "attention.head_count": heads.n_heads,
+        "attention.head_count_kv": heads.n_kv_heads,
+        "attention.key_length": dim,
+        "attention.value_length": dim,
+        "attention.layer_norm_rms_epsilon": c.number("rms_norm_eps"),
+        "vocab_size": c.integer("vocab_size"),
+        **({"feed_forward_length": c.integer("intermediate_size")} if c.has("intermediate_size") else {}),
+        **turning,
+    }, factors
+
+
+def no_window(c: Config) -> Keys:
+    """For models whose window is switched on by `use_sliding_window`, which nothing here applies."""
+    c.require("use_sliding_window", False)
+    return {}
+
+
+def short_context(c: Config) -> Keys:
+    """A window on all layers, which nothing here applies, makes no difference to texts of its length."""
+    window = c.integer("sliding_window", 0)
+    return {"context_length": min(window, c.integer("max_position_embeddings"))} if window else {}
+
+
+def windows(c: Config, period: int) -> Keys:
+    """A window, and the layers that have it where they are not all but the last one of each `period`."""
+    n, window = c.integer("num_hidden_layers"), c.integer("sliding_window")
+    kinds, every = c.layer_types(n), c.integer("sliding_window_pattern", period)
+    if kinds is None:
+        flags = [every != 0 and (layer + 1) % every != 0 for layer in range(n)]
+    else:
+        other = set(kinds) - {"sliding_attention", "full_attention"}
+        if other:
+            raise UnsupportedModel(f"config.json has layers of type {show(min(other))}, which are not converted")
+        flags = [kind == "sliding_attention" for kind in kinds]
+    keys: Keys = {"attention.sliding_window": window}
+    if flags != [(layer + 1) % period != 0 for layer in range(n)]:
+        keys["attention.sliding_window_pattern"] = flags
+    return keys
+
+
+def llama(c: Config) -> Keys:
+    """Llama and Mistral."""
+    return short_context(c)
+
+
+def experts(c: Config) -> Keys:
+    """How many there are, by either of its names, and how many a row uses."""
+    count = next((name for name in ("num_experts", "num_local_experts") if c.has(name)), "num_experts")
+    return {"expert_count": c.integer(count), "expert_used_count": c.integer("num_experts_per_tok")}
+
+
+def qwen3moe(c: Config) -> Keys:
+    """Qwen 3 with experts on all layers."""
+    c.require("norm_topk_prob", True, absent=False)
+    c.require("mlp_only_layers", [])
+    c.require("decoder_sparse_step", 1)
+    return no_window(c) | experts(c) | {"expert_feed_forward_length": c.integer("moe_intermediate_size")}
+
+
+def qwen2moe(c: Config) -> Keys:
+    """Qwen 1.5 and 2 with experts on all layers, and a shared one."""
+    c.require("norm_topk_prob", False)
+    c.require("mlp_only_layers", [])
+    c.require("decoder_sparse_step", 1)
+    return no_window(c) | experts(c) | {
+        "expert_feed_forward_length": c.integer("moe_intermediate_size"),
+        "expert_shared_feed_forward_length": c.integer("shared_expert_intermediate_size"),
+    }  # fmt: skip
+
+
+def smollm3(c: Config) -> Keys:
+    """SmolLM 3: positions in three layers of four."""
+    n = c.integer("num_hidden_layers")
+    usual = [int((layer + 1) % 4 != 0) for layer in range(n)]
+    c.require("no_rope_layers", usual)
+    if not c.has("no_rope_layers"):
+        c.require("no_rope_layer_interval", 4)
+    return no_window(c)
+
+
+def granite(c: Config) -> Keys:
+    """Granite: factors of the embedding, the branches, the scores and the logits."""
+    c.require("position_embedding_type", "rope")
+    return {
+        "embedding_scale": c.number("embedding_multiplier", 1.0),
+        "residual_scale": c.number("residual_multiplier", 1.0),
+        "attention.scale": c.number("attention_multiplier", 1.0),
+        "logit_scale": c.number("logits_scaling", 1.0),
+    }
+
+
+def granitemoe(c: Config) -> Keys:
+    """Granite with experts, and a shared one where config.json says how wide it is."""
+    keys = granite(c) | experts(c)
+    shared = c.integer("shared_intermediate_size", 0)
+    return keys | ({"expert_shared_feed_forward_length": shared} if shared else {})
+
+
+def phi3(c: Config) -> Keys:
+    """Phi 3 and 4. The window of some is not applied by what runs these files."""
+    return {}
+
+
+def gemma2(c: Config) -> Keys:
+    """Gemma 2: bounds on scores and logits, a window on every second layer."""
+    _check_scale(c, largest=46)
+    return windows(c, 2) | {
+        "attn_logit_softcapping": c.number("attn_logit_softcapping"),
+        "final_logit_softcapping": c.number("final_logit_softcapping"),
+    }
+
+
+def gemma3(c: Config) -> Keys:
+    """Gemma 3: a window and a rotation of their own on five layers of six."""
+    _check_scale(c, largest=62)
+    c.require("attn_logit_softcapping", None)
+    c.require("use_bidirectional_attention", False)
+    if isinstance(c.get("rope_parameters"), dict):
+        local = rope_of(c, "sliding_attention")
+        local.require("rope_type", "default")
+        base = local.number("rope_theta")
+    else:
+        base = c.number("rope_local_base_freq")
+    keys = windows(c, 6) | {"rope.freq_base_swa": base}
+    cap = c.number("final_logit_softcapping", 0.0)
+    return keys | ({"final_logit_softcapping": cap} if cap else {})
+
+
+def _check_scale(c: Config, largest: int) -> None:
+    """Scores are scaled by the head's size, in models of so many layers by the width of the stream for a head."""
+    n, wanted = c.integer("num_hidden_layers"), c.number("query_pre_attn_scalar")
+    is_it = head_dim_of(c) if n != largest else c.integer("hidden_size") / heads_of(c).n_heads
+    if not math.isclose(wanted, is_it):
+        raise UnsupportedModel(
+            f"config.json has query_pre_attn_scalar = {wanted:g} with {n} layers, a variant that is not converted;"
+            f" {is_it:g} would be"
+        )
+
+
+def olmo2(c: Config) -> Keys:
+    """OLMo 2, and OLMo 3 with windows on three layers of four."""
+    if not c.has("sliding_window"):
+        return {}
+    keys, usual = windows(c, 4), [(layer + 1) % 4 != 0 for layer in range(c.integer("num_hidden_layers"))]
+    return {"attention.sliding_window_pattern": usual, "rope.freq_base_swa": rope_of(c).number("rope_theta")} | keys
+
+
+def mistral3(c: Config) -> Keys:
+    """Ministral 3: queries grow with their position."""
+    rope = rope_of(c)
+    keys, slope = short_context(c), rope.number("llama_4_scaling_beta", 0.0)
+    if slope:
+        keys["attention.temperature_scale"] = slope
+    if rope.number("mscale", 0.0) == 1.0 and rope.has("mscale_all_dim"):  # as readers of this architecture know it
+        keys |= {"rope.scaling.yarn_log_multiplier": rope.number("mscale_all_dim"), "rope.scaling.attn_factor": 1.0}
+    return keys
+
+
+def delta_nets(c: Config) -> Keys:
+    """Layers of delta nets between layers of attention."""
+    c.require("attn_output_gate", True)
+    n, every = c.integer("num_hidden_layers"), c.integer("full_attention_interval", 4)
+    kinds = c.layer_types(n) or ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(n)]
+    other = set(kinds) - {"full_attention", "linear_attention"}
+    if other:
+        raise UnsupportedModel(f"config.json has layers of type {show(min(other))}, which are not converted")
+    dim, n_v = c.integer("linear_key_head_dim"), c.integer("linear_num_value_heads")
+    c.require("linear_value_head_dim", dim)
+    return {
+        "ssm.conv_kernel": c.integer("linear_conv_kernel_dim"),
+        "ssm.state_size": dim,
+        "ssm.group_count": c.integer("linear_num_key_heads"),
+        "ssm.time_step_rank": n_v,
+        "ssm.inner_size": dim * n_v,
+        "full_attention_interval": every,
+        "attention.recurrent_layers": [kind == "linear_attention" for kind in kinds],
+    }
+
+
+def qwen35(c: Config) -> Keys:
+    """Qwen 3.5 and 3.6: the rotation has sections for images, which a text does not tell apart."""
+    sections = rope_of(c).get("mrope_section", [11, 11, 10])
+    if not isinstance(sections, list) or not 1 <= len(sections) <= 4 or not all(type(x) is int for x in sections):
+        raise UnsupportedModel(f"config.json has mrope_section = {show(str(sections))}, which is not converted")
+    four = np.array([*sections, *[0] * (4 - len(sections))], np.int32)
+    return delta_nets(c) | {"rope.dimension_sections": four}
+
+
+def shared_experts(c: Config) -> Keys:
+    """Experts of Qwen, with a shared one."""
+    c.require("mlp_only_layers", [])
+    c.require("decoder_sparse_step", 1)
+    c.require("norm_topk_prob", True)
+    return experts(c) | {
+        "expert_feed_forward_length": c.integer("moe_intermediate_size"),
+        "expert_shared_feed_forward_length": c.integer("shared_expert_intermediate_size"),
+    }
+
+
+def qwen35moe(c: Config) -> Keys:
+    """The same with experts."""
+    return qwen35(c) | shared_experts(c)
+
+
+def qwen3next(c: Config) -> Keys:
+    """Qwen3-Next: delta nets, experts."""
+    return delta_nets(c) | shared_experts(c)
+
+
+def gpt_oss(c: Config) -> Keys:
+    """gpt-oss: a window on every second layer, experts on all."""
+    c.require("swiglu_limit", 7.0)
+    c.require("swiglu_alpha", 1.702)
+    window = windows(c, 2) | {"expert_feed_forward_length": c.integer("intermediate_size")}
+    return window | experts(c)
+
+
+def lfm2(c: Config) -> Keys:
+    """LFM2: short convolutions between layers of attention."""
+    c.require("conv_bias", False)
+    n, width = c.integer("num_hidden_layers"), c.integer("intermediate_size")
+    kinds, listed = c.layer_types(n), c.get("full_attn_idxs")
+    if kinds is None and isinstance(listed, list):
+        kinds = ["full_attention" if layer in listed else "conv" for layer in range(n)]
+    if kinds is None or set(kinds) - {"conv", "full_attention"}:
+        raise UnsupportedModel("config.json does not list layers of type conv and full_attention")
+    if c.flag("block_auto_adjust_ff_dim", True):
+        width = int(c.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
+        step = c.integer("block_multiple_of", 256)
+        width = step * -(-width // step)
+    kv = heads_of(c).n_kv_heads
+    return {
+        "shortconv.l_cache": c.integer("conv_L_cache"),
+        "feed_forward_length": width,
+        "attention.head_count_kv": np.array([0 if kind == "conv" else kv for kind in kinds], np.int32),
+    }
+
+
+def glm4(c: Config) -> Keys:
+    """GLM 4."""
+    return {}
+
+
+LFM2_ALIASES: Mapping[str, str] = {"rms_norm_eps": "norm_eps", "intermediate_size": "block_ff_dim"}
+QUARTER: Mapping[str, Any] = {"partial_rotary_factor": 0.25}
+"""Of each head of Qwen 3.5, where config.json does not say it."""
+DEFAULTS_GEMMA3: Mapping[str, Any] = {
+    "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 131072, "rope_theta": 1e6, "rope_local_base_freq": 1e4, "vocab_size": 262208,
+    "query_pre_attn_scalar": 256, "hidden_activation": "gelu_pytorch_tanh", "sliding_window": 4096,
+}  # fmt: skip
+"""What folders of Gemma 3 leave out."""

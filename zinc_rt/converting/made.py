@@ -1,0 +1,140 @@
+"""Tensors of the new file, as recipes: which stored rows they are made of, in which order, and what happens to values.
+
+Nothing is read before rows are asked for, and no more than those.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zinc_rt.gguf.dequantize import dequantize
+from zinc_rt.gguf.quantize import quantize
+from zinc_rt.gguf.tensors import TensorInfo
+from zinc_rt.gguf.types import GGMLType
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+Index = NDArray[np.intp]
+Values = Callable[[F32], F32]
+
+
+class Part(Protocol):
+    """Bytes in a file or in memory."""
+
+    def flat(self) -> U8:
+        """All of them."""
+
+    def release(self) -> None:
+        """Free the memory behind them, if they can be read again."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A few numbers in memory, f32[n]."""
+
+    values: F32
+
+    def flat(self) -> U8:
+        """Their bytes."""
+        return self.values.astype("<f4").view(np.uint8)
+
+    def release(self) -> None:
+        """Nothing: they cannot be read again."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A tensor in MXFP4 as Hugging Face folders have it, in the blocks of GGUF.
+
+    Two elements of a byte are neighbours there, and 16 elements apart here; the scale stands before its block.
+
+    Args:
+        nibbles: uint8[.., n_rows, groups, 16].
+        scales: uint8[.., n_rows, groups], the exponents.
+    """
+
+    nibbles: Part
+    scales: Part
+
+    def flat(self) -> U8:
+        """All blocks, one after the other."""
+        return self.blocks(slice(None)).reshape(-1)
+
+    def blocks(self, which: slice | Index, groups: int = 1) -> U8:
+        """The blocks of some rows of so many groups: uint8[rows, 17 * groups]."""
+        pairs = self.nibbles.flat().reshape(-1, groups, 16)[which]
+        scales = self.scales.flat().reshape(-1, groups, 1)[which]
+        codes = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], 32)
+        halves = codes[..., :16] | codes[..., 16:] << 4
+        return np.asarray(np.concatenate([scales, halves], axis=-1).reshape(len(pairs), -1), np.uint8)
+
+    def release(self) -> None:
+        """Free the memory behind both."""
+        self.nibbles.release()
+        self.scales.release()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A tensor of the new file.
+
+    Args:
+        info: its name, shape and type, as if it stood in a file; no offset.
+        parts: the stored tensors whose rows are its rows, one after the other; all of one size.
+        source: the type of the stored elements.
+        width: elements of a stored row.
+        index: which rows of its one part its rows are; None for all, in their order.
+        values: f32[n, width] to f32[n, elements of a row], what happens to rows; None for nothing.
+    """
+
+    info: TensorInfo
+    parts: Sequence[Part]
+    source: GGMLType
+    width: int
+    index: Index | None = None
+    values: Values | None = None
+
+    def rows(self, start: int, stop: int) -> U8:
+        """Rows in the bytes of the tensor's type: uint8[stop - start, row_bytes]."""
+        raw = self._stored(start, stop)
+        if self.values is None and self.source is self.info.type:
+            return raw
+        x = dequantize(self.source, raw)
+        return quantize(self.info.type, x if self.values is None else np.ascontiguousarray(self.values(x)))
+
+    def _stored(self, start: int, stop: int) -> U8:
+        size = self.source.row_bytes(self.width)
+        only = self.parts[0]
+        if isinstance(only, Blocks):
+            return only.blocks(slice(start, stop) if self.index is None else self.index[start:stop], size // 17)
+        if self.index is not None:
+            return np.asarray(self.parts[0].flat().reshape(-1, size)[self.index[start:stop]])
+        each = self.info.n_rows // len(self.parts)
+        found = []
+        for number in range(start // each, -(-stop // each)):
+            rows, first = self.parts[number].flat().reshape(-1, size), number * each
+            found.append(rows[max(0, start - first) : min(each, stop - first)])
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    def release(self) -> None:
+        """Free the memory behind the parts."""
+        for part in self.parts:
+            part.release()
+
+
+def tensor_info(name: str, shape: Sequence[int], type: GGMLType) -> TensorInfo:
+    """What a file would say of a tensor, without an offset. Raises InvalidTensor for rows that are no whole blocks."""
+    n_rows = math.prod(shape[:-1])
+    return TensorInfo(name, tuple(shape), type, 0, n_rows * type.row_bytes(shape[-1]))
+
+
+def held(name: str, values: F32) -> Made:
+    """A tensor of numbers in memory."""
+    info = tensor_info(name, values.shape, GGMLType.F32)
+    return Made(info, (Held(np.ascontiguousarray(values, np.float32).reshape(-1)),), GGMLType.F32, info.shape[-1])

@@ -1,0 +1,265 @@
+"""Which tensor of a Hugging Face model becomes which of a GGUF file, and what changes on the way."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from zinc_rt.checks import show
+from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.made import F32, Blocks, Index, Made, Values, tensor_info
+from zinc_rt.converting.safetensors import FLOATS, Stored
+from zinc_rt.gguf.types import GGMLType
+from zinc_rt.quantizing.plan import left_as_it_is
+
+_LAYER: Final = re.compile(r"layers\.(\d+)\.(.+)")
+_ALONE: Final = -1
+"""Stands for an expert's number in what is no expert's."""
+_EXPERT: Final = re.compile(r"\.experts\.(\d+)\.")
+
+
+class How(enum.Enum):
+    """What happens to a tensor.
+
+    Rotations pair an element with the one half a head further in Hugging Face models. Some architectures of GGUF pair
+    neighbours, so rows of a head are interleaved: Q for the query heads, K for the key heads.
+
+    Value heads of a delta net stand with their key head in Hugging Face models; GGUF has the first one of each key
+    head, then the second ones. VALUES are outputs of value heads, CHANNELS those of queries, keys and values, INPUTS
+    what a matrix reads of value heads, DECAYS the logarithms of their decays. PACKED_QKV and PACKED_Z are parts of one
+    matrix that has all of a key head together.
+    """
+
+    COPY = enum.auto()
+    Q = enum.auto()
+    K = enum.auto()
+    PLUS_ONE = enum.auto()  # a norm that is stored as its distance from 1
+    FLAT = enum.auto()  # dimensions of 1 are dropped
+    FIRST_HALF = enum.auto()  # of the outputs
+    SECOND_HALF = enum.auto()
+    EVEN = enum.auto()
+    ODD = enum.auto()
+    NEGATIVE_EXP = enum.auto()
+    VALUES = enum.auto()
+    CHANNELS = enum.auto()
+    INPUTS = enum.auto()
+    DECAYS = enum.auto()
+    PACKED_QKV = enum.auto()
+    PACKED_Z = enum.auto()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A tensor's name in the new file, without `blk.N.`, and what happens to it. What is a rule for a module lacks
+    `.weight` and `.bias`; one for a tensor has them.
+    """
+
+    name: str
+    how: How = How.COPY
+
+
+Rules = Mapping[str, Rule | tuple[Rule, ...]]
+"""By the names of modules, or of tensors, behind `model.` or `layers.N.`, with * for an expert's number: what they
+become. A tuple is several tensors from one."""
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Query heads, and key and value heads. Of delta nets: key heads, value heads, and elements of a head."""
+
+    n_heads: int
+    n_kv_heads: int
+    delta_k: int = 0
+    delta_v: int = 0
+    delta_dim: int = 0
+
+
+def place(
+    tensors: Mapping[str, Stored], rules: Rules, heads: Heads, *, skipped: Sequence[str] = (), tied: bool = False
+) -> tuple[list[Made], list[str]]:
+    """The tensors of the new file in its order, and the names of those that were left aside.
+
+    skipped: beginnings of the names of parts that are not converted. tied: whether the head is the embedding's matrix,
+    so that one of its own is left aside. Raises `UnsupportedModel` for a tensor that no rule is for or that is not of
+    floats, `ConvertError` for shapes that a rule cannot be for.
+    """
+    found: dict[str, tuple[Rule, dict[int, Stored]]] = {}
+    aside = []
+    for name, tensor in tensors.items():
+        bare = _bare(name)
+        if name.endswith("rotary_emb.inv_freq") or _nibbles(name) in tensors:
+            continue
+        if name.startswith(tuple(skipped)) or bare.startswith(tuple(skipped)) or (tied and bare == "lm_head.weight"):
+            aside.append(name)
+            continue
+        for new, rule, expert in _becomes(name, bare, rules):
+            found.setdefault(new, (rule, {}))[1][expert] = tensor
+    made = [
+        _make_blocks(name, rule, tensors, stored[min(stored)], heads) if stored[min(stored)].name.endswith(_NIBBLES)
+        else _make(name, rule, stored, heads)
+        for name, (rule, stored) in found.items()
+    ]  # fmt: skip
+    return sorted(made, key=_order), aside
+
+
+_NIBBLES, _SCALES = "_blocks", "_scales"
+
+
+def _nibbles(name: str) -> str:
+    """The tensor that this one has the scales of; none for another one."""
+    return name.removesuffix(_SCALES) + _NIBBLES if name.endswith(_SCALES) else ""
+
+
+def _make_blocks(name: str, rule: Rule, tensors: Mapping[str, Stored], nibbles: Stored, heads: Heads) -> Made:
+    """A tensor in MXFP4, whose blocks are taken over as they are."""
+    scales = tensors.get(nibbles.name.removesuffix(_NIBBLES) + _SCALES)
+    if scales is None or (nibbles.dtype, scales.dtype) != ("U8", "U8") or nibbles.shape != (*scales.shape, 16):
+        raise ConvertError(f"tensor {show(nibbles.name)} has no scales that fit it")
+    shape: tuple[int, ...] = (*scales.shape[:-1], 32 * scales.shape[-1])
+    index: Index | None = None
+    width = shape[-1]
+    if rule.how is not How.COPY:
+        shape, index, _ = _reordered(rule.how, nibbles.name, shape, heads, by_element=False)
+    info = tensor_info(name, shape, GGMLType.MXFP4)
+    return Made(info, (Blocks(nibbles, scales),), GGMLType.MXFP4, width, index)
+
+
+_PREFIXES: Final = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+
+
+def _bare(name: str) -> str:
+    """Without what all names of a model begin with."""
+    prefix = next((p for p in _PREFIXES if name.startswith(p)), "")
+    return name[len(prefix) :]
+
+
+def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, Rule, int]]:
+    """The new names of a tensor, with the rule, and which expert of it this is, or `_ALONE`."""
+    layer = _LAYER.fullmatch(bare)
+    path = layer[2] if layer else bare
+    expert = _EXPERT.search(f".{path}")
+    path = _EXPERT.sub(".experts.*.", f".{path}")[1:]
+    module, dot, kind = path.rpartition(".")
+    rule = rules.get(path)
+    suffix = ""
+    if rule is None and kind in ("weight", "bias"):
+        rule, suffix = rules.get(module), dot + kind
+    if rule is None:
+        raise UnsupportedModel(
+            f"tensor {show(name)} is none that models of this architecture have: it is a variant that is not converted"
+        )
+    each = rule if isinstance(rule, tuple) else (rule,)
+    before = f"blk.{layer[1]}." if layer else ""
+    return [(f"{before}{one.name}{suffix}", one, int(expert[1]) if expert else _ALONE) for one in each]
+
+
+_FIRST: Final = ("token_embd", "rope_", "blk.", "output_norm", "output")
+
+
+def _order(made: Made) -> tuple[int, int]:
+    """Where a tensor stands: the embedding, the layers, the head; within them in the order that it was found in."""
+    name = made.info.name
+    group = next((i for i, start in enumerate(_FIRST) if name.startswith(start)), len(_FIRST))
+    return group, int(name.split(".")[1]) if name.startswith("blk.") else 0
+
+
+def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> Made:
+    first = stored[min(stored)]
+    alone = _ALONE in stored
+    if sorted(stored) != ([_ALONE] if alone else list(range(len(stored)))):
+        raise ConvertError(f"{show(name)} is made of {len(stored)} experts, but they are not numbered 0 and on")
+    parts = [stored[number] for number in sorted(stored)]
+    for part in parts:
+        if part.dtype not in FLOATS:
+            raise UnsupportedModel(
+                f"tensor {show(part.name)} is stored as {part.dtype}; converted are {', '.join(FLOATS)}: take the"
+                " folder of the model before it was quantised"
+            )
+        if (part.dtype, part.shape) != (first.dtype, first.shape):
+            raise ConvertError(f"tensors {show(first.name)} and {show(part.name)} differ in type or shape")
+    shape = first.shape
+    if not shape or 0 in shape:
+        raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which no weight has")
+    if rule.how in (How.FLAT, How.CHANNELS):
+        shape = tuple(n for n in shape if n != 1) or (1,)
+    index: Index | None = None
+    values: Values | None = None
+    if rule.how is How.PLUS_ONE:
+        values = _plus_one
+    elif rule.how is How.NEGATIVE_EXP:
+        values = _negative_exp
+    elif rule.how not in (How.COPY, How.FLAT):
+        shape, index, values = _reordered(rule.how, first.name, shape, heads, by_element=name.endswith(".bias"))
+    source, width = FLOATS[first.dtype], first.shape[-1] if rule.how is not How.FLAT else shape[-1]
+    whole = shape if alone else (len(parts), *shape)
+    type = GGMLType.F32 if left_as_it_is(name, whole) else source
+    return Made(tensor_info(name, whole, type), parts, source, width, index, values)
+
+
+def _plus_one(x: F32) -> F32:
+    return x + np.float32(1)
+
+
+def _negative_exp(x: F32) -> F32:
+    return -np.exp(x.astype(np.float64)).astype(np.float32)  # rounded once, the same on every host
+
+
+def _reordered(
+    how: How, name: str, shape: tuple[int, ...], heads: Heads, *, by_element: bool
+) -> tuple[tuple[int, ...], Index | None, Values | None]:
+    """The new shape, and how outputs are chosen: rows of a matrix, or elements of a vector or of a row of biases."""
+    by_element = by_element or len(shape) == 1 or how is How.INPUTS
+    axis = -1 if by_element else -2
+    n = shape[axis]
+    chosen = _outputs(how, n, heads)
+    if chosen is None:
+        raise ConvertError(
+            f"tensor {show(name)} has {n} outputs, which the heads cannot share: {heads.n_heads}, {heads.n_kv_heads} of"
+            f" keys, {heads.delta_v} of values in delta nets"
+        )
+    new = list(shape)
+    new[axis] = len(chosen)
+    if by_element:
+        decays = how is How.DECAYS
+        return tuple(new), None, lambda x: _negative_exp(x[:, chosen]) if decays else x[:, chosen]
+    outer = np.arange(math.prod(shape[:-2]))[:, None] * n
+    return tuple(new), (outer + chosen).reshape(-1), None
+
+
+def _outputs(how: How, n: int, heads: Heads) -> Index | None:
+    """Which of n outputs are taken, in their new order; None where n does not fit."""
+    every = np.arange(n)
+    if how in (How.FIRST_HALF, How.SECOND_HALF, How.EVEN, How.ODD):
+        cut = {
+            How.FIRST_HALF: slice(n // 2), How.SECOND_HALF: slice(n // 2, n), How.EVEN: slice(0, n, 2),
+            How.ODD: slice(1, n, 2),
+        }  # fmt: skip
+        return None if n % 2 else every[cut[how]]
+    if how in (How.Q, How.K):
+        count = heads.n_heads if how is How.Q else heads.n_kv_heads
+        return None if n % (2 * count) else every.reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)
+    keys = heads.delta_k * heads.delta_dim
+    if how in (How.PACKED_QKV, How.PACKED_Z):
+        return _unpacked(how, every, heads)
+    first = 2 * keys if how is How.CHANNELS else 0
+    if not heads.delta_k or n <= first or (n - first) % heads.delta_v or heads.delta_v % heads.delta_k:
+        return None
+    share = heads.delta_v // heads.delta_k
+    values = every[first:].reshape(heads.delta_k, share, -1).swapaxes(0, 1).reshape(-1)
+    return np.concatenate([every[:first], values])
+
+
+def _unpacked(how: How, every: Index, heads: Heads) -> Index | None:
+    """Queries, keys and values, or the gate, of a matrix that has these four of each key head together."""
+    d = heads.delta_dim
+    values = heads.delta_v // max(heads.delta_k, 1) * d
+    if not heads.delta_k or len(every) != heads.delta_k * (2 * d + 2 * values):
+        return None
+    q, k, v, z = np.split(every.reshape(heads.delta_k, -1), [d, 2 * d, 2 * d + values], axis=1)
+    return z.reshape(-1) if how is How.PACKED_Z else np.concatenate([x.reshape(-1) for x in (q, k, v)])

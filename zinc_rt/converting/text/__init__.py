@@ -1,0 +1,1 @@
+"""The tokenizer of a folder, as keys."""
