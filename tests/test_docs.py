@@ -166,7 +166,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name in ("model.gguf", "model-f16.gguf"):
         (made / name).hardlink_to(story)
     report = "The fox ran home. " * 9
-    for name, text in (("question", "Why?"), ("report", report), ("questions", f"{report}Where did it go?")):
+    texts = {"question": "Why?", "report": report, "questions": f"{report}Where did it go?", "notes": report}
+    for name, text in texts.items():
         (made / f"{name}.txt").write_text(text)
     for model in KNOWN.values():
         snapshot = made / "hub" / f"models--{model.repo.replace('/', '--')}" / "snapshots" / "1"
