@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import InitVar, dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -40,6 +39,7 @@ from zinc_rt.backends.host import MAX_THREADS
 from zinc_rt.backends.select import KERNELS, BackendOptions, Kernels, open_backend, probe_devices
 from zinc_rt.backends.snapshots import Snapshots, copies
 from zinc_rt.checks import path_text, show, true_or_false, whole_between
+from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind, Graph
@@ -235,7 +235,7 @@ class StepResult:
     tokens: npt.NDArray[np.int32]
 
 
-class Engine(SequenceCalls):
+class Engine(SequenceCalls, Closing):
     """One backend with at most one model. Belongs to one thread."""
 
     def __init__(
@@ -300,14 +300,6 @@ class Engine(SequenceCalls):
         self._logits, self._likeliest = np.empty((0, 0), np.float32), np.empty(0, np.int32)
         self._hidden: npt.NDArray[np.float32] | None = None
         self._whole = False  # whether a sequence's rows see each other, so that one step takes all of them
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def features(self) -> BackendFeatures:

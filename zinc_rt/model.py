@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.checks import path_text, show, true_or_false
 from zinc_rt.chunks import ChunkMaker
+from zinc_rt.closing import Closing
 from zinc_rt.embedding import Embedder, Pooling
 from zinc_rt.engine import ContextFull, Engine, EngineError
 from zinc_rt.errors import UsageError
@@ -52,7 +52,7 @@ class ModelClosed(EngineError):
     """The model was closed, before a call or while a generation ran."""
 
 
-class Model(LoadedModel):
+class Model(LoadedModel, Closing):
     """One model on one engine, ready to generate or to embed; made by `load`.
 
     Threads may share it. Generations that are asked for at the same time are computed together, `n_slots` of them at
@@ -118,14 +118,6 @@ class Model(LoadedModel):
                 self.file.close()
                 if "chat_template" in vars(self):
                     self.chat_template.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def embed(
         self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None

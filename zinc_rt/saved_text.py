@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -27,6 +26,7 @@ from zinc_rt.backends.base import Bytes
 from zinc_rt.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.numerics import PAGE_TOKENS, VERSION
+from zinc_rt.whole_file import whole_file
 
 _MAGIC: Final = b"ZINCTEXT"
 _FORMAT: Final = 1
@@ -114,21 +114,11 @@ def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
 def _write(path: Path, parts: Iterator[bytes]) -> None:
     digest = blake2b(digest_size=_DIGEST)
     try:
-        final = os.path.realpath(path)
-        part = f"{final}.{secrets.token_hex(4)}.tmp"
-        with open(part, "xb") as out:
-            try:
-                for data in parts:
-                    digest.update(data)
-                    out.write(data)
-                out.write(digest.digest())
-                out.flush()
-                os.fsync(out.fileno())
-                os.replace(part, final)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(part)
-                raise
+        with whole_file(path) as out:
+            for data in parts:
+                digest.update(data)
+                out.write(data)
+            out.write(digest.digest())
     except OSError as error:
         raise SavedTextError(f"{path} cannot be written: {error.strerror}; nothing was left behind") from None
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +31,7 @@ from zinc_rt.amdgpu.pace import Pace
 from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
 from zinc_rt.amdgpu.recorded import PacketCopy, RecordedLists
+from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
 
@@ -42,7 +42,7 @@ _OWN_BYTES = 192
 _TIMES_CHUNK = 1 << 14
 
 
-class GpuQueue:
+class GpuQueue(Closing):
     """timeout: seconds that `wait` allows by default; marks: note after each dispatch that it is done, so that a hang
     names its kernel (some time per dispatch, and nothing is kept of a list). The interface is the queue's from here on,
     also when this raises: `BackendError` for a GPU of another generation, `InterfaceError` without memory.
@@ -341,14 +341,6 @@ class GpuQueue:
         self._lists.close()
         self._heaps.let_go()
         self.interface.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _generation(device: DeviceInfo) -> Gfx:

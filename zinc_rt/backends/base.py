@@ -10,13 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.errors import StepTooLarge
+from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -164,7 +164,7 @@ class StepProfile(Protocol):
 _NO_PROFILE = "profiles are recorded by the native kernels and the emulated GPU"
 
 
-class Backend(ABC):
+class Backend(Closing):
     """Runs graphs on one device. Every method raises `BackendClosed` after `close`, except `close` itself."""
 
     features: BackendFeatures
@@ -231,7 +231,7 @@ class Backend(ABC):
     def wait(self, fence: StepFence, timeout: float | None = None) -> None:
         """Return once the fence has retired; timeout in seconds. Raises `FenceTimeout`."""
 
-    def drain(self) -> None:  # noqa: B027  where steps are over when `submit` returns there is nothing to do
+    def drain(self) -> None:
         """Wait for steps that were submitted and never waited for, as a Ctrl-C leaves them: from then on the inputs
         may be written. Raises what `wait` raises.
         """
@@ -246,9 +246,7 @@ class Backend(ABC):
         """
         return None
 
-    def fetch_logits(  # noqa: B027  where logits are in the host's memory there is nothing to do
-        self, lowered: LoweredGraph, sampling: DeviceSampling
-    ) -> None:
+    def fetch_logits(self, lowered: LoweredGraph, sampling: DeviceSampling) -> None:
         """Bring the logits of the step that ran last, a sampled one, to `lowered.outputs`, unless they are there."""
 
     def touch_states(self, lowered: LoweredGraph) -> Iterator[None]:
@@ -325,14 +323,6 @@ class Backend(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give everything back. Calling it again does nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def cache_of(lowered: LoweredGraph, cache: str, contents: Bytes | None = None) -> CachePages:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import typer
 
 from zinc_rt.cli.voice import Voice
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.whole_file import whole_file
 
 
 class FileWriteError(ZincError):
@@ -73,18 +73,8 @@ def write_file(path: Path, text: str) -> None:
     Raises `FileWriteError`; nothing half-written stays.
     """
     try:
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        final = Path(os.path.realpath(path))
-        part = final.with_name(f".{final.name}.{os.getpid()}.part")
-        try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(final)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise
+        with whole_file(path) as out:
+            out.write(text.encode())
     except OSError as error:
         raise FileWriteError(f"{path} cannot be written: {error.strerror}; choose another file or make room") from None
 

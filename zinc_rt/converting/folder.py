@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from zinc_rt.checks import printable, show
+from zinc_rt.closing import Closing
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.safetensors import Stored, open_safetensors
 from zinc_rt.gguf.source import FileBytes
@@ -20,7 +20,7 @@ _OTHER_WEIGHTS: Final = ("consolidated", "adapter", "training", "optimizer")
 """Beginnings of safetensors files that are no part of the model, or the same model under other names."""
 
 
-class Folder:
+class Folder(Closing):
     """An open folder. A context manager.
 
     Attributes:
@@ -140,11 +140,3 @@ class Folder:
         """Release the files."""
         for file in self._files:
             file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

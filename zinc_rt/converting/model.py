@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.checks import show
+from zinc_rt.closing import Closing
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.families import Family, family_of
@@ -59,7 +59,7 @@ class NewMetadata(Mapping[str, Any]):
         return encode_value(value, ValueType.UINT32 if type(value) is int else infer_type(value))
 
 
-class ConvertedModel:
+class ConvertedModel(Closing):
     """The model of a folder, as a `quantizing` source. A context manager.
 
     Attributes:
@@ -184,11 +184,3 @@ class ConvertedModel:
     def close(self) -> None:
         """Release the files."""
         self._folder.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

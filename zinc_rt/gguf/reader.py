@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.checks import show
+from zinc_rt.closing import Closing
 from zinc_rt.gguf.digest import content_sha256
 from zinc_rt.gguf.errors import MissingTensor
 from zinc_rt.gguf.metadata import get
@@ -22,7 +23,7 @@ from zinc_rt.gguf.split import join, open_parts
 from zinc_rt.gguf.tensors import TensorInfo
 
 
-class GGUFFile:
+class GGUFFile(Closing):
     """An open GGUF file: a directory of metadata and tensors; data are read when asked for.
 
     A model that is split into several files is one of these, with the metadata of its first part and all tensors.
@@ -156,14 +157,6 @@ class GGUFFile:
         """Release the file. Further reads raise FileChanged; values and views already taken stay valid."""
         for part in self._parts:
             part.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<GGUFFile {self._shown_path}: {len(self.tensors)} tensors, {len(self.metadata)} keys>"

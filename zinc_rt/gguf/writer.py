@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import secrets
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final
@@ -19,6 +17,7 @@ from zinc_rt.gguf.encode import encode_text, encode_value, infer_type
 from zinc_rt.gguf.errors import GGUFError, GGUFWriteError
 from zinc_rt.gguf.part import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from zinc_rt.gguf.types import GGMLType, ValueType
+from zinc_rt.whole_file import whole_file
 
 Parts = Callable[[], Iterable[NDArray[np.uint8]]]
 """Gives the bytes of a tensor, in parts and in order."""
@@ -131,27 +130,15 @@ class GGUFWriter:
     def write(self) -> int:
         """Write the file and return its size in bytes.
 
-        The bytes go to a temporary file in the same directory, which takes the final name when it is complete
-        and on disk. After any failure no half-written file stays, and an older file of that name is unchanged.
+        After any failure no half-written file stays, and an older file of that name is unchanged (`whole_file`).
         Raises GGUFWriteError.
         """
         size = 0
         try:
-            final = os.path.realpath(self.path)  # through links, so that a link keeps pointing
-            temporary = f"{final}.{secrets.token_hex(4)}.tmp"
-            # Opened here and not by tempfile, whose files are private: a model gets the usual permissions.
-            with open(temporary, "xb") as out:
-                try:
-                    for part in self._parts():
-                        _write_all(out, part)
-                        size += len(part)
-                    out.flush()
-                    os.fsync(out.fileno())
-                    os.replace(temporary, final)
-                except BaseException:
-                    with contextlib.suppress(OSError):
-                        os.unlink(temporary)
-                    raise
+            with whole_file(self.path) as out:
+                for part in self._parts():
+                    _write_all(out, part)
+                    size += len(part)
         except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
             reason = getattr(error, "strerror", None) or str(error)
             raise GGUFWriteError(

@@ -11,12 +11,13 @@ import threading
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.host_memory import aligned_zeros
+from zinc_rt.closing import Closing
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.kernels.cpu import pool as native
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -42,7 +43,7 @@ class PoolError(ZincError):
     """The pool was used against its rules."""
 
 
-class ThreadPool:
+class ThreadPool(Closing):
     """`n` workers and the caller. Belongs to the thread that made it; `close` ends the workers."""
 
     def __init__(self, n: int, *, library: Library | None = None, limit: int = MAX_WORKERS, spins: int = SPINS) -> None:
@@ -78,12 +79,6 @@ class ThreadPool:
     def close(self) -> None:
         """End the workers and wait for them. Calling it again does nothing."""
         self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def open(self) -> bool:
