@@ -33,6 +33,7 @@ QUICK = (
     "seed/cs/test_exports.py", "seed/kernels/test_projection.py",
     "serving/test_wire.py",
     "serving/api/test_chat.py", "serving/api/test_limits.py",
+    "speculation/test_core.py", "speculation/test_ngram.py",
     "text/test_chat_template.py", "text/test_shipped.py", "text/test_special.py",
     "test_dependencies.py", "test_golden.py", "test_layers.py", "test_model.py",
 )  # fmt: skip

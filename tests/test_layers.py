@@ -40,6 +40,7 @@ LAYERS = (
     ("prompts",),
     ("engine",),
     ("saved_text",),
+    ("speculation",),
     ("serving.messages",),
     ("grammar",),
     ("dialects",),

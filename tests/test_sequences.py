@@ -50,7 +50,7 @@ class Pretended:
         self.snapshots = Snapshots(self, SimpleNamespace(), limit) if recurrent else None  # type: ignore[arg-type]
         self.books = Sequences(sizes, self.table, self.snapshots, lambda salt: root_key(b"model", salt))
 
-    def save_state(self, _lowered: object, slot: int) -> State:
+    def save_state(self, _lowered: object, slot: int, _into: object = None) -> State:
         return State(self.states[slot])
 
     def load_state(self, _lowered: object, slot: int, state: State) -> None:
@@ -187,8 +187,37 @@ class Machine(RuleBasedStateMachine):
         self.all_go_on(32)
         self.checkpoint(pick)
 
-    def note(self, slot: int) -> None:
-        salt, held = self.salts[slot], self.texts[slot]
+    @precondition(lambda self: self.texts)
+    @rule(pick=PICKS, n=st.integers(1, 20), k=st.integers(1, 20), right=st.integers(0, 20), settles=st.booleans())
+    def guess(self, pick: int, n: int, k: int, right: int, settles: bool) -> None:
+        """A step whose last rows are guesses, of which the first few are right."""
+        slot = self.picked(pick)
+        held, snapshots = self.texts[slot], self.device.snapshots
+        more = self.goals[slot][len(held) :][: n + k]
+        if len(more) < 2 or (snapshots is not None and snapshots.position(slot) is None):
+            return
+        k = min(k, len(more) - 1)
+        right = min(right, k)
+        sure = len(held) + len(more) - k
+        tokens = more[: len(more) - k + right] + [7] * (k - right)
+        try:
+            self.device.step([Rows(slot, len(held), tokens, draft=k)])
+        except PagesExhausted:
+            return
+        self.texts[slot] = held + tokens
+        if right == k and not settles:  # what goes on behind them will confirm them
+            if not self.recurrent:
+                self.note(slot, sure)
+            return
+        with pytest.raises(EngineError, match="cannot be settled"):
+            self.books.settle(slot, sure + k + 1)
+        back = self.recurrent and right < k
+        assert self.books.settle(slot, sure + right) == (len(held) if back else sure + right)
+        del self.texts[slot][len(held) if back else sure + right :]
+        self.note(slot)
+
+    def note(self, slot: int, n_tokens: int = N_CTX) -> None:
+        salt, held = self.salts[slot], self.texts[slot][:n_tokens]
         if salt is not None:
             self.computed |= {(salt, tuple(held[:n])) for n in range(PAGE, len(held) + 1, PAGE)}
 

@@ -68,5 +68,13 @@ class ChunkMaker:
     def last(self, event: Finished) -> Chunk:
         """The chunk that ends the text: what was held back, and the figures."""
         usage, reason = event.usage, FinishReason.stop if self.stopped else event.reason
-        stats = Stats(usage.prompt_tokens, self._n, usage.prefill_seconds, usage.decode_seconds, usage.cached_tokens)
+        stats = Stats(
+            usage.prompt_tokens,
+            self._n,
+            usage.prefill_seconds,
+            usage.decode_seconds,
+            usage.cached_tokens,
+            usage.drafted_tokens,
+            usage.accepted_tokens,
+        )
         return Chunk(self._text.finish(), finish_reason=reason.value, stats=stats, seed=self._request.seed)

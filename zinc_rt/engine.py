@@ -12,9 +12,9 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import InitVar, dataclass
+from dataclasses import InitVar, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.arrays import state_bytes
-from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, check_step
+from zinc_rt.backends.base import Backend, BackendFeatures, Capacity, LoweredGraph, check_step
 from zinc_rt.backends.devices import (
     ON_GPU,
     Device,
@@ -51,6 +51,7 @@ from zinc_rt.mem.page_keys import root_key
 from zinc_rt.mem.plan import MemoryPlan, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
+from zinc_rt.models.constants import Constants
 from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
 from zinc_rt.notices import Detail
 from zinc_rt.numerics import VERSION
@@ -116,7 +117,8 @@ class Options:
     kept (None: the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all
     sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half
     the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens.
-    state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more).
+    state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more). drafts: whether
+    steps will have guesses in them (`Rows.draft`), for which each sequence needs one more such copy.
     gpu: with the device `emu`, the card that is emulated (`zinc emu list`; None: r9700). tier: the older name of
     `device`.
     """
@@ -135,6 +137,7 @@ class Options:
     n_logits: int | None = None
     kv_memory: int | None = None
     state_memory: int | None = None
+    drafts: bool = False
     gpu: str | None = None
     card: str = ""
     tier: InitVar[str | None] = None
@@ -171,6 +174,7 @@ class Options:
         if self.cache_dir is not None:
             object.__setattr__(self, "cache_dir", Path(path_text("cache_dir", self.cache_dir)))
         true_or_false("check_memory", self.check_memory)
+        true_or_false("drafts", self.drafts)
         object.__setattr__(self, "kv", parse_cache_format(self.kv))
         if self.isa is not None and self.kernels != "native":
             raise UsageError(f"isa is {self.isa!r}, but the {self.kernels} kernels have no levels; give no isa")
@@ -203,25 +207,6 @@ def _states(options: Options, one_state: int) -> int:
     return options.state_memory // one_state
 
 
-class _Constants(Mapping[str, npt.NDArray[np.float32]]):
-    """A model's constants for a context, each made when the backend asks for it, which may be while weights load."""
-
-    def __init__(self, makers: Mapping[str, Callable[[int], npt.NDArray[np.float32]]], n_ctx: int) -> None:
-        self._makers, self._n_ctx = makers, n_ctx
-
-    def __getitem__(self, name: str) -> npt.NDArray[np.float32]:
-        return self._makers[name](self._n_ctx)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._makers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-
 def _root(file: GGUFFile, kv: CacheFormat, salt: bytes) -> bytes:
     """The parent key of the first pages of a tenant's texts."""
     return root_key(file.identity, kv.encode(), str(VERSION).encode(), salt)
@@ -245,6 +230,7 @@ class Engine(SequenceCalls, Closing):
         notify: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
         linux: Linux | None = None,
+        beside: Engine | None = None,
     ) -> None:
         """Open the device.
 
@@ -253,6 +239,8 @@ class Engine(SequenceCalls, Closing):
             notify: gets lines worth showing.
             progress: gets the bytes of weights loaded so far and in all.
             linux: the machine whose GPUs to use, as an emulated one; None for this one.
+            beside: an engine with a model, whose device and threads this one uses, too; it is closed after this one,
+                and steps of both never run at once. The plans of both have to fit.
 
         Raises:
             DeviceUnavailable: the device cannot run here.
@@ -260,8 +248,13 @@ class Engine(SequenceCalls, Closing):
             UnsupportedTarget: no kernels for this processor.
         """
         self.options = options or Options()
-        self._notify, self._progress = notify, progress
-        self._open_backend(DeviceChoice(self.options.device, self.options.card), linux)
+        self._notify, self._progress, self._beside = notify, progress, beside
+        self.device: Device
+        self._backend: Backend
+        if beside is None:
+            self._open_backend(DeviceChoice(self.options.device, self.options.card), linux)
+        else:
+            self.device, self._backend = beside.device, beside._backend
         self._definition: ModelDefinition | None = None
         self._forget()
         self.sizes: Capacity | None = None
@@ -279,7 +272,8 @@ class Engine(SequenceCalls, Closing):
             with suppress(BackendError):  # of a device that is lost
                 self._sequences.close_all()
         self._forget()  # first: a backend's arrays look at memory that it gives back
-        self._backend.close()
+        if self._beside is None:
+            self._backend.close()
 
     @classmethod
     def init(cls, options: Options | None = None) -> Self:
@@ -323,7 +317,7 @@ class Engine(SequenceCalls, Closing):
         try:
             return self._load(file, definition)
         except (BackendError, MemoryPlanError, LangError) as error:
-            if self.options.device is not Device.auto or self.device not in ON_GPU:
+            if self.options.device is not Device.auto or self.device not in ON_GPU or self._beside is not None:
                 raise
             line = format_skipped(Device.cpu, [DeviceReport(self.device, False, str(error))])
         with suppress(BackendError):  # of a device that is lost
@@ -347,14 +341,16 @@ class Engine(SequenceCalls, Closing):
         plan = MemoryPlan(
             available=backend.memory_available,
             kept_free=backend.memory_kept_free,
-            snapshots=kept * one_state,
+            snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
             **parts,
         )
+        if self._beside is not None and (there := self._beside.plan):  # what it has not touched counts as available
+            plan = replace(plan, available=there.available, beside=there.total)
         if self._notify is not None:
             self._notify(Detail(f"{self.how}; {plan.summary}"))
         if options.check_memory:
             plan.check()
-        constants = _Constants(definition.constants, n_ctx)
+        constants = Constants(definition.constants, n_ctx)
         raw = {name: definition.raw(file, name) for name in weights}
         self._lowered = self._backend.lower(
             graph, sizes, raw, constants, partial(definition.release, file), self._progress

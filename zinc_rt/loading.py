@@ -23,6 +23,9 @@ from zinc_rt.lang.target import host_targets
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import parse_cache_format
 from zinc_rt.models.hidden import ends_hidden, hidden_states
+from zinc_rt.speculation.drafter import Drafter
+from zinc_rt.speculation.opening import open_drafter, prepared
+from zinc_rt.speculation.options import SpecKind, refuse_embedding, speculation
 
 if TYPE_CHECKING:
     from zinc_rt.model import Model
@@ -57,6 +60,10 @@ def load(
     kv_memory: int | None = None,
     gpu: str | None = None,
     tier: str | None = None,
+    spec: str | None = None,
+    draft_model: str | Path | None = None,
+    draft_max: int | None = None,
+    draft_min: int | None = None,
 ) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
 
@@ -81,6 +88,12 @@ def load(
         kv_memory: the same in bytes.
         gpu: with the device "emu", the card that is emulated (None: "r9700").
         tier: the older name of `device`.
+        spec: who guesses the next tokens, which changes no text and may make it faster: "off", "ngram" (prompt and text
+            so far), "draft" (a small model of the same vocabulary) or "mtp" (the model's own heads). None is "draft"
+            with a draft model, else "off".
+        draft_model: the file of the draft model.
+        draft_max: guesses at once at the most (None: 16).
+        draft_min: guesses at once at the least (None: 0).
 
     Returns:
         The model, which holds memory and the file until it is closed.
@@ -94,6 +107,7 @@ def load(
         LangError: the kernels could not be compiled.
     """
     function_or_none("notify", notify)
+    wish = speculation(spec, draft_model, draft_max, draft_min)
     function_or_none("progress", progress)
     notify = _log if notify is None else notify
     path = built_in_model() if path is None else path_text("path", path)
@@ -119,6 +133,7 @@ def load(
         kv_tokens=kv_tokens,
         kv_memory=kv_memory,
         gpu=gpu,
+        drafts=wish.kind is not SpecKind.off,
     )
     # What is needed after the weights is made and imported while they are loaded, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.
@@ -133,6 +148,7 @@ def load(
             progress(done, total)
 
     engine: Engine | None = None
+    drafter: Drafter | None = None
     try:
         file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
@@ -145,11 +161,13 @@ def load(
             )
         if embeddings or (embeddings is None and (found is not None or ends_hidden(definition.graph))):
             definition = hidden_states(definition)
+            refuse_embedding(wish)
             options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST
         elif wanted is not None:
             raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
         elif n_slots is None and kv_tokens is None and kv_memory is None:
             options = shared_slots(options, definition)
+        definition = prepared(wish, file, definition)
         engine = Engine(options, notify=notify, progress=loading)
         if n_batch is None and not ends_hidden(definition.graph) and engine.features.kernels == "native":
             engine.options = replace(options, n_batch=CPU_BATCH)
@@ -166,13 +184,16 @@ def load(
                 f"the tokenizer has {tokenizer.n_vocab} tokens,"
                 f" the model's embedding only {definition.info.n_vocab} rows"
             )
+        drafter = open_drafter(wish, engine, file, definition, tokenizer, notify=notify, progress=progress)
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         file.check_unchanged()
         from zinc_rt.model import Model
 
-        return Model(file, definition, tokenizer, engine, notify, wanted)
+        return Model(file, definition, tokenizer, engine, notify, wanted, drafter)
     except BaseException:
         with suppress(ZincError):  # the first error is the one to tell
+            if drafter is not None:
+                drafter.close()
             if engine is not None:
                 engine.close()
         if file is not None:

@@ -36,6 +36,7 @@ from zinc_rt.sampling.processors import LogitsProcessor
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
 from zinc_rt.serving.core.shared import SharedCore
 from zinc_rt.serving.messages import Finished, Token
+from zinc_rt.speculation.drafter import Drafter
 
 if TYPE_CHECKING:
     from zinc_rt.chat import ChatAnswer, ChatChunk
@@ -71,9 +72,10 @@ class Model(LoadedModel, Closing):
         engine: Engine,
         notify: Callable[[str], None] | None = None,
         pooling: Pooling | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         super().__init__(file, definition, tokenizer, engine)
-        self._notify = notify
+        self._notify, self._drafter = notify, drafter
         self.embedder: Embedder | None = None
         self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
         self.shared = SharedCore(self._lock, self._check_running)
@@ -96,7 +98,13 @@ class Model(LoadedModel, Closing):
         self._check_generates()
         vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
         return EngineCore(
-            self.engine, vocabulary, options, notify=self._tell, close=self.close, failed=self.shared.failed
+            self.engine,
+            vocabulary,
+            options,
+            notify=self._tell,
+            close=self.close,
+            drafter=self._drafter,
+            failed=self.shared.failed,
         )
 
     def _tell(self, line: str) -> None:
@@ -113,6 +121,8 @@ class Model(LoadedModel, Closing):
             self.shared.check_no_turn()
             self._closed = True
             try:
+                if self._drafter is not None:
+                    self._drafter.close()
                 self.engine.close()
             finally:
                 self.file.close()

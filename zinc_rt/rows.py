@@ -33,12 +33,14 @@ class Rows:
     """Consecutive positions of one sequence in a step.
 
     slot: the sequence; start: position of the first token; tokens: ids; wanted: which of them (indices) want logits.
+    draft: how many of the last tokens are guesses, which `Engine.settle` confirms or takes back after the step.
     """
 
     slot: int
     start: int
     tokens: Sequence[int] | npt.NDArray[np.integer]
     wanted: Sequence[int] = ()
+    draft: int = 0
 
 
 def write_rows(

@@ -161,6 +161,19 @@ class SequenceCalls(ABC):
         self._backend.drain()  # a step that was interrupted may still write them
         return sequences.truncate(slot, n_tokens)
 
+    def settle(self, slot: int, n_tokens: int) -> int:
+        """Keep the guesses of a sequence's last step (`Rows.draft`) that are before position `n_tokens`, forget others.
+
+        What is kept is found by others from now on. With recurrent layers the sequence goes back to where that step
+        began if a guess is forgotten. A sequence that goes on behind its guesses has confirmed them.
+
+        Returns how many positions it holds then: rows go on there. Raises `EngineError` when it is not open, or where
+        more would be lost than guesses, `BackendError`.
+        """
+        sequences = self._books()
+        self._backend.drain()
+        return sequences.settle(slot, n_tokens)
+
     @property
     def caches(self) -> Mapping[str, CachePages]:
         """The model's KV caches by name."""

@@ -45,11 +45,12 @@ class CacheStats:
 @dataclass(slots=True)
 class _Held:
     """An open sequence. ids: its tokens, those of its positions; root: the parent key of its first page, None for a
-    sequence that shares nothing.
+    sequence that shares nothing. guessed: how many of the last tokens are guesses, which no page is published for.
     """
 
     ids: list[int]
     root: bytes | None
+    guessed: int = 0
 
 
 class Sequences:
@@ -267,8 +268,33 @@ class Sequences:
             self.snapshots.load(slot, n, page)
         self._cut(slot, n)
 
+    def settle(self, slot: int, n_tokens: int) -> int:
+        """Of the last step's guesses keep those before position `n_tokens`; the position at which rows go on.
+
+        Raises `EngineError` when the sequence is not open, or where it would lose more than guesses; `BackendError`.
+        """
+        held = self._held(slot)
+        n, sure = len(held.ids), len(held.ids) - held.guessed
+        if not sure <= n_tokens <= n:
+            raise EngineError(f"sequence {slot} holds {sure} to {n} positions, it cannot be settled at {n_tokens}")
+        if n_tokens < n and self.snapshots is not None:
+            at = self.snapshots.take_back(slot)
+            self._cut(slot, at)
+            return at
+        self._cut(slot, n_tokens)
+        self._confirm(slot, sure, n_tokens)
+        return n_tokens
+
+    def _confirm(self, slot: int, start: int, end: int) -> None:
+        """The sequence's positions from start to end - 1 are no guesses: full pages can be found from now on."""
+        held = self._open[slot]
+        held.guessed = len(held.ids) - end
+        self._publish(slot, held, start, end)
+
     def _cut(self, slot: int, n: int) -> None:
-        del self._open[slot].ids[n:]
+        held = self._open[slot]
+        held.guessed = max(0, held.guessed - max(0, len(held.ids) - n))
+        del held.ids[n:]
         self._pages.shrink(slot, n)
 
     # -- a step
@@ -316,17 +342,26 @@ class Sequences:
         self._pages.check_room([(slot, start, ends[slot]) for slot, start in starts.items()])
         for slot, start in starts.items():
             self._cut(slot, start)  # also what a step that broke off had been given
+            if guessed := self._open[slot].guessed:
+                self._confirm(slot, start - guessed, start)
         for slot, end in ends.items():
             self._pages.grow(slot, end)
         if self.snapshots is not None:
+            for slot in {part.slot for part in rows if part.draft}:
+                self.snapshots.keep_before(slot, starts[slot])
             self.snapshots.begin(starts)
 
     def end(self, rows: Sequence[Rows]) -> None:
-        """The step of these rows is over: what it filled can be found from now on."""
+        """The step of these rows is over: what it filled can be found from now on, but for guesses; of a sequence with
+        recurrent layers and guesses nothing, as it goes back to where the step began if one is wrong.
+        """
+        returns = {part.slot for part in rows if part.draft} if self.snapshots is not None else ()
         for part in rows:
-            held, end = self._open[part.slot], part.start + len(part.tokens)
-            held.ids += map(int, part.tokens)
-            self._publish(part.slot, held, part.start, end)
+            self._open[part.slot].ids += map(int, part.tokens)
+            if part.slot in returns:
+                self._open[part.slot].guessed += len(part.tokens)
+            else:
+                self._confirm(part.slot, part.start, part.start + len(part.tokens) - part.draft)
         if self.snapshots is not None:
             self.snapshots.end({part.slot: part.start + len(part.tokens) for part in rows})
 

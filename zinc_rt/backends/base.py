@@ -277,8 +277,10 @@ class Backend(Closing):
         return {}
 
     @abstractmethod
-    def save_state(self, lowered: LoweredGraph, slot: int) -> SequenceState:
+    def save_state(self, lowered: LoweredGraph, slot: int, into: SequenceState | None = None) -> SequenceState:
         """Copy the entries of a slot in all buffers f32[n_slots, ...], to the bit. No step may be running.
+
+        into: an earlier copy of the same graph that is not needed any more: its memory may be used again.
 
         Raises `BackendError` where `lowered` is of another backend, `InterfaceError` when memory is short.
         """

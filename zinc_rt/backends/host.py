@@ -111,10 +111,14 @@ class HostBackend(Backend):
                 f"fence {fence.sequence} was not submitted to this backend; its last is {self._sequence}"
             )
 
-    def save_state(self, lowered: LoweredGraph, slot: int) -> HostState:
+    def save_state(self, lowered: LoweredGraph, slot: int, into: SequenceState | None = None) -> HostState:
         """See `Backend.save_state`."""
         with self._step:
             self._check_own(lowered)
+            if isinstance(into, HostState) and into.owner is lowered and into.copies:
+                for name, copy in into.copies.items():  # fresh memory costs more than the copy
+                    copy[...] = lowered.states[name][slot]
+                return into
             return HostState(lowered, {name: array[slot].copy() for name, array in lowered.states.items()})
 
     def load_state(self, lowered: LoweredGraph, slot: int, state: SequenceState) -> None:

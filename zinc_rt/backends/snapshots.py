@@ -41,6 +41,7 @@ class Snapshots:
         self._backend, self._lowered, self.limit = backend, lowered, limit
         self._at: dict[int, int | None] = {}  # positions that the state has seen; None where a step broke off
         self._kept: OrderedDict[_Owner, SequenceState] = OrderedDict()  # the one unused for longest first
+        self._before: dict[int, tuple[int, SequenceState]] = {}  # of slots: before the last step that had guesses
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -122,6 +123,30 @@ class Snapshots:
             self._backend.load_state(self._lowered, slot, state)
         self._at[slot] = n
 
+    def keep_before(self, slot: int, at: int) -> None:
+        """A step with guesses begins at a position: copy the state, where `take_back` finds it.
+
+        The memory of the slot's last such copy is used again. Raises what `Backend.save_state` raises.
+        """
+        _, old = self._before.pop(slot, (0, None))
+        if at:
+            self._before[slot] = at, self._backend.save_state(self._lowered, slot, old)
+        elif old is not None:
+            old.close()
+
+    def take_back(self, slot: int) -> int:
+        """The state as it was before the last step, which had guesses; returns its position.
+
+        Raises what `Backend.load_state` raises.
+        """
+        at, state = self._before.get(slot, (0, None))
+        self.cut(slot, at)
+        if state is not None:
+            self._at[slot] = None  # until all of it is there
+            self._backend.load_state(self._lowered, slot, state)
+        self._at[slot] = at
+        return at
+
     def begin(self, starts: Mapping[int, int]) -> None:
         """A step begins, with the first position of each of its sequences: their states are not known until its end."""
         for slot, start in starts.items():
@@ -147,3 +172,6 @@ class Snapshots:
         """Give all copies back."""
         for owner in list(self._kept):
             self._drop(owner)
+        for _, state in self._before.values():
+            state.close()
+        self._before.clear()

@@ -14,7 +14,7 @@ import typer
 from zinc_rt.cli import options as o
 from zinc_rt.cli.constants import card_intervals, constants_table
 from zinc_rt.cli.files import write_file
-from zinc_rt.cli.opening import Opening, opens_model
+from zinc_rt.cli.opening import Generating, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
@@ -149,7 +149,7 @@ def bench(
     n_gen: TextLengths = "64",
     depth: Depths = "0",
     repetitions: Repetitions = 5,
-    opening: Opening,
+    opening: Generating,
     batch_size: o.BatchSize = None,
     predict: Predict = None,
     output: OutputOption = Output.md,

@@ -14,7 +14,7 @@ from zinc_rt.cli import options as o
 from zinc_rt.cli.conversation import Conversation, Message
 from zinc_rt.cli.greeting import greet
 from zinc_rt.cli.lines import Messages
-from zinc_rt.cli.opening import Opening, opens_model
+from zinc_rt.cli.opening import Generating, opens_model
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, chunk_of, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.terminal import is_terminal, one_line, say
 from zinc_rt.cli.voice import Quiet, Verbose, Voice
@@ -51,7 +51,7 @@ def chat(
     system: o.SystemPrompt = None,
     think: a.Think = None,
     image: a.Image = None,
-    opening: Opening,
+    opening: Generating,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
     max_tokens: o.MaxTokens = -1,

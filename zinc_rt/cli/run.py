@@ -15,7 +15,7 @@ from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
 from zinc_rt.cli.generating import Continued, Question, Shown, answer, as_dict, continue_text
 from zinc_rt.cli.greeting import greet
-from zinc_rt.cli.opening import Opening, opens_model
+from zinc_rt.cli.opening import Generating, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.prompts import prompt_text, refuse_model, unescape
 from zinc_rt.cli.session import INTERRUPTED, converses, located, open_model, prepare_chat
@@ -128,7 +128,7 @@ def run(
     answer_format: a.Format = None,
     image: a.Image = None,
     escape: Escape = False,
-    opening: Opening,
+    opening: Generating,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
     from_state: LoadState = None,

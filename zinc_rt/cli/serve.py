@@ -7,9 +7,11 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from zinc_rt.cli import guessing as g
 from zinc_rt.cli import options as o
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.files import model_file
+from zinc_rt.cli.opening import guesses
 from zinc_rt.cli.session import device_for_layers
 from zinc_rt.cli.terminal import write
 from zinc_rt.errors import UsageError
@@ -206,6 +208,10 @@ def serve(
     kv: o.CacheType = None,
     kv_memory: KvMemory = None,
     max_step_ms: MaxStep = None,
+    spec: g.SpecName = None,
+    model_draft: g.DraftModel = None,
+    draft_max: g.DraftMax = None,
+    draft_min: g.DraftMin = None,
     embeddings: Embeddings = False,
     pooling: PoolingName = None,
     threads: o.Threads = None,
@@ -237,6 +243,7 @@ def serve(
         "kv": kv,
         "n_slots": parallel,
         "kv_memory": None if kv_memory is None else size_bytes("--kv-memory", kv_memory),
+        **guesses(spec, model_draft, draft_max, draft_min),
     }
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.start import EngineChoice, start_server

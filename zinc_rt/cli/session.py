@@ -26,6 +26,7 @@ INTERRUPTED = "interrupted"
 _BASES: Final = ("base", "pt", "pretrained")
 """How `general.finetune` ends for models that nobody tuned to answer; converters take it from a name's end."""
 Piece = TypeVar("Piece")
+AnyOpening = TypeVar("AnyOpening", bound="Opening")
 
 _ENDINGS = {
     "stop": "the text ended",
@@ -68,12 +69,13 @@ def open_model(
             pooling=pooling,
             kv=opening.kv,
             n_slots=1,
+            **opening.guesses,
             notify=voice.notice,
             progress=bar.show if is_terminal(sys.stderr) and voice is not Voice.QUIET else None,
         )
 
 
-def located(opening: Opening, voice: Voice) -> Opening:
+def located(opening: AnyOpening, voice: Voice) -> AnyOpening:
     """The same with the model's file in place of its name, downloaded where needed. Raises what `model_file` raises."""
     return replace(opening, model=model_file(opening.model, opening.hub, voice), hub=None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import copy
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -89,6 +90,12 @@ class Matcher:
             return False
         self._n_free += self._free or not self._n
         return True
+
+    def copy(self) -> Matcher:
+        """Another one in the same state, which goes its own way. Takes microseconds."""
+        other = copy(self)
+        other._native = self._native.deep_copy()
+        return other
 
     def rollback(self, n_tokens: int) -> None:
         """Take back the last tokens that were consumed. Raises `ValueError` for more than those."""

@@ -53,7 +53,8 @@ class Stats:
     """Counts in tokens and wall times in seconds of one generation.
 
     cached_tokens: prompt tokens whose keys and values were still in the cache and were not computed again.
-    decode_seconds: the steps after the prompt's, from the first generated token to the last; n tokens take n - 1 steps.
+    decode_seconds: the steps after the prompt's, from the first generated token to the last; n tokens take n - 1 steps,
+    or fewer where guesses were right. drafted_tokens, accepted_tokens: guesses of speculation, and right ones.
     """
 
     prompt_tokens: int
@@ -61,6 +62,8 @@ class Stats:
     prefill_seconds: float
     decode_seconds: float
     cached_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @property
     def prefill_tokens_per_second(self) -> float:
@@ -69,7 +72,7 @@ class Stats:
 
     @property
     def decode_tokens_per_second(self) -> float:
-        """Decode steps per second, 0 where there was none."""
+        """Tokens per second behind the first one, 0 where there was none."""
         steps = self.completion_tokens - 1
         return steps / self.decode_seconds if steps > 0 and self.decode_seconds > 0 else 0.0
 

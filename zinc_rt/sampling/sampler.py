@@ -9,6 +9,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +89,12 @@ class Sampler:
         self.bias = self._bias_ids, self._bias
         self._adjusts = bool(params.logit_bias) or params.has_penalties
         self.plain = params.greedy and not self._adjusts and params.logprobs is None  # the highest logit is enough
+
+    def ahead(self, n: int) -> Sampler:
+        """A sampler for the token n places behind the next one, as if those between were chosen already."""
+        other = copy(self)
+        other.step = self.step + n
+        return other
 
     def sample(
         self,

@@ -121,7 +121,9 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in."""
+    """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in. drafted_tokens,
+    accepted_tokens: guesses of speculation, and those that were right.
+    """
 
     prompt_tokens: int
     cached_tokens: int = 0
@@ -131,6 +133,8 @@ class Usage:
     decode_seconds: float = 0.0
     engine_seconds: float = 0.0
     preemptions: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +166,7 @@ class EngineStatus:
     """The engine's state after a step: counts of requests and of KV pages, and running totals.
 
     pages_used: those of requests that run; pages_cached: those that only hold texts that a next one may begin with.
+    drafted_tokens, accepted_tokens: guesses of speculation, and those that were right.
     """
 
     queued: int = 0
@@ -175,6 +180,8 @@ class EngineStatus:
     preemptions: int = 0
     prefix_hit_tokens: int = 0
     prefix_miss_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

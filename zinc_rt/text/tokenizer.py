@@ -184,6 +184,14 @@ class Tokenizer:
         """A token as the vocabulary writes it ("Ġthe", "▁the", "<0x0A>"). Raises TokenizerError."""
         return self._vocabulary.tokens[self._check(token_id)]
 
+    def difference(self, other: Tokenizer) -> int | None:
+        """The first token id that both have and that has another text in the other one; None where there is none."""
+        mine, theirs = self._vocabulary.tokens, other._vocabulary.tokens
+        n = min(len(mine), len(theirs))
+        if mine[:n] == theirs[:n]:
+            return None
+        return next(i for i in range(n) if mine[i] != theirs[i])
+
     def token_id(self, text: str) -> int | None:
         """The id whose `token_text` is `text`, or None."""
         return self._vocabulary.ids.get(text)

@@ -45,7 +45,7 @@ def test_times_of_steps() -> None:
 
 def test_vllms_names() -> None:
     metrics = Metrics()
-    metrics.status = lambda: EngineStatus(5, 2, 3, 8, 10, 20, 30, 100, 7, 64, 36)
+    metrics.status = lambda: EngineStatus(5, 2, 3, 8, 10, 20, 30, 100, 7, 64, 36, 50, 41)
     for tenant in ("a", "b"):
         metrics.tokens.labels(tenant, "prompt").inc(10)
         metrics.tokens.labels(tenant, "generated").inc(4)
@@ -64,6 +64,8 @@ def test_vllms_names() -> None:
     assert found["vllm:prefix_cache_queries_total"] == 100
     assert found["vllm:prefix_cache_hits_total"] == 64
     assert found["vllm:num_preemptions_total"] == 7
+    assert found["vllm:spec_decode_num_draft_tokens_total"] == 50
+    assert found["vllm:spec_decode_num_accepted_tokens_total"] == 41
     assert found["vllm:prompt_tokens_total"] == 20
     assert found["vllm:generation_tokens_total"] == 8
     reasons = {r: found[f'vllm:request_success_total{{"finished_reason": "{r}"}}'] for r in ("stop", "length", "abort")}

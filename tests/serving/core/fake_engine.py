@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity, LoweredGraph
+from zinc_rt.backends.snapshots import Snapshots
 from zinc_rt.engine import Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.mem.kv_pages import pages_for
@@ -40,7 +41,10 @@ class Clock:
 
 
 class FakeEngine(SequenceCalls):
-    """See above. A step takes `step_ms`, and `row_ms` for each row of a prompt or of a text."""
+    """See above. A step takes `step_ms`, and `row_ms` for each row of a prompt or of a text.
+
+    recurrent: logits are made from a sequence's state, which steps move on, not from its pages.
+    """
 
     generates, whole_sequences, how = True, False, "a fake"
 
@@ -54,6 +58,7 @@ class FakeEngine(SequenceCalls):
         step_ms: float = 5.0,
         prompt_ms: float = 0.25,
         text_ms: float = 1.0,
+        recurrent: bool = False,
     ) -> None:
         n_pages = pages_for(n_ctx) * n_slots if n_pages is None else n_pages
         self.sizes = Capacity(n_batch, n_batch, n_ctx, n_slots, n_pages)
@@ -67,12 +72,22 @@ class FakeEngine(SequenceCalls):
         self._cache = np.full((n_pages, PAGE_TOKENS), -1, np.int64)
         names = ("token_ids", "positions", "slots", "logit_rows")
         self._inputs = {name: np.zeros(n_batch, np.int32) for name in names}
-        self._sequences = Sequences(self.sizes, self._table, None, lambda salt: b"root" + salt)
+        self._states: list[tuple[int, ...]] = [()] * n_slots
+        self._recurrent = recurrent
+        states = SimpleNamespace(save_state=self._save_state, load_state=self._load_state)
+        snapshots = Snapshots(states, SimpleNamespace(), n_slots + 2) if recurrent else None  # type: ignore[arg-type]
+        self._sequences = Sequences(self.sizes, self._table, snapshots, lambda salt: b"root" + salt)
         self._backend = SimpleNamespace(drain=lambda: None)  # type: ignore[assignment]
         self.untouched = 3
 
     def _books(self) -> Sequences:
         return self._sequences
+
+    def _save_state(self, _lowered: object, slot: int, _into: object = None) -> SimpleNamespace:
+        return SimpleNamespace(tokens=self._states[slot], n_bytes=8, close=lambda: None)
+
+    def _load_state(self, _lowered: object, slot: int, state: SimpleNamespace) -> None:
+        self._states[slot] = state.tokens
 
     def _graph(self) -> LoweredGraph:
         raise EngineError("there is no graph behind the pretended cache")
@@ -89,6 +104,9 @@ class FakeEngine(SequenceCalls):
             for i, token in enumerate(part.tokens):
                 page, at = divmod(part.start + i, PAGE_TOKENS)
                 self._cache[self._table[part.slot, page], at] = token
+            before = self._states[part.slot] if part.start else ()
+            assert not self._recurrent or len(before) == part.start
+            self._states[part.slot] = (*before, *map(int, part.tokens))
         wanted = [(part.slot, part.start + int(i) + 1) for part in rows for i in part.wanted]
         logits = np.array([self._logits(*place) for place in wanted], np.float32).reshape(-1, N_VOCAB)
         self._sequences.end(rows)
@@ -103,6 +121,8 @@ class FakeEngine(SequenceCalls):
 
     def _logits(self, slot: int, n: int) -> npt.NDArray[np.float32]:
         pages = self._cache[self._table[slot, : pages_for(n)]].reshape(-1)[:n]
+        if self._recurrent:
+            pages = np.array(self._states[slot][:n])
         if pages[-1] == NAN:
             return np.full(N_VOCAB, np.nan, np.float32)
         seed = hashlib.blake2b(pages.tobytes(), digest_size=N_VOCAB).digest()

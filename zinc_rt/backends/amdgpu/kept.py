@@ -52,9 +52,12 @@ class KeepsStates(Backend):
     def _uploader(self) -> Uploader:
         return Uploader(self.gpu, self._mover)
 
-    def save_state(self, lowered: LoweredGraph, slot: int) -> GpuState:
+    def save_state(self, lowered: LoweredGraph, slot: int, into: SequenceState | None = None) -> GpuState:
         """See `Backend.save_state`; the copy stays in the GPU's memory."""
         ours = self._own(lowered)
+        if isinstance(into, GpuState) and into.owner is ours and not into.closed:
+            self._move(ours, slot, into, out=True)
+            return into
         state = self._room(ours)
         try:
             self._move(ours, slot, state, out=True)

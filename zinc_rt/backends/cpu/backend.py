@@ -245,7 +245,7 @@ class CpuBackend(HostBackend):
             attention=n_rows * splits if splits else -(-n_rows // lowered.lowered.attention_rows),
             jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices], sampled=sampled,
         )  # fmt: skip
-        if self._recorder is None:
+        if self._recorder is None or not self._recorder.records(program):
             self.runner.run(program)
         else:
             self._recorder.run(n_rows, _cached_positions(lowered, n_rows))

@@ -246,6 +246,10 @@ class ProfileRecorder:
         self._weights = np.array([op.bytes / max(1, op.units) for op in operations], np.float64)
         self._caches = np.array([_bytes_of_position(op) for op in operations], np.float64)
 
+    def records(self, program: CpuProgram) -> bool:
+        """Whether it is this program whose steps are recorded."""
+        return program is self._program
+
     def run(self, n_rows: int, n_positions: int) -> None:
         """One step. n_positions: of all its sequences, that attention looks at."""
         if len(self._program.operations) > len(self._weights):  # the first step that ends with something more

@@ -106,6 +106,10 @@ class _Engine(Collector):
         tokens.add_metric(["miss"], now.prefix_miss_tokens)
         yield tokens
         yield CounterMetricFamily("zinc_preemptions", "Requests that gave up their pages.", now.preemptions)
+        guesses = CounterMetricFamily("zinc_guesses", "Tokens guessed, and those that were right.", labels=["result"])
+        guesses.add_metric(["all"], now.drafted_tokens)
+        guesses.add_metric(["right"], now.accepted_tokens)
+        yield guesses
         restarts = self._metrics.restarts()
         yield CounterMetricFamily("zinc_engine_restarts", "Engines started in the place of one that ended.", restarts)
         yield CounterMetricFamily("zinc_steps", "Steps of the engine.", now.steps)

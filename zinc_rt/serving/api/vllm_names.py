@@ -40,6 +40,8 @@ _COUNTERS: Final = {
     "prefix_cache_queries": (_Of("zinc_prefix_tokens_total"), "Prompt tokens looked up in the prefix cache."),
     "prefix_cache_hits": (_Of("zinc_prefix_tokens_total", "result", ("hit",)), "Prompt tokens found there."),
     "num_preemptions": (_Of("zinc_preemptions_total"), "Requests that gave up their pages."),
+    "spec_decode_num_draft_tokens": (_Of("zinc_guesses_total", "result", ("all",)), "Tokens guessed."),
+    "spec_decode_num_accepted_tokens": (_Of("zinc_guesses_total", "result", ("right",)), "Of these, right ones."),
     "prompt_tokens": (_Of("zinc_tokens_total", "kind", ("prompt",)), "Tokens of prompts."),
     "generation_tokens": (_Of("zinc_tokens_total", "kind", ("generated",)), "Tokens generated."),
 }

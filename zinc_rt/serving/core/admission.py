@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import BatchKind, TenantId
 from zinc_rt.sched.waiting import Waiting
+from zinc_rt.serving.core.preemption import excess, slot_victim, victim
 from zinc_rt.serving.core.request import Request
 from zinc_rt.serving.core.slots import Slots
 from zinc_rt.serving.core.tenants import Tenants
@@ -61,6 +62,22 @@ class Admission:
                 if self._tenants.may_start(tenant, counts[tenant]) and not too_many:
                     return request
         return None
+
+    def slot_victim(self, request: Request, running: Sequence[Request], work: Counter[TenantId]) -> Request | None:
+        """Whose sequence a request that waits gets where all are taken; None where it shall wait. work: requests of
+        each tenant.
+        """
+        weights = {tenant: self._scheduler.accounts.share(tenant).weight for tenant, n in work.items() if n}
+        part = self._slots.n_slots / sum(weights.values())
+        return slot_victim(request, running, lambda tenant: weights[tenant] * part)
+
+    def page_victim(self, running: Sequence[Request], work: Counter[TenantId]) -> Request:
+        """The request that gives up its KV pages where there are too few, of one or more."""
+        if len(running) == 1:
+            return running[0]
+        pages = self.pages_by_tenant(running)
+        above = excess(self._scheduler.accounts, pages, [tenant for tenant, n in work.items() if n])
+        return victim(running, above.__getitem__)
 
     def admitted(self, request: Request) -> None:
         """The request has a sequence. What it is about to cost counts for the rest of the turn."""

@@ -20,16 +20,18 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.prompts import check_fits, check_ids
 from zinc_rt.sampling.processors import Processors
+from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import NoToken, Sampled
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import BatchKind, RequestConfig, TenantId
 from zinc_rt.serving.core.admission import Admission
-from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, GrammarMismatch, PromptNeverFits
+from zinc_rt.serving.core.drafting import Drafting
+from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, PromptNeverFits
+from zinc_rt.serving.core.integrity import check_held, check_place
 from zinc_rt.serving.core.options import CoreOptions, Vocabulary
-from zinc_rt.serving.core.preemption import excess, slot_victim, victim
 from zinc_rt.serving.core.request import Request
 from zinc_rt.serving.core.slots import Slots
-from zinc_rt.serving.core.steps import Part, StepPlanner, costs, tokens_of
+from zinc_rt.serving.core.steps import Choice, Part, StepPlanner, charge, tokens_of
 from zinc_rt.serving.core.tenants import Tenants
 from zinc_rt.serving.core.timing import Timing
 from zinc_rt.serving.messages import (
@@ -45,6 +47,7 @@ from zinc_rt.serving.messages import (
     TenantShare,
     Token,
 )
+from zinc_rt.speculation.drafter import Drafter
 
 
 class EngineCore:
@@ -57,6 +60,7 @@ class EngineCore:
         clock: seconds, from any point.
         notify: gets lines worth showing.
         close: called by `close`.
+        drafter: guesses tokens, which changes no text; None for no guesses.
         failed: gets the exceptions behind `Failed`, by the requests' ids.
 
     Raises:
@@ -72,6 +76,7 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         notify: Callable[[str], None] | None = None,
         close: Callable[[], None] | None = None,
+        drafter: Drafter | None = None,
         failed: Callable[[str, ZincError], None] | None = None,
     ) -> None:
         if (sizes := engine.sizes) is None:
@@ -88,6 +93,7 @@ class EngineCore:
         self._slots = Slots(engine, sizes)
         self._planner = StepPlanner(self._scheduler, engine, sizes, options or CoreOptions())
         self._admission = Admission(self._scheduler, self._tenants, self._slots)
+        self._drafting = Drafting(drafter, engine, sizes, self._slots, self._timing, clock)
         self._waiting = self._admission.waiting
         self._untouched: Iterator[None] | None = None
         self._live: dict[str, Request] = {}
@@ -214,14 +220,9 @@ class EngineCore:
         self._scheduler.check_integrity()
         self._engine.check_integrity()
         for place, request in self._running.items():
-            slot = self._scheduler.slot(place)
-            if request.place != place or slot.prefilled_tokens + max(0, slot.generated_tokens - 1) != request.computed:
-                raise CoreIntegrityError(f"request {request.id} has {request.computed} tokens computed, not as {slot}")
-            if request not in self._broken and self._engine.length(request.slot) != request.computed:
-                raise CoreIntegrityError(
-                    f"request {request.id} has {request.computed} tokens computed, its sequence holds"
-                    f" {self._engine.length(request.slot)}"
-                )
+            check_place(request, place, self._scheduler.slot(place), returns=self._engine.keeps_recurrent_state)
+            if request not in self._broken:
+                check_held(request, self._engine.length(request.slot))
         waiting = set(self._waiting)
         if len(waiting) + len(self._running) != len(self._live) or self._slots.n_running != len(self._running):
             raise CoreIntegrityError(
@@ -263,7 +264,7 @@ class EngineCore:
     def _report(self, parts: list[Part], seconds: float, chosen: float) -> StepReport:
         events = self.collect()
         prompts = sum(part.end - part.start for part in parts if part.kind is BatchKind.prefill)
-        decode = sum(part.kind is BatchKind.decode for part in parts)
+        decode = sum(part.n_rows for part in parts if part.kind is BatchKind.decode)
         times = self._timing.take(chosen)
         return StepReport(self._turns, events, self.status, seconds, prompts, decode, times=times)
 
@@ -284,6 +285,8 @@ class EngineCore:
             preemptions=self._preemptions,
             prefix_hit_tokens=cache.hits,
             prefix_miss_tokens=cache.misses,
+            drafted_tokens=self._drafting.drafted,
+            accepted_tokens=self._drafting.accepted,
         )
 
     def _expire(self, now: float) -> None:
@@ -307,13 +310,10 @@ class EngineCore:
         """Whether there is a sequence for a request that waits: a free one, or one that another request gives up."""
         if self._slots.n_running < self._slots.n_slots:
             return True
-        weights = {tenant: self._scheduler.accounts.share(tenant).weight for tenant, n in self._work.items() if n}
-        part = self._slots.n_slots / sum(weights.values())
-        chosen = slot_victim(request, list(self._running.values()), lambda tenant: weights[tenant] * part)
-        if chosen is None:
-            return False
-        self._preempt(chosen)
-        return True
+        chosen = self._admission.slot_victim(request, list(self._running.values()), self._work)
+        if chosen is not None:
+            self._preempt(chosen)
+        return chosen is not None
 
     def _start(self, request: Request, slot: int, held: int, now: float) -> None:
         request.slot, request.computed, request.admitted_tokens = slot, held, len(request.tokens)
@@ -324,6 +324,7 @@ class EngineCore:
             request.admitted, request.cached_tokens = now, min(held, len(request.submit.prompt))
             self._events.append(Admitted(request.id, request.cached_tokens, request.queue_seconds))
         self._engine.checkpoint(slot)
+        self._drafting.begin(request, held)
 
     def _place(self, request: Request) -> None:
         """Give the scheduler a request whose sequence holds the first of its tokens, not all."""
@@ -341,8 +342,8 @@ class EngineCore:
         for request in decode:
             if request.place >= 0:
                 self._grow(request)
-        parts = [self._planner.decode_part(request) for request in decode if request.place >= 0]
-        return parts + self._planner.prompts(parts, self._running)
+        parts = self._planner.decode_parts(request for request in decode if request.place >= 0)
+        return self._drafting.add_to(parts + self._planner.prompts(parts, self._running))
 
     def _grow(self, request: Request) -> None:
         """See that a request has the page of its next row: others are preempted for it, or it for others."""
@@ -358,12 +359,7 @@ class EngineCore:
                 return
 
     def _victim(self) -> Request:
-        running = list(self._running.values())
-        if len(running) == 1:
-            return running[0]
-        pages = self._admission.pages_by_tenant(running)
-        above = excess(self._scheduler.accounts, pages, [tenant for tenant, n in self._work.items() if n])
-        return victim(running, above.__getitem__)
+        return self._admission.page_victim(list(self._running.values()), self._work)
 
     def _preempt(self, request: Request) -> None:
         """Take a request's sequence; it waits before all others of its tenant and class, with its tokens."""
@@ -376,11 +372,10 @@ class EngineCore:
     def _compute(self, parts: list[Part]) -> tuple[float, float]:
         """Run a step and take its tokens; returns its seconds, and those of choosing tokens among them."""
         started = self._clock()
-        wanted, sampling = [], []
+        sampling: list[SamplingRequest] = []
         for part in [part for part in parts if part.wanted]:
             try:
-                sampling.append(self._timing.sampling(part.request))
-                wanted.append(part)
+                sampling += part.sampling(self._timing.sampling(part.request))
             except ZincError as error:  # of a grammar: the others go on
                 self._fail(part.request, error)
                 parts.remove(part)
@@ -390,11 +385,12 @@ class EngineCore:
         if fresh := tuple(part.request.id for part in parts if part.request.is_fresh):
             self.at_work(fresh)
         step = self._engine.step([part.rows() for part in parts], sampling)
-        chosen = tokens_of(step, len(wanted))
+        chosen = tokens_of(step, len(sampling))
         seconds = self._clock() - started
-        self._charge(parts, seconds)
+        charge(self._scheduler, parts, seconds)
+        self._drafting.stepped(parts, seconds)
+        taken = self._drafting.settle(parts, list(zip(sampling, chosen, strict=True)))
         for part in parts:
-            part.request.computed = part.end
             if part.kind is BatchKind.prefill:
                 self._scheduler.advance_prefill(part.request.place, part.end - part.start)
             if part.checkpoint:
@@ -402,17 +398,17 @@ class EngineCore:
         self._broken = []
         self._steps += 1
         now = self._clock()
-        for part, token in zip(wanted, chosen, strict=True):
-            if isinstance(token, NoToken):
-                self._fail(part.request, token)
-            else:
-                self._take(part.request, token, now)
+        for request, tokens in taken:
+            self._take_all(request, tokens, now)
         return seconds, step.seconds
 
-    def _charge(self, parts: list[Part], seconds: float) -> None:
-        charged = self._scheduler.charge(costs(parts), [part.request.tenant for part in parts], 1000 * seconds)
-        for part, ms in zip(parts, charged, strict=True):
-            part.request.engine_ms += ms
+    def _take_all(self, request: Request, tokens: Sequence[Choice], now: float) -> None:
+        for how, token in tokens:
+            if isinstance(token, NoToken):
+                self._fail(request, token)
+            elif request.place >= 0:
+                request.sampler.n_nan, request.sampler.step = how.sampler.n_nan, how.sampler.step
+                self._take(request, token, now)
 
     def _take(self, request: Request, token: Sampled, now: float) -> None:
         """A request's next token was chosen."""
@@ -423,8 +419,8 @@ class EngineCore:
         if token.token_id in request.stop_ids:
             self._finish(request, FinishReason.stop, token.token_id)
             return
-        if request.matcher is not None and not request.matcher.consume(token.token_id):
-            self._fail(request, GrammarMismatch(f"token {token.token_id} does not fit the request's grammar"))
+        if (refused := request.refusal(token.token_id)) is not None:
+            self._fail(request, refused)
             return
         request.tokens.append(token.token_id)
         self._events.append(Token(request.id, token.token_id, token.logprob, token.top_logprobs))
@@ -456,6 +452,7 @@ class EngineCore:
                 continue
             known = min(request.computed, len(request.tokens) - 1)
             request.computed = self._engine.truncate(request.slot, known)
+            self._drafting.went_back(request)
             del self._running[request.place]
             self._scheduler.preempt(request.place)
             request.admitted_tokens = len(request.tokens)
@@ -487,6 +484,7 @@ class EngineCore:
 
     def _leave(self, request: Request, *, keep: bool) -> None:
         """Free a request's sequence. keep: its text stays, for one that begins alike."""
+        self._drafting.forget(request)
         self._scheduler.preempt(request.place)
         del self._running[request.place]
         if keep and request not in self._broken:

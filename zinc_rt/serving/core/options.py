@@ -33,6 +33,10 @@ class Matcher(Protocol):
         """The token was chosen; False where it does not fit."""
         ...
 
+    def copy(self) -> Matcher:
+        """Another one in the same state, to look ahead with."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:

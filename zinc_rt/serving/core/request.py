@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from zinc_rt.errors import ZincError
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
@@ -48,6 +49,8 @@ class Request:
     first_token: float | None = None
     last_token: float | None = None
     told_nan: bool = False
+    drafted: int = 0
+    accepted: int = 0  # guesses that were right
 
     @classmethod
     def make(
@@ -114,6 +117,15 @@ class Request:
         self.matcher.fill_mask(self.bound.mask)
         return self.bound
 
+    def refusal(self, token_id: int) -> ZincError | None:
+        """Go on in the grammar by a token that was chosen; why that cannot be, None where it can."""
+        try:
+            if self.matcher is None or self.matcher.consume(token_id):
+                return None
+        except ZincError as error:
+            return error
+        return GrammarMismatch(f"token {token_id} does not fit the request's grammar")
+
     def nan_line(self) -> str:
         """What is worth telling where its last row of logits had NaN."""
         sampler = self.sampler
@@ -134,4 +146,6 @@ class Request:
             decode_seconds=0.0 if first is None or last is None else last - first,
             engine_seconds=self.engine_ms / 1000,
             preemptions=self.preemptions,
+            drafted_tokens=self.drafted,
+            accepted_tokens=self.accepted,
         )

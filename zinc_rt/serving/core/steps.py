@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.engine import Engine, Rows
 from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.sampling.request import SampledStep
-from zinc_rt.sampling.sampler import NoToken, Sampled
+from zinc_rt.sampling.request import SampledStep, SamplingRequest
+from zinc_rt.sampling.sampler import Mask, NoToken, Sampled
 from zinc_rt.sched.cost import CostPart
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import Batch, BatchKind
 from zinc_rt.serving.core.options import CoreOptions
 from zinc_rt.serving.core.request import Request
+
+Choice = tuple[SamplingRequest, Sampled | NoToken]
+"""How a token was to be chosen, and what came of it."""
 
 _OVER = 0.25
 """Of the time of a step: how much longer one may take for a page of prompts, so that they go on beside many texts."""
@@ -28,7 +31,8 @@ _FIRST_ROWS = 4 * PAGE_TOKENS
 @dataclass(frozen=True, slots=True)
 class Part:
     """What a step computes of a request: its tokens from `start` to `end` - 1. checkpoint: whether the state of
-    recurrent layers is kept then.
+    recurrent layers is kept then. draft: guesses of what follows, computed, too; a token is chosen behind each,
+    with the mask of a grammar where there are masks.
     """
 
     request: Request
@@ -36,20 +40,51 @@ class Part:
     start: int
     end: int
     checkpoint: bool = False
+    draft: tuple[int, ...] = ()
+    masks: tuple[Mask | None, ...] = ()
 
     @property
     def wanted(self) -> bool:
         """Whether the next token is chosen behind it."""
         return self.end == len(self.request.tokens)
 
+    @property
+    def n_rows(self) -> int:
+        """Rows of the step."""
+        return self.end - self.start + len(self.draft)
+
+    @property
+    def n_wanted(self) -> int:
+        """Rows behind which a token is chosen."""
+        return len(self.draft) + self.wanted
+
+    def sampling(self, first: SamplingRequest) -> list[SamplingRequest]:
+        """How to choose the tokens behind its wanted rows. first: behind the text's last token. Behind a guess it is as
+        if that was generated.
+        """
+        found = [first]
+        params, history = first.sampler.params, first.history
+        if params.has_penalties and params.repeat_last_n > 0:
+            history = history[-params.repeat_last_n :]
+        for i in range(1, len(self.draft) + 1):
+            seen = [*history, *self.draft[:i]] if params.has_penalties else history
+            mask = self.masks[i - 1] if self.masks else None
+            found.append(replace(first, sampler=first.sampler.ahead(i), history=seen, mask=mask))
+        return found
+
     def rows(self) -> Rows:
         """As the engine takes it."""
         tokens = self.request.tokens[self.start : self.end]
+        if self.draft:
+            tokens += self.draft
+            return Rows(
+                self.request.slot, self.start, tokens, range(self.end - self.start - 1, len(tokens)), len(self.draft)
+            )
         return Rows(self.request.slot, self.start, tokens, (len(tokens) - 1,) if self.wanted else ())
 
     def cost(self) -> CostPart:
         """As the cost model takes it."""
-        return CostPart(self.kind, self.end - self.start, self.end - 1)
+        return CostPart(self.kind, self.n_rows, self.start + self.n_rows - 1)
 
 
 class StepPlanner:
@@ -64,9 +99,17 @@ class StepPlanner:
         most = min(self._sizes.n_rows, self._sizes.n_logits)
         return self._scheduler.select_decode_batch(max(1, most * 4 // 5) if n_prompts and most > 1 else most)
 
-    def decode_part(self, request: Request) -> Part:
-        """The row of a request that generates."""
-        return Part(request, BatchKind.decode, request.computed, len(request.tokens))
+    def decode_parts(self, requests: Iterable[Request]) -> list[Part]:
+        """The rows of requests that generate: one each, and those of tokens that have to be computed again after a
+        wrong guess, as far as the step has room.
+        """
+        found, left = [], self._sizes.n_rows
+        for request in requests:
+            start, end = request.computed, len(request.tokens)
+            if left:
+                found.append(Part(request, BatchKind.decode, start, min(end, start + left)))
+                left -= found[-1].n_rows
+        return found
 
     def prompts(self, decode: list[Part], requests: Mapping[int, Request]) -> list[Part]:
         """Parts of prompts beside a step's other rows. requests: all that run, by the scheduler's slot."""
@@ -76,7 +119,7 @@ class StepPlanner:
         found: list[Part] = []
         n_logits = self._sizes.n_logits - len(decode)
         batch = self._scheduler.select_prefill_batch(self._budget(decode, depths))
-        free = self._sizes.n_rows - len(decode) - batch.n_tokens
+        free = self._sizes.n_rows - sum(part.n_rows for part in decode) - batch.n_tokens
         for entry in batch:
             request, most = requests[entry.slot_id], entry.tokens
             rest = request.admitted_tokens - request.computed
@@ -107,7 +150,7 @@ class StepPlanner:
             rows = min(rows, _FIRST_ROWS)
         if decode:  # what was learned of a row may be far too little: one step's rows bound the next one's
             rows = min(rows, 2 * self._beside)
-        return min(rows, self._sizes.n_rows - len(decode))
+        return min(rows, self._sizes.n_rows - sum(part.n_rows for part in decode))
 
     def _ends_at_once(self, request: Request, decode: list[Part]) -> bool:
         """Whether a prompt is done in this step though it takes more time than is left: its tenant has nothing else in
@@ -132,6 +175,13 @@ class StepPlanner:
         elif end < n and end // PAGE_TOKENS * PAGE_TOKENS - start > (end - start) // 2:
             end = end // PAGE_TOKENS * PAGE_TOKENS
         return Part(request, BatchKind.prefill, start, end, end == at) if end > start else None
+
+
+def charge(scheduler: FairScheduler, parts: Sequence[Part], seconds: float) -> None:
+    """A step took so long: its tenants and requests are charged."""
+    charged = scheduler.charge(costs(parts), [part.request.tenant for part in parts], 1000 * seconds)
+    for part, ms in zip(parts, charged, strict=True):
+        part.request.engine_ms += ms
 
 
 def costs(parts: Iterable[Part]) -> list[CostPart]:

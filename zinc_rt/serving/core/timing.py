@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.serving.core.options import Matcher, Vocabulary
@@ -38,9 +39,15 @@ class Timing:
         """`Request.sampling`, timed where there is a mask to fill."""
         if request.matcher is None:
             return request.sampling()
+        with self.masks():
+            return request.sampling()
+
+    @contextmanager
+    def masks(self) -> Iterator[None]:
+        """Masks are made inside of it."""
         began = self._clock()
         try:
-            return request.sampling()
+            yield
         finally:
             self._masks += self._clock() - began
 

@@ -1,0 +1,90 @@
+"""`Drafter`: what guesses the next tokens of texts. A wrong guess costs time and never changes a text.
+
+`EngineCore` holds at most one drafter and calls it between the steps of its engine, on its own thread:
+
+1. `begin` when a text gets a sequence of the engine.
+2. `draft` before a step, with the texts that are to have drafts in it.
+3. `stepped` after each step, while what the engine gave is still valid. The rows of a text that has a draft are its
+   last token and the tokens of the draft.
+4. `kept` after a step for each text that had a draft: the positions that stay. Those behind it are computed again. Also
+   after a step that broke off, of which `stepped` did not tell.
+5. `forget` when a text is over or gives up its sequence.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zinc_rt.rows import Rows
+from zinc_rt.sampling.sampler import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class DraftText:
+    """A text that is being generated.
+
+    number: names it from `begin` to `forget`; no two texts ever have the same. slot: its sequence in the engine, which
+    belongs to it for as long. tokens: prompt and text so far, not to be changed; the draft follows the last one, which
+    is the only one that the sequence does not hold as a rule (recurrent layers may have had to go back further). It is
+    the same list at every call, grown. sampler: how the text's tokens are chosen; not to be used itself, see
+    `own_sampler`. step: which random number the draft's first token would be drawn with. most: how many tokens the
+    draft may have, 1 or more. salt: of the tenant's part of the prefix cache.
+    """
+
+    number: int
+    slot: int
+    tokens: Sequence[int]
+    sampler: Sampler
+    step: int
+    most: int
+    salt: bytes = b""
+
+    def own_sampler(self, ahead: int = 0) -> Sampler:
+        """A sampler for the draft's token `ahead`: the text's parameters, seed and random number, so that a drafter
+        whose logits are near those of the model draws the same token.
+        """
+        sampler = self.sampler.ahead(ahead)
+        sampler.step = self.step + ahead
+        return sampler
+
+
+class Drafter(ABC):
+    """Guesses the next tokens of texts. Belongs to the thread of its engine."""
+
+    name: str
+    """For lines on the screen and for metrics."""
+    free: bool = False
+    """Whether a draft costs next to nothing. Such a drafter is asked for as many tokens as may be had, and of these as
+    many are taken as pay. Another one is asked for those alone.
+    """
+    most: int = 16
+    """Tokens of a draft at the most; how many are asked for below that follows from what they gain."""
+    least: int = 0
+    """A draft of fewer tokens is not used."""
+
+    @abstractmethod
+    def draft(self, texts: Sequence[DraftText]) -> list[Sequence[int]]:
+        """Guess what follows each text: for each, in order, at most `most` token ids, or none.
+
+        Ids outside the vocabulary are the drafter's fault; the engine refuses them. What it raises is not caught, but
+        for `BackendError`, as of the engine's own step.
+        """
+
+    def begin(self, text: DraftText, held: int) -> None:  # noqa: B027 - nothing to do is usual
+        """A text has a sequence now, whose first `held` positions are there from an earlier text: no `stepped` tells of
+        them.
+        """
+
+    def stepped(self, rows: Sequence[Rows]) -> None:  # noqa: B027
+        """A step of the engine is over, that computed these rows; its outputs are valid until this returns."""
+
+    def kept(self, slot: int, n_tokens: int) -> None:  # noqa: B027
+        """Of a sequence whose last rows were a draft, or whose step broke off, the first `n_tokens` positions stay."""
+
+    def forget(self, number: int) -> None:  # noqa: B027
+        """A text is over, or waits; its sequence will be another text's."""
+
+    def close(self) -> None:  # noqa: B027
+        """Give back what the drafter holds. Called before the engine is closed."""
