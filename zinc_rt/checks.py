@@ -89,12 +89,10 @@ def function_or_none(name: str, value: object) -> None:
 
 
 def path_text(name: str, value: object) -> str:
-    """A path as text. Raises `UsageError`, naming it, for an empty one, one with a NUL and for what is no path."""
+    """A path as text. Raises `UsageError`, naming it, for an empty one and for what is no path."""
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise UsageError(f"{name} is {show(value)}, it must be a path")
     text = os.fsdecode(value)
     if not text:
         raise UsageError(f"{name} is empty, it must be a path")
-    if "\0" in text:
-        raise UsageError(f"{name} is {show(text)}; no path has a NUL character")
     return text

@@ -113,6 +113,8 @@ def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
 
 def _write(path: Path, parts: Iterator[bytes]) -> None:
     digest = blake2b(digest_size=_DIGEST)
+    if "\0" in str(path):
+        raise SavedTextError(f"{str(path)!r} is no path: it has a NUL character")
     try:
         with whole_file(path) as out:
             for data in parts:
@@ -148,6 +150,8 @@ def read(path: Path) -> SavedText:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
+    if "\0" in str(path):
+        raise SavedTextError(f"{str(path)!r} is no path: it has a NUL character")
     try:
         with open(path, "rb") as file:
             yield file
