@@ -158,7 +158,7 @@ def bench(
     trace_file: TraceFile = Path(DEFAULT_TRACE),
     debug: o.Debug = False,
 ) -> int:
-    """Measure prompt and text speed.
+    """Measure how fast a model reads prompts and generates text.
 
     Prompts (prefill) and texts (decode) of given lengths are timed; the result is the median of tokens per second
     with its spread. For texts also the bytes of weights and cache that were read per second, and their share of the

@@ -75,10 +75,10 @@ def chat(
 ) -> int:
     """Talk with a model.
 
-    The model's own chat template is used; /help inside lists the commands. With standard input from a pipe each
-    line is a message, and standard output gets the answers alone. When the context is full, the oldest turns
-    are dropped, with a notice. Where a model marks its reasoning and its tool calls, the answer is what is left; a
-    terminal shows the reasoning dimmed.
+    The model's own chat template is used; /help inside lists the commands. With standard input from a pipe each line is
+    a message, and standard output gets the answers alone. When the context is full, the oldest turns are dropped, with
+    a notice. Reasoning and tool calls that a model marks are not part of the answer; a terminal shows the reasoning
+    dimmed.
     """
     voice = Voice.chosen(quiet, verbose)
     a.refuse_images(image)

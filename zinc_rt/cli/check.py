@@ -24,12 +24,12 @@ def check(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> int:
-    """Show what this machine offers.
+    """Show which devices of this machine can run models.
 
-    Every device with the reason why it can or cannot run, and what helps; what kernels of the CPU are compiled for,
-    tried out with a small one; every step on the way to an AMD GPU; then the machine. A GPU that drives a display is
-    only looked at until --gpu has proven it. Exit code 0 when at least one device can run, else 1; with --report when
-    an AMD GPU gives right results, all of which are then tried through every interface.
+    Lists each device, and for one that cannot run a model the reason and the remedy; the instruction sets of the CPU,
+    tried with a small kernel; every step on the way to an AMD GPU; then the machine. Nothing is submitted to a GPU that
+    drives a display before --gpu has proven it. The exit code is 0 if a device can run models, else 1. --report tries
+    all AMD GPUs through every interface, and the exit code is 0 if one of them gives the right results.
     """
     if report is not None:
         from zinc_rt.cli.card_report import report as write_report

@@ -95,7 +95,7 @@ def emu(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
-    """Run amdgpu code on an emulated machine.
+    """Run code for AMD GPUs on an emulated machine.
 
     The kernel driver, the command processor and the memory of AMD GPUs are emulated as strictly as the documents allow:
     a broken rule is a finding, also if real hardware would let it pass. Exit code 1 if there are findings. `profile`

@@ -74,7 +74,7 @@ def graph(
     output: OutputFile = "-",
     debug: o.Debug = False,
 ) -> int:
-    """Write the operations of one step.
+    """Write a model's graph: the operations of one step.
 
     With the bytes and operations of each; equal layers are drawn once, with the costs of all of them. JSON has every
     layer. To see it: zinc graph | dot -Tsvg > graph.svg

@@ -74,7 +74,7 @@ def kernels(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> None:
-    """List GPU kernels and look into them.
+    """List GPU kernels, and show their registers and machine code.
 
     Kernels are compiled when they are first needed and kept in the compile cache.
     """

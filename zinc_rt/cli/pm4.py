@@ -70,7 +70,7 @@ def pm4(
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> None:
-    """Decode a PM4 stream: packets, fields, registers by name.
+    """Decode PM4, the packets of AMD GPUs, with fields and registers by name.
 
     Each line has the offset in dwords, the header and the packet. Malformed packets are shown with the reason, after
     !!, and counted at the end on standard error.

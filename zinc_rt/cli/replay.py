@@ -52,7 +52,7 @@ def replay(
     ctx_size: o.CtxSize = None,
     debug: o.Debug = False,
 ) -> int:
-    """Compute a request that a server answered again, and compare every token.
+    """Compute a served request again, and compare every token.
 
     Says "equal", or where the two differ first and by how much, with exit code 1. The model file must be the same one;
     the device, the number of threads and what else the server did do not matter.

@@ -19,7 +19,7 @@ Servers = Annotated[
 
 
 def route(*, backend: Servers, host: Host = "127.0.0.1", port: Port = 8081, debug: o.Debug = False) -> int:
-    """Pass requests on to servers of one model (`zinc serve`).
+    """Spread requests over several servers of one model (`zinc serve`).
 
     Requests that begin alike go to the server that has their beginning in its cache. A server that ends is left out,
     and its streams go on with another one, byte for byte. Keys are checked by the servers, which need the same ones.

@@ -159,10 +159,10 @@ def run(
 ) -> int:
     """Answer a prompt, or continue it.
 
-    A model made to answer gets the prompt as a message, any other continues it, as the story model in the package does;
-    --chat and --raw choose. The text goes to standard output as it is made, a line about speed to standard error at the
-    end. Ctrl-C stops; the text so far stays. Where a model marks its reasoning and its tool calls, an answer is what is
-    left; --json has all of them.
+    A model that was trained to answer gets the prompt as a message. A base model continues the prompt, as the story
+    model in the package does. --chat and --raw choose. The text goes to standard output as it is made, a line about
+    speed to standard error at the end. Ctrl-C stops; the text so far stays. Reasoning and tool calls that a model marks
+    are not part of the text; --json has them.
     """
     voice = Voice.chosen(quiet, verbose)
     a.refuse_images(image)
