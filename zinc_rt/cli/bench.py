@@ -18,6 +18,7 @@ from zinc_rt.cli.opening import Generating, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
+from zinc_rt.cli.voice import Quiet, Verbose, Voice
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.mem.plan import available_memory
 
@@ -156,6 +157,8 @@ def bench(
     plot: Plot = None,
     profile: ProfileFlag = False,
     trace_file: TraceFile = Path(DEFAULT_TRACE),
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     debug: o.Debug = False,
 ) -> int:
     """Measure how fast a model reads prompts and generates text.
@@ -184,7 +187,7 @@ def bench(
     n_ctx = 1 + _DECODE_PROMPT + max(n + d for _, n, d in tests)
     done: list[Measurement] = []
     interrupted = False
-    with open_model(opening, n_ctx=n_ctx, n_batch=batch_size) as opened:
+    with open_model(opening, n_ctx=n_ctx, n_batch=batch_size, voice=Voice.chosen(quiet, verbose)) as opened:
         try:
             with (
                 profiled(opened.engine, profile, trace_file),

@@ -13,6 +13,7 @@ from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.prompts import read_text
 from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
+from zinc_rt.cli.voice import Quiet, Verbose, Voice
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
 Texts = Annotated[
@@ -91,6 +92,8 @@ def embed(
     opening: Opening,
     ctx_size: o.CtxSize = None,
     batch_size: BatchSize = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     debug: o.Debug = False,
 ) -> int:
     """Print the vectors of texts.
@@ -107,7 +110,14 @@ def embed(
         raise UsageError("there are no texts; give some as arguments or as the lines of a file (-f)")
     if similarity and raw:
         raise UsageError("--similarity compares vectors of length 1; leave out --raw")
-    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size, embeddings=True, pooling=pooling) as opened:
+    with open_model(
+        opening,
+        n_ctx=ctx_size,
+        n_batch=batch_size,
+        embeddings=True,
+        pooling=pooling,
+        voice=Voice.chosen(quiet, verbose),
+    ) as opened:
         import numpy as np
 
         vectors = []

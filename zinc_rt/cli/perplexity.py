@@ -16,6 +16,7 @@ from zinc_rt.cli.opening import Opening, opens_model
 from zinc_rt.cli.prompts import InputError, read_text
 from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
+from zinc_rt.cli.voice import Quiet, Verbose, Voice
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def perplexity(
     window: Window = 512,
     opening: Opening,
     batch_size: o.BatchSize = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -73,7 +76,7 @@ def perplexity(
     if window < 4:
         raise UsageError(f"-c is {window}; a window needs at least 4 tokens")
     text = read_text(file)
-    with open_model(opening, n_ctx=window, n_batch=batch_size) as opened:
+    with open_model(opening, n_ctx=window, n_batch=batch_size, voice=Voice.chosen(quiet, verbose)) as opened:
         windows = cut(opened.tokenize(text, parse_special=False), window)
         losses: list[float] = []
         done, started = 0, time.perf_counter()
