@@ -55,6 +55,7 @@ def test_the_emulated_gpu(name: str, tmp_path: Path) -> None:
         assert (gpu.embed(texts) == model.embed(texts)).all()
 
 
+@pytest.mark.slow
 def test_blocks_in_the_cache_of_rows_that_see_both_ways(tmp_path: Path) -> None:
     """Q8_0 under windows of rows before and behind: near the formulas, nearer than a wrong window, equal everywhere."""
     heads = {"q.weight": (192, 64), "k.weight": (64, 64), "v.weight": (64, 64), "output.weight": (64, 192)}

@@ -22,7 +22,7 @@ from zinc_rt.engine import Device, Engine, Rows
 from zinc_rt.gguf import GGMLType
 
 # The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
-GPU_SOON = {"qwen35moe", "gpt-oss", "gemma4-experts"}
+GPU_SOON = {"qwen35moe", "gpt-oss"}
 
 LONG = ("gemma3", "gpt-oss", "qwen35")
 LONG_TEXT = random_tokens(6, 280, N_VOCAB - 2)

@@ -193,6 +193,7 @@ def test_the_cpu_gives_the_references_bits(kind: GGMLType, threads: int, tmp_pat
             assert_same(got.view(np.uint32), want.view(np.uint32), f"{threads} threads, chunks of {chunk}")
 
 
+@pytest.mark.slow
 def test_an_emulated_gpu_gives_the_references_bits(tmp_path: Path) -> None:
     written(tmp_path / "m.gguf", T.Q8_0)
     tokens = random_tokens(3, 9, N_VOCAB)

@@ -97,7 +97,10 @@ def test_decoding_covers_the_code_exactly(name: str) -> None:
     assert {i.name for i in instructions(behind, wave=kernel.wave)} == {"s_code_end"}
 
 
-@pytest.mark.parametrize("cpu", ["gfx1200", "gfx1100", "gfx1151"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize("cpu", [pytest.param("gfx1200", marks=SLOW), "gfx1100", pytest.param("gfx1151", marks=SLOW)])
 def test_the_same_kernels_for_other_targets(cpu: str) -> None:
     """Of gfx11 we decode what is needed for this."""
     gfx = 12 if cpu == "gfx1200" else 11

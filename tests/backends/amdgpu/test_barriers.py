@@ -79,7 +79,7 @@ def check(batch: CommandList, seen: list[Touched]) -> int:
     return sum(full for full, _ in phases[1:])
 
 
-@pytest.fixture(scope="module", params=["qwen3-q8_0", "qwen3-f32"])
+@pytest.fixture(scope="module", params=["qwen3-q8_0", pytest.param("qwen3-f32", marks=pytest.mark.slow)])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
 

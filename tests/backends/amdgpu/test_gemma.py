@@ -23,6 +23,7 @@ from zinc_rt.sampling.sampler import Sampler
 OPTIONS = {"n_ctx": 64, "n_batch": 3, "device": Device.gpu_kfd}
 
 
+@pytest.mark.slow
 def test_rows_of_tables_that_the_host_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits, less GPU memory; the embedding, which is the head's matrix too, goes to the GPU all the same."""
     case, kind = CASES["gemma4"], T.Q8_0

@@ -11,6 +11,7 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from tests.ir.dense import named
 from zinc_rt.backends.base import Backend, Capacity
@@ -24,6 +25,8 @@ from zinc_rt.lang.target import host_targets
 
 LEVELS = tuple(t.name for t in host_targets())
 """Instruction-set levels that this machine runs, best first."""
+LEVELS_OF_PROGRAMS = [n if n in (LEVELS[0], LEVELS[-1]) else pytest.param(n, marks=pytest.mark.slow) for n in LEVELS]
+"""For whole programs, whose kernels take long to compile: the best and the least, those between in slow tests."""
 THREADS = (1, 2, 3, 4)
 UNTOUCHED = 0x7FC0BEEF
 """What outputs hold before a step, as bits: rows that a step does not have must keep it."""

@@ -11,7 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS, Case, Net, Outputs, Step, check, compare, expected, finite_share, outputs
+from tests.backends.cpu.both import (
+    LEVELS,
+    LEVELS_OF_PROGRAMS,
+    Case,
+    Net,
+    Outputs,
+    Step,
+    check,
+    compare,
+    expected,
+    finite_share,
+    outputs,
+)
 from tests.backends.cpu.hostile import NOT_FINITE, hostile, ordinary, rows
 from tests.kernels.material import FLOATS, T, float_rows, packed_rows
 from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
@@ -139,20 +151,23 @@ def checked(case: Case, threads: Sequence[int] = (1, 2, 3), levels: Sequence[str
         check(case, want, isa, n)
 
 
-def test_experts_of_k_quants() -> None:
-    """The usual mix, in units of one tile and several, on every level; one expert has more rows than a panel."""
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+def test_experts_of_k_quants(isa: str) -> None:
+    """The usual mix, in units of one tile and several; one expert has more rows than a panel."""
     n_rows = (*COUNTS, 2 * PANEL_ROWS + 5)
-    checked(experts_case((T.Q4_K, T.Q4_K, T.Q6_K), 6, 2, 256, 256, n_rows=n_rows))
+    checked(experts_case((T.Q4_K, T.Q4_K, T.Q6_K), 6, 2, 256, 256, n_rows=n_rows), levels=(isa,))
 
 
-def test_experts_of_bytes() -> None:
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+def test_experts_of_bytes(isa: str) -> None:
     """A width that fills no tile and no group of a tree's lanes; biases."""
-    checked(experts_case((T.Q8_0, T.Q8_0, T.Q5_1), 5, 5, 96, 64, biases=True), threads=(2,))
+    checked(experts_case((T.Q8_0, T.Q8_0, T.Q5_1), 5, 5, 96, 64, biases=True), threads=(2,), levels=(isa,))
 
 
-def test_experts_of_floats() -> None:
+@pytest.mark.parametrize("isa", LEVELS[:1])
+def test_experts_of_floats(isa: str) -> None:
     """A width that fills no group."""
-    checked(experts_case((T.F32, T.F32, T.F32), 4, 1, 23, 40), threads=(2,), levels=(LEVELS[0], LEVELS[-1]))
+    checked(experts_case((T.F32, T.F32, T.F32), 4, 1, 23, 40), threads=(2,), levels=(isa,))
 
 
 @pytest.mark.parametrize("activation", ["gelu", "clamped"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS, assert_same
+from tests.backends.cpu.both import LEVELS, LEVELS_OF_PROGRAMS, assert_same
 from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, random_tokens, run_tokens, write_model
 from zinc_rt.engine import Engine, Rows, StepResult
 
@@ -73,7 +73,7 @@ def reference_logits(path: Path) -> tuple[list[int], np.ndarray]:
         return tokens, run_tokens(engine, engine.open_sequence(), tokens, LENGTH)
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 def test_chunks(path: Path, isa: str) -> None:
     tokens, want = reference_logits(path)
     for threads, chunks in ((1, CHUNKS), (2, (7, LENGTH)), (3, (16,)), (4, (1, 64))):
