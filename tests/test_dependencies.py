@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGE = (ROOT / "docs" / "dependencies.md").read_text()
-TOOLS = {"ruff", "mypy", "pytest-timeout", "pytest-xdist"}  # of the extra; programs, and what pytest loads by itself
+TOOLS = {"ruff", "mypy", "pytest-timeout"}  # of the extra; programs, and what pytest loads by itself
 
 PYTHON = {"extra": "", "python_version": "3.11", "python_full_version": "3.11.0"}
 TABLES: dict[str, list[list[str]]] = {}

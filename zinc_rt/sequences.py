@@ -139,6 +139,9 @@ class Sequences:
             if mine != wanted:
                 break
             common += 1
+        sure = len(held.ids) - held.guessed
+        if common > sure and (self.snapshots is None or common == len(held.ids)):
+            self._confirm(slot, sure, common)  # guesses that are the text; pages behind them can be found then
         n, full = self.resumable(slot, common), common // PAGE_TOKENS
         pages = self._pages.pages(slot)[:full]
         pages += self._find(held.root, ids, pages)
@@ -172,12 +175,13 @@ class Sequences:
         return n
 
     def fork(self, slot: int) -> int:
-        """Another sequence with the same full pages; returns its slot. Its tokens behind them are to be computed.
+        """Another sequence with the same full pages, but those with guesses; returns its slot. Its tokens behind them
+        are to be computed.
 
         Raises `EngineError` when the sequence is not open or all slots are taken, `BackendError`.
         """
         held = self._held(slot)
-        full = len(held.ids) // PAGE_TOKENS
+        full = (len(held.ids) - held.guessed) // PAGE_TOKENS
         if self.snapshots is not None and self.snapshots.position(slot) == full * PAGE_TOKENS:
             self.checkpoint(slot)
         pages = self._pages.pages(slot)[:full]

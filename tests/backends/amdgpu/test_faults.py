@@ -160,7 +160,9 @@ def calls_of_a_life(interface: str, path: Path, small: bool) -> tuple[Counter[st
     return counters[0], counters[1]
 
 
-@pytest.mark.parametrize("small", [False, True], ids=["all in reach", "small window"])
+@pytest.mark.parametrize(
+    "small", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["all in reach", "small window"]
+)
 @pytest.mark.parametrize(
     ("interface", "call"), [(interface, call) for interface in MEMORY for call in MEMORY[interface]]
 )

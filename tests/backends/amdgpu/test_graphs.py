@@ -52,7 +52,14 @@ def test_more_random_graphs(backend: AmdBackend, seed: int) -> None:
     check(backend, *random_case(seed))
 
 
-@pytest.mark.parametrize("kind", [*QUANTISED, *FLOATS], ids=lambda kind: kind.name)
+SOON = ("Q4_0", "Q5_1", "Q8_0", "Q4_K", "Q3_K", "IQ3_S", "MXFP4", "F16", "F32")
+"""One of each kind of format; the kernels of the others are compiled in slow tests."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, id=k.name, marks=() if k.name in SOON else pytest.mark.slow) for k in (*QUANTISED, *FLOATS)],
+)
 def test_products_of_any_number_of_rows(backend: AmdBackend, rng: np.random.Generator, kind: T) -> None:
     """From one row to several blocks of eight, and the table of the same rows."""
     width, n_out = 512 if kind in QUANTISED else 77, 37

@@ -37,7 +37,13 @@ def emulated(lib: Library, kind: GGMLType, ways: Ways = BOTH) -> TargetTuning:
     return replace(TargetTuning.of(lib.target), tiles="emulated", ways=((kind.name, ways),))
 
 
-@pytest.mark.parametrize("kind", QUANTIZED, ids=lambda k: k.name)
+SOON = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ2_S", "NVFP4")
+"""One of each way to scale; the kernels of the others are compiled in slow tests."""
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, id=k.name, marks=() if k.name in SOON else pytest.mark.slow) for k in QUANTIZED]
+)
 def test_matrix_registers_give_the_bits_of_vectors(kind: GGMLType) -> None:
     lib = library()
     tuning = emulated(lib, kind)
