@@ -33,9 +33,9 @@ PREEMPTED: Final = ("cs", "kfd")
 saves the waves of a queue that it takes off. A user queue without a save area has neither."""
 PRODUCTS_A_PHASE: Final = 16_000_000
 """Products of a step, for each of its phases, up to which one program is taken to be faster. By the cost model it saves
-1.1 us a phase of a small model (packets: 1.5 us a barrier and the first latency; the program: 0.6 us a meeting, in which
-weights come). It may lose as much as 4 % of the rest, since all of it has the registers of the greatest kernel: of 28 us
-that is as much, and in these an R9700 reads 16 MB, a byte of weights a product."""
+1.1 us a phase of a small model (packets: 1.5 us a barrier and the first latency; the program: 0.6 us a meeting, in
+which weights come). It may lose as much as 4 % of the rest, since all of it has the registers of the greatest kernel:
+of 28 us that is as much, and in these an R9700 reads 16 MB, a byte of weights a product."""
 Phase = Sequence["Work"]
 Words = npt.NDArray[np.uint32]
 
