@@ -159,15 +159,8 @@ class ChatAnswer:
     @property
     def message(self) -> dict[str, Any]:
         """The answer as a message of the conversation, in OpenAI's form: append it before the next turn."""
-        message: dict[str, Any] = {"role": "assistant", "content": self.content}
-        if self.reasoning is not None:
-            message["reasoning_content"] = self.reasoning
-        if self.tool_calls:
-            message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in self.tool_calls
-            ]
-        return message
+        answer = Answer(self.content, self.reasoning, self.tool_calls)
+        return {"role": "assistant", "content": self.content, **answer.marks()}
 
     @property
     def text(self) -> str:

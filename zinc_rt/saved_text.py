@@ -26,6 +26,7 @@ from zinc_rt.backends.base import Bytes
 from zinc_rt.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.numerics import PAGE_TOKENS, VERSION
+from zinc_rt.sequence_calls import PAGES_AT_ONCE
 from zinc_rt.whole_file import whole_file
 
 _MAGIC: Final = b"ZINCTEXT"
@@ -34,7 +35,6 @@ _HEAD: Final = struct.Struct("<8sII")
 _DIGEST: Final = 32
 _LONGEST_HEADER: Final = 1 << 24
 _CHUNK: Final = 8 << 20
-_PAGES_AT_ONCE: Final = 64
 
 
 class SavedTextError(ZincError):
@@ -102,8 +102,8 @@ def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
     def parts() -> Iterator[bytes]:
         yield _HEAD.pack(_MAGIC, _FORMAT, len(header)) + header + np.array(tokens, "<i4").tobytes()
         for cache in engine.caches:
-            for first in range(0, len(pages), _PAGES_AT_ONCE):
-                yield engine.read_pages(cache, pages[first : first + _PAGES_AT_ONCE]).tobytes()
+            for first in range(0, len(pages), PAGES_AT_ONCE):
+                yield engine.read_pages(cache, pages[first : first + PAGES_AT_ONCE]).tobytes()
         for array in states.values():
             yield array.astype("<f4").tobytes()
 
@@ -111,10 +111,15 @@ def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
     return len(tokens)
 
 
-def _write(path: Path, parts: Iterator[bytes]) -> None:
-    digest = blake2b(digest_size=_DIGEST)
+def _check_path(path: Path) -> None:
+    """Raises `SavedTextError` for what `open` would refuse with a `ValueError`."""
     if "\0" in str(path):
         raise SavedTextError(f"{str(path)!r} is no path: it has a NUL character")
+
+
+def _write(path: Path, parts: Iterator[bytes]) -> None:
+    digest = blake2b(digest_size=_DIGEST)
+    _check_path(path)
     try:
         with whole_file(path) as out:
             for data in parts:
@@ -150,8 +155,7 @@ def read(path: Path) -> SavedText:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    if "\0" in str(path):
-        raise SavedTextError(f"{str(path)!r} is no path: it has a NUL character")
+    _check_path(path)
     try:
         with open(path, "rb") as file:
             yield file

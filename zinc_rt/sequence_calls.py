@@ -23,7 +23,7 @@ CHECKPOINT_TOKENS: Final = 512
 """Positions between the copies of recurrent layers' states that `next_checkpoint` asks for."""
 
 
-_PAGES_AT_ONCE: Final = 64
+PAGES_AT_ONCE: Final = 64
 """Of one cache, on their way from or to a file."""
 
 
@@ -230,8 +230,8 @@ class SequenceCalls(ABC):
         pages = books.empty_pages(slot, len(ids))
         try:
             for cache in graph.caches:
-                for first in range(0, len(pages), _PAGES_AT_ONCE):
-                    some = range(first, min(first + _PAGES_AT_ONCE, len(pages)))
+                for first in range(0, len(pages), PAGES_AT_ONCE):
+                    some = range(first, min(first + PAGES_AT_ONCE, len(pages)))
                     self._backend.write_pages(graph, cache, pages[some.start : some.stop], contents(cache, some))
             books.filled(slot, ids, states)
         except BaseException:

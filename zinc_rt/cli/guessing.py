@@ -12,7 +12,9 @@ from zinc_rt.cli.options import MODEL
 
 def _spec_kinds(incomplete: str) -> list[str]:
     """Shell completion of --spec."""
-    return [name for name in ("off", "ngram", "draft", "mtp") if name.startswith(incomplete)]
+    from zinc_rt.speculation.options import SpecKind
+
+    return [kind.value for kind in SpecKind if kind.startswith(incomplete)]
 
 
 SpecName = Annotated[

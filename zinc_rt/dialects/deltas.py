@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +70,15 @@ class Answer:
                 case CallDelta(index, arguments):
                     calls[index] = ToolCall(calls[index].id, calls[index].name, calls[index].arguments + arguments)
         return cls(content if content or not calls else None, reasoning or None, tuple(calls))
+
+    def marks(self) -> dict[str, Any]:
+        """What a message in OpenAI's form has beside its content: reasoning and calls, where there are such."""
+        found: dict[str, Any] = {}
+        if self.reasoning is not None:
+            found["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            found["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        return found

@@ -43,12 +43,18 @@ def layer_of(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def equal_layers(graph: Graph) -> list[Run]:
-    """Runs of layers, in order, that cover all of them; a layer that equals no neighbour is a run of its own."""
+def _layers(graph: Graph) -> dict[int, list[Node]]:
+    """The nodes of each layer."""
     layers: dict[int, list[Node]] = {}
     for node in graph.nodes:
         if (number := layer_of(node.name)) is not None:
             layers.setdefault(number, []).append(node)
+    return layers
+
+
+def equal_layers(graph: Graph) -> list[Run]:
+    """Runs of layers, in order, that cover all of them; a layer that equals no neighbour is a run of its own."""
+    layers = _layers(graph)
     writers = {out: node.id for node in graph.nodes for out in node.outputs}
     numbers = sorted(layers)
     signs = [_sign(graph, layers[number], number, writers) for number in numbers]
@@ -109,10 +115,7 @@ def _relative(name: str, layer: int) -> str:
 def representatives(graph: Graph, runs: Iterable[Run]) -> tuple[dict[int, int], dict[int, int]]:
     """For each node, and each buffer of a layer, the id of the one that a drawing shows in its place."""
     run_of = {layer: run for run in runs for layer in run.layers}
-    layers: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        if (number := layer_of(node.name)) is not None:
-            layers.setdefault(number, []).append(node)
+    layers = _layers(graph)
     nodes = {node.id: node.id for node in graph.nodes}
     buffers = {buffer.id: buffer.id for buffer in graph.buffers}
     for number, own in layers.items():

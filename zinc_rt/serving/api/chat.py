@@ -160,15 +160,7 @@ def _delta(delta: Delta) -> dict[str, Any]:
 def message_of(deltas: Sequence[Delta]) -> dict[str, Any]:
     """The pieces of an answer as one message."""
     whole = Message.join(deltas)
-    message: dict[str, Any] = {"role": "assistant", "content": whole.content, "refusal": None}
-    if whole.reasoning is not None:
-        message["reasoning_content"] = whole.reasoning
-    if whole.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in whole.tool_calls
-        ]
-    return message
+    return {"role": "assistant", "content": whole.content, "refusal": None, **whole.marks()}
 
 
 async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer) -> None:
