@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 ALIGNMENT = 64
+REACH = 64
+"""Bytes behind a temporary that kernels may touch: whole vectors reach over."""
 
 
 @dataclass(frozen=True)

@@ -103,14 +103,17 @@ def test_a_thread_that_is_late_in_the_next_step_is_waited_for_where_that_writes_
 
 
 def test_without_the_rule_a_write_does_land_late(library: Library) -> None:
-    """So the test above can fail."""
-    program, memory = made(library, 17)
-    assert program.phases["safe"].tolist()[:3] == [NEVER, NEVER, 1]
-    program.phases["safe"][2] = NEVER
+    """So the test above can fail. A busy machine may hold the thread that should overtake: then once more."""
     runner = Runner(library, 2)
     library.load(runner.kernels())
     try:
-        runner.run(program)
+        for _ in range(200):
+            program, memory = made(library, 17)
+            assert program.phases["safe"].tolist()[:3] == [NEVER, NEVER, 1]
+            program.phases["safe"][2] = NEVER
+            runner.run(program)
+            if memory["gate"][4] == 1:
+                break
         assert memory["gate"][4] == 1
         assert memory["y"][17] == 3 * memory["x"][17]
     finally:

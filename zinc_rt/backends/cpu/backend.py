@@ -125,8 +125,8 @@ class CpuBackend(HostBackend):
         key = (id(graph), sizes, self.choice)
         if self._planned is None or self._planned.key != key:
             lowered = CpuLowering(graph, sizes, self.choice, self.threads).run()
-            few = few_rows(lowered, sizes, self.threads)
-            self._planned = CpuLayout(key, graph, lowered, *placed_temporaries(lowered), few)
+            few = few_rows(lowered, graph, sizes, self.threads)
+            self._planned = CpuLayout(key, graph, sizes, lowered, *placed_temporaries(lowered), few)
         return self._planned
 
     def lower(

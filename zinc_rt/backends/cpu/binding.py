@@ -10,16 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import address_of, record
-from zinc_rt.backends.base import Bytes
+from zinc_rt.backends.base import Bytes, Capacity
 from zinc_rt.backends.cpu.few_rows import FewRows
 from zinc_rt.backends.cpu.lowering import CpuLowered, External, QuantisedActs, RouteRef, TempRef
 from zinc_rt.backends.cpu.program import CpuProgram
 from zinc_rt.backends.host_memory import huge_bytes
 from zinc_rt.backends.stages import into_phases
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.kernels.cpu import layout, structs
 from zinc_rt.lang.library import Library
-from zinc_rt.mem.arena import Lifetime, align_up, place
+from zinc_rt.mem.arena import REACH, Lifetime, align_up, place
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class CpuLayout:
 
     key: Hashable
     graph: Graph  # keeps the identity that the key names
+    sizes: Capacity
     lowered: CpuLowered
     places: dict[Hashable, int]
     arena_bytes: int
@@ -37,6 +39,34 @@ class CpuLayout:
     def n_bytes(self) -> int:
         """Of all temporaries."""
         return self.arena_bytes + (self.few.n_bytes if self.few else 0)
+
+    def check_room(self) -> None:
+        """Raise `BackendError` unless every temporary has the bytes that its largest step touches to itself: in the arena
+        of a step for as long as it is used, in the memory of few rows for ever.
+        """
+        lowered, few = self.lowered, self.few
+        lives = _lives(lowered)
+        n_phases = max((last for _, last in lives.values()), default=-1) + 1
+        alive = [[key for key, (first, last) in lives.items() if first <= phase <= last] for phase in range(n_phases)]
+        needs = lowered.needs(self.graph, self.sizes, lowered.packs)
+        for keys in alive:
+            self._check_apart(keys, self.places, needs, self.arena_bytes)
+        if few is not None:
+            needs = lowered.needs(self.graph, few.sizes, few.packs)
+            self._check_apart(list(few.places), few.places, needs, few.n_bytes)
+
+    def _check_apart(
+        self, keys: list[Hashable], places: Mapping[Hashable, int], needs: Mapping[Hashable, int], end: int
+    ) -> None:
+        for key in sorted(keys, key=places.__getitem__, reverse=True):
+            if places[key] + needs[key] > end:
+                op = next(op for op in self.lowered.operations if key in (*op.reads, *op.writes))
+                name = self.graph.buffer(key).name if isinstance(key, int) else key
+                raise BackendError(
+                    f"{op.name} ({op.kind}): its buffer {name} needs {needs[key]} bytes in the largest step and has"
+                    f" {end - places[key]}: an error of the lowering, please report it with the model's `zinc show`"
+                )
+            end = places[key]
 
 
 class BoundArrays:
@@ -67,6 +97,7 @@ def bind_program(
 ) -> CpuProgram:
     """Give all operations their arguments and chain them. step: the `StepRecord` that kernels read indices from."""
     lowered, few = layout_.lowered, layout_.few
+    layout_.check_room()
     arena = huge_bytes(layout_.arena_bytes)
     places = {key: address_of(arena) + at for key, at in layout_.places.items()}
     visits: dict[int, npt.NDArray[np.int32]] = {}
@@ -81,7 +112,7 @@ def bind_program(
         op.arguments = _bound(op.arguments, wide, memory)
     program = CpuProgram.build(lowered.operations, step, library, threads)
     if few is not None:
-        program.allow_again(few.rows, narrow)
+        program.allow_again(few.sizes.n_rows, narrow)
         program.keep += [own, other]
     program.keep += [arena, wide, visits, memory]
     return program
@@ -133,13 +164,19 @@ def _bound(arguments: Mapping[str, Any], temporaries: _Temporaries, memory: Boun
 def placed_temporaries(lowered: CpuLowered) -> tuple[dict[Hashable, int], int]:
     """Offsets of temporaries by key, and the arena's size; gives operations their phases."""
     into_phases(lowered.operations)
-    keys = list(lowered.sizes)
-    numbers = {key: i for i, key in enumerate(keys)}
-    spans: dict[int, tuple[int, int]] = {}
+    lives = _lives(lowered)
+    keys = list(lives)
+    offsets, size = place(
+        [Lifetime(i, align_up(lowered.sizes[key] + REACH), *lives[key]) for i, key in enumerate(keys)]
+    )
+    return {keys[i]: at for i, at in offsets.items()}, size
+
+
+def _lives(lowered: CpuLowered) -> dict[Hashable, tuple[int, int]]:
+    """The first and the last phase that uses each temporary."""
+    lives: dict[Hashable, tuple[int, int]] = {}
     for op in lowered.operations:
         for key in (*op.reads, *op.writes):
-            if key in numbers:
-                i = numbers[key]
-                spans[i] = (spans.get(i, (op.phase, 0))[0], op.phase)
-    offsets, size = place([Lifetime(i, align_up(lowered.sizes[keys[i]] + 64), *span) for i, span in spans.items()])
-    return {keys[i]: at for i, at in offsets.items()}, size
+            if key in lowered.sizes:
+                lives[key] = lives.get(key, (op.phase, 0))[0], op.phase
+    return lives

@@ -8,15 +8,16 @@ few phases; here none does, so that a late thread is in nobody's way before the 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from zinc_rt.kernels.cpu.program import FEW_ROWS
-from zinc_rt.mem.arena import align_up
+from zinc_rt.mem.arena import REACH, align_up
 
 if TYPE_CHECKING:
     from zinc_rt.backends.base import Capacity
     from zinc_rt.backends.cpu.lowering import CpuLowered, QuantisedActs
+    from zinc_rt.ir.graph import Graph
 
 MAX_BYTES: Final = 32 << 20
 """What all of it may take; a model that needs more has it for fewer rows."""
@@ -24,34 +25,31 @@ MAX_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True)
 class FewRows:
-    """Memory for steps of up to `rows` rows: offsets of buffers by key, packed ones as they lie there."""
+    """Memory for steps of `sizes` and smaller ones: offsets of buffers by key, packed ones as they lie there."""
 
-    rows: int
+    sizes: Capacity
     places: dict[Hashable, int]
     packs: dict[Hashable, QuantisedActs]
     n_bytes: int
 
 
-def few_rows(lowered: CpuLowered, sizes: Capacity, threads: int) -> FewRows | None:
+def few_rows(lowered: CpuLowered, graph: Graph, sizes: Capacity, threads: int) -> FewRows | None:
     """What operations that may be done again touch, placed; None where nobody could do them, or it takes too much."""
     keys = dict.fromkeys(key for op in lowered.operations if op.again for key in (*op.reads, *op.writes))
     rows = min(FEW_ROWS, sizes.n_rows)
     while keys and threads > 1 and rows:
-        found = _placed(lowered, sizes, list(keys), rows)
+        few = replace(sizes, n_rows=rows, n_logits=min(rows, sizes.n_logits))
+        found = _placed(lowered, graph, few, list(keys))
         if found.n_bytes <= MAX_BYTES:
             return found
         rows //= 2
     return None
 
 
-def _placed(lowered: CpuLowered, sizes: Capacity, keys: Sequence[Hashable], rows: int) -> FewRows:
-    at, places, packs = 0, {}, {}
+def _placed(lowered: CpuLowered, graph: Graph, sizes: Capacity, keys: Sequence[Hashable]) -> FewRows:
+    packs = {key: lowered.packs[key].of_rows(sizes.n_rows) for key in keys if key in lowered.packs}
+    needs, at, places = lowered.needs(graph, sizes, packs), 0, {}
     for key in keys:
-        if key in lowered.packs:
-            packs[key] = lowered.packs[key].of_rows(rows)
-            size = packs[key].size
-        else:
-            size = lowered.sizes[key] // sizes.n_rows * rows
         places[key] = at
-        at += align_up(size + 64)  # whole vectors may reach over
-    return FewRows(rows, places, packs, at)
+        at += align_up(needs[key] + REACH)
+    return FewRows(sizes, places, packs, at)

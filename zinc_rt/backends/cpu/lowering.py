@@ -18,7 +18,7 @@ from zinc_rt.backends.fusion import Attend
 from zinc_rt.backends.lowering import Lowering, LoweringTable
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.ir.graph import BufferKind, Graph, Node
+from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
 from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.cpu import layout
 from zinc_rt.kernels.cpu.routing import PANEL_ROWS
@@ -124,6 +124,20 @@ class CpuLowered:
     split_rows: int = 0  # rows of a step whose attention may be split up
     attention_rows: int = 1  # rows of a unit of attention
 
+    def needs(self, graph: Graph, sizes: Capacity, packs: Mapping[Hashable, QuantisedActs]) -> dict[Hashable, int]:
+        """Bytes of each temporary that the largest step of these sizes touches. Buffers of the graph need what their
+        declared shapes take; packs: as they lie in such a step; the rest is as large in every step.
+        """
+        needs = dict(self.sizes)
+        needs.update((b.id, _bytes_of(b, sizes)) for b in graph.of_kind(BufferKind.TEMP) if b.id in needs)
+        needs.update((key, pack.size) for key, pack in packs.items())
+        return needs
+
+
+def _bytes_of(b: Buffer, sizes: Capacity) -> int:
+    """Of a temporary, whose elements take four bytes."""
+    return math.prod(sizes.shape(b.shape)) * 4
+
 
 def matrices_of(graph: Graph) -> dict[int, Matrix]:
     """The matrices that products read, by buffer id."""
@@ -174,7 +188,7 @@ class CpuLowering(Lowering):
         b = self.graph.buffer(buffer)
         if b.kind is not BufferKind.TEMP:
             return External("buffer", buffer, 4 * start)
-        self.out.sizes[buffer] = math.prod(self.sizes.shape(b.shape)) * 4
+        self.out.sizes[buffer] = _bytes_of(b, self.sizes)
         return TempRef(buffer, 4 * start)
 
     def optional(self, buffer: int | None) -> Any:
