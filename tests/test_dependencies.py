@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -80,17 +81,29 @@ def test_the_page_names_what_the_tests_ask_for() -> None:
     assert sorted(named) == sorted(asked_for(PROJECT["optional-dependencies"]["test"]))
 
 
-def test_the_extra_has_what_the_tests_import() -> None:
+def imported(paths: Iterable[Path]) -> set[str]:
+    """The distributions that modules import, the project's own apart."""
     modules: set[str] = set()
-    for path in (ROOT / "tests").rglob("*.py"):
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules.add(node.module.partition(".")[0])
     outside = modules - sys.stdlib_module_names - {p.name for p in ROOT.iterdir() if p.is_dir()}
     owners = packages_distributions()
-    imported = {str(canonicalize_name(owners.get(name, [name])[0])) for name in outside}
-    extra = set(asked_for(PROJECT["optional-dependencies"]["test"]))
-    assert imported - extra - set(asked_for(PROJECT["dependencies"])) == set()
-    assert extra - imported == TOOLS
+    return {str(canonicalize_name(owners.get(name, [name])[0])) for name in outside}
+
+
+def test_what_runs_imports_what_is_declared_alone() -> None:
+    """`httpx` beside `httpx2`, or what only the tests' extra brings, would fail with users first."""
+    declared, extra = set(asked_for(PROJECT["dependencies"])), ROOT / "zinc_rt" / "ray"
+    paths = [*(ROOT / "zinc_rt").rglob("*.py"), *(ROOT / "amdgpu_emu").rglob("*.py")]
+    assert imported(p for p in paths if extra not in p.parents) <= declared
+    assert imported(p for p in paths if extra in p.parents) <= declared | {"ray"}
+
+
+def test_the_extra_has_what_the_tests_import() -> None:
+    found, extra = imported((ROOT / "tests").rglob("*.py")), set(asked_for(PROJECT["optional-dependencies"]["test"]))
+    assert found - extra - set(asked_for(PROJECT["dependencies"])) == set()
+    assert extra - found == TOOLS

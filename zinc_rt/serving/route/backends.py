@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-import httpx
+import httpx2
 
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.logs import tell
@@ -49,7 +49,7 @@ class Backends:
         UsageError: no address, one twice, or one that is no http address.
     """
 
-    def __init__(self, urls: Sequence[str], http: httpx.AsyncClient, log: logging.Logger) -> None:
+    def __init__(self, urls: Sequence[str], http: httpx2.AsyncClient, log: logging.Logger) -> None:
         if not urls:
             raise UsageError("there are no servers to route to; give their addresses with -b")
         self.all = [Backend(checked(url)) for url in urls]
@@ -87,11 +87,11 @@ class Backends:
             backend.reported = int(facts["requests"])
             backend.wrong = None if ready.status_code == 200 else str(ready.json().get("status"))
             backend.slow = 0
-        except httpx.TimeoutException:
+        except httpx2.TimeoutException:
             backend.slow += 1
             if backend.slow >= _SLOW:
                 backend.wrong = f"it does not answer within {_LOOK_TIMEOUT:g} s"
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             backend.wrong = f"it does not answer: {type(error).__name__}"
         except (ValueError, KeyError, TypeError, AttributeError):
             backend.wrong = "it answers, but not as a zinc server"
@@ -114,8 +114,8 @@ class Backends:
 def checked(url: str) -> str:
     """An address as it is used. Raises `UsageError`."""
     try:
-        parts = httpx.URL(url)
-    except httpx.InvalidURL as error:
+        parts = httpx2.URL(url)
+    except httpx2.InvalidURL as error:
         raise UsageError(f"{url[:80]!r} is no address: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.host or parts.path not in ("", "/") or parts.query:
         raise UsageError(f"{url[:80]!r} must be like http://host:port")

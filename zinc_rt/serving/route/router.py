@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
-import httpx
+import httpx2
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
@@ -43,7 +43,7 @@ class _Broken(Exception):
 class Router:
     """Belongs to one event loop. http: without a limit of the time until an answer ends."""
 
-    def __init__(self, backends: Backends, http: httpx.AsyncClient, log: logging.Logger) -> None:
+    def __init__(self, backends: Backends, http: httpx2.AsyncClient, log: logging.Logger) -> None:
         self.backends, self._http, self._log = backends, http, log
         self.registry = CollectorRegistry()
         self._requests = Counter("zinc_route_requests", "Requests.", ["backend", "outcome"], registry=self.registry)
@@ -122,7 +122,7 @@ class Router:
         )
         try:
             answer = await self._http.send(request, stream=True)
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise _Broken(f"it does not answer: {type(error).__name__}") from None
         try:
             others = len(self.backends.healthy) > 1
@@ -130,12 +130,12 @@ class Router:
                 return False
             await self._relay(exchange, answer, passage)
             return True
-        except httpx.HTTPError as error:
+        except httpx2.HTTPError as error:
             raise _Broken(f"it broke off: {type(error).__name__}") from None
         finally:
             await answer.aclose()
 
-    async def _relay(self, exchange: _Exchange, answer: httpx.Response, passage: Passage | None) -> None:
+    async def _relay(self, exchange: _Exchange, answer: httpx2.Response, passage: Passage | None) -> None:
         sse = answer.headers.get("content-type", "").startswith("text/event-stream")
         if passage is None or not sse:
             if exchange.begun:  # of a stream that moved: the next server refuses to go on
@@ -185,7 +185,7 @@ class _Exchange:
         names = ("last-event-id", "x-zinc-resume")
         return {name: value.decode("latin-1") for name in names if (value := self.header(name))}
 
-    def ended(self, answer: httpx.Response) -> bool:
+    def ended(self, answer: httpx2.Response) -> bool:
         """Whether another server cannot do better: the error is about the request."""
         return self.begun or answer.headers.get("x-should-retry") == "false"
 
@@ -222,7 +222,7 @@ class _Exchange:
         if self._task is not None:
             self._task.cancel()
 
-    async def begin(self, status: int, headers: httpx.Headers) -> None:
+    async def begin(self, status: int, headers: httpx2.Headers) -> None:
         """Send the status and headers, once."""
         if self.begun:
             return
@@ -253,8 +253,8 @@ class _Exchange:
         await self.reply(error.status, body)
 
 
-def make_client() -> httpx.AsyncClient:
+def make_client() -> httpx2.AsyncClient:
     """The client that a router passes requests on with: a stream may be silent for long, a connection may not."""
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    timeout = httpx.Timeout(None, connect=_CONNECT)
-    return httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
+    timeout = httpx2.Timeout(None, connect=_CONNECT)
+    return httpx2.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
