@@ -129,6 +129,35 @@ def test_available_memory(tmp_path: Path, meminfo: str | None, cgroup: dict[str,
     assert available_memory(proc, group) == want
 
 
+LIMITED = {"memory.max": f"{GIB}", "memory.current": "0", "memory.stat": "file 0\n"}
+LIMITED_V1 = {"memory.limit_in_bytes": f"{GIB}", "memory.usage_in_bytes": "0", "memory.stat": "cache 0\n"}
+
+
+@pytest.mark.parametrize(
+    ("own", "limited", "files", "want"),
+    [
+        ("0::/jobs/one\n", "jobs/one", LIMITED, GIB),
+        ("0::/jobs/one\n", "jobs", LIMITED, GIB),
+        ("0::/jobs/one\n", "jobs/two", LIMITED, AVAILABLE),
+        ("0::/jobs/one\n", "jobs", {**LIMITED, "memory.max": "max", "memory.high": f"{GIB // 2}"}, GIB // 2),
+        ("4:memory:/jobs/one\n3:cpu,cpuacct:/\n", "memory/jobs/one", LIMITED_V1, GIB),
+        ("4:cpu:/jobs/one\n", "memory/jobs/one", LIMITED_V1, AVAILABLE),
+        ("0::/../jobs\n", "jobs", LIMITED, AVAILABLE),
+    ],
+    ids=["own", "above", "another's", "high", "version 1", "another controller", "outside"],
+)
+def test_limits_of_the_processs_own_groups(
+    tmp_path: Path, own: str, limited: str, files: dict[str, str], want: int
+) -> None:
+    proc, group = folders(tmp_path, MEMINFO)
+    (proc / "self").mkdir()
+    (proc / "self" / "cgroup").write_text(own)
+    (group / limited).mkdir(parents=True)
+    for name, text in files.items():
+        (group / limited / name).write_text(text)
+    assert available_memory(proc, group) == want
+
+
 def test_no_folders_at_all(tmp_path: Path) -> None:
     assert available_memory(tmp_path / "no", tmp_path / "nothing") is None
 

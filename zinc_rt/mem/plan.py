@@ -8,6 +8,7 @@ from pathlib import Path
 
 from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
+from zinc_rt.mem.cgroup import ROOT, limiting_folders
 from zinc_rt.mem.errors import MemoryPlanError
 
 MIB = 1 << 20
@@ -102,9 +103,10 @@ def parse_bytes(text: str) -> int:
     return int(float(number) * (1 << 10 * " KMGT".index(unit.upper() or " ")))
 
 
-def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that a process may still use: MemAvailable within the control group's limit; None when unknown."""
-    limits = [n for n in (_mem_available(proc / "meminfo"), _cgroup_left(cgroup)) if n is not None]
+def available_memory(proc: Path = Path("/proc"), cgroup: Path = ROOT) -> int | None:
+    """Bytes that a process may still use: MemAvailable within its control groups' limits; None when unknown."""
+    left = [_cgroup_left(folder) for folder in limiting_folders("memory", cgroup, proc / "self" / "cgroup")]
+    limits = [n for n in (_mem_available(proc / "meminfo"), *left) if n is not None]
     return min(limits) if limits else None
 
 
@@ -118,22 +120,32 @@ def _mem_available(meminfo: Path) -> int | None:
     return None
 
 
-def _cgroup_left(cgroup: Path) -> int | None:
-    """Bytes that the control group's limit leaves; page cache counts as used there but can be dropped, so it is added
-    back.
+def _cgroup_left(folder: Path) -> int | None:
+    """Bytes that a control group's limit leaves; None without one. Page cache counts as used there but can be dropped,
+    so it is added back. `memory.high` slows a group down to a stop long before `memory.max` ends it.
     """
-    for limit_name, usage_name in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    for limit_names, usage_name in (
+        (("memory.max", "memory.high"), "memory.current"),
+        (("memory.limit_in_bytes",), "memory.usage_in_bytes"),
     ):
-        try:
-            limit = (cgroup / limit_name).read_text().strip()
-            if limit == "max":
-                return None
-            used = int((cgroup / usage_name).read_text())
-            stat = (cgroup / usage_name).with_name("memory.stat").read_text()
-            cache = sum(int(line.split()[1]) for line in stat.splitlines() if line.split()[0] in ("file", "cache"))
-            return max(0, int(limit) - used + cache)
-        except (OSError, ValueError, IndexError):
-            continue
+        limits = [n for name in limit_names if (n := _number(folder / name)) is not None]
+        used = _number(folder / usage_name)
+        if limits and used is not None:
+            return max(0, min(limits) - used + _page_cache(folder))
     return None
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):  # "max" too
+        return None
+
+
+def _page_cache(folder: Path) -> int:
+    """Of a control group and those below it, in bytes."""
+    try:
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        return int(stat.get("file") or stat.get("total_cache") or stat.get("cache") or 0)
+    except (OSError, ValueError):
+        return 0

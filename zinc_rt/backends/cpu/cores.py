@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
+
+from zinc_rt.mem.cgroup import GROUPS, ROOT, limiting_folders
 
 
 def default_threads(
     cpus: Path = Path("/sys/devices/system/cpu"),
-    cgroup: Path = Path("/sys/fs/cgroup"),
+    cgroup: Path = ROOT,
     allowed: set[int] | None = None,
-    groups: Path = Path("/proc/self/cgroup"),
+    groups: Path = GROUPS,
 ) -> int:
     """Physical cores among the processors that the scheduler allows, within the control groups' quota; at least 1.
 
@@ -20,7 +21,10 @@ def default_threads(
     if allowed is None:
         allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
     cores = {_core(cpus, cpu) for cpu in allowed}
-    quota = min((q for folder in _folders(cgroup, groups) if (q := _quota(folder)) is not None), default=len(cores))
+    quota = min(
+        (q for folder in limiting_folders("cpu", cgroup, groups) if (q := _quota(folder)) is not None),
+        default=len(cores),
+    )
     return max(1, min(len(cores), quota))
 
 
@@ -37,28 +41,6 @@ def _core(cpus: Path, cpu: int) -> str:
         except OSError:
             continue
     return str(cpu)
-
-
-def _folders(cgroup: Path, groups: Path) -> Iterator[Path]:
-    """Where limits of processor time may stand: this process's control group and all above it, in either version.
-
-    A container often sees its own group as the root, whatever the path is called outside.
-    """
-    yield cgroup
-    yield cgroup / "cpu"
-    try:
-        lines = groups.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        root, here = (cgroup / "cpu" if controllers else cgroup), Path(path.strip().lstrip("/"))
-        if ".." not in here.parts:
-            for part in (here, *here.parents)[:-1]:
-                yield root / part
 
 
 def _quota(folder: Path) -> int | None:
