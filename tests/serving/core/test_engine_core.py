@@ -271,9 +271,15 @@ def test_a_tenant_that_comes_back_does_not_wait_for_another_ones_answers() -> No
         same(found[request.id], alone(request))
 
 
-def test_a_higher_class_does_not_wait_for_a_lower_ones_answers() -> None:
-    core = core_on(FakeEngine(n_slots=2, n_batch=32, n_ctx=256))
-    for i in range(4):
+@pytest.mark.parametrize("n_slots", range(1, 13))
+@pytest.mark.parametrize("n_before", range(5))
+def test_a_higher_class_does_not_wait_for_a_lower_ones_answers(n_slots: int, n_before: int) -> None:
+    """However many were admitted before, and whoever's turn it is."""
+    core = core_on(FakeEngine(n_slots=n_slots, n_batch=32, n_ctx=256))
+    for i in range(n_before):
+        core.submit(asked(f"before{i}", 5, 1))
+        turned(core)
+    for i in range(n_slots + 2):
         core.submit(asked(f"low{i}", 20, 100, qos=QoS.batch))
     for _ in range(5):
         core.turn()

@@ -41,8 +41,8 @@ class CpuLayout:
         return self.arena_bytes + (self.few.n_bytes if self.few else 0)
 
     def check_room(self) -> None:
-        """Raise `BackendError` unless every temporary has the bytes that its largest step touches to itself: in the arena
-        of a step for as long as it is used, in the memory of few rows for ever.
+        """Raise `BackendError` unless every temporary has the bytes that its largest step touches to itself: in the
+        arena of a step for as long as it is used, in the memory of few rows for ever.
         """
         lowered, few = self.lowered, self.few
         lives = _lives(lowered)

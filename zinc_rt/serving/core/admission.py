@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import BatchKind, TenantId
@@ -23,7 +23,7 @@ class Admission:
     def __init__(self, scheduler: FairScheduler, tenants: Tenants, slots: Slots) -> None:
         self._scheduler, self._tenants, self._slots = scheduler, tenants, slots
         self.waiting: Waiting[Request] = Waiting()
-        self._admitted = 0
+        self._since_lowest = 0  # admissions since the lowest class had its turn
         self._ahead: dict[TenantId, float] = {}  # service that was given out in this turn
 
     def begin(self) -> None:
@@ -41,14 +41,25 @@ class Admission:
             pages[request.tenant] += self._slots.pages(request.slot)
         return pages
 
-    def next(self, running: Iterable[Request]) -> Request | None:
-        """The request to admit next. Tenants that have all that they may are passed over; nobody else is, so a large
-        request is not overtaken by small ones for ever.
+    def candidates(self, running: Iterable[Request]) -> Iterator[Request]:
+        """Requests to admit next, each to be tried where the one before finds no place. That is the head of the highest
+        class that waits; the lowest class's before it when it has its turn, so that nobody waits for it.
         """
-        accounts, levels = self._scheduler.accounts, self.waiting.levels()
-        if (self._admitted + 1) % _LOWER == 0:
-            levels.reverse()
+        levels = self.waiting.levels()
         running = list(running)
+        head = self._head(levels, running)
+        if self._since_lowest + 1 >= _LOWER:
+            low = self._head(levels[::-1], running)
+            if low is not None and low is not head:
+                yield low
+        if head is not None:
+            yield head
+
+    def _head(self, levels: Iterable[int], running: Sequence[Request]) -> Request | None:
+        """The next request of these classes. Tenants that have all that they may are passed over; nobody else is, so a
+        large request is not overtaken by small ones for ever.
+        """
+        accounts = self._scheduler.accounts
         pages, counts = self.pages_by_tenant(running), Counter(request.tenant for request in running)
 
         def turn(tenant: TenantId) -> tuple[float, int]:
@@ -81,8 +92,9 @@ class Admission:
 
     def admitted(self, request: Request) -> None:
         """The request has a sequence. What it is about to cost counts for the rest of the turn."""
+        due = self._since_lowest + 1 >= _LOWER and request.level == self.waiting.levels()[-1]
+        self._since_lowest = 0 if due else self._since_lowest + 1
         self.waiting.remove(request.level, request.tenant, request)
-        self._admitted += 1
         row_ms = self._scheduler.cost.row_ms(BatchKind.prefill, request.computed)
         weight = self._scheduler.accounts.share(request.tenant).weight
         cost = row_ms * (len(request.tokens) - request.computed) / weight

@@ -297,14 +297,18 @@ class EngineCore:
 
     def _admit(self, now: float) -> None:
         self._admission.begin()
-        while self._waiting:
-            request = self._admission.next(self._running.values())
-            if request is None or not self._has_sequence(request):
-                return
-            taken = self._slots.take(request.tokens, request.submit.salt, self._slots.needed(len(request.tokens)))
-            if taken is None:
-                return
-            self._start(request, *taken, now)
+        while any(self._admitted(request, now) for request in self._admission.candidates(self._running.values())):
+            pass
+
+    def _admitted(self, request: Request, now: float) -> bool:
+        """Give a request that waits a sequence and pages; whether there were any."""
+        if not self._has_sequence(request):
+            return False
+        taken = self._slots.take(request.tokens, request.submit.salt, self._slots.needed(len(request.tokens)))
+        if taken is None:
+            return False
+        self._start(request, *taken, now)
+        return True
 
     def _has_sequence(self, request: Request) -> bool:
         """Whether there is a sequence for a request that waits: a free one, or one that another request gives up."""
