@@ -1,8 +1,8 @@
 """The process of an engine: reads messages from a socket, turns the engine's loop, writes what each turn gave.
 
-`ProcessClient` starts `python -m zinc_rt.serving.engine_process SOCKET LIFELINE`, with two open file descriptors. The
-process ends when the socket ends, or at once when the lifeline ends, even in the middle of a step: what it held is
-its parent's to submit again.
+`ProcessClient` starts `python -P -m zinc_rt.serving.engine_process SOCKET LIFELINE`, with two open file
+descriptors. The process ends when the socket ends, or at once when the lifeline ends, even in the middle of a step:
+what it held is its parent's to submit again.
 """
 
 from __future__ import annotations

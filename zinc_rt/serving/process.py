@@ -45,6 +45,7 @@ from zinc_rt.serving.wire import (
     pack,
     unpack_from,
 )
+from zinc_rt.text.template_child import import_path
 
 _CHUNK: Final = 1 << 16
 _TICK: Final = 1.0
@@ -192,7 +193,9 @@ class ProcessClient:
             ours.callback(os.close, lifeline)
             theirs.callback(os.close, watched)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "zinc_rt.serving.engine_process", str(other.fileno()), str(watched)],
+                # -P: `-m` alone searches the current folder first, whose files are not this program's.
+                [sys.executable, "-P", "-m", "zinc_rt.serving.engine_process", str(other.fileno()), str(watched)],
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(import_path())},
                 pass_fds=(other.fileno(), watched),
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
