@@ -260,7 +260,7 @@ def test_another_tenant_cannot_touch_a_stream_that_runs(bench: Bench) -> None:
         service = server.service
         (call,) = service.running.values()
         call.tenant = "other"
-        headers = {"last-event-id": f"{call.id}.{call.created}.{call.seed}.2"}
+        headers = {"last-event-id": f"{call.id}.{call.created}.{call.model}.{call.seed}.2"}
         answer = await server.http.post(NEIGHBOUR.path, content=NEIGHBOUR.json, headers=headers)
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "still_running")
         assert service.running[call.id] is call

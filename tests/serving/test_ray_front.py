@@ -73,7 +73,7 @@ def ask(replicas: Replicas, path: str = CHAT, *, stream: bool = False, **headers
 
 
 def test_an_answer_passes_with_the_name_of_its_replica() -> None:
-    replicas = Replicas([Taken("a", "model"), [start(200, ("x-one", "1")), part("{", True)], [part("}", False)]])
+    replicas = Replicas([Taken("a"), [start(200, ("x-one", "1")), part("{", True)], [part("}", False)]])
     answer = ask(replicas)
     assert (answer.status_code, answer.text) == (200, "{}")
     assert (answer.headers["x-one"], answer.headers["x-zinc-replica"]) == ("1", "a")
@@ -83,35 +83,28 @@ def test_an_answer_passes_with_the_name_of_its_replica() -> None:
 
 def test_a_refusal_goes_to_another_replica_once() -> None:
     busy = [start(503, ("retry-after", "5"), ("x-should-retry", "true")), part("busy", False)]
-    replicas = Replicas([Taken("a", "model"), busy], [Taken("b", "model"), [start(), part("fine", False)]])
+    replicas = Replicas([Taken("a"), busy], [Taken("b"), [start(), part("fine", False)]])
     assert ask(replicas).text == "fine"
     assert [passed.avoid for passed in replicas.passed] == [(), ("a",)]
-    answer = ask(Replicas([Taken("a", "model"), busy], [Taken("a", "model"), busy]))  # the only one
+    answer = ask(Replicas([Taken("a"), busy], [Taken("a"), busy]))  # the only one
     assert (answer.status_code, answer.text, answer.headers["retry-after"]) == (503, "busy", "5")
 
 
 def test_a_refusal_that_repeating_does_not_help_is_the_answer() -> None:
-    answer = ask(Replicas([Taken("a", "model"), [start(500, ("x-should-retry", "false")), part("no", False)]]))
+    answer = ask(Replicas([Taken("a"), [start(500, ("x-should-retry", "false")), part("no", False)]]))
     assert (answer.status_code, answer.text) == (500, "no")
 
 
 def test_what_one_replica_does_not_know_another_may() -> None:
     unknown = [start(404, ("x-should-retry", "false")), part("unknown", False)]
-    replicas = Replicas([Taken("a", "model"), unknown], [Taken("b", "model"), [start(), part("known", False)]])
+    replicas = Replicas([Taken("a"), unknown], [Taken("b"), [start(), part("known", False)]])
     assert ask(replicas, "/v1/zinc/requests/req-1").text == "known"
-    assert (
-        ask(
-            Replicas([Taken("a", "model"), unknown], [Taken("a", "model"), unknown]), "/v1/zinc/requests/req-1"
-        ).status_code
-        == 404
-    )
-    assert ask(Replicas([Taken("a", "model"), unknown]), "/v1/nothing").status_code == 404
+    assert ask(Replicas([Taken("a"), unknown], [Taken("a"), unknown]), "/v1/zinc/requests/req-1").status_code == 404
+    assert ask(Replicas([Taken("a"), unknown]), "/v1/nothing").status_code == 404
 
 
 def test_a_replica_that_ends_before_its_answer_does_is_replaced() -> None:
-    replicas = Replicas(
-        [Cut], [Taken("a", "model"), [start(), part("ha")], Cut], [Taken("b", "model"), [start(), part("whole", False)]]
-    )
+    replicas = Replicas([Cut], [Taken("a"), [start(), part("ha")], Cut], [Taken("b"), [start(), part("whole", False)]])
     assert ask(replicas).text == "whole"
 
 
@@ -121,7 +114,7 @@ def test_it_gives_up_where_every_replica_ends() -> None:
 
 
 def test_a_stream_that_cannot_move_ends_with_an_error_event() -> None:
-    begun = [Taken("a", "model"), [start(200, *EVENTS), part("data: 1\n\nda")], Cut]
+    begun = [Taken("a"), [start(200, *EVENTS), part("data: 1\n\nda")], Cut]
     answer = ask(Replicas(begun), stream=True)
     assert answer.status_code == 200
     first, last = answer.text.split("\n\n", 1)
@@ -135,12 +128,12 @@ def test_a_stream_that_cannot_move_ends_with_an_error_event() -> None:
 
 def test_a_stream_goes_on_behind_its_last_event() -> None:
     first = [
-        Taken("a", "model"),
+        Taken("a"),
         [start(200, *EVENTS), part("id: 0\n: tokens 5,6\ndata: x\n\nid: 1\n: tokens 7\ndata: y\n\nid:")],
         Cut,
     ]
     second = [
-        Taken("b", "model"),
+        Taken("b"),
         [start(200, *EVENTS)],
         [part("id: 2\n: tokens 8\ndata: z\n\n")],
         [part("data: [DONE]\n\n", False)],
@@ -156,18 +149,10 @@ def test_a_stream_goes_on_behind_its_last_event() -> None:
 
 
 def test_a_stream_that_the_next_replica_does_not_take_ends_with_an_error_event() -> None:
-    first = [Taken("a", "model"), [start(200, *EVENTS), part("id: 0\ndata: x\n\n")], Cut]
-    refused = [Taken("b", "model"), [start(409), part("no", False)]]
+    first = [Taken("a"), [start(200, *EVENTS), part("id: 0\ndata: x\n\n")], Cut]
+    refused = [Taken("b"), [start(409), part("no", False)]]
     answer = ask(Replicas(first, *[refused] * 4), stream=True)
     assert answer.text.startswith('id: 0\ndata: x\n\ndata: {"error":{')
-
-
-def test_a_stream_does_not_move_to_another_model() -> None:
-    first = [Taken("a", "model"), [start(200, *EVENTS), part("id: 0\ndata: x\n\n")], Cut]
-    other = [Taken("b", "other"), [start(200, *EVENTS), part("data: y\n\ndata: [DONE]\n\n", False)]]
-    answer = ask(Replicas(first, *[other] * 4), stream=True)
-    assert answer.text.startswith('id: 0\ndata: x\n\ndata: {"error":{')
-    assert ask(Replicas([Cut], other), stream=True).text == "data: y\n\ndata: [DONE]\n\n"
 
 
 def test_a_body_that_is_too_large_reaches_no_replica() -> None:

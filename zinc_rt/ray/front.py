@@ -86,7 +86,6 @@ class _Exchange:
         self._passage = Passage() if streams(body) else None
         self._key = affinity(body, (call.header("authorization") + call.header("x-api-key")).encode("latin-1"))
         self._refused: list[str] = []  # replicas that refused it
-        self._model = ""  # of the replica that answers
         self._own = call.path.startswith("/v1/zinc/")  # of one replica's request: which one is not known here
 
     async def run(self) -> None:
@@ -125,7 +124,7 @@ class _Exchange:
             async with asyncio.timeout(_TAKEN) as limit:
                 async for item in answer:
                     if isinstance(item, Taken):
-                        replica = self._taken(item)
+                        replica = item.replica
                         limit.reschedule(None)
                         continue
                     for message in item:
@@ -145,13 +144,6 @@ class _Exchange:
             raise _Lost from error
         finally:
             answer.cancel()
-
-    def _taken(self, taken: Taken) -> str:
-        """Who has the request now. Raises `_Lost` for one that would go on with other bits, as after an update."""
-        if self._call.status and taken.model != self._model:
-            raise _Lost
-        self._model = taken.model
-        return taken.replica
 
     def _elsewhere(self, start: dict[str, Any], replica: str) -> bool:
         """Whether an answer is dropped for that of another replica; not twice for one replica."""

@@ -41,13 +41,9 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The first a replica says of a request, before it answers.
-
-    replica: its name. model: what the bits of its answers depend on besides the request.
-    """
+    """The first a replica says of a request, before it answers: its name."""
 
     replica: str
-    model: str
 
 
 def path_of(scope: Scope) -> str:

@@ -43,7 +43,7 @@ class Replica:
 
     async def answer(self, passed: Passed) -> AsyncIterator[Taken | list[Message]]:
         """One request: that it is here, then what there is of the answer, each time."""
-        yield Taken(self.name, self._service.fingerprint)
+        yield Taken(self.name)
         exchange = _Exchange(passed.body)
         task = asyncio.create_task(self._app(passed.scope(), exchange.receive, exchange.send))
         task.add_done_callback(exchange.over)

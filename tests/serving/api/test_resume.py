@@ -80,7 +80,7 @@ def test_a_server_knows_the_tokens_of_a_stream_that_its_client_left(bench: MakeB
             await asyncio.sleep(0.01)
         call = next(iter(made.service.running.values()))
         await asyncio.sleep(0.05)
-        event_id = f"{call.id}.{call.created}.{call.seed}.2"
+        event_id = f"{call.id}.{call.created}.{call.model}.{call.seed}.2"
         again = await stream(made, "chat", **{"last-event-id": event_id})  # before the server has noticed
         assert (again.status_code, again.json()["error"]["code"]) == (409, "still_running")
         with pytest.raises(Exception):  # noqa: B017  whatever the transport makes of it
@@ -100,18 +100,21 @@ def test_a_server_knows_the_tokens_of_a_stream_that_its_client_left(bench: MakeB
     ("headers", "body", "status"),
     [
         ({"last-event-id": "nonsense"}, {}, 400),
-        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.99999999999999999999.1"}, {}, 400),
-        ({"last-event-id": "msg_" + "a" * 24 + ".1.5.1"}, {}, 400),
-        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.5.1", "x-zinc-resume": "1,,2"}, {}, 400),
-        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.5.1"}, {"seed": 6}, 400),
-        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.5.1"}, {"seed": 5}, 200),
+        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.other.5.1"}, {}, 409),
+        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.{model}.99999999999999999999.1"}, {}, 400),
+        ({"last-event-id": "msg_" + "a" * 24 + ".1.{model}.5.1"}, {}, 400),
+        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.{model}.5.1", "x-zinc-resume": "1,,2"}, {}, 400),
+        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.{model}.5.1"}, {"seed": 6}, 400),
+        ({"last-event-id": "chatcmpl-" + "a" * 24 + ".1.{model}.5.1"}, {"seed": 5}, 200),
     ],
 )
 def test_what_cannot_be_resumed(bench: MakeBench, headers: dict[str, str], body: dict[str, Any], status: int) -> None:
     async def test() -> None:
         made = bench()
         answer = await made.http.post(
-            "/v1/chat/completions", json={"messages": HELLO, "stream": True, **body}, headers=headers
+            "/v1/chat/completions",
+            json={"messages": HELLO, "stream": True, **body},
+            headers={name: value.replace("{model}", made.service.model.fingerprint) for name, value in headers.items()},
         )
         assert answer.status_code == status
         if status == 400:

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,24 @@ from typing import Any
 import httpx
 import pytest
 
+import zinc_rt
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.backends import Backend, Backends
 from zinc_rt.serving.route.events import Passage
 from zinc_rt.serving.route.key import affinity
-from zinc_rt.serving.route.router import make_client
+from zinc_rt.serving.route.router import Router, make_client
 
+SLOW = ("serve", "--one-process", "-c", "256", "--kernels", "reference")
+STORY = Path(zinc_rt.__file__).parent / "data" / "zinc-story.gguf"
 ASKED = [{"role": "user", "content": "Tell me of a fox."}]
 
 
 @contextmanager
-def program(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def program(*arguments: str, port: str = "0") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A `zinc` process that prints its address once it serves, and the address."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "zinc_rt", *arguments, "--port", "0"],
+        [sys.executable, "-m", "zinc_rt", *arguments, "--port", port],
         stdout=subprocess.PIPE,
         stderr=None if os.environ.get("SHOW") else subprocess.DEVNULL,
         text=True,
@@ -53,10 +56,7 @@ def servers(n: int) -> Iterator[tuple[list[subprocess.Popen[str]], list[str], st
     from contextlib import ExitStack
 
     with ExitStack() as stack:
-        made = [
-            stack.enter_context(program("serve", "--one-process", "-c", "256", "--kernels", "reference"))
-            for _ in range(n)
-        ]
+        made = [stack.enter_context(program(*SLOW)) for _ in range(n)]
         urls = [url for _, url in made]
         _, router = stack.enter_context(program("route", *(word for url in urls for word in ("-b", url))))
         yield [process for process, _ in made], urls, router
@@ -187,3 +187,144 @@ def test_wrong_command_lines(tmp_path: Path) -> None:
         )
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
+
+
+class Client:
+    """Asks a router in this process for a stream, and keeps what it gets as it comes."""
+
+    def __init__(self, router: Router) -> None:
+        self.text = ""
+        self.more = asyncio.Event()
+        body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 80, "ignore_eos": True}
+        self._body: list[bytes] = [json.dumps(body).encode()]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json")],
+        }
+        self.task = asyncio.create_task(router(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._body:
+            return {"type": "http.request", "body": self._body.pop()}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def _send(self, message: MutableMapping[str, Any]) -> None:
+        self.text += message.get("body", b"").decode()
+        self.more.set()
+
+    async def read(self, n_events: int) -> None:
+        """Wait for so many events."""
+        while self.text.count("\n\n") < n_events:
+            self.more.clear()
+            await self.more.wait()
+
+
+@asynccontextmanager
+async def routed(*urls: str, patience: float = 30.0) -> AsyncIterator[Router]:
+    """A router in this process, which takes a server for gone after three looks of half a second."""
+    http, log = make_client(), make_logger()
+    found = Backends(urls, http, log, patience=0.5)
+    await found.look()
+    watching = asyncio.create_task(found.watch())
+    try:
+        yield Router(found, http, log, patience)
+    finally:
+        watching.cancel()
+        await http.aclose()
+
+
+@pytest.mark.timeout(120)
+def test_a_server_that_hangs_is_left() -> None:
+    """SIGSTOP: connections stay open, and nobody answers."""
+
+    async def test(one: subprocess.Popen[str], hangs: str, other: str) -> None:
+        async with routed(hangs) as router:
+            client = Client(router)
+            await client.read(5)
+            router.backends.all.append(Backend(other))
+            one.send_signal(signal.SIGSTOP)
+            whole = asyncio.create_task(
+                httpx.AsyncClient(timeout=60, transport=httpx.ASGITransport(router)).post(
+                    "http://router/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
+                )
+            )
+            await asyncio.wait_for(client.task, 30)
+            assert (await whole).status_code == 200
+            facts = {backend.url: backend.facts() for backend in router.backends.all}
+            assert "does not answer" in facts[hangs]["status"]
+            assert facts[hangs]["load"] == 0
+        async with routed(other) as router:
+            straight = Client(router)
+            await asyncio.wait_for(straight.task, 30)
+        assert plain(client.text) == plain(straight.text)
+
+    with program(*SLOW) as (one, hangs), program(*SLOW) as (_, other):
+        asyncio.run(test(one, hangs, other))
+
+
+@pytest.mark.timeout(60)
+def test_a_stream_that_gives_no_sign_of_life_is_left() -> None:
+    """The server itself answers: a firewall may forget one connection."""
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nx-zinc-ping: 0.1\r\nconnection: close\r\n\r\n"
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        if len(asked) == 1:
+            writer.write(head + b"id: x.1\ndata: a\n\n")
+            await asyncio.sleep(5)
+        writer.write(head + b"id: x.2\ndata: [DONE]\n\n")
+        writer.close()
+
+    async def test() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        http, log = make_client(), make_logger()
+        router = Router(Backends([url], http, log), http, log)
+        router.backends.all[0].wrong = None
+        client = Client(router)
+        await client.read(1)
+        while router.backends.all[0].wrong is None:
+            await asyncio.sleep(0.05)
+        router.backends.all[0].wrong = None
+        await asyncio.wait_for(client.task, 10)
+        assert client.text == "id: x.1\ndata: a\n\nid: x.2\ndata: [DONE]\n\n"
+        assert b"last-event-id: x.1" in asked[1].lower()
+        server.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.timeout(120)
+def test_a_stream_does_not_go_on_with_another_model(tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    story = bytearray(STORY.read_bytes())
+    story[-40] ^= 1  # in the last weights
+    other.write_bytes(story)
+
+    async def test(one: subprocess.Popen[str], url: str) -> None:
+        async with routed(url, patience=4.0) as router:
+            client = Client(router)
+            await client.read(5)
+            one.kill()
+            one.wait()
+            told = client.text
+            with program(*SLOW, "-m", str(other), port=url.rpartition(":")[2]):
+                await asyncio.wait_for(client.task, 30)
+                assert router.backends.all[0].wrong is None or "409" in router.backends.all[0].wrong
+        added = client.text.removeprefix(told)
+        events = [line for line in added.split("\n") if line.startswith("data: ")]
+        assert "error" in json.loads(events[-1][6:])
+        assert "[DONE]" not in added
+
+    with program(*SLOW) as (one, url):
+        asyncio.run(test(one, url))
+
+
+def test_a_router_limits_headers_and_connections() -> None:
+    with program("route", "-b", "http://127.0.0.1:9") as (_, url):
+        assert httpx.get(url + "/health", headers={"x": "y" * (33 << 10)}).status_code == 431

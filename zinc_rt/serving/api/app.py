@@ -80,7 +80,7 @@ class App:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        call = Call(scope, receive, send, self.service.tenants.limits)
+        call = Call(scope, receive, send, self.service.tenants.limits, self.service.model.fingerprint)
         counted = True
         try:
             endpoint = self._find(scope)

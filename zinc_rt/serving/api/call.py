@@ -35,11 +35,12 @@ class ClientGone(Exception):
 class Call:
     """One request. Belongs to the task that serves it.
 
-    id: of the request and its answer. tenant: set once the key is known. status: of the answer, 0 before it began.
-    outcome: a word for log and metrics.
+    model: the fingerprint of what is served. id: of the request and its answer. tenant: set once the key is known.
+    status: of the answer, 0 before it began. outcome: a word for log and metrics.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits, model: str = "") -> None:
+        self.model = model
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -89,7 +90,7 @@ class Call:
         """
         self.id = new_id(kind)
         if event_id := self.header(LAST_EVENT):
-            self.resume = parse(event_id, self.header(TOKENS))
+            self.resume = parse(event_id, self.header(TOKENS), self.model)
             check_kind(self.resume, kind)
             self.id, self.created = self.resume.id, self.resume.created
             self.record_id = f"{self.id}.{new_id('r')[:7]}"  # the first part may be recorded, here or elsewhere

@@ -1,10 +1,10 @@
 """Streams that go on where they broke off: the ids of their events, and what a client says to resume one.
 
-An event's id is the request's id, the second it was created, its seed and the event's number. With the same body that
-is all a server needs to know: the events of a request depend on nothing else. So any server of the model can go on with
-it, and skips what was sent. The tokens that were sent spare it to generate them again: a client may give them
-(`X-Zinc-Resume`), and a server knows those of streams that broke off lately. Of several answers in one stream all
-tokens are generated again.
+An event's id is the request's id, the second it was created, the fingerprint of the model, its seed and the event's
+number. With the same body that is all a server needs to know: the events of a request depend on nothing else. So any
+server of the model can go on with it, and skips what was sent; a server of another model refuses, whoever asks. The
+tokens that were sent spare it to generate them again: a client may give them (`X-Zinc-Resume`), and a server knows
+those of streams that broke off lately. Of several answers in one stream all tokens are generated again.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from zinc_rt.serving.api.errors import invalid
+from zinc_rt.serving.api.errors import ApiError, invalid
 
 LAST_EVENT: Final = "last-event-id"
 TOKENS: Final = "x-zinc-resume"
 TELLS: Final = "x-zinc-tokens"
 """A request's header with which it wants comments that tell the tokens behind the events, as a router does."""
 
-_ID: Final = re.compile(r"([A-Za-z_]{2,12}[-_]?[A-Za-z0-9]{24})\.(\d{1,12})\.(\d{1,20})\.(\d{1,9})")
+_ID: Final = re.compile(r"([A-Za-z_]{2,12}[-_]?[A-Za-z0-9]{24})\.(\d{1,12})\.(\w{1,64})\.(\d{1,20})\.(\d{1,9})")
 _LIST: Final = re.compile(r"\d{1,9}(,\d{1,9})*")
 
 
@@ -35,15 +35,18 @@ class Resume:
     tokens: tuple[int, ...] = ()
 
 
-def parse(event_id: str, tokens: str) -> Resume:
-    """What the headers of a request say. Raises `ApiError`."""
+def parse(event_id: str, tokens: str, model: str) -> Resume:
+    """What the headers of a request say. model: the fingerprint of what is served here. Raises `ApiError`."""
     found = _ID.fullmatch(event_id)
-    if found is None or int(found[3]) >= 1 << 64:
+    if found is None or int(found[4]) >= 1 << 64:
         raise invalid(f"Last-Event-ID is {event_id[:60]!r}; it must be the id of an event of this server", LAST_EVENT)
+    if found[3] != model:
+        message = "the stream was begun with another model, or by another release, than this server's; ask anew"
+        raise ApiError(409, message, param=LAST_EVENT, code="other_model")
     if tokens and not _LIST.fullmatch(tokens):
         raise invalid(f"X-Zinc-Resume is {tokens[:60]!r}; it must be token ids with commas between them", TOKENS)
     ids = tuple(map(int, tokens.split(","))) if tokens else ()
-    return Resume(found[1], int(found[2]), int(found[3]), int(found[4]), ids)
+    return Resume(found[1], int(found[2]), int(found[4]), int(found[5]), ids)
 
 
 def check_kind(resume: Resume, kind: str) -> None:

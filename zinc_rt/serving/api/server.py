@@ -129,7 +129,7 @@ class Server:
     async def run(self, signals: bool = True) -> int:
         """Serve until a signal, or `stop`, ends it; returns the exit code. Raises what loading the model raises."""
         service = self.service
-        _allow_files(service.tenants.limits.connections + 64)
+        allow_files(service.tenants.limits.connections + 64)
         log_uvicorn(service.log)
         config = bare_config(
             App(service),
@@ -219,7 +219,7 @@ class Server:
         tell(service.log, "reloaded", tenants=sorted(files.tenants.named))
 
 
-def _allow_files(wanted: int) -> None:
+def allow_files(wanted: int) -> None:
     """Let the process open as many files as it may have connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)

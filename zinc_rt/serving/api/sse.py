@@ -16,6 +16,8 @@ from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.resume import TELLS, Numbering
 
 DONE: Final = b"data: [DONE]\n\n"
+PING: Final = b"x-zinc-ping"
+"""A header of a stream: seconds within which there is always something to read, if only a comment."""
 _PING: Final = b": ping\n\n"
 _HEADERS: Final[Headers] = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -85,7 +87,7 @@ class EventStream:
         call = self._call
         if self._numbering is None:
             skip = 0 if call.resume is None else call.resume.events
-            self._numbering = Numbering(f"{call.id}.{call.created}.{call.seed}", skip)
+            self._numbering = Numbering(f"{call.id}.{call.created}.{call.model}.{call.seed}", skip)
         comment = b""
         if call.header(TELLS) and len(call.answers) == 1 and (new := call.answers[0].tokens[self._told :]):
             self._told += len(new)
@@ -108,7 +110,7 @@ class EventStream:
         self._since = self._loop.time()
         if not self._begun:
             self._begun = True
-            await self._call.begin(200, _HEADERS)
+            await self._call.begin(200, [*_HEADERS, (PING, b"%g" % self._limits.ping_seconds)])
         await self._call.send(body, more)
         self._since, self._last = None, self._loop.time()
 

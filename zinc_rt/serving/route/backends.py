@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx2
@@ -16,6 +17,7 @@ from zinc_rt.serving.route.ranking import ranked
 
 _LOOK_SECONDS: Final = 1.0
 _LOOK_TIMEOUT: Final = 5.0
+_FOR_EVER: Final = 1e9
 _SLOW: Final = 3
 """Looks in a row after which a server that takes its time counts as gone: a busy machine is slow, too."""
 
@@ -30,11 +32,31 @@ class Backend:
         self.slow = 0  # looks in a row that took too long
         self.reported = 0  # requests that it has, by its own word
         self.ours = 0  # requests that it has of this router
+        self._attempts: set[asyncio.Timeout] = set()
 
     @property
     def load(self) -> int:
         """Requests that it has: its own count is a second old, ours does not know of other routers."""
-        return max(self.reported, self.ours)
+        return max(self.reported, self.ours) if self.wrong is None else self.ours
+
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[asyncio.Timeout]:
+        """Do what is inside as long as the server gives signs of life.
+
+        What is inside may set a nearer time, or none while it does not wait for the server. Raises `TimeoutError`.
+        """
+        async with asyncio.timeout(_FOR_EVER) as limit:
+            self._attempts.add(limit)
+            try:
+                yield limit
+            finally:
+                self._attempts.discard(limit)
+
+    def hangs(self) -> None:
+        """The server takes connections and says nothing: what waits for it waits no longer."""
+        for limit in self._attempts:
+            if limit.when() is not None:
+                limit.reschedule(0)
 
     def facts(self) -> dict[str, Any]:
         """What the router tells of it."""
@@ -45,18 +67,22 @@ class Backends:
     """All servers of a router. They must serve one model with one version of the numerics: only then is a stream that
     moves the same stream.
 
+    patience: seconds that a look may take; after three in a row that took longer a server counts as gone.
+
     Raises:
         UsageError: no address, one twice, or one that is no http address.
     """
 
-    def __init__(self, urls: Sequence[str], http: httpx2.AsyncClient, log: logging.Logger) -> None:
+    def __init__(
+        self, urls: Sequence[str], http: httpx2.AsyncClient, log: logging.Logger, patience: float = _LOOK_TIMEOUT
+    ) -> None:
         if not urls:
             raise UsageError("there are no servers to route to; give their addresses with -b")
         self.all = [Backend(checked(url)) for url in urls]
         twice = [url for url, n in Counter(backend.url for backend in self.all).items() if n > 1]
         if twice:
             raise UsageError(f"{twice[0]} is given twice")
-        self._http, self._log = http, log
+        self._http, self._log, self._patience = http, log, patience
 
     @property
     def healthy(self) -> list[Backend]:
@@ -81,8 +107,8 @@ class Backends:
     async def _look(self, backend: Backend) -> None:
         before = backend.wrong
         try:
-            ready = await self._http.get(f"{backend.url}/health", timeout=_LOOK_TIMEOUT)
-            facts = (await self._http.get(f"{backend.url}/health/progress", timeout=_LOOK_TIMEOUT)).json()
+            ready = await self._http.get(f"{backend.url}/health", timeout=self._patience)
+            facts = (await self._http.get(f"{backend.url}/health/progress", timeout=self._patience)).json()
             backend.model = str(facts["fingerprint"])
             backend.reported = int(facts["requests"])
             backend.wrong = None if ready.status_code == 200 else str(ready.json().get("status"))
@@ -90,7 +116,8 @@ class Backends:
         except httpx2.TimeoutException:
             backend.slow += 1
             if backend.slow >= _SLOW:
-                backend.wrong = f"it does not answer within {_LOOK_TIMEOUT:g} s"
+                backend.wrong = f"it does not answer within {self._patience:g} s"
+                backend.hangs()
         except httpx2.HTTPError as error:
             backend.wrong = f"it does not answer: {type(error).__name__}"
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -14,7 +14,9 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from zinc_rt.serving.api.call import Receive, Scope, Send
 from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.metrics import TYPE
+from zinc_rt.serving.api.sse import PING
 from zinc_rt.serving.route.backends import Backend, Backends
 from zinc_rt.serving.route.events import Passage
 from zinc_rt.serving.route.key import affinity, streams
@@ -22,12 +24,15 @@ from zinc_rt.serving.route.key import affinity, streams
 _BODY: Final = 4 << 20
 _CONNECT: Final = 5.0
 _PATIENCE: Final = 30.0
-"""Seconds that a stream waits for a server to go on with."""
+_MISSED: Final = 3
+"""Signs of life that a stream owes after which its server counts as gone."""
+_MOST_PING: Final = 600.0
 # Of one connection, not of what it carries (RFC 9110, section 7.6.1), and what the client library writes itself.
 _HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
      "upgrade", "host", "content-length", "accept-encoding", "last-event-id", "x-zinc-resume", "x-zinc-tokens"}
 )  # fmt: skip
+_AGAIN_SECONDS: Final = 0.25
 _AGAIN: Final = (500, 502, 503, 504)
 """Answers after which another server is tried, before the client has got anything."""
 
@@ -41,10 +46,14 @@ class _Broken(Exception):
 
 
 class Router:
-    """Belongs to one event loop. http: without a limit of the time until an answer ends."""
+    """Belongs to one event loop. http: without a limit of the time until an answer ends. patience: seconds that a
+    stream which broke off waits for a server to go on with.
+    """
 
-    def __init__(self, backends: Backends, http: httpx2.AsyncClient, log: logging.Logger) -> None:
-        self.backends, self._http, self._log = backends, http, log
+    def __init__(
+        self, backends: Backends, http: httpx2.AsyncClient, log: logging.Logger, patience: float = _PATIENCE
+    ) -> None:
+        self.backends, self._http, self._log, self._patience = backends, http, log, patience
         self.registry = CollectorRegistry()
         self._requests = Counter("zinc_route_requests", "Requests.", ["backend", "outcome"], registry=self.registry)
         self._moved = Counter("zinc_route_migrations", "Streams that moved to another server.", registry=self.registry)
@@ -78,9 +87,10 @@ class Router:
         passage = Passage() if streams(exchange.body) else None
         own = exchange.path.startswith("/v1/zinc/")  # of one server's request: that server is not known here
         tried: list[str] = []
+        seen, until = None, 0.0  # the last event that was passed on, and how long its stream waits for the next
         while True:
             backend = next((b for b in self.backends.ranked(key) if b.url not in tried), None)
-            if backend is None and exchange.begun and await self._wait_for_one():
+            if backend is None and exchange.begun and await self._wait_for_one(until):
                 tried = []
                 continue
             if backend is None:
@@ -99,17 +109,21 @@ class Router:
                 if exchange.begun:
                     self._moved.inc()
                     tried = [backend.url]
+                    if passage is not None and (not until or passage.last_id != seen):
+                        seen, until = passage.last_id, asyncio.get_running_loop().time() + self._patience
             finally:
                 backend.ours -= 1
                 self._requests.labels(backend.url, outcome).inc()
 
-    async def _wait_for_one(self) -> bool:
-        """Wait for a server: a stream that has begun is worth it."""
+    async def _wait_for_one(self, until: float) -> bool:
+        """Wait for a server, at most to a time of the loop: a stream that has begun is worth it."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout_at(until):
+                await asyncio.sleep(_AGAIN_SECONDS)
                 while not self.backends.healthy:
-                    await asyncio.sleep(0.25)
-        return bool(self.backends.healthy)
+                    await asyncio.sleep(_AGAIN_SECONDS)
+                return True
+        return False
 
     async def _try(self, exchange: _Exchange, backend: Backend, passage: Passage | None, skip: tuple[int, ...]) -> bool:
         """Pass the request to one server; False where another one is to be tried. Raises `_Broken`."""
@@ -121,6 +135,21 @@ class Router:
             exchange.method, backend.url + exchange.target, headers=headers, content=exchange.body or None
         )
         try:
+            async with backend.attempt() as limit:
+                return await self._answered(exchange, request, passage, skip, limit)
+        except TimeoutError:
+            raise _Broken("it gives no sign of life") from None
+
+    async def _answered(
+        self,
+        exchange: _Exchange,
+        request: httpx2.Request,
+        passage: Passage | None,
+        skip: tuple[int, ...],
+        limit: asyncio.Timeout,
+    ) -> bool:
+        """Pass on what a server answers; see `_try`."""
+        try:
             answer = await self._http.send(request, stream=True)
         except httpx2.HTTPError as error:
             raise _Broken(f"it does not answer: {type(error).__name__}") from None
@@ -128,28 +157,35 @@ class Router:
             others = len(self.backends.healthy) > 1
             if answer.status_code in skip or (answer.status_code in _AGAIN and others and not exchange.ended(answer)):
                 return False
-            await self._relay(exchange, answer, passage)
+            await self._relay(exchange, answer, passage, limit)
             return True
         except httpx2.HTTPError as error:
             raise _Broken(f"it broke off: {type(error).__name__}") from None
         finally:
             await answer.aclose()
 
-    async def _relay(self, exchange: _Exchange, answer: httpx2.Response, passage: Passage | None) -> None:
+    async def _relay(
+        self, exchange: _Exchange, answer: httpx2.Response, passage: Passage | None, limit: asyncio.Timeout
+    ) -> None:
         sse = answer.headers.get("content-type", "").startswith("text/event-stream")
         if passage is None or not sse:
             if exchange.begun:  # of a stream that moved: the next server refuses to go on
                 raise _Broken(f"it answers {answer.status_code}")
             body = await answer.aread()
+            limit.reschedule(None)
             await exchange.begin(answer.status_code, answer.headers)
             await exchange.send(body, more=False)
             return
         passage.broke()
+        loop, silence = asyncio.get_running_loop(), _MISSED * _seconds(answer.headers.get(PING.decode()))
+        limit.reschedule(loop.time() + silence)
         async for data in answer.aiter_raw():
             events = passage.add(data)
             if events:
+                limit.reschedule(None)  # now it is the client's time
                 await exchange.begin(answer.status_code, answer.headers)
                 await exchange.send(events, more=True)
+            limit.reschedule(loop.time() + silence)
         if not passage.done:
             raise _Broken("it ended a stream before its end")
         await exchange.send(b"", more=False)
@@ -251,6 +287,15 @@ class _Exchange:
             await self.send(b"data: " + body + b"\n\n", more=False)
             return
         await self.reply(error.status, body)
+
+
+def _seconds(ping: str | None) -> float:
+    """How often a stream gives a sign of life, as its header says."""
+    try:
+        seconds = float(ping or "")
+    except ValueError:
+        return Limits().ping_seconds
+    return seconds if 0 < seconds <= _MOST_PING else Limits().ping_seconds
 
 
 def make_client() -> httpx2.AsyncClient:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 import uvicorn
 
 from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.server import BareServer, bare_config, listen, log_uvicorn
+from zinc_rt.serving.api.protocol import make_protocol
+from zinc_rt.serving.api.server import BareServer, allow_files, bare_config, listen, log_uvicorn
 from zinc_rt.serving.route.backends import Backends
 from zinc_rt.serving.route.router import Router, make_client
 
@@ -28,10 +30,11 @@ def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[s
     http = make_client()
     log = make_logger()
     backends = Backends(urls, http, log)
+    allow_files(2 * Limits().connections + 64)
     sock = listen(Config(host=host, port=port))
     log_uvicorn(log)
     router = Router(backends, http, log)
-    config = bare_config(router, date_header=False, timeout_graceful_shutdown=int(_DRAIN))
+    config = bare_config(router, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN))
     try:
         return asyncio.run(_run(BareServer(config), backends, sock, started))
     finally:
