@@ -215,9 +215,9 @@ def test_prompts_as_long_as_the_context(bench: Bench, size: int) -> None:
 )
 def test_tokens_of_a_stream_that_is_resumed(bench: Bench, tokens: str, status: int) -> None:
     """Clients give them; they may be any. Too many are not used."""
-    event = "cmpl-" + "a" * 24 + ".1.7.2"
 
     async def send(server: Real) -> None:
+        event = "cmpl-" + "a" * 24 + f".1.{server.service.model.fingerprint}.7.2"
         headers = {"last-event-id": event, "x-zinc-resume": tokens}
         answer = await server.http.post(SHORT.path, content=SHORT.json, headers=headers)
         assert answer.status_code == status, answer.text

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.sched.errors import SchedulerError
 from zinc_rt.serving.messages import Cancel, EngineInfo, Message, Ping, StepReport, Submit, TenantShare
 from zinc_rt.serving.wire import (
     AtWork,
@@ -107,10 +108,11 @@ def serve(link: _Link) -> None:
     try:
         core.at_work = lambda ids: link.send(AtWork(ids))
         link.send(core.info)
-        pong = _take(core, rest)
+        notify = lambda line: link.send(Notice(str(line)))  # noqa: E731  # of any subclass of str
+        pong = _take(core, rest, notify)
         while True:
             rests = core.idle and pong is None
-            pong = _take(core, link.receive(block=rests and not core.rest())) or pong
+            pong = _take(core, link.receive(block=rests and not core.rest()), notify) or pong
             report = core.turn()
             if report.events or report.seconds or pong is not None:
                 link.send(_with_pong(report, pong))
@@ -136,7 +138,7 @@ def _load(start: Start, link: _Link) -> Core | None:
     return None
 
 
-def _take(core: Core, messages: list[ToEngine]) -> int | None:
+def _take(core: Core, messages: list[ToEngine], notify: Callable[[str], None]) -> int | None:
     """Hand messages to the engine; returns the number of the last ping among them."""
     pong = None
     for message in messages:
@@ -145,19 +147,24 @@ def _take(core: Core, messages: list[ToEngine]) -> int | None:
         if isinstance(message, Ping):
             pong = message.n
         else:
-            hand(core, message)
+            hand(core, message, notify)
     return pong
 
 
-def hand(core: Core, message: Message) -> None:
-    """Hand a message to the engine; a ping is for the loop around it."""
+def hand(core: Core, message: Message, notify: Callable[[str], None]) -> None:
+    """Hand a message to the engine; a ping is for the loop around it. notify: told of a share that is refused: what
+    was before holds. A request that is refused ends with `Failed` by the engine itself.
+    """
     match message:
         case Submit():
             core.submit(message)
         case Cancel():
             core.cancel(message.id, message.reason)
         case TenantShare():
-            core.share(message)
+            try:
+                core.share(message)
+            except SchedulerError as error:
+                notify(f"tenant {message.tenant} is served as before: {error}")
 
 
 def _with_pong(report: StepReport, pong: int | None) -> StepReport:

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from zinc_rt.sampling.generation import TopLogprobs
 from zinc_rt.sampling.params import SamplingParams
+
+MAX_TENANTS: Final = 4096
+"""Names of tenants that an engine knows at once."""
 
 
 class QoS(StrEnum):

@@ -36,6 +36,7 @@ class ThreadClient:
     Args:
         open_core: called on that thread; returns the core that turns there and that is closed there at the end.
         report: called with each report, on the event loop.
+        notify: told on the engine's thread of a message that the engine refuses.
         stuck: seconds without a turn, where there is something to do, after which `healthy` says so.
     """
 
@@ -44,9 +45,10 @@ class ThreadClient:
         open_core: Callable[[], Core],
         *,
         report: Callable[[StepReport], None] | None = None,
+        notify: Callable[[str], None] = lambda _: None,
         stuck: float = _STUCK,
     ) -> None:
-        self._open_core, self._report, self._stuck = open_core, report, stuck
+        self._open_core, self._report, self._notify, self._stuck = open_core, report, notify, stuck
         self._live = LiveRequests()
         self._messages: deque[Message] = deque()  # appended by the loop's thread, taken by the engine's
         self._wake = threading.Event()
@@ -149,7 +151,7 @@ class ThreadClient:
                     self._wake.wait()
                 self._wake.clear()
                 while self._messages:
-                    hand(core, self._messages.popleft())
+                    hand(core, self._messages.popleft(), self._notify)
                 if not core.idle:
                     _call(loop, self._take, core.turn())
         except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import msgspec
 
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.limits import Limits
-from zinc_rt.serving.messages import QoS, TenantShare
+from zinc_rt.serving.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
 
 DEFAULT_TENANT: Final = "default"
@@ -63,6 +64,7 @@ _LEAST: Final = {
     "active": 1, "queued": 0, "queued_tokens": 1, "requests_per_minute": 0, "tokens_per_minute": 0, "max_context": 2,
     "max_tokens": 1, "seconds": 0, "weight": 0, "kv_share": 0,
 }  # fmt: skip
+_MOST: Final = 1 << 40
 _OPEN: Final = ("requests_per_minute", "tokens_per_minute", "seconds", "weight", "kv_share")
 
 
@@ -90,7 +92,7 @@ def read_tenants(path: Path) -> Tenants:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadTenants(f"{path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadTenants(f"{path} is no TOML: {error}") from None
     if unknown := sorted(tree.keys() - {"tenants", "limits", "metrics"}):
         raise BadTenants(f"{path}: unknown table {unknown[0]!r}; known: limits, metrics, tenants")
@@ -100,19 +102,23 @@ def read_tenants(path: Path) -> Tenants:
         metrics = msgspec.convert(tree.get("metrics", {}), MetricsTable)
     except msgspec.ValidationError as error:
         raise BadTenants(f"{path}: {error}") from None
+    if len(named) >= MAX_TENANTS:
+        raise BadTenants(f"{path}: there are {len(named)} tenants; it must be fewer than {MAX_TENANTS}")
     for name, tenant in named.items():
         if not TENANT_NAME.fullmatch(name):
             raise BadTenants(f"{path}: tenant {name!r} must be 1 to 32 of a-z, 0-9 and -, not - first")
         for key, least in _LEAST.items():
             value = getattr(tenant, key)
+            if value is not None and not math.isfinite(value):
+                raise BadTenants(f"{path}: tenants.{name}.{key} is {value}; it must be a finite number")
             if value is not None and not (value > least if key in _OPEN else value >= least):
                 sign = "more than" if key in _OPEN else "at least"
                 raise BadTenants(f"{path}: tenants.{name}.{key} is {value}; it must be {sign} {least}")
         if tenant.kv_share > 1:
             raise BadTenants(f"{path}: tenants.{name}.kv_share is {tenant.kv_share}; it must be at most 1")
     for key in Limits.__slots__:
-        if getattr(limits, key) <= 0:
-            raise BadTenants(f"{path}: limits.{key} is {getattr(limits, key)}; it must be more than 0")
+        if not 0 < getattr(limits, key) <= _MOST:
+            raise BadTenants(f"{path}: limits.{key} is {getattr(limits, key)}; it must be from above 0 to {_MOST}")
     return Tenants(named, limits, metrics.names == "vllm")
 
 

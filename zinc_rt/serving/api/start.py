@@ -63,7 +63,7 @@ def make_client(
         from zinc_rt.serving.opening import open_core
         from zinc_rt.serving.thread import ThreadClient
 
-        return ThreadClient(partial(open_core, **arguments, notify=notify), report=report)
+        return ThreadClient(partial(open_core, **arguments, notify=notify), report=report, notify=notify)
     return ProcessClient(Start(_CORE, arguments), notify=notify, report=report)
 
 

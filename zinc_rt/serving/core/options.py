@@ -9,7 +9,7 @@ from typing import Protocol
 from zinc_rt.checks import real, show, whole_between
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.sampler import Mask
-from zinc_rt.serving.messages import Grammar
+from zinc_rt.serving.messages import MAX_TENANTS, Grammar
 
 
 class Matcher(Protocol):
@@ -62,7 +62,7 @@ class CoreOptions:
 
     max_step_ms: float = 60.0
     max_prefill_ms: float = 500.0
-    max_tenants: int = 4096
+    max_tenants: int = MAX_TENANTS
 
     def __post_init__(self) -> None:
         for name in ("max_step_ms", "max_prefill_ms"):
