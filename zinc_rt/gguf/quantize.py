@@ -46,8 +46,8 @@ def quantize(type: GGMLType, x: F32) -> U8:
 
 
 def check_range(type: GGMLType, x: F32, first: int = 0) -> None:
-    """Raise InvalidBlocks for a value of `x`, f32[n_rows, n], that `type` cannot hold: one beyond its largest and, where
-    values share scales, one that is not finite. first: the number of the first row, for the message.
+    """Raise InvalidBlocks for a value of `x`, f32[n_rows, n], that `type` cannot hold: one beyond its largest and,
+    where values share scales, one that is not finite. first: the number of the first row, for the message.
     """
     beyond = ~(np.abs(x) <= np.float32(FORMATS[type.name].largest))
     _refuse(type, x, beyond if type.quantized else beyond & np.isfinite(x), first)
