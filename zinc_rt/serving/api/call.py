@@ -97,15 +97,15 @@ class Call:
             return
         self.record_id = self.id
 
-    def draw_seed(self, given: int | None) -> int:
-        """The seed of the answer: that of the stream which is resumed, else the given one, else a new one.
-
-        Raises `ApiError`.
+    def draw_seed(self, given: int | None, default: int | None) -> int:
+        """The seed of the answer: that of the stream which is resumed, else the given one, else the server's, else a
+        new one. Raises `ApiError`.
         """
         if self.resume is not None:
             if given is not None and given != self.resume.seed:
                 raise invalid("seed is not that of the stream that is resumed", "seed")
             given = self.resume.seed
+        given = default if given is None else given
         self.seed = secrets.randbits(32) if given is None else given
         return self.seed
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.service import Service
 
 
 def _record(service: Service, name: str) -> dict[str, Any]:
     model = service.model
-    defaults = SamplingParams()
+    defaults = model.defaults
     return {
         "id": name,
         "object": "model",

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
@@ -104,7 +103,7 @@ class _Response:
     def __init__(self, service: Service, call: Call, request: ResponsesRequest) -> None:
         self._call = call
         self.output = Output(service.model.tokenizer, call.id.removeprefix("resp_"))
-        defaults, reasoning = SamplingParams(), request.reasoning
+        defaults, reasoning = service.model.defaults, request.reasoning
         self._common: dict[str, Any] = {
             "id": call.id,
             "object": "response",

@@ -172,12 +172,17 @@ class Service:
             raise ApiError(503, f"the queue takes longer than {seconds:g} s", code="server_busy", retry_after=seconds)
         return seconds
 
-    def max_tokens(self, call: Call, asked: int | None, param: str) -> int | None:
-        """Tokens that an answer may have; None: as the context allows. Raises `ApiError`."""
+    def max_tokens(self, call: Call, asked: int | None, param: str, default: int | None) -> int | None:
+        """Tokens that an answer may have; None: as the context allows. default: where none are asked for.
+
+        Raises `ApiError`.
+        """
         limit = self.tenants.get(call.tenant).max_tokens
         if asked is not None and limit is not None and asked > limit:
             raise invalid(f"{param} is {asked}; this key allows {limit}", param)
-        return limit if asked is None else asked
+        if asked is None:
+            return default if limit is None else limit if default is None else min(limit, default)
+        return asked
 
     def count(self, call: Call, prompts: Sequence[Sequence[int]], param: str) -> None:
         """Check the lengths of prompts and reserve room for them. Raises `ApiError`."""

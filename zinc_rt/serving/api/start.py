@@ -95,12 +95,12 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
 def make_service(config: Config, choice: EngineChoice) -> Service:
     """What answers requests; its engine is not started yet. Raises `ZincError` for files that cannot be used."""
     files = read_files(config)
-    log = make_logger()
+    log = make_logger(form=config.log)
     template_process.prepare()
     path = choice.path or built_in_model()
     with GGUFFile.open(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
-        model = ServedModel.read(file, tokenizer, 0, config.alias)
+        model = replace(ServedModel.read(file, tokenizer, 0, config.alias), defaults=config.defaults)
         choice = replace(choice, stamps=file.stamps)
     recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log)
     metrics = Metrics()
