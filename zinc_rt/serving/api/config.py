@@ -13,6 +13,7 @@ import msgspec
 
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.web import WebRule
 from zinc_rt.serving.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
 
@@ -135,7 +136,7 @@ def _known(table: Any, kind: type) -> Any:
 class Config:
     """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None.
     records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
-    audit: of so many recorded requests one is computed again, 0 for none.
+    audit: of so many recorded requests one is computed again, 0 for none. web: which browsers' requests are answered.
     """
 
     host: str = "127.0.0.1"
@@ -150,3 +151,4 @@ class Config:
     records_bytes: int = DEFAULT_BYTES
     vllm_names: bool = False
     audit: int = 0
+    web: WebRule = field(default_factory=WebRule)
