@@ -68,6 +68,28 @@ NoAuth = Annotated[
         show_default=False,
     ),
 ]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        help="A name by which browsers may call the server where no key is asked for, beside this machine's addresses;"
+        " once for each.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+Cors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cors",
+        metavar="ORIGIN",
+        help="A web page that may use the server and read its answers, as https://chat.example; once for each; * for"
+        " all.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 Alias = Annotated[
     str | None,
     typer.Option(
@@ -218,6 +240,8 @@ def serve(
     api_key: ApiKey = None,
     tenants: TenantFile = None,
     no_auth: NoAuth = False,
+    allow_host: AllowHost = None,
+    cors: Cors = None,
     alias: Alias = None,
     strict: Strict = False,
     drain: Drain = 30.0,
@@ -302,6 +326,7 @@ def serve(
     }
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.start import EngineChoice, start_server
+    from zinc_rt.serving.api.web import WebRule
 
     choice = EngineChoice(
         path=model_file(model, hub),
@@ -327,5 +352,6 @@ def serve(
         api_keys=keys,
         defaults=replace(defaults, seed=None) if seed == -1 else defaults,
         log=log_format,
+        web=WebRule.of(host, allow_host or (), cors or ()),
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

@@ -13,7 +13,7 @@ import msgspec
 
 from zinc_rt.serving.api.admission import Ticket
 from zinc_rt.serving.api.answer import Answer
-from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.errors import ApiError, Headers, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.resume import LAST_EVENT, TOKENS, Resume, check_kind, parse
@@ -21,7 +21,6 @@ from zinc_rt.serving.api.resume import LAST_EVENT, TOKENS, Resume, check_kind, p
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = b"application/json"
 HANG_UP: Final = "zinc.hang_up"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import resource
 import signal
@@ -24,6 +23,7 @@ from zinc_rt.serving.api.keys import Keys, digest, read_keys
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.protocol import make_protocol
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.web import is_loopback
 from zinc_rt.serving.messages import EngineInfo
 
 _LAST_WORDS = 2.0
@@ -53,18 +53,11 @@ def read_files(config: Config) -> Files:
 
 def check_exposure(config: Config) -> None:
     """Refuse to be reached from other machines without keys, unless told so. Raises `UsageError`."""
-    if config.keys is None and not config.api_keys and not config.no_auth and not _is_loopback(config.host):
+    if config.keys is None and not config.api_keys and not config.no_auth and not is_loopback(config.host):
         raise UsageError(
             f"--host {config.host} lets other machines in and there are no keys; give --api-key-file"
             " (`zinc keys new TENANT --file FILE` makes one) or --api-key, or --no-auth to serve everyone"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(config: Config) -> socket.socket:

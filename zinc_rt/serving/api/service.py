@@ -16,10 +16,10 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.admission import Admission, Ticket
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.config import Config, Tenants
+from zinc_rt.serving.api.config import DEFAULT_TENANT, Config, Tenants
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.keys import Keys
+from zinc_rt.serving.api.keys import Keys, key_of
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
@@ -199,6 +199,20 @@ class Service:
         return dataclasses.replace(
             params, max_tokens=room if params.max_tokens is None else min(room, params.max_tokens)
         )
+
+    def tenant_of(self, call: Call) -> str:
+        """The tenant whose key a request has. Raises `ApiError`."""
+        if self.keys is None:
+            return DEFAULT_TENANT
+        return self.keys.tenant(key_of(call.header("authorization"), call.header("x-api-key")))
+
+    def knows(self, call: Call) -> bool:
+        """Whether a request has a key that is known; without keys every request counts so."""
+        try:
+            self.tenant_of(call)
+        except ApiError:
+            return False
+        return True
 
     def is_admin(self, call: Call) -> bool:
         """Whether the request's key is an administrator's; without keys everyone is one."""

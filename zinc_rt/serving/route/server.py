@@ -22,7 +22,7 @@ _DRAIN = 30.0
 """Seconds that requests get to their ends after the first signal."""
 
 
-def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[str], None]) -> int:
+def start_router(urls: Sequence[str], config: Config, started: Callable[[str], None]) -> int:
     """Route until a signal ends it; returns the exit code. started: gets the address once requests are passed on.
 
     Raises `UsageError` for addresses that are none, `CannotListen`.
@@ -31,12 +31,12 @@ def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[s
     log = make_logger()
     backends = Backends(urls, http, log)
     allow_files(2 * Limits().connections + 64)
-    sock = listen(Config(host=host, port=port))
+    sock = listen(config)
     log_uvicorn(log)
-    router = Router(backends, http, log)
-    config = bare_config(router, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN))
+    router = Router(backends, http, log, web=config.web)
+    settings = bare_config(router, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN))
     try:
-        return asyncio.run(_run(BareServer(config), backends, sock, started))
+        return asyncio.run(_run(BareServer(settings), backends, sock, started))
     finally:
         sock.close()
 
