@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.chunks import ChunkMaker, PlainText
-from zinc_rt.errors import ZincError
+from zinc_rt.chunks import ChunkMaker, PlainText, RequestFailed
 from zinc_rt.loading import load
 from zinc_rt.model import Model
 from zinc_rt.prompts import EmptyPrompt, check_fits, check_ids
@@ -25,7 +24,7 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.core import CoreOptions, EngineCore
-from zinc_rt.serving.messages import EngineInfo, Failed, Finished, QoS, Submit, TenantShare, Token
+from zinc_rt.serving.messages import EngineInfo, QoS, Submit, TenantShare
 from zinc_rt.serving.thread import ThreadClient
 
 if TYPE_CHECKING:
@@ -34,12 +33,7 @@ if TYPE_CHECKING:
     from zinc_rt.text import Tokenizer
 
 
-class RequestFailed(ZincError):
-    """A request could not go on. error: the name of the exception's class in the engine."""
-
-    def __init__(self, error: str, message: str) -> None:
-        super().__init__(f"{error}: {message}")
-        self.error = error
+__all__ = ["AsyncEngine", "RequestFailed"]
 
 
 class AsyncEngine:
@@ -113,26 +107,10 @@ class AsyncEngine:
             RequestFailed: the engine could not go on.
         """
         request = self._request(prompt, SamplingParams.with_overrides(params, **overrides), tenant, qos, seconds)
-        chunks = ChunkMaker(PlainText(self.tokenizer, request.params.stop), request, self.tokenizer)
-        events = self.client.submit(request)
-        try:
-            async for event in events:
-                match event:
-                    case Token():
-                        if chunks.stopped:  # computed before the engine heard of it
-                            continue
-                        yield chunks.token(event)
-                        self._cancel_if(chunks, request)
-                    case Finished():
-                        yield chunks.last(event)
-                    case Failed():
-                        raise RequestFailed(event.error, event.message)
-        finally:
-            await events.aclose()
-
-    def _cancel_if(self, chunks: ChunkMaker, request: Submit) -> None:
-        if chunks.stopped:
-            self.client.cancel(request.id, "stop string")
+        text = ChunkMaker(PlainText(self.tokenizer, request.params.stop), request.seed, self.tokenizer)
+        async with aclosing(self.client.submit_text(request, text)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     def _request(
         self, prompt: str | Sequence[int], params: SamplingParams, tenant: str, qos: QoS, seconds: float | None
