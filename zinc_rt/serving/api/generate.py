@@ -140,17 +140,19 @@ class _Pieces:
 
 
 def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
-    """The plan of a stream that is resumed, with the tokens behind its events, where they will do.
+    """The plan of a stream that is resumed, with the tokens behind its events, where they will do. Of tokens that the
+    client gives, or a router for it, nobody knows where they come from: they are its word, never the model's.
 
     Log-probabilities are not kept: with them all is generated again. Raises `ApiError`.
     """
     assert call.resume is not None
-    tokens, n_vocab = call.resume.tokens or service.broken_off(call), service.model.tokenizer.n_vocab
+    given, n_vocab = call.resume.tokens, service.model.tokenizer.n_vocab
+    tokens, n_given = (given, len(given)) if given else service.broken_off(call)
     if (wrong := next((t for t in tokens if t >= n_vocab), None)) is not None:
         raise invalid(f"X-Zinc-Resume has token id {wrong}; the vocabulary has {n_vocab} tokens", TOKENS)
     limit = plan.params.max_tokens
     usable = plan.params.logprobs is None and (limit is None or len(tokens) <= limit)
-    return replace(plan, resume=tokens if usable else ())
+    return replace(plan, resume=tokens, given=n_given) if usable else plan
 
 
 def _finish(side: TextSide, event: Finished | Failed) -> str:
