@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from zinc_rt.errors import ZincError
 from zinc_rt.sampling.generation import Chunk, Stats, TokenLogprob
 from zinc_rt.sampling.stop import StopMatcher
-from zinc_rt.serving.messages import Event, Failed, Finished, Token
+from zinc_rt.serving.messages import Event, Finished, Token
 
 if TYPE_CHECKING:
     from zinc_rt.text import Tokenizer
-
-
-class RequestFailed(ZincError):
-    """A request could not go on. error: the name of the exception's class in the engine."""
-
-    def __init__(self, error: str, message: str) -> None:
-        super().__init__(f"{error}: {message}")
-        self.error = error
 
 
 class TokenText(Protocol):
@@ -64,14 +55,12 @@ class ChunkMaker:
         self.stopped = False
 
     def take(self, event: Event) -> Chunk | None:
-        """The chunk of a token, and the one that ends the text. Raises `RequestFailed` for `Failed`."""
+        """The chunk of a token, and the one that ends the text."""
         match event:
             case Token():
                 return self._token(event)
             case Finished():
                 return self._last(event)
-            case Failed():
-                raise RequestFailed(event.error, event.message)
         return None
 
     def _token(self, event: Token) -> Chunk:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.errors import ZincError
-from zinc_rt.sched.accounts import Share
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.delivery import Events, T, Text
 from zinc_rt.serving.engine_process import Core, hand
 from zinc_rt.serving.live import EventStream, LiveRequests
@@ -40,6 +40,7 @@ class ThreadClient:
         report: called with each report, on the event loop.
         notify: told on the engine's thread of a message that the engine refuses.
         stuck: seconds without a turn, where there is something to do, after which `healthy` says so.
+        background: of the server, None for one of its own.
     """
 
     def __init__(
@@ -49,7 +50,9 @@ class ThreadClient:
         report: Callable[[StepReport], None] | None = None,
         notify: Callable[[str], None] = lambda _: None,
         stuck: float = _STUCK,
+        background: Background | None = None,
     ) -> None:
+        self._background = background or Background()
         self._open_core, self._report, self._notify, self._stuck = open_core, report, notify, stuck
         self._live = LiveRequests(lambda request_id, reason: self._send(Cancel(request_id, reason)))
         self._messages: deque[Message] = deque()  # appended by the loop's thread, taken by the engine's
@@ -66,8 +69,7 @@ class ThreadClient:
         loop = asyncio.get_running_loop()
         started: asyncio.Future[EngineInfo] = loop.create_future()
         # Not a worker of a pool: it runs as long as the engine, and an interpreter that ends does not wait for it.
-        self._thread = threading.Thread(target=self._run, args=(loop, started), name="zinc-engine", daemon=True)
-        self._thread.start()
+        self._thread = self._background.thread("engine", partial(self._run, loop, started))
         info = await started
         self._wrong = None
         return info
@@ -95,8 +97,7 @@ class ThreadClient:
             self._send(Cancel(request_id, reason))
 
     def share(self, tenant: TenantShare) -> None:
-        """See `EngineClient`. Raises `InvalidTenantLimits`."""
-        Share(tenant.weight, tenant.kv_share)
+        """See `EngineClient`."""
         self._send(tenant)
 
     @property
@@ -157,7 +158,7 @@ class ThreadClient:
                     self._wake.wait()
                 self._wake.clear()
                 while self._messages:
-                    hand(core, self._messages.popleft(), self._notify)
+                    self._hand(loop, core, self._messages.popleft())
                 if not core.idle:
                     _call(loop, self._take, core.turn())
         except Exception as error:
@@ -166,6 +167,13 @@ class ThreadClient:
                 raise  # a fault of ours: its trace is shown
         finally:
             core.close()
+
+    def _hand(self, loop: asyncio.AbstractEventLoop, core: Core, message: Message) -> None:
+        refused = hand(core, message)
+        if isinstance(refused, str):
+            self._notify(refused)
+        elif refused is not None:
+            _call(loop, self._live.take, [refused])
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

@@ -10,14 +10,14 @@ from zinc_rt.serving.api.service import Service
 
 
 async def health(service: Service, call: Call) -> None:
-    """200 while requests are answered; 503 while loading, draining, restarting, or without progress."""
+    """200 while requests are answered; 503 while loading, draining, restarting, without progress, or with a fault."""
     state = unhealthy(service)
     await call.reply_json({"status": state or "ok"}, 200 if state is None else 503)
 
 
 def unhealthy(service: Service) -> str | None:
     """Why requests are not answered, or None."""
-    state = "draining" if service.draining else service.loading or service.client.healthy
+    state = "draining" if service.draining else service.loading or service.client.healthy or service.background.wrong
     return "stuck" if state is None and service.stuck() else state
 
 

@@ -13,6 +13,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.serving.api.answer import Answer
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.messages import FinishReason, Usage
 from zinc_rt.serving.records.record import ModelIdentity, RequestRecord
 from zinc_rt.serving.records.store import Keep, LedgerEntry, RecordStore, RecordWriter
@@ -28,14 +29,24 @@ class Recorder:
         name: of the model. sha256: computes the hash of its file, which takes seconds at first: until it is there,
             what is over waits.
         log: for a disk that fails.
+        background: of the server, None for one of its own.
 
     Raises:
         StoreError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path, limit: int, name: str, sha256: Callable[[], str], log: logging.Logger) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limit: int,
+        name: str,
+        sha256: Callable[[], str],
+        log: logging.Logger,
+        background: Background | None = None,
+    ) -> None:
         self.store = RecordStore(path, limit=limit)
-        self._writer = RecordWriter(self.store, failed=self._failed)
+        self._background = background or Background(log)
+        self._writer = RecordWriter(self.store, failed=self._failed, background=self._background)
         self._name, self._sha256, self._log = name, sha256, log
         self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, Keep]] = []
         self._hashing: asyncio.Task[None] | None = None
@@ -46,7 +57,7 @@ class Recorder:
 
     def loaded(self, kv: str) -> None:
         """The engine has the model, its cache in this format: hash the file on a thread."""
-        self._hashing = asyncio.create_task(self._hash(kv))
+        self._hashing = self._background.task("hash", self._hash(kv))
 
     async def _hash(self, kv: str) -> None:
         try:
@@ -95,7 +106,7 @@ class Recorder:
     async def close(self) -> None:
         """Write what waits and close the file."""
         if self._hashing is not None:
-            await self._hashing
+            await asyncio.wait({self._hashing})  # an error of it was told
         await asyncio.to_thread(self._writer.close)
         self.store.close()
 

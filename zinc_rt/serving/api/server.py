@@ -188,7 +188,7 @@ class Server:
         service = self.service
         service.draining = True
         tell(service.log, "draining", requests=len(service.running), seconds=service.config.drain)
-        self._draining = asyncio.create_task(self._drain())
+        self._draining = self.service.background.task("drain", self._drain())
 
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):

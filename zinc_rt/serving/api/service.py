@@ -26,6 +26,7 @@ from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.messages import EngineInfo
 
@@ -50,12 +51,14 @@ class Service:
         keys: Keys | None = None,
         recorder: Recorder | None = None,
         metrics: Metrics | None = None,
+        background: Background | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.tenants = tenants or Tenants()
         self.keys = keys
         self.recorder = recorder
         self.metrics = metrics or Metrics()
+        self.background = background or Background(log)
         self.metrics.status = lambda: client.status
         self.metrics.restarts = lambda: client.restarts
         self.admission = Admission(self.tenants, lambda: client.status)

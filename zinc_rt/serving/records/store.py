@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.messages import Usage
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 
@@ -233,19 +234,25 @@ class RecordWriter:
     """Writes to a store on a thread of its own, so that no request waits for a disk.
 
     A disk that is full or a file that is locked loses no entry at once: they wait, up to `most`, and what comes then is
-    counted in `lost`. failed: told of the first error of a row of them, and None when writing works again.
+    counted in `lost`. failed: told of the first error of a row of them, and None when writing works again. background:
+    of the server, None for one of its own.
     """
 
     def __init__(
-        self, store: RecordStore, *, failed: Callable[[str | None], None], most: int = 10_000, retry: float = 1.0
+        self,
+        store: RecordStore,
+        *,
+        failed: Callable[[str | None], None],
+        most: int = 10_000,
+        retry: float = 1.0,
+        background: Background | None = None,
     ) -> None:
         self._store, self._failed, self._retry = store, failed, retry
         self._waiting: queue.Queue[Entry] = queue.Queue(most)
         self._closing = threading.Event()
         self.lost = 0
         """Entries that could not be kept."""
-        self._thread = threading.Thread(target=self._run, name="zinc-records", daemon=True)
-        self._thread.start()
+        self._thread = (background or Background()).thread("records", self._run)
 
     def put(self, entry: LedgerEntry, body: RequestRecord | dict[str, Any] | None) -> None:
         """Have an entry written soon; returns at once."""

@@ -17,6 +17,7 @@ from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.metrics import TYPE
 from zinc_rt.serving.api.sse import PING
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.route.backends import Backend, Backends
 from zinc_rt.serving.route.events import Passage
 from zinc_rt.serving.route.key import affinity, streams
@@ -54,6 +55,7 @@ class Router:
         self, backends: Backends, http: httpx2.AsyncClient, log: logging.Logger, patience: float = _PATIENCE
     ) -> None:
         self.backends, self._http, self._log, self._patience = backends, http, log, patience
+        self.background = Background(log)
         self.registry = CollectorRegistry()
         self._requests = Counter("zinc_route_requests", "Requests.", ["backend", "outcome"], registry=self.registry)
         self._moved = Counter("zinc_route_migrations", "Streams that moved to another server.", registry=self.registry)
@@ -77,9 +79,9 @@ class Router:
             await exchange.refuse(error)
 
     async def _health(self, exchange: _Exchange, live: bool) -> None:
-        usable = bool(self.backends.healthy)
-        facts = {"status": "ok" if usable else "no server", "backends": [b.facts() for b in self.backends.all]}
-        await exchange.reply(200 if usable or live else 503, msgspec.json.encode(facts))
+        wrong = self.background.wrong or (None if self.backends.healthy else "no server")
+        facts = {"status": wrong or "ok", "backends": [b.facts() for b in self.backends.all]}
+        await exchange.reply(200 if wrong is None or live else 503, msgspec.json.encode(facts))
 
     async def _pass(self, exchange: _Exchange) -> None:
         """Try servers until one answers. Raises `ApiError` where none does."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -36,12 +35,13 @@ def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[s
     router = Router(backends, http, log)
     config = bare_config(router, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN))
     try:
-        return asyncio.run(_run(BareServer(config), backends, sock, started))
+        return asyncio.run(_run(BareServer(config), router, sock, started))
     finally:
         sock.close()
 
 
-async def _run(server: uvicorn.Server, backends: Backends, sock: socket.socket, started: Callable[[str], None]) -> int:
+async def _run(server: uvicorn.Server, router: Router, sock: socket.socket, started: Callable[[str], None]) -> int:
+    backends = router.backends
     loop = asyncio.get_running_loop()
     signals: list[int] = []
 
@@ -53,7 +53,7 @@ async def _run(server: uvicorn.Server, backends: Backends, sock: socket.socket, 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     await backends.look()
-    watching = asyncio.create_task(backends.watch())
+    watching = router.background.task("route-watch", backends.watch())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     host, port = sock.getsockname()[:2]
     started(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
@@ -61,6 +61,5 @@ async def _run(server: uvicorn.Server, backends: Backends, sock: socket.socket, 
         await serving
     finally:
         watching.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watching
+        await asyncio.wait({watching})
     return 0
