@@ -41,7 +41,7 @@ LAYERS = (
     ("engine",),
     ("saved_text",),
     ("speculation",),
-    ("serving.messages",),
+    ("serving.messages", "serving.delivery"),
     ("grammar",),
     ("dialects",),
     ("serving.core",),

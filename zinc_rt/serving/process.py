@@ -24,11 +24,13 @@ from typing import Final
 
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.serving.background import Background
+from zinc_rt.serving.delivery import Events, T, Text
 from zinc_rt.serving.live import EventStream, LiveRequests
 from zinc_rt.serving.messages import (
     Cancel,
     EngineInfo,
     EngineStatus,
+    Event,
     Ping,
     StepReport,
     Submit,
@@ -97,7 +99,7 @@ class ProcessClient:
         self._background = background or Background()
         self._start, self._notify, self._progress, self._report = start, notify, progress, report
         self._restarts, self._within, self._stuck, self._clock = restarts, within, stuck, clock
-        self._live = LiveRequests(clock)
+        self._live = LiveRequests(lambda request_id, reason: self._send(Cancel(request_id, reason)), clock)
         self._shares: dict[str, TenantShare] = {}
         self._status = EngineStatus()
         self._wrong: str | None = "the engine loads its model"
@@ -143,14 +145,18 @@ class ProcessClient:
         ]
         return info
 
-    def submit(self, request: Submit) -> EventStream:
+    def submit(self, request: Submit) -> EventStream[Event]:
         """See `EngineClient`."""
-        live = self._live.add(request)
+        return self.submit_text(request, Events())
+
+    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
+        """See `EngineClient`."""
+        live = self._live.add(request, text)
         if self._over:
             self._live.fail("EngineLost", str(self._wrong), [request.id])
-        elif self._wrong is None:
+        elif self._wrong is None and not live.delivery.over:
             self._send(request)  # otherwise the next engine gets it
-        return EventStream(live.events, partial(self._left, request.id))
+        return EventStream(live.pieces, partial(self._left, request.id))
 
     def _left(self, request_id: str) -> None:
         if self._live.forget(request_id):

@@ -15,12 +15,14 @@ from typing import Final
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serving.background import Background
+from zinc_rt.serving.delivery import Events, T, Text
 from zinc_rt.serving.engine_process import Core, hand
 from zinc_rt.serving.live import EventStream, LiveRequests
 from zinc_rt.serving.messages import (
     Cancel,
     EngineInfo,
     EngineStatus,
+    Event,
     Message,
     StepReport,
     Submit,
@@ -52,7 +54,7 @@ class ThreadClient:
     ) -> None:
         self._background = background or Background()
         self._open_core, self._report, self._notify, self._stuck = open_core, report, notify, stuck
-        self._live = LiveRequests()
+        self._live = LiveRequests(lambda request_id, reason: self._send(Cancel(request_id, reason)))
         self._messages: deque[Message] = deque()  # appended by the loop's thread, taken by the engine's
         self._wake = threading.Event()
         self._ends = False
@@ -72,14 +74,18 @@ class ThreadClient:
         self._wrong = None
         return info
 
-    def submit(self, request: Submit) -> EventStream:
+    def submit(self, request: Submit) -> EventStream[Event]:
         """See `EngineClient`. Raises `UsageError` for an id that runs already."""
-        live = self._live.add(request)
-        if self._lost_why is None:
-            self._send(request)
-        else:
+        return self.submit_text(request, Events())
+
+    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
+        """See `EngineClient`. Raises what `submit` raises."""
+        live = self._live.add(request, text)
+        if self._lost_why is not None:
             self._live.fail("EngineLost", self._lost_why, [request.id])
-        return EventStream(live.events, partial(self._left, request.id))
+        elif not live.delivery.over:
+            self._send(request)
+        return EventStream(live.pieces, partial(self._left, request.id))
 
     def _left(self, request_id: str) -> None:
         if self._live.forget(request_id):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from zinc_rt.errors import ZincError
@@ -79,7 +80,7 @@ class Recorder:
                 tenant=call.tenant,
                 endpoint=call.endpoint,
                 model=self._name,
-                usage=answer.usage or Usage(len(answer.plan.prompt), answer.cached, len(answer.tokens)),
+                usage=_usage(answer),
                 status=outcome if answer.finish is None else answer.finish,
             )
             if self.identity is None and not self._nameless:
@@ -114,6 +115,12 @@ def _id(call: Call, answer: Answer) -> str:
     return call.record_id if not answer.index else f"{call.record_id}-{answer.index}"
 
 
+def _usage(answer: Answer) -> Usage:
+    """What the request took, without tokens from before it."""
+    used = answer.usage or Usage(len(answer.plan.prompt), answer.cached, len(answer.tokens))
+    return replace(used, completion_tokens=max(0, used.completion_tokens - len(answer.plan.resume)))
+
+
 def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestRecord]:
     plan, created = answer.plan, time.time()
     finish = _FINISH.get(answer.finish or "", FinishReason.cancelled)
@@ -128,7 +135,8 @@ def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestR
             prompt=plan.prompt,
             params=plan.params,
             seed=plan.seed,
-            output=tuple(answer.tokens),
+            given=tuple(answer.tokens[: plan.given]),
+            output=tuple(answer.tokens[plan.given :]),
             finish_reason=finish,
             grammar=plan.grammar,
         )

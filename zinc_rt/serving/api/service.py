@@ -63,7 +63,7 @@ class Service:
         self.metrics.restarts = lambda: client.restarts
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
-        self.broken: OrderedDict[str, tuple[str, tuple[int, ...]]] = OrderedDict()  # tenants and tokens
+        self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.embedder = client if isinstance(client, EmbeddingClient) else None
         self.loading: str | None = None  # why nothing can be answered yet
@@ -121,10 +121,12 @@ class Service:
         age = self.step_age()
         return busy and age > _STUCK
 
-    def broken_off(self, call: Call) -> tuple[int, ...]:
-        """The tokens of a stream that a client left lately and now resumes, as far as they are known."""
-        tenant, tokens = self.broken.get(call.id, ("", ()))
-        return tokens if tenant == call.tenant else ()
+    def broken_off(self, call: Call) -> tuple[tuple[int, ...], int]:
+        """The tokens of a stream that a client left lately and now resumes, as far as they are known, and how many of
+        them it gave itself.
+        """
+        tenant, tokens, given = self.broken.get(call.id, ("", (), 0))
+        return (tokens, given) if tenant == call.tenant else ((), 0)
 
     def began(self, call: Call, answer: Answer) -> None:
         """The engine begins with an answer."""
@@ -243,7 +245,7 @@ class Service:
     def finished(self, call: Call) -> None:
         """Account for a request that is over, whatever its end."""
         used = [a.usage for a in call.answers if a.usage is not None]
-        generated = sum(a.side.n_tokens for a in call.answers)
+        generated = sum(a.side.n_tokens - a.resumed for a in call.answers)
         engine_seconds = sum(u.engine_seconds for u in used)
         if call.ticket is not None:
             done = time.monotonic() - call.started if used else None
@@ -263,7 +265,7 @@ class Service:
                 metrics.decode.labels(qos).observe(usage.decode_seconds)
             metrics.lengths.labels("prompt").observe(prompt)
             for answer in call.answers:
-                metrics.lengths.labels("generated").observe(answer.side.n_tokens)
+                metrics.lengths.labels("generated").observe(answer.side.n_tokens - answer.resumed)
                 metrics.answers.labels(answer.finish or "abort").inc()
             call.facts |= {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": generated}
             call.facts |= {"engine_seconds": round(engine_seconds, 6), "seed": call.answers[0].plan.seed}
@@ -273,7 +275,8 @@ class Service:
             metrics.refused.labels(call.tenant, outcome).inc()
         metrics.requests.labels(call.tenant, call.endpoint, outcome).inc()
         if outcome == "client_gone" and len(call.answers) == 1:
-            self.broken[call.id] = call.tenant, tuple(call.answers[0].tokens)
+            answer = call.answers[0]
+            self.broken[call.id] = call.tenant, tuple(answer.tokens), min(answer.plan.given, len(answer.tokens))
             while len(self.broken) > _BROKEN:
                 self.broken.popitem(last=False)
         self._remember(call, outcome)

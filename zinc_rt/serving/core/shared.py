@@ -10,18 +10,37 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic
 
 from zinc_rt.engine import EngineError
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.processors import ProcessorFailed, Processors
 from zinc_rt.serving.core.engine_core import EngineCore
-from zinc_rt.serving.messages import Event, Failed, Finished, Submit
+from zinc_rt.serving.delivery import Delivery, T, Text
+from zinc_rt.serving.messages import Event, Failed, Submit
 
-Give = Callable[[Event | BaseException], None]
-"""Takes a request's events, or the exception that ended it. It is called on any thread with the core's lock held, so it
-returns at once and raises nothing.
+Give = Callable[[Sequence[Any], bool], None]
+"""Takes pieces of a request's text, or the exception that ended it, and whether they are the last. It is called on any
+thread with the core's lock held, so it returns at once and raises nothing.
 """
+
+
+class Inbox(Generic[T]):
+    """What a thread that waits for a request has not taken yet."""
+
+    def __init__(self) -> None:
+        self.pieces: deque[T | BaseException] = deque()
+        self.over = False
+
+    def put(self, pieces: Sequence[T | BaseException], over: bool) -> None:
+        """A `Give`."""
+        self.pieces += pieces
+        self.over = over
+
+    def ready(self) -> bool:
+        """Whether nothing is to be waited for."""
+        return bool(self.pieces) or self.over
 
 
 class SharedCore:
@@ -35,14 +54,13 @@ class SharedCore:
     def __init__(self, lock: threading.RLock, check: Callable[[], None]) -> None:
         self._lock, self._check = lock, check
         self._core: EngineCore | None = None
-        self._inboxes: dict[str, deque[Event]] = {}
+        self._asked: dict[str, tuple[Delivery[Any], Give]] = {}
         self._errors: dict[str, ZincError] = {}
         self._left: deque[str] = deque()  # requests that nobody waits for any more
         self._waits = threading.Condition()
         self._turns: threading.Thread | None = None  # that turns the loop now
         self._gives: dict[str, Give] = {}  # of posted requests
-        self._posted: deque[tuple[Submit, Processors]] = deque()
-        self._ended: deque[str] = deque()  # posted requests to finish
+        self._posted: deque[tuple[Submit, Processors, Text[Any], Give]] = deque()
         self._driver: threading.Thread | None = None
 
     def failed(self, request_id: str, error: ZincError) -> None:
@@ -66,39 +84,35 @@ class SharedCore:
 
     # -- for threads
 
-    def submit(self, request: Submit, processors: Processors = ()) -> None:
-        """Queue a request; `next` gives its events. Raises what the check raises, `EngineError` in a turn."""
-        with self._lock:
-            self._check()
-            core = self.core
-            self._inboxes[request.id] = deque()
-            core.submit(request, processors)
-
-    def next(self, request_id: str) -> Event:
-        """The request's next event; takes turns until there is one. After `Finished` there is none.
-
-        Raises the exception behind `Failed`, what the check raises, what `EngineCore.turn` raises, and `EngineError`
-        where a turn itself asks for it, as `notify` could.
+    def submit(self, request: Submit, text: Text[T], processors: Processors = ()) -> Inbox[T]:
+        """Queue a request; `pieces` gives what its text makes of it. Raises what the check raises, `EngineError` in a
+        turn.
         """
-        inbox = self._inboxes[request_id]
-        while self._begin(inbox.__len__):
-            try:
-                self._turn(inbox.__len__)
-            finally:
-                self._end()
-        event = inbox.popleft()
-        if isinstance(event, Failed):
-            raise self._error(event)
-        return event
-
-    def finish(self, request_id: str) -> Finished:
-        """End a request now; returns its last event."""
         with self._lock:
             self._check()
-            core = self.core
-            core.cancel(request_id)
-            self._deliver(core.collect())
-        return next(event for event in self._inboxes[request_id] if isinstance(event, Finished))
+            core, inbox = self.core, Inbox[T]()
+            self._asked[request.id] = Delivery(request, text), inbox.put
+            core.submit(request, processors)
+        return inbox
+
+    def pieces(self, inbox: Inbox[T]) -> Iterator[T]:
+        """A request's pieces, to its last; takes turns until there are some.
+
+        Raises the exception behind `Failed`, what the text raises, what the check raises, what `EngineCore.turn`
+        raises, and `EngineError` where a turn itself asks for it, as `notify` could.
+        """
+        while True:
+            while self._begin(inbox.ready):
+                try:
+                    self._turn(inbox.ready)
+                finally:
+                    self._end()
+            if not inbox.pieces:
+                return
+            piece = inbox.pieces.popleft()
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
 
     def leave(self, request_id: str) -> None:
         """Nobody waits for the request any more; it ends with the next call. May be called at any time, also while a
@@ -108,19 +122,15 @@ class SharedCore:
 
     # -- for tasks of event loops: nothing here waits for a step
 
-    def post(self, request: Submit, give: Give, processors: Processors = ()) -> None:
-        """Queue a request and give its events away, the last of them `Finished` or an exception. `leave` it then."""
+    def post(self, request: Submit, text: Text[Any], give: Give, processors: Processors = ()) -> None:
+        """Queue a request and give the pieces of its text away. `leave` it then."""
         with self._waits:
             if self._driver is None:
                 driver = threading.Thread(target=self._drive, name="zinc-tasks", daemon=True)
                 driver.start()  # it waits for what is held here
                 self._driver = driver
             self._gives[request.id] = give
-            self._posted.append((request, processors))
-
-    def end(self, request_id: str) -> None:
-        """End a posted request soon; its `Finished` follows, maybe after some more tokens."""
-        self._ended.append(request_id)
+            self._posted.append((request, processors, text, give))
 
     def _drive(self) -> None:
         while self._begin(self._let_go):
@@ -145,7 +155,7 @@ class SharedCore:
             self._posted.clear()
         for request_id, give in gives.items():
             self.leave(request_id)
-            give(error)
+            give([error], True)
 
     # -- turns
 
@@ -170,36 +180,45 @@ class SharedCore:
             self._check()
             core = self._settled()
             if not ready():
-                self._deliver(core.advance())
+                self._deliver(core, core.advance())
 
     def _settled(self) -> EngineCore:
         """The core, with all that was asked of it meanwhile."""
         core = self._core
         assert core is not None
         while self._posted:
-            core.submit(*self._posted.popleft())
-        while self._ended:
-            core.cancel(self._ended.popleft())
+            request, processors, text, give = self._posted.popleft()
+            self._asked[request.id] = Delivery(request, text), give
+            core.submit(request, processors)
         while self._left:
             request_id = self._left.popleft()
             self._gives.pop(request_id, None)
+            self._asked.pop(request_id, None)
             core.cancel(request_id)
-            self._inboxes.pop(request_id, None)
             self._errors.pop(request_id, None)
-        self._deliver(core.collect())
+        self._deliver(core, core.collect())
         return core
 
-    def _deliver(self, events: tuple[Event, ...]) -> None:
-        for event in events:
-            give, inbox = self._gives.get(event.id), self._inboxes.get(event.id)
-            if give is not None:
-                if isinstance(event, Finished | Failed):
-                    del self._gives[event.id]
-                give(self._error(event) if isinstance(event, Failed) else event)
-            elif inbox is not None:
-                inbox.append(event)
-            else:
-                self._errors.pop(event.id, None)
+    def _deliver(self, core: EngineCore, events: Sequence[Event]) -> None:
+        """Give events away. A request whose text has ended ends here and now: no step has another row of it."""
+        while events:
+            for event in events:
+                self._hand(core, event)
+            events = core.collect()
+
+    def _hand(self, core: EngineCore, event: Event) -> None:
+        error = self._error(event) if isinstance(event, Failed) else None
+        if event.id not in self._asked:
+            return
+        delivery, give = self._asked[event.id]
+        pieces = delivery.take(event, error)
+        if delivery.over:
+            del self._asked[event.id]
+            self._gives.pop(event.id, None)
+        if delivery.ended:
+            core.cancel(event.id)
+        if pieces or delivery.over:
+            give(pieces, delivery.over)
 
     def _error(self, event: Failed) -> Exception:
         """The exception behind an event: of a processor, what that raised."""
