@@ -97,7 +97,7 @@ def test_given_tokens_are_the_clients_word(served: ServedModel, tmp_path: Path, 
             app = before(bench, way)
             event = f"chatcmpl-{'a' * 24}.1.{served.fingerprint}.5.1"
             headers = {"last-event-id": event, "x-zinc-resume": ",".join(map(str, invented))}
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", timeout=30) as http:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", timeout=30) as http:
                 answer = await http.post("/v1/chat/completions", json=BODY, headers=headers)
             assert answer.status_code == 200, answer.text
             assert f'"resumed_tokens":{len(invented)}' in answer.text
