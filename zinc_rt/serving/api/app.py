@@ -126,14 +126,14 @@ class App:
 
     def _find(self, scope: Scope) -> Endpoint:
         """The endpoint of a method and a path. Raises `ApiError`, 404 or 405."""
-        method, path = scope["method"], scope["path"]
+        method, path = "GET" if scope["method"] == "HEAD" else scope["method"], scope["path"]
         known = self._exact.get((method, path))
         if known is not None:
             return known
         allowed = set()
         for route, endpoint in self._routes:
             match, _ = route.matches(scope)
-            if match is Match.FULL and endpoint.method == method:
+            if match is not Match.NONE and endpoint.method == method:
                 return endpoint
             if match is not Match.NONE:
                 allowed.add(endpoint.method)

@@ -205,6 +205,7 @@ class Call:
     async def send(self, body: bytes, more: bool) -> None:
         """Send a part of the body; more: another one follows."""
         self.complete = not more
+        body = b"" if self.method == "HEAD" else body
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def reply(self, body: bytes, status: int = 200, kind: bytes = JSON, headers: Headers | None = None) -> None:
