@@ -96,7 +96,7 @@ Alias = Annotated[
         "-a",
         "--alias",
         metavar="NAME[,NAME]",
-        help="Names of the model in requests and answers. Default: the file's.",
+        help="Names of the model in requests and answers; '*': any name. Default: the file's.",
         rich_help_panel=SERVER,
         show_default=False,
     ),

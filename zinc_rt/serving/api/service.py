@@ -23,6 +23,7 @@ from zinc_rt.serving.api.keys import Keys, key_of
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.responses_store import ResponseStore
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
@@ -65,6 +66,7 @@ class Service:
         self.running: dict[str, Call] = {}
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.responses = ResponseStore()
         self.embedder = client if isinstance(client, EmbeddingClient) else None
         self.loading: str | None = None  # why nothing can be answered yet
         self.draining = False

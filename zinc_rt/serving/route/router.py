@@ -100,7 +100,11 @@ class Router:
         """Try servers until one answers. Raises `ApiError` where none does."""
         key = affinity(exchange.body, exchange.header("authorization") + exchange.header("x-api-key"))
         passage = Passage() if streams(exchange.body) else None
-        own = exchange.path.startswith("/v1/zinc/")  # of one server's request: that server is not known here
+        skip: tuple[int, ...] = ()  # what a server says that does not know another one's request
+        if exchange.path.startswith(("/v1/zinc/", "/v1/responses/")):
+            skip = (404,)
+        elif b'"previous_response_id"' in exchange.body:
+            skip = (400,)
         tried: list[str] = []
         seen, until = None, 0.0  # the last event that was passed on, and how long its stream waits for the next
         while True:
@@ -115,7 +119,7 @@ class Router:
             backend.ours += 1
             outcome = "passed"
             try:
-                if await self._try(exchange, backend, passage, skip=(404,) if own and not last else ()):
+                if await self._try(exchange, backend, passage, skip=() if last else skip):
                     return
                 outcome = "refused"
             except _Broken as error:
