@@ -7,7 +7,6 @@ with zinc_rt.load("model.gguf") as model:
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +31,7 @@ from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
-from zinc_rt.serving.core.shared import SharedCore
+from zinc_rt.serving.core.shared import CoreLock, SharedCore
 from zinc_rt.serving.delivery import T
 from zinc_rt.speculation.drafter import Drafter
 
@@ -75,7 +74,7 @@ class Model(LoadedModel, Closing):
         super().__init__(file, definition, tokenizer, engine)
         self._notify, self._drafter = notify, drafter
         self.embedder: Embedder | None = None
-        self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
+        self._lock = CoreLock()  # held while a step runs, and while what it gave is read
         self.shared = SharedCore(self._lock, self._check_running)
         self.requests = Requests(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
         self._rows = LogitsRows(engine, self.shared, self._lock, self._check_running)
@@ -278,9 +277,8 @@ class Model(LoadedModel, Closing):
         return self._stream(self.requests.plain(prompt, params, logits_processors, overrides))
 
     def _stream(self, asked: Asked[T]) -> Generator[T]:
-        inbox = self.shared.submit(asked.submit, asked.text, asked.processors)
         try:
-            yield from self.shared.pieces(inbox)
+            yield from self.shared.pieces(self.shared.submit(asked.submit, asked.text, asked.processors))
         finally:
             self.shared.leave(asked.submit.id)
 
