@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from zinc_rt.checks import real, show, whole
 from zinc_rt.errors import UsageError
@@ -39,6 +39,26 @@ class UnknownParameter(UsageError):
         super().__init__(
             f"unknown sampling parameter{plural} {', '.join(self.unknown)}; known: {', '.join(self.known)}"
         )
+
+
+class SamplingOverrides(TypedDict, total=False):
+    """Fields of `SamplingParams` by name, as keyword arguments give them."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    repeat_last_n: int
+    logit_bias: Mapping[int, float]
+    seed: int | None
+    max_tokens: int | None
+    stop: str | Iterable[str]
+    stop_token_ids: Iterable[int]
+    logprobs: int | None
+    ignore_eos: bool
 
 
 @dataclass(frozen=True)
@@ -80,6 +100,10 @@ class SamplingParams:
     ignore_eos: bool = False
     """Go on after the model's end-of-text tokens (they are generated like any other)."""
 
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **fields: Unpack[SamplingOverrides]) -> None: ...
+
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
@@ -113,7 +137,7 @@ class SamplingParams:
             raise InvalidSamplingParam("ignore_eos", self.ignore_eos, "True or False")
 
     @staticmethod
-    def with_overrides(base: SamplingParams | None = None, /, **overrides: Any) -> SamplingParams:
+    def with_overrides(base: SamplingParams | None = None, /, **overrides: Unpack[SamplingOverrides]) -> SamplingParams:
         """`base` (None: the defaults) with some fields replaced, checked anew.
 
         Raises `UnknownParameter` for a keyword that is no field, `InvalidSamplingParam` for a bad value, `UsageError`
@@ -124,7 +148,8 @@ class SamplingParams:
         known = {f.name for f in dataclasses.fields(SamplingParams)}
         if unknown := overrides.keys() - known:
             raise UnknownParameter(unknown)
-        return dataclasses.replace(base if base is not None else SamplingParams(), **overrides)
+        given: dict[str, Any] = {**overrides}
+        return dataclasses.replace(base if base is not None else SamplingParams(), **given)
 
     @property
     def greedy(self) -> bool:

@@ -13,15 +13,15 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from zinc_rt.chunks import ChunkMaker, PlainText
 from zinc_rt.errors import ZincError
-from zinc_rt.loading import load
+from zinc_rt.loading import LoadOptions, load
 from zinc_rt.model import Model
 from zinc_rt.prompts import EmptyPrompt, check_fits, check_ids
 from zinc_rt.sampling.generation import Chunk, Generation
-from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
 from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.core import CoreOptions, EngineCore
@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from zinc_rt.text import Tokenizer
+
+
+class Asking(SamplingOverrides, total=False):
+    """Keyword arguments of `AsyncEngine.stream`."""
+
+    tenant: str
+    qos: QoS
+    seconds: float | None
 
 
 class RequestFailed(ZincError):
@@ -58,7 +66,7 @@ class AsyncEngine:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, path: str | None = None, *, core: CoreOptions | None = None, **options: Any
+        cls, path: str | None = None, *, core: CoreOptions | None = None, **options: Unpack[LoadOptions]
     ) -> AsyncIterator[AsyncEngine]:
         """An engine on a thread of this process, closed at the end of the block.
 
@@ -97,7 +105,7 @@ class AsyncEngine:
         tenant: str = "default",
         qos: QoS = QoS.standard,
         seconds: float | None = None,
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> AsyncGenerator[Chunk]:
         """Generate after a prompt (text, or token ids as they are), chunk by chunk. Leaving the loop cancels the rest;
         `aclose` does it at once.
@@ -146,17 +154,17 @@ class AsyncEngine:
         return Submit(number, tuple(ids), params, seed, tenant, qos, salt=tenant.encode(), seconds=seconds)
 
     async def generate(
-        self, prompt: str | Sequence[int], params: SamplingParams | None = None, **overrides: Any
+        self, prompt: str | Sequence[int], params: SamplingParams | None = None, **asked: Unpack[Asking]
     ) -> Generation:
         """The whole text at once; arguments and errors as for `stream`."""
-        return Generation.collect([chunk async for chunk in self.stream(prompt, params, **overrides)])
+        return Generation.collect([chunk async for chunk in self.stream(prompt, params, **asked)])
 
     async def generate_all(
-        self, prompts: Sequence[str | Sequence[int]], params: SamplingParams | None = None, **overrides: Any
+        self, prompts: Sequence[str | Sequence[int]], params: SamplingParams | None = None, **asked: Unpack[Asking]
     ) -> list[Generation]:
         """The texts of several prompts, computed together; arguments and errors as for `stream`."""
         async with asyncio.TaskGroup() as tasks:
-            made = [tasks.create_task(self.generate(prompt, params, **overrides)) for prompt in prompts]
+            made = [tasks.create_task(self.generate(prompt, params, **asked)) for prompt in prompts]
         return [task.result() for task in made]
 
     def share(self, tenant: TenantShare) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from zinc_rt.engine import EngineError
 from zinc_rt.errors import ZincError
@@ -81,15 +81,24 @@ class SharedCore:
         where a turn itself asks for it, as `notify` could.
         """
         inbox = self._inboxes[request_id]
-        while self._begin(inbox.__len__):
-            try:
-                self._turn(inbox.__len__)
-            finally:
-                self._end()
+        self._until(inbox.__len__)
         event = inbox.popleft()
         if isinstance(event, Failed):
             raise self._error(event)
         return event
+
+    def ready(self, request_ids: Iterable[str]) -> list[str]:
+        """Those of the requests that have an event; takes turns until there is one. Raises what a turn does."""
+        inboxes = {request_id: self._inboxes[request_id] for request_id in request_ids}
+        self._until(lambda: any(inboxes.values()))
+        return [request_id for request_id, inbox in inboxes.items() if inbox]
+
+    def _until(self, ready: Callable[[], object]) -> None:
+        while self._begin(ready):
+            try:
+                self._turn(ready)
+            finally:
+                self._end()
 
     def finish(self, request_id: str) -> Finished:
         """End a request now; returns its last event."""
