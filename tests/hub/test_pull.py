@@ -199,9 +199,7 @@ def test_endless_answers(zinc: Zinc, hub: Hub, tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in blobs(tmp_path)) <= len(STORY)
 
 
-def test_mute_servers(
-    zinc: Zinc, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mute_servers(zinc: Zinc, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of time for each answer, and a word before it is reached."""
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.15)
     monkeypatch.setattr(download, "_TRIES", 0)
@@ -276,7 +274,10 @@ def test_redirects(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     asking = client.Client()
     asking._http = httpx2.Client(transport=httpx2.MockTransport(answer))
-    with pytest.raises(client.HubError, match=r"hub.test points to an address without TLS, hub.test"), asking.about("a/down"):
+    with (
+        pytest.raises(client.HubError, match=r"hub.test points to an address without TLS, hub.test"),
+        asking.about("a/down"),
+    ):
         pass
     assert [request.url.scheme for request in seen] == ["https"]
     with pytest.raises(client.HubError, match="from address to address"), asking.about("a/round"):

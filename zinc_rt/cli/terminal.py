@@ -208,7 +208,13 @@ class LoadingBar:
 
 def _loading_bar(doing: str, total: int, done: int, download: bool) -> Progress:
     from rich.progress import (
-        BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn,
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
     )  # fmt: skip
 
     columns: list[ProgressColumn] = [

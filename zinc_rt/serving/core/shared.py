@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic
 
 from zinc_rt.engine import EngineError
@@ -43,6 +43,14 @@ class Inbox(Generic[T]):
     def ready(self) -> bool:
         """Whether nothing is to be waited for."""
         return bool(self.pieces) or self.over
+
+    def take(self) -> Iterator[T]:
+        """The pieces that are there. Raises the exception that ended the request."""
+        while self.pieces:
+            piece = self.pieces.popleft()
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
 
 
 class OtherProcess(EngineError):
@@ -137,15 +145,18 @@ class SharedCore:
         Raises the exception behind `Failed`, what the text raises, what the check raises, what `EngineCore.turn`
         raises, and `EngineError` where a turn itself asks for it, as `notify` could.
         """
-        while True:
-            while not inbox.ready():
-                self._advance(inbox.ready)
-            if not inbox.pieces:
-                return
-            piece = inbox.pieces.popleft()
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece
+        while not inbox.over or inbox.pieces:
+            self.wait((inbox,))
+            yield from inbox.take()
+
+    def wait(self, inboxes: Collection[Inbox[Any]]) -> None:
+        """Take turns until one of the inboxes is ready. Raises what a turn raises."""
+
+        def ready() -> bool:
+            return any(inbox.ready() for inbox in inboxes)
+
+        while not ready():
+            self._advance(ready)
 
     def leave(self, request_id: str) -> None:
         """Nobody waits for the request any more; it ends with the next call. May be called at any time, also while a
