@@ -111,6 +111,9 @@ def test_names() -> None:
         ("qwen3:0.6b", "qwen3-0.6b"),
         ("Qwen3:0.6B-q8_0", "qwen3-0.6b:Q8_0"),
         ("qwen3-0.6b-q4_k_m", "qwen3-0.6b:Q4_K_M"),
+        ("gemma4:e2b", "gemma-4-e2b"),
+        ("llama3.2:1b-q4_0", "llama-3.2-1b:Q4_0"),
+        ("phi4", "phi-4"),
         ("https://huggingface.co/a/b", "a/b"),
         ("http://hf.co/a/b/", "a/b"),
         ("https:/huggingface.co/a/b", "a/b"),
@@ -186,7 +189,7 @@ def test_what_is_a_path_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     }.items():
         with pytest.raises(NotDownloaded, match=words):
             model_path(name)
-    with pytest.raises(UnknownModel, match="did you mean qwen3-0.6b"):
+    with pytest.raises(UnknownModel, match=r"did you mean qwen3-0\.6b"):
         model_path("qwen3")
 
 

@@ -68,9 +68,7 @@ def pull(
     return 0
 
 
-def fetch(
-    wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: Voice = Voice.VERBOSE
-) -> Path | None:
+def fetch(wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: Voice = Voice.VERBOSE) -> Path | None:
     """Download a model, with a bar, unless it is there; says first what it takes. None of a dry run.
 
     force: also if it cannot run here; without it a person is asked. voice: how much to say; that a model is there is a
@@ -106,9 +104,7 @@ def fetch(
             raise
 
 
-def _approve(
-    repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, voice: Voice
-) -> bool:
+def _approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, voice: Voice) -> bool:
     """Say what would be downloaded and what it takes here; whether to go on. Raises `CannotRun`."""
     from zinc_rt.cli.outlook import outlook
     from zinc_rt.cli.summary import summarize
