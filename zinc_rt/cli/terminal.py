@@ -29,7 +29,7 @@ _LONG_LOAD = 0.3  # seconds of loading after which a bar appears
 
 
 class OutputError(ZincError):
-    """A result cannot be written: disk full, file not writable, standard output closed."""
+    """A result cannot be written to standard output: its disk is full, or it is closed."""
 
 
 def prepare() -> None:
@@ -75,18 +75,6 @@ def _put(text: str) -> None:
         raise
     except OSError as error:
         raise OutputError(f"cannot write to standard output: {error.strerror}") from None
-
-
-def write_file(path: str, text: str) -> None:
-    """Write text to a file, or to standard output for "-". Raises `OutputError`."""
-    if path == "-":
-        write(text)
-        return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def abandon_stdout() -> None:

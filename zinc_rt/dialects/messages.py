@@ -69,8 +69,21 @@ class ChatRenderer:
         given = [_as_openai(tool) for tool in tools] if tools else None
         if given is not None and "xml_tools" in self._source:  # SmolLM3's name
             variables.setdefault("xml_tools", given)
-        text = self.template.render(checked, tools=given, **variables)
+        text = self._rendered(checked, tools=given, **variables)
         return RenderedPrompt(text, self.dialect.thinking(text))
+
+    def _rendered(self, messages: list[dict[str, Any]], **variables: Any) -> str:
+        """The text; of a conversation in `plainer` form where the template refuses it as it is."""
+        try:
+            return self.template.render(messages, **variables)
+        except ChatTemplateError:
+            if (plain := plainer(messages)) == messages:
+                raise
+            try:
+                return self.template.render(plain, **variables)
+            except ChatTemplateError:
+                pass
+            raise
 
     def _wants_text(self) -> bool:
         """Whether the template writes calls only where arguments are a text. Tried once, with a conversation."""
@@ -93,6 +106,23 @@ class ChatRenderer:
             return False
         # A mapping that is written as Python writes it, or a text in quotes, is not what the model was trained on.
         return _MARK in text and f"'{_MARK}'" not in text and '\\"' not in text
+
+
+def plainer(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A conversation as most templates take it: one message of the system, which is the first; later ones are the
+    user's; messages of the user that follow each other are one.
+    """
+    instructing = ("system", "developer")
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        role = message["role"]
+        if role in instructing and made and (len(made) > 1 or made[0]["role"] not in instructing):
+            role = "user"
+        if made and made[-1]["role"] == role and role in (*instructing, "user"):
+            made[-1]["content"] = f"{made[-1]['content']}\n\n{message['content']}"
+        else:
+            made.append({**message, "role": role})
+    return made
 
 
 def check_messages(messages: object, developer: bool = False) -> list[dict[str, Any]]:

@@ -249,7 +249,7 @@ def test_a_server_that_hangs_is_left() -> None:
             one.send_signal(signal.SIGSTOP)
             whole = asyncio.create_task(
                 httpx.AsyncClient(timeout=60, transport=httpx.ASGITransport(router)).post(
-                    "http://router/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
+                    "http://localhost/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
                 )
             )
             await asyncio.wait_for(client.task, 30)
@@ -323,6 +323,44 @@ def test_a_stream_does_not_go_on_with_another_model(tmp_path: Path) -> None:
 
     with program(*SLOW) as (one, url):
         asyncio.run(test(one, url))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "unknown", "known"),
+    [
+        ("GET", "/v1/responses/resp_1", b"", 404, 200),
+        ("DELETE", "/v1/responses/resp_1", b"", 404, 200),
+        ("POST", "/v1/responses", b'{"input": "Hi", "previous_response_id": "resp_1"}', 400, 200),
+        ("POST", "/v1/responses", b'{"input": "Hi"}', 400, 400),
+    ],
+)
+def test_the_server_that_keeps_a_response_is_found(
+    method: str, path: str, body: bytes, unknown: int, known: int
+) -> None:
+    async def test() -> None:
+        asked: list[int] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.append(writer.get_extra_info("sockname")[1])
+            status = known if len(asked) == 2 else unknown
+            writer.write(b"HTTP/1.1 %d x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+            writer.close()
+
+        listening = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(2)]
+        http, log = make_client(), make_logger()
+        urls = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in listening]
+        router = Router(Backends(urls, http, log), http, log)
+        for backend in router.backends.all:
+            backend.wrong = None
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(router))
+        answer = await client.request(method, f"http://router{path}", content=body)
+        assert answer.status_code == known
+        assert len(set(asked)) == len(asked) == (1 if known == unknown else 2)
+        for server in listening:
+            server.close()
+
+    asyncio.run(test())
 
 
 def test_a_router_limits_headers_and_connections() -> None:
