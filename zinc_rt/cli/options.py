@@ -108,8 +108,8 @@ ModelFile = Annotated[
         "--model",
         metavar="FILE",
         autocompletion=_downloaded,
-        help="GGUF model file, or a downloaded model by its name (`zinc list`). Default: the small story model inside the"
-        " package.",
+        help="GGUF model file, or a downloaded model by its name (`zinc list`). Default: the small story model inside"
+        " the package.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

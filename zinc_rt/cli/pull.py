@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.files import stopping_on_sigterm
+from zinc_rt.cli.stopping import stopping_on_sigterm
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write
 from zinc_rt.cli.voice import Voice
 from zinc_rt.notices import Detail
