@@ -78,6 +78,26 @@ Cors = Annotated[
         show_default=False,
     ),
 ]
+CertFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssl-certfile",
+        metavar="FILE",
+        help="Certificate for TLS in PEM, its issuers' behind it; read again on SIGHUP. Default: no TLS.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+CertKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssl-keyfile",
+        metavar="FILE",
+        help="The certificate's key in PEM, without a password. Default: it is in the certificate's file.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 Alias = Annotated[
     str | None,
     typer.Option(
@@ -129,6 +149,15 @@ MetricsNames = Annotated[
         "--metrics-names",
         metavar="zinc|vllm",
         help="Names of the figures at /metrics: ours, or vLLM's beside them, for dashboards made for it.",
+        rich_help_panel=SERVER,
+    ),
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option(
+        "--log-level",
+        metavar="debug|info|warning|error",
+        help="Least level of a line of the log; requests are info.",
         rich_help_panel=SERVER,
     ),
 ]
@@ -218,6 +247,8 @@ def serve(
     no_auth: NoAuth = False,
     allow_host: AllowHost = None,
     cors: Cors = None,
+    ssl_certfile: CertFile = None,
+    ssl_keyfile: CertKeyFile = None,
     alias: Alias = None,
     strict: Strict = False,
     drain: Drain = 30.0,
@@ -225,6 +256,7 @@ def serve(
     records_size: RecordsSize = "1G",
     audit: Audit = 0,
     metrics_names: MetricsNames = "zinc",
+    log_level: LogLevel = "info",
     one_process: OneProcess = False,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
@@ -273,6 +305,7 @@ def serve(
     }
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.start import EngineChoice, start_server
+    from zinc_rt.serving.api.tls import Certificate
     from zinc_rt.serving.api.web import WebRule
 
     choice = EngineChoice(
@@ -297,5 +330,7 @@ def serve(
         vllm_names=metrics_names == "vllm",
         audit=audit,
         web=WebRule.of(host, allow_host or (), cors or ()),
+        certificate=Certificate.of(ssl_certfile, ssl_keyfile),
+        log_level=log_level,
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

@@ -13,6 +13,8 @@ import msgspec
 
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.logs import Level
+from zinc_rt.serving.api.tls import Certificate
 from zinc_rt.serving.api.web import WebRule
 from zinc_rt.serving.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
@@ -137,6 +139,7 @@ class Config:
     """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None.
     records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
     audit: of so many recorded requests one is computed again, 0 for none. web: which browsers' requests are answered.
+    certificate: for TLS, None for none.
     """
 
     host: str = "127.0.0.1"
@@ -152,3 +155,5 @@ class Config:
     vllm_names: bool = False
     audit: int = 0
     web: WebRule = field(default_factory=WebRule)
+    certificate: Certificate | None = None
+    log_level: Level = "info"

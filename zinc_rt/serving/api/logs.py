@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
 NAME: Final = "zinc_rt.serving"
+Level = Literal["debug", "info", "warning", "error"]
 
 
 class _Lines(logging.Formatter):
@@ -27,9 +28,9 @@ class _Lines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def make_logger(stream: TextIO | None = None) -> logging.Logger:
+def make_logger(stream: TextIO | None = None, level: Level = "info") -> logging.Logger:
     """The server's logger, writing to a stream (None: standard error) and nowhere else."""
-    logger = logging.Logger(NAME, logging.INFO)
+    logger = logging.Logger(NAME, level.upper())
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Lines())
     logger.addHandler(handler)
