@@ -34,6 +34,7 @@ def route(
 
     Requests that begin alike go to the server that has their beginning in its cache. A server that ends is left out,
     and its streams go on with another one, byte for byte. Keys are checked by the servers, which need the same ones.
+    Each option may come from the environment: ZINC_ROUTE_PORT=9000 is --port 9000.
     """
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.tls import Certificate

@@ -282,7 +282,8 @@ def serve(
     """Serve a model to many callers, with the interfaces of OpenAI and Anthropic.
 
     A line on standard output says when requests are answered, and where; the log, a JSON object a line, goes to
-    standard error. Ctrl-C lets running requests finish; a second one ends at once.
+    standard error. Ctrl-C lets running requests finish; a second one ends at once. Each option may come from the
+    environment: ZINC_SERVE_PORT=9000 is --port 9000.
     """
     names = tuple(name.strip() for name in alias.split(",")) if alias is not None else ()
     if not all(names):
