@@ -62,3 +62,8 @@ HUB: Final = (
 """Of the library that downloads models."""
 
 VARIABLES: Final = (*OURS, *OTHERS, *HUB)
+
+OPTION_PREFIXES: Final = {"serve": "ZINC_SERVE_", "route": "ZINC_ROUTE_"}
+"""Verbs all of whose options have a variable, and how its name begins."""
+SECRET_OPTIONS: Final = ("_API_KEY",)
+"""How names of such variables end whose values are shown to nobody."""

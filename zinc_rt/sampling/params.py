@@ -111,10 +111,8 @@ class SamplingParams:
             object.__setattr__(self, name, value)
 
         put("temperature", _number("temperature", self.temperature, 0.0, None))
-        put(
-            "top_k",
-            _integer("top_k", self.top_k, 0, COUNT_LIMIT, "an integer from 0 to 2**63 - 1 (0 keeps all tokens)"),
-        )
+        limits = "an integer from 0 to 2**63 - 1 (0 keeps all tokens)"
+        put("top_k", _integer("top_k", self.top_k, 0, COUNT_LIMIT, limits))
         put("top_p", _number("top_p", self.top_p, 0.0, 1.0))
         put("min_p", _number("min_p", self.min_p, 0.0, 1.0))
         put(
@@ -123,16 +121,8 @@ class SamplingParams:
         )
         put("presence_penalty", _number("presence_penalty", self.presence_penalty, None, None))
         put("frequency_penalty", _number("frequency_penalty", self.frequency_penalty, None, None))
-        put(
-            "repeat_last_n",
-            _integer(
-                "repeat_last_n",
-                self.repeat_last_n,
-                -1,
-                COUNT_LIMIT,
-                "an integer from -1 to 2**63 - 1 (0: none, -1: all)",
-            ),
-        )
+        limits = "an integer from -1 to 2**63 - 1 (0: none, -1: all)"
+        put("repeat_last_n", _integer("repeat_last_n", self.repeat_last_n, -1, COUNT_LIMIT, limits))
         put("logit_bias", _bias(self.logit_bias))
         if self.seed is not None:
             limits = f"an integer from 0 to {SEED_LIMIT - 1}, or None for a random one"
@@ -143,10 +133,8 @@ class SamplingParams:
         put("stop", _strings(self.stop))
         put("stop_token_ids", _token_ids(self.stop_token_ids))
         if self.logprobs is not None:
-            put(
-                "logprobs",
-                _integer("logprobs", self.logprobs, 0, COUNT_LIMIT, "an integer from 0 to 2**63 - 1, or None for off"),
-            )
+            limits = "an integer from 0 to 2**63 - 1, or None for off"
+            put("logprobs", _integer("logprobs", self.logprobs, 0, COUNT_LIMIT, limits))
         if not isinstance(self.ignore_eos, bool):
             raise InvalidSamplingParam("ignore_eos", self.ignore_eos, "True or False")
 

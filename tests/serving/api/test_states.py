@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import io
+import logging
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import zinc_rt
 from tests.serving.api.conftest import N_CTX, Bench, MakeBench, events
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
-from zinc_rt.serving.api.logs import make_logger
+from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.messages import Failed, StepReport
@@ -172,3 +174,12 @@ def test_a_model_without_a_template_takes_texts_alone(bench: MakeBench) -> None:
         assert events(streamed.text)
 
     asyncio.run(go())
+
+
+def test_the_log_has_lines_of_its_level_alone() -> None:
+    for level, n in (("debug", 3), ("info", 3), ("warning", 2), ("error", 1)):
+        stream = io.StringIO()
+        log = make_logger(stream, level)  # type: ignore[arg-type]
+        for number in (logging.INFO, logging.WARNING, logging.ERROR):
+            tell(log, "x", number)
+        assert len(stream.getvalue().splitlines()) == n

@@ -14,6 +14,8 @@ import msgspec
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.logs import Level
+from zinc_rt.serving.api.tls import Certificate
 from zinc_rt.serving.api.web import WebRule
 from zinc_rt.serving.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
@@ -141,7 +143,7 @@ class Config:
     records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
     audit: of so many recorded requests one is computed again, 0 for none. api_keys: keys of the tenant `default`,
     beside those of the file. defaults: what requests omit. log: "json" or "text", None for text at a terminal.
-    web: which browsers' requests are answered.
+    web: which browsers' requests are answered. certificate: for TLS, None for none.
     """
 
     host: str = "127.0.0.1"
@@ -160,3 +162,5 @@ class Config:
     defaults: SamplingParams = DEFAULTS
     log: Literal["json", "text"] | None = None
     web: WebRule = field(default_factory=WebRule)
+    certificate: Certificate | None = None
+    log_level: Level = "info"

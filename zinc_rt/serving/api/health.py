@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zinc_rt
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.generate import ended
@@ -32,6 +33,11 @@ async def ready(service: Service, call: Call) -> None:
     if no is not None:
         raise no
     await call.reply_json({"status": "ok"})
+
+
+async def version(service: Service, call: Call) -> None:
+    """The server's release."""
+    await call.reply_json({"version": zinc_rt.__version__})
 
 
 async def progress(service: Service, call: Call) -> None:
