@@ -93,7 +93,7 @@ class Screen:
     def text(self) -> str:
         """What is there, without what another machine or the first run would show."""
         shown = "".join(f"{line.rstrip()}\n" for line in self.lines).rstrip("\n") + "\n"
-        shown = re.sub(r"^zinc: (compiling|waiting) .*\n", "", shown, flags=re.MULTILINE)
+        shown = re.sub(r"^zinc: (compiling|compiled|waiting) .*\n", "", shown, flags=re.MULTILINE)
         return re.sub(r"\d+ threads?\)", "N threads)", re.sub(r"[\d.]+ tokens/s", "N tokens/s", shown))
 
 
