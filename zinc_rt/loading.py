@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +25,7 @@ from zinc_rt.hub.resolve import model_path
 from zinc_rt.lang.target import host_targets
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.hidden import ends_hidden, hidden_states
+from zinc_rt.notices import Waiting
 from zinc_rt.options import DEFAULT_N_CTX, LARGE_BATCH, CacheOptions, DeviceOptions
 from zinc_rt.speculation.drafter import Drafter
 from zinc_rt.speculation.opening import open_drafter, prepared
@@ -250,9 +252,14 @@ def _wants_many(engine: Engine) -> bool:
 
 
 def _log(line: str) -> None:
+    """To the logger of the package. Who waits at a terminal or in a notebook, where no log is shown, is told why."""
     import logging
 
-    logging.getLogger("zinc_rt").info(line)
+    logger = logging.getLogger("zinc_rt")
+    logger.info(line)
+    watched = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    if isinstance(line, Waiting) and watched and not logger.isEnabledFor(logging.INFO):
+        print(f"zinc_rt: {line}", file=sys.stderr, flush=True)
 
 
 def _kernels(isa: str | None, notify: Callable[[str], None]) -> Kernels:

@@ -22,6 +22,7 @@ from zinc_rt.cli.session import INTERRUPTED, converses, located, open_model, pre
 from zinc_rt.cli.state import LoadState, SaveState, load_state, save_state
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.cli.voice import Quiet, Verbose, Voice
+from zinc_rt.cli.wrap import wrapped
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.sampling.params import SamplingParams
 
@@ -274,6 +275,7 @@ def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> str:
     if wanted:
         write(text)
     elif wanted is None and voice is not Voice.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr):
+        text = wrapped(text)
         say(text, style="bold", end="")
     else:
         return ""

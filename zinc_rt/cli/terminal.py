@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 import threading
 import time
@@ -10,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Self, TextIO
 
+from zinc_rt.cli.wrap import wrapped
 from zinc_rt.errors import ZincError
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ _STYLES = {"bold": 1, "dim": 2, "red": 31, "yellow": 33}
 _COLOURS = ("red", "yellow")
 _PLAIN = ("dumb", "unknown")  # terminals without styles
 
+_TWO_COLUMNS = re.compile(r"\S.{0,20}? {2,}(?=\S)")
 _LONGEST = 1000  # characters of a line about an error
 _LONG_LOAD = 0.3  # seconds of loading after which a bar appears
 
@@ -107,11 +111,23 @@ def say(message: str, style: str = "", end: str = "\n") -> None:
     """One line for the user on standard error; `style` is one of `_STYLES` and shows on a terminal only."""
     if sys.stderr is None:
         return
-    text = _styled(message, style) if is_terminal(sys.stderr) else message
+    text = message
+    if is_terminal(sys.stderr):
+        text = _styled(_fitted(message) if end else message, style)
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except OSError:  # standard error is closed
         return
+
+
+def _fitted(message: str) -> str:
+    """Lines that are too long for the terminal broken at words; those of two columns keep the second one's place."""
+    width, lines = shutil.get_terminal_size().columns, message.split("\n")
+    for number, line in enumerate(lines):
+        if len(line) > width:
+            first = _TWO_COLUMNS.match(line)
+            lines[number] = wrapped(line, 0 if first is None else first.end())
+    return "\n".join(lines)
 
 
 def shows_styles(stream: TextIO | None) -> bool:

@@ -415,6 +415,28 @@ def test_prompts_alone_take_larger_steps() -> None:
     assert max(engine.rows) == 512
 
 
+def test_compiling_is_no_time_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that the first step lacks keep it waiting; the speed of the prompt is that of the next one like it."""
+    engine = FakeEngine(step_ms=5.0, prompt_ms=0.0)
+    compiled = [7.0]
+    monkeypatch.setattr("zinc_rt.serving.core.engine_core.seconds_compiled", lambda: compiled[0])
+    step = engine.step
+
+    def first_step(*args: object, **more: object) -> object:
+        if engine.n_steps == 0:
+            compiled[0] += 3.0
+            engine.clock.now += 3.0
+        return step(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "step", first_step)
+    core = core_on(engine)
+    core.submit(asked("x", n=3))
+    found = events(turned(core))["x"]
+    usage = found[-1].usage  # type: ignore[union-attr]
+    assert engine.clock.now > 103
+    assert 0.004 < usage.prefill_seconds < 0.1
+
+
 def test_the_first_step_of_all_is_short() -> None:
     """Nothing is known of the cost of rows then."""
     engine = FakeEngine(n_slots=1, n_batch=512, n_ctx=4096)

@@ -47,6 +47,7 @@ class Request:
     engine_ms: float = 0.0
     admitted: float | None = None
     first_token: float | None = None
+    compiled: float = 0.0  # seconds of compiling: of the process when it was admitted, until its first token then
     last_token: float | None = None
     told_nan: bool = False
     drafted: int = 0
@@ -137,12 +138,14 @@ class Request:
     def usage(self) -> Usage:
         """What it has taken so far."""
         begun, first, last = self.admitted, self.first_token, self.last_token
+        # Kernels that the first step lacked are no work of the prompt: the next one does not wait for them.
+        prefill = 0.0 if begun is None or first is None else max(0.0, first - begun - self.compiled)
         return Usage(
             prompt_tokens=len(self.submit.prompt),
             cached_tokens=self.cached_tokens,
             completion_tokens=self.n_generated,
             queue_seconds=self.queue_seconds,
-            prefill_seconds=0.0 if begun is None or first is None else first - begun,
+            prefill_seconds=prefill,
             decode_seconds=0.0 if first is None or last is None else last - first,
             engine_seconds=self.engine_ms / 1000,
             preemptions=self.preemptions,
