@@ -18,7 +18,7 @@ EMULATOR = Path(amdgpu_emu.__file__).parent
 
 # From the bottom up; modules of one layer may import each other. A module belongs to the longest name it begins with.
 LAYERS = (
-    ("errors", "checks", "aside", "notices", "environment", "whole_file", "closing"),
+    ("errors", "checks", "aside", "notices", "environment", "whole_file", "closing", "interrupts"),
     ("numerics",),
     ("lang",),
     ("installation",),
@@ -41,7 +41,7 @@ LAYERS = (
     ("engine",),
     ("saved_text",),
     ("speculation",),
-    ("serving.messages",),
+    ("serving.messages", "serving.delivery"),
     ("grammar",),
     ("dialects",),
     ("serving.core",),
@@ -49,9 +49,9 @@ LAYERS = (
     ("chat", "chunks"),
     ("loaded", "requests", "row_logits"),
     ("model",),
+    ("hub",),
     ("loading", "forecast"),
     ("async_model",),
-    ("hub",),
     ("serving",),
     ("ray",),
     ("seed",),

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from zinc_rt.engine import Options as Options
     from zinc_rt.errors import UsageError as UsageError
     from zinc_rt.errors import ZincError as ZincError
+    from zinc_rt.hub.pull import pull as pull
     from zinc_rt.loading import load as load
     from zinc_rt.model import Model as Model
     from zinc_rt.model import ModelClosed as ModelClosed
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "load": "zinc_rt.loading",
+    "pull": "zinc_rt.hub.pull",
     "Model": "zinc_rt.model",
     "AsyncModel": "zinc_rt.async_model",
     "SamplingParams": "zinc_rt.sampling.params",
@@ -94,6 +96,7 @@ _MODULES = {
 # their old places up here, and `dir` lists them in `zinc_rt.seed` alone.
 __all__ = [  # noqa: RUF022
     "load",
+    "pull",
     "generate",
     "Model",
     "AsyncModel",
@@ -135,7 +138,7 @@ def generate(prompt: str, path: str | None = None, **parameters: Any) -> str:
 
     Args:
         prompt: a text.
-        path: the GGUF file; None for the model inside the package.
+        path: the GGUF file, or a downloaded model by its name; None for the model inside the package.
         parameters: fields of `SamplingParams`.
 
     Returns:

@@ -12,22 +12,22 @@ while tasks wait for texts; prompts are rendered and tokenized on worker threads
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.chunks import ChunkMaker
 from zinc_rt.loading import load
 from zinc_rt.model import Model
 from zinc_rt.requests import Asked, Messages, Prompt, Prompts, several
 from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor
-from zinc_rt.serving.messages import Event, Finished, Token
+from zinc_rt.serving.delivery import T
 
 if TYPE_CHECKING:
     from zinc_rt.chat import ChatAnswer, ChatChunk
@@ -101,7 +101,7 @@ class AsyncModel:
             made = [await asyncio.to_thread(requests.plain, one, chosen, logits_processors, overrides)]
         else:
             made = await asyncio.to_thread(requests.several, many, params, logits_processors, overrides)
-        texts: list[_Text] = []
+        texts: list[_Text[Chunk]] = []
         try:
             texts.extend(_Text(self.model, asked) for asked in made)
             whole = [Generation.collect([chunk async for chunk in text]) for text in texts]
@@ -155,8 +155,6 @@ class AsyncModel:
 
         What `stream` says of checks and of loops that are left holds here, too.
         """
-        from zinc_rt.chat import ChatChunk
-
         self.model.check_ready()
         fields = {
             "tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls,
@@ -167,7 +165,7 @@ class AsyncModel:
         text = _Text(self.model, asked)
         try:
             async for chunk in text:
-                yield ChatChunk(asked.text.take(), chunk)
+                yield chunk
         finally:
             text.leave()
 
@@ -182,23 +180,28 @@ class AsyncModel:
         return await asyncio.to_thread(self.model.embed, texts, normalize=normalize, dimensions=dimensions)
 
 
-class _Text:
-    """The chunks of one request, for one task; posted when it is made. `leave` it at the end."""
+class _Text(Generic[T]):
+    """The pieces of one request, for one task; posted when it is made. `leave` it at the end."""
 
-    def __init__(self, model: Model, asked: Asked) -> None:
+    def __init__(self, model: Model, asked: Asked[T]) -> None:
         self._shared, self._id = model.shared, asked.submit.id
-        self._chunks = ChunkMaker(asked.text, asked.submit, model.tokenizer)
-        self._events: asyncio.Queue[Event | BaseException] = asyncio.Queue()
+        self._pieces: deque[T | BaseException] = deque()
+        self._over = False
+        self._some = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._ends = self._over = False  # asked to end; has ended
-        self._shared.post(asked.submit, self._give, asked.processors)
+        self._shared.post(asked.submit, asked.text, self._give, asked.processors)
 
-    def _give(self, event: Event | BaseException) -> None:
+    def _give(self, pieces: Sequence[T | BaseException], over: bool) -> None:
         """Called on the thread of a step."""
         try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+            self._loop.call_soon_threadsafe(self._take, pieces, over)
         except RuntimeError:  # the loop was closed with the request in it
             self.leave()
+
+    def _take(self, pieces: Sequence[T | BaseException], over: bool) -> None:
+        self._pieces += pieces
+        self._over = over
+        self._some.set()
 
     def leave(self) -> None:
         """The task waits for no more of it."""
@@ -207,20 +210,13 @@ class _Text:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Chunk:
-        if self._over:
-            raise StopAsyncIteration
-        while True:
-            event = await self._events.get()
-            if isinstance(event, BaseException):
-                self._over = True
-                raise event
-            if isinstance(event, Finished):
-                self._over = True
-                return self._chunks.last(event)
-            if isinstance(event, Token) and not self._ends:  # more may come before the end is heard of
-                chunk = self._chunks.token(event)
-                if self._chunks.stopped:
-                    self._ends = True
-                    self._shared.end(self._id)
-                return chunk
+    async def __anext__(self) -> T:
+        while not self._pieces:
+            if self._over:
+                raise StopAsyncIteration
+            self._some.clear()
+            await self._some.wait()
+        piece = self._pieces.popleft()
+        if isinstance(piece, BaseException):
+            raise piece
+        return piece

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.checks import show, true_or_false
+from zinc_rt.chunks import ChunkMaker
 from zinc_rt.dialects.deltas import Answer, ContentDelta, Delta, ReasoningDelta, ToolCall
 from zinc_rt.dialects.families import dialect_of
 from zinc_rt.dialects.grammars import build_grammar
@@ -25,7 +26,7 @@ from zinc_rt.dialects.tools import (
 )
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.sampling.generation import Chunk, Generation
-from zinc_rt.serving.messages import Grammar
+from zinc_rt.serving.messages import Event, Grammar
 
 if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Tokenizer
@@ -187,24 +188,30 @@ def finish_reason(reason: str, n_calls: int) -> str:
     return "tool_calls" if n_calls and reason == "stop" else reason
 
 
-class ReadTokens:
-    """An answer's text for the loop that generates it, and its deltas for the caller of that loop."""
+class ChatChunks:
+    """The chunks of one answer, a `serving.delivery.Text`; arguments as for `ChunkMaker`."""
 
-    def __init__(self, reader: AnswerReader) -> None:
+    def __init__(self, reader: AnswerReader, seed: int, tokenizer: Tokenizer) -> None:
         self._reader = reader
-        self._deltas: list[Delta] = []
+        self._chunks = ChunkMaker(self, seed, tokenizer)
+        self._deltas: tuple[Delta, ...] = ()  # of the event that is being taken
+
+    @property
+    def stopped(self) -> bool:
+        """See `Text`."""
+        return self._reader.stopped
+
+    def take(self, event: Event) -> ChatChunk | None:
+        """See `Text`."""
+        chunk = self._chunks.take(event)
+        return None if chunk is None else ChatChunk(self._deltas, chunk)
 
     def add(self, token_id: int) -> tuple[str, bool]:
-        """A token's text, and whether a stop string was met."""
-        self._deltas += self._reader.add(token_id)
+        """See `TokenText`: the chunk's text has the marks, too."""
+        self._deltas = tuple(self._reader.add(token_id))
         return self._reader.text, self._reader.stopped
 
     def finish(self) -> str:
-        """The text that was held back."""
-        self._deltas += self._reader.finish()
+        """See `TokenText`."""
+        self._deltas = tuple(self._reader.finish())
         return self._reader.text
-
-    def take(self) -> tuple[Delta, ...]:
-        """The deltas since the last call."""
-        deltas, self._deltas = tuple(self._deltas), []
-        return deltas

@@ -43,6 +43,7 @@ from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.interrupts import Breakable
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
@@ -477,7 +478,9 @@ class Engine(SequenceCalls, Closing):
         sequences = self._loaded()[1]
         check_step(lowered)  # where nothing has run, nothing is lost
         sequences.begin(rows)
-        self._backend.wait(self._backend.submit(lowered, device))
+        fence = self._backend.submit(lowered, device)
+        with Breakable():  # a GPU may take long, and a step that broke off is repaired
+            self._backend.wait(fence)
         sequences.end(rows)
 
     def touch_states(self) -> Iterator[None]:

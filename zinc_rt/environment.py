@@ -36,6 +36,7 @@ OURS: Final = (DEVICE, CACHE_DIR, MATRIX_ROWS)
 
 OTHERS: Final = (
     Variable("XDG_CACHE_HOME", "the folder in which `zinc_rt` is the folder of compiled kernels; unset: ~/.cache"),
+    Variable("XDG_STATE_HOME", "the folder in which `zinc_rt` has the history of `zinc chat`; unset: ~/.local/state"),
     Variable("HOME", "the home folder, for `~`; unset: what the system has for the user"),
     Variable("NO_COLOR", "set to anything: no colours, and answers as the model writes them"),
     Variable("TERM", "dumb, unknown or unset: no colours, no progress bars"),

@@ -19,6 +19,7 @@ from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Engine, Options
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
+from zinc_rt.hub.resolve import model_path
 from zinc_rt.lang.target import host_targets
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import parse_cache_format
@@ -70,7 +71,8 @@ def load(
     """Open a GGUF file, plan and check memory, and lower it onto a device.
 
     Args:
-        path: the file; None for the model inside the package.
+        path: the file, or a downloaded model by its name ("qwen3-0.6b", `zinc_rt.pull`); None for the model inside the
+            package.
         device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; a card may follow,
             as in "gpu@03:00.0" or "gpu:cs@renderD129". None follows ZINC_RT_TIER, else "auto".
         n_ctx: tokens of a prompt and its text (None: the model's own, at most 4096).
@@ -94,7 +96,7 @@ def load(
         spec: who guesses the next tokens, which changes no text and may make it faster: "off", "ngram" (prompt and text
             so far), "draft" (a small model of the same vocabulary) or "mtp" (the model's own heads). None is "draft"
             with a draft model, else "off".
-        draft_model: the file of the draft model.
+        draft_model: the draft model, as for path.
         draft_max: guesses at once at the most (None: 16).
         draft_min: guesses at once at the least (None: 0).
 
@@ -102,6 +104,7 @@ def load(
         The model, which holds memory and the file until it is closed.
 
     Raises:
+        NotDownloaded, UnknownModel: a name of a model that is not here, or none.
         GGUFError: the file cannot be read; `FileChanged` where it was written to meanwhile.
         ModelError, TokenizerError: what is in it cannot be run.
         MemoryPlanError: it does not fit.
@@ -110,10 +113,11 @@ def load(
         LangError: the kernels could not be compiled.
     """
     function_or_none("notify", notify)
-    wish = speculation(spec, draft_model, draft_max, draft_min)
+    draft = None if draft_model is None else model_path(path_text("draft_model", draft_model))
+    wish = speculation(spec, draft, draft_max, draft_min)
     function_or_none("progress", progress)
     notify = _log if notify is None else notify
-    path = built_in_model() if path is None else path_text("path", path)
+    path = built_in_model() if path is None else model_path(path_text("path", path))
     if device is not None and tier is not None:
         raise UsageError(f"device is {device!r} and tier is {tier!r}; give device only")
     named = device if device is not None else tier

@@ -7,10 +7,8 @@ with zinc_rt.load("model.gguf") as model:
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, overload
 
@@ -18,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.checks import path_text, show, true_or_false
-from zinc_rt.chunks import ChunkMaker
 from zinc_rt.closing import Closing
 from zinc_rt.embedding import Embedder, Pooling
 from zinc_rt.engine import ContextFull, Engine, EngineError
@@ -28,14 +25,14 @@ from zinc_rt.loaded import LoadedModel
 from zinc_rt.models import ModelDefinition
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.prompts import EmptyPrompt, PromptTooLong, check_ids
-from zinc_rt.requests import Asked, AskedChat, Messages, Prompt, Prompts, Requests, several
+from zinc_rt.requests import Asked, Messages, Prompt, Prompts, Requests, several
 from zinc_rt.row_logits import LogitsRows
 from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
-from zinc_rt.serving.core.shared import SharedCore
-from zinc_rt.serving.messages import Finished, Token
+from zinc_rt.serving.core.shared import CoreLock, SharedCore
+from zinc_rt.serving.delivery import T
 from zinc_rt.speculation.drafter import Drafter
 
 if TYPE_CHECKING:
@@ -77,7 +74,7 @@ class Model(LoadedModel, Closing):
         super().__init__(file, definition, tokenizer, engine)
         self._notify, self._drafter = notify, drafter
         self.embedder: Embedder | None = None
-        self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
+        self._lock = CoreLock()  # held while a step runs, and while what it gave is read
         self.shared = SharedCore(self._lock, self._check_running)
         self.requests = Requests(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
         self._rows = LogitsRows(engine, self.shared, self._lock, self._check_running)
@@ -242,12 +239,11 @@ class Model(LoadedModel, Closing):
         self.check_ready()
         asked = self.requests.several(prompts, params, logits_processors, overrides)
         try:
-            for request in asked:
-                self.shared.submit(request.submit, request.processors)
-            return [Generation.collect(self._chunks(request)) for request in asked]
+            inboxes = [self.shared.submit(each.submit, each.text, each.processors) for each in asked]
+            return [Generation.collect(self.shared.pieces(inbox)) for inbox in inboxes]
         finally:
-            for request in asked:
-                self.shared.leave(request.submit.id)
+            for each in asked:
+                self.shared.leave(each.submit.id)
 
     def stream(
         self,
@@ -280,25 +276,11 @@ class Model(LoadedModel, Closing):
         self.check_ready()
         return self._stream(self.requests.plain(prompt, params, logits_processors, overrides))
 
-    def _stream(self, asked: Asked) -> Generator[Chunk]:
-        self.shared.submit(asked.submit, asked.processors)
+    def _stream(self, asked: Asked[T]) -> Generator[T]:
         try:
-            yield from self._chunks(asked)
+            yield from self.shared.pieces(self.shared.submit(asked.submit, asked.text, asked.processors))
         finally:
             self.shared.leave(asked.submit.id)
-
-    def _chunks(self, asked: Asked) -> Generator[Chunk]:
-        """The chunks of a request that was submitted."""
-        request_id, chunks = asked.submit.id, ChunkMaker(asked.text, asked.submit, self.tokenizer)
-        while True:
-            event = self.shared.next(request_id)
-            if isinstance(event, Token):
-                yield chunks.token(event)
-                if chunks.stopped:
-                    event = self.shared.finish(request_id)
-            if isinstance(event, Finished):
-                yield chunks.last(event)
-                return
 
     def chat(self, messages: Messages, **fields: Any) -> ChatAnswer:
         """The whole answer to a conversation; arguments and errors as for `chat_stream`."""
@@ -339,14 +321,7 @@ class Model(LoadedModel, Closing):
             "tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls,
             "response_format": response_format, "variables": variables,
         }  # fmt: skip
-        return self._chat(self.requests.chat(messages, fields, params, logits_processors, overrides))
-
-    def _chat(self, asked: AskedChat) -> Generator[ChatChunk]:
-        from zinc_rt.chat import ChatChunk
-
-        with closing(self._stream(asked)) as stream:
-            for chunk in stream:
-                yield ChatChunk(asked.text.take(), chunk)
+        return self._stream(self.requests.chat(messages, fields, params, logits_processors, overrides))
 
     def check_ready(self) -> None:
         """Raises `ModelClosed`, `FileChanged`, and `UsageError` for a model that was loaded to embed."""

@@ -9,21 +9,23 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import numpy as np
 
 from zinc_rt.checks import show
-from zinc_rt.chunks import PlainText, TokenText
+from zinc_rt.chunks import ChunkMaker, PlainText
 from zinc_rt.errors import UsageError
 from zinc_rt.prompts import EmptyPrompt, check_fits, check_ids
+from zinc_rt.sampling.generation import Chunk
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.processors import Processors, check_processors
 from zinc_rt.sampling.sampler import Sampler
+from zinc_rt.serving.delivery import T, Text
 from zinc_rt.serving.messages import Grammar, Submit
 
 if TYPE_CHECKING:
-    from zinc_rt.chat import ChatFormat, ReadTokens
+    from zinc_rt.chat import ChatChunk, ChatFormat
     from zinc_rt.grammar.matcher import Matcher
     from zinc_rt.text import Tokenizer
 
@@ -35,19 +37,12 @@ Messages = str | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class Asked(Generic[T]):
     """A request that can be computed, what makes text of its tokens, and the functions that change its logits."""
 
     submit: Submit
-    text: TokenText
+    text: Text[T]
     processors: Processors
-
-
-@dataclass(frozen=True)
-class AskedChat(Asked):
-    """A request for an answer, which `text` takes apart."""
-
-    text: ReadTokens
 
 
 class Requests:
@@ -74,7 +69,7 @@ class Requests:
 
     def plain(
         self, prompt: Prompt, params: SamplingParams | None, processors: object, overrides: Mapping[str, Any]
-    ) -> Asked:
+    ) -> Asked[Chunk]:
         """A request for the text behind a prompt. Raises what `Model.stream` raises."""
         if is_chat(prompt):
             raise UsageError("the prompt is made of messages; give them to chat or chat_stream")
@@ -85,7 +80,7 @@ class Requests:
         if isinstance(prompt, str) and not prompt:
             raise EmptyPrompt("the prompt is empty; give at least one character")
         ids = self._room(self._tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
-        text = PlainText(self._tokenizer, chosen.stop)
+        text = ChunkMaker(PlainText(self._tokenizer, chosen.stop), sampler.seed, self._tokenizer)
         return Asked(self._submit(ids, chosen, sampler.seed), text, check_processors(processors))
 
     def several(
@@ -94,7 +89,7 @@ class Requests:
         params: SamplingParams | Sequence[SamplingParams] | None,
         processors: object,
         overrides: Mapping[str, Any],
-    ) -> list[Asked]:
+    ) -> list[Asked[Chunk]]:
         """Requests for texts behind several prompts. params: of all, or one for each. Raises what `plain` raises."""
         if is_chat(prompts):
             raise UsageError("the prompt is made of messages; give them to chat or chat_stream")
@@ -116,11 +111,11 @@ class Requests:
         params: SamplingParams | None,
         processors: object,
         overrides: Mapping[str, Any],
-    ) -> AskedChat:
+    ) -> Asked[ChatChunk]:
         """A request for the answer to a conversation. fields: of `ChatFormat.request`. Raises what `Model.chat_stream`
         raises.
         """
-        from zinc_rt.chat import ReadTokens
+        from zinc_rt.chat import ChatChunks
 
         chosen, functions = SamplingParams.with_overrides(params, **overrides), check_processors(processors)
         if isinstance(messages, str):
@@ -131,9 +126,10 @@ class Requests:
             sampler = Sampler(chosen, self._tokenizer.n_vocab)
             if request.grammar is not None:
                 self._compile(request.grammar)
-            text = ReadTokens(form.reader(request, chosen.stop, request.salt(sampler.seed)))
+            reader = form.reader(request, chosen.stop, request.salt(sampler.seed))
+        text = ChatChunks(reader, sampler.seed, self._tokenizer)
         ids = self._room(request.prompt)
-        return AskedChat(self._submit(ids, chosen, sampler.seed, request.grammar), text, functions)
+        return Asked(self._submit(ids, chosen, sampler.seed, request.grammar), text, functions)
 
     def _submit(self, ids: Sequence[int], params: SamplingParams, seed: int, grammar: Grammar | None = None) -> Submit:
         return Submit(str(next(self._numbers)), tuple(ids), params, seed, grammar=grammar)

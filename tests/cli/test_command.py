@@ -12,9 +12,9 @@ import typer
 
 from zinc_rt.backends.probe import Gpu
 from zinc_rt.cli import options
+from zinc_rt.cli.files import FileWriteError, write_file
 from zinc_rt.cli.main import VERBS, application
 from zinc_rt.cli.reference import reference
-from zinc_rt.cli.terminal import OutputError, write_file
 from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Options
 from zinc_rt.installation import version_line
 
@@ -185,7 +185,7 @@ def test_write_file(tmp_path, capsys):
     assert (tmp_path / "f").read_text() == "x"
     write_file("-", "y")
     assert capsys.readouterr().out == "y"
-    with pytest.raises(OutputError, match="cannot write"):
+    with pytest.raises(FileWriteError, match="cannot be written"):
         write_file(str(tmp_path), "x")
 
 

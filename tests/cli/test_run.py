@@ -51,7 +51,7 @@ def test_the_prompt_may_come_from_four_places(run, tmp_path):
     assert run("-f", tmp_path / "p.txt", "-n", 8).out == direct
     assert run("-n", 8, stdin="once upon\n").out == direct
     assert run("-f", "-", "-n", 8, stdin="once upon\r\n").out == direct
-    assert run("once upon", "-n", 8, stdin="ignored").out == direct
+    assert run("upon", "-n", 8, stdin="once\n").out == run("once\n\nupon", "-n", 8).out  # piped in: before the prompt
     assert run("-n", 8, stdin="once upon\n\n").out != direct  # only one line end is dropped
 
 
@@ -67,14 +67,14 @@ def test_the_prompt_may_come_from_four_places(run, tmp_path):
         (("-p", ""), "empty"),
         (("a", "--logprobs", "2"), "--json"),
         (("a", "--system", "x"), "--system is for answers, and --raw"),
-        (("a", "--format", "json"), "--format are for answers, and --raw"),
+        (("a", "--format", "json"), "--format json is for answers, and --raw"),
         (("a", "-q", "-v"), "--quiet and --verbose"),
         (("a", "-q", "--reasoning", "show"), "--reasoning show and --quiet"),
         (("a", "--reasoning", "loud"), "--reasoning is 'loud'; it must be show or hide"),
         (("a", "--format", "xml"), "--format is 'xml'; it must be text or json"),
         (("a", "-j", "{"), "--json-schema is no JSON: Expecting property name"),
         (("a", "-j", "{}", "--format", "text"), "--format is text"),
-        (("a", "-j", "{}"), "--format are for answers, and --raw"),
+        (("a", "-j", "{}"), "--json-schema is for answers, and --raw"),
         (("a", "--image", "cat.png"), "'cat.png' is for pictures: of models with images only the text runs here"),
         (("a", "--temp", "-1"), "--temp is -1.0"),
         (("a", "--top-p", "1.5"), "--top-p is 1.5"),

@@ -42,7 +42,7 @@ def variables() -> dict[str, str]:
 
 def _places(cache_dir: Path | None) -> Iterator[dict[str, Any]]:
     """Folders and files of the runtime, with the bytes in them; None where there are none."""
-    from zinc_rt.hub.download import cache_folder
+    from zinc_rt.hub.cached import cache_folder
     from zinc_rt.lang.cache import default_cache_dir
     from zinc_rt.loading import built_in_model
 

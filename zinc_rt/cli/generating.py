@@ -33,12 +33,14 @@ class Shown:
 class Question:
     """A message to answer.
 
-    system: the system prompt. form: of the answer, see `answering.response_format`. variables: of the chat template.
+    system: the system prompt. form: of the answer, see `answering.Form`, and the option that says it. variables: of the
+    chat template.
     """
 
     text: str
     system: str | None
     form: Mapping[str, Any] | None
+    form_option: str
     variables: Mapping[str, Any]
 
     @property
@@ -129,7 +131,7 @@ def answer(model: Model, question: Question, params: SamplingParams, shown: Show
 
     messages, variables = question.messages, question.variables
     ids = chat_ids(model, messages, variables)
-    with schema_named():
+    with schema_named(question.form_option):
         stream = model.chat_stream(messages, response_format=question.form, variables=variables, params=params)
     if shown.prompt and shown.shows:
         write(f"{question.text}\n\n")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.serve import Host, Port
+from zinc_rt.cli.serve import AllowHost, Cors, Host, Port
 from zinc_rt.cli.terminal import write
 
 Servers = Annotated[
@@ -18,12 +18,23 @@ Servers = Annotated[
 ]
 
 
-def route(*, backend: Servers, host: Host = "127.0.0.1", port: Port = 8081, debug: o.Debug = False) -> int:
+def route(
+    *,
+    backend: Servers,
+    host: Host = "127.0.0.1",
+    port: Port = 8081,
+    allow_host: AllowHost = None,
+    cors: Cors = None,
+    debug: o.Debug = False,
+) -> int:
     """Spread requests over several servers of one model (`zinc serve`).
 
     Requests that begin alike go to the server that has their beginning in its cache. A server that ends is left out,
     and its streams go on with another one, byte for byte. Keys are checked by the servers, which need the same ones.
     """
+    from zinc_rt.serving.api.config import Config
+    from zinc_rt.serving.api.web import WebRule
     from zinc_rt.serving.route.server import start_router
 
-    return start_router(backend, host, port, lambda url: write(f"zinc: {url} passes requests on now\n"))
+    config = Config(host=host, port=port, web=WebRule.of(host, allow_host or (), cors or ()))
+    return start_router(backend, config, lambda url: write(f"zinc: {url} passes requests on now\n"))

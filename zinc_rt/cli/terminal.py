@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ _LONG_LOAD = 0.3  # seconds of loading after which a bar appears
 
 
 class OutputError(ZincError):
-    """A result cannot be written: disk full, file not writable, standard output closed."""
+    """A result cannot be written to standard output: its disk is full, or it is closed."""
 
 
 def prepare() -> None:
@@ -74,18 +75,6 @@ def _put(text: str) -> None:
         raise
     except OSError as error:
         raise OutputError(f"cannot write to standard output: {error.strerror}") from None
-
-
-def write_file(path: str, text: str) -> None:
-    """Write text to a file, or to standard output for "-". Raises `OutputError`."""
-    if path == "-":
-        write(text)
-        return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def abandon_stdout() -> None:
@@ -167,39 +156,68 @@ def advance(bar: Progress | None) -> None:
 class LoadingBar:
     """Bytes of a model loaded so far, on a terminal's standard error; it appears when loading takes long.
 
-    doing: the word before the bar.
+    doing: the word before the bar. download: whether the bytes come from afar, so that the time left is worth knowing.
+    done, total: the bytes that were told last.
     """
 
-    def __init__(self, doing: str = "loading") -> None:
-        self._doing = doing
+    def __init__(self, doing: str = "loading", download: bool = False) -> None:
+        self.done = self.total = 0
+        self._doing, self._download = doing, download
         self._started: float | None = None
         self._bar: Progress | None = None
+        self._lock = threading.Lock()
+
+    def count(self, done: int, total: int) -> None:
+        """`done` of `total` bytes are loaded; nothing is shown."""
+        self.done, self.total = done, total
 
     def show(self, done: int, total: int) -> None:
         """`done` of `total` bytes are loaded."""
+        self.count(done, total)
         now = time.perf_counter()
-        if self._started is None:
-            self._started = now
-        if self._bar is None and now - self._started > _LONG_LOAD and done < total:
-            self._bar = _loading_bar(self._doing, total)
-            self._bar.start()
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done)
+        with self._lock:
+            if self._started is None:
+                self._started = now
+            if self._bar is None and now - self._started > _LONG_LOAD and done < total:
+                self._bar = _loading_bar(self._doing, total, done, self._download)
+                self._bar.start()
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=self._doing)
+
+    def wait(self, host: str) -> None:
+        """Nothing comes from this host. May be called on any thread."""
+        with self._lock:
+            if self._bar is None:
+                self._bar = _loading_bar(self._doing, self.total, self.done, self._download)
+                self._bar.start()
+            self._bar.update(self._bar.task_ids[0], description=f"waiting for {printable_line(host)}")
+
+    def pause(self) -> None:
+        """Take the bar away until the next bytes come."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self.pause()
 
 
-def _loading_bar(doing: str, total: int) -> Progress:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+def _loading_bar(doing: str, total: int, done: int, download: bool) -> Progress:
+    from rich.progress import (
+        BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn,
+    )  # fmt: skip
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    columns: list[ProgressColumn] = [
+        TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn(),
+    ]  # fmt: skip
+    if download:
+        columns.append(TimeRemainingColumn())
     bar = Progress(*columns, console=stderr_console(), transient=True)
-    bar.add_task(doing, total=total)
+    bar.add_task(doing, total=total or None, completed=done)
     return bar
 
 

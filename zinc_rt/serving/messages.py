@@ -2,7 +2,8 @@
 
 A caller sends `Submit` and `Cancel`. The engine answers with one `StepReport` a step, which holds the events of all
 requests in order. Of a request come `Admitted`, then a `Token` for each generated token, then `Finished`; or `Failed`
-at any point. Text is not known here: callers turn tokens into text, watch for stop strings, and cancel.
+at any point. Text is not known here: clients of the engine turn tokens into text and cancel at stop strings
+(`serving.delivery`).
 """
 
 from __future__ import annotations

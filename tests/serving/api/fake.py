@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
+from zinc_rt.serving.delivery import Delivery, T, Text
 from zinc_rt.serving.messages import (
     Admitted,
     EngineInfo,
@@ -55,12 +57,29 @@ class FakeClient:
     async def start(self) -> EngineInfo:
         return EngineInfo("fake", self.n_ctx, self.slots, 16, "f16", 1024)
 
-    def submit(self, request: Submit) -> AsyncIterator[Event]:
+    def submit(self, request: Submit) -> AsyncGenerator[Event]:
         self.submitted.append(request)
         self._ends[request.id] = asyncio.Event()
         return self._events(request)
 
-    async def _events(self, request: Submit) -> AsyncIterator[Event]:
+    def submit_text(self, request: Submit, text: Text[T]) -> AsyncGenerator[T]:
+        delivery = Delivery(request, text)
+        return self._pieces(self._over(request) if delivery.ended else self.submit(request), delivery)
+
+    async def _over(self, request: Submit) -> AsyncGenerator[Event]:
+        yield Finished(request.id, FinishReason.cancelled, self._usage(request, len(request.resume)))
+
+    async def _pieces(self, events: AsyncGenerator[Event], delivery: Delivery[T]) -> AsyncGenerator[T]:
+        async with aclosing(events):
+            async for event in events:
+                for piece in delivery.take(event):
+                    if isinstance(piece, BaseException):
+                        raise piece
+                    yield piece
+                if delivery.ended and not delivery.over:
+                    self.cancel(event.id, "stop string")
+
+    async def _events(self, request: Submit) -> AsyncGenerator[Event]:
         if self.fail_at_once is not None:
             yield self.fail_at_once
             return

@@ -10,6 +10,7 @@ import pytest
 
 from tests.serving.api.conftest import N_CTX, SAYS, MakeBench, events, without_ids
 from tests.serving.api.fake import LOGPROB
+from zinc_rt.text import TokenizerError
 
 
 def named_events(text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -230,6 +231,10 @@ def test_tokenize_and_back(bench: MakeBench) -> None:
         assert back.json()["content"] == SAYS
         pieces = (await b.http.post("/tokenize", json={"content": "A fox", "with_pieces": True})).json()["tokens"]
         assert "".join(p["piece"] for p in pieces) == "A fox"
+        long = await b.http.post("/tokenize", json={"content": "a " * (256 << 10)})
+        assert (long.status_code, long.json()["error"]["code"]) == (413, "request_too_large")
+        most = await b.http.post("/tokenize", json={"content": "a " * (255 << 10)})
+        assert most.json()["count"] > 255 << 9
         outside = await b.http.post("/detokenize", json={"tokens": [10**9]})
         assert (outside.status_code, outside.json()["error"]["param"]) == (400, "tokens")
 
@@ -248,5 +253,39 @@ def test_models_are_listed_under_all_of_their_names(bench: MakeBench) -> None:
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
         assert (await b.chat(model="alias")).status_code == 200
         assert (await b.chat(model="gpt-4")).status_code == 404
+
+    asyncio.run(go())
+
+
+def test_a_text_that_no_tokens_can_express_is_refused(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        b = bench()
+
+        def encode(*_: object, **__: object) -> list[int]:
+            raise TokenizerError("the vocabulary has no token for '🦉'")
+
+        monkeypatch.setattr(type(b.service.model.tokenizer), "encode", encode)
+        answer = await b.http.post("/tokenize", json={"content": "🦉"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "content")
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("path", "ask", "name"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}, "stop"),
+        ("/v1/completions", {"prompt": "Hi", "max_tokens": 40}, "stop"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 40}, "stop_sequences"),
+    ],
+)
+def test_sixteen_stop_strings_are_taken(bench: MakeBench, path: str, ask: dict[str, Any], name: str) -> None:
+    async def go() -> None:
+        stops = [f"none {i}" for i in range(15)]
+        answer = await bench().http.post(path, json={**ask, name: [*stops, "grey owl"]})
+        assert answer.status_code == 200
+        assert "grey owl. " not in answer.text
+        many = await bench().http.post(path, json={**ask, name: [*stops, "a", "b"]})
+        assert (many.status_code, f"{name} has 17 strings; at most 16" in many.text) == (400, True)
 
     asyncio.run(go())

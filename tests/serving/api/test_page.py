@@ -22,7 +22,12 @@ def test_files_and_policy(bench: MakeBench) -> None:
             assert policy["default-src"] == "'none'"
             assert set(policy.values()) == {"'none'", "'self'"}
             assert answer.headers["x-content-type-options"] == "nosniff"
+            head = await http.head(path)
+            assert (head.status_code, head.content) == (200, b"")
+            assert head.headers == answer.headers
         assert (await http.post("/")).status_code == 405
+        assert (await http.head("/v1/models/story")).status_code == 200
+        assert (await http.head("/v1/chat/completions")).status_code == 405
 
     asyncio.run(test())
 

@@ -35,6 +35,8 @@ def test_nothing_is_answered_while_loading_and_while_the_engine_is_ill(bench: Ma
             assert (ill.status_code, ill.json()) == (503, {"status": state})
             assert (await b.http.get("/health/ready")).status_code == 503
             assert (await b.http.get("/health/live")).status_code == 200
+            for path in ("/v1/models", "/v1/models/story"):
+                assert (await b.http.get(path)).status_code == (503 if state == "loading" else 200)
             setattr(owner, name, None)
             assert (await b.chat()).status_code == 200
             assert (await b.http.get("/health")).json() == {"status": "ok"}

@@ -14,7 +14,7 @@ from zinc_rt.serving.api.config import BadTenants, Config, Tenant, Tenants, read
 from zinc_rt.serving.api.keys import BadKeys, Keys, add_key, new_key, read_keys
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.server import CannotListen, Server, check_exposure, listen
-from zinc_rt.serving.messages import QoS
+from zinc_rt.serving.messages import MAX_TENANTS, QoS
 
 
 def test_the_file_of_keys_has_digests_alone(tmp_path: Path) -> None:
@@ -108,6 +108,12 @@ def test_the_file_of_tenants(tmp_path: Path) -> None:
         ("[tenant.a]", "unknown table 'tenant'"),
         ("[tenants.a]\nwight = 1", "wight"),
         ("[tenants.a]\nweight = 0", "tenants.a.weight is 0"),
+        ("[tenants.a]\nweight = inf", "tenants.a.weight is inf"),
+        ("[tenants.a]\nseconds = nan", "tenants.a.seconds is nan"),
+        ("".join(f"[tenants.t{i}]\n" for i in range(MAX_TENANTS)), "4096 tenants; it must be fewer than 4096"),
+        ("a = " + "[" * 10_000, "no TOML"),
+        ("[tenants.a]\nactive = " + "9" * 5_000, "no TOML"),
+        ("[limits]\nheader_seconds = inf", "limits.header_seconds is inf"),
         ("[tenants.a]\nkv_share = 1.5", "kv_share is 1.5"),
         ("[tenants.a]\nqos = 'fast'", "fast"),
         ("[tenants.A]\nweight = 1", "tenant 'A'"),

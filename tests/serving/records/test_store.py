@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -187,3 +188,24 @@ def test_the_writer_counts_what_it_cannot_keep(tmp_path: Path) -> None:
     blocker.execute("rollback")
     assert writer.lost == 300 - sum(day.requests for day in store.days()) == 300
     blocker.close()
+
+
+def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
+    def modes() -> set[int]:
+        return {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+
+    before = os.umask(0)
+    try:
+        store = RecordStore(tmp_path / "s")
+        store.add([(entry(), record())])
+        assert len(list(tmp_path.iterdir())) == 3  # with -wal and -shm
+        assert modes() == {0o600}
+        for path in tmp_path.iterdir():
+            path.chmod(0o644)  # as an older release left them
+        other = RecordStore(tmp_path / "s")
+        assert modes() == {0o600}
+        assert other.record("r1") == record()
+        other.close()
+        store.close()
+    finally:
+        os.umask(before)

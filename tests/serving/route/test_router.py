@@ -249,7 +249,7 @@ def test_a_server_that_hangs_is_left() -> None:
             one.send_signal(signal.SIGSTOP)
             whole = asyncio.create_task(
                 httpx.AsyncClient(timeout=60, transport=httpx.ASGITransport(router)).post(
-                    "http://router/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
+                    "http://localhost/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
                 )
             )
             await asyncio.wait_for(client.task, 30)

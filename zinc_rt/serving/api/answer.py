@@ -14,7 +14,8 @@ from zinc_rt.serving.messages import Grammar, Usage
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One answer: a prompt and how to go on from it. reader: divides it; marks: special tokens that the reader sees;
-    resume: its first tokens, which an engine has generated before.
+    resume: its first tokens, which an engine has generated before; given: so many of them the client says, and nobody
+    here knows it.
     """
 
     prompt: tuple[int, ...]
@@ -25,6 +26,7 @@ class Plan:
     reader: Callable[[], Reader] = PlainReader
     marks: Collection[int] = ()
     resume: tuple[int, ...] = ()
+    given: int = 0
 
 
 class Answer:
@@ -42,3 +44,8 @@ class Answer:
         self.usage: Usage | None = None
         self.first: float | None = None  # when its first token came
         self.last = 0.0
+
+    @property
+    def resumed(self) -> int:
+        """Tokens of it that were not generated for this request."""
+        return min(len(self.plan.resume), len(self.tokens))

@@ -23,12 +23,11 @@ from zinc_rt.serving.api import (
     tokens,
 )
 from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
-from zinc_rt.serving.api.config import DEFAULT_TENANT
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.keys import key_of
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.web import preflight
 
 Handler = Callable[[Service, Call], Awaitable[None]]
 
@@ -87,10 +86,15 @@ class App:
         call = Call(scope, receive, send, self.service.tenants.limits, self.service.model.fingerprint)
         counted = True
         try:
+            call.extra += self.service.config.web.check(call.header, self.service.keys is None)
+            if (asked := preflight(call.method, call.header, call.extra)) is not None:
+                call.extra, counted = asked, False
+                await call.reply(b"", 204)
+                return
             endpoint = self._find(scope)
             call.endpoint, counted = endpoint.path, endpoint.counted
             if not endpoint.public:
-                call.tenant = self._tenant(call)
+                call.tenant = self.service.tenant_of(call)
             call.check_size()
             await self._serve(endpoint, call)
         except ApiError as error:
@@ -126,27 +130,20 @@ class App:
 
     def _find(self, scope: Scope) -> Endpoint:
         """The endpoint of a method and a path. Raises `ApiError`, 404 or 405."""
-        method, path = scope["method"], scope["path"]
+        method, path = "GET" if scope["method"] == "HEAD" else scope["method"], scope["path"]
         known = self._exact.get((method, path))
         if known is not None:
             return known
         allowed = set()
         for route, endpoint in self._routes:
             match, _ = route.matches(scope)
-            if match is Match.FULL and endpoint.method == method:
+            if match is not Match.NONE and endpoint.method == method:
                 return endpoint
             if match is not Match.NONE:
                 allowed.add(endpoint.method)
         if allowed:
             raise ApiError(405, f"{path[:80]} takes {' or '.join(sorted(allowed))}", code="method_not_allowed")
         raise ApiError(404, f"there is no {path[:80]!r}; docs/openai.md lists what there is", code="not_found")
-
-    def _tenant(self, call: Call) -> str:
-        """The tenant whose key the request has. Raises `ApiError`."""
-        keys = self.service.keys
-        if keys is None:
-            return DEFAULT_TENANT
-        return keys.tenant(key_of(call.header("authorization"), call.header("x-api-key")))
 
 
 async def _never(*_: object) -> None:

@@ -105,9 +105,10 @@ async def token_ids(service: Service, prompts: Sequence[str | list[int]], param:
 
 async def _plans(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
     prompts = prompts_of(request.prompt)
-    limit = service.max_tokens(call, request.max_tokens or _MAX_TOKENS, "max_tokens")
+    defaults = service.model.defaults
+    limit = service.max_tokens(call, request.max_tokens or None, "max_tokens", defaults.max_tokens or _MAX_TOKENS)
     params = sampling_params(request, service.model, limit, request.logprobs)
-    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request))
+    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request), defaults.seed)
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
     tokens = await token_ids(service, prompts, "prompt")

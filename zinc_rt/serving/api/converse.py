@@ -40,9 +40,10 @@ async def prompt_of(service: Service, conversation: Conversation) -> ChatRequest
 
 async def plans_of(service: Service, call: Call, conversation: Conversation) -> Sequence[Plan]:
     """What the engine is asked, an answer each. Reserves places and tokens. Raises `ApiError`."""
-    limit = service.max_tokens(call, conversation.max_tokens, conversation.max_tokens_param)
+    defaults = service.model.defaults
+    limit = service.max_tokens(call, conversation.max_tokens, conversation.max_tokens_param, defaults.max_tokens)
     params = sampling_params(conversation.sampling, service.model, limit, conversation.logprobs)
-    seed = call.draw_seed(seed_of(conversation.sampling))
+    seed = call.draw_seed(seed_of(conversation.sampling), defaults.seed)
     service.admission.widen(service.ticket(call), conversation.n)
     service.note_prompt(call, conversation.messages)
     request = await (_cut(service, call, conversation) if conversation.cut else prompt_of(service, conversation))

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from zinc_rt.errors import ZincError
 
+Headers = list[tuple[bytes, bytes]]
+
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _ANTHROPIC: Final = {
     401: "authentication_error",
@@ -56,7 +58,7 @@ class ApiError(ZincError):
         kind = _ANTHROPIC.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
         return {"type": "error", "error": {"type": kind, "message": str(self)}}
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
+    def headers(self) -> Headers:
         """When to try again, or that trying again does not help. Clients of OpenAI read both."""
         if self.retry_after is None:
             return [(b"x-should-retry", b"false")]

@@ -10,14 +10,14 @@ from zinc_rt.serving.api.service import Service
 
 
 async def health(service: Service, call: Call) -> None:
-    """200 while requests are answered; 503 while loading, draining, restarting, or without progress."""
+    """200 while requests are answered; 503 while loading, draining, restarting, without progress, or with a fault."""
     state = unhealthy(service)
     await call.reply_json({"status": state or "ok"}, 200 if state is None else 503)
 
 
 def unhealthy(service: Service) -> str | None:
     """Why requests are not answered, or None."""
-    state = "draining" if service.draining else service.loading or service.client.healthy
+    state = "draining" if service.draining else service.loading or service.client.healthy or service.background.wrong
     return "stuck" if state is None and service.stuck() else state
 
 
@@ -35,19 +35,22 @@ async def ready(service: Service, call: Call) -> None:
 
 
 async def progress(service: Service, call: Call) -> None:
-    """How the engine gets on."""
+    """How the engine gets on; without a key only what a router needs to choose among servers."""
     now = service.client.status
-    await call.reply_json(
-        {
-            "fingerprint": service.model.fingerprint,
+    facts = {
+        "fingerprint": service.model.fingerprint,
+        "requests": service.admission.inside,
+        "keyless": service.keys is None,
+    }
+    if service.knows(call):
+        facts |= {
             "steps": now.steps,
             "step_age_seconds": round(service.step_age(), 3),
             "running": now.prefilling + now.decoding,
             "queued": now.queued,
             "slots": now.n_slots,
-            "requests": service.admission.inside,
         }
-    )
+    await call.reply_json(facts)
 
 
 async def metrics(service: Service, call: Call) -> None:

@@ -6,7 +6,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from zinc_rt.serving.api.call import Call, Headers
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import Headers
 from zinc_rt.serving.api.service import Service
 
 FILES: Final = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -106,7 +107,7 @@ def _invalid_type(said: str) -> ApiError:
 def sampling_params(
     request: Sampling, model: ServedModel, max_tokens: int | None, logprobs: int | None
 ) -> SamplingParams:
-    """The checked parameters of a request; what it omits is as in `zinc run`. Raises `ApiError`."""
+    """The checked parameters of a request; what it omits is as the model is served. Raises `ApiError`."""
     given: dict[str, Any] = {
         name: value
         for name in (
@@ -121,7 +122,7 @@ def sampling_params(
             raise invalid(f"stop_token_ids has {token_id}; the vocabulary has {n_vocab} tokens", "stop_token_ids")
     bias = _bias(request.logit_bias or {}, n_vocab)
     try:
-        return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, logit_bias=bias, **given)
+        return replace(model.defaults, max_tokens=max_tokens, logprobs=logprobs, logit_bias=bias, seed=None, **given)
     except InvalidSamplingParam as error:
         raise invalid(str(error), error.field) from None
 

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.messages import Ending
-from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
@@ -129,7 +128,7 @@ class _Response:
         self._call, self._items = call, items
         self._store = None if request.store is False else service.responses
         self.output = Output(service.model.tokenizer, call.id.removeprefix("resp_"))
-        defaults, reasoning = SamplingParams(), request.reasoning
+        defaults, reasoning = service.model.defaults, request.reasoning
         self._common: dict[str, Any] = {
             "id": call.id,
             "object": "response",

@@ -15,6 +15,8 @@ from typing import Final, TypeVar
 from zinc_rt import numerics
 from zinc_rt.chat import ChatFormat
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.api.config import DEFAULTS
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
 from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
 
@@ -30,6 +32,7 @@ class ServedModel:
     """One model, by all of its names. any_name: and by all others. chat: how it converses, for one thread at a time,
     which `lock` sees to. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint:
     changes with the weights. dimensions: elements of a vector, for a model that embeds; else None.
+    defaults: what requests omit.
     """
 
     names: tuple[str, ...]
@@ -41,6 +44,7 @@ class ServedModel:
     fingerprint: str
     architecture: str = ""
     dimensions: int | None = None
+    defaults: SamplingParams = DEFAULTS
     any_name: bool = False
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
 

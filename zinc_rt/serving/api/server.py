@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import resource
 import signal
@@ -20,10 +19,11 @@ from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.config import Config, Tenants, read_tenants
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.keys import Keys, read_keys
+from zinc_rt.serving.api.keys import Keys, digest, read_keys
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.protocol import make_protocol
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.web import is_loopback
 from zinc_rt.serving.messages import EngineInfo
 
 _LAST_WORDS = 2.0
@@ -45,23 +45,19 @@ class Files:
 def read_files(config: Config) -> Files:
     """Read and check them. Raises `BadTenants`, `BadKeys`."""
     tenants = read_tenants(config.tenants) if config.tenants is not None else Tenants()
-    return Files(tenants, read_keys(config.keys) if config.keys is not None else None)
+    keys = read_keys(config.keys) if config.keys is not None else None
+    if config.api_keys:
+        keys = Keys({} if keys is None else keys.digests, frozenset(map(digest, config.api_keys)))
+    return Files(tenants, keys)
 
 
 def check_exposure(config: Config) -> None:
     """Refuse to be reached from other machines without keys, unless told so. Raises `UsageError`."""
-    if config.keys is None and not config.no_auth and not _is_loopback(config.host):
+    if config.keys is None and not config.api_keys and not config.no_auth and not is_loopback(config.host):
         raise UsageError(
             f"--host {config.host} lets other machines in and there are no keys; give --api-key-file"
-            " (`zinc keys new TENANT --file FILE` makes one), or --no-auth to serve everyone"
+            " (`zinc keys new TENANT --file FILE` makes one) or --api-key, or --no-auth to serve everyone"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(config: Config) -> socket.socket:
@@ -188,7 +184,7 @@ class Server:
         service = self.service
         service.draining = True
         tell(service.log, "draining", requests=len(service.running), seconds=service.config.drain)
-        self._draining = asyncio.create_task(self._drain())
+        self._draining = self.service.background.task("drain", self._drain())
 
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):

@@ -10,8 +10,8 @@ from typing import Final, Self
 
 import msgspec
 
-from zinc_rt.serving.api.call import Call, Headers
-from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError, Headers
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.resume import TELLS, Numbering
 

@@ -41,7 +41,8 @@ class RequestRecord:
     """A finished request.
 
     created: seconds since 1970. prompt: token ids as they were computed; templates may ask for the time, so messages
-    would not do. output: the generated tokens, without the stop token. numerics: `zinc_rt.numerics.VERSION`.
+    would not do. given: first tokens of the answer that the client said were generated elsewhere; output: the tokens
+    generated behind them, without the stop token. numerics: `zinc_rt.numerics.VERSION`.
     """
 
     id: str
@@ -56,18 +57,23 @@ class RequestRecord:
     finish_reason: str
     grammar: Grammar | None = None
     numerics: int = numerics.VERSION
+    given: tuple[int, ...] = ()
 
     @property
     def least_context(self) -> int:
         """Positions that prompt and answer take."""
-        return len(self.prompt) + len(self.output) + 1
+        return len(self.prompt) + len(self.given) + len(self.output) + 1
 
     def submit(self, request_id: str) -> Submit:
         """The same request again, of another id."""
-        return Submit(request_id, self.prompt, self.params, self.seed, self.tenant, QoS.batch, grammar=self.grammar)
+        return Submit(
+            request_id, self.prompt, self.params, self.seed, self.tenant, QoS.batch, b"", self.grammar, self.given
+        )
 
     def receipt(self) -> dict[str, Any]:
-        """A computation receipt: digests of the model, prompt, parameters and output, no token of them."""
+        """A computation receipt: digests of the model, prompt, parameters and output, no token of them. What the client
+        gave of the answer is an input, beside the prompt.
+        """
         inputs: dict[str, npt.NDArray[Any]] = {
             "prompt": np.array(self.prompt, np.int32),
             "seed": np.array([self.seed], np.uint64),
@@ -75,6 +81,8 @@ class RequestRecord:
         }
         if self.grammar is not None:
             inputs["grammar"] = bytes_tensor(canonical({"text": self.grammar.text, "after": list(self.grammar.after)}))
+        if self.given:
+            inputs["given"] = np.array(self.given, np.int32)
         return make_receipt(
             COMPUTATION,
             COMPUTATION_VERSION,
@@ -89,7 +97,8 @@ class RequestRecord:
         made = dataclasses.asdict(self)
         made["created"] = self.created.hex()
         made["params"] = _params_to_json(self.params)
-        made["prompt"], made["output"] = list(self.prompt), list(self.output)
+        for name in ("prompt", "output", "given"):
+            made[name] = list(made[name])
         return made
 
     @classmethod
@@ -110,6 +119,7 @@ class RequestRecord:
                 finish_reason=FinishReason(data["finish_reason"]).value,
                 grammar=None if grammar is None else Grammar(grammar["text"], tuple(grammar["after"])),
                 numerics=int(data["numerics"]),
+                given=tuple(map(int, data.get("given", ()))),  # releases before have none
             )
         except (AttributeError, KeyError, TypeError, ValueError, ZincError) as error:
             raise BadRecord(f"the record cannot be read: {error!r}") from None

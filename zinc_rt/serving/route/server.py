@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ _DRAIN = 30.0
 """Seconds that requests get to their ends after the first signal."""
 
 
-def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[str], None]) -> int:
+def start_router(urls: Sequence[str], config: Config, started: Callable[[str], None]) -> int:
     """Route until a signal ends it; returns the exit code. started: gets the address once requests are passed on.
 
     Raises `UsageError` for addresses that are none, `CannotListen`.
@@ -31,17 +30,18 @@ def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[s
     log = make_logger()
     backends = Backends(urls, http, log)
     allow_files(2 * Limits().connections + 64)
-    sock = listen(Config(host=host, port=port))
+    sock = listen(config)
     log_uvicorn(log)
-    router = Router(backends, http, log)
-    config = bare_config(router, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN))
+    router = Router(backends, http, log, web=config.web)
+    settings = bare_config(router, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN))
     try:
-        return asyncio.run(_run(BareServer(config), backends, sock, started))
+        return asyncio.run(_run(BareServer(settings), router, sock, started))
     finally:
         sock.close()
 
 
-async def _run(server: uvicorn.Server, backends: Backends, sock: socket.socket, started: Callable[[str], None]) -> int:
+async def _run(server: uvicorn.Server, router: Router, sock: socket.socket, started: Callable[[str], None]) -> int:
+    backends = router.backends
     loop = asyncio.get_running_loop()
     signals: list[int] = []
 
@@ -53,7 +53,7 @@ async def _run(server: uvicorn.Server, backends: Backends, sock: socket.socket, 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     await backends.look()
-    watching = asyncio.create_task(backends.watch())
+    watching = router.background.task("route-watch", backends.watch())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     host, port = sock.getsockname()[:2]
     started(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
@@ -61,6 +61,5 @@ async def _run(server: uvicorn.Server, backends: Backends, sock: socket.socket, 
         await serving
     finally:
         watching.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await watching
+        await asyncio.wait({watching})
     return 0
