@@ -14,11 +14,12 @@ from zinc_rt.chunks import ChunkMaker
 from zinc_rt.dialects.deltas import Answer, ContentDelta, Delta, ReasoningDelta, ToolCall
 from zinc_rt.dialects.families import dialect_of
 from zinc_rt.dialects.grammars import build_grammar
-from zinc_rt.dialects.messages import ChatRenderer
+from zinc_rt.dialects.messages import ChatRenderer, Ending
 from zinc_rt.dialects.reader import AnswerReader
 from zinc_rt.dialects.record import Dialect, Thinking
 from zinc_rt.dialects.tools import (
     ChoiceMode,
+    FormatKind,
     RequestError,
     Tool,
     parse_response_format,
@@ -80,13 +81,15 @@ class ChatFormat:
         parallel_tool_calls: bool = True,
         response_format: Mapping[str, Any] | None = None,
         variables: Mapping[str, Any] | None = None,
+        ending: Ending | None = None,
         check: Callable[[str], None] | None = None,
     ) -> ChatRequest:
         """Check, render and tokenize a request, and make its grammar.
 
         Fields are those of OpenAI's chat completions: see `render_messages`, `parse_tools`, `parse_tool_choice` and
         `parse_response_format`. variables: of the template, as `{"enable_thinking": False}`. With tool_choice "none"
-        the prompt has no tools. check: gets the prompt's text before it is tokenized, and may raise.
+        the prompt has no tools. ending: of the prompt; None continues a last message of the assistant. check: gets the
+        prompt's text before it is tokenized, and may raise.
 
         Raises `RequestError` and `GrammarError`, which name the field; `ChatTemplateError`.
         """
@@ -99,7 +102,15 @@ class ChatFormat:
             raise RequestError("variables", f"are {show(variables)}; give an object")
         if choice.mode is ChoiceMode.none:
             offered = ()
-        prompt = self._renderer.render_messages(messages, offered, **(variables or {}))
+        prompt = self._renderer.render_messages(messages, offered, ending, **(variables or {}))
+        if prompt.thinking is Thinking.continued and (
+            form.kind is not FormatKind.text or (self.dialect.harmony and offered)
+        ):
+            what = "response_format" if form.kind is not FormatKind.text else "tools"
+            raise RequestError(
+                what, "cannot be used while the last message is continued; set continue_final_message to false",
+                unsupported=True,
+            )  # fmt: skip
         if check is not None:
             check(prompt.text)
         grammar = build_grammar(

@@ -129,6 +129,21 @@ def test_a_template_that_refuses_roles_gets_them_in_another_order(templates: dic
             render(template, wrong)
 
 
+def test_a_last_message_that_is_continued(templates: dict[str, ChatTemplate]) -> None:
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "There "}]
+    for name, dialect in (("qwen3", "hermes"), ("llama3", "llama3"), ("chatml", "plain"), ("strict", "plain")):
+        prompt = ChatRenderer(templates[name], BY_NAME[dialect]).render_messages(said)
+        assert prompt.text.endswith("There "), name
+        assert prompt.thinking is Thinking.continued
+    called = [*TALK[:2], {**TALK[2], "content": "I ask."}]
+    prompt = ChatRenderer(templates["qwen3"], BY_NAME["hermes"]).render_messages(called)
+    assert prompt.thinking is not Thinking.continued
+    mute = ChatTemplate({"default": "{{ messages[0].content }}"}, {}, None)
+    with pytest.raises(ChatTemplateError, match="nothing continues it"):
+        ChatRenderer(mute, BY_NAME["plain"]).render_messages(said)
+    mute.close()
+
+
 def text_part(**changes: Any) -> dict[str, Any]:
     return {"role": "user", "content": [{"type": "text", "text": "a"} | changes]}
 

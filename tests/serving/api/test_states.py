@@ -140,6 +140,10 @@ def test_an_engine_that_embeds(served: ServedModel) -> None:
             coded = (await b.http.post("/v1/embeddings", json=again)).json()["data"]
             assert [base64.b64decode(d["embedding"]) for d in coded] == [row.tobytes() for row in wanted]
             assert body["usage"]["prompt_tokens"] == sum(map(len, ids))
+            for mixed in ({"input": [texts[0], ids[1]]}, {"content": [ids[0], texts[1]]}):
+                found = (await b.http.post("/v1/embeddings", json=mixed)).json()["data"]
+                assert np.array_equal(np.array([d["embedding"] for d in found], np.float32), wanted)
+            assert (await b.http.post("/v1/embeddings", json={"input": "a", "content": "a"})).status_code == 400
             few = (await b.http.post("/v1/embeddings", json={"input": "A fox", "dimensions": 8})).json()
             assert len(few["data"][0]["embedding"]) == 8
             many = await b.http.post("/v1/embeddings", json={"input": "A fox", "dimensions": 10**6})

@@ -73,7 +73,7 @@ def prompts_of(prompt: str | list[Any], param: str = "prompt") -> list[str | lis
         return [prompt]
     if not prompt:
         raise invalid(f"{param} is empty", param, "empty_array")
-    if all(isinstance(one, str) for one in prompt) or all(isinstance(one, list) for one in prompt):
+    if all(isinstance(one, str | list) for one in prompt):
         if len(prompt) > PROMPTS:
             raise invalid(f"{param} has {len(prompt)} prompts; at most {PROMPTS} are taken", param)
         return [one if isinstance(one, str) else _ids(one, f"{param}[{i}]") for i, one in enumerate(prompt)]
@@ -83,7 +83,7 @@ def prompts_of(prompt: str | list[Any], param: str = "prompt") -> list[str | lis
 def _ids(values: list[Any], param: str) -> list[int]:
     for value in values:
         if whole(value) is None:
-            raise invalid(f"{param} has {show(value)}; it must be a text, token ids, or a list of either", param)
+            raise invalid(f"{param} has {show(value)}; it must be a text, token ids, or a list of both", param)
     return values
 
 

@@ -21,7 +21,8 @@ from zinc_rt.serving.api.service import Service
 class EmbeddingRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `fields.EMBEDDINGS` says what each does."""
 
-    input: str | list[Any]
+    input: str | list[Any] | None = None
+    content: str | list[Any] | None = None
     model: str | None = None
     dimensions: Annotated[int, Meta(ge=1)] | None = None
     encoding_format: Literal["float", "base64"] | None = None
@@ -36,15 +37,18 @@ async def embeddings(service: Service, call: Call) -> None:
     request = read(call, await call.body(), EmbeddingRequest, EMBEDDINGS, service.config.strict)
     async with call.attended():
         service.model.check_name(request.model)
-        tokens = await token_ids(service, prompts_of(request.input, "input"), "input")
+        if (request.input is None) == (request.content is None):
+            raise invalid("give either input or content", "input", "missing_required_parameter")
+        param = "input" if request.content is None else "content"
+        tokens = await token_ids(service, prompts_of(getattr(request, param), param), param)
         for i, ids in enumerate(tokens):
             if not ids:
-                raise invalid(f"input {i} is empty", "input", "empty_prompt")
+                raise invalid(f"{param} {i} is empty", param, "empty_prompt")
         service.admission.count(ticket, sum(map(len, tokens)))
         try:
             vectors = await embedder.embed(tokens, request.dimensions)
         except UsageError as error:
-            raise invalid(str(error), "dimensions" if request.dimensions else "input") from None
+            raise invalid(str(error), "dimensions" if request.dimensions else param) from None
         except ZincError as error:
             raise ApiError(500, str(error), code="engine_error") from None
         data = [

@@ -107,11 +107,13 @@ CHAT: Final = (
     _refused("web_search_options", "nothing searches the web"),
     *OWN_SAMPLING,
     _own("chat_template_kwargs", "variables of the chat template"),
+    _own("continue_final_message", "go on with the last message; omitted: where it is a text of the assistant"),
+    _own("add_generation_prompt", "begin the assistant's next message; omitted: where the last one is not continued"),
 )
 
 COMPLETIONS: Final = (
     _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
-    _obeyed("prompt", "a text, token ids, or up to 64 of either"),
+    _obeyed("prompt", "a text, token ids, or up to 64 of both"),
     _refused("best_of", "answers are not ranked; use `n`", 1),
     _obeyed("echo", "the prompt's text comes first; not together with `logprobs`"),
     _obeyed("frequency_penalty", "-2 to 2"),
@@ -133,7 +135,10 @@ COMPLETIONS: Final = (
 
 ANTHROPIC: Final = (
     _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any)"),
-    _obeyed("messages", "text, tool use, tool results, thinking, instructions; images and documents are refused"),
+    _obeyed(
+        "messages",
+        "text, tool use and results, thinking; images are refused; a last one of the assistant is continued",
+    ),
     _obeyed("max_tokens", "required"),
     _refused("container", "nothing is run"),
     _ignored("context_management", "nothing is cut from a conversation"),
@@ -195,9 +200,10 @@ RESPONSES: Final = (
 EMBEDDINGS: Final = (
     _obeyed("dimensions", "keep the first elements; for models trained for it"),
     _obeyed("encoding_format", "`float` or `base64`"),
-    _obeyed("input", "a text, token ids, or up to 64 of either"),
+    _obeyed("input", "a text, token ids, or up to 64 of both"),
     _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
     _accepted("user", "nothing depends on it"),
+    _own("content", "another name of `input`"),
 )
 
 

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Meta
 
+from zinc_rt.dialects.messages import Ending
 from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
@@ -114,6 +115,7 @@ def _conversation(service: Service, call: Call, request: ResponsesRequest, items
             parallel=request.parallel_tool_calls is not False,
             response_format=to_format(request.text),
             effort=converted({"effort": effort}, Reasoning).effort,
+            ending=Ending(continued=False),
         ),
         cut=request.truncation == "auto",
     )
