@@ -494,6 +494,24 @@ def test_a_device_that_is_lost_is_the_callers_to_hear_of() -> None:
         core.turn()
 
 
+def test_a_sequence_that_cannot_be_prepared_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a text's beginning is to be copied, as of recurrent layers, and the device fails."""
+    engine = FakeEngine(n_slots=1)
+    core = core_on(engine)
+    core.submit(asked("one"))
+    with monkeypatch.context() as patched:
+
+        def fails(*_: object) -> int:
+            raise BackendError("hiccup")
+
+        patched.setattr(engine, "adopt", fails)
+        with pytest.raises(BackendError):
+            core.turn()
+    core.check_integrity()
+    found = events(turned(core))
+    same(found["one"], alone(asked("one"), n_slots=1))
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BackendError("hiccup")])
 def test_a_step_that_breaks_off_changes_no_token(error: BaseException) -> None:
     requests = [asked(f"{i}", 30 * i + 1, 20) for i in range(3)]

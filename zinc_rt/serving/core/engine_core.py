@@ -200,9 +200,9 @@ class EngineCore:
         """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
 
         Returns its slot. It holds the tokens but for the last one as far as they are known: `Engine.length` says it.
-        `give_back` it before the next turn.
+        `give_back` it before the next turn. Raises `ContextFull` for more tokens than the KV cache has room for.
         """
-        pages = pages_for(n_tokens)
+        pages = self._slots.pages_of(n_tokens)
         while (taken := self._slots.take(tokens, b"", pages)) is None:
             self._preempt(self._victim())
         return taken[0]

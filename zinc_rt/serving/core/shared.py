@@ -70,9 +70,7 @@ class CoreLock:
     def check_process(self) -> None:
         """Raises `OtherProcess`."""
         if (pid := os.getpid()) != self._pid:
-            raise OtherProcess(
-                f"process {self._pid} loaded the model, and process {pid} was forked; load it here again"
-            )
+            raise OtherProcess(f"process {self._pid} loaded the model and forked process {pid}; load it here again")
 
     def __enter__(self) -> None:
         self.check_process()
@@ -190,12 +188,13 @@ class SharedCore:
 
     def _break_off(self, error: BaseException) -> None:
         """The driver's turn failed: no posted request goes on."""
-        with self._waits:
-            gives, self._gives = self._gives, {}
-            self._posted.clear()
-        for request_id, give in gives.items():
-            self.leave(request_id)
-            give([error], True)
+        with self._lock:  # others deliver events, and submit what is posted
+            with self._waits:
+                gives, self._gives = self._gives, {}
+                self._posted.clear()
+            for request_id, give in gives.items():
+                self.leave(request_id)
+                give([error], True)
 
     # -- turns
 
