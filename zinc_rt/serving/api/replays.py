@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.errors import ApiError, failed, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.service import Service
@@ -88,7 +88,7 @@ async def _run(service: Service, request: Submit) -> list[Event]:
     finally:
         await stream.aclose()
     if isinstance(events[-1], Failed):
-        raise ApiError(500, f"the engine failed: {events[-1].message}", code="engine_error")
+        raise failed(events[-1])
     return events
 
 
