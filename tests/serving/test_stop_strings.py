@@ -19,7 +19,7 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import EngineCore, Vocabulary
 from zinc_rt.serving.core.shared import CoreLock, SharedCore
 from zinc_rt.serving.delivery import Delivery
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, Token, Usage
+from zinc_rt.serving.messages import Admitted, Event, Failed, Fault, Finished, FinishReason, Submit, Token, Usage
 from zinc_rt.serving.thread import ThreadClient
 
 PROMPT = "Once upon a time"
@@ -108,7 +108,7 @@ def test_a_stream_whose_known_tokens_hold_the_stop_string_computes_nothing() -> 
     assert not submitted
 
 
-@pytest.mark.parametrize("end", [Failed("r", "EngineError", "lost"), Finished("r", FinishReason.length, Usage(2))])
+@pytest.mark.parametrize("end", [Failed("r", Fault.engine_error, "lost"), Finished("r", FinishReason.length, Usage(2))])
 def test_what_happens_behind_a_stop_string_is_not_told(end: Failed | Finished) -> None:
     delivery = Delivery(request("r", 9), EndsAt(2))
     got = [piece for event in (Token("r", 1), Token("r", 2), Token("r", 3), end) for piece in delivery.take(event)]

@@ -20,8 +20,10 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
 from zinc_rt.serving.messages import (
     Admitted,
+    CancelReason,
     Event,
     Failed,
+    Fault,
     Finished,
     FinishReason,
     Grammar,
@@ -118,7 +120,7 @@ def test_every_request_ends_as_it_would_alone(
             if turn == at:
                 core.submit(request)
             if leave is not None and turn == at + leave:
-                core.cancel(request.id, "test")
+                core.cancel(request.id, CancelReason.deadline)
         if core.idle and turn > 16:
             break
         before = core.status
@@ -140,7 +142,7 @@ def test_every_request_ends_as_it_would_alone(
         assert isinstance(last, Finished)
         if leave is not None and last.reason is FinishReason.cancelled:
             assert tokens(got) == tokens(whole)[: len(tokens(got))]
-            assert last.detail == "test"
+            assert last.cancelled is CancelReason.deadline
         else:
             same(got, whole)
 
@@ -454,7 +456,7 @@ def test_a_deadline_ends_a_request_wherever_it_is() -> None:
     for name in ("running", "waiting"):
         last = found[name][-1]
         assert isinstance(last, Finished)
-        assert (last.reason, last.detail) == (FinishReason.cancelled, "deadline")
+        assert (last.reason, last.cancelled) == (FinishReason.cancelled, CancelReason.deadline)
     assert tokens(found["running"])
     assert not tokens(found["waiting"])
     assert engine.clock.now - 100.0 < 0.22
@@ -480,7 +482,7 @@ def test_a_row_without_a_token_fails_its_request_alone() -> None:
     found = events(turned(core))
     bad = found["bad"][-1]
     assert isinstance(bad, Failed)
-    assert bad.error == "DegenerateLogits"
+    assert bad.error is Fault.degenerate_logits
     same(found["good"], alone(requests[0]))
     same(found["other"], alone(requests[2]))
 
@@ -545,12 +547,12 @@ def test_what_cannot_be_served_fails_with_numbers() -> None:
     core.submit(asked("twice", 5, 3))
     failed = {e.id: e for e in core.turn().events if isinstance(e, Failed)}
     assert {name: event.error for name, event in failed.items()} == {
-        "empty": "EmptyPrompt",
-        "long": "PromptTooLong",
-        "unknown": "TokenOutOfRange",
-        "never": "PromptNeverFits",
-        "bias": "InvalidSamplingParam",
-        "twice": "DuplicateRequest",
+        "empty": Fault.empty_prompt,
+        "long": Fault.prompt_too_long,
+        "unknown": Fault.token_out_of_range,
+        "never": Fault.prompt_never_fits,
+        "bias": Fault.invalid_sampling_param,
+        "twice": Fault.duplicate_request,
     }
     assert "60 tokens needs 4 KV pages" in failed["never"].message
     assert "3 of 6" in failed["never"].message

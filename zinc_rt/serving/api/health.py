@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import zinc_rt
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.generate import ended
+from zinc_rt.serving.api.errors import ApiError, cancelled
 from zinc_rt.serving.api.metrics import TYPE
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.messages import CancelReason
 
 
 async def health(service: Service, call: Call) -> None:
@@ -99,7 +99,7 @@ async def cancel_request(service: Service, call: Call) -> None:
     running = service.running.get(name)
     if running is None or not service.may_see(call, running.tenant):
         raise _unknown(name)
-    running.abort(ended("by request"))
+    running.abort(cancelled(CancelReason.caller))
     await call.reply_json({"id": name, "object": "request", "cancelled": True})
 
 
