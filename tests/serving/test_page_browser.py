@@ -240,6 +240,10 @@ def test_chats_are_renamed_deleted_and_brought_back(page: Page) -> None:
     assert page.locator("article").count() == 2
     page.reload()
     assert listed(page) == ["A name"]
+    page.get_by_role("button", name="Chats").click()
+    expect(page.locator("#chats")).to_be_visible()
+    page.mouse.click(340, 300)  # beside the list
+    expect(page.locator("#chats")).to_be_hidden()
 
 
 def test_chats_go_to_files_and_back(page: Page, tmp_path: Path) -> None:

@@ -178,9 +178,9 @@ function entry(one) {
     title.setAttribute("aria-current", "true");
     made.append(element("div", { className: "actions" },
       button("Rename", () => { naming = one.id; listChats(); $("list").querySelector("input").focus(); }),
-      button("JSON", () => save(`${one.title}.json`, store.asJson([one]), "application/json")),
-      button("Markdown", () => save(`${one.title}.md`, store.asMarkdown(one), "text/markdown")),
-      button("Delete", () => remove(one.id))));
+      button("Delete", () => remove(one.id)),
+      button("Export JSON", () => save(`${one.title}.json`, store.asJson([one]), "application/json")),
+      button("Export Markdown", () => save(`${one.title}.md`, store.asMarkdown(one), "text/markdown"))));
   }
   return made;
 }
@@ -404,6 +404,7 @@ document.addEventListener("keydown", (event) => {
 $("stop").addEventListener("click", () => running?.abort());
 $("new").addEventListener("click", () => show(store.fresh()));
 $("toggle").addEventListener("click", () => showChats(!document.body.classList.contains("listing")));
+$("page").addEventListener("click", (event) => { if (event.target !== $("toggle")) showChats(false); });
 $("export").addEventListener("click", () => save("chats.json", store.asJson(store.chats()), "application/json"));
 $("import").addEventListener("click", () => $("file").click());
 $("file").addEventListener("change", () => {
