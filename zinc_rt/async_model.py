@@ -139,14 +139,16 @@ class AsyncModel:
                         running.add(asyncio.create_task(made))
                     if not running:
                         return
-                    done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                     for task in done:
+                        running.remove(task)
                         whole += 1
                         tell(whole)
                         yield task.result()
         finally:
             for task in running:
                 task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
     async def stream(
         self,
