@@ -96,11 +96,12 @@ def fetch(wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: 
                 progress=bar.show if shows else bar.count,
             )
         except (KeyboardInterrupt, SystemExit):
+            bar.pause()
             if bar.done:
                 from zinc_rt.mem.plan import format_bytes
 
                 kept = f"{format_bytes(bar.done)} of {format_bytes(bar.total)}"
-                voice.tell(f"\nzinc: stopped; {kept} are kept, and `zinc pull {wanted}` goes on there")
+                voice.tell(f"zinc: stopped; {kept} are kept, and `zinc pull {wanted}` goes on there")
             raise
 
 

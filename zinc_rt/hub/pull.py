@@ -36,7 +36,7 @@ def pull(
         name: as `zinc list --known` shows it, or owner/repo, perhaps with a format, as in "qwen3-4b:Q8_0"; or an
             address of the hub.
         force: download it also if this version cannot run it.
-        notify: gets lines worth showing (None: the logger "zinc_rt" does).
+        notify: gets lines worth showing, also on another thread (None: the logger "zinc_rt" does).
         progress: gets the bytes that are there, and in all.
 
     Returns:
