@@ -73,10 +73,15 @@ def read_json(body: bytes) -> dict[str, Any]:
 def read(call: Call, body: bytes, kind: type[S], fields: Sequence[Field], strict: bool) -> S:
     """A body as a request. Names of ignored fields go into the answer's headers. Raises `ApiError`."""
     obeyed, ignored = judge(fields, read_json(body), strict)
-    if ignored:
-        call.extra.append((b"x-zinc-ignored", ", ".join(ignored[:32]).encode()))
-        call.facts["ignored"] = ignored[:32]
+    note_ignored(call, ignored)
     return converted(obeyed, kind)
+
+
+def note_ignored(call: Call, names: Sequence[str]) -> None:
+    """Name the fields that are ignored in the answer's headers and in the log."""
+    if names:
+        call.extra.append((b"x-zinc-ignored", ", ".join(names[:32]).encode()))
+        call.facts["ignored"] = names[:32]
 
 
 def converted(tree: Any, kind: type[S]) -> S:

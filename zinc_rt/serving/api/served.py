@@ -5,22 +5,46 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from zinc_rt import numerics
 from zinc_rt.chat import ChatFormat
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.quantizing.presets import quantization_of
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
 from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
 
 T = TypeVar("T")
 
 _SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What a model's file says. size: bytes. parameters: elements of all tensors. quantization: the format that it
+    names, or that most of it is in. metadata: numbers, texts and truth values of the model itself.
+    """
+
+    size: int = 0
+    parameters: int = 0
+    quantization: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: GGUFFile) -> ModelFile:
+        """That of an open file."""
+        metadata = {
+            key: value
+            for key, value in file.metadata.items()
+            if isinstance(value, bool | int | float | str) and not key.startswith("tokenizer.chat_template")
+        }
+        parameters = sum(tensor.n_elements for tensor in file.tensors.values())
+        return cls(file.file_size, parameters, quantization_of(file), metadata)
 
 
 @dataclass(frozen=True)
@@ -39,6 +63,7 @@ class ServedModel:
     fingerprint: str
     architecture: str = ""
     dimensions: int | None = None
+    file: ModelFile = field(default_factory=ModelFile)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -72,6 +97,7 @@ class ServedModel:
             created=int(path.stat().st_mtime),
             fingerprint=fingerprint(path),
             architecture=str(file.metadata.get("general.architecture", "")),
+            file=ModelFile.read(file),
         )
 
     def close(self) -> None:
