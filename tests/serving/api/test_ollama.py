@@ -11,12 +11,13 @@ import pytest
 
 import zinc_rt
 from tests.serving.api.conftest import N_CTX, SAYS, Bench, MakeBench
+from tests.serving.api.test_text import PAGE
 from tests.serving.api.test_tools import ARGUMENTS, TOOLS, MakeCaller, caller, calls
 from tests.serving.api.test_tools import SAYS as CALLING
 from zinc_rt.serving.api import ollama
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
-from zinc_rt.serving.api.fields import Rule
+from zinc_rt.serving.api.fields import Rule, table
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
@@ -218,3 +219,4 @@ def test_embed(served: ServedModel) -> None:
 )  # fmt: skip
 def test_the_fields_that_are_obeyed_are_those_that_are_read(records: Any, kind: Any) -> None:
     assert {field.name for field in records if field.rule is Rule.obeyed} == set(kind.__struct_fields__)
+    assert table(records) in PAGE.read_text(encoding="utf-8")
