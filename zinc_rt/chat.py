@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 class ChatRequest:
     """A request that can be computed. prompt: token ids. grammar: what the answer must follow, None for nothing.
 
-    tools: those that may be called. thinking: where the prompt leaves the model.
+    tools: those that may be called. thinking: where the prompt leaves the model. text: the prompt's.
     """
 
     prompt: tuple[int, ...]
     grammar: Grammar | None
     tools: tuple[Tool, ...]
     thinking: Thinking
+    text: str = ""
 
     @property
     def bound(self) -> bool:
@@ -117,7 +118,7 @@ class ChatFormat:
             self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, prompt.thinking
         )
         ids = self.tokenizer.encode(prompt.text, add_special=False)
-        return ChatRequest(tuple(ids), grammar, offered, prompt.thinking)
+        return ChatRequest(tuple(ids), grammar, offered, prompt.thinking, prompt.text)
 
     def reader(self, request: ChatRequest, stop: Sequence[str] = (), salt: str = "") -> AnswerReader:
         """What reads the answer of a request. stop: strings that end it. salt: see `ChatRequest.salt`."""

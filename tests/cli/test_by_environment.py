@@ -1,4 +1,4 @@
-"""Options of servers by the environment: each has a variable; the command line goes before it; misspelt ones are told."""
+"""Options of servers by the environment: each has a variable, which the command line overrides; wrong ones are told."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def completions(service: Service, call: Call) -> None:
         if request.echo and request.logprobs is not None:
             raise unsupported("echo", "log-probabilities of the prompt are not computed; leave out logprobs")
         usage = check_stream_options(request.stream, request.stream_options)
-        plans = await _plans(service, call, request)
+        plans = await plans_of_texts(service, call, request)
         writer = _Writer(service, call, request)
         if request.stream:
             await _stream(service, call, plans, writer, usage)
@@ -103,7 +103,8 @@ async def token_ids(service: Service, prompts: Sequence[str | list[int]], param:
     return made
 
 
-async def _plans(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
+async def plans_of_texts(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
+    """What the engine is asked, an answer each. Reserves places and tokens. Raises `ApiError`."""
     prompts = prompts_of(request.prompt)
     defaults = service.model.defaults
     limit = service.max_tokens(call, request.max_tokens or None, "max_tokens", defaults.max_tokens or _MAX_TOKENS)

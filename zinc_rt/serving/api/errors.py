@@ -1,4 +1,4 @@
-"""`ApiError`: a refusal or a failure as HTTP shows it, in OpenAI's form and in Anthropic's."""
+"""`ApiError`: a refusal or a failure as HTTP shows it, in the forms of OpenAI, Anthropic and Ollama."""
 
 from __future__ import annotations
 
@@ -59,6 +59,16 @@ class ApiError(ZincError):
         """The body in Anthropic's form."""
         kind = _ANTHROPIC.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
         return {"type": "error", "error": {"type": kind, "message": str(self)}}
+
+    def ollama(self) -> dict[str, Any]:
+        """The body in Ollama's form."""
+        return {"error": str(self)}
+
+    def form(self, path: str) -> dict[str, Any]:
+        """The body in the form of the endpoint at a path."""
+        if path.startswith("/v1/messages"):
+            return self.anthropic()
+        return self.ollama() if path.startswith("/api/") else self.openai()
 
     def headers(self) -> Headers:
         """When to try again, or that trying again does not help. Clients of OpenAI read both."""
