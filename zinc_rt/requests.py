@@ -99,6 +99,8 @@ class Requests:
             raise UsageError("the prompt is a list of texts; give one text or token ids here, and several to generate")
         chosen = SamplingParams.with_overrides(params, **overrides)
         sampler = Sampler(chosen, self._tokenizer.n_vocab)  # padding rows of the embedding are no tokens
+        if prompt is None or isinstance(prompt, bytes | bool | int | float):
+            raise UsageError(f"the prompt is {show(prompt)}; give a text or a list of token ids")
         if isinstance(prompt, str) and not prompt:
             raise EmptyPrompt("the prompt is empty; give at least one character")
         ids = self._room(self._tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)

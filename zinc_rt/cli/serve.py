@@ -10,6 +10,7 @@ import typer
 
 from zinc_rt.cli import guessing as g
 from zinc_rt.cli import options as o
+from zinc_rt.cli.choosing import sampling_params
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.opening import guesses
@@ -328,7 +329,7 @@ def serve(
     keys = tuple(key.strip() for key in api_key.split(",")) if api_key is not None else ()
     if not all(keys):
         raise UsageError("--api-key is empty, or has an empty key between its commas; give at least one character")
-    defaults = o.sampling_params(
+    defaults = sampling_params(
         max_tokens=max_tokens,
         stop=None,
         logit_bias=None,

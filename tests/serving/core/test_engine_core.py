@@ -421,7 +421,7 @@ def test_compiling_is_no_time_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> 
     """Kernels that the first step lacks keep it waiting; the speed of the prompt is that of the next one like it."""
     engine = FakeEngine(step_ms=5.0, prompt_ms=0.0)
     compiled = [7.0]
-    monkeypatch.setattr("zinc_rt.serving.core.engine_core.seconds_compiled", lambda: compiled[0])
+    monkeypatch.setattr("zinc_rt.serving.core.request.seconds_compiled", lambda: compiled[0])
     step = engine.step
 
     def first_step(*args: object, **more: object) -> object:

@@ -18,7 +18,6 @@ from typing import Any
 
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.lang.building import seconds_compiled
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.prompts import check_fits, check_ids
 from zinc_rt.sampling.processors import Processors
@@ -328,8 +327,7 @@ class EngineCore:
         self._admission.admitted(request)
         self._place(request)
         if request.admitted is None:
-            request.admitted, request.cached_tokens = now, min(held, len(request.submit.prompt))
-            request.compiled = seconds_compiled()
+            request.begun(now, held)
             self._events.append(Admitted(request.id, request.cached_tokens, request.queue_seconds))
         self._engine.checkpoint(slot)
         self._drafting.begin(request, held)
@@ -419,9 +417,7 @@ class EngineCore:
 
     def _take(self, request: Request, token: Sampled, now: float) -> None:
         """A request's next token was chosen."""
-        if request.first_token is None:
-            request.first_token, request.compiled = now, seconds_compiled() - request.compiled
-        request.last_token = now
+        request.took(now)
         if request.sampler.n_nan and not request.told_nan:
             self._tell_nan(request)
         if token.token_id in request.stop_ids:

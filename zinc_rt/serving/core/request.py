@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from zinc_rt.errors import ZincError
+from zinc_rt.lang.building import seconds_compiled
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
@@ -134,6 +135,17 @@ class Request:
             f"{sampler.n_nan} of {sampler.n_vocab} logits of token {sampler.step} are NaN; they count as -inf, so"
             " the text may be wrong; compare the model file with its source"
         )
+
+    def begun(self, now: float, held: int) -> None:
+        """It is admitted for the first time. held: tokens at its beginning that are in the cache."""
+        self.admitted, self.compiled = now, seconds_compiled()
+        self.cached_tokens = min(held, len(self.submit.prompt))
+
+    def took(self, now: float) -> None:
+        """A token was chosen."""
+        if self.first_token is None:
+            self.first_token, self.compiled = now, seconds_compiled() - self.compiled
+        self.last_token = now
 
     def usage(self) -> Usage:
         """What it has taken so far."""
