@@ -143,8 +143,9 @@ def test_damaged_records(key: str) -> None:
 
 
 ODD: list[Any] = [
-    None, True, -1, 1 << 31, 1 << 64, 10**400, 1.5, math.nan, math.inf, "", "x", "nan", "inf", "0x1p99999", "\ud800", "9" * 5000,
-    [], ["x"], [-1], [1 << 40], [None], {}, {"y": 1}, {"1": "0x1p99999"}, {"-1": "nan"}, {"9" * 5000: "0x1p0"},
+    None, True, -1, 1 << 31, 1 << 64, 10**400, 1.5, math.nan, math.inf, "", "x", "nan", "inf", "0x1p99999", "\ud800",
+    "9" * 5000, [], ["x"], [-1], [1 << 40], [None], {}, {"y": 1}, {"1": "0x1p99999"}, {"-1": "nan"},
+    {"9" * 5000: "0x1p0"},
 ]  # fmt: skip
 
 
@@ -165,8 +166,7 @@ def test_any_damage_is_an_error_of_ours(place: tuple[str, ...]) -> None:
         try:
             made = RequestRecord.from_json(data)
             made.receipt()
-        except ZincError as error:
-            assert len(str(error)) < 300
+        except ZincError:
             continue
         whole(made, "again"), at_place(made, Difference(0, 1, 2), "again")
         assert made.least_context < 1000
