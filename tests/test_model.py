@@ -14,6 +14,7 @@ import zinc_rt
 from zinc_rt.engine import ContextFull
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.model import EmptyPrompt, PromptTooLong
 from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams, UnknownParameter
 
@@ -284,3 +285,10 @@ def test_users_names_come_first() -> None:
 
 def test_generate_in_one_call() -> None:
     assert isinstance(zinc_rt.generate(PROMPT, max_tokens=3, seed=0), str)
+
+
+def test_logits_that_have_no_room_are_refused(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zinc_rt.model.available_memory", lambda: 4 * model.n_vocab - 1)
+    with pytest.raises(MemoryPlanError, match=r"the logits of 1 tokens take .* from logits_in_parts"):
+        model.logits([1])
+    assert len(list(model.logits_in_parts([1]))) == 1

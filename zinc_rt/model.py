@@ -24,6 +24,8 @@ from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.loaded import LoadedModel
 from zinc_rt.many import Progress, counting, finished
+from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.mem.plan import available_memory, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.prompts import EmptyPrompt, PromptTooLong, check_ids
@@ -173,9 +175,16 @@ class Model(LoadedModel, Closing):
         Raises:
             EmptyPrompt, ContextFull, TokenOutOfRange: the tokens cannot be computed.
             UsageError: they are no whole numbers, or the model was loaded to embed.
+            MemoryPlanError: there is not enough memory for all rows.
             ModelClosed, FileChanged, BackendError.
         """
         ids = self._fitting(tokens)
+        n_bytes, free = 4 * len(ids) * self.n_vocab, available_memory()
+        if free is not None and n_bytes > free:
+            raise MemoryPlanError(
+                f"the logits of {len(ids)} tokens take {format_bytes(n_bytes)}, {format_bytes(free)} are free;"
+                " take them a part at a time, from logits_in_parts"
+            )
         out = np.empty((len(ids), self.n_vocab), np.float32)
         for start, part in self._rows.parts(ids):
             out[start : start + len(part)] = part
