@@ -279,7 +279,7 @@ def serve(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> int:
-    """Serve a model to many callers, with the interfaces of OpenAI and Anthropic.
+    """Serve a model to many callers, with the interfaces of OpenAI, Anthropic and Ollama.
 
     A line on standard output says when requests are answered, and where; the log, a JSON object a line, goes to
     standard error. Ctrl-C lets running requests finish; a second one ends at once. Each option may come from the
