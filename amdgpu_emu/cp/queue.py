@@ -41,7 +41,7 @@ class Queue:
         self.temporal = gpu.model.gfx[0] >= 12
         self._began = 0.0
         self.vm = GpuVm("none")
-        self.registers = Registers(gpu.model.gfx, self.report, gpu.model.cu)
+        self.registers = Registers(gpu.model.gfx, self.report, gpu.model.cu, gpu.model.shader_engines)
         self.pipe = Pipe()
         self.on_user_ring = False
         self.inner = False

@@ -11,12 +11,12 @@ import pytest
 import typer
 
 from zinc_rt.backends.probe import Gpu
-from zinc_rt.cli import options
+from zinc_rt.cli import choosing, options
 from zinc_rt.cli.files import FileWriteError, write_file
 from zinc_rt.cli.main import VERBS, application
 from zinc_rt.cli.reference import reference
-from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Options
 from zinc_rt.installation import version_line
+from zinc_rt.options import DEFAULT_N_CTX, LARGE_BATCH, Options
 
 
 def test_the_reference_in_docs_is_current():
@@ -190,14 +190,14 @@ def test_write_file(tmp_path, capsys):
 
 
 def test_logit_bias_forms():
-    assert options._bias("15+2.5") == (15, 2.5)
-    assert options._bias("15-1e-3") == (15, -1e-3)
-    assert options._bias("0-inf") == (0, float("-inf"))
+    assert choosing._bias("15+2.5") == (15, 2.5)
+    assert choosing._bias("15-1e-3") == (15, -1e-3)
+    assert choosing._bias("0-inf") == (0, float("-inf"))
 
 
 def test_seed_minus_one_is_drawn():
     def draw():
-        return options.sampling_params(max_tokens=-1, seed=-1, stop=None, logit_bias=None).seed
+        return choosing.sampling_params(max_tokens=-1, seed=-1, stop=None, logit_bias=None).seed
 
     assert draw() != draw()
     assert 0 <= draw() < 2**32

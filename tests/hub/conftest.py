@@ -38,9 +38,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 @pytest.fixture
-def zinc(
-    hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Zinc:
+def zinc(hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Zinc:
     """Run `zinc` with these arguments, without measuring the memory."""
     monkeypatch.setattr(outlook, "_speed", lambda *_: iter(["measured"]))
 

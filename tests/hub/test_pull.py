@@ -21,6 +21,7 @@ from zinc_rt.cli import terminal
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.hub import client, download
 from zinc_rt.hub.errors import CannotRun, NotDownloaded, UnknownModel
+from zinc_rt.hub.known import KNOWN
 
 LARGE = bytes(range(256)) * 12_000
 TRIES = 6
@@ -199,9 +200,7 @@ def test_endless_answers(zinc: Zinc, hub: Hub, tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in blobs(tmp_path)) <= len(STORY)
 
 
-def test_mute_servers(
-    zinc: Zinc, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mute_servers(zinc: Zinc, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of time for each answer, and a word before it is reached."""
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.15)
     monkeypatch.setattr(download, "_TRIES", 0)
@@ -276,7 +275,10 @@ def test_redirects(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     asking = client.Client()
     asking._http = httpx2.Client(transport=httpx2.MockTransport(answer))
-    with pytest.raises(client.HubError, match=r"hub.test points to an address without TLS, hub.test"), asking.about("a/down"):
+    with (
+        pytest.raises(client.HubError, match=r"hub.test points to an address without TLS, hub.test"),
+        asking.about("a/down"),
+    ):
         pass
     assert [request.url.scheme for request in seen] == ["https"]
     with pytest.raises(client.HubError, match="from address to address"), asking.about("a/round"):
@@ -392,3 +394,21 @@ def test_the_bar_of_a_download(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "waiting for hub.test" in out.getvalue()
     last = [line for line in re.split(r"[\r\n]", out.getvalue()) if "pulling" in line][-1]
     assert re.search(r"9\.0/20\.0 MiB\s+[\d.]+ \wB/s\s+\d:\d\d:\d\d", last), last
+
+
+def test_lists_on_terminals_of_80_columns(zinc: Zinc, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each model; what does not fit is left out, and named."""
+    zinc("pull", f"{REPO}:Q8_0")
+    monkeypatch.setattr(terminal, "is_terminal", lambda stream: stream is sys.stdout)
+    for columns, command, left_out in (
+        ("80", ("list", "--known"), "format, repository"),
+        ("80", ("list",), "file"),
+        ("300", ("list", "--known"), ""),
+        ("300", ("list",), ""),
+    ):
+        monkeypatch.setenv("COLUMNS", columns)
+        shown = zinc(*command)
+        lines = shown.out.splitlines()
+        assert len(lines) == 1 + (len(KNOWN) if "--known" in command else 1)
+        assert max(map(len, lines)) <= int(columns)
+        assert (f"a wider terminal shows also: {left_out}" in shown.err) == bool(left_out)

@@ -242,6 +242,19 @@ def test_a_folder_that_cannot_be_made(notices: list[str], tmp_path: Path) -> Non
     assert all("cannot be" in n for n in notices)
 
 
+AGAIN = "kernels are compiled at each start; set ZINC_RT_CACHE_DIR to a folder that you can write to"
+
+
+def test_without_a_home_folder_it_is_said_before_compiling(notices: list[str]) -> None:
+    store = CompileCache(None, notify=notices.append)
+    assert store.get(key(1)) is None
+    assert notices == []
+    for _ in range(2):
+        with store.claim([key(1)]) as claimed:
+            assert claimed == {key(1)}
+    assert notices == [f"compile cache: there is no home folder to keep kernels in; {AGAIN}"]
+
+
 AS_ORDINARY_USER = """
 import os, sys
 from zinc_rt.lang.cache import CompileCache, cache_key
@@ -277,7 +290,7 @@ def test_a_read_only_folder_still_serves(public_folder: Path) -> None:
     path.chmod(0o700)
     lines = done.stdout.splitlines()
     assert [lines[0], lines[2]] == ["hit", "hit"], done.stderr
-    assert lines[1] == f"compile cache {path}: Permission denied; going on without storing what is compiled"
+    assert lines[1] == f"compile cache {path}: Permission denied; going on without storing what is compiled: {AGAIN}"
     assert len(lines) == 3
 
 
@@ -301,7 +314,9 @@ def test_a_write_that_fails_half_way_leaves_nothing(store: CompileCache, notices
         store.put(key(1), image(200))
         store.put(key(2), image(200))
     assert list(store.path.iterdir()) == []
-    assert notices == [f"compile cache {store.path}: File too large; going on without storing what is compiled"]
+    assert notices == [
+        f"compile cache {store.path}: File too large; going on without storing what is compiled: {AGAIN}"
+    ]
 
 
 def test_a_full_disk_is_said_once(store: CompileCache, notices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

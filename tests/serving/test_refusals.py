@@ -20,11 +20,14 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sched.errors import SchedulerIntegrityError, TooManyTenants
 from zinc_rt.serving import engine_process
 from zinc_rt.serving.core import CoreIntegrityError, CoreOptions, EngineCore, Vocabulary
+from zinc_rt.serving.core.errors import fault_of
 from zinc_rt.serving.engine_process import hand
 from zinc_rt.serving.messages import (
     Cancel,
+    CancelReason,
     Event,
     Failed,
+    Fault,
     Finished,
     Message,
     Ping,
@@ -60,7 +63,7 @@ class Refusing(FakeCore):
         self._check(request.id)
         super().submit(request)
 
-    def cancel(self, request_id: str, reason: str) -> None:
+    def cancel(self, request_id: str, reason: CancelReason) -> None:
         self._check(request_id)
         super().cancel(request_id, reason)
 
@@ -97,7 +100,7 @@ def test_one_place_decides_what_ends_an_engine(message: Submit, error: type[Zinc
         return
     answer = hand(core, message)
     if isinstance(message, Submit):
-        assert answer == Failed(BAD, error.__name__, "it is refused")
+        assert answer == Failed(BAD, fault_of(error("-")), "it is refused")
     else:
         assert isinstance(answer, str)
         assert answer.endswith("it is refused")
@@ -136,7 +139,7 @@ def test_an_engine_in_a_process_goes_on_after_a_refusal(message: ToEngine) -> No
     assert [type(error).__name__ for error in ended] == ["_Gone"]
     events = [event for m in found if isinstance(m, StepReport) for event in m.events]
     if isinstance(message, Submit):
-        assert Failed(BAD, "TooManyTenants", "it is refused") in events
+        assert Failed(BAD, Fault.too_many_tenants, "it is refused") in events
     elif isinstance(message, Ping):
         assert 7 in [m.pong for m in found if isinstance(m, StepReport)]
     else:
@@ -153,7 +156,7 @@ def test_an_engine_on_a_thread_goes_on_after_a_refusal(kind: type[ToEngine]) -> 
             client.share(TenantShare(BAD))
         else:
             events = [event async for event in client.submit(asked(BAD))]
-            assert events == [Failed(BAD, "TooManyTenants", "it is refused")]
+            assert events == [Failed(BAD, Fault.too_many_tenants, "it is refused")]
         if kind is Cancel:
             client._send(Cancel(BAD))
         good = [event async for event in client.submit(asked("good"))]
@@ -183,7 +186,7 @@ def test_shares_and_tenants_that_a_core_refuses_end_no_engine() -> None:
         assert isinstance(await last("t1"), Finished)
         late = await last("late")
         assert isinstance(late, Failed)
-        assert late.error == "TooManyTenants"
+        assert late.error is Fault.too_many_tenants
         assert client.n_starts == 1
         assert ["weight is inf" in said[0], "all 3 places" in said[1], len(said)] == [True, True, 2]
         await client.close()

@@ -16,6 +16,7 @@ import typer
 
 from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
+from zinc_rt.cli.choosing import changed, sampling_params, settings
 from zinc_rt.cli.conversation import Conversation, Message
 from zinc_rt.cli.files import path_or_built_in
 from zinc_rt.cli.greeting import greet, greeting
@@ -109,7 +110,7 @@ def chat(
     voice = Voice.chosen(quiet, verbose)
     a.refuse_images(image)
     display = Display(a.shows_reasoning(reasoning, voice), a.shows_markdown(plain))
-    params = o.sampling_params(
+    params = sampling_params(
         max_tokens=max_tokens,
         stop=stop,
         ignore_eos=ignore_eos,
@@ -341,8 +342,8 @@ class Chat:
     def _set(self, text: str) -> None:
         if text:
             name, _, value = text.partition(" ")
-            self.params = o.changed(self.params, name, value.strip())
-        say(o.settings(self.params))
+            self.params = changed(self.params, name, value.strip())
+        say(settings(self.params))
 
     def _read(self, path: str) -> None:
         text = read_text(os.path.abspath(_path("/read", path)))

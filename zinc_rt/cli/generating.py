@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -74,7 +73,7 @@ class Continued:
 
     def __init__(self, begin: Callable[[], str], *, plain: bool) -> None:
         self._begin: Callable[[], str] | None = begin
-        self._lines = None if plain or not is_terminal(sys.stdout) else Wrapper(shutil.get_terminal_size().columns)
+        self._lines = None if plain or not is_terminal(sys.stdout) else Wrapper(None)
         self._ended = False  # whether a line has just ended
 
     def put(self, text: str) -> None:
@@ -85,11 +84,7 @@ class Continued:
                 self._lines.stand_behind(before)
         self._ended = text.endswith("\n") if text else self._ended
         if self._lines is not None:
-            first, *rest = text.split("\n")
-            self._lines.add(first)
-            for line in rest:
-                self._lines.end_line()
-                self._lines.add(line)
+            self._lines.add_lines(text)
             text = self._lines.take()
         write(text)
 

@@ -88,12 +88,14 @@ def refuse_model(words: list[str] | None, verb: str) -> None:
         raise UsageError(f"{model} is a model, not a prompt: zinc {verb} -m {model} {rest}".rstrip())
 
 
-def read_text(file: str | None, limit: int = LONGEST) -> str:
+def read_text(file: str | None, limit: int | None = None) -> str:
     """The text of a file, or of standard input for None and "-", without its last line end.
 
     It is UTF-8, or UTF-16 where it begins with a mark that says so. Raises `UsageError` when a person would have to
-    type it, `InputError` when it cannot be read or has more than `limit` bytes.
+    type it, `InputError` when it cannot be read or has more than `limit` bytes
+    (None: `LONGEST`).
     """
+    limit = LONGEST if limit is None else limit
     if file is None and (sys.stdin is None or is_terminal(sys.stdin)):
         raise UsageError(NO_TEXT)
     shown = "standard input" if file in (None, "-") else show(str(file))

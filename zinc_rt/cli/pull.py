@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.files import stopping_on_sigterm
+from zinc_rt.cli.stopping import stopping_on_sigterm
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write
 from zinc_rt.cli.voice import Voice
 from zinc_rt.notices import Detail
@@ -68,9 +68,7 @@ def pull(
     return 0
 
 
-def fetch(
-    wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: Voice = Voice.VERBOSE
-) -> Path | None:
+def fetch(wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: Voice = Voice.VERBOSE) -> Path | None:
     """Download a model, with a bar, unless it is there; says first what it takes. None of a dry run.
 
     force: also if it cannot run here; without it a person is asked. voice: how much to say; that a model is there is a
@@ -98,17 +96,16 @@ def fetch(
                 progress=bar.show if shows else bar.count,
             )
         except (KeyboardInterrupt, SystemExit):
+            bar.pause()
             if bar.done:
                 from zinc_rt.mem.plan import format_bytes
 
                 kept = f"{format_bytes(bar.done)} of {format_bytes(bar.total)}"
-                voice.tell(f"\nzinc: stopped; {kept} are kept, and `zinc pull {wanted}` goes on there")
+                voice.tell(f"zinc: stopped; {kept} are kept, and `zinc pull {wanted}` goes on there")
             raise
 
 
-def _approve(
-    repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, voice: Voice
-) -> bool:
+def _approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, voice: Voice) -> bool:
     """Say what would be downloaded and what it takes here; whether to go on. Raises `CannotRun`."""
     from zinc_rt.cli.outlook import outlook
     from zinc_rt.cli.summary import summarize

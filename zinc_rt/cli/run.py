@@ -13,6 +13,7 @@ import typer
 
 from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
+from zinc_rt.cli.choosing import sampling_params
 from zinc_rt.cli.generating import Continued, Question, Shown, answer, as_dict, continue_text
 from zinc_rt.cli.greeting import greet
 from zinc_rt.cli.opening import Generating, opens_model
@@ -22,6 +23,7 @@ from zinc_rt.cli.session import INTERRUPTED, converses, located, open_model, pre
 from zinc_rt.cli.state import LoadState, SaveState, load_state, save_state
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.cli.voice import Quiet, Verbose, Voice
+from zinc_rt.cli.wrap import wrapped
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.sampling.params import SamplingParams
 
@@ -207,7 +209,7 @@ def run(
         opening = located(opening, voice)
         talks = not one_text and (answers or converses(opening.model))
     text = "" if talks and nothing else prompt_text(words, prompt, file, escape=escape, piped=not talks)
-    params = o.sampling_params(
+    params = sampling_params(
         max_tokens=SamplingParams.max_tokens or -1 if max_tokens is None else max_tokens,
         stop=[unescape(s) for s in stop or ()] if escape else stop,
         ignore_eos=ignore_eos,
@@ -274,6 +276,7 @@ def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> str:
     if wanted:
         write(text)
     elif wanted is None and voice is not Voice.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr):
+        text = wrapped(text)
         say(text, style="bold", end="")
     else:
         return ""

@@ -10,6 +10,7 @@ import typer
 
 from zinc_rt.cli import guessing as g
 from zinc_rt.cli import options as o
+from zinc_rt.cli.choosing import sampling_params
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.opening import guesses
@@ -90,6 +91,26 @@ Cors = Annotated[
         show_default=False,
     ),
 ]
+CertFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssl-certfile",
+        metavar="FILE",
+        help="Certificate for TLS in PEM, its issuers' behind it; read again on SIGHUP. Default: no TLS.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+CertKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssl-keyfile",
+        metavar="FILE",
+        help="The certificate's key in PEM, without a password. Default: it is in the certificate's file.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 Alias = Annotated[
     str | None,
     typer.Option(
@@ -142,6 +163,15 @@ MetricsNames = Annotated[
         "--metrics-names",
         metavar="zinc|vllm",
         help="Names of the figures at /metrics: ours, or vLLM's beside them, for dashboards made for it.",
+        rich_help_panel=SERVER,
+    ),
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option(
+        "--log-level",
+        metavar="debug|info|warning|error",
+        help="Least level of a line of the log; requests are info.",
         rich_help_panel=SERVER,
     ),
 ]
@@ -242,6 +272,8 @@ def serve(
     no_auth: NoAuth = False,
     allow_host: AllowHost = None,
     cors: Cors = None,
+    ssl_certfile: CertFile = None,
+    ssl_keyfile: CertKeyFile = None,
     alias: Alias = None,
     strict: Strict = False,
     drain: Drain = 30.0,
@@ -250,6 +282,7 @@ def serve(
     audit: Audit = 0,
     metrics_names: MetricsNames = "zinc",
     log_format: LogFormat = None,
+    log_level: LogLevel = "info",
     one_process: OneProcess = False,
     max_tokens: o.MaxTokens = -1,
     temp: o.Temp = SamplingParams.temperature,
@@ -286,7 +319,7 @@ def serve(
 
     A line on standard output says when requests are answered, and where; the log goes to standard error. Options
     about choosing tokens are for requests that do not say. Ctrl-C lets running requests finish; a second one ends at
-    once.
+    once. Each option may come from the environment: ZINC_SERVE_PORT=9000 is --port 9000.
     """
     names = tuple(name.strip() for name in alias.split(",")) if alias is not None else ()
     if not all(names):
@@ -296,7 +329,7 @@ def serve(
     keys = tuple(key.strip() for key in api_key.split(",")) if api_key is not None else ()
     if not all(keys):
         raise UsageError("--api-key is empty, or has an empty key between its commas; give at least one character")
-    defaults = o.sampling_params(
+    defaults = sampling_params(
         max_tokens=max_tokens,
         stop=None,
         logit_bias=None,
@@ -326,6 +359,7 @@ def serve(
     }
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.start import EngineChoice, start_server
+    from zinc_rt.serving.api.tls import Certificate
     from zinc_rt.serving.api.web import WebRule
 
     choice = EngineChoice(
@@ -353,5 +387,7 @@ def serve(
         defaults=replace(defaults, seed=None) if seed == -1 else defaults,
         log=log_format,
         web=WebRule.of(host, allow_host or (), cors or ()),
+        certificate=Certificate.of(ssl_certfile, ssl_keyfile),
+        log_level=log_level,
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

@@ -100,7 +100,7 @@ def choose(wanted: Wanted, files: Iterable[RemoteFile]) -> Sequence[RemoteFile]:
             raise NoSuchFile("; ".join((f"{wanted.repo} has no {wanted.quant}; it has {there}", *lacking)))
         return models[min(fits, key=len)]
     for usual in (wanted.usual, *USUAL):
-        fits = [path for path, has in formats.items() if has and _plain(has) == usual]
+        fits = [path for path, has in formats.items() if has and usual in (has, _plain(has))]
         if fits:
             return models[min(fits, key=len)]
     return models[min(models, key=lambda path: _distance(formats[path], sum(file.size for file in models[path])))]
@@ -111,7 +111,7 @@ def _plain(quant: str) -> str:
 
 
 def _distance(quant: str, size: int) -> tuple[bool, float, int]:
-    """How far a format is from Q4_K_M, for the nearest: those that do not run here last, then by bits, then the larger."""
+    """How far a format is from Q4_K_M, to compare: those that do not run here last, then by bits, then the larger."""
     name = _plain(quant).replace("FP", "F")
     runs = not name or any(_made_of(name, record) for record in FORMATS)
     digits = re.search(r"\d+", name)

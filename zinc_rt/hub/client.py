@@ -68,7 +68,9 @@ class Client:
             raise HubUnreachable("the model is not in the cache, and HF_HUB_OFFLINE forbids to ask the hub")
         token = get_token()
         if token is not None and not _TOKEN.fullmatch(token):
-            raise AccessDenied("the hub's token, in HF_TOKEN or its file, has characters that no token has: set it anew")
+            raise AccessDenied(
+                "the hub's token, in HF_TOKEN or its file, has characters that no token has: set it anew"
+            )
         self._waiting = waiting
         self._headers = {"User-Agent": f"zinc_rt/{zinc_rt.__version__}", "Accept-Encoding": "identity"}
         if token is not None:
@@ -124,7 +126,9 @@ class Client:
                 # The library took the token out where the next address is of another scheme, host or port.
                 following = response.next_request
                 if request.url.scheme == "https" and following.url.scheme != "https":
-                    raise HubError(f"{host} points to an address without TLS, {_host(str(following.url))}: not followed")
+                    raise HubError(
+                        f"{host} points to an address without TLS, {_host(str(following.url))}: not followed"
+                    )
                 request = following
             raise HubError(f"{host} points from address to address: try again later")
         except httpx2.TimeoutException as error:

@@ -36,7 +36,7 @@ def pull(
         name: as `zinc list --known` shows it, or owner/repo, perhaps with a format, as in "qwen3-4b:Q8_0"; or an
             address of the hub.
         force: download it also if this version cannot run it.
-        notify: gets lines worth showing (None: the logger "zinc_rt" does).
+        notify: gets lines worth showing, also on another thread (None: the logger "zinc_rt" does).
         progress: gets the bytes that are there, and in all.
 
     Returns:
@@ -45,8 +45,8 @@ def pull(
     Raises:
         UnknownModel: the name is none.
         CannotRun: this version cannot run the model.
-        HubError: the hub cannot be reached or refuses, the disk is full, or what arrives is not what was announced; what
-            arrived is kept and goes on with the next call.
+        HubError: the hub cannot be reached or refuses, the disk is full, or what arrives is not what was announced. A
+            download that broke off goes on with the next call.
     """
     if not isinstance(name, str):
         raise UsageError(f"name is {show(name)}, it must be a text")
@@ -84,7 +84,7 @@ def bring(
 
 
 def already(wanted: Wanted) -> CachedModel | None:
-    """The model in the cache that needs no download; in another format than the table's only where that was asked for."""
+    """The model in the cache that makes a download needless; in another format than the table's only if asked for."""
     here = find(wanted)
     other = here is not None and wanted.usual and not wanted.quant and here.quant != wanted.usual
     return None if other else here

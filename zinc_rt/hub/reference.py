@@ -20,7 +20,9 @@ from zinc_rt.hub.known import KNOWN, KnownModel
 _PART: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 REPOSITORY: Final = re.compile(rf"{_PART}/{_PART}")
 _QUANT: Final = re.compile(r"[A-Za-z0-9_.-]{1,40}")
-_FORMAT: Final = re.compile(r"(?:ud-)?(?:i?q\d|tq\d|mxfp4|bf16|f16|f32)[a-z0-9_]{,10}")
+_NAME: Final = re.compile(
+    r"(?P<name>[a-z0-9.:-]+?)(?:[-:](?P<format>(?:ud-)?(?:i?q\d|tq\d|mxfp4|bf16|f16|f32)[a-z0-9_]{,10}))?"
+)
 _ADDRESS: Final = re.compile(r"(?P<scheme>https?:/+)?(?P<host>[^/?#]+)/*(?P<path>[^?#]*)", re.IGNORECASE)
 _HOSTS: Final = ("huggingface.co", "www.huggingface.co", "hf.co")
 _FILE: Final = ".gguf"
@@ -83,13 +85,16 @@ def _is_repository(text: str) -> bool:
 
 
 def _tagged(text: str) -> Wanted | None:
-    """A model of the table by family, size and perhaps format, as Ollama names it: `qwen3:0.6b-q8_0`."""
-    name = text.replace(":", "-", 1)
+    """A model of the table by family, size and perhaps format, as Ollama names it: `gemma4:e2b`, `qwen3:0.6b-q8_0`."""
+    found = _NAME.fullmatch(text)
     for known, model in KNOWN.items():
-        format_ = name.removeprefix(f"{known}-")
-        if name == known or (format_ != name and _FORMAT.fullmatch(format_)):
-            return _of_table(known, model, "" if name == known else format_)
+        if found is not None and _squeezed(found["name"]) == _squeezed(known):
+            return _of_table(known, model, found["format"] or "")
     return None
+
+
+def _squeezed(name: str) -> str:
+    return name.replace("-", "").replace(":", "")
 
 
 def _at_address(text: str, host: str, path: str) -> Wanted:
@@ -120,8 +125,12 @@ def _at_address(text: str, host: str, path: str) -> Wanted:
 def _instead(text: str, names: Iterable[str]) -> str:
     """What to write in place of a text that is no name."""
     every = list(dict.fromkeys(names))
-    near = [name for name in every if name.startswith(text) or (len(text) > 3 and text in name.lower())]
-    near = (near or difflib.get_close_matches(text, every, n=_NEAR))[:_NEAR]
+    alike = (
+        [name for name in every if name.lower().startswith(f"{text}-")],
+        [name for name in every if name.lower().startswith(text)] if text else [],
+        [name for name in every if len(text) > 3 and text in name.lower()],
+    )
+    near = (next(filter(None, alike), []) or difflib.get_close_matches(text, every, n=_NEAR))[:_NEAR]
     if not near:
         return "give owner/repo of the hub, or a name that `zinc list --known` shows"
     return f"did you mean {', '.join(near)}? `zinc pull {near[0]}` downloads it; `zinc list --known` shows more"

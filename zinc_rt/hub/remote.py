@@ -59,9 +59,8 @@ def look_up(client: Client, repo: str) -> Repository:
         about = msgspec.json.decode(body, type=_About)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         what = "a web page" if body.lstrip()[:1] == b"<" else "nonsense"
-        raise HubError(
-            f"{answer.host} answers with {what} for {repo}: is there a sign-in page of the network, or a wrong HF_ENDPOINT?"
-        ) from None
+        remedy = "sign in to the network, or correct HF_ENDPOINT"
+        raise HubError(f"{answer.host} answers with {what} for {repo}: {remedy}") from None
     if not _COMMIT.fullmatch(about.sha):
         raise HubError(f"{answer.host} names {show(about.sha)} as the commit of {repo}; 40 hex digits are expected")
     files = [_checked(answer.host, file) for file in about.siblings if file.rfilename.lower().endswith(".gguf")]

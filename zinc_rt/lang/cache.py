@@ -28,6 +28,7 @@ T = TypeVar("T")
 MAX_BYTES: Final = 256 << 20
 _KEY_FORMAT: Final = 1  # change it when the same parts come to mean another image
 _TOUCH_AFTER: Final = 12 * 3600.0  # seconds; a use is noted in the file's time no more often than this
+_AGAIN: Final = "kernels are compiled at each start; set ZINC_RT_CACHE_DIR to a folder that you can write to"
 _STALE: Final = 3600.0  # seconds after which a half-written file belongs to a process that died
 
 
@@ -188,6 +189,8 @@ class CompileCache:
         Claim before compiling, then look again. Without a folder that can be written to, all are given.
         """
         wanted = set(map(_checked, keys))
+        if self.path is None:
+            self._say("open", f"there is no home folder to keep kernels in; {_AGAIN}")
         folder = self._open(create=True) if self._writable else None
         try:
             claims = None if folder is None else Claims(folder.open_shared(CLAIMS_FILE))
@@ -210,7 +213,7 @@ class CompileCache:
             folder.write(_checked(key), data)
         except OSError as error:
             self._writable = False
-            self._say("write", f"{error.strerror or error}; going on without storing what is compiled")
+            self._say("write", f"{error.strerror or error}; going on without storing what is compiled: {_AGAIN}")
             return
         self.stats.stored += 1
         self._total = (self._total or 0) + len(data)
@@ -246,7 +249,7 @@ class CompileCache:
                 self._folder = Folder.open(self.path, create)
             except FolderRefused as error:
                 self._writable = False
-                self._say("open", f"{error}; going on without it")
+                self._say("open", f"{error}; going on without it: {_AGAIN}")
         return self._folder
 
     def _open_or_raise(self) -> Folder | None:
@@ -281,7 +284,7 @@ class CompileCache:
         """One line for the user, once for each kind of problem."""
         if kind not in self._said and self._notify is not None:
             self._said.add(kind)
-            self._notify(f"compile cache {self.path}: {problem}")
+            self._notify(f"compile cache {self.path or ''}".rstrip() + f": {problem}")
 
 
 def _image_or_failure(data: bytes) -> Image | CompileError:

@@ -6,7 +6,7 @@ from zinc_rt.errors import IntegrityError, ZincError
 
 
 class MemoryPlanError(ZincError):
-    """The model does not fit into the memory that is available."""
+    """The model, or what is asked of it, does not fit into the memory that is available."""
 
 
 class PagesExhausted(ZincError):

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from zinc_rt.checks import real, show, whole
 from zinc_rt.errors import UsageError
@@ -41,6 +41,26 @@ class UnknownParameter(UsageError):
         super().__init__(
             f"unknown sampling parameter{plural} {', '.join(self.unknown)}; known: {', '.join(self.known)}"
         )
+
+
+class SamplingOverrides(TypedDict, total=False):
+    """Fields of `SamplingParams` by name, as keyword arguments give them."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    repeat_last_n: int
+    logit_bias: Mapping[int, float]
+    seed: int | None
+    max_tokens: int | None
+    stop: str | Iterable[str]
+    stop_token_ids: Iterable[int]
+    logprobs: int | None
+    ignore_eos: bool
 
 
 @dataclass(frozen=True)
@@ -82,12 +102,17 @@ class SamplingParams:
     ignore_eos: bool = False
     """Go on after the model's end-of-text tokens (they are generated like any other)."""
 
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **fields: Unpack[SamplingOverrides]) -> None: ...
+
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         put("temperature", _number("temperature", self.temperature, 0.0, None))
-        put("top_k", _integer("top_k", self.top_k, 0, COUNT_LIMIT, "an integer from 0 to 2**63 - 1 (0 keeps all tokens)"))
+        limits = "an integer from 0 to 2**63 - 1 (0 keeps all tokens)"
+        put("top_k", _integer("top_k", self.top_k, 0, COUNT_LIMIT, limits))
         put("top_p", _number("top_p", self.top_p, 0.0, 1.0))
         put("min_p", _number("min_p", self.min_p, 0.0, 1.0))
         put(
@@ -96,10 +121,8 @@ class SamplingParams:
         )
         put("presence_penalty", _number("presence_penalty", self.presence_penalty, None, None))
         put("frequency_penalty", _number("frequency_penalty", self.frequency_penalty, None, None))
-        put(
-            "repeat_last_n",
-            _integer("repeat_last_n", self.repeat_last_n, -1, COUNT_LIMIT, "an integer from -1 to 2**63 - 1 (0: none, -1: all)"),
-        )
+        limits = "an integer from -1 to 2**63 - 1 (0: none, -1: all)"
+        put("repeat_last_n", _integer("repeat_last_n", self.repeat_last_n, -1, COUNT_LIMIT, limits))
         put("logit_bias", _bias(self.logit_bias))
         if self.seed is not None:
             limits = f"an integer from 0 to {SEED_LIMIT - 1}, or None for a random one"
@@ -110,12 +133,13 @@ class SamplingParams:
         put("stop", _strings(self.stop))
         put("stop_token_ids", _token_ids(self.stop_token_ids))
         if self.logprobs is not None:
-            put("logprobs", _integer("logprobs", self.logprobs, 0, COUNT_LIMIT, "an integer from 0 to 2**63 - 1, or None for off"))
+            limits = "an integer from 0 to 2**63 - 1, or None for off"
+            put("logprobs", _integer("logprobs", self.logprobs, 0, COUNT_LIMIT, limits))
         if not isinstance(self.ignore_eos, bool):
             raise InvalidSamplingParam("ignore_eos", self.ignore_eos, "True or False")
 
     @staticmethod
-    def with_overrides(base: SamplingParams | None = None, /, **overrides: Any) -> SamplingParams:
+    def with_overrides(base: SamplingParams | None = None, /, **overrides: Unpack[SamplingOverrides]) -> SamplingParams:
         """`base` (None: the defaults) with some fields replaced, checked anew.
 
         Raises `UnknownParameter` for a keyword that is no field, `InvalidSamplingParam` for a bad value, `UsageError`
@@ -126,7 +150,8 @@ class SamplingParams:
         known = {f.name for f in dataclasses.fields(SamplingParams)}
         if unknown := overrides.keys() - known:
             raise UnknownParameter(unknown)
-        return dataclasses.replace(base if base is not None else SamplingParams(), **overrides)
+        given: dict[str, Any] = {**overrides}
+        return dataclasses.replace(base if base is not None else SamplingParams(), **given)
 
     @property
     def greedy(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from zinc_rt.serving.delivery import T, Text
 from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.messages import EngineInfo, EngineStatus, Event, Submit, TenantShare
+from zinc_rt.serving.messages import CancelReason, EngineInfo, EngineStatus, Event, Submit, TenantShare
 
 
 class EngineClient(Protocol):
@@ -28,7 +28,7 @@ class EngineClient(Protocol):
         """As `submit`, with what a text makes of the events. It is fed when they arrive, and may end the request."""
         ...
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """End a request soon; its iterator ends with `Finished`."""
         ...
 

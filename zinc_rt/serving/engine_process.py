@@ -19,7 +19,18 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from zinc_rt.errors import BackendError, IntegrityError, UsageError, ZincError
-from zinc_rt.serving.messages import Cancel, EngineInfo, Failed, Message, Ping, StepReport, Submit, TenantShare
+from zinc_rt.serving.core.errors import fault_of
+from zinc_rt.serving.messages import (
+    Cancel,
+    CancelReason,
+    EngineInfo,
+    Failed,
+    Message,
+    Ping,
+    StepReport,
+    Submit,
+    TenantShare,
+)
 from zinc_rt.serving.wire import (
     AtWork,
     Frames,
@@ -55,7 +66,7 @@ class Core(Protocol):
         ...
 
     def submit(self, request: Submit) -> None: ...
-    def cancel(self, request_id: str, reason: str) -> None: ...
+    def cancel(self, request_id: str, reason: CancelReason) -> None: ...
     def share(self, tenant: TenantShare) -> None: ...
     def rest(self) -> bool: ...
     def turn(self) -> StepReport: ...
@@ -130,9 +141,9 @@ def _load(start: Start, link: _Link) -> Core | None:
         )
         return made
     except ZincError as error:
-        link.send(NotLoaded(type(error).__name__, str(error), isinstance(error, UsageError), error.advice))
+        link.send(NotLoaded(str(error), isinstance(error, UsageError), error.advice))
     except MemoryError:
-        link.send(NotLoaded("MemoryError", "there is not enough memory to load the model", False))
+        link.send(NotLoaded("there is not enough memory to load the model", False))
     return None
 
 
@@ -167,7 +178,7 @@ def hand(core: Core, message: Message | Start) -> Failed | str | None:
         raise
     except ZincError as error:
         if isinstance(message, Submit):
-            return Failed(message.id, type(error).__name__, str(error))
+            return Failed(message.id, fault_of(error), str(error))
         return f"a {type(message).__name__} is refused, and all is as before: {error}"
     return None
 

@@ -11,7 +11,18 @@ from typing import Any, Final, Generic, Self
 
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.delivery import Delivery, T, Text
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, Token, Usage
+from zinc_rt.serving.messages import (
+    Admitted,
+    CancelReason,
+    Event,
+    Failed,
+    Fault,
+    Finished,
+    FinishReason,
+    Submit,
+    Token,
+    Usage,
+)
 
 SUSPECT: Final = 2
 """Engines that ended in a row while they computed a request, without a token of it between; from then on it is tried
@@ -19,7 +30,6 @@ apart from others under suspicion.
 """
 MOST_LOSSES: Final = SUSPECT + 1
 """Engines after which a request fails: it may be what ends them."""
-STOP_STRING: Final = "stop string"
 _END: Final = object()
 
 
@@ -32,7 +42,7 @@ class LiveRequest:
         self.pieces: asyncio.Queue[Any] = asyncio.Queue()  # exceptions among them; `_END` last
         self._tokens = list(request.resume)
         self._deadline = None if request.seconds is None else now + request.seconds
-        self.cancelled: str | None = None
+        self.cancelled: CancelReason | None = None
         """The reason, where the caller asked for the end."""
         self._told = False  # that it was admitted
         self.blamed = False
@@ -66,7 +76,7 @@ class LiveRequest:
     def as_cancelled(self) -> Finished:
         """The last event of a request whose engine cannot give it."""
         usage = Usage(len(self.request.prompt), completion_tokens=len(self._tokens))
-        return Finished(self.request.id, FinishReason.cancelled, usage, detail=self.cancelled or "")
+        return Finished(self.request.id, FinishReason.cancelled, usage, cancelled=self.cancelled)
 
     def lost(self) -> None:
         """The engine ended."""
@@ -77,7 +87,9 @@ class LiveRequest:
 class LiveRequests:
     """The requests of one client, by id. cancel: tells the engine of a request whose text has ended before it."""
 
-    def __init__(self, cancel: Callable[[str, str], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, cancel: Callable[[str, CancelReason], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._cancel, self._clock = cancel, clock
         self._live: dict[str, LiveRequest] = {}
         self._at_work: list[LiveRequest] = []  # without a token of the engine that runs
@@ -122,8 +134,8 @@ class LiveRequests:
             if live.take(event):
                 del self._live[event.id]
             if live.delivery.ended and live.cancelled is None and not isinstance(event, Finished | Failed):
-                live.cancelled = STOP_STRING
-                self._cancel(event.id, STOP_STRING)
+                live.cancelled = CancelReason.stop_string
+                self._cancel(event.id, CancelReason.stop_string)
 
     def forget(self, request_id: str) -> bool:
         """Nobody waits for the request any more; returns whether it was running."""
@@ -135,9 +147,9 @@ class LiveRequests:
             live.lost()
         self._at_work = []
         bad = [request_id for request_id, live in self._live.items() if live.losses >= MOST_LOSSES]
-        self.fail("Poisoned", f"the engine ended {MOST_LOSSES} times while it had this request", bad)
+        self.fail(Fault.poisoned, f"the engine ended {MOST_LOSSES} times while it had this request", bad)
 
-    def cancel(self, request_id: str, reason: str) -> bool:
+    def cancel(self, request_id: str, reason: CancelReason) -> bool:
         """The caller asks for the end of a request; returns whether it runs."""
         live = self._live.get(request_id)
         if live is None:
@@ -170,7 +182,7 @@ class LiveRequests:
             self._held.popleft()
         return [self._live[self._held[0]].again(self._clock())] if self._held else []
 
-    def fail(self, error: str, message: str, requests: Iterable[str] | None = None) -> None:
+    def fail(self, error: Fault, message: str, requests: Iterable[str] | None = None) -> None:
         """End requests, or all of them."""
         chosen = list(self._live if requests is None else requests)
         self.take([Failed(request_id, error, message) for request_id in chosen])

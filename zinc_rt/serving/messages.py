@@ -37,7 +37,41 @@ class FinishReason(StrEnum):
     context = "context"
     """The context has no room for another token."""
     cancelled = "cancelled"
-    """`Cancel`, a deadline or the end of the server; `Finished.detail` says which."""
+    """`Cancel` or a deadline; `Finished.cancelled` says which."""
+
+
+class CancelReason(StrEnum):
+    """Who or what ended a request."""
+
+    caller = "caller"
+    stop_string = "stop_string"
+    deadline = "deadline"
+
+
+class Fault(StrEnum):
+    """Why a request cannot go on: the kind of error behind `Failed`. The value is its code in the API."""
+
+    empty_prompt = "empty_prompt"
+    prompt_too_long = "prompt_too_long"
+    token_out_of_range = "token_out_of_range"
+    prompt_never_fits = "prompt_never_fits"
+    invalid_sampling_param = "invalid_sampling_param"
+    grammar_error = "grammar_error"
+    grammar_unavailable = "grammar_unavailable"
+    grammar_mismatch = "grammar_mismatch"
+    """A token does not fit the grammar: one that is resumed, as a rule."""
+    wrong_kind_of_model = "wrong_kind_of_model"
+    duplicate_request = "duplicate_request"
+    too_many_tenants = "too_many_tenants"
+    degenerate_logits = "degenerate_logits"
+    engine_error = "engine_error"
+    """Any other error of the engine."""
+    poisoned = "poisoned"
+    """Engines ended over it again and again."""
+    engine_lost = "engine_lost"
+    """There is no engine, for a while or for good."""
+    shutting_down = "shutting_down"
+    """The server ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +116,7 @@ class Cancel:
     """End a request at the next step. Unknown ids are ignored: the request may have ended meanwhile."""
 
     id: str
-    reason: str = "client"
+    reason: CancelReason = CancelReason.caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,21 +192,24 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The request is over and its sequence is free. token_id: the stop token, if one ended it."""
+    """The request is over and its sequence is free. token_id: the stop token, if one ended it. detail: a line about
+    the end, for people. cancelled: why, where it was.
+    """
 
     id: str
     reason: FinishReason
     usage: Usage
     token_id: int | None = None
     detail: str = ""
+    cancelled: CancelReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request cannot go on. error: name of the exception's class; message: its one line."""
+    """The request cannot go on. error: its kind; message: its one line."""
 
     id: str
-    error: str
+    error: Fault
     message: str
     usage: Usage | None = None
 

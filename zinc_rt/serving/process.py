@@ -28,9 +28,11 @@ from zinc_rt.serving.delivery import Events, T, Text
 from zinc_rt.serving.live import EventStream, LiveRequests
 from zinc_rt.serving.messages import (
     Cancel,
+    CancelReason,
     EngineInfo,
     EngineStatus,
     Event,
+    Fault,
     Ping,
     StepReport,
     Submit,
@@ -153,7 +155,7 @@ class ProcessClient:
         """See `EngineClient`."""
         live = self._live.add(request, text)
         if self._over:
-            self._live.fail("EngineLost", str(self._wrong), [request.id])
+            self._live.fail(Fault.engine_lost, str(self._wrong), [request.id])
         elif self._wrong is None and not live.delivery.over:
             self._send(request)  # otherwise the next engine gets it
         return EventStream(live.pieces, partial(self._left, request.id))
@@ -162,7 +164,7 @@ class ProcessClient:
         if self._live.forget(request_id):
             self._send(Cancel(request_id))
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`."""
         if self._live.cancel(request_id, reason):
             self._send(Cancel(request_id, reason))  # where no engine runs, the next one is not given the request
@@ -179,7 +181,7 @@ class ProcessClient:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         seconds = _ABANDONED_SECONDS if len(self._live) else _END_SECONDS
-        self._live.fail("ServerEnds", "the server ends")
+        self._live.fail(Fault.shutting_down, "the server ends")
         await self._end(seconds)
 
     # -- one process
@@ -332,7 +334,7 @@ class ProcessClient:
                 reader, frames = await self._next()
         except Exception as error:
             self._over, self._wrong = True, f"nothing reads from the engine: {type(error).__name__}: {error}"
-            self._live.fail("EngineLost", self._wrong)
+            self._live.fail(Fault.engine_lost, self._wrong)
             raise
 
     async def _next(self) -> tuple[asyncio.StreamReader, Frames]:
@@ -342,7 +344,7 @@ class ProcessClient:
                 self._starts.popleft()
             if len(self._starts) > self._restarts:
                 self._wrong = f"the engine ended {self._restarts} times in {self._within:g} s"
-                self._live.fail("EngineLost", f"{self._wrong}; try again later")
+                self._live.fail(Fault.engine_lost, f"{self._wrong}; try again later")
                 self._say(f"{self._wrong}; the next one is started later")
                 await asyncio.sleep(max(0.0, self._starts[0] + self._within - self._clock()))
                 continue

@@ -20,9 +20,11 @@ from zinc_rt.serving.engine_process import Core, hand
 from zinc_rt.serving.live import EventStream, LiveRequests
 from zinc_rt.serving.messages import (
     Cancel,
+    CancelReason,
     EngineInfo,
     EngineStatus,
     Event,
+    Fault,
     Message,
     StepReport,
     Submit,
@@ -82,7 +84,7 @@ class ThreadClient:
         """See `EngineClient`. Raises what `submit` raises."""
         live = self._live.add(request, text)
         if self._lost_why is not None:
-            self._live.fail("EngineLost", self._lost_why, [request.id])
+            self._live.fail(Fault.engine_lost, self._lost_why, [request.id])
         elif not live.delivery.over:
             self._send(request)
         return EventStream(live.pieces, partial(self._left, request.id))
@@ -91,7 +93,7 @@ class ThreadClient:
         if self._live.forget(request_id):
             self._send(Cancel(request_id))
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`."""
         if self._live.cancel(request_id, reason):
             self._send(Cancel(request_id, reason))
@@ -123,7 +125,7 @@ class ThreadClient:
         self._wake.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
-        self._live.fail("ServerEnds", "the server ends")
+        self._live.fail(Fault.shutting_down, "the server ends")
 
     def _send(self, message: Message) -> None:
         self._messages.append(message)
@@ -141,7 +143,7 @@ class ThreadClient:
         if not self._ends:
             self._wrong = f"the engine ended: {why}"
         self._lost_why = why
-        self._live.fail("EngineLost", why)
+        self._live.fail(Fault.engine_lost, why)
 
     # -- the engine's thread
 

@@ -66,9 +66,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
-    """The engine could not start. error: name of the exception's class; usage: the caller asked for what cannot be."""
+    """The engine could not start. usage: the caller asked for what cannot be."""
 
-    error: str
     message: str
     usage: bool
     advice: str = ""

@@ -150,6 +150,7 @@ def test_an_earlier_submission_is_done_before_the_next() -> None:
                 b.set_sh_reg(reg.PGM_LO, (lo32(program.va >> 8), hi32(program.va >> 8)))
                 b.set_sh_reg(reg.PGM_RSRC1, (0xE0000001, 0x90))
                 b.set_sh_reg(reg.NUM_THREAD_X, (32, 1, 1))
+                b.set_sh_regs(dict.fromkeys((*reg.USER_ACCUM, reg.DISPATCH_INTERLEAVE, reg.DISPATCH_TUNNEL), 0))
                 b.set_sh_reg(reg.USER_DATA_0, (source, target))
                 b.dispatch_direct_initiator(1, 1, 1, 0x8005)
 

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from zinc_rt.serving.delivery import Delivery, T, Text
 from zinc_rt.serving.messages import (
     Admitted,
+    CancelReason,
     EngineInfo,
     EngineStatus,
     Event,
@@ -50,7 +51,7 @@ class FakeClient:
         self.script, self.slots, self.gate, self.stops = script, slots, gate, stops
         self.n_ctx = n_ctx
         self.submitted: list[Submit] = []
-        self.cancelled: list[tuple[str, str]] = []
+        self.cancelled: list[tuple[str, CancelReason]] = []
         self.shares: list[TenantShare] = []
         self.closed: list[str] = []
         self.state: str | None = None
@@ -59,7 +60,7 @@ class FakeClient:
         self.fail_after = 0
         self.steps = 0
         self._ends: dict[str, asyncio.Event] = {}
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, CancelReason] = {}
         self._free = asyncio.Semaphore(slots)
         self.queued = self.decoding = 0
 
@@ -86,7 +87,7 @@ class FakeClient:
                         raise piece
                     yield piece
                 if delivery.ended and not delivery.over:
-                    self.cancel(event.id, "stop string")
+                    self.cancel(event.id, CancelReason.stop_string)
 
     async def _events(self, request: Submit) -> AsyncGenerator[Event]:
         if self.fail_at_once is not None:
@@ -126,7 +127,7 @@ class FakeClient:
                     yield self._token(request, token_id)
             usage = self._usage(request, n)
             if end.is_set():
-                yield Finished(request.id, FinishReason.cancelled, usage, detail=self._reasons[request.id])
+                yield Finished(request.id, FinishReason.cancelled, usage, cancelled=self._reasons[request.id])
             else:
                 yield Finished(request.id, FinishReason.length, usage)
         finally:
@@ -159,7 +160,7 @@ class FakeClient:
     def _usage(request: Submit, n: int) -> Usage:
         return Usage(len(request.prompt), 0, n, 0.25, 0.5, 1.0, 1.5)
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         self.cancelled.append((request_id, reason))
         if request_id in self._ends:
             self._reasons.setdefault(request_id, reason)

@@ -15,7 +15,7 @@ from tests.serving.test_process import FACTORY, asked, read
 from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.messages import Failed, StepReport
+from zinc_rt.serving.messages import Failed, Fault, StepReport
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.records.store import LedgerEntry, RecordStore, RecordWriter
 from zinc_rt.serving.wire import Start
@@ -153,7 +153,7 @@ def test_reports_that_cannot_be_taken_end_no_request_in_silence() -> None:
             for name in ("first", "second"):
                 last = (await read(engine.submit(asked(name))))[-1]
                 assert isinstance(last, Failed)
-                assert last.error == "EngineLost"
+                assert last.error == Fault.engine_lost
         assert "ZeroDivisionError" in str(engine.healthy)
         await until(lambda: found.wrong)
         assert "in broken" in trace()

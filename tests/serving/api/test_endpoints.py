@@ -10,6 +10,7 @@ import pytest
 
 from tests.serving.api.conftest import N_CTX, SAYS, MakeBench, events, without_ids
 from tests.serving.api.fake import LOGPROB
+from zinc_rt.serving.messages import CancelReason
 from zinc_rt.text import TokenizerError
 
 
@@ -93,7 +94,7 @@ def test_stop_strings_end_the_text_and_the_request(bench: MakeBench, stream: boo
             (choice,) = answer.json()["choices"]
             text, finish = choice["message"]["content"], choice["finish_reason"]
         assert (text, finish) == ("Once there was a small ", "stop")
-        assert b.client.cancelled == [(b.client.submitted[0].id, "stop string")]
+        assert b.client.cancelled == [(b.client.submitted[0].id, CancelReason.stop_string)]
 
     asyncio.run(go())
 

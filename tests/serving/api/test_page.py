@@ -36,10 +36,11 @@ def test_every_file_of_the_folder_is_sent_and_the_page_is_small() -> None:
     folder = files("zinc_rt.serving") / "page"
     contents = {entry.name: entry.read_bytes() for entry in folder.iterdir()}
     assert contents.keys() == {name for name, _ in FILES.values()}
-    assert sum(map(len, contents.values())) <= 40 * 1024
+    assert sum(map(len, contents.values())) <= 48 * 1024
 
 
 def test_no_text_becomes_markup() -> None:
-    for name in ("chat.js", "markdown.js"):
+    for name in (name for name, _ in FILES.values() if name.endswith(".js")):
         source = (files("zinc_rt.serving") / "page" / name).read_text(encoding="utf-8")
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|localStorage", source)
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", source)
+        assert name == "store.js" or "localStorage" not in source

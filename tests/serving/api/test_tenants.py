@@ -113,6 +113,10 @@ def test_the_file_of_tenants(tmp_path: Path) -> None:
         ("".join(f"[tenants.t{i}]\n" for i in range(MAX_TENANTS)), "4096 tenants; it must be fewer than 4096"),
         ("a = " + "[" * 10_000, "no TOML"),
         ("[tenants.a]\nactive = " + "9" * 5_000, "no TOML"),
+        ("[tenants.a]\nactive = " + "9" * 4_000, "tenants.a.active is 9999"),
+        ("[tenants.a]\nweight = 0x" + "f" * 5_000, "weight"),
+        ("[limits]\nqueue = 0x" + "f" * 5_000, "limits.queue is a huge int"),
+        ("[tenants.a]\nactive = 1\0", "no TOML"),
         ("[limits]\nheader_seconds = inf", "limits.header_seconds is inf"),
         ("[tenants.a]\nkv_share = 1.5", "kv_share is 1.5"),
         ("[tenants.a]\nqos = 'fast'", "fast"),
@@ -125,8 +129,18 @@ def test_the_file_of_tenants(tmp_path: Path) -> None:
 def test_bad_files_of_tenants_are_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "tenants.toml"
     path.write_text(text)
-    with pytest.raises(BadTenants, match=said):
+    with pytest.raises(BadTenants, match=said) as refused:
         read_tenants(path)
+    assert len(str(refused.value)) < len(str(path)) + 300
+
+
+@pytest.mark.parametrize("text", ["[tenants.{}]", "[{}]", "[tenants.a]\nqos = '{}'", "[limits]\n{} = 1", "{} = 1"])
+def test_messages_about_files_of_tenants_are_short(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tenants.toml"
+    path.write_text(text.format("a" * 100_000))
+    with pytest.raises(BadTenants) as refused:
+        read_tenants(path)
+    assert len(str(refused.value)) < len(str(path)) + 300
 
 
 def test_what_cannot_be_used_changes_nothing_when_files_are_read_again(bench: MakeBench, tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
 from zinc_rt.serving.messages import (
     Admitted,
+    CancelReason,
     Event,
     Failed,
+    Fault,
     Finished,
     FinishReason,
     Grammar,
@@ -119,7 +121,7 @@ def test_every_request_ends_as_it_would_alone(
             if turn == at:
                 core.submit(request)
             if leave is not None and turn == at + leave:
-                core.cancel(request.id, "test")
+                core.cancel(request.id, CancelReason.deadline)
         if core.idle and turn > 16:
             break
         before = core.status
@@ -141,7 +143,7 @@ def test_every_request_ends_as_it_would_alone(
         assert isinstance(last, Finished)
         if leave is not None and last.reason is FinishReason.cancelled:
             assert tokens(got) == tokens(whole)[: len(tokens(got))]
-            assert last.detail == "test"
+            assert last.cancelled is CancelReason.deadline
         else:
             same(got, whole)
 
@@ -416,6 +418,28 @@ def test_prompts_alone_take_larger_steps() -> None:
     assert max(engine.rows) == 512
 
 
+def test_compiling_is_no_time_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that the first step lacks keep it waiting; the speed of the prompt is that of the next one like it."""
+    engine = FakeEngine(step_ms=5.0, prompt_ms=0.0)
+    compiled = [7.0]
+    monkeypatch.setattr("zinc_rt.serving.core.request.seconds_compiled", lambda: compiled[0])
+    step = engine.step
+
+    def first_step(*args: object, **more: object) -> object:
+        if engine.n_steps == 0:
+            compiled[0] += 3.0
+            engine.clock.now += 3.0
+        return step(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "step", first_step)
+    core = core_on(engine)
+    core.submit(asked("x", n=3))
+    found = events(turned(core))["x"]
+    usage = found[-1].usage  # type: ignore[union-attr]
+    assert engine.clock.now > 103
+    assert 0.004 < usage.prefill_seconds < 0.1
+
+
 def test_the_first_step_of_all_is_short() -> None:
     """Nothing is known of the cost of rows then."""
     engine = FakeEngine(n_slots=1, n_batch=512, n_ctx=4096)
@@ -433,7 +457,7 @@ def test_a_deadline_ends_a_request_wherever_it_is() -> None:
     for name in ("running", "waiting"):
         last = found[name][-1]
         assert isinstance(last, Finished)
-        assert (last.reason, last.detail) == (FinishReason.cancelled, "deadline")
+        assert (last.reason, last.cancelled) == (FinishReason.cancelled, CancelReason.deadline)
     assert tokens(found["running"])
     assert not tokens(found["waiting"])
     assert engine.clock.now - 100.0 < 0.22
@@ -459,7 +483,7 @@ def test_a_row_without_a_token_fails_its_request_alone() -> None:
     found = events(turned(core))
     bad = found["bad"][-1]
     assert isinstance(bad, Failed)
-    assert bad.error == "DegenerateLogits"
+    assert bad.error is Fault.degenerate_logits
     same(found["good"], alone(requests[0]))
     same(found["other"], alone(requests[2]))
 
@@ -471,6 +495,24 @@ def test_a_device_that_is_lost_is_the_callers_to_hear_of() -> None:
     engine.lose()
     with pytest.raises(BackendError, match="the device is lost"):
         core.turn()
+
+
+def test_a_sequence_that_cannot_be_prepared_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a text's beginning is to be copied, as of recurrent layers, and the device fails."""
+    engine = FakeEngine(n_slots=1)
+    core = core_on(engine)
+    core.submit(asked("one"))
+    with monkeypatch.context() as patched:
+
+        def fails(*_: object) -> int:
+            raise BackendError("hiccup")
+
+        patched.setattr(engine, "adopt", fails)
+        with pytest.raises(BackendError):
+            core.turn()
+    core.check_integrity()
+    found = events(turned(core))
+    same(found["one"], alone(asked("one"), n_slots=1))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BackendError("hiccup")])
@@ -506,12 +548,12 @@ def test_what_cannot_be_served_fails_with_numbers() -> None:
     core.submit(asked("twice", 5, 3))
     failed = {e.id: e for e in core.turn().events if isinstance(e, Failed)}
     assert {name: event.error for name, event in failed.items()} == {
-        "empty": "EmptyPrompt",
-        "long": "PromptTooLong",
-        "unknown": "TokenOutOfRange",
-        "never": "PromptNeverFits",
-        "bias": "InvalidSamplingParam",
-        "twice": "DuplicateRequest",
+        "empty": Fault.empty_prompt,
+        "long": Fault.prompt_too_long,
+        "unknown": Fault.token_out_of_range,
+        "never": Fault.prompt_never_fits,
+        "bias": Fault.invalid_sampling_param,
+        "twice": Fault.duplicate_request,
     }
     assert "60 tokens needs 4 KV pages" in failed["never"].message
     assert "3 of 6" in failed["never"].message

@@ -221,8 +221,7 @@ class Call:
     async def refuse(self, error: ApiError) -> None:
         """Answer with an error, in the form of the endpoint."""
         self.outcome = self.outcome or error.code or error.kind
-        form = error.anthropic() if self.path.startswith("/v1/messages") else error.openai()
         headers = error.headers()
         if error.status in (408, 413):  # the rest of the body is not read
             headers.append((b"connection", b"close"))
-        await self.reply(msgspec.json.encode(form), error.status, headers=headers)
+        await self.reply(msgspec.json.encode(error.form(self.path)), error.status, headers=headers)

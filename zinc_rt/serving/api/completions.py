@@ -58,7 +58,7 @@ async def completions(service: Service, call: Call) -> None:
         if request.max_tokens == 0 and not request.echo:
             raise invalid("max_tokens is 0; it must be at least 1, or 0 together with echo", "max_tokens")
         usage = check_stream_options(request.stream, request.stream_options)
-        plans = await _plans(service, call, request)
+        plans = await plans_of_texts(service, call, request)
         writer = _Writer(service, call, request)
         if request.stream:
             await _stream(service, call, plans, writer, usage)
@@ -102,7 +102,8 @@ async def token_ids(service: Service, prompts: Sequence[str | list[int]], param:
     return made
 
 
-async def _plans(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
+async def plans_of_texts(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
+    """What the engine is asked, an answer each. Reserves places and tokens. Raises `ApiError`."""
     prompts = prompts_of(request.prompt)
     defaults = service.model.defaults
     silent = request.max_tokens == 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.serving.delivery import Events, T, Text
 from zinc_rt.serving.live import EventStream, LiveRequest
-from zinc_rt.serving.messages import EngineInfo, EngineStatus, Event, Failed, Submit, TenantShare
+from zinc_rt.serving.messages import CancelReason, EngineInfo, EngineStatus, Event, Failed, Fault, Submit, TenantShare
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,10 +62,10 @@ class EmbeddingClient:
     def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
         """See `EngineClient`."""
         live = LiveRequest(request, text, 0.0)
-        live.take(Failed(request.id, "UsageError", "the model embeds texts and generates none"))
+        live.take(Failed(request.id, Fault.wrong_kind_of_model, "the model embeds texts and generates none"))
         return EventStream(live.pieces, lambda: None)
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`. A call that embeds runs to its end."""
 
     def share(self, tenant: TenantShare) -> None:

@@ -11,15 +11,23 @@ from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.errors import cancelled, failed, invalid
 from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.textside import Piece, TextSide, checked
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, PromptLogprobs, Submit, Token
+from zinc_rt.serving.messages import (
+    Admitted,
+    CancelReason,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    PromptLogprobs,
+    Submit,
+    Token,
+)
 
 _QUEUE: Final = 256
-_REFUSALS: Final = ("GrammarError", "GrammarUnavailable", "PromptNeverFits", "PromptTooLong", "ContextFull")
-"""Errors of the engine that are the request's fault."""
 
 Step = tuple[Answer, Piece]
 
@@ -170,30 +178,11 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if side.stop is not None:
         return "stop"
     if isinstance(event, Failed):
-        if event.error == "ServerEnds":
-            raise ended("drain")
-        if event.error == "EngineLost":
-            raise ApiError(503, f"the engine is gone: {event.message}", code="engine_lost", retry_after=10)
-        status = 400 if event.error in _REFUSALS else 500
-        raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
+        raise failed(event)
     match event.reason:
         case FinishReason.stop:
             return "tool_calls" if side.n_calls else "stop"
         case FinishReason.length | FinishReason.context:
             return "length"
         case FinishReason.cancelled:
-            raise ended(event.detail)
-
-
-def ended(detail: str) -> ApiError:
-    """The error of a request that was ended before it was done, by the word that the engine gives."""
-    if "deadline" in detail:
-        return ApiError(504, "the request was not done within its time", code="deadline_exceeded")
-    if "drain" in detail or "clos" in detail:
-        return ApiError(503, "the server ends; send the request again", code="shutting_down", retry_after=5)
-    return ApiError(499, f"the request was cancelled: {detail or 'by request'}", code="cancelled")
-
-
-def _code(name: str) -> str:
-    """`EngineError` as engine_error."""
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_") or "engine_error"
+            raise cancelled(event.cancelled or CancelReason.caller)

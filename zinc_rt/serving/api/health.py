@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import zinc_rt
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.generate import ended
+from zinc_rt.serving.api.errors import ApiError, cancelled
 from zinc_rt.serving.api.metrics import TYPE
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.messages import CancelReason
 
 
 async def health(service: Service, call: Call) -> None:
@@ -32,6 +33,11 @@ async def ready(service: Service, call: Call) -> None:
     if no is not None:
         raise no
     await call.reply_json({"status": "ok"})
+
+
+async def version(service: Service, call: Call) -> None:
+    """The server's release."""
+    await call.reply_json({"version": zinc_rt.__version__})
 
 
 async def progress(service: Service, call: Call) -> None:
@@ -93,7 +99,7 @@ async def cancel_request(service: Service, call: Call) -> None:
     running = service.running.get(name)
     if running is None or not service.may_see(call, running.tenant):
         raise _unknown(name)
-    running.abort(ended("by request"))
+    running.abort(cancelled(CancelReason.caller))
     await call.reply_json({"id": name, "object": "request", "cancelled": True})
 
 

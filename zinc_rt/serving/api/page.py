@@ -14,6 +14,8 @@ FILES: Final = {
     "/": ("index.html", b"text/html; charset=utf-8"),
     "/chat.js": ("chat.js", b"text/javascript; charset=utf-8"),
     "/markdown.js": ("markdown.js", b"text/javascript; charset=utf-8"),
+    "/math.js": ("math.js", b"text/javascript; charset=utf-8"),
+    "/store.js": ("store.js", b"text/javascript; charset=utf-8"),
     "/chat.css": ("chat.css", b"text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", b"image/svg+xml"),
 }

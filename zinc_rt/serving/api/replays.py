@@ -10,12 +10,11 @@ from typing import Any
 import msgspec
 
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.generate import ended
+from zinc_rt.serving.api.errors import ApiError, cancelled, failed, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, Token
+from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, Submit, Token
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 from zinc_rt.serving.records.replay import NotReplayable, at, check_replayable, first_difference, measured, whole
 from zinc_rt.serving.records.store import StoreError, UnknownRecord
@@ -106,9 +105,9 @@ async def _run(service: Service, request: Submit, admitted: Callable[[], None]) 
         await stream.aclose()
     last = events[-1]
     if isinstance(last, Failed):
-        raise ApiError(500, f"the engine failed: {last.message}", code="engine_error")
-    if isinstance(last, Finished) and last.reason is FinishReason.cancelled:  # half of it would look like a difference
-        raise ended(last.detail)
+        raise failed(last)
+    if isinstance(last, Finished) and last.cancelled is not None:  # half of it would look like a difference
+        raise cancelled(last.cancelled)
     return events
 
 

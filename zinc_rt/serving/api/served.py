@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from zinc_rt import numerics
 from zinc_rt.chat import ChatFormat
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.quantizing.presets import quantization_of
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.config import DEFAULTS
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
@@ -25,6 +26,29 @@ T = TypeVar("T")
 ANY_NAME: Final = "*"
 """The alias by which a model is served under every name."""
 _SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What a model's file says. size: bytes. parameters: elements of all tensors. quantization: the format that it
+    names, or that most of it is in. metadata: numbers, texts and truth values of the model itself.
+    """
+
+    size: int = 0
+    parameters: int = 0
+    quantization: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: GGUFFile) -> ModelFile:
+        """That of an open file."""
+        metadata = {
+            key: value
+            for key, value in file.metadata.items()
+            if isinstance(value, bool | int | float | str) and not key.startswith("tokenizer.chat_template")
+        }
+        parameters = sum(tensor.n_elements for tensor in file.tensors.values())
+        return cls(file.file_size, parameters, quantization_of(file), metadata)
 
 
 @dataclass(frozen=True)
@@ -46,6 +70,7 @@ class ServedModel:
     dimensions: int | None = None
     defaults: SamplingParams = DEFAULTS
     any_name: bool = False
+    file: ModelFile = field(default_factory=ModelFile)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -81,6 +106,7 @@ class ServedModel:
             created=int(path.stat().st_mtime),
             fingerprint=fingerprint(path),
             architecture=str(file.metadata.get("general.architecture", "")),
+            file=ModelFile.read(file),
         )
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import logging
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -80,9 +81,21 @@ def listen(config: Config) -> socket.socket:
         raise CannotListen(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
 
 
-def bare_config(app: object, **more: Any) -> uvicorn.Config:
+def tls_of(config: Config) -> ssl.SSLContext | None:
+    """What encrypts connections, None where nothing does. Raises `BadCertificate`."""
+    return None if config.certificate is None else config.certificate.context()
+
+
+def url_of(sock: socket.socket, tls: bool) -> str:
+    """The address of a socket that listens."""
+    host, port = sock.getsockname()[:2]
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def bare_config(app: object, tls: ssl.SSLContext | None = None, **more: Any) -> uvicorn.Config:
     """uvicorn's settings for an application that logs, and says who it is, by itself."""
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,  # type: ignore[arg-type]  # ASGI's own types are wider than uvicorn's
         ws="none",
         lifespan="off",
@@ -92,6 +105,10 @@ def bare_config(app: object, **more: Any) -> uvicorn.Config:
         proxy_headers=False,
         **more,
     )
+    if tls is not None:
+        config.load()
+        config.ssl = tls
+    return config
 
 
 class BareServer(uvicorn.Server):
@@ -110,6 +127,7 @@ class Server:
         """started: is given the server's address, once requests are answered."""
         self.service = service
         self._sock, self._started = sock, started
+        self._tls = tls_of(service.config)
         self._auditor: Auditor | None = None
         self._signals = 0
         self._first_signal = 0
@@ -119,8 +137,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where it listens."""
-        host, port = self._sock.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(self._sock, self._tls is not None)
 
     async def run(self, signals: bool = True) -> int:
         """Serve until a signal, or `stop`, ends it; returns the exit code. Raises what loading the model raises."""
@@ -129,6 +146,7 @@ class Server:
         log_uvicorn(service.log)
         config = bare_config(
             App(service),
+            tls=self._tls,
             http=make_protocol(lambda: service.tenants.limits),
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(_LAST_WORDS),
@@ -204,10 +222,13 @@ class Server:
                     await asyncio.sleep(0.01)
 
     def reload(self) -> None:
-        """Read the files of tenants and keys again; what cannot be used changes nothing and is logged."""
+        """Read the files of tenants, keys and TLS again; what cannot be used changes nothing and is logged."""
         service = self.service
         try:
             files = read_files(service.config)
+            if self._tls is not None and (certificate := service.config.certificate) is not None:
+                certificate.context()  # a pair that does not fit would spoil the one in use
+                certificate.load_into(self._tls)
         except ZincError as error:
             tell(service.log, "not reloaded", logging.ERROR, message=str(error))
             return
@@ -224,8 +245,8 @@ def allow_files(wanted: int) -> None:
 
 
 def log_uvicorn(log: logging.Logger) -> None:
-    """uvicorn's warnings as lines of our log."""
+    """uvicorn's warnings as lines of our log, with the level debug all that it says."""
     logger = logging.getLogger("uvicorn.error")
     logger.handlers = list(log.handlers)
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(log.level if log.level != logging.INFO else logging.WARNING)
     logger.propagate = False

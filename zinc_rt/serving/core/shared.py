@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic
 
 from zinc_rt.engine import EngineError
@@ -44,6 +44,14 @@ class Inbox(Generic[T]):
         """Whether nothing is to be waited for."""
         return bool(self.pieces) or self.over
 
+    def take(self) -> Iterator[T]:
+        """The pieces that are there. Raises the exception that ended the request."""
+        while self.pieces:
+            piece = self.pieces.popleft()
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+
 
 class OtherProcess(EngineError):
     """A process that was forked uses a model of its parent."""
@@ -62,9 +70,7 @@ class CoreLock:
     def check_process(self) -> None:
         """Raises `OtherProcess`."""
         if (pid := os.getpid()) != self._pid:
-            raise OtherProcess(
-                f"process {self._pid} loaded the model, and process {pid} was forked; load it here again"
-            )
+            raise OtherProcess(f"process {self._pid} loaded the model and forked process {pid}; load it here again")
 
     def __enter__(self) -> None:
         self.check_process()
@@ -137,15 +143,18 @@ class SharedCore:
         Raises the exception behind `Failed`, what the text raises, what the check raises, what `EngineCore.turn`
         raises, and `EngineError` where a turn itself asks for it, as `notify` could.
         """
-        while True:
-            while not inbox.ready():
-                self._advance(inbox.ready)
-            if not inbox.pieces:
-                return
-            piece = inbox.pieces.popleft()
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece
+        while not inbox.over or inbox.pieces:
+            self.wait((inbox,))
+            yield from inbox.take()
+
+    def wait(self, inboxes: Collection[Inbox[Any]]) -> None:
+        """Take turns until one of the inboxes is ready. Raises what a turn raises."""
+
+        def ready() -> bool:
+            return any(inbox.ready() for inbox in inboxes)
+
+        while not ready():
+            self._advance(ready)
 
     def leave(self, request_id: str) -> None:
         """Nobody waits for the request any more; it ends with the next call. May be called at any time, also while a
@@ -179,12 +188,13 @@ class SharedCore:
 
     def _break_off(self, error: BaseException) -> None:
         """The driver's turn failed: no posted request goes on."""
-        with self._waits:
-            gives, self._gives = self._gives, {}
-            self._posted.clear()
-        for request_id, give in gives.items():
-            self.leave(request_id)
-            give([error], True)
+        with self._lock:  # others deliver events, and submit what is posted
+            with self._waits:
+                gives, self._gives = self._gives, {}
+                self._posted.clear()
+            for request_id, give in gives.items():
+                self.leave(request_id)
+                give([error], True)
 
     # -- turns
 

@@ -27,6 +27,8 @@ from zinc_rt.serving.records.record import BadRecord, RequestRecord
 
 DEFAULT_BYTES: Final = 1 << 30
 _BUSY_SECONDS: Final = 2.0
+_LARGEST: Final = 1 << 28
+"""Bytes of one record's JSON that are read; a request of a million tokens takes 8 MB."""
 _SCHEMA_VERSION: Final = 1
 _SCHEMA: Final = """
 create table if not exists ledger (
@@ -212,8 +214,12 @@ class RecordStore:
         if row is None:
             raise UnknownRecord(f"no record of request {request_id} in {self.path}; old ones are dropped at the limit")
         try:
-            return row[0], json.loads(zlib.decompress(row[1]))
-        except (zlib.error, ValueError) as error:
+            reader = zlib.decompressobj()
+            text = reader.decompress(row[1], _LARGEST)
+            if not reader.eof:
+                raise ValueError(f"it is cut, or has more than {_LARGEST} bytes")
+            return row[0], json.loads(text)
+        except (zlib.error, TypeError, ValueError, RecursionError) as error:
             raise BadRecord(f"the record of request {request_id} is damaged: {error}") from None
 
     def days(self, tenant: str | None = None) -> list[DaySum]:

@@ -16,7 +16,7 @@ from zinc_rt.serving.api.call import Receive, Scope, Send
 from zinc_rt.serving.api.errors import ApiError, Headers
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.metrics import TYPE
-from zinc_rt.serving.api.sse import PING
+from zinc_rt.serving.api.sse import LINES, PING
 from zinc_rt.serving.api.web import WebRule, preflight
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.route.backends import Backend, Backends
@@ -125,6 +125,9 @@ class Router:
             except _Broken as error:
                 outcome = "broken"
                 self.backends.failed(backend, str(error))
+                if exchange.lines:  # they have no places to go on at
+                    said = "the server ended before its answer did; send the request again"
+                    raise ApiError(502, said, code="server_lost", retry_after=1) from None
                 if exchange.begun:
                     self._moved.inc()
                     tried = [backend.url]
@@ -186,10 +189,17 @@ class Router:
     async def _relay(
         self, exchange: _Exchange, answer: httpx2.Response, passage: Passage | None, limit: asyncio.Timeout
     ) -> None:
-        sse = answer.headers.get("content-type", "").startswith("text/event-stream")
-        if passage is None or not sse:
+        kind = answer.headers.get("content-type", "")
+        if passage is None or not kind.startswith("text/event-stream"):
             if exchange.begun:  # of a stream that moved: the next server refuses to go on
                 raise _Broken(f"it answers {answer.status_code}")
+            if kind.startswith(LINES):
+                exchange.lines = True
+                async for data in answer.aiter_raw():
+                    await exchange.begin(answer.status_code, answer.headers)
+                    await exchange.send(data, more=True)
+                await exchange.send(b"", more=False)
+                return
             body = await answer.aread()
             limit.reschedule(None)
             await exchange.begin(answer.status_code, answer.headers)
@@ -222,6 +232,7 @@ class _Exchange:
         self.body = b""
         self.begun = False
         self.extra: Headers = []  # of every answer
+        self.lines = False  # whether the answer is lines of JSON
         self._given: list[tuple[bytes, bytes]] = list(scope["headers"])
         self._receive, self._send = receive, send
         self._task: asyncio.Task[Any] | None = None
@@ -305,10 +316,9 @@ class _Exchange:
 
     async def refuse(self, error: ApiError) -> None:
         """Answer with an error, or end a stream with one."""
-        form = error.anthropic() if self.path.startswith("/v1/messages") else error.openai()
-        body = msgspec.json.encode(form)
+        body = msgspec.json.encode(error.form(self.path))
         if self.begun:
-            await self.send(b"data: " + body + b"\n\n", more=False)
+            await self.send(body + b"\n" if self.lines else b"data: " + body + b"\n\n", more=False)
             return
         await self.reply(error.status, body)
 
