@@ -290,3 +290,33 @@ def test_sixteen_stop_strings_are_taken(bench: MakeBench, path: str, ask: dict[s
         assert (many.status_code, f"{name} has 17 strings; at most 16" in many.text) == (400, True)
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("max_tokens", [0, 1, 5])
+def test_a_prompt_is_told_of_with_its_logprobs(bench: MakeBench, stream: bool, max_tokens: int) -> None:
+    async def go() -> None:
+        b = bench()
+        tokenizer = b.service.model.tokenizer
+        ids = tokenizer.encode("A small fox", add_special=False)
+        said = tokenizer.encode(SAYS, add_special=False)[:max_tokens]
+        ask = {"prompt": ids, "echo": True, "logprobs": 2, "max_tokens": max_tokens, "stream": stream}
+        answer = await b.http.post("/v1/completions", json=ask)
+        assert answer.status_code == 200, answer.text
+        choices = [c["choices"][0] for c in events(answer.text)] if stream else answer.json()["choices"]
+        assert "".join(c["text"] for c in choices) == "A small fox" + tokenizer.decode(said)
+        found = {key: [one for c in choices for one in c["logprobs"][key]] for key in choices[0]["logprobs"]}
+        assert found["token_logprobs"] == [None, *(-i for i in range(1, len(ids))), *[LOGPROB] * len(said)]
+        assert "".join(found["tokens"]) == "A small fox" + tokenizer.decode(said)
+        ends = [sum(map(len, found["tokens"][:i])) for i in range(len(found["tokens"]))]
+        assert found["text_offset"] == ends
+        assert found["top_logprobs"][0] is None
+        assert [len(top) for top in found["top_logprobs"][1:]] == [2] * (len(ids) + len(said) - 1)
+        assert choices[-1]["finish_reason"] == "length"
+        if not stream:
+            usage = answer.json()["usage"]
+            assert (usage["prompt_tokens"], usage["completion_tokens"]) == (len(ids), max_tokens)
+        for wrong in ({**ask, "echo": False, "max_tokens": 0}, {**ask, "max_tokens": -1}):
+            assert (await b.http.post("/v1/completions", json=wrong)).json()["error"]["param"] == "max_tokens"
+
+    asyncio.run(go())

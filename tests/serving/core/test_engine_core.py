@@ -27,6 +27,7 @@ from zinc_rt.serving.messages import (
     Finished,
     FinishReason,
     Grammar,
+    PromptLogprobs,
     QoS,
     StepReport,
     StepTimes,
@@ -635,3 +636,51 @@ def test_times_of_grammars_and_of_choosing_tokens() -> None:
     assert second.times == StepTimes(0.5, second.times.sampling)
     assert first.times.sampling > 0.0
     assert not rest
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 3), st.sampled_from([None, 0, 2])), min_size=1, max_size=4),
+    st.sampled_from([6, 32]),
+    st.integers(5, 12),
+    st.booleans(),
+)
+def test_prompts_are_told_of_whatever_else_runs(
+    texts: list[tuple[int, int, int | None]], n_batch: int, n_pages: int, recurrent: bool
+) -> None:
+    """The log-probabilities of a prompt are those of its text alone: beside others, after preemption, cached or not."""
+
+    def submits() -> list[Submit]:
+        made = []
+        for at, (length, n, top) in enumerate(texts):
+            made.append(replace(asked(f"r{at}", length, n), echo=top))
+        return made
+
+    def told(core: EngineCore, requests: Sequence[Submit]) -> dict[str, list[Event]]:
+        for request in requests:
+            core.submit(request)
+        found: dict[str, list[Event]] = defaultdict(list)
+        for report in turned(core):
+            for event in report.events:
+                found[event.id].append(event)
+        return found
+
+    together = told(core_on(FakeEngine(4, n_batch, 64, n_pages, recurrent=recurrent)), submits())
+    for request, (_, _, top) in zip(submits(), texts, strict=True):
+        events = together[request.id]
+        alone = told(core_on(FakeEngine(1, 64, 64)), [request])[request.id]
+        parts = [event for event in events if isinstance(event, PromptLogprobs)]
+        (whole,) = [e for e in alone if isinstance(e, PromptLogprobs)] or [None]
+        tokens = [event.token_id for event in events if isinstance(event, Token)]
+        assert tokens == [event.token_id for event in alone if isinstance(event, Token)]
+        if top is None or len(request.prompt) < 2:
+            assert not parts
+            continue
+        assert whole is not None
+        assert [part.start for part in parts] == [
+            1 + sum(len(before.logprobs) for before in parts[:i]) for i in range(len(parts))
+        ]
+        assert [value for part in parts for value in part.logprobs] == list(whole.logprobs)
+        assert [one for part in parts for one in part.top_logprobs] == list(whole.top_logprobs)
+        assert len(whole.logprobs) == len(request.prompt) - 1
+        assert all(len(one) == top for one in whole.top_logprobs)
