@@ -8,7 +8,6 @@ from typing import Any, Final
 from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 
-
 _LARGEST: Final = 3.4028234663852886e38
 """Of a float32, which files store: it bounds whole numbers of many digits, too, which no float holds."""
 
