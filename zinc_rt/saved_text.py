@@ -35,6 +35,7 @@ _FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<8sII")
 _DIGEST: Final = 32
 _LONGEST_HEADER: Final = 1 << 24
+_MOST_DIMS: Final = 8
 _CHUNK: Final = 8 << 20
 
 
@@ -196,7 +197,7 @@ def _saved(path: Path, tree: Any, at: int) -> SavedText:
         numerics=_count(tree["numerics"]),
         n_tokens=count,
         caches={str(name): _count(size) for name, size in tree["caches"].items()},
-        states={str(name): tuple(map(_count, shape)) for name, shape in tree["states"].items()},
+        states={str(name): tuple(map(_count, shape[:_MOST_DIMS])) for name, shape in tree["states"].items()},
         at=at,
     )
 
@@ -215,13 +216,11 @@ def fitting(saved: SavedText, engine: Engine, model: str, n_vocab: int) -> list[
     path, sizes = saved.path, engine.sizes
     assert sizes is not None
     if saved.model != model:
-        raise SavedTextError(
-            f"{path} is a text of another model ({show(saved.name)}, SHA-256 {printable(saved.model[:16])}...)"
-        )
-    if saved.kv != engine.options.kv.value:
-        raise SavedTextError(
-            f"{path} holds a KV cache of {show(saved.kv)}, this one is {engine.options.kv}: load with that format (--kv)"
-        )
+        whose = f"{show(saved.name)}, SHA-256 {printable(saved.model[:16])}..."
+        raise SavedTextError(f"{path} is a text of another model ({whose})")
+    if saved.kv != (kv := engine.options.kv.value):
+        said = f"{path} holds a KV cache of {show(saved.kv)}, this one is {kv}"
+        raise SavedTextError(f"{said}; load with that format (--kv)")
     if saved.numerics != VERSION:
         raise SavedTextError(f"{path} was computed by version {saved.numerics} of the numerics, this is {VERSION}")
     if dict(saved.caches) != {name: about.page_bytes for name, about in engine.caches.items()}:
