@@ -56,9 +56,9 @@ def went_on(path: Path, file: Path, **options: object) -> np.ndarray:
     """Load the text into a new engine, forget the sequence, and go on in another one."""
     with engine_for(path, n_batch=100, n_ctx=128, **options) as engine:
         text = saved_text.read(file)
-        saved_text.check_fits(text, engine, SHA, N_VOCAB)
+        ids = saved_text.fitting(text, engine, SHA, N_VOCAB)
         slot = engine.open_sequence()
-        saved_text.load(engine, slot, text)
+        saved_text.load(engine, slot, text, ids)
         engine.check_integrity()
         assert engine.tokens(slot) == TEXT[:FULL]
         engine.close_sequence(slot)
@@ -143,15 +143,13 @@ def test_damaged_files_are_refused(file: Path, tmp_path: Path, change, says: str
 def test_texts_of_other_models_are_refused(paths: dict[str, Path], file: Path, tmp_path: Path) -> None:
     text = saved_text.read(file)
     with engine_for(paths["wide"], n_batch=16, n_ctx=128, kernels="reference", kv="q8_0") as engine:
-        with pytest.raises(SavedTextError, match=r"another model \(a model, SHA-256 abababababababab"):
-            saved_text.check_fits(text, engine, "cd" * 32, N_VOCAB)
-        with pytest.raises(SavedTextError, match="a KV cache of f16, this one is q8_0: use --kv f16"):
-            saved_text.check_fits(text, engine, SHA, N_VOCAB)
+        with pytest.raises(SavedTextError, match=r"another model \('a model', SHA-256 abababababababab"):
+            saved_text.fitting(text, engine, "cd" * 32, N_VOCAB)
+        with pytest.raises(SavedTextError, match="a KV cache of 'f16', this one is q8_0; load with that format"):
+            saved_text.fitting(text, engine, SHA, N_VOCAB)
     with engine_for(paths["qwen3"], n_batch=16, n_ctx=64, kernels="reference") as engine:
         with pytest.raises(SavedTextError, match="64 tokens, which leaves no room in the context of 64"):
-            saved_text.check_fits(text, engine, SHA, N_VOCAB)
-        with pytest.raises(SavedTextError, match="outside of the vocabulary of 3"):
-            saved_text.check_fits(text, engine, SHA, 3)
+            saved_text.fitting(text, engine, SHA, N_VOCAB)
         with pytest.raises(SavedTextError, match="nothing to save"):
             saved_text.save(engine, engine.open_sequence(), tmp_path / "none", SHA, "")
         with pytest.raises(BackendError, match="the graph has no KV cache 'x'"):
@@ -160,7 +158,42 @@ def test_texts_of_other_models_are_refused(paths: dict[str, Path], file: Path, t
         engine_for(paths["qwen35"], n_batch=16, n_ctx=128, kernels="reference") as engine,
         pytest.raises(SavedTextError, match="other KV caches"),
     ):
-        saved_text.check_fits(text, engine, SHA, N_VOCAB)
+        saved_text.fitting(text, engine, SHA, N_VOCAB)
+
+
+def test_texts_with_states_that_the_model_has_not_are_refused(paths: dict[str, Path], file: Path) -> None:
+    text = saved_text.read(file)
+    with engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine:
+        with pytest.raises(SavedTextError, match="outside of the vocabulary of 3"):
+            saved_text.fitting(text, engine, SHA, 3)
+        for states in ({"x": (1 << 30, 1 << 30)}, {"x": (2,)}):
+            with pytest.raises(SavedTextError, match="other recurrent states"):
+                saved_text.fitting(replace(text, states=states), engine, SHA, N_VOCAB)
+
+
+def test_what_a_file_calls_itself_is_shown_cut_and_escaped(paths: dict[str, Path], file: Path) -> None:
+    text, odd = saved_text.read(file), "\x1b[31m" + "a" * 100_000
+    with engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine:
+        for change in ({"name": odd, "model": odd}, {"kv": odd}):
+            with pytest.raises(SavedTextError) as refused:
+                saved_text.fitting(replace(text, **change), engine, SHA, N_VOCAB)  # type: ignore[arg-type]
+            assert "\x1b" not in str(refused.value)
+            assert len(str(refused.value)) < len(str(file)) + 300
+
+
+def test_tokens_are_read_only_once_the_rest_fits(paths: dict[str, Path], file: Path, tmp_path: Path) -> None:
+    """A header may speak of 2**31 of them."""
+    data = bytearray(file.read_bytes().replace(b'"tokens": 64', b'"tokens": 2147483632'))
+    data[12:16] = (int.from_bytes(data[12:16], "little") + 8).to_bytes(4, "little")
+    (tmp_path / "many").write_bytes(data)
+    with pytest.raises(SavedTextError, match="its header speaks of"):
+        saved_text.read(tmp_path / "many")
+    text = replace(saved_text.read(file), n_tokens=2**31 - 16, path=tmp_path / "none")
+    with (
+        engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine,
+        pytest.raises(SavedTextError, match="holds 2147483632 tokens"),
+    ):
+        saved_text.fitting(text, engine, SHA, N_VOCAB)
 
 
 def test_a_failed_load_leaves_nothing(paths: dict[str, Path], file: Path, tmp_path: Path) -> None:
@@ -168,9 +201,9 @@ def test_a_failed_load_leaves_nothing(paths: dict[str, Path], file: Path, tmp_pa
     with engine_for(paths["qwen3"], n_batch=100, n_ctx=128, kernels="reference") as engine:
         free = engine.free_pages
         slot = engine.open_sequence()
-        Path(shorter := tmp_path / "shorter").write_bytes(file.read_bytes()[: text.at + 10])
+        Path(shorter := tmp_path / "shorter").write_bytes(file.read_bytes()[: text.contents + 10])
         with pytest.raises(SavedTextError, match="became shorter"):
-            saved_text.load(engine, slot, replace(text, path=shorter))
+            saved_text.load(engine, slot, replace(text, path=shorter), TEXT[:FULL])
         assert engine.length(slot) == 0
         assert engine.free_pages == free
         engine.check_integrity()
@@ -199,7 +232,7 @@ def test_a_model_goes_on_from_a_file(tmp_path: Path) -> None:
         made = model.generate(prompt, seed=3, max_tokens=20)
         assert made.text == text
         assert made.stats.cached_tokens == count
-    with zinc_rt.load(kv="q8_0") as model, pytest.raises(SavedTextError, match="use --kv f16"):
+    with zinc_rt.load(kv="q8_0") as model, pytest.raises(SavedTextError, match="load with that format"):
         model.load_state(file)
     with zinc_rt.load(n_ctx=count) as model, pytest.raises(SavedTextError, match="no room"):
         model.load_state(file)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.arrays import state_bytes
+from zinc_rt.backends.arrays import sequence_states, state_bytes
 from zinc_rt.backends.base import Backend, BackendFeatures, Capacity, LoweredGraph, check_step
 from zinc_rt.backends.devices import (
     ON_GPU,
@@ -284,6 +284,13 @@ class Engine(SequenceCalls, Closing):
             self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
         self.sizes, self.plan, self._definition = sizes, plan, definition
         return plan
+
+    @property
+    def state_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what `state_behind` gives, by name. Raises `EngineError` without a model."""
+        if self._definition is None:
+            raise EngineError("no model is loaded")
+        return {b.name: tuple(int(dim) for dim in b.shape[1:]) for b in sequence_states(self._definition.graph)}
 
     def step_bytes(self, n_positions: int) -> int:
         """Bytes of weights and state that a step of one row at position n_positions - 1 reads, and those of recurrent

@@ -451,10 +451,9 @@ class Model(LoadedModel, Closing):
         self._check_open()
         self._check_generates()
         saved = saved_text.read(Path(path_text("path", path)))
-        saved_text.check_fits(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
-        ids = list(saved.tokens)
+        ids = saved_text.fitting(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
         with self._lock, self._rows.borrowed(ids, 0, len(ids)) as slot:
-            saved_text.load(self.engine, slot, saved)
+            saved_text.load(self.engine, slot, saved, ids)
         return ids
 
     def _sha256(self) -> str:

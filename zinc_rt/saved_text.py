@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Bytes
+from zinc_rt.checks import printable, show
 from zinc_rt.engine import Engine
 from zinc_rt.errors import ZincError
 from zinc_rt.numerics import PAGE_TOKENS, VERSION
@@ -34,6 +35,7 @@ _FORMAT: Final = 1
 _HEAD: Final = struct.Struct("<8sII")
 _DIGEST: Final = 32
 _LONGEST_HEADER: Final = 1 << 24
+_MOST_DIMS: Final = 8
 _CHUNK: Final = 8 << 20
 
 
@@ -45,8 +47,8 @@ class SavedTextError(ZincError):
 class SavedText:
     """What a file says of itself.
 
-    model: the SHA-256 of the model's file, hex. name: the model's name. kv: the format of its KV cache. tokens: the
-    text. caches: bytes of a page by cache; states: shapes by recurrent state. at: where the contents begin.
+    model: the SHA-256 of the model's file, hex. name: the model's name. kv: the format of its KV cache. n_tokens: of
+    the text. caches: bytes of a page by cache; states: shapes by recurrent state. at: where the tokens begin.
     """
 
     path: Path
@@ -54,7 +56,7 @@ class SavedText:
     name: str
     kv: str
     numerics: int
-    tokens: tuple[int, ...]
+    n_tokens: int
     caches: Mapping[str, int]
     states: Mapping[str, tuple[int, ...]]
     at: int
@@ -62,13 +64,18 @@ class SavedText:
     @property
     def n_pages(self) -> int:
         """Pages of each cache."""
-        return len(self.tokens) // PAGE_TOKENS
+        return self.n_tokens // PAGE_TOKENS
 
     @property
     def n_bytes(self) -> int:
         """Bytes that the file must have."""
         states = 4 * sum(math.prod(shape) for shape in self.states.values())
-        return self.at + self.n_pages * sum(self.caches.values()) + states + _DIGEST
+        return self.contents + self.n_pages * sum(self.caches.values()) + states + _DIGEST
+
+    @property
+    def contents(self) -> int:
+        """Where the pages begin."""
+        return self.at + 4 * self.n_tokens
 
 
 def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
@@ -131,7 +138,7 @@ def _write(path: Path, parts: Iterator[bytes]) -> None:
 
 
 def read(path: Path) -> SavedText:
-    """A file's header and tokens; the contents are compared with their hash.
+    """A file's header; the contents are compared with their hash.
 
     Raises `SavedTextError` for a file that cannot be read, is none of these, or is damaged.
     """
@@ -172,18 +179,15 @@ def _header(path: Path, file: BinaryIO) -> SavedText:
         raise SavedTextError(f"{path} has format {version}, this version reads {_FORMAT}; save the text again")
     try:
         tree = json.loads(file.read(length)) if length <= _LONGEST_HEADER else None
-        return _saved(path, file, tree, _HEAD.size + length)
+        return _saved(path, tree, _HEAD.size + length)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SavedTextError(f"{path} is damaged: its header cannot be read; save the text again") from None
 
 
-def _saved(path: Path, file: BinaryIO, tree: Any, at: int) -> SavedText:
+def _saved(path: Path, tree: Any, at: int) -> SavedText:
     """Raises `ValueError`, `KeyError`, `TypeError` for a header that is none."""
     count = _count(tree["tokens"])
     if not count or count % PAGE_TOKENS:
-        raise ValueError
-    raw = file.read(4 * count)
-    if len(raw) != 4 * count:
         raise ValueError
     return SavedText(
         path=path,
@@ -191,10 +195,10 @@ def _saved(path: Path, file: BinaryIO, tree: Any, at: int) -> SavedText:
         name=str(tree["name"]),
         kv=str(tree["kv"]),
         numerics=_count(tree["numerics"]),
-        tokens=tuple(np.frombuffer(raw, "<i4").tolist()),
+        n_tokens=count,
         caches={str(name): _count(size) for name, size in tree["caches"].items()},
-        states={str(name): tuple(map(_count, shape)) for name, shape in tree["states"].items()},
-        at=at + 4 * count,
+        states={str(name): tuple(map(_count, shape[:_MOST_DIMS])) for name, shape in tree["states"].items()},
+        at=at,
     )
 
 
@@ -204,31 +208,47 @@ def _count(value: object) -> int:
     return value
 
 
-def check_fits(saved: SavedText, engine: Engine, model: str, n_vocab: int) -> None:
-    """Raise `SavedTextError` unless the text is one of this model, in this engine's formats, and fits it."""
+def fitting(saved: SavedText, engine: Engine, model: str, n_vocab: int) -> list[int]:
+    """The text's token ids, once it is one of this model, in this engine's formats, and fits it.
+
+    Raises `SavedTextError`.
+    """
     path, sizes = saved.path, engine.sizes
     assert sizes is not None
     if saved.model != model:
-        raise SavedTextError(f"{path} is a text of another model ({saved.name}, SHA-256 {saved.model[:16]}...)")
-    if saved.kv != engine.options.kv.value:
-        raise SavedTextError(
-            f"{path} holds a KV cache of {saved.kv}, this one is {engine.options.kv}: use --kv {saved.kv}"
-        )
+        whose = f"{show(saved.name)}, SHA-256 {printable(saved.model[:16])}..."
+        raise SavedTextError(f"{path} is a text of another model ({whose})")
+    if saved.kv != (kv := engine.options.kv.value):
+        said = f"{path} holds a KV cache of {show(saved.kv)}, this one is {kv}"
+        raise SavedTextError(f"{said}; load with that format (--kv)")
     if saved.numerics != VERSION:
         raise SavedTextError(f"{path} was computed by version {saved.numerics} of the numerics, this is {VERSION}")
     if dict(saved.caches) != {name: about.page_bytes for name, about in engine.caches.items()}:
         raise SavedTextError(f"{path} holds other KV caches than the model has; save the text again")
-    if any(not 0 <= token < n_vocab for token in saved.tokens):
-        raise SavedTextError(f"{path} is damaged: it has token ids outside of the vocabulary of {n_vocab}")
-    if len(saved.tokens) >= sizes.n_ctx:
+    if dict(saved.states) != engine.state_shapes:
+        raise SavedTextError(f"{path} holds other recurrent states than the model has; save the text again")
+    if saved.n_tokens >= sizes.n_ctx:
         raise SavedTextError(
-            f"{path} holds {len(saved.tokens)} tokens, which leaves no room in the context of {sizes.n_ctx};"
+            f"{path} holds {saved.n_tokens} tokens, which leaves no room in the context of {sizes.n_ctx};"
             " use a larger one (-c)"
         )
+    with _opened(path) as file:
+        file.seek(saved.at)
+        ids = np.frombuffer(_exactly(file, path, 4 * saved.n_tokens), "<i4")
+    if ids.min() < 0 or ids.max() >= n_vocab:
+        raise SavedTextError(f"{path} is damaged: it has token ids outside of the vocabulary of {n_vocab}")
+    return list(map(int, ids))
 
 
-def load(engine: Engine, slot: int, saved: SavedText) -> None:
-    """Make a sequence hold a text of a file that `check_fits` has seen. Texts that begin alike find it from then on.
+def _exactly(file: BinaryIO, path: Path, n_bytes: int) -> bytes:
+    data = file.read(n_bytes)
+    if len(data) != n_bytes:
+        raise SavedTextError(f"{path} became shorter while it was read")
+    return data
+
+
+def load(engine: Engine, slot: int, saved: SavedText, ids: Sequence[int]) -> None:
+    """Make a sequence hold a text of a file; ids: what `fitting` gave. Texts that begin alike find it from then on.
 
     Raises:
         SavedTextError: the file cannot be read any more.
@@ -236,28 +256,26 @@ def load(engine: Engine, slot: int, saved: SavedText) -> None:
         PagesExhausted: the text does not fit.
         BackendError: the device failed, or the states are not those of the model.
     """
-    starts, at = {}, saved.at
+    starts, at = {}, saved.contents
     for cache, size in saved.caches.items():
         starts[cache] = at
         at += saved.n_pages * size
     with _opened(saved.path) as file:
         contents = _reader(file, saved, starts)
         file.seek(at)
-        states = {name: _array(file, shape) for name, shape in saved.states.items()}
-        engine.restore(slot, saved.tokens, contents, states)
+        states = {name: _array(file, saved.path, shape) for name, shape in saved.states.items()}
+        engine.restore(slot, ids, contents, states)
 
 
 def _reader(file: BinaryIO, saved: SavedText, starts: Mapping[str, int]) -> Callable[[str, range], Bytes]:
     def contents(cache: str, pages: range) -> Bytes:
         size = saved.caches[cache]
         file.seek(starts[cache] + pages.start * size)
-        data = file.read(len(pages) * size)
-        if len(data) != len(pages) * size:
-            raise SavedTextError(f"{saved.path} became shorter while it was read")
-        return np.frombuffer(data, np.uint8).reshape(len(pages), size)
+        return np.frombuffer(_exactly(file, saved.path, len(pages) * size), np.uint8).reshape(len(pages), size)
 
     return contents
 
 
-def _array(file: BinaryIO, shape: Sequence[int]) -> npt.NDArray[np.float32]:
-    return np.frombuffer(file.read(4 * math.prod(shape)), "<f4").astype(np.float32).reshape(shape)
+def _array(file: BinaryIO, path: Path, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    data = _exactly(file, path, 4 * math.prod(shape))
+    return np.frombuffer(data, "<f4").astype(np.float32).reshape(shape)

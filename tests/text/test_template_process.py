@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.text import ChatTemplateError, template_child, template_process
+from zinc_rt.text import ChatTemplateError, template_child, template_filter, template_process
 from zinc_rt.text.template_limits import TemplateLimits
 from zinc_rt.text.template_process import TemplateProcess
 
@@ -137,6 +138,72 @@ def test_nothing_of_the_parent_is_passed_on(process: TemplateProcess, monkeypatc
     zone, form = timezone(timedelta(hours=9)), "%Y-%m-%d %H:%M"
     before, text = datetime.now(zone), process.render(f"{{{{ strftime_now('{form}') }}}}", {})
     assert text in {before.strftime(form), datetime.now(zone).strftime(form)}
+
+
+def test_it_is_in_no_folder_and_linux_filters_its_calls(process: TemplateProcess) -> None:
+    pid = child_of(process)
+    assert os.readlink(f"/proc/{pid}/cwd").endswith(" (deleted)")
+    status = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    assert {"processes", "open files", "file size", "core file size"} <= {
+        line[4:26].strip() for line in limits.splitlines() if line[26:47].strip() == "0"
+    }
+
+
+ESCAPES = """
+import os, resource, socket, time
+from zinc_rt.text import template_worker
+parent = os.getppid()
+template_worker._give_up(1 << 30)
+tries = {
+    "fork": os.fork, "socket": socket.socket, "listdir": lambda: os.listdir("/"), "kill": lambda: os.kill(parent, 0),
+    "open": lambda: os.open("/", os.O_RDONLY), "mkdir": lambda: os.mkdir("/tmp/zinc-escape"), "pipe": os.pipe,
+    "prlimit": lambda: resource.prlimit(parent, resource.RLIMIT_CPU), "chdir": lambda: os.chdir("/"),
+    "execv": lambda: os.execv("/bin/true", ["true"]), "nice": lambda: os.nice(0),
+}
+for name, what in tries.items():
+    try:
+        what()
+        os.write(1, (name + " ").encode())
+    except PermissionError:
+        pass
+    except OSError as error:
+        os.write(1, f"{name}:{error.errno} ".encode())
+assert sum(bytearray(1 << 24)) == 0 and time.strftime("%Y") and os.urandom(8)
+os.write(1, b"ends")
+os._exit(0)
+"""
+
+
+def test_what_gets_out_of_the_sandbox_gets_no_further() -> None:
+    variables = {"PYTHONPATH": os.pathsep.join(template_child.import_path())}
+    command = [sys.executable, "-c", ESCAPES]
+    done = subprocess.run(command, env=variables, capture_output=True, timeout=60, check=False)
+    assert done.stdout == b"ends", done.stderr.decode()
+
+
+@pytest.mark.parametrize("machine", template_filter.CALLS)
+def test_filters_are_whole(machine: str) -> None:
+    """Every jump stays inside, and the last step returns; an interpreter of the program agrees with the table."""
+    code = list(struct.iter_unpack("=HBBI", template_filter.program(machine)))
+    arch, calls = template_filter.CALLS[machine]
+
+    def verdict(nr: int, args: tuple[int, ...] = (0, 0, 0), arch: int = arch) -> int:
+        data = struct.pack("=iIQ6Q", nr, arch, 0, *args, *(0,) * (6 - len(args)))
+        at, held = 0, 0
+        while True:
+            kind, yes, no, value = code[at]
+            if kind == 0x06:
+                return int(value)
+            held = int.from_bytes(data[value : value + 4], "little") if kind == 0x20 else held
+            at += 1 + ((yes if held == value else no) if kind == 0x15 else 0)
+
+    allowed = {nr for nr in range(-1, 1000) if verdict(nr, (0, 4)) == 0x7FFF0000}
+    assert allowed == set(calls.values())
+    assert verdict(calls["prlimit64"], (1, 0)) == verdict(calls["fcntl"], (0, 8)) == 0x00050001
+    assert verdict(calls["read"], arch=0x40000003) == verdict(0, arch=0) == 0x80000000
+    assert template_filter.program("riscv64") == b""
 
 
 def test_ctrl_c_at_the_terminal_is_not_for_it(process: TemplateProcess) -> None:

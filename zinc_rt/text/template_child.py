@@ -10,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
@@ -41,12 +42,12 @@ class TemplateChild:
         self._is_ready = False
         if not sys.executable:
             raise not_started("this program does not know its Python interpreter")
-        worker = str(Path(__file__).with_name("template_worker.py"))
+        worker = str(Path(__file__).absolute().with_name("template_worker.py"))
         try:
             # A session of its own: Ctrl-C at the terminal is for the parent. Not PR_SET_PDEATHSIG, which would kill
             # it with the thread that started it.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", worker],
+            self._process = _in_no_folder(
+                [os.path.abspath(sys.executable), "-I", "-S", worker],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -141,6 +142,18 @@ class TemplateChild:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
         perhaps = ", perhaps for lack of memory" if status == -signal.SIGKILL else ""
         return Ended(status, f"was ended by {name}{perhaps}")
+
+
+def _in_no_folder(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process whose working folder is empty and gone. Raises OSError."""
+    try:
+        folder = tempfile.mkdtemp(prefix="zinc-")
+    except OSError:  # no folder can be written to: then not the caller's, at least
+        return subprocess.Popen(command, cwd="/", **options)
+    try:
+        return subprocess.Popen(command, cwd=folder, **options)
+    finally:
+        os.rmdir(folder)
 
 
 def _write(fd: int, data: memoryview) -> int:

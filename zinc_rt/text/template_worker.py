@@ -5,8 +5,9 @@ UTF-8 (lone surrogates included). The first frame brings {"path": sys.path, "add
 "max_characters"}; each further one {variable: value} and the template's source. Answers, in order: {} and the rendered
 text, or {"problem", "line"}, or {"over": "memory", "line"}. The first one is empty and says that the process is ready.
 
-It gives up what it does not need once everything is imported: it can open no file, write none, and dump no core.
-The environment of its parent is not passed on to it. At the end of its input, also by its parent's death, it ends:
+It gives up what it does not need once everything is imported: it can open no file, write none, dump no core, start no
+process and gain no privilege, and Linux refuses it all calls but those of `template_filter`. The environment of its
+parent is not passed on to it. At the end of its input, also by its parent's death, it ends:
 when it waits for a request at once, and while it renders by SIGIO.
 """
 
@@ -44,6 +45,7 @@ def main() -> int:
     except ImportError as error:
         _write(answers, {"problem": str(error)})
         return 1
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())  # whom SIGIO is for
     _give_up(limits["address_space"])
     _write(answers, {})
     try:
@@ -98,7 +100,6 @@ def _own_signals() -> None:
 
 def _end_with_input(on: bool) -> None:
     """Let SIGIO end the process when something comes in, which can only be the end: no request follows unanswered."""
-    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(0, fcntl.F_SETFL, os.O_ASYNC if on else 0)
 
 
@@ -128,9 +129,17 @@ def _import_all() -> ModuleType:
 
 
 def _give_up(address_space: int) -> None:
+    try:
+        from zinc_rt.text.template_filter import give_up_calls
+    except ImportError:  # a Python without ctypes: the limits are left
+
+        def give_up_calls() -> bool:
+            return False
+
     _limit(resource.RLIMIT_AS, address_space)
-    for right in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE):
+    for right in (resource.RLIMIT_CORE, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC):
         _limit(right, 0)
+    give_up_calls()
 
 
 def _limit(which: int, value: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -29,13 +30,17 @@ INFO = EngineInfo("a fake", 64, 4, 8, "f16", 256)
 
 @asynccontextmanager
 async def server(
-    served: ServedModel, path: Path, tenants: Tenants | None = None, keys: Keys | None = None, sha: str = SHA
+    served: ServedModel,
+    path: Path,
+    tenants: Tenants | None = None,
+    keys: Keys | None = None,
+    sha: str | Callable[[], str] = SHA,
 ) -> AsyncIterator[Bench]:
     """A server that keeps records. Its engine says SAYS, and after `bench.client.script` is replaced something else."""
     ids = served.tokenizer.encode(SAYS, add_special=False)
     client, log = FakeClient(lambda request: ids), io.StringIO()
     logger = make_logger(log)
-    recorder = Recorder(path, 1 << 20, "story", lambda: sha, logger)
+    recorder = Recorder(path, 1 << 20, "story", sha if callable(sha) else lambda: sha, logger)
     service = Service(Config(), client, served, logger, tenants, keys, recorder)  # type: ignore[arg-type]
     service.loaded(INFO)
     service.model = served  # of its own context, for all tests alike
@@ -139,6 +144,37 @@ def test_another_model_is_not_compared(served: ServedModel, tmp_path: Path) -> N
             assert "another model" in found.json()["error"]["message"]
 
     asyncio.run(second(asyncio.run(first())))
+
+
+@pytest.mark.parametrize("room", [1 << 20, 20, 0])
+def test_closing_does_not_wait_for_a_hash_nor_do_requests_gather(
+    served: ServedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    monkeypatch.setattr("zinc_rt.serving.api.recording._HASH_SECONDS", 0.0)
+    monkeypatch.setattr("zinc_rt.serving.api.recording._WAITING_TOKENS", room)
+    late = threading.Event()
+
+    def sha256() -> str:
+        late.wait()
+        return SHA
+
+    async def test() -> None:
+        async with server(served, tmp_path / "r", sha=sha256) as bench:
+            for _ in range(4):
+                await bench.chat(max_tokens=4)
+            recorder = bench.service.recorder
+            assert recorder is not None
+            waits = len(recorder._waiting)
+            assert waits == {1 << 20: 4, 20: 1, 0: 0}[room]
+            assert sum(line["event"] == "no records" for line in bench.log) == (waits < 4)
+        assert [line["level"] for line in bench.log if line["event"] == "no records"][-1] == "error"
+        store = RecordStore(tmp_path / "r")
+        assert [day.requests for day in store.days()] == [4]
+
+    try:
+        asyncio.run(test())
+    finally:
+        late.set()
 
 
 def test_servers_without_records_say_so(bench: object, served: ServedModel) -> None:

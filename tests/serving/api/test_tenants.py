@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,28 @@ def test_the_file_of_keys_has_digests_alone(tmp_path: Path) -> None:
     assert not any(key in text or key[-32:] in text for key in made)
     keys = read_keys(path)
     assert [keys.tenant(key) for key in made] == ["acme", "acme", "zoo"]
+
+
+@pytest.mark.parametrize("before", ["", "# ours", "# ours\n", "zoo " + "0" * 64])
+def test_a_key_is_added_behind_whatever_the_file_ends_with(tmp_path: Path, before: str) -> None:
+    path = tmp_path / "keys"
+    path.write_text(before)
+    key = add_key(path, "acme")
+    assert read_keys(path).tenant(key) == "acme"
+    assert path.read_text().startswith(before)
+    assert path.read_text().count("\n") == 1 + bool(before)
+
+
+def test_many_keys_of_a_tenant_are_read_in_linear_time(tmp_path: Path) -> None:
+    def seconds(n: int) -> float:
+        path = tmp_path / str(n)
+        path.write_text("".join(f"acme {i:064x}\n" for i in range(n)))
+        started = time.process_time()
+        assert len(read_keys(path).digests["acme"]) == n
+        return time.process_time() - started
+
+    few, many = (min(seconds(n) for _ in range(3)) for n in (2_000, 16_000))
+    assert many < 30 * few  # 8 times as many; a quadratic reader takes 64 times as long
 
 
 @pytest.mark.parametrize("content", ["", "# none\n", "acme zk_acme_x\n", "acme " + "0" * 63 + "\n", "\x00\xff"])

@@ -6,8 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serving.api.answer import Answer
@@ -18,6 +20,10 @@ from zinc_rt.serving.messages import FinishReason, Usage
 from zinc_rt.serving.records.record import ModelIdentity, RequestRecord
 from zinc_rt.serving.records.store import Keep, LedgerEntry, RecordStore, RecordWriter
 
+_WAITING_TOKENS: Final = 4 << 20
+"""Tokens of requests that wait for the hash of the model's file; of those that come then the ledger has the counts."""
+_HASH_SECONDS: Final = 1.0
+"""What closing waits for the hash."""
 _FINISH = {"stop": FinishReason.stop, "tool_calls": FinishReason.stop, "length": FinishReason.length}
 
 
@@ -49,23 +55,37 @@ class Recorder:
         self._writer = RecordWriter(self.store, failed=self._failed, background=self._background)
         self._name, self._sha256, self._log = name, sha256, log
         self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, Keep]] = []
-        self._hashing: asyncio.Task[None] | None = None
+        self._waiting_tokens = 0
+        self._identity_comes, self._settled = False, asyncio.Event()
         self.identity: ModelIdentity | None = None
         self.kept: Callable[[str], None] | None = None
         """Told the id of each request whose tokens are kept."""
-        self._nameless = False  # without a hash there are no records, only the ledger
 
     def loaded(self, kv: str) -> None:
-        """The engine has the model, its cache in this format: hash the file on a thread."""
-        self._hashing = self._background.task("hash", self._hash(kv))
+        """The engine has the model, its cache in this format: hash the file."""
+        loop = asyncio.get_running_loop()
 
-    async def _hash(self, kv: str) -> None:
-        try:
-            digest = await asyncio.to_thread(self._sha256)
-            self.identity = ModelIdentity(self._name, digest, kv)
-        except (ZincError, OSError) as error:
-            tell(self._log, "no records", logging.ERROR, message=f"the model's file has no hash: {error}")
-            self._nameless = True
+        def work() -> None:
+            identity, wrong = None, "it was not computed"
+            try:
+                identity = ModelIdentity(self._name, self._sha256(), kv)
+            except (ZincError, OSError) as error:
+                wrong = str(error)
+            finally:
+                with suppress(RuntimeError):  # the loop is closed: the server has ended meanwhile
+                    loop.call_soon_threadsafe(self._identified, identity, wrong)
+
+        self._identity_comes = True
+        self._background.thread("hash", work)  # not a worker of a pool, which a process that ends would wait for
+
+    def _identified(self, identity: ModelIdentity | None, wrong: str = "") -> None:
+        """The model's hash is known, or will not be; then there is only the ledger. What waits is written."""
+        if self._settled.is_set():
+            return
+        if identity is None:
+            tell(self._log, "no records", logging.ERROR, message=f"the model's file has no hash: {wrong}")
+        self.identity = identity
+        self._settled.set()
         for waiting in self._waiting:
             self._put(*waiting)
         self._waiting.clear()
@@ -84,10 +104,21 @@ class Recorder:
                 usage=_usage(answer),
                 status=outcome if answer.finish is None else answer.finish,
             )
-            if self.identity is None and not self._nameless:
+            if self._settled.is_set() or made is None:
+                self._put(entry, made, keep)
+            elif self._has_room(len(answer.plan.prompt) + len(answer.tokens)):
                 self._waiting.append((entry, made, keep))
             else:
-                self._put(entry, made, keep)
+                self._put(entry, None, keep)
+
+    def _has_room(self, n_tokens: int) -> bool:
+        """Whether one more request may wait for the model's hash."""
+        fits = self._waiting_tokens + n_tokens <= _WAITING_TOKENS
+        if not fits and self._waiting_tokens <= _WAITING_TOKENS:
+            message = f"{len(self._waiting)} requests wait for the hash of the model's file; more have no records"
+            tell(self._log, "no records", logging.WARNING, message=message)
+        self._waiting_tokens = self._waiting_tokens + n_tokens if fits else _WAITING_TOKENS + 1
+        return fits
 
     def _put(self, entry: LedgerEntry, made: Callable[[ModelIdentity], RequestRecord] | None, keep: Keep) -> None:
         if made is None or self.identity is None:
@@ -105,9 +136,11 @@ class Recorder:
             tell(self._log, "records wait", logging.ERROR, message=error)
 
     async def close(self) -> None:
-        """Write what waits and close the file."""
-        if self._hashing is not None:
-            await asyncio.wait({self._hashing})  # an error of it was told
+        """Write what waits and close the file. A hash that is not there soon is not waited for."""
+        if self._identity_comes:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._settled.wait(), _HASH_SECONDS)
+        self._identified(None, "the server ends before it is computed")
         await asyncio.to_thread(self._writer.close)
         self.store.close()
 
