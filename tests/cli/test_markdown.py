@@ -104,7 +104,7 @@ def test_width(text: str, width: int) -> None:
 
 def test_a_window_that_changes_is_asked_for_each_word(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = [20]
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns[0], 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((columns[0], 24)))
     lines = Wrapper(None)
     lines.add_lines("one two three four five\nsix ")
     columns[0] = 9
@@ -116,14 +116,14 @@ def test_a_window_that_changes_is_asked_for_each_word(monkeypatch: pytest.Monkey
 @given(st.text("ab \n-", max_size=60), st.integers(3, 20))
 def test_a_whole_text_is_broken_between_words(text: str, width: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
+        patch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((width, 24)))
         shown = wrapped(text)
     assert shown.split() == text.split()
     assert all(len(line) <= width or " " not in line.strip() for line in shown.rstrip().split("\n"))
 
 
 def test_notices_are_broken_at_words_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((40, 24)))
     line = "prompt 4 tokens, 95.3 tokens/s | text 16 tokens, 80.1 tokens/s"
     told = []
     for terminal in (False, True):

@@ -197,7 +197,6 @@ def test_ctrl_c(floats: Path, tmp_path: Path) -> None:
 
     def stop(done: int, total: int) -> None:
         if 4 * done > total:
-            assert len(left(tmp_path)) == 2  # the temporary file
             raise KeyboardInterrupt
 
     before = threading.active_count()

@@ -19,7 +19,7 @@ from zinc_rt.rows import Rows
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import HostSampled, SamplingRequest
 from zinc_rt.serving.core import EngineCore, Vocabulary
-from zinc_rt.serving.messages import Event, Failed, Finished, FinishReason, Grammar, Submit, Token
+from zinc_rt.serving.messages import Event, Failed, Fault, Finished, FinishReason, Grammar, Submit, Token
 from zinc_rt.speculation import Drafter
 from zinc_rt.speculation.ngram import NgramDrafter
 from zinc_rt.speculation.pace import Pace
@@ -208,7 +208,7 @@ def test_grammars() -> None:
         assert made is None or core.status.accepted_tokens
     assert texts[0] == texts[1]
     ends = [end for _, end in texts[0].values()]
-    assert ("UsageError", "too much work") in ends
+    assert (Fault.engine_error, "too much work") in ends
     assert FinishReason.stop in [end[0] for end in ends if isinstance(end, tuple)]
 
 
