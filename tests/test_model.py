@@ -14,6 +14,7 @@ import zinc_rt
 from zinc_rt.engine import ContextFull
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels.errors import TokenOutOfRange
+from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.model import EmptyPrompt, PromptTooLong
 from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams, UnknownParameter
 
@@ -201,6 +202,15 @@ def test_logits_do_not_depend_on_generations_beside_them(model: zinc_rt.Model) -
     model.engine.check_integrity()
 
 
+def test_a_text_that_the_kv_cache_has_no_room_for_is_refused_with_numbers(tmp_path: Path) -> None:
+    with zinc_rt.load(device="cpu", n_ctx=256, kv_tokens=64) as small:
+        for call in (lambda: small.logits([5] * 100), lambda: small.save_state(tmp_path / "s", [5] * 100)):
+            with pytest.raises(ContextFull, match=r"(100|96) tokens need [67] KV pages of 16 positions, there are 5;"):
+                call()
+        assert small.logits([5] * 40).shape == (40, small.n_vocab)
+        assert not list(tmp_path.iterdir())
+
+
 def test_an_interrupt_leaves_the_model_usable(model: zinc_rt.Model) -> None:
     expected = model.generate(PROMPT, temperature=0.0, max_tokens=6).text
     running = model.stream(PROMPT, temperature=0.0, max_tokens=6)
@@ -275,3 +285,10 @@ def test_users_names_come_first() -> None:
 
 def test_generate_in_one_call() -> None:
     assert isinstance(zinc_rt.generate(PROMPT, max_tokens=3, seed=0), str)
+
+
+def test_logits_that_have_no_room_are_refused(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zinc_rt.model.available_memory", lambda: 4 * model.n_vocab - 1)
+    with pytest.raises(MemoryPlanError, match=r"the logits of 1 tokens take .* from logits_in_parts"):
+        model.logits([1])
+    assert len(list(model.logits_in_parts([1]))) == 1

@@ -12,22 +12,23 @@ while tasks wait for texts; prompts are rendered and tokenized on worker threads
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Generic, Self, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.chunks import ChunkMaker
-from zinc_rt.loading import load
+from zinc_rt.loading import LoadOptions, load
+from zinc_rt.many import Progress, counting, noted
 from zinc_rt.model import Model
-from zinc_rt.requests import Asked, Messages, Prompt, Prompts, several
+from zinc_rt.requests import Asked, ChatOptions, Messages, Prompt, Prompts, several, with_params
 from zinc_rt.sampling.generation import Chunk, Generation
-from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.sampling.processors import LogitsProcessor
-from zinc_rt.serving.messages import Event, Finished, Token
+from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
+from zinc_rt.sampling.processors import LogitsProcessor, check_processors
+from zinc_rt.serving.delivery import T
 
 if TYPE_CHECKING:
     from zinc_rt.chat import ChatAnswer, ChatChunk
@@ -47,7 +48,7 @@ class AsyncModel:
         self.model = model
 
     @classmethod
-    async def load(cls, path: str | Path | None = None, **options: Any) -> Self:
+    async def load(cls, path: str | Path | None = None, **options: Unpack[LoadOptions]) -> Self:
         """Load a model on a worker thread. Arguments and errors are those of `zinc_rt.load`."""
         return cls(await asyncio.to_thread(load, path, **options))
 
@@ -73,7 +74,7 @@ class AsyncModel:
         params: SamplingParams | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Generation: ...
     @overload
     async def generate(
@@ -82,7 +83,7 @@ class AsyncModel:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> list[Generation]: ...
 
     async def generate(
@@ -91,7 +92,7 @@ class AsyncModel:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Generation | list[Generation]:
         """The text behind a prompt, or the texts behind several; arguments and errors as for `Model.generate`."""
         self.model.check_ready()
@@ -101,7 +102,7 @@ class AsyncModel:
             made = [await asyncio.to_thread(requests.plain, one, chosen, logits_processors, overrides)]
         else:
             made = await asyncio.to_thread(requests.several, many, params, logits_processors, overrides)
-        texts: list[_Text] = []
+        texts: list[_Text[Chunk]] = []
         try:
             texts.extend(_Text(self.model, asked) for asked in made)
             whole = [Generation.collect([chunk async for chunk in text]) for text in texts]
@@ -110,13 +111,52 @@ class AsyncModel:
                 text.leave()
         return whole if many is not None else whole[0]
 
+    async def generate_each(
+        self,
+        prompts: Iterable[Prompt],
+        params: SamplingParams | Iterable[SamplingParams] | None = None,
+        *,
+        logits_processors: Iterable[LogitsProcessor] = (),
+        progress: Progress = False,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> AsyncGenerator[tuple[int, Generation]]:
+        """The texts behind any number of prompts, each as soon as it is whole; arguments and errors as for
+        `Model.generate_each`. What `stream` says of checks and of loops that are left holds here, too.
+        """
+        functions = check_processors(logits_processors)
+
+        async def text(number: int, prompt: Prompt, own: SamplingParams | None) -> tuple[int, Generation]:
+            with noted(number):
+                return number, await self.generate(prompt, own, logits_processors=functions, **overrides)
+
+        waiting = (text(number, *pair) for number, pair in enumerate(with_params(prompts, params)))
+        running: set[asyncio.Task[tuple[int, Generation]]] = set()
+        whole = 0
+        try:
+            with counting(progress, prompts) as tell:
+                while True:
+                    while len(running) < self.model.engine.options.n_slots and (made := next(waiting, None)):
+                        running.add(asyncio.create_task(made))
+                    if not running:
+                        return
+                    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        running.remove(task)
+                        whole += 1
+                        tell(whole)
+                        yield task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
     async def stream(
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> AsyncGenerator[Chunk]:
         """Generate after a prompt, chunk by chunk; arguments, chunks and errors as for `Model.stream`.
 
@@ -132,42 +172,24 @@ class AsyncModel:
         finally:
             text.leave()
 
-    async def chat(self, messages: Messages, **fields: Any) -> ChatAnswer:
+    async def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> ChatAnswer:
         """The whole answer to a conversation; arguments and errors as for `Model.chat_stream`."""
         from zinc_rt.chat import ChatAnswer
 
-        return ChatAnswer.collect([chunk async for chunk in self.chat_stream(messages, **fields)])
+        chunks = [chunk async for chunk in self.chat_stream(messages, **options)]
+        return ChatAnswer.collect(chunks, options.get("response_format"))
 
-    async def chat_stream(
-        self,
-        messages: Messages,
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: str | Mapping[str, Any] | None = None,
-        parallel_tool_calls: bool = True,
-        response_format: Mapping[str, Any] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        params: SamplingParams | None = None,
-        logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
-    ) -> AsyncGenerator[ChatChunk]:
+    async def chat_stream(self, messages: Messages, **options: Unpack[ChatOptions]) -> AsyncGenerator[ChatChunk]:
         """Answer a conversation, token by token; arguments, chunks and errors as for `Model.chat_stream`.
 
         What `stream` says of checks and of loops that are left holds here, too.
         """
-        from zinc_rt.chat import ChatChunk
-
         self.model.check_ready()
-        fields = {
-            "tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls,
-            "response_format": response_format, "variables": variables,
-        }  # fmt: skip
-        make = self.model.requests.chat
-        asked = await asyncio.to_thread(make, messages, fields, params, logits_processors, overrides)
+        asked = await asyncio.to_thread(self.model.requests.chat, messages, options)
         text = _Text(self.model, asked)
         try:
             async for chunk in text:
-                yield ChatChunk(asked.text.take(), chunk)
+                yield chunk
         finally:
             text.leave()
 
@@ -176,29 +198,34 @@ class AsyncModel:
         return await asyncio.to_thread(self.model.logits, tokens)
 
     async def embed(
-        self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
+        self, texts: Prompt | Iterable[Prompt], *, normalize: bool = True, dimensions: int | None = None
     ) -> npt.NDArray[np.float32]:
         """`Model.embed`, on a worker thread."""
         return await asyncio.to_thread(self.model.embed, texts, normalize=normalize, dimensions=dimensions)
 
 
-class _Text:
-    """The chunks of one request, for one task; posted when it is made. `leave` it at the end."""
+class _Text(Generic[T]):
+    """The pieces of one request, for one task; posted when it is made. `leave` it at the end."""
 
-    def __init__(self, model: Model, asked: Asked) -> None:
+    def __init__(self, model: Model, asked: Asked[T]) -> None:
         self._shared, self._id = model.shared, asked.submit.id
-        self._chunks = ChunkMaker(asked.text, asked.submit, model.tokenizer)
-        self._events: asyncio.Queue[Event | BaseException] = asyncio.Queue()
+        self._pieces: deque[T | BaseException] = deque()
+        self._over = False
+        self._some = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._ends = self._over = False  # asked to end; has ended
-        self._shared.post(asked.submit, self._give, asked.processors)
+        self._shared.post(asked.submit, asked.text, self._give, asked.processors)
 
-    def _give(self, event: Event | BaseException) -> None:
+    def _give(self, pieces: Sequence[T | BaseException], over: bool) -> None:
         """Called on the thread of a step."""
         try:
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+            self._loop.call_soon_threadsafe(self._take, pieces, over)
         except RuntimeError:  # the loop was closed with the request in it
             self.leave()
+
+    def _take(self, pieces: Sequence[T | BaseException], over: bool) -> None:
+        self._pieces += pieces
+        self._over = over
+        self._some.set()
 
     def leave(self) -> None:
         """The task waits for no more of it."""
@@ -207,20 +234,13 @@ class _Text:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Chunk:
-        if self._over:
-            raise StopAsyncIteration
-        while True:
-            event = await self._events.get()
-            if isinstance(event, BaseException):
-                self._over = True
-                raise event
-            if isinstance(event, Finished):
-                self._over = True
-                return self._chunks.last(event)
-            if isinstance(event, Token) and not self._ends:  # more may come before the end is heard of
-                chunk = self._chunks.token(event)
-                if self._chunks.stopped:
-                    self._ends = True
-                    self._shared.end(self._id)
-                return chunk
+    async def __anext__(self) -> T:
+        while not self._pieces:
+            if self._over:
+                raise StopAsyncIteration
+            self._some.clear()
+            await self._some.wait()
+        piece = self._pieces.popleft()
+        if isinstance(piece, BaseException):
+            raise piece
+        return piece

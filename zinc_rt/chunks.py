@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from zinc_rt.sampling.generation import Chunk, Stats, TokenLogprob
 from zinc_rt.sampling.stop import StopMatcher
-from zinc_rt.serving.messages import Finished, FinishReason, Submit, Token
+from zinc_rt.serving.messages import Event, Finished, Token
 
 if TYPE_CHECKING:
     from zinc_rt.text import Tokenizer
@@ -46,16 +46,24 @@ class PlainText:
 
 
 class ChunkMaker:
-    """The text of one request, piece by piece. stopped: whether a stop string has ended it. tokenizer: gives the bytes
-    of single tokens.
+    """The chunks of one request, a `serving.delivery.Text`. seed: of the request. tokenizer: gives the bytes of single
+    tokens.
     """
 
-    def __init__(self, text: TokenText, request: Submit, tokenizer: Tokenizer) -> None:
-        self._text, self._request, self._tokenizer, self._n = text, request, tokenizer, 0
+    def __init__(self, text: TokenText, seed: int, tokenizer: Tokenizer) -> None:
+        self._text, self._seed, self._tokenizer, self._n = text, seed, tokenizer, 0
         self.stopped = False
 
-    def token(self, event: Token) -> Chunk:
-        """The chunk of a token. Tokens behind a stop string are not to be asked for."""
+    def take(self, event: Event) -> Chunk | None:
+        """The chunk of a token, and the one that ends the text."""
+        match event:
+            case Token():
+                return self._token(event)
+            case Finished():
+                return self._last(event)
+        return None
+
+    def _token(self, event: Token) -> Chunk:
         self._n += 1
         shown, self.stopped = self._text.add(event.token_id)
         tops = event.top_logprobs
@@ -65,9 +73,9 @@ class ChunkMaker:
     def _bytes(self, token_id: int) -> bytes:
         return self._tokenizer.token_bytes(token_id)
 
-    def last(self, event: Finished) -> Chunk:
-        """The chunk that ends the text: what was held back, and the figures."""
-        usage, reason = event.usage, FinishReason.stop if self.stopped else event.reason
+    def _last(self, event: Finished) -> Chunk:
+        """What was held back, and the figures."""
+        usage, text = event.usage, self._text.finish()
         stats = Stats(
             usage.prompt_tokens,
             self._n,
@@ -77,4 +85,4 @@ class ChunkMaker:
             usage.drafted_tokens,
             usage.accepted_tokens,
         )
-        return Chunk(self._text.finish(), finish_reason=reason.value, stats=stats, seed=self._request.seed)
+        return Chunk(text, finish_reason=event.reason.value, stats=stats, seed=self._seed)

@@ -43,6 +43,10 @@ class BackendClosed(BackendError):
     """The backend or its device was closed before the call."""
 
 
+class IntegrityError(ZincError):
+    """Books contradict each other: a defect, not a bad request."""
+
+
 def release_frames(error: BaseException | None) -> None:
     """Drop what the frames of an error and of those before it hold: arrays there keep the memory of devices mapped."""
     while error is not None:

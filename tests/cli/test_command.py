@@ -15,8 +15,8 @@ from zinc_rt.cli import choosing, options
 from zinc_rt.cli.files import FileWriteError, write_file
 from zinc_rt.cli.main import GROUPS, VERBS, application
 from zinc_rt.cli.reference import reference
-from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Options
 from zinc_rt.installation import version_line
+from zinc_rt.options import DEFAULT_N_CTX, LARGE_BATCH, Options
 
 
 def test_the_reference_in_docs_is_current():

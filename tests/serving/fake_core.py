@@ -15,6 +15,7 @@ from typing import Any
 from zinc_rt.errors import BackendError, UsageError, ZincError
 from zinc_rt.serving.messages import (
     Admitted,
+    CancelReason,
     EngineInfo,
     EngineStatus,
     Event,
@@ -45,7 +46,7 @@ class FakeCore:
         self._marker, self._seconds, self._n_slots = marker, seconds, n_slots
         self._requests: dict[str, tuple[Submit, list[int]]] = {}
         self._new: list[Submit] = []  # that wait
-        self._cancelled: list[tuple[str, str]] = []
+        self._cancelled: list[tuple[str, CancelReason]] = []
         self._seq = 0
         self.shares: list[TenantShare] = []
         self.at_work: Callable[[tuple[str, ...]], None] = lambda ids: None
@@ -57,7 +58,7 @@ class FakeCore:
     def submit(self, request: Submit) -> None:
         self._new.append(request)
 
-    def cancel(self, request_id: str, reason: str) -> None:
+    def cancel(self, request_id: str, reason: CancelReason) -> None:
         self._cancelled.append((request_id, reason))
 
     def share(self, tenant: TenantShare) -> None:
@@ -90,9 +91,9 @@ class FakeCore:
         status = EngineStatus(decoding=len(self._requests), n_slots=4, steps=self._seq)
         return StepReport(self._seq, tuple(events), status, self._seconds if busy else 0.0, 0, len(self._requests))
 
-    def _finish(self, request_id: str, reason: FinishReason, detail: str = "") -> Finished:
+    def _finish(self, request_id: str, reason: FinishReason, cancelled: CancelReason | None = None) -> Finished:
         request, tokens = self._requests.pop(request_id)
-        return Finished(request_id, reason, Usage(len(request.prompt), 0, len(tokens)), detail=detail)
+        return Finished(request_id, reason, Usage(len(request.prompt), 0, len(tokens)), cancelled=cancelled)
 
     def _misbehave(self, request: Submit, index: int) -> None:
         if index != _AT:

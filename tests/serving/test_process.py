@@ -16,7 +16,18 @@ from tests.serving.fake_core import HANGS, KILLS, LOSES, STOPS, token_at
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, TenantShare, Token
+from zinc_rt.serving.messages import (
+    Admitted,
+    CancelReason,
+    Event,
+    Failed,
+    Fault,
+    Finished,
+    FinishReason,
+    Submit,
+    TenantShare,
+    Token,
+)
 from zinc_rt.serving.process import EngineNotStarted, EngineRefused, ProcessClient
 from zinc_rt.serving.wire import Start
 
@@ -133,7 +144,7 @@ def test_a_request_that_ends_engines_fails_alone() -> None:
             assert tokens(answers[0]) == whole(good)
             assert tokens(answers[1]) == whole(bad)[:3]
             assert isinstance(answers[1][-1], Failed)
-            assert answers[1][-1].error == "Poisoned"
+            assert answers[1][-1].error == Fault.poisoned
             assert engine.n_starts == 4
             assert tokens(await read(engine.submit(asked("next")))) == whole(asked("next"))
 
@@ -165,10 +176,10 @@ def test_after_too_many_ends_requests_fail_until_the_time_is_over() -> None:
             for _ in range(2):
                 events = engine.submit(asked("r", KILLS))
                 found = await read(events)
-                if isinstance(found[-1], Failed) and found[-1].error == "EngineLost":
+                if isinstance(found[-1], Failed) and found[-1].error == Fault.engine_lost:
                     break
             assert isinstance(found[-1], Failed)
-            assert found[-1].error == "EngineLost"
+            assert found[-1].error == Fault.engine_lost
             assert "1 times in 3 s" in str(engine.healthy)
             assert tokens(await read(engine.submit(asked("later")))) == whole(asked("later"))
 
@@ -186,10 +197,10 @@ def test_leaving_and_cancelling() -> None:
             assert [event async for event in left] == []
             stream = engine.submit(asked("cancelled", n=100_000))
             await anext(stream)
-            engine.cancel("cancelled", "admin")
+            engine.cancel("cancelled", CancelReason.deadline)
             last = (await read(stream))[-1]
             assert isinstance(last, Finished)
-            assert (last.reason, last.detail) == (FinishReason.cancelled, "admin")
+            assert (last.reason, last.cancelled) == (FinishReason.cancelled, CancelReason.deadline)
             unread = engine.submit(asked("unread", n=100_000))
             await unread.aclose()
             while engine.status.decoding:
@@ -208,7 +219,7 @@ def test_cancelling_while_no_engine_runs() -> None:
             os.kill(engine.pid, signal.SIGKILL)
             while engine.healthy is None:
                 await asyncio.sleep(0.001)
-            engine.cancel("r", "client")
+            engine.cancel("r")
             last = (await read(stream))[-1]
             assert isinstance(last, Finished)
             assert last.reason is FinishReason.cancelled
@@ -252,7 +263,7 @@ def test_the_process_ends_with_its_owner() -> None:
         await engine.close()
         last = (await read(stream))[-1]
         assert isinstance(last, Failed)
-        assert last.error == "ServerEnds"
+        assert last.error == Fault.shutting_down
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 

@@ -12,7 +12,7 @@ from tests.serving.fake_core import LOSES, FakeCore, token_at
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, Token
+from zinc_rt.serving.messages import Admitted, CancelReason, Event, Failed, Finished, FinishReason, Submit, Token
 from zinc_rt.serving.opening import open_core
 from zinc_rt.serving.thread import ThreadClient
 
@@ -77,10 +77,10 @@ def test_cancelling_by_name_ends_the_stream() -> None:
         await client.start()
         stream = client.submit(asked("long", n=100_000))
         await anext(stream)
-        client.cancel("long", "admin")
+        client.cancel("long", CancelReason.deadline)
         last = (await read(stream))[-1]
         assert isinstance(last, Finished)
-        assert (last.reason, last.detail) == (FinishReason.cancelled, "admin")
+        assert (last.reason, last.cancelled) == (FinishReason.cancelled, CancelReason.deadline)
         await client.close()
 
     run(test)

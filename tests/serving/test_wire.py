@@ -14,8 +14,8 @@ from zinc_rt.serving import wire
 
 TO: list[wire.ToEngine] = [
     m.Submit("r", (1, 2), SamplingParams(logit_bias={3: -math.inf, 4: 0.1}, stop=("é",)), 2**64 - 1),
-    m.Submit("r", (), SamplingParams(), 0, "t", m.QoS.batch, b"\x00\xff", m.Grammar("g", (1,)), (5, 6), 2.5),
-    m.Cancel("r", "why"),
+    m.Submit("r", (), SamplingParams(), 0, "t", m.QoS.batch, b"\x00\xff", m.Grammar("g", (1,)), (5, 6), 2.5, 2),
+    m.Cancel("r", m.CancelReason.deadline),
     m.TenantShare("t", 2.0, 0.5, 3),
     m.Ping(7),
     wire.Start("a:b", {"path": "x", "n": 3, "none": None}),
@@ -27,10 +27,11 @@ FROM: list[wire.FromEngine] = [
         9,
         (
             m.Admitted("r", 16, 0.25),
+            m.PromptLogprobs("r", 1, (-0.5, -math.inf), (((6, -0.1), (7, -math.inf)), ())),
             m.Token("r", 5),
             m.Token("r", 6, -0.1, ((6, -0.1), (7, -math.inf))),
             m.Finished("r", m.FinishReason.stop, m.Usage(3, 1, 2, preemptions=1), 2, "d"),
-            m.Failed("s", "E", "m", m.Usage(1)),
+            m.Failed("s", m.Fault.poisoned, "m", m.Usage(1)),
         ),
         m.EngineStatus(1, 2, 3),
         0.5,
@@ -42,7 +43,7 @@ FROM: list[wire.FromEngine] = [
     ),
     wire.Notice("line"),
     wire.Progress(1, 2),
-    wire.NotLoaded("E", "m", True, "advice"),
+    wire.NotLoaded("m", True, "advice"),
 ]
 
 

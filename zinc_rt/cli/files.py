@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -35,9 +31,8 @@ ModelArgument = Annotated[
 def model_file(path: Path | None, hub: str | None = None, voice: Voice = Voice.VERBOSE) -> Path | None:
     """The file that the options name, None for the model in the package.
 
-    path: a file, or the name of a downloaded model where there is no such file; hub: a model of the hub, which is
-    downloaded if it is not there; voice: how much is said then. Raises `UsageError` for both at once, `UnknownModel`,
-    `HubError`.
+    path: a file, or a downloaded model by any of its names; hub: a model of the hub, which is downloaded if it is not
+    there; voice: how much is said then. Raises `UsageError` for both at once, `UnknownModel`, `HubError`.
     """
     if hub is not None:
         if path is not None:
@@ -46,17 +41,9 @@ def model_file(path: Path | None, hub: str | None = None, voice: Voice = Voice.V
         from zinc_rt.hub.reference import parse
 
         return fetch(parse(hub), voice=voice)
-    if path is None or path.exists():
-        return path
-    from zinc_rt.hub.reference import REPOSITORY, is_known
+    from zinc_rt.hub.resolve import model_path
 
-    text = str(path)
-    if not is_known(text) and not (REPOSITORY.fullmatch(text.partition(":")[0]) and ":" in text):
-        return path
-    from zinc_rt.hub.cached import find_or_refuse
-    from zinc_rt.hub.reference import parse
-
-    return find_or_refuse(parse(text)).path
+    return None if path is None else Path(model_path(str(path)))
 
 
 def path_or_built_in(path: Path | None) -> Path:
@@ -104,20 +91,3 @@ def check_writable(path: Path) -> None:
 
 def _unwritable(path: str | Path, reason: str) -> FileWriteError:
     return FileWriteError(f"{one_line(str(path))} cannot be written: {reason}; choose another file or make room")
-
-
-@contextlib.contextmanager
-def stopping_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the program as Ctrl-C does, so that half-written files are removed; the exit code is 143."""
-
-    def stop(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():  # only there can a signal be handled
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -14,9 +14,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from zinc_rt.cli.by_environment import ServerCommand
 from zinc_rt.cli.help import Command, Group
 from zinc_rt.cli.options import Debug, debug_wanted
 from zinc_rt.cli.terminal import OutputError, abandon_stdout, one_line, prepare, printable_line, say, write
+from zinc_rt.environment import OPTION_PREFIXES
 from zinc_rt.errors import EXIT_INTERRUPTED, ZincError
 
 PROGRAM: Final = "zinc"
@@ -79,7 +81,8 @@ def application(verbs: Iterable[str] = VERBS) -> typer.Typer:
     groups = {verb: title for title, group in GROUPS.items() for verb in group}
     for verb in verbs:
         module = importlib.import_module(f"zinc_rt.cli.{verb}")
-        app.command(cls=Command, rich_help_panel=groups[verb])(getattr(module, verb))
+        kind = ServerCommand if verb in OPTION_PREFIXES else Command
+        app.command(cls=kind, rich_help_panel=groups[verb])(getattr(module, verb))
     return app
 
 

@@ -101,7 +101,7 @@ ModelFile = Annotated[
         "--model",
         metavar="FILE",
         autocompletion=_downloaded,
-        help="GGUF model file, or the name of a downloaded model (`zinc list`). Default: the small story model inside"
+        help="GGUF model file, or a downloaded model by its name (`zinc list`). Default: the small story model inside"
         " the package.",
         rich_help_panel=MODEL,
         show_default=False,

@@ -69,13 +69,55 @@ NoAuth = Annotated[
         show_default=False,
     ),
 ]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        help="A name by which browsers may call the server where no key is asked for, beside this machine's addresses;"
+        " once for each.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+Cors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cors",
+        metavar="ORIGIN",
+        help="A web page that may use the server and read its answers, as https://chat.example; once for each; * for"
+        " all.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+CertFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssl-certfile",
+        metavar="FILE",
+        help="Certificate for TLS in PEM, its issuers' behind it; read again on SIGHUP. Default: no TLS.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+CertKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssl-keyfile",
+        metavar="FILE",
+        help="The certificate's key in PEM, without a password. Default: it is in the certificate's file.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 Alias = Annotated[
     str | None,
     typer.Option(
         "-a",
         "--alias",
         metavar="NAME[,NAME]",
-        help="Names of the model in requests and answers. Default: the file's.",
+        help="Names of the model in requests and answers; '*': any name. Default: the file's.",
         rich_help_panel=SERVER,
         show_default=False,
     ),
@@ -121,6 +163,15 @@ MetricsNames = Annotated[
         "--metrics-names",
         metavar="zinc|vllm",
         help="Names of the figures at /metrics: ours, or vLLM's beside them, for dashboards made for it.",
+        rich_help_panel=SERVER,
+    ),
+]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option(
+        "--log-level",
+        metavar="debug|info|warning|error",
+        help="Least level of a line of the log; requests are info.",
         rich_help_panel=SERVER,
     ),
 ]
@@ -219,6 +270,10 @@ def serve(
     api_key: ApiKey = None,
     tenants: TenantFile = None,
     no_auth: NoAuth = False,
+    allow_host: AllowHost = None,
+    cors: Cors = None,
+    ssl_certfile: CertFile = None,
+    ssl_keyfile: CertKeyFile = None,
     alias: Alias = None,
     strict: Strict = False,
     drain: Drain = 30.0,
@@ -227,6 +282,7 @@ def serve(
     audit: Audit = 0,
     metrics_names: MetricsNames = "zinc",
     log_format: LogFormat = None,
+    log_level: LogLevel = "info",
     one_process: OneProcess = False,
     max_tokens: o.MaxTokens = -1,
     temp: o.Temp = SamplingParams.temperature,
@@ -259,11 +315,11 @@ def serve(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> int:
-    """Serve a model to many callers, with the interfaces of OpenAI and Anthropic.
+    """Serve a model to many callers, with the interfaces of OpenAI, Anthropic and Ollama.
 
     A line on standard output says when requests are answered, and where; the log goes to standard error. Options
     about choosing tokens are for requests that do not say. Ctrl-C lets running requests finish; a second one ends at
-    once.
+    once. Each option may come from the environment: ZINC_SERVE_PORT=9000 is --port 9000.
     """
     names = tuple(name.strip() for name in alias.split(",")) if alias is not None else ()
     if not all(names):
@@ -303,6 +359,8 @@ def serve(
     }
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.start import EngineChoice, start_server
+    from zinc_rt.serving.api.tls import Certificate
+    from zinc_rt.serving.api.web import WebRule
 
     choice = EngineChoice(
         path=model_file(model, hub),
@@ -328,5 +386,8 @@ def serve(
         api_keys=keys,
         defaults=replace(defaults, seed=None) if seed == -1 else defaults,
         log=log_format,
+        web=WebRule.of(host, allow_host or (), cors or ()),
+        certificate=Certificate.of(ssl_certfile, ssl_keyfile),
+        log_level=log_level,
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

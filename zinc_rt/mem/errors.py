@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import IntegrityError, ZincError
 
 
 class MemoryPlanError(ZincError):
-    """The model does not fit into the memory that is available."""
+    """The model, or what is asked of it, does not fit into the memory that is available."""
 
 
 class PagesExhausted(ZincError):
     """No free KV page is left for a sequence that needs one."""
 
 
-class PageIntegrityError(ZincError):
+class PageIntegrityError(IntegrityError):
     """The page allocator's state is inconsistent: a page lost, owned twice, or free and owned at once."""

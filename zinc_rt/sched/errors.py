@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import IntegrityError, ZincError
 
 
 class SchedulerError(ZincError):
@@ -57,5 +57,5 @@ class InvalidTokenCount(SchedulerError):
     """A number of tokens, or a token budget, is outside its range."""
 
 
-class SchedulerIntegrityError(SchedulerError):
+class SchedulerIntegrityError(SchedulerError, IntegrityError):
     """The scheduler's state is inconsistent."""

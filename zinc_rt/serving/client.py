@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from zinc_rt.serving.delivery import T, Text
 from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.messages import EngineInfo, EngineStatus, Submit, TenantShare
+from zinc_rt.serving.messages import CancelReason, EngineInfo, EngineStatus, Event, Submit, TenantShare
 
 
 class EngineClient(Protocol):
@@ -17,13 +18,17 @@ class EngineClient(Protocol):
         """Return once the engine has loaded its model. Raises what loading raises."""
         ...
 
-    def submit(self, request: Submit) -> EventStream:
+    def submit(self, request: Submit) -> EventStream[Event]:
         """Queue a request; its events come from the stream, `Finished` or `Failed` last. Closing the stream before
         that cancels the request.
         """
         ...
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
+        """As `submit`, with what a text makes of the events. It is fed when they arrive, and may end the request."""
+        ...
+
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """End a request soon; its iterator ends with `Finished`."""
         ...
 

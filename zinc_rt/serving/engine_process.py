@@ -18,9 +18,19 @@ import threading
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.sched.errors import SchedulerError
-from zinc_rt.serving.messages import Cancel, EngineInfo, Message, Ping, StepReport, Submit, TenantShare
+from zinc_rt.errors import BackendError, IntegrityError, UsageError, ZincError
+from zinc_rt.serving.core.errors import fault_of
+from zinc_rt.serving.messages import (
+    Cancel,
+    CancelReason,
+    EngineInfo,
+    Failed,
+    Message,
+    Ping,
+    StepReport,
+    Submit,
+    TenantShare,
+)
 from zinc_rt.serving.wire import (
     AtWork,
     Frames,
@@ -56,7 +66,7 @@ class Core(Protocol):
         ...
 
     def submit(self, request: Submit) -> None: ...
-    def cancel(self, request_id: str, reason: str) -> None: ...
+    def cancel(self, request_id: str, reason: CancelReason) -> None: ...
     def share(self, tenant: TenantShare) -> None: ...
     def rest(self) -> bool: ...
     def turn(self) -> StepReport: ...
@@ -108,11 +118,10 @@ def serve(link: _Link) -> None:
     try:
         core.at_work = lambda ids: link.send(AtWork(ids))
         link.send(core.info)
-        notify = lambda line: link.send(Notice(str(line)))  # noqa: E731  # of any subclass of str
-        pong = _take(core, rest, notify)
+        pong = _take(core, rest, link)
         while True:
             rests = core.idle and pong is None
-            pong = _take(core, link.receive(block=rests and not core.rest()), notify) or pong
+            pong = _take(core, link.receive(block=rests and not core.rest()), link) or pong
             report = core.turn()
             if report.events or report.seconds or pong is not None:
                 link.send(_with_pong(report, pong))
@@ -132,39 +141,46 @@ def _load(start: Start, link: _Link) -> Core | None:
         )
         return made
     except ZincError as error:
-        link.send(NotLoaded(type(error).__name__, str(error), isinstance(error, UsageError), error.advice))
+        link.send(NotLoaded(str(error), isinstance(error, UsageError), error.advice))
     except MemoryError:
-        link.send(NotLoaded("MemoryError", "there is not enough memory to load the model", False))
+        link.send(NotLoaded("there is not enough memory to load the model", False))
     return None
 
 
-def _take(core: Core, messages: list[ToEngine], notify: Callable[[str], None]) -> int | None:
+def _take(core: Core, messages: list[ToEngine], link: _Link) -> int | None:
     """Hand messages to the engine; returns the number of the last ping among them."""
     pong = None
     for message in messages:
-        if isinstance(message, Start):
-            raise ZincError("the engine was started twice")
         if isinstance(message, Ping):
             pong = message.n
-        else:
-            hand(core, message, notify)
+        elif (refused := hand(core, message)) is not None:
+            link.send(Notice(refused) if isinstance(refused, str) else StepReport(-1, (refused,)))
     return pong
 
 
-def hand(core: Core, message: Message, notify: Callable[[str], None]) -> None:
-    """Hand a message to the engine; a ping is for the loop around it. notify: told of a share that is refused: what
-    was before holds. A request that is refused ends with `Failed` by the engine itself.
+def hand(core: Core, message: Message | Start) -> Failed | str | None:
+    """Hand a message to the engine; a ping is for the loop around it.
+
+    Returns None, or what to tell of a message that the engine refuses: the end of its request, or a line. The engine
+    goes on then. Raises `BackendError` and `IntegrityError`, which end it: its device is lost, or its books are wrong.
     """
-    match message:
-        case Submit():
-            core.submit(message)
-        case Cancel():
-            core.cancel(message.id, message.reason)
-        case TenantShare():
-            try:
+    try:
+        match message:
+            case Submit():
+                core.submit(message)
+            case Cancel():
+                core.cancel(message.id, message.reason)
+            case TenantShare():
                 core.share(message)
-            except SchedulerError as error:
-                notify(f"tenant {message.tenant} is served as before: {error}")
+            case Start():
+                raise ZincError("the engine was started before")
+    except (BackendError, IntegrityError):
+        raise
+    except ZincError as error:
+        if isinstance(message, Submit):
+            return Failed(message.id, fault_of(error), str(error))
+        return f"a {type(message).__name__} is refused, and all is as before: {error}"
+    return None
 
 
 def _with_pong(report: StepReport, pong: int | None) -> StepReport:
@@ -187,7 +203,7 @@ def main(arguments: list[str]) -> int:
         serve(link)
     except _Gone:
         return 0
-    except ZincError as error:  # of a device that is lost, as a rule: a new process is what helps
+    except ZincError as error:  # see `hand`; what a turn raises is of this kind, too: a new process is what helps
         try:
             link.send(StepReport(-1, fatal=f"{type(error).__name__}: {error}"))
         except _Gone:

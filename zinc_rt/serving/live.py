@@ -7,10 +7,22 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Self
+from typing import Any, Final, Generic, Self
 
 from zinc_rt.errors import UsageError
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, FinishReason, Submit, Token, Usage
+from zinc_rt.serving.delivery import Delivery, T, Text
+from zinc_rt.serving.messages import (
+    Admitted,
+    CancelReason,
+    Event,
+    Failed,
+    Fault,
+    Finished,
+    FinishReason,
+    Submit,
+    Token,
+    Usage,
+)
 
 SUSPECT: Final = 2
 """Engines that ended in a row while they computed a request, without a token of it between; from then on it is tried
@@ -18,23 +30,27 @@ apart from others under suspicion.
 """
 MOST_LOSSES: Final = SUSPECT + 1
 """Engines after which a request fails: it may be what ends them."""
+_END: Final = object()
 
 
 class LiveRequest:
     """One request, from `submit` to its last event."""
 
-    def __init__(self, request: Submit, now: float) -> None:
+    def __init__(self, request: Submit, text: Text[Any], now: float) -> None:
         self.request = request
-        self.events: asyncio.Queue[Event] = asyncio.Queue()
+        self.delivery = Delivery(request, text)
+        self.pieces: asyncio.Queue[Any] = asyncio.Queue()  # exceptions among them; `_END` last
         self._tokens = list(request.resume)
         self._deadline = None if request.seconds is None else now + request.seconds
-        self.cancelled: str | None = None
+        self.cancelled: CancelReason | None = None
         """The reason, where the caller asked for the end."""
         self._told = False  # that it was admitted
         self.blamed = False
         """Whether the engine that runs computes it: it may be what ends that engine."""
         self.losses = 0
         """Engines that ended in a row while they computed it, without a token of it."""
+        if self.delivery.ended:  # by the tokens that it resumes
+            self.take(self.as_cancelled())
 
     def again(self, now: float) -> Submit:
         """The request for an engine that goes on behind the tokens that were sent."""
@@ -42,7 +58,7 @@ class LiveRequest:
         return dataclasses.replace(self.request, resume=tuple(self._tokens), seconds=left)
 
     def take(self, event: Event) -> bool:
-        """Hand an event to the caller; returns whether it was the last."""
+        """Hand an event to the caller; returns whether the caller has got the last of it."""
         match event:
             case Admitted():
                 if self._told:
@@ -51,13 +67,16 @@ class LiveRequest:
             case Token():
                 self._tokens.append(event.token_id)
                 self.blamed, self.losses = True, 0
-        self.events.put_nowait(event)
-        return isinstance(event, Finished | Failed)
+        for piece in self.delivery.take(event):
+            self.pieces.put_nowait(piece)
+        if self.delivery.over:
+            self.pieces.put_nowait(_END)
+        return self.delivery.over
 
     def as_cancelled(self) -> Finished:
         """The last event of a request whose engine cannot give it."""
         usage = Usage(len(self.request.prompt), completion_tokens=len(self._tokens))
-        return Finished(self.request.id, FinishReason.cancelled, usage, detail=self.cancelled or "")
+        return Finished(self.request.id, FinishReason.cancelled, usage, cancelled=self.cancelled)
 
     def lost(self) -> None:
         """The engine ended."""
@@ -66,10 +85,12 @@ class LiveRequest:
 
 
 class LiveRequests:
-    """The requests of one client, by id."""
+    """The requests of one client, by id. cancel: tells the engine of a request whose text has ended before it."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self, cancel: Callable[[str, CancelReason], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cancel, self._clock = cancel, clock
         self._live: dict[str, LiveRequest] = {}
         self._at_work: list[LiveRequest] = []  # without a token of the engine that runs
         self._held: deque[str] = deque()  # under suspicion, one after the other; the first is being tried
@@ -80,11 +101,13 @@ class LiveRequests:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._live
 
-    def add(self, request: Submit) -> LiveRequest:
-        """A new request. Raises `UsageError` for an id that runs already."""
+    def add(self, request: Submit, text: Text[Any]) -> LiveRequest:
+        """A new request, which may be over at once. Raises `UsageError` for an id that runs already."""
         if request.id in self._live:
             raise UsageError(f"request {request.id} runs already; ids must be unique")
-        live = self._live[request.id] = LiveRequest(request, self._clock())
+        live = LiveRequest(request, text, self._clock())
+        if not live.delivery.over:
+            self._live[request.id] = live
         return live
 
     def at_work(self, ids: Iterable[str]) -> None:
@@ -101,11 +124,18 @@ class LiveRequests:
         self._at_work = []
 
     def take(self, events: Iterable[Event]) -> None:
-        """Hand events to their callers. Those of requests that nobody waits for any more are dropped."""
+        """Hand events to their callers. Those of requests that nobody waits for any more are dropped. A request whose
+        text has ended is cancelled.
+        """
         for event in events:
             live = self._live.get(event.id)
-            if live is not None and live.take(event):
+            if live is None:
+                continue
+            if live.take(event):
                 del self._live[event.id]
+            if live.delivery.ended and live.cancelled is None and not isinstance(event, Finished | Failed):
+                live.cancelled = CancelReason.stop_string
+                self._cancel(event.id, CancelReason.stop_string)
 
     def forget(self, request_id: str) -> bool:
         """Nobody waits for the request any more; returns whether it was running."""
@@ -117,9 +147,9 @@ class LiveRequests:
             live.lost()
         self._at_work = []
         bad = [request_id for request_id, live in self._live.items() if live.losses >= MOST_LOSSES]
-        self.fail("Poisoned", f"the engine ended {MOST_LOSSES} times while it had this request", bad)
+        self.fail(Fault.poisoned, f"the engine ended {MOST_LOSSES} times while it had this request", bad)
 
-    def cancel(self, request_id: str, reason: str) -> bool:
+    def cancel(self, request_id: str, reason: CancelReason) -> bool:
         """The caller asks for the end of a request; returns whether it runs."""
         live = self._live.get(request_id)
         if live is None:
@@ -152,28 +182,36 @@ class LiveRequests:
             self._held.popleft()
         return [self._live[self._held[0]].again(self._clock())] if self._held else []
 
-    def fail(self, error: str, message: str, requests: Iterable[str] | None = None) -> None:
+    def fail(self, error: Fault, message: str, requests: Iterable[str] | None = None) -> None:
         """End requests, or all of them."""
         chosen = list(self._live if requests is None else requests)
         self.take([Failed(request_id, error, message) for request_id in chosen])
 
 
-class EventStream:
-    """The events of one request, to its last. left: called where the caller goes before that."""
+class EventStream(Generic[T]):
+    """The pieces of one request, to its last; its events, where they are asked for. left: called where the caller goes
+    before that.
+    """
 
-    def __init__(self, events: asyncio.Queue[Event], left: Callable[[], None]) -> None:
-        self._events, self._left = events, left
+    def __init__(self, pieces: asyncio.Queue[Any], left: Callable[[], None]) -> None:
+        self._pieces, self._left = pieces, left
         self._over = False
 
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Event:
+    async def __anext__(self) -> T:
+        """Raises what making a piece raised."""
         if self._over:
             raise StopAsyncIteration
-        event = await self._events.get()
-        self._over = isinstance(event, Finished | Failed)
-        return event
+        piece = await self._pieces.get()
+        self._over = piece is _END or isinstance(piece, BaseException)
+        if piece is _END:
+            raise StopAsyncIteration
+        if isinstance(piece, BaseException):
+            raise piece
+        made: T = piece
+        return made
 
     async def aclose(self) -> None:
         """Cancel the request unless it is over; calling it again does nothing."""

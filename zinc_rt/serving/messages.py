@@ -1,8 +1,9 @@
 """Messages between callers and an engine that serves several of them: plain data that a socket can carry.
 
 A caller sends `Submit` and `Cancel`. The engine answers with one `StepReport` a step, which holds the events of all
-requests in order. Of a request come `Admitted`, then a `Token` for each generated token, then `Finished`; or `Failed`
-at any point. Text is not known here: callers turn tokens into text, watch for stop strings, and cancel.
+requests in order. Of a request come `Admitted`, then `PromptLogprobs` where `Submit.echo` asks for them, then a `Token`
+for each generated token, then `Finished`; or `Failed` at any point. Text is not known here: clients of the engine turn
+tokens into text and cancel at stop strings (`serving.delivery`).
 """
 
 from __future__ import annotations
@@ -36,7 +37,41 @@ class FinishReason(StrEnum):
     context = "context"
     """The context has no room for another token."""
     cancelled = "cancelled"
-    """`Cancel`, a deadline or the end of the server; `Finished.detail` says which."""
+    """`Cancel` or a deadline; `Finished.cancelled` says which."""
+
+
+class CancelReason(StrEnum):
+    """Who or what ended a request."""
+
+    caller = "caller"
+    stop_string = "stop_string"
+    deadline = "deadline"
+
+
+class Fault(StrEnum):
+    """Why a request cannot go on: the kind of error behind `Failed`. The value is its code in the API."""
+
+    empty_prompt = "empty_prompt"
+    prompt_too_long = "prompt_too_long"
+    token_out_of_range = "token_out_of_range"
+    prompt_never_fits = "prompt_never_fits"
+    invalid_sampling_param = "invalid_sampling_param"
+    grammar_error = "grammar_error"
+    grammar_unavailable = "grammar_unavailable"
+    grammar_mismatch = "grammar_mismatch"
+    """A token does not fit the grammar: one that is resumed, as a rule."""
+    wrong_kind_of_model = "wrong_kind_of_model"
+    duplicate_request = "duplicate_request"
+    too_many_tenants = "too_many_tenants"
+    degenerate_logits = "degenerate_logits"
+    engine_error = "engine_error"
+    """Any other error of the engine."""
+    poisoned = "poisoned"
+    """Engines ended over it again and again."""
+    engine_lost = "engine_lost"
+    """There is no engine, for a while or for good."""
+    shutting_down = "shutting_down"
+    """The server ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +94,8 @@ class Submit:
     looked at. seed: of the random numbers; the same request with the same seed gives the same tokens, whatever else
     runs. salt: of the tenant's part of the prefix cache. resume: tokens generated before, by an engine that is gone:
     they are not sent again, and what follows is what would have followed there. seconds: limit of the time until the
-    last token, None for none.
+    last token, None for none. echo: log-probabilities of the prompt's tokens are told, with those of so many of the
+    likeliest ones at each place, so all of it is computed; None: they are not.
     """
 
     id: str
@@ -72,6 +108,7 @@ class Submit:
     grammar: Grammar | None = None
     resume: tuple[int, ...] = ()
     seconds: float | None = None
+    echo: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +116,7 @@ class Cancel:
     """End a request at the next step. Unknown ids are ignored: the request may have ended meanwhile."""
 
     id: str
-    reason: str = "client"
+    reason: CancelReason = CancelReason.caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +161,18 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of a prompt's next tokens: of those from index `start` on, 1 for the first that has any. An
+    engine that takes another one's place begins with 1 again.
+    """
+
+    id: str
+    start: int
+    logprobs: tuple[float, ...]
+    top_logprobs: tuple[TopLogprobs, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in. drafted_tokens,
     accepted_tokens: guesses of speculation, and those that were right.
@@ -143,26 +192,29 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The request is over and its sequence is free. token_id: the stop token, if one ended it."""
+    """The request is over and its sequence is free. token_id: the stop token, if one ended it. detail: a line about
+    the end, for people. cancelled: why, where it was.
+    """
 
     id: str
     reason: FinishReason
     usage: Usage
     token_id: int | None = None
     detail: str = ""
+    cancelled: CancelReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The request cannot go on. error: name of the exception's class; message: its one line."""
+    """The request cannot go on. error: its kind; message: its one line."""
 
     id: str
-    error: str
+    error: Fault
     message: str
     usage: Usage | None = None
 
 
-Event = Admitted | Token | Finished | Failed
+Event = Admitted | PromptLogprobs | Token | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)

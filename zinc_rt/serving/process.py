@@ -23,11 +23,16 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.serving.background import Background
+from zinc_rt.serving.delivery import Events, T, Text
 from zinc_rt.serving.live import EventStream, LiveRequests
 from zinc_rt.serving.messages import (
     Cancel,
+    CancelReason,
     EngineInfo,
     EngineStatus,
+    Event,
+    Fault,
     Ping,
     StepReport,
     Submit,
@@ -77,6 +82,7 @@ class ProcessClient:
         stuck: seconds without a step, where there is something to do, after which an engine counts as hung; at least
             20 times what steps take.
         report: called with each report.
+        background: of the server, None for one of its own.
     """
 
     def __init__(
@@ -90,13 +96,16 @@ class ProcessClient:
         stuck: float = 30.0,
         report: Callable[[StepReport], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        background: Background | None = None,
     ) -> None:
+        self._background = background or Background()
         self._start, self._notify, self._progress, self._report = start, notify, progress, report
         self._restarts, self._within, self._stuck, self._clock = restarts, within, stuck, clock
-        self._live = LiveRequests(clock)
+        self._live = LiveRequests(lambda request_id, reason: self._send(Cancel(request_id, reason)), clock)
         self._shares: dict[str, TenantShare] = {}
         self._status = EngineStatus()
         self._wrong: str | None = "the engine loads its model"
+        self._over = False  # no engine is started any more
         self._process: subprocess.Popen[bytes] | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._lifeline = -1
@@ -133,23 +142,29 @@ class ProcessClient:
         reader, frames = await self._spawn()
         info = await self._loaded(reader, frames)
         self._tasks = [
-            asyncio.create_task(self._run(reader, frames), name="zinc-engine"),
-            asyncio.create_task(self._watch(), name="zinc-engine-watch"),
+            self._background.task("engine", self._run(reader, frames)),
+            self._background.task("engine-watch", self._watch()),
         ]
         return info
 
-    def submit(self, request: Submit) -> EventStream:
+    def submit(self, request: Submit) -> EventStream[Event]:
         """See `EngineClient`."""
-        live = self._live.add(request)
-        if self._wrong is None:
+        return self.submit_text(request, Events())
+
+    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
+        """See `EngineClient`."""
+        live = self._live.add(request, text)
+        if self._over:
+            self._live.fail(Fault.engine_lost, str(self._wrong), [request.id])
+        elif self._wrong is None and not live.delivery.over:
             self._send(request)  # otherwise the next engine gets it
-        return EventStream(live.events, partial(self._left, request.id))
+        return EventStream(live.pieces, partial(self._left, request.id))
 
     def _left(self, request_id: str) -> None:
         if self._live.forget(request_id):
             self._send(Cancel(request_id))
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`."""
         if self._live.cancel(request_id, reason):
             self._send(Cancel(request_id, reason))  # where no engine runs, the next one is not given the request
@@ -166,7 +181,7 @@ class ProcessClient:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         seconds = _ABANDONED_SECONDS if len(self._live) else _END_SECONDS
-        self._live.fail("ServerEnds", "the server ends")
+        self._live.fail(Fault.shutting_down, "the server ends")
         await self._end(seconds)
 
     # -- one process
@@ -306,16 +321,21 @@ class ProcessClient:
 
     async def _run(self, reader: asyncio.StreamReader, frames: Frames) -> None:
         """Take reports, and replace engines that end."""
-        while True:
-            try:
-                why = await self._reports(reader, frames)
-            except WireError as error:
-                why = str(error)
-            self._wrong = "the engine starts again"
-            self._say(f"the engine ended ({why}); {len(self._live)} requests go on with the next one")
-            self._live.lost()
-            await self._end(0)
-            reader, frames = await self._next()
+        try:
+            while True:
+                try:
+                    why = await self._reports(reader, frames)
+                except WireError as error:
+                    why = str(error)
+                self._wrong = "the engine starts again"
+                self._say(f"the engine ended ({why}); {len(self._live)} requests go on with the next one")
+                self._live.lost()
+                await self._end(0)
+                reader, frames = await self._next()
+        except Exception as error:
+            self._over, self._wrong = True, f"nothing reads from the engine: {type(error).__name__}: {error}"
+            self._live.fail(Fault.engine_lost, self._wrong)
+            raise
 
     async def _next(self) -> tuple[asyncio.StreamReader, Frames]:
         """Start engines until one has loaded."""
@@ -324,7 +344,7 @@ class ProcessClient:
                 self._starts.popleft()
             if len(self._starts) > self._restarts:
                 self._wrong = f"the engine ended {self._restarts} times in {self._within:g} s"
-                self._live.fail("EngineLost", f"{self._wrong}; try again later")
+                self._live.fail(Fault.engine_lost, f"{self._wrong}; try again later")
                 self._say(f"{self._wrong}; the next one is started later")
                 await asyncio.sleep(max(0.0, self._starts[0] + self._within - self._clock()))
                 continue

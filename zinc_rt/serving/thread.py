@@ -14,13 +14,17 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.errors import ZincError
-from zinc_rt.sched.accounts import Share
+from zinc_rt.serving.background import Background
+from zinc_rt.serving.delivery import Events, T, Text
 from zinc_rt.serving.engine_process import Core, hand
 from zinc_rt.serving.live import EventStream, LiveRequests
 from zinc_rt.serving.messages import (
     Cancel,
+    CancelReason,
     EngineInfo,
     EngineStatus,
+    Event,
+    Fault,
     Message,
     StepReport,
     Submit,
@@ -38,6 +42,7 @@ class ThreadClient:
         report: called with each report, on the event loop.
         notify: told on the engine's thread of a message that the engine refuses.
         stuck: seconds without a turn, where there is something to do, after which `healthy` says so.
+        background: of the server, None for one of its own.
     """
 
     def __init__(
@@ -47,9 +52,11 @@ class ThreadClient:
         report: Callable[[StepReport], None] | None = None,
         notify: Callable[[str], None] = lambda _: None,
         stuck: float = _STUCK,
+        background: Background | None = None,
     ) -> None:
+        self._background = background or Background()
         self._open_core, self._report, self._notify, self._stuck = open_core, report, notify, stuck
-        self._live = LiveRequests()
+        self._live = LiveRequests(lambda request_id, reason: self._send(Cancel(request_id, reason)))
         self._messages: deque[Message] = deque()  # appended by the loop's thread, taken by the engine's
         self._wake = threading.Event()
         self._ends = False
@@ -64,33 +71,35 @@ class ThreadClient:
         loop = asyncio.get_running_loop()
         started: asyncio.Future[EngineInfo] = loop.create_future()
         # Not a worker of a pool: it runs as long as the engine, and an interpreter that ends does not wait for it.
-        self._thread = threading.Thread(target=self._run, args=(loop, started), name="zinc-engine", daemon=True)
-        self._thread.start()
+        self._thread = self._background.thread("engine", partial(self._run, loop, started))
         info = await started
         self._wrong = None
         return info
 
-    def submit(self, request: Submit) -> EventStream:
+    def submit(self, request: Submit) -> EventStream[Event]:
         """See `EngineClient`. Raises `UsageError` for an id that runs already."""
-        live = self._live.add(request)
-        if self._lost_why is None:
+        return self.submit_text(request, Events())
+
+    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
+        """See `EngineClient`. Raises what `submit` raises."""
+        live = self._live.add(request, text)
+        if self._lost_why is not None:
+            self._live.fail(Fault.engine_lost, self._lost_why, [request.id])
+        elif not live.delivery.over:
             self._send(request)
-        else:
-            self._live.fail("EngineLost", self._lost_why, [request.id])
-        return EventStream(live.events, partial(self._left, request.id))
+        return EventStream(live.pieces, partial(self._left, request.id))
 
     def _left(self, request_id: str) -> None:
         if self._live.forget(request_id):
             self._send(Cancel(request_id))
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`."""
         if self._live.cancel(request_id, reason):
             self._send(Cancel(request_id, reason))
 
     def share(self, tenant: TenantShare) -> None:
-        """See `EngineClient`. Raises `InvalidTenantLimits`."""
-        Share(tenant.weight, tenant.kv_share)
+        """See `EngineClient`."""
         self._send(tenant)
 
     @property
@@ -116,7 +125,7 @@ class ThreadClient:
         self._wake.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join)
-        self._live.fail("ServerEnds", "the server ends")
+        self._live.fail(Fault.shutting_down, "the server ends")
 
     def _send(self, message: Message) -> None:
         self._messages.append(message)
@@ -134,7 +143,7 @@ class ThreadClient:
         if not self._ends:
             self._wrong = f"the engine ended: {why}"
         self._lost_why = why
-        self._live.fail("EngineLost", why)
+        self._live.fail(Fault.engine_lost, why)
 
     # -- the engine's thread
 
@@ -151,7 +160,7 @@ class ThreadClient:
                     self._wake.wait()
                 self._wake.clear()
                 while self._messages:
-                    hand(core, self._messages.popleft(), self._notify)
+                    self._hand(loop, core, self._messages.popleft())
                 if not core.idle:
                     _call(loop, self._take, core.turn())
         except Exception as error:
@@ -160,6 +169,13 @@ class ThreadClient:
                 raise  # a fault of ours: its trace is shown
         finally:
             core.close()
+
+    def _hand(self, loop: asyncio.AbstractEventLoop, core: Core, message: Message) -> None:
+        refused = hand(core, message)
+        if isinstance(refused, str):
+            self._notify(refused)
+        elif refused is not None:
+            _call(loop, self._live.take, [refused])
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
+from zinc_rt.serving.delivery import Delivery, T, Text
 from zinc_rt.serving.messages import (
     Admitted,
+    CancelReason,
     EngineInfo,
     EngineStatus,
     Event,
     Failed,
     Finished,
     FinishReason,
+    PromptLogprobs,
     Submit,
     TenantShare,
     Token,
@@ -21,6 +25,14 @@ from zinc_rt.serving.messages import (
 )
 
 LOGPROB = -0.5
+
+
+def from_prompt(request: Submit, start: int, end: int) -> PromptLogprobs:
+    """Log-probabilities of a part of a prompt: minus the token's index; of the likeliest, less by one each."""
+    assert request.echo is not None
+    at, top = range(start, end), range(request.echo)
+    tops = tuple(tuple((request.prompt[i] + n, float(-i - n)) for n in top) for i in at)
+    return PromptLogprobs(request.id, start, tuple(float(-i) for i in at), tops)
 
 
 class FakeClient:
@@ -39,7 +51,7 @@ class FakeClient:
         self.script, self.slots, self.gate, self.stops = script, slots, gate, stops
         self.n_ctx = n_ctx
         self.submitted: list[Submit] = []
-        self.cancelled: list[tuple[str, str]] = []
+        self.cancelled: list[tuple[str, CancelReason]] = []
         self.shares: list[TenantShare] = []
         self.closed: list[str] = []
         self.state: str | None = None
@@ -48,19 +60,36 @@ class FakeClient:
         self.fail_after = 0
         self.steps = 0
         self._ends: dict[str, asyncio.Event] = {}
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, CancelReason] = {}
         self._free = asyncio.Semaphore(slots)
         self.queued = self.decoding = 0
 
     async def start(self) -> EngineInfo:
         return EngineInfo("fake", self.n_ctx, self.slots, 16, "f16", 1024)
 
-    def submit(self, request: Submit) -> AsyncIterator[Event]:
+    def submit(self, request: Submit) -> AsyncGenerator[Event]:
         self.submitted.append(request)
         self._ends[request.id] = asyncio.Event()
         return self._events(request)
 
-    async def _events(self, request: Submit) -> AsyncIterator[Event]:
+    def submit_text(self, request: Submit, text: Text[T]) -> AsyncGenerator[T]:
+        delivery = Delivery(request, text)
+        return self._pieces(self._over(request) if delivery.ended else self.submit(request), delivery)
+
+    async def _over(self, request: Submit) -> AsyncGenerator[Event]:
+        yield Finished(request.id, FinishReason.cancelled, self._usage(request, len(request.resume)))
+
+    async def _pieces(self, events: AsyncGenerator[Event], delivery: Delivery[T]) -> AsyncGenerator[T]:
+        async with aclosing(events):
+            async for event in events:
+                for piece in delivery.take(event):
+                    if isinstance(piece, BaseException):
+                        raise piece
+                    yield piece
+                if delivery.ended and not delivery.over:
+                    self.cancel(event.id, CancelReason.stop_string)
+
+    async def _events(self, request: Submit) -> AsyncGenerator[Event]:
         if self.fail_at_once is not None:
             yield self.fail_at_once
             return
@@ -80,6 +109,9 @@ class FakeClient:
             if admitted:
                 self.decoding += 1
                 yield Admitted(request.id, cached_tokens=0, queue_seconds=0.25)
+                if request.echo is not None:
+                    yield from_prompt(request, 1, 2)
+                    yield from_prompt(request, 1, len(request.prompt))  # as an engine in the place of one that ended
                 n = len(request.resume)
                 for token_id in itertools.islice(self.script(request), n, request.params.max_tokens):
                     if self.fail is not None and n >= self.fail_after:
@@ -95,7 +127,7 @@ class FakeClient:
                     yield self._token(request, token_id)
             usage = self._usage(request, n)
             if end.is_set():
-                yield Finished(request.id, FinishReason.cancelled, usage, detail=self._reasons[request.id])
+                yield Finished(request.id, FinishReason.cancelled, usage, cancelled=self._reasons[request.id])
             else:
                 yield Finished(request.id, FinishReason.length, usage)
         finally:
@@ -128,7 +160,7 @@ class FakeClient:
     def _usage(request: Submit, n: int) -> Usage:
         return Usage(len(request.prompt), 0, n, 0.25, 0.5, 1.0, 1.5)
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         self.cancelled.append((request_id, reason))
         if request_id in self._ends:
             self._reasons.setdefault(request_id, reason)

@@ -12,7 +12,7 @@ from tests.serving.api.test_records import server
 from zinc_rt.serving.api.auditing import TENANT, Auditor
 from zinc_rt.serving.api.config import TENANT_NAME, Tenant, Tenants
 from zinc_rt.serving.api.served import ServedModel
-from zinc_rt.serving.messages import Failed, QoS
+from zinc_rt.serving.messages import Failed, Fault, QoS
 from zinc_rt.serving.records.store import Keep
 
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_computed_is_said_and_the_next_one_is(served: ServedModel
         async with server(served, tmp_path / "r", tenants) as bench:
             looks = auditor(bench, 1)
             name = (await bench.chat(max_tokens=4)).json()["id"]
-            bench.client.fail_at_once = Failed("", "EngineError", "broken")
+            bench.client.fail_at_once = Failed("", Fault.engine_error, "broken")
             await until(lambda: bool(audits(bench, "not audited")))
             said = {"level": "warning", "id": name, "message": "the engine failed: broken"}
             assert audits(bench, "not audited") == [said]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import io
+import logging
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,17 @@ import pytest
 
 import zinc_rt
 from tests.serving.api.conftest import N_CTX, Bench, MakeBench, events
+from zinc_rt.errors import IntegrityError, UsageError, ZincError
+from zinc_rt.sampling.sampler import DegenerateLogits
+from zinc_rt.serving.api import errors
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
-from zinc_rt.serving.api.logs import make_logger
+from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import Failed, StepReport
+from zinc_rt.serving.core import errors as core_errors
+from zinc_rt.serving.core.errors import FAULTS, fault_of
+from zinc_rt.serving.messages import CancelReason, Failed, Fault, StepReport
 
 
 def test_nothing_is_answered_while_loading_and_while_the_engine_is_ill(bench: MakeBench) -> None:
@@ -35,6 +42,8 @@ def test_nothing_is_answered_while_loading_and_while_the_engine_is_ill(bench: Ma
             assert (ill.status_code, ill.json()) == (503, {"status": state})
             assert (await b.http.get("/health/ready")).status_code == 503
             assert (await b.http.get("/health/live")).status_code == 200
+            for path in ("/v1/models", "/v1/models/story"):
+                assert (await b.http.get(path)).status_code == (503 if state == "loading" else 200)
             setattr(owner, name, None)
             assert (await b.chat()).status_code == 200
             assert (await b.http.get("/health")).json() == {"status": "ok"}
@@ -42,10 +51,24 @@ def test_nothing_is_answered_while_loading_and_while_the_engine_is_ill(bench: Ma
     asyncio.run(go())
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [("DeviceLost", 500), ("PromptNeverFits", 400), ("ServerEnds", 503), ("EngineLost", 503)]
-)
-def test_an_engine_that_fails_at_once_gives_a_status(bench: MakeBench, error: str, status: int) -> None:
+def test_every_fault_and_every_cancellation_has_a_row() -> None:
+    assert errors.FAULTS.keys() == set(Fault)
+    assert errors.CANCELLED.keys() == set(CancelReason)
+    for reason in CancelReason:
+        assert errors.cancelled(reason).status >= 499
+
+
+def test_every_error_of_the_core_has_a_kind() -> None:
+    own = {kind for kind in vars(core_errors).values() if isinstance(kind, type) and issubclass(kind, ZincError)}
+    assert {kind for kind in own if not issubclass(kind, IntegrityError)} - {ZincError, UsageError} == set(FAULTS)
+    assert fault_of(DegenerateLogits("-")) is Fault.degenerate_logits
+    assert fault_of(ZincError("-")) is Fault.engine_error
+
+
+@pytest.mark.parametrize("error", Fault)
+def test_an_engine_that_fails_at_once_gives_a_status(bench: MakeBench, error: Fault) -> None:
+    status = errors.FAULTS[error][0]
+
     async def go() -> None:
         for stream in (False, True):
             b = bench()
@@ -53,6 +76,7 @@ def test_an_engine_that_fails_at_once_gives_a_status(bench: MakeBench, error: st
             answer = await b.chat(stream=stream)
             assert answer.status_code == status
             assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+            assert answer.json()["error"]["code"] == error.value
 
     asyncio.run(go())
 
@@ -60,16 +84,16 @@ def test_an_engine_that_fails_at_once_gives_a_status(bench: MakeBench, error: st
 def test_an_engine_that_fails_later_gives_an_error_in_the_stream(bench: MakeBench) -> None:
     async def go() -> None:
         b = bench()
-        b.client.fail, b.client.fail_after = Failed("x", "DeviceLost", "it broke"), 3
+        b.client.fail, b.client.fail_after = Failed("x", Fault.engine_error, "it broke"), 3
         answer = await b.chat(stream=True)
         assert answer.status_code == 200
         *_, last = answer.text.strip().split("\n\n")
         assert last.startswith('data: {"error":{"message":"the engine failed: it broke"')
-        assert '"code":"device_lost"' in last
+        assert '"code":"engine_error"' in last
         whole = await b.chat()
-        assert (whole.status_code, whole.json()["error"]["code"]) == (500, "device_lost")
+        assert (whole.status_code, whole.json()["error"]["code"]) == (500, "engine_error")
         assert b.service.admission.inside == 0
-        assert [line["outcome"] for line in b.log] == ["device_lost"] * 2
+        assert [line["outcome"] for line in b.log] == ["engine_error"] * 2
 
     asyncio.run(go())
 
@@ -136,6 +160,10 @@ def test_an_engine_that_embeds(served: ServedModel) -> None:
             coded = (await b.http.post("/v1/embeddings", json=again)).json()["data"]
             assert [base64.b64decode(d["embedding"]) for d in coded] == [row.tobytes() for row in wanted]
             assert body["usage"]["prompt_tokens"] == sum(map(len, ids))
+            for mixed in ({"input": [texts[0], ids[1]]}, {"content": [ids[0], texts[1]]}):
+                found = (await b.http.post("/v1/embeddings", json=mixed)).json()["data"]
+                assert np.array_equal(np.array([d["embedding"] for d in found], np.float32), wanted)
+            assert (await b.http.post("/v1/embeddings", json={"input": "a", "content": "a"})).status_code == 400
             few = (await b.http.post("/v1/embeddings", json={"input": "A fox", "dimensions": 8})).json()
             assert len(few["data"][0]["embedding"]) == 8
             many = await b.http.post("/v1/embeddings", json={"input": "A fox", "dimensions": 10**6})
@@ -170,3 +198,12 @@ def test_a_model_without_a_template_takes_texts_alone(bench: MakeBench) -> None:
         assert events(streamed.text)
 
     asyncio.run(go())
+
+
+def test_the_log_has_lines_of_its_level_alone() -> None:
+    for level, n in (("debug", 3), ("info", 3), ("warning", 2), ("error", 1)):
+        stream = io.StringIO()
+        log = make_logger(stream, level)  # type: ignore[arg-type]
+        for number in (logging.INFO, logging.WARNING, logging.ERROR):
+            tell(log, "x", number)
+        assert len(stream.getvalue().splitlines()) == n

@@ -14,7 +14,7 @@ from zinc_rt.serving.api.config import BadTenants, Config, Tenant, Tenants, read
 from zinc_rt.serving.api.keys import BadKeys, Keys, add_key, new_key, read_keys
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.server import CannotListen, Server, check_exposure, listen
-from zinc_rt.serving.messages import QoS
+from zinc_rt.serving.messages import MAX_TENANTS, QoS
 
 
 def test_the_file_of_keys_has_digests_alone(tmp_path: Path) -> None:
@@ -108,6 +108,16 @@ def test_the_file_of_tenants(tmp_path: Path) -> None:
         ("[tenant.a]", "unknown table 'tenant'"),
         ("[tenants.a]\nwight = 1", "wight"),
         ("[tenants.a]\nweight = 0", "tenants.a.weight is 0"),
+        ("[tenants.a]\nweight = inf", "tenants.a.weight is inf"),
+        ("[tenants.a]\nseconds = nan", "tenants.a.seconds is nan"),
+        ("".join(f"[tenants.t{i}]\n" for i in range(MAX_TENANTS)), "4096 tenants; it must be fewer than 4096"),
+        ("a = " + "[" * 10_000, "no TOML"),
+        ("[tenants.a]\nactive = " + "9" * 5_000, "no TOML"),
+        ("[tenants.a]\nactive = " + "9" * 4_000, "tenants.a.active is 9999"),
+        ("[tenants.a]\nweight = 0x" + "f" * 5_000, "weight"),
+        ("[limits]\nqueue = 0x" + "f" * 5_000, "limits.queue is a huge int"),
+        ("[tenants.a]\nactive = 1\0", "no TOML"),
+        ("[limits]\nheader_seconds = inf", "limits.header_seconds is inf"),
         ("[tenants.a]\nkv_share = 1.5", "kv_share is 1.5"),
         ("[tenants.a]\nqos = 'fast'", "fast"),
         ("[tenants.A]\nweight = 1", "tenant 'A'"),
@@ -119,8 +129,18 @@ def test_the_file_of_tenants(tmp_path: Path) -> None:
 def test_bad_files_of_tenants_are_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "tenants.toml"
     path.write_text(text)
-    with pytest.raises(BadTenants, match=said):
+    with pytest.raises(BadTenants, match=said) as refused:
         read_tenants(path)
+    assert len(str(refused.value)) < len(str(path)) + 300
+
+
+@pytest.mark.parametrize("text", ["[tenants.{}]", "[{}]", "[tenants.a]\nqos = '{}'", "[limits]\n{} = 1", "{} = 1"])
+def test_messages_about_files_of_tenants_are_short(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tenants.toml"
+    path.write_text(text.format("a" * 100_000))
+    with pytest.raises(BadTenants) as refused:
+        read_tenants(path)
+    assert len(str(refused.value)) < len(str(path)) + 300
 
 
 def test_what_cannot_be_used_changes_nothing_when_files_are_read_again(bench: MakeBench, tmp_path: Path) -> None:

@@ -20,11 +20,14 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
 from zinc_rt.serving.messages import (
     Admitted,
+    CancelReason,
     Event,
     Failed,
+    Fault,
     Finished,
     FinishReason,
     Grammar,
+    PromptLogprobs,
     QoS,
     StepReport,
     StepTimes,
@@ -118,7 +121,7 @@ def test_every_request_ends_as_it_would_alone(
             if turn == at:
                 core.submit(request)
             if leave is not None and turn == at + leave:
-                core.cancel(request.id, "test")
+                core.cancel(request.id, CancelReason.deadline)
         if core.idle and turn > 16:
             break
         before = core.status
@@ -140,7 +143,7 @@ def test_every_request_ends_as_it_would_alone(
         assert isinstance(last, Finished)
         if leave is not None and last.reason is FinishReason.cancelled:
             assert tokens(got) == tokens(whole)[: len(tokens(got))]
-            assert last.detail == "test"
+            assert last.cancelled is CancelReason.deadline
         else:
             same(got, whole)
 
@@ -454,7 +457,7 @@ def test_a_deadline_ends_a_request_wherever_it_is() -> None:
     for name in ("running", "waiting"):
         last = found[name][-1]
         assert isinstance(last, Finished)
-        assert (last.reason, last.detail) == (FinishReason.cancelled, "deadline")
+        assert (last.reason, last.cancelled) == (FinishReason.cancelled, CancelReason.deadline)
     assert tokens(found["running"])
     assert not tokens(found["waiting"])
     assert engine.clock.now - 100.0 < 0.22
@@ -480,7 +483,7 @@ def test_a_row_without_a_token_fails_its_request_alone() -> None:
     found = events(turned(core))
     bad = found["bad"][-1]
     assert isinstance(bad, Failed)
-    assert bad.error == "DegenerateLogits"
+    assert bad.error is Fault.degenerate_logits
     same(found["good"], alone(requests[0]))
     same(found["other"], alone(requests[2]))
 
@@ -492,6 +495,31 @@ def test_a_device_that_is_lost_is_the_callers_to_hear_of() -> None:
     engine.lose()
     with pytest.raises(BackendError, match="the device is lost"):
         core.turn()
+
+
+def test_closing_a_core_closes_what_is_behind_it() -> None:
+    closed: list[bool] = []
+    EngineCore(FakeEngine(), VOCABULARY, close=lambda: closed.append(True)).close()  # type: ignore[arg-type]
+    assert closed == [True]
+    core_on(FakeEngine()).close()
+
+
+def test_a_sequence_that_cannot_be_prepared_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a text's beginning is to be copied, as of recurrent layers, and the device fails."""
+    engine = FakeEngine(n_slots=1)
+    core = core_on(engine)
+    core.submit(asked("one"))
+    with monkeypatch.context() as patched:
+
+        def fails(*_: object) -> int:
+            raise BackendError("hiccup")
+
+        patched.setattr(engine, "adopt", fails)
+        with pytest.raises(BackendError):
+            core.turn()
+    core.check_integrity()
+    found = events(turned(core))
+    same(found["one"], alone(asked("one"), n_slots=1))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BackendError("hiccup")])
@@ -527,12 +555,12 @@ def test_what_cannot_be_served_fails_with_numbers() -> None:
     core.submit(asked("twice", 5, 3))
     failed = {e.id: e for e in core.turn().events if isinstance(e, Failed)}
     assert {name: event.error for name, event in failed.items()} == {
-        "empty": "EmptyPrompt",
-        "long": "PromptTooLong",
-        "unknown": "TokenOutOfRange",
-        "never": "PromptNeverFits",
-        "bias": "InvalidSamplingParam",
-        "twice": "DuplicateRequest",
+        "empty": Fault.empty_prompt,
+        "long": Fault.prompt_too_long,
+        "unknown": Fault.token_out_of_range,
+        "never": Fault.prompt_never_fits,
+        "bias": Fault.invalid_sampling_param,
+        "twice": Fault.duplicate_request,
     }
     assert "60 tokens needs 4 KV pages" in failed["never"].message
     assert "3 of 6" in failed["never"].message
@@ -615,3 +643,51 @@ def test_times_of_grammars_and_of_choosing_tokens() -> None:
     assert second.times == StepTimes(0.5, second.times.sampling)
     assert first.times.sampling > 0.0
     assert not rest
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 3), st.sampled_from([None, 0, 2])), min_size=1, max_size=4),
+    st.sampled_from([6, 32]),
+    st.integers(5, 12),
+    st.booleans(),
+)
+def test_prompts_are_told_of_whatever_else_runs(
+    texts: list[tuple[int, int, int | None]], n_batch: int, n_pages: int, recurrent: bool
+) -> None:
+    """The log-probabilities of a prompt are those of its text alone: beside others, after preemption, cached or not."""
+
+    def submits() -> list[Submit]:
+        made = []
+        for at, (length, n, top) in enumerate(texts):
+            made.append(replace(asked(f"r{at}", length, n), echo=top))
+        return made
+
+    def told(core: EngineCore, requests: Sequence[Submit]) -> dict[str, list[Event]]:
+        for request in requests:
+            core.submit(request)
+        found: dict[str, list[Event]] = defaultdict(list)
+        for report in turned(core):
+            for event in report.events:
+                found[event.id].append(event)
+        return found
+
+    together = told(core_on(FakeEngine(4, n_batch, 64, n_pages, recurrent=recurrent)), submits())
+    for request, (_, _, top) in zip(submits(), texts, strict=True):
+        events = together[request.id]
+        alone = told(core_on(FakeEngine(1, 64, 64)), [request])[request.id]
+        parts = [event for event in events if isinstance(event, PromptLogprobs)]
+        (whole,) = [e for e in alone if isinstance(e, PromptLogprobs)] or [None]
+        tokens = [event.token_id for event in events if isinstance(event, Token)]
+        assert tokens == [event.token_id for event in alone if isinstance(event, Token)]
+        if top is None or len(request.prompt) < 2:
+            assert not parts
+            continue
+        assert whole is not None
+        assert [part.start for part in parts] == [
+            1 + sum(len(before.logprobs) for before in parts[:i]) for i in range(len(parts))
+        ]
+        assert [value for part in parts for value in part.logprobs] == list(whole.logprobs)
+        assert [one for part in parts for one in part.top_logprobs] == list(whole.top_logprobs)
+        assert len(whole.logprobs) == len(request.prompt) - 1
+        assert all(len(one) == top for one in whole.top_logprobs)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import sqlite3
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.messages import Grammar, Usage
 from zinc_rt.serving.records.receipt import malformed
 from zinc_rt.serving.records.record import BadRecord, ModelIdentity, RequestRecord
+from zinc_rt.serving.records.replay import Difference, whole
+from zinc_rt.serving.records.replay import at as at_place
 from zinc_rt.serving.records.store import LedgerEntry, RecordStore, RecordWriter, StoreError, UnknownRecord
 
 MODEL = ModelIdentity("tiny", "ab" * 32, "q8_0")
@@ -38,6 +43,7 @@ def entry(request_id: str = "r1", tenant: str = "t", created: float = 1.75e9) ->
 numbers = st.floats(0, 1e300)
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         SamplingParams,
@@ -138,6 +144,61 @@ def test_damaged_records(key: str) -> None:
         RequestRecord.from_json(data)
 
 
+ODD: list[Any] = [
+    None, True, -1, 1 << 31, 1 << 64, 10**400, 1.5, math.nan, math.inf, "", "x", "nan", "inf", "0x1p99999", "\ud800",
+    "9" * 5000, [], ["x"], [-1], [1 << 40], [None], {}, {"y": 1}, {"1": "0x1p99999"}, {"-1": "nan"},
+    {"9" * 5000: "0x1p0"},
+]  # fmt: skip
+
+
+def _places(tree: dict[str, Any]) -> list[tuple[str, ...]]:
+    below = [(key, *rest) for key, value in tree.items() if isinstance(value, dict) for rest in _places(value)]
+    return [*((key,) for key in tree), *below]
+
+
+@pytest.mark.parametrize("place", _places(record(given=(7,)).to_json()), ids="/".join)
+def test_any_damage_is_an_error_of_ours(place: tuple[str, ...]) -> None:
+    """Or none: a text may be any text."""
+    for odd in ODD:
+        data = json.loads(json.dumps(record(given=(7,)).to_json()))
+        at = data
+        for key in place[:-1]:
+            at = at[key]
+        at[place[-1]] = odd
+        try:
+            made = RequestRecord.from_json(data)
+            made.receipt()
+        except ZincError:
+            continue
+        whole(made, "again"), at_place(made, Difference(0, 1, 2), "again")
+        assert made.least_context < 1000
+
+
+def test_records_of_releases_without_given_tokens_are_read() -> None:
+    data = record().to_json()
+    del data["given"]
+    assert RequestRecord.from_json(data) == record()
+
+
+@pytest.mark.parametrize("body", ["null", "zeroblob(9)", "'text'", "7", "bomb", "deep"])
+def test_a_body_of_anything_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
+    monkeypatch.setattr("zinc_rt.serving.records.store._LARGEST", 1 << 20)
+    store = RecordStore(tmp_path / "s")
+    store.add([(entry(), record())])
+    db = sqlite3.connect(tmp_path / "s")
+    made = {"bomb": b" " * (1 << 22), "deep": b"[" * 100_000}.get(body)
+    if made is not None:
+        db.execute("update records set body = ?", (zlib.compress(made),))
+    else:
+        db.execute("drop table records")
+        db.execute("create table records (number, id, n_bytes, kind, body)")
+        db.execute(f"insert into records values (1, 'r1', 1, 'full', {body})")
+    db.commit()
+    db.close()
+    with pytest.raises(BadRecord):
+        store.record("r1")
+
+
 def test_a_damaged_blob_is_told(tmp_path: Path) -> None:
     store = RecordStore(tmp_path / "s")
     store.add([(entry(), record())])
@@ -187,3 +248,24 @@ def test_the_writer_counts_what_it_cannot_keep(tmp_path: Path) -> None:
     blocker.execute("rollback")
     assert writer.lost == 300 - sum(day.requests for day in store.days()) == 300
     blocker.close()
+
+
+def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
+    def modes() -> set[int]:
+        return {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+
+    before = os.umask(0)
+    try:
+        store = RecordStore(tmp_path / "s")
+        store.add([(entry(), record())])
+        assert len(list(tmp_path.iterdir())) == 3  # with -wal and -shm
+        assert modes() == {0o600}
+        for path in tmp_path.iterdir():
+            path.chmod(0o644)  # as an older release left them
+        other = RecordStore(tmp_path / "s")
+        assert modes() == {0o600}
+        assert other.record("r1") == record()
+        other.close()
+        store.close()
+    finally:
+        os.umask(before)

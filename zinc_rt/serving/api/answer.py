@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.reader import PlainReader, Reader
-from zinc_rt.serving.api.textside import TextSide
+from zinc_rt.serving.api.textside import TextSide, TokenLogprob
 from zinc_rt.serving.messages import Grammar, Usage
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One answer: a prompt and how to go on from it. reader: divides it; marks: special tokens that the reader sees;
-    resume: its first tokens, which an engine has generated before.
+    resume: its first tokens, which an engine has generated before; given: so many of them the client says, and nobody
+    here knows it. echo: as in `Submit`; silent: nothing is generated but a token that nobody gets.
     """
 
     prompt: tuple[int, ...]
@@ -25,6 +26,9 @@ class Plan:
     reader: Callable[[], Reader] = PlainReader
     marks: Collection[int] = ()
     resume: tuple[int, ...] = ()
+    given: int = 0
+    echo: int | None = None
+    silent: bool = False
 
 
 class Answer:
@@ -35,6 +39,7 @@ class Answer:
         self.plan = plan
         self.side = side
         self.tokens: list[int] = []  # those of the text, up to the one that completes a stop string
+        self.prompt_logprobs: list[TokenLogprob] = []  # from the prompt's second token on
         self.begun = False
         self.cached = 0
         self.queue_seconds = 0.0
@@ -42,3 +47,8 @@ class Answer:
         self.usage: Usage | None = None
         self.first: float | None = None  # when its first token came
         self.last = 0.0
+
+    @property
+    def resumed(self) -> int:
+        """Tokens of it that were not generated for this request."""
+        return min(len(self.plan.resume), len(self.tokens))

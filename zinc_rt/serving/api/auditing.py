@@ -43,7 +43,7 @@ class Auditor:
         self._chosen: deque[str] = deque(maxlen=_WAITING)
         self._some = asyncio.Event()
         recorder.kept = self._note
-        self._task = asyncio.create_task(self._run(), name="zinc-audit")
+        self._task = service.background.task("audit", self._run())
 
     async def close(self) -> None:
         """End; what is being computed is cancelled."""

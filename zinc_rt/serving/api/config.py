@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -11,9 +10,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.logs import Level
+from zinc_rt.serving.api.tls import Certificate
+from zinc_rt.serving.api.web import WebRule
 from zinc_rt.serving.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
 
@@ -96,24 +99,25 @@ def read_tenants(path: Path) -> Tenants:
     except OSError as error:
         raise BadTenants(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise BadTenants(f"{path} is no TOML: {error}") from None
+        raise BadTenants(f"{path} is no TOML: {str(error)[:200]}") from None
     if unknown := sorted(tree.keys() - {"tenants", "limits", "metrics"}):
-        raise BadTenants(f"{path}: unknown table {unknown[0]!r}; known: limits, metrics, tenants")
+        raise BadTenants(f"{path}: unknown table {show(unknown[0])}; known: limits, metrics, tenants")
     try:
         limits = msgspec.convert(_known(tree.get("limits", {}), Limits), Limits)
         named = msgspec.convert(tree.get("tenants", {}), dict[str, Tenant])
         metrics = msgspec.convert(tree.get("metrics", {}), MetricsTable)
     except msgspec.ValidationError as error:
-        raise BadTenants(f"{path}: {error}") from None
+        raise BadTenants(f"{path}: {str(error)[:200]}") from None
     if len(named) >= MAX_TENANTS:
         raise BadTenants(f"{path}: there are {len(named)} tenants; it must be fewer than {MAX_TENANTS}")
     for name, tenant in named.items():
         if not TENANT_NAME.fullmatch(name):
-            raise BadTenants(f"{path}: tenant {name!r} must be 1 to 32 of a-z, 0-9 and -, not - first")
+            raise BadTenants(f"{path}: tenant {show(name)} must be 1 to 32 of a-z, 0-9 and -, not - first")
         for key, least in _LEAST.items():
             value = getattr(tenant, key)
-            if value is not None and not math.isfinite(value):
-                raise BadTenants(f"{path}: tenants.{name}.{key} is {value}; it must be a finite number")
+            if value is not None and not abs(value) <= _MOST:  # nor where it is NaN
+                wanted = f"a finite number, at most {_MOST}"
+                raise BadTenants(f"{path}: tenants.{name}.{key} is {show(value)}; it must be {wanted}")
             if value is not None and not (value > least if key in _OPEN else value >= least):
                 sign = "more than" if key in _OPEN else "at least"
                 raise BadTenants(f"{path}: tenants.{name}.{key} is {value}; it must be {sign} {least}")
@@ -121,7 +125,9 @@ def read_tenants(path: Path) -> Tenants:
             raise BadTenants(f"{path}: tenants.{name}.kv_share is {tenant.kv_share}; it must be at most 1")
     for key in Limits.__slots__:
         if not 0 < getattr(limits, key) <= _MOST:
-            raise BadTenants(f"{path}: limits.{key} is {getattr(limits, key)}; it must be from above 0 to {_MOST}")
+            raise BadTenants(
+                f"{path}: limits.{key} is {show(getattr(limits, key))}; it must be from above 0 to {_MOST}"
+            )
     return Tenants(named, limits, metrics.names == "vllm")
 
 
@@ -140,6 +146,7 @@ class Config:
     records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
     audit: of so many recorded requests one is computed again, 0 for none. api_keys: keys of the tenant `default`,
     beside those of the file. defaults: what requests omit. log: "json" or "text", None for text at a terminal.
+    web: which browsers' requests are answered. certificate: for TLS, None for none.
     """
 
     host: str = "127.0.0.1"
@@ -157,3 +164,6 @@ class Config:
     api_keys: tuple[str, ...] = ()
     defaults: SamplingParams = DEFAULTS
     log: Literal["json", "text"] | None = None
+    web: WebRule = field(default_factory=WebRule)
+    certificate: Certificate | None = None
+    log_level: Level = "info"

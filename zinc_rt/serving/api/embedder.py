@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.messages import EngineInfo, EngineStatus, Event, Failed, Submit, TenantShare
+from zinc_rt.serving.delivery import Events, T, Text
+from zinc_rt.serving.live import EventStream, LiveRequest
+from zinc_rt.serving.messages import CancelReason, EngineInfo, EngineStatus, Event, Failed, Fault, Submit, TenantShare
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,13 +55,17 @@ class EmbeddingClient:
             self._running -= 1
             self._steps += 1
 
-    def submit(self, request: Submit) -> EventStream:
+    def submit(self, request: Submit) -> EventStream[Event]:
         """See `EngineClient`."""
-        events: asyncio.Queue[Event] = asyncio.Queue()
-        events.put_nowait(Failed(request.id, "UsageError", "the model embeds texts and generates none"))
-        return EventStream(events, lambda: None)
+        return self.submit_text(request, Events())
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
+        """See `EngineClient`."""
+        live = LiveRequest(request, text, 0.0)
+        live.take(Failed(request.id, Fault.wrong_kind_of_model, "the model embeds texts and generates none"))
+        return EventStream(live.pieces, lambda: None)
+
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`. A call that embeds runs to its end."""
 
     def share(self, tenant: TenantShare) -> None:

@@ -5,23 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.errors import cancelled, failed, invalid
 from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.textside import Piece, TextSide
-from zinc_rt.serving.messages import Admitted, Failed, Finished, FinishReason, Submit, Token
+from zinc_rt.serving.api.textside import Piece, TextSide, checked
+from zinc_rt.serving.messages import (
+    Admitted,
+    CancelReason,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    PromptLogprobs,
+    Submit,
+    Token,
+)
 
 _QUEUE: Final = 256
-_REFUSALS: Final = ("GrammarError", "GrammarUnavailable", "PromptNeverFits", "PromptTooLong", "ContextFull")
-"""Errors of the engine that are the request's fault."""
-_STOP_STRING: Final = "stop string"
-
 
 Step = tuple[Answer, Piece]
 
@@ -80,7 +86,7 @@ async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Ste
 
 
 async def _one(service: Service, call: Call, answer: Answer, seconds: float | None) -> AsyncGenerator[Step]:
-    plan, side, tenant = answer.plan, answer.side, service.tenants.get(call.tenant)
+    plan, tenant = answer.plan, service.tenants.get(call.tenant)
     request = Submit(
         id=call.id if not answer.index else f"{call.id}-{answer.index}",
         prompt=plan.prompt,
@@ -92,72 +98,79 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         grammar=plan.grammar,
         resume=plan.resume,
         seconds=seconds,
+        echo=plan.echo,
     )
-    known = plan.resume
-    events, stopped = service.client.submit(request), False
-    gaps = service.metrics.inter_token.labels(tenant.qos)
-    try:
-        async for event in events:
-            if known and not isinstance(event, Admitted):
-                for step in _known(answer, known):
-                    yield step
-                known, stopped = (), side.stop is not None
-            if isinstance(event, Token):
-                if stopped:
-                    continue
-                now = time.monotonic()
-                if answer.first is None:
-                    answer.first = now
-                    service.metrics.ttft.labels(tenant.qos).observe(now - call.started)
-                else:
-                    gaps.observe(now - answer.last)
-                answer.last = now
-                answer.tokens.append(event.token_id)
-                piece = side.add(event)
-                stopped = side.stop is not None
-                if stopped:
-                    service.client.cancel(request.id, _STOP_STRING)
-                if piece:
-                    yield answer, piece
-            elif isinstance(event, Admitted):
-                answer.begun = True
-                answer.cached, answer.queue_seconds = event.cached_tokens, event.queue_seconds
-                service.began(call, answer)
-                yield answer, Piece()
-            else:  # Finished or Failed
-                last = side.finish()
-                answer.usage = event.usage
-                answer.finish = _finish(side, event)
-                yield answer, replace(last, finish=answer.finish)
-                return
-        raise ApiError(500, "the engine gave up the request without a word", code="engine_error")
-    finally:
-        await events.aclose()
-
-
-def _known(answer: Answer, tokens: Sequence[int]) -> Iterator[Step]:
-    """The pieces of tokens that were generated before."""
-    for token_id in tokens:
-        if answer.side.stop is not None:
-            return
-        answer.tokens.append(token_id)
-        piece = answer.side.add(Token("", token_id))
-        if piece:
+    async with contextlib.aclosing(service.client.submit_text(request, _Pieces(service, call, answer))) as pieces:
+        async for piece in pieces:
             yield answer, piece
 
 
+class _Pieces:
+    """The pieces of one answer, a `serving.delivery.Text`: with each event the answer goes on."""
+
+    def __init__(self, service: Service, call: Call, answer: Answer) -> None:
+        self._service, self._call, self._answer = service, call, answer
+        self._qos = service.tenants.get(call.tenant).qos
+
+    @property
+    def stopped(self) -> bool:
+        """See `Text`."""
+        return self._answer.side.stop is not None
+
+    def take(self, event: Event) -> Piece | None:
+        """See `Text`. Raises `ApiError`."""
+        answer = self._answer
+        match event:
+            case Admitted():
+                answer.begun = True
+                answer.cached, answer.queue_seconds = event.cached_tokens, event.queue_seconds
+                self._service.began(self._call, answer)
+                return Piece()
+            case PromptLogprobs():
+                tokens = zip(answer.plan.prompt[event.start :], event.logprobs, event.top_logprobs, strict=False)
+                found = [checked(Token("", *one)) for one in tokens]
+                answer.prompt_logprobs = [*answer.prompt_logprobs[: event.start - 1], *found]
+                return None
+            case Token() if answer.plan.silent:
+                return None
+            case Token():
+                if len(answer.tokens) >= len(answer.plan.resume):
+                    self._time()
+                answer.tokens.append(event.token_id)
+                return answer.side.add(event) or None
+            case _:
+                last = answer.side.finish()
+                answer.usage = event.usage
+                answer.finish = _finish(answer.side, event)
+                if answer.plan.silent and event.usage is not None:
+                    answer.usage, answer.finish = replace(event.usage, completion_tokens=0), "length"
+                return replace(last, finish=answer.finish)
+
+    def _time(self) -> None:
+        """A token has come."""
+        answer, metrics, now = self._answer, self._service.metrics, time.monotonic()
+        if answer.first is None:
+            answer.first = now
+            metrics.ttft.labels(self._qos).observe(now - self._call.started)
+        else:
+            metrics.inter_token.labels(self._qos).observe(now - answer.last)
+        answer.last = now
+
+
 def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
-    """The plan of a stream that is resumed, with the tokens behind its events, where they will do.
+    """The plan of a stream that is resumed, with the tokens behind its events, where they will do. Of tokens that the
+    client gives, or a router for it, nobody knows where they come from: they are its word, never the model's.
 
     Log-probabilities are not kept: with them all is generated again. Raises `ApiError`.
     """
     assert call.resume is not None
-    tokens, n_vocab = call.resume.tokens or service.broken_off(call), service.model.tokenizer.n_vocab
+    given, n_vocab = call.resume.tokens, service.model.tokenizer.n_vocab
+    tokens, n_given = (given, len(given)) if given else service.broken_off(call)
     if (wrong := next((t for t in tokens if t >= n_vocab), None)) is not None:
         raise invalid(f"X-Zinc-Resume has token id {wrong}; the vocabulary has {n_vocab} tokens", TOKENS)
     limit = plan.params.max_tokens
     usable = plan.params.logprobs is None and (limit is None or len(tokens) <= limit)
-    return replace(plan, resume=tokens if usable else ())
+    return replace(plan, resume=tokens, given=n_given) if usable else plan
 
 
 def _finish(side: TextSide, event: Finished | Failed) -> str:
@@ -165,30 +178,11 @@ def _finish(side: TextSide, event: Finished | Failed) -> str:
     if side.stop is not None:
         return "stop"
     if isinstance(event, Failed):
-        if event.error == "ServerEnds":
-            raise ended("drain")
-        if event.error == "EngineLost":
-            raise ApiError(503, f"the engine is gone: {event.message}", code="engine_lost", retry_after=10)
-        status = 400 if event.error in _REFUSALS else 500
-        raise ApiError(status, f"the engine failed: {event.message}", code=_code(event.error))
+        raise failed(event)
     match event.reason:
         case FinishReason.stop:
             return "tool_calls" if side.n_calls else "stop"
         case FinishReason.length | FinishReason.context:
             return "length"
         case FinishReason.cancelled:
-            raise ended(event.detail)
-
-
-def ended(detail: str) -> ApiError:
-    """The error of a request that was ended before it was done, by the word that the engine gives."""
-    if "deadline" in detail:
-        return ApiError(504, "the request was not done within its time", code="deadline_exceeded")
-    if "drain" in detail or "clos" in detail:
-        return ApiError(503, "the server ends; send the request again", code="shutting_down", retry_after=5)
-    return ApiError(499, f"the request was cancelled: {detail or 'by request'}", code="cancelled")
-
-
-def _code(name: str) -> str:
-    """`EngineError` as engine_error."""
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_") or "engine_error"
+            raise cancelled(event.cancelled or CancelReason.caller)

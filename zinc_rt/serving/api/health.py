@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import zinc_rt
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.generate import ended
+from zinc_rt.serving.api.errors import ApiError, cancelled
 from zinc_rt.serving.api.metrics import TYPE
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.messages import CancelReason
 
 
 async def health(service: Service, call: Call) -> None:
-    """200 while requests are answered; 503 while loading, draining, restarting, or without progress."""
+    """200 while requests are answered; 503 while loading, draining, restarting, without progress, or with a fault."""
     state = unhealthy(service)
     await call.reply_json({"status": state or "ok"}, 200 if state is None else 503)
 
 
 def unhealthy(service: Service) -> str | None:
     """Why requests are not answered, or None."""
-    state = "draining" if service.draining else service.loading or service.client.healthy
+    state = "draining" if service.draining else service.loading or service.client.healthy or service.background.wrong
     return "stuck" if state is None and service.stuck() else state
 
 
@@ -34,20 +35,28 @@ async def ready(service: Service, call: Call) -> None:
     await call.reply_json({"status": "ok"})
 
 
+async def version(service: Service, call: Call) -> None:
+    """The server's release."""
+    await call.reply_json({"version": zinc_rt.__version__})
+
+
 async def progress(service: Service, call: Call) -> None:
-    """How the engine gets on."""
+    """How the engine gets on; without a key only what a router needs to choose among servers."""
     now = service.client.status
-    await call.reply_json(
-        {
-            "fingerprint": service.model.fingerprint,
+    facts = {
+        "fingerprint": service.model.fingerprint,
+        "requests": service.admission.inside,
+        "keyless": service.keys is None,
+    }
+    if service.knows(call):
+        facts |= {
             "steps": now.steps,
             "step_age_seconds": round(service.step_age(), 3),
             "running": now.prefilling + now.decoding,
             "queued": now.queued,
             "slots": now.n_slots,
-            "requests": service.admission.inside,
         }
-    )
+    await call.reply_json(facts)
 
 
 async def metrics(service: Service, call: Call) -> None:
@@ -90,7 +99,7 @@ async def cancel_request(service: Service, call: Call) -> None:
     running = service.running.get(name)
     if running is None or not service.may_see(call, running.tenant):
         raise _unknown(name)
-    running.abort(ended("by request"))
+    running.abort(cancelled(CancelReason.caller))
     await call.reply_json({"id": name, "object": "request", "cancelled": True})
 
 

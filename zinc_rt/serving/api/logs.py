@@ -14,6 +14,7 @@ import msgspec
 from zinc_rt.checks import printable
 
 NAME: Final = "zinc_rt.serving"
+Level = Literal["debug", "info", "warning", "error"]
 
 
 class _Lines(logging.Formatter):
@@ -46,13 +47,15 @@ def _shown(value: Any) -> str:
     return printable(value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode())
 
 
-def make_logger(stream: TextIO | None = None, form: Literal["json", "text"] | None = None) -> logging.Logger:
+def make_logger(
+    stream: TextIO | None = None, form: Literal["json", "text"] | None = None, level: Level = "info"
+) -> logging.Logger:
     """The server's logger, writing to a stream (None: standard error) and nowhere else.
 
     form: None is text where the stream is a terminal, else JSON.
     """
     stream = stream or sys.stderr
-    logger = logging.Logger(NAME, logging.INFO)
+    logger = logging.Logger(NAME, level.upper())
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Text() if form == "text" or (form is None and stream.isatty()) else _Lines())
     logger.addHandler(handler)

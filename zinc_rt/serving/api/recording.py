@@ -6,12 +6,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serving.api.answer import Answer
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.messages import FinishReason, Usage
 from zinc_rt.serving.records.record import ModelIdentity, RequestRecord
 from zinc_rt.serving.records.store import Keep, LedgerEntry, RecordStore, RecordWriter
@@ -27,14 +29,24 @@ class Recorder:
         name: of the model. sha256: computes the hash of its file, which takes seconds at first: until it is there,
             what is over waits.
         log: for a disk that fails.
+        background: of the server, None for one of its own.
 
     Raises:
         StoreError: the file cannot be opened.
     """
 
-    def __init__(self, path: Path, limit: int, name: str, sha256: Callable[[], str], log: logging.Logger) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limit: int,
+        name: str,
+        sha256: Callable[[], str],
+        log: logging.Logger,
+        background: Background | None = None,
+    ) -> None:
         self.store = RecordStore(path, limit=limit)
-        self._writer = RecordWriter(self.store, failed=self._failed)
+        self._background = background or Background(log)
+        self._writer = RecordWriter(self.store, failed=self._failed, background=self._background)
         self._name, self._sha256, self._log = name, sha256, log
         self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, Keep]] = []
         self._hashing: asyncio.Task[None] | None = None
@@ -45,7 +57,7 @@ class Recorder:
 
     def loaded(self, kv: str) -> None:
         """The engine has the model, its cache in this format: hash the file on a thread."""
-        self._hashing = asyncio.create_task(self._hash(kv))
+        self._hashing = self._background.task("hash", self._hash(kv))
 
     async def _hash(self, kv: str) -> None:
         try:
@@ -61,14 +73,15 @@ class Recorder:
     def add(self, call: Call, keep: Keep, outcome: str) -> None:
         """Write the answers of a request that is over."""
         for answer in call.answers:
-            made = None if keep is Keep.none or answer.finish is None else _record_of(call, answer)
+            unkept = keep is Keep.none or answer.finish is None or answer.plan.silent  # nothing to replay
+            made = None if unkept else _record_of(call, answer)
             entry = LedgerEntry(
                 id=_id(call, answer),
                 created=time.time(),
                 tenant=call.tenant,
                 endpoint=call.endpoint,
                 model=self._name,
-                usage=answer.usage or Usage(len(answer.plan.prompt), answer.cached, len(answer.tokens)),
+                usage=_usage(answer),
                 status=outcome if answer.finish is None else answer.finish,
             )
             if self.identity is None and not self._nameless:
@@ -94,13 +107,19 @@ class Recorder:
     async def close(self) -> None:
         """Write what waits and close the file."""
         if self._hashing is not None:
-            await self._hashing
+            await asyncio.wait({self._hashing})  # an error of it was told
         await asyncio.to_thread(self._writer.close)
         self.store.close()
 
 
 def _id(call: Call, answer: Answer) -> str:
     return call.record_id if not answer.index else f"{call.record_id}-{answer.index}"
+
+
+def _usage(answer: Answer) -> Usage:
+    """What the request took, without tokens from before it."""
+    used = answer.usage or Usage(len(answer.plan.prompt), answer.cached, len(answer.tokens))
+    return replace(used, completion_tokens=max(0, used.completion_tokens - len(answer.plan.resume)))
 
 
 def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestRecord]:
@@ -117,7 +136,8 @@ def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestR
             prompt=plan.prompt,
             params=plan.params,
             seed=plan.seed,
-            output=tuple(answer.tokens),
+            given=tuple(answer.tokens[: plan.given]),
+            output=tuple(answer.tokens[plan.given :]),
             finish_reason=finish,
             grammar=plan.grammar,
         )

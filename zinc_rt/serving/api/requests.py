@@ -74,16 +74,21 @@ def read_json(body: bytes) -> dict[str, Any]:
 def read(call: Call, body: bytes, kind: type[S], fields: Sequence[Field], strict: bool) -> S:
     """A body as a request. Names of ignored fields go into the answer's headers. Raises `ApiError`."""
     obeyed, ignored = judge(fields, read_json(body), strict)
-    if ignored:
-        call.extra.append((b"x-zinc-ignored", ", ".join(ignored[:32]).encode()))
-        call.facts["ignored"] = ignored[:32]
+    ignore(call, ignored)
     return converted(obeyed, kind)
 
 
-def converted(tree: Any, kind: type[S]) -> S:
-    """JSON as a request of this type. Raises `ApiError`, which names the field."""
+def ignore(call: Call, names: Sequence[str]) -> None:
+    """Tell in the answer's headers and in the log what of a request is ignored."""
+    if names:
+        call.extra.append((b"x-zinc-ignored", ", ".join(names[:32]).encode()))
+        call.facts["ignored"] = [*call.facts.get("ignored", ()), *names[:32]]
+
+
+def converted(tree: Any, kind: type[S], strict: bool = True) -> S:
+    """JSON as a request of this type. strict: a text is no number. Raises `ApiError`, which names the field."""
     try:
-        return msgspec.convert(tree, kind)
+        return msgspec.convert(tree, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise _invalid_type(str(error)) from None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from zinc_rt.serving.api.keys import Keys, digest, read_keys
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.protocol import make_protocol
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.web import is_loopback
 from zinc_rt.serving.messages import EngineInfo
 
 _LAST_WORDS = 2.0
@@ -53,18 +54,11 @@ def read_files(config: Config) -> Files:
 
 def check_exposure(config: Config) -> None:
     """Refuse to be reached from other machines without keys, unless told so. Raises `UsageError`."""
-    if config.keys is None and not config.api_keys and not config.no_auth and not _is_loopback(config.host):
+    if config.keys is None and not config.api_keys and not config.no_auth and not is_loopback(config.host):
         raise UsageError(
             f"--host {config.host} lets other machines in and there are no keys; give --api-key-file"
             " (`zinc keys new TENANT --file FILE` makes one) or --api-key, or --no-auth to serve everyone"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(config: Config) -> socket.socket:
@@ -87,9 +81,21 @@ def listen(config: Config) -> socket.socket:
         raise CannotListen(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
 
 
-def bare_config(app: object, **more: Any) -> uvicorn.Config:
+def tls_of(config: Config) -> ssl.SSLContext | None:
+    """What encrypts connections, None where nothing does. Raises `BadCertificate`."""
+    return None if config.certificate is None else config.certificate.context()
+
+
+def url_of(sock: socket.socket, tls: bool) -> str:
+    """The address of a socket that listens."""
+    host, port = sock.getsockname()[:2]
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def bare_config(app: object, tls: ssl.SSLContext | None = None, **more: Any) -> uvicorn.Config:
     """uvicorn's settings for an application that logs, and says who it is, by itself."""
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,  # type: ignore[arg-type]  # ASGI's own types are wider than uvicorn's
         ws="none",
         lifespan="off",
@@ -99,6 +105,10 @@ def bare_config(app: object, **more: Any) -> uvicorn.Config:
         proxy_headers=False,
         **more,
     )
+    if tls is not None:
+        config.load()
+        config.ssl = tls
+    return config
 
 
 class BareServer(uvicorn.Server):
@@ -117,6 +127,7 @@ class Server:
         """started: is given the server's address, once requests are answered."""
         self.service = service
         self._sock, self._started = sock, started
+        self._tls = tls_of(service.config)
         self._auditor: Auditor | None = None
         self._signals = 0
         self._first_signal = 0
@@ -126,8 +137,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where it listens."""
-        host, port = self._sock.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(self._sock, self._tls is not None)
 
     async def run(self, signals: bool = True) -> int:
         """Serve until a signal, or `stop`, ends it; returns the exit code. Raises what loading the model raises."""
@@ -136,6 +146,7 @@ class Server:
         log_uvicorn(service.log)
         config = bare_config(
             App(service),
+            tls=self._tls,
             http=make_protocol(lambda: service.tenants.limits),
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(_LAST_WORDS),
@@ -191,7 +202,7 @@ class Server:
         service = self.service
         service.draining = True
         tell(service.log, "draining", requests=len(service.running), seconds=service.config.drain)
-        self._draining = asyncio.create_task(self._drain())
+        self._draining = self.service.background.task("drain", self._drain())
 
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -211,10 +222,13 @@ class Server:
                     await asyncio.sleep(0.01)
 
     def reload(self) -> None:
-        """Read the files of tenants and keys again; what cannot be used changes nothing and is logged."""
+        """Read the files of tenants, keys and TLS again; what cannot be used changes nothing and is logged."""
         service = self.service
         try:
             files = read_files(service.config)
+            if self._tls is not None and (certificate := service.config.certificate) is not None:
+                certificate.context()  # a pair that does not fit would spoil the one in use
+                certificate.load_into(self._tls)
         except ZincError as error:
             tell(service.log, "not reloaded", logging.ERROR, message=str(error))
             return
@@ -231,8 +245,8 @@ def allow_files(wanted: int) -> None:
 
 
 def log_uvicorn(log: logging.Logger) -> None:
-    """uvicorn's warnings as lines of our log."""
+    """uvicorn's warnings as lines of our log, with the level debug all that it says."""
     logger = logging.getLogger("uvicorn.error")
     logger.handlers = list(log.handlers)
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(log.level if log.level != logging.INFO else logging.WARNING)
     logger.propagate = False

@@ -16,16 +16,18 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.admission import Admission, Ticket
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.config import Config, Tenants
+from zinc_rt.serving.api.config import DEFAULT_TENANT, Config, Tenants
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.keys import Keys
+from zinc_rt.serving.api.keys import Keys, key_of
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.responses_store import ResponseStore
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.messages import EngineInfo
 
@@ -50,18 +52,21 @@ class Service:
         keys: Keys | None = None,
         recorder: Recorder | None = None,
         metrics: Metrics | None = None,
+        background: Background | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.tenants = tenants or Tenants()
         self.keys = keys
         self.recorder = recorder
         self.metrics = metrics or Metrics()
+        self.background = background or Background(log)
         self.metrics.status = lambda: client.status
         self.metrics.restarts = lambda: client.restarts
         self.admission = Admission(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
-        self.broken: OrderedDict[str, tuple[str, tuple[int, ...]]] = OrderedDict()  # tenants and tokens
+        self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.responses = ResponseStore()
         self.embedder = client if isinstance(client, EmbeddingClient) else None
         self.loading: str | None = None  # why nothing can be answered yet
         self.draining = False
@@ -118,10 +123,12 @@ class Service:
         age = self.step_age()
         return busy and age > _STUCK
 
-    def broken_off(self, call: Call) -> tuple[int, ...]:
-        """The tokens of a stream that a client left lately and now resumes, as far as they are known."""
-        tenant, tokens = self.broken.get(call.id, ("", ()))
-        return tokens if tenant == call.tenant else ()
+    def broken_off(self, call: Call) -> tuple[tuple[int, ...], int]:
+        """The tokens of a stream that a client left lately and now resumes, as far as they are known, and how many of
+        them it gave itself.
+        """
+        tenant, tokens, given = self.broken.get(call.id, ("", (), 0))
+        return (tokens, given) if tenant == call.tenant else ((), 0)
 
     def began(self, call: Call, answer: Answer) -> None:
         """The engine begins with an answer."""
@@ -200,6 +207,20 @@ class Service:
             params, max_tokens=room if params.max_tokens is None else min(room, params.max_tokens)
         )
 
+    def tenant_of(self, call: Call) -> str:
+        """The tenant whose key a request has. Raises `ApiError`."""
+        if self.keys is None:
+            return DEFAULT_TENANT
+        return self.keys.tenant(key_of(call.header("authorization"), call.header("x-api-key")))
+
+    def knows(self, call: Call) -> bool:
+        """Whether a request has a key that is known; without keys every request counts so."""
+        try:
+            self.tenant_of(call)
+        except ApiError:
+            return False
+        return True
+
     def is_admin(self, call: Call) -> bool:
         """Whether the request's key is an administrator's; without keys everyone is one."""
         return self.keys is None or self.tenants.get(call.tenant).admin
@@ -226,7 +247,7 @@ class Service:
     def finished(self, call: Call) -> None:
         """Account for a request that is over, whatever its end."""
         used = [a.usage for a in call.answers if a.usage is not None]
-        generated = sum(a.side.n_tokens for a in call.answers)
+        generated = sum(a.side.n_tokens - a.resumed for a in call.answers)
         engine_seconds = sum(u.engine_seconds for u in used)
         if call.ticket is not None:
             done = time.monotonic() - call.started if used else None
@@ -246,7 +267,7 @@ class Service:
                 metrics.decode.labels(qos).observe(usage.decode_seconds)
             metrics.lengths.labels("prompt").observe(prompt)
             for answer in call.answers:
-                metrics.lengths.labels("generated").observe(answer.side.n_tokens)
+                metrics.lengths.labels("generated").observe(answer.side.n_tokens - answer.resumed)
                 metrics.answers.labels(answer.finish or "abort").inc()
             call.facts |= {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": generated}
             call.facts |= {"engine_seconds": round(engine_seconds, 6), "seed": call.answers[0].plan.seed}
@@ -256,7 +277,8 @@ class Service:
             metrics.refused.labels(call.tenant, outcome).inc()
         metrics.requests.labels(call.tenant, call.endpoint, outcome).inc()
         if outcome == "client_gone" and len(call.answers) == 1:
-            self.broken[call.id] = call.tenant, tuple(call.answers[0].tokens)
+            answer = call.answers[0]
+            self.broken[call.id] = call.tenant, tuple(answer.tokens), min(answer.plan.given, len(answer.tokens))
             while len(self.broken) > _BROKEN:
                 self.broken.popitem(last=False)
         self._remember(call, outcome)

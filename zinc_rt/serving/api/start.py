@@ -22,8 +22,9 @@ from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.served import ServedModel
-from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files
+from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.messages import StepReport
 from zinc_rt.serving.process import ProcessClient
@@ -49,7 +50,10 @@ class EngineChoice:
 
 
 def make_client(
-    choice: EngineChoice, notify: Callable[[str], None], report: Callable[[StepReport], None]
+    choice: EngineChoice,
+    notify: Callable[[str], None],
+    report: Callable[[StepReport], None],
+    background: Background | None = None,
 ) -> EngineClient:
     """The engine's client; nothing is loaded yet."""
     if choice.embeddings:
@@ -63,8 +67,9 @@ def make_client(
         from zinc_rt.serving.opening import open_core
         from zinc_rt.serving.thread import ThreadClient
 
-        return ThreadClient(partial(open_core, **arguments, notify=notify), report=report, notify=notify)
-    return ProcessClient(Start(_CORE, arguments), notify=notify, report=report)
+        opening = partial(open_core, **arguments, notify=notify)
+        return ThreadClient(opening, report=report, notify=notify, background=background)
+    return ProcessClient(Start(_CORE, arguments), notify=notify, report=report, background=background)
 
 
 def start_server(config: Config, choice: EngineChoice, started: Callable[[str], None]) -> int:
@@ -78,6 +83,7 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
         started(url)
 
     check_exposure(config)
+    tls_of(config)
     ask_for_short_turns()
     service = make_service(config, choice)
     sock = None
@@ -95,20 +101,28 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
 def make_service(config: Config, choice: EngineChoice) -> Service:
     """What answers requests; its engine is not started yet. Raises `ZincError` for files that cannot be used."""
     files = read_files(config)
-    log = make_logger(form=config.log)
+    log = make_logger(form=config.log, level=config.log_level)
     template_process.prepare()
     path = choice.path or built_in_model()
     with GGUFFile.open(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
         model = replace(ServedModel.read(file, tokenizer, 0, config.alias), defaults=config.defaults)
         choice = replace(choice, stamps=file.stamps)
-    recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log)
+    background = Background(log)
+    recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log, background)
     metrics = Metrics()
-    client = make_client(choice, lambda line: tell(log, "engine", message=line), metrics.step)
-    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics)
+    client = make_client(choice, lambda line: tell(log, "engine", message=line), metrics.step, background)
+    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background)
 
 
-def open_recorder(config: Config, path: Path, name: str, cache_dir: str | None, log: logging.Logger) -> Recorder | None:
+def open_recorder(
+    config: Config,
+    path: Path,
+    name: str,
+    cache_dir: str | None,
+    log: logging.Logger,
+    background: Background | None = None,
+) -> Recorder | None:
     """What keeps requests that are over, where the command line asks for it. Raises `StoreError`."""
     if config.records is None:
         return None
@@ -117,7 +131,7 @@ def open_recorder(config: Config, path: Path, name: str, cache_dir: str | None, 
         with GGUFFile.open(path) as file:
             return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
 
-    return Recorder(config.records, config.records_bytes, name, sha256, log)
+    return Recorder(config.records, config.records_bytes, name, sha256, log, background)
 
 
 async def _nothing(*_: object) -> None:

@@ -47,8 +47,9 @@ def chat_usage(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def own_usage(answers: Sequence[Answer]) -> dict[str, Any]:
-    """`usage.zinc`: the seed, and times in seconds."""
+    """`usage.zinc`: the seed, times in seconds, and of a stream that was resumed the tokens from before."""
     used = [a.usage for a in answers if a.usage is not None]
+    resumed = sum(a.resumed for a in answers)
     return {
         "seed": answers[0].plan.seed,
         "queue_seconds": max((a.queue_seconds for a in answers), default=0.0),
@@ -56,4 +57,5 @@ def own_usage(answers: Sequence[Answer]) -> dict[str, Any]:
         "decode_seconds": max((u.decode_seconds for u in used), default=0.0),
         "engine_seconds": sum(u.engine_seconds for u in used),
         "preemptions": sum(u.preemptions for u in used),
+        **({"resumed_tokens": resumed} if resumed else {}),
     }

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from zinc_rt.engine import Engine
 from zinc_rt.errors import UsageError, ZincError
@@ -26,16 +27,17 @@ from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import BatchKind, RequestConfig, TenantId
 from zinc_rt.serving.core.admission import Admission
 from zinc_rt.serving.core.drafting import Drafting
-from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, PromptNeverFits
+from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, PromptNeverFits, fault_of
 from zinc_rt.serving.core.integrity import check_held, check_place
 from zinc_rt.serving.core.options import CoreOptions, Vocabulary
 from zinc_rt.serving.core.request import Request
 from zinc_rt.serving.core.slots import Slots
-from zinc_rt.serving.core.steps import Choice, Part, StepPlanner, charge, tokens_of
+from zinc_rt.serving.core.steps import Choice, Part, StepPlanner, charge, echoed, tokens_of
 from zinc_rt.serving.core.tenants import Tenants
 from zinc_rt.serving.core.timing import Timing
 from zinc_rt.serving.messages import (
     Admitted,
+    CancelReason,
     EngineInfo,
     EngineStatus,
     Event,
@@ -46,6 +48,7 @@ from zinc_rt.serving.messages import (
     Submit,
     TenantShare,
     Token,
+    Usage,
 )
 from zinc_rt.speculation.drafter import Drafter
 
@@ -142,7 +145,7 @@ class EngineCore:
                 self.at_work((request.id,))  # compiled by a library
             made = self._checked(request, now, processors)
         except ZincError as error:
-            self._tell_failure(Failed(request.id, type(error).__name__, str(error)), error)
+            self._tell_failure(request.id, error)
             return
         self._live[request.id] = made
         if request.seconds is not None:
@@ -168,11 +171,11 @@ class EngineCore:
         self._arrivals += 1
         return Request.make(request, tenant, self._vocabulary, self._arrivals, now, processors)
 
-    def cancel(self, request_id: str, reason: str = "client") -> None:
+    def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """End a request; `Finished` is in the next turn's report. Unknown ids are ignored."""
         request = self._live.get(request_id)
         if request is not None:
-            self._finish(request, FinishReason.cancelled, detail=reason)
+            self._finish(request, FinishReason.cancelled, cancelled=reason)
 
     def share(self, tenant: TenantShare) -> None:
         """How a tenant is served from now on. Raises `InvalidTenantLimits`, `TooManyTenants`."""
@@ -199,9 +202,9 @@ class EngineCore:
         """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
 
         Returns its slot. It holds the tokens but for the last one as far as they are known: `Engine.length` says it.
-        `give_back` it before the next turn.
+        `give_back` it before the next turn. Raises `ContextFull` for more tokens than the KV cache has room for.
         """
-        pages = pages_for(n_tokens)
+        pages = self._slots.pages_of(n_tokens)
         while (taken := self._slots.take(tokens, b"", pages)) is None:
             self._preempt(self._victim())
         return taken[0]
@@ -262,11 +265,10 @@ class EngineCore:
         return parts, seconds, chosen
 
     def _report(self, parts: list[Part], seconds: float, chosen: float) -> StepReport:
-        events = self.collect()
         prompts = sum(part.end - part.start for part in parts if part.kind is BatchKind.prefill)
         decode = sum(part.n_rows for part in parts if part.kind is BatchKind.decode)
         times = self._timing.take(chosen)
-        return StepReport(self._turns, events, self.status, seconds, prompts, decode, times=times)
+        return StepReport(self._turns, self.collect(), self.status, seconds, prompts, decode, times=times)
 
     @property
     def status(self) -> EngineStatus:
@@ -291,7 +293,7 @@ class EngineCore:
 
     def _expire(self, now: float) -> None:
         for request_id in [key for key, at in self._deadlines.items() if at <= now]:
-            self._finish(self._live[request_id], FinishReason.cancelled, detail="deadline")
+            self._finish(self._live[request_id], FinishReason.cancelled, cancelled=CancelReason.deadline)
 
     # -- admission
 
@@ -304,7 +306,7 @@ class EngineCore:
         """Give a request that waits a sequence and pages; whether there were any."""
         if not self._has_sequence(request):
             return False
-        taken = self._slots.take(request.tokens, request.submit.salt, self._slots.needed(len(request.tokens)))
+        taken = self._slots.take(request.known, request.submit.salt, self._slots.needed(len(request.tokens)))
         if taken is None:
             return False
         self._start(request, *taken, now)
@@ -354,8 +356,7 @@ class EngineCore:
         pages = pages_for(len(request.tokens))
         while pages > self._slots.pages(request.slot) and not self._slots.grow(request.slot, pages):
             if len(self._running) == 1:
-                detail = f"all {self._slots.n_pages} KV pages are used"
-                self._finish(request, FinishReason.context, detail=detail)
+                self._finish(request, FinishReason.context, detail=f"all {self._slots.n_pages} KV pages are used")
                 return
             chosen = self._victim()
             self._preempt(chosen)
@@ -377,7 +378,7 @@ class EngineCore:
         """Run a step and take its tokens; returns its seconds, and those of choosing tokens among them."""
         started = self._clock()
         sampling: list[SamplingRequest] = []
-        for part in [part for part in parts if part.wanted]:
+        for part in [part for part in parts if part.wanted or part.echoes]:
             try:
                 sampling += part.sampling(self._timing.sampling(part.request))
             except ZincError as error:  # of a grammar: the others go on
@@ -393,7 +394,8 @@ class EngineCore:
         seconds = self._clock() - started
         charge(self._scheduler, parts, seconds)
         self._drafting.stepped(parts, seconds)
-        taken = self._drafting.settle(parts, list(zip(sampling, chosen, strict=True)))
+        rest = echoed(parts, step, list(zip(sampling, chosen, strict=True)), self._events)
+        taken = self._drafting.settle(parts, rest)
         for part in parts:
             if part.kind is BatchKind.prefill:
                 self._scheduler.advance_prefill(part.request.place, part.end - part.start)
@@ -420,7 +422,7 @@ class EngineCore:
         if request.sampler.n_nan and not request.told_nan:
             self._tell_nan(request)
         if token.token_id in request.stop_ids:
-            self._finish(request, FinishReason.stop, token.token_id)
+            self._finish(request, FinishReason.stop, token_id=token.token_id)
             return
         if (refused := request.refusal(token.token_id)) is not None:
             self._fail(request, refused)
@@ -463,18 +465,18 @@ class EngineCore:
 
     # -- the end of a request
 
-    def _finish(self, request: Request, reason: FinishReason, token_id: int | None = None, detail: str = "") -> None:
+    def _finish(self, request: Request, reason: FinishReason, **about: Any) -> None:  # fields of `Finished`
         self._forget(request)
-        self._events.append(Finished(request.id, reason, request.usage(), token_id, detail))
+        self._events.append(Finished(request.id, reason, request.usage(), **about))
 
     def _fail(self, request: Request, error: ZincError) -> None:
         self._forget(request, keep=False)
-        self._tell_failure(Failed(request.id, type(error).__name__, str(error), request.usage()), error)
+        self._tell_failure(request.id, error, request.usage())
 
-    def _tell_failure(self, event: Failed, error: ZincError) -> None:
-        self._events.append(event)
+    def _tell_failure(self, request_id: str, error: ZincError, usage: Usage | None = None) -> None:
+        self._events.append(Failed(request_id, fault_of(error), str(error), usage))
         if self._failed is not None:
-            self._failed(event.id, error)
+            self._failed(request_id, error)
 
     def _forget(self, request: Request, *, keep: bool = True) -> None:
         del self._live[request.id]

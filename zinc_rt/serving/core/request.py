@@ -53,6 +53,7 @@ class Request:
     told_nan: bool = False
     drafted: int = 0
     accepted: int = 0  # guesses that were right
+    echoed: int = 0  # positions behind which the prompt's next token was told of
 
     @classmethod
     def make(
@@ -95,6 +96,12 @@ class Request:
     def n_generated(self) -> int:
         """Tokens behind the prompt."""
         return len(self.tokens) - len(self.submit.prompt)
+
+    @property
+    def known(self) -> list[int]:
+        """The tokens that need no computing where a cache has them, with the one behind those."""
+        telling = self.submit.echo is not None and self.echoed < len(self.submit.prompt) - 1
+        return self.tokens[: self.echoed + 1] if telling else self.tokens
 
     @property
     def is_fresh(self) -> bool:

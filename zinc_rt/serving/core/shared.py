@@ -8,20 +8,81 @@ is there, while nobody asks.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Generic
 
 from zinc_rt.engine import EngineError
 from zinc_rt.errors import ZincError
+from zinc_rt.interrupts import Held
 from zinc_rt.sampling.processors import ProcessorFailed, Processors
 from zinc_rt.serving.core.engine_core import EngineCore
-from zinc_rt.serving.messages import Event, Failed, Finished, Submit
+from zinc_rt.serving.delivery import Delivery, T, Text
+from zinc_rt.serving.messages import Event, Failed, Submit
 
-Give = Callable[[Event | BaseException], None]
-"""Takes a request's events, or the exception that ended it. It is called on any thread with the core's lock held, so it
-returns at once and raises nothing.
+Give = Callable[[Sequence[Any], bool], None]
+"""Takes pieces of a request's text, or the exception that ended it, and whether they are the last. It is called on any
+thread with the core's lock held, so it returns at once and raises nothing.
 """
+
+
+class Inbox(Generic[T]):
+    """What a thread that waits for a request has not taken yet."""
+
+    def __init__(self) -> None:
+        self.pieces: deque[T | BaseException] = deque()
+        self.over = False
+
+    def put(self, pieces: Sequence[T | BaseException], over: bool) -> None:
+        """A `Give`."""
+        self.pieces += pieces
+        self.over = over
+
+    def ready(self) -> bool:
+        """Whether nothing is to be waited for."""
+        return bool(self.pieces) or self.over
+
+    def take(self) -> Iterator[T]:
+        """The pieces that are there. Raises the exception that ended the request."""
+        while self.pieces:
+            piece = self.pieces.popleft()
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+
+
+class OtherProcess(EngineError):
+    """A process that was forked uses a model of its parent."""
+
+
+class CoreLock:
+    """A lock that a thread may take again while it has it. Ctrl-C does not break off what is done with it.
+
+    Taking it in a forked process raises `OtherProcess`: a thread that stayed behind may have it, for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._pid = threading.RLock(), os.getpid()
+        self._held: list[Held] = []
+
+    def check_process(self) -> None:
+        """Raises `OtherProcess`."""
+        if (pid := os.getpid()) != self._pid:
+            raise OtherProcess(f"process {self._pid} loaded the model and forked process {pid}; load it here again")
+
+    def __enter__(self) -> None:
+        self.check_process()
+        held = Held()
+        held.__enter__()
+        self._lock.acquire()
+        self._held.append(held)
+
+    def __exit__(self, *_: object) -> None:
+        held = self._held.pop()
+        self._lock.release()
+        held.__exit__()
 
 
 class SharedCore:
@@ -32,17 +93,16 @@ class SharedCore:
         check: called with the lock held before each turn; raises where the caller must not go on.
     """
 
-    def __init__(self, lock: threading.RLock, check: Callable[[], None]) -> None:
+    def __init__(self, lock: CoreLock, check: Callable[[], None]) -> None:
         self._lock, self._check = lock, check
         self._core: EngineCore | None = None
-        self._inboxes: dict[str, deque[Event]] = {}
+        self._asked: dict[str, tuple[Delivery[Any], Give]] = {}
         self._errors: dict[str, ZincError] = {}
         self._left: deque[str] = deque()  # requests that nobody waits for any more
         self._waits = threading.Condition()
         self._turns: threading.Thread | None = None  # that turns the loop now
         self._gives: dict[str, Give] = {}  # of posted requests
-        self._posted: deque[tuple[Submit, Processors]] = deque()
-        self._ended: deque[str] = deque()  # posted requests to finish
+        self._posted: deque[tuple[Submit, Processors, Text[Any], Give]] = deque()
         self._driver: threading.Thread | None = None
 
     def failed(self, request_id: str, error: ZincError) -> None:
@@ -66,39 +126,35 @@ class SharedCore:
 
     # -- for threads
 
-    def submit(self, request: Submit, processors: Processors = ()) -> None:
-        """Queue a request; `next` gives its events. Raises what the check raises, `EngineError` in a turn."""
-        with self._lock:
-            self._check()
-            core = self.core
-            self._inboxes[request.id] = deque()
-            core.submit(request, processors)
-
-    def next(self, request_id: str) -> Event:
-        """The request's next event; takes turns until there is one. After `Finished` there is none.
-
-        Raises the exception behind `Failed`, what the check raises, what `EngineCore.turn` raises, and `EngineError`
-        where a turn itself asks for it, as `notify` could.
+    def submit(self, request: Submit, text: Text[T], processors: Processors = ()) -> Inbox[T]:
+        """Queue a request; `pieces` gives what its text makes of it. Raises what the check raises, `EngineError` in a
+        turn.
         """
-        inbox = self._inboxes[request_id]
-        while self._begin(inbox.__len__):
-            try:
-                self._turn(inbox.__len__)
-            finally:
-                self._end()
-        event = inbox.popleft()
-        if isinstance(event, Failed):
-            raise self._error(event)
-        return event
-
-    def finish(self, request_id: str) -> Finished:
-        """End a request now; returns its last event."""
         with self._lock:
             self._check()
-            core = self.core
-            core.cancel(request_id)
-            self._deliver(core.collect())
-        return next(event for event in self._inboxes[request_id] if isinstance(event, Finished))
+            core, inbox = self.core, Inbox[T]()
+            self._asked[request.id] = Delivery(request, text), inbox.put
+            core.submit(request, processors)
+        return inbox
+
+    def pieces(self, inbox: Inbox[T]) -> Iterator[T]:
+        """A request's pieces, to its last; takes turns until there are some.
+
+        Raises the exception behind `Failed`, what the text raises, what the check raises, what `EngineCore.turn`
+        raises, and `EngineError` where a turn itself asks for it, as `notify` could.
+        """
+        while not inbox.over or inbox.pieces:
+            self.wait((inbox,))
+            yield from inbox.take()
+
+    def wait(self, inboxes: Collection[Inbox[Any]]) -> None:
+        """Take turns until one of the inboxes is ready. Raises what a turn raises."""
+
+        def ready() -> bool:
+            return any(inbox.ready() for inbox in inboxes)
+
+        while not ready():
+            self._advance(ready)
 
     def leave(self, request_id: str) -> None:
         """Nobody waits for the request any more; it ends with the next call. May be called at any time, also while a
@@ -108,98 +164,102 @@ class SharedCore:
 
     # -- for tasks of event loops: nothing here waits for a step
 
-    def post(self, request: Submit, give: Give, processors: Processors = ()) -> None:
-        """Queue a request and give its events away, the last of them `Finished` or an exception. `leave` it then."""
-        with self._waits:
+    def post(self, request: Submit, text: Text[Any], give: Give, processors: Processors = ()) -> None:
+        """Queue a request and give the pieces of its text away. `leave` it then."""
+        self._lock.check_process()
+        with Held(), self._waits:
             if self._driver is None:
                 driver = threading.Thread(target=self._drive, name="zinc-tasks", daemon=True)
                 driver.start()  # it waits for what is held here
                 self._driver = driver
             self._gives[request.id] = give
-            self._posted.append((request, processors))
-
-    def end(self, request_id: str) -> None:
-        """End a posted request soon; its `Finished` follows, maybe after some more tokens."""
-        self._ended.append(request_id)
+            self._posted.append((request, processors, text, give))
 
     def _drive(self) -> None:
-        while self._begin(self._let_go):
+        while True:
+            with self._waits:
+                if not self._gives:
+                    self._driver = None
+                    return
             try:
-                self._turn(lambda: not self._gives)
+                self._advance(lambda: not self._gives)
             except BaseException as error:
                 self._break_off(error)
-            finally:
-                self._end()
-
-    def _let_go(self) -> bool:
-        """Whether no posted request is left; then there is no driver any more. To call with `_waits` held."""
-        if self._gives:
-            return False
-        self._driver = None
-        return True
 
     def _break_off(self, error: BaseException) -> None:
         """The driver's turn failed: no posted request goes on."""
-        with self._waits:
-            gives, self._gives = self._gives, {}
-            self._posted.clear()
-        for request_id, give in gives.items():
-            self.leave(request_id)
-            give(error)
+        with self._lock:  # others deliver events, and submit what is posted
+            with self._waits:
+                gives, self._gives = self._gives, {}
+                self._posted.clear()
+            for request_id, give in gives.items():
+                self.leave(request_id)
+                give([error], True)
 
     # -- turns
 
-    def _begin(self, ready: Callable[[], object]) -> bool:
-        """Wait for a turn. False, and no turn, as soon as the caller is ready. Raises `EngineError` in a turn."""
-        with self._waits:
-            while not ready():
-                if self._turns is None:
-                    self._turns = threading.current_thread()
-                    return True
-                self.check_no_turn()
-                self._waits.wait()
-        return False
-
-    def _end(self) -> None:
-        with self._waits:
-            self._turns = None
-            self._waits.notify_all()
-
-    def _turn(self, ready: Callable[[], object]) -> None:
-        with self._lock:
-            self._check()
-            core = self._settled()
-            if not ready():
-                self._deliver(core.advance())
+    def _advance(self, ready: Callable[[], object]) -> None:
+        """Take a turn, or wait until another thread's is over; neither where the caller is ready by now. An interrupt
+        is handled at the end. Raises what `pieces` raises.
+        """
+        self._lock.check_process()
+        with Held():
+            with self._waits:
+                if ready():
+                    return
+                if self._turns is not None:
+                    self.check_no_turn()
+                    self._waits.wait()
+                    return
+                self._turns = threading.current_thread()
+            try:
+                with self._lock:
+                    self._check()
+                    core = self._settled()
+                    if not ready():
+                        self._deliver(core, core.advance())
+            finally:
+                with self._waits:
+                    self._turns = None
+                    self._waits.notify_all()
 
     def _settled(self) -> EngineCore:
         """The core, with all that was asked of it meanwhile."""
         core = self._core
         assert core is not None
         while self._posted:
-            core.submit(*self._posted.popleft())
-        while self._ended:
-            core.cancel(self._ended.popleft())
+            request, processors, text, give = self._posted.popleft()
+            self._asked[request.id] = Delivery(request, text), give
+            core.submit(request, processors)
         while self._left:
             request_id = self._left.popleft()
             self._gives.pop(request_id, None)
+            self._asked.pop(request_id, None)
             core.cancel(request_id)
-            self._inboxes.pop(request_id, None)
             self._errors.pop(request_id, None)
-        self._deliver(core.collect())
+        self._deliver(core, core.collect())
         return core
 
-    def _deliver(self, events: tuple[Event, ...]) -> None:
-        for event in events:
-            give, inbox = self._gives.get(event.id), self._inboxes.get(event.id)
-            if give is not None:
-                if isinstance(event, Finished | Failed):
-                    del self._gives[event.id]
-                give(self._error(event) if isinstance(event, Failed) else event)
-            elif inbox is not None:
-                inbox.append(event)
-            else:
-                self._errors.pop(event.id, None)
+    def _deliver(self, core: EngineCore, events: Sequence[Event]) -> None:
+        """Give events away. A request whose text has ended ends here and now: no step has another row of it."""
+        while events:
+            for event in events:
+                self._hand(core, event)
+            events = core.collect()
+
+    def _hand(self, core: EngineCore, event: Event) -> None:
+        error = self._error(event) if isinstance(event, Failed) else None
+        if event.id not in self._asked:
+            return
+        delivery, give = self._asked[event.id]
+        pieces = delivery.take(event, error)
+        if delivery.over:
+            del self._asked[event.id]
+            self._gives.pop(event.id, None)
+        if delivery.ended:
+            core.cancel(event.id)
+        if pieces or delivery.over:
+            give(pieces, delivery.over)
 
     def _error(self, event: Failed) -> Exception:
         """The exception behind an event: of a processor, what that raised."""

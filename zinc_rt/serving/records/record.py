@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt import numerics
+from zinc_rt.checks import show
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.messages import FinishReason, Grammar, QoS, Submit
@@ -41,7 +43,8 @@ class RequestRecord:
     """A finished request.
 
     created: seconds since 1970. prompt: token ids as they were computed; templates may ask for the time, so messages
-    would not do. output: the generated tokens, without the stop token. numerics: `zinc_rt.numerics.VERSION`.
+    would not do. given: first tokens of the answer that the client said were generated elsewhere; output: the tokens
+    generated behind them, without the stop token. numerics: `zinc_rt.numerics.VERSION`.
     """
 
     id: str
@@ -56,18 +59,23 @@ class RequestRecord:
     finish_reason: str
     grammar: Grammar | None = None
     numerics: int = numerics.VERSION
+    given: tuple[int, ...] = ()
 
     @property
     def least_context(self) -> int:
         """Positions that prompt and answer take."""
-        return len(self.prompt) + len(self.output) + 1
+        return len(self.prompt) + len(self.given) + len(self.output) + 1
 
     def submit(self, request_id: str) -> Submit:
         """The same request again, of another id."""
-        return Submit(request_id, self.prompt, self.params, self.seed, self.tenant, QoS.batch, grammar=self.grammar)
+        return Submit(
+            request_id, self.prompt, self.params, self.seed, self.tenant, QoS.batch, b"", self.grammar, self.given
+        )
 
     def receipt(self) -> dict[str, Any]:
-        """A computation receipt: digests of the model, prompt, parameters and output, no token of them."""
+        """A computation receipt: digests of the model, prompt, parameters and output, no token of them. What the client
+        gave of the answer is an input, beside the prompt.
+        """
         inputs: dict[str, npt.NDArray[Any]] = {
             "prompt": np.array(self.prompt, np.int32),
             "seed": np.array([self.seed], np.uint64),
@@ -75,6 +83,8 @@ class RequestRecord:
         }
         if self.grammar is not None:
             inputs["grammar"] = bytes_tensor(canonical({"text": self.grammar.text, "after": list(self.grammar.after)}))
+        if self.given:
+            inputs["given"] = np.array(self.given, np.int32)
         return make_receipt(
             COMPUTATION,
             COMPUTATION_VERSION,
@@ -89,30 +99,45 @@ class RequestRecord:
         made = dataclasses.asdict(self)
         made["created"] = self.created.hex()
         made["params"] = _params_to_json(self.params)
-        made["prompt"], made["output"] = list(self.prompt), list(self.output)
+        for name in ("prompt", "output", "given"):
+            made[name] = list(made[name])
         return made
 
     @classmethod
     def from_json(cls, data: Any) -> RequestRecord:
         """Raises `BadRecord` for what `to_json` did not write."""
         try:
-            grammar = data["grammar"]
-            return cls(
-                id=str(data["id"]),
-                created=float.fromhex(data["created"]),
-                tenant=str(data["tenant"]),
-                endpoint=str(data["endpoint"]),
-                model=ModelIdentity(**data["model"]),
-                prompt=tuple(map(int, data["prompt"])),
-                params=_params_from_json(data["params"]),
-                seed=int(data["seed"]),
-                output=tuple(map(int, data["output"])),
-                finish_reason=FinishReason(data["finish_reason"]).value,
-                grammar=None if grammar is None else Grammar(grammar["text"], tuple(grammar["after"])),
-                numerics=int(data["numerics"]),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, ZincError) as error:
-            raise BadRecord(f"the record cannot be read: {error!r}") from None
+            stored = msgspec.convert(data, _Stored)
+            created = float.fromhex(stored.created)
+            if not math.isfinite(created) or not 0 <= stored.seed < 1 << 64 or len(stored.model.sha256) != 64:
+                raise ValueError("created, seed or model.sha256 is outside of its range")
+            bytes.fromhex(stored.model.sha256)
+            made = {name: getattr(stored, name) for name in _Stored.__struct_fields__}
+            params = _params_from_json(stored.params)
+            return cls(**made | {"created": created, "params": params, "finish_reason": stored.finish_reason.value})
+        except (ArithmeticError, AttributeError, TypeError, ValueError, msgspec.MsgspecError, ZincError) as error:
+            raise BadRecord(f"the record cannot be read: {show(str(error))}") from None
+
+
+_Token = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
+class _Stored(msgspec.Struct):
+    """A record as its JSON has it."""
+
+    id: str
+    created: str
+    tenant: str
+    endpoint: str
+    model: ModelIdentity
+    prompt: tuple[_Token, ...]
+    params: dict[str, Any]
+    seed: int
+    output: tuple[_Token, ...]
+    finish_reason: FinishReason
+    grammar: Grammar | None
+    numerics: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+    given: tuple[_Token, ...] = ()  # records of earlier releases have none
 
 
 def _params_to_json(params: SamplingParams) -> dict[str, Any]:
@@ -148,5 +173,7 @@ def _params_from_json(data: dict[str, Any]) -> SamplingParams:
             value = float.fromhex(value)
         elif known[name].type == "bool":
             value = bool(value)
+        elif isinstance(value, int) and value.bit_length() > 64:
+            raise BadRecord(f"the record's {name} has more than 64 bits")
         values[name] = value
     return SamplingParams(**values)

@@ -68,14 +68,16 @@ def first_difference(recorded: Sequence[int], replayed: Sequence[int]) -> Differ
 def whole(record: RequestRecord, request_id: str) -> Submit:
     """The request that computes a record again, no further than the record goes."""
     again = record.submit(request_id)
-    return dataclasses.replace(again, params=dataclasses.replace(again.params, max_tokens=max(1, len(record.output))))
+    most = len(record.given) + max(1, len(record.output))
+    return dataclasses.replace(again, params=dataclasses.replace(again.params, max_tokens=most))
 
 
 def at(record: RequestRecord, difference: Difference, request_id: str) -> Submit:
     """The request for the one token where a replay differs, behind the recorded ones, with log-probabilities."""
     again = record.submit(request_id)
-    params = dataclasses.replace(again.params, max_tokens=difference.position + 1, logprobs=TOP)
-    return dataclasses.replace(again, params=params, resume=record.output[: difference.position])
+    resume = record.given + record.output[: difference.position]
+    params = dataclasses.replace(again.params, max_tokens=len(resume) + 1, logprobs=TOP)
+    return dataclasses.replace(again, params=params, resume=resume)
 
 
 def measured(difference: Difference, events: Sequence[Event]) -> Difference:

@@ -7,22 +7,28 @@ a limit of bytes, the oldest going first. What is kept of a tenant's requests is
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sqlite3
+import stat
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.serving.background import Background
 from zinc_rt.serving.messages import Usage
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 
 DEFAULT_BYTES: Final = 1 << 30
 _BUSY_SECONDS: Final = 2.0
+_LARGEST: Final = 1 << 28
+"""Bytes of one record's JSON that are read; a request of a million tokens takes 8 MB."""
 _SCHEMA_VERSION: Final = 1
 _SCHEMA: Final = """
 create table if not exists ledger (
@@ -90,6 +96,10 @@ class RecordStore:
         if limit < 0:
             raise UsageError(f"the limit of records is {limit} bytes, it must be 0 or more")
         self.path, self._limit = Path(path), limit
+        try:
+            keep_private(self.path)
+        except OSError as error:
+            raise StoreError(f"the records in {self.path} cannot be opened: {error.strerror or error}") from None
         try:
             self._db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -204,8 +214,12 @@ class RecordStore:
         if row is None:
             raise UnknownRecord(f"no record of request {request_id} in {self.path}; old ones are dropped at the limit")
         try:
-            return row[0], json.loads(zlib.decompress(row[1]))
-        except (zlib.error, ValueError) as error:
+            reader = zlib.decompressobj()
+            text = reader.decompress(row[1], _LARGEST)
+            if not reader.eof:
+                raise ValueError(f"it is cut, or has more than {_LARGEST} bytes")
+            return row[0], json.loads(text)
+        except (zlib.error, TypeError, ValueError, RecursionError) as error:
             raise BadRecord(f"the record of request {request_id} is damaged: {error}") from None
 
     def days(self, tenant: str | None = None) -> list[DaySum]:
@@ -226,6 +240,20 @@ class RecordStore:
         self._db.close()
 
 
+def keep_private(path: Path) -> None:
+    """Make the file, and let nobody but its owner read or write it: it has the tokens of all tenants.
+
+    SQLite gives its files beside it (-wal, -shm) the same mode; those of an earlier run keep theirs, so they are
+    changed, too. Raises `OSError`.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    for name in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
+        with suppress(FileNotFoundError):
+            found = name.stat()
+            if found.st_mode & 0o077 and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                name.chmod(0o600)
+
+
 Entry = tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]
 
 
@@ -233,19 +261,25 @@ class RecordWriter:
     """Writes to a store on a thread of its own, so that no request waits for a disk.
 
     A disk that is full or a file that is locked loses no entry at once: they wait, up to `most`, and what comes then is
-    counted in `lost`. failed: told of the first error of a row of them, and None when writing works again.
+    counted in `lost`. failed: told of the first error of a row of them, and None when writing works again. background:
+    of the server, None for one of its own.
     """
 
     def __init__(
-        self, store: RecordStore, *, failed: Callable[[str | None], None], most: int = 10_000, retry: float = 1.0
+        self,
+        store: RecordStore,
+        *,
+        failed: Callable[[str | None], None],
+        most: int = 10_000,
+        retry: float = 1.0,
+        background: Background | None = None,
     ) -> None:
         self._store, self._failed, self._retry = store, failed, retry
         self._waiting: queue.Queue[Entry] = queue.Queue(most)
         self._closing = threading.Event()
         self.lost = 0
         """Entries that could not be kept."""
-        self._thread = threading.Thread(target=self._run, name="zinc-records", daemon=True)
-        self._thread.start()
+        self._thread = (background or Background()).thread("records", self._run)
 
     def put(self, entry: LedgerEntry, body: RequestRecord | dict[str, Any] | None) -> None:
         """Have an entry written soon; returns at once."""
