@@ -94,3 +94,10 @@ def test_what_another_process_writes_is_not_stale(tmp_path: Path, kind: str) -> 
         assert path.read_bytes() == b"second"
     assert path.read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["f"]
+
+
+def test_a_name_that_cannot_be_is_told_before_anything_is_written(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(OSError, match="File name too long"), whole_file(tmp_path / ("n" * 250)):
+        pytest.fail("it was opened")
+    with pytest.raises(OSError, match="No such file"), whole_file(tmp_path / "none" / "f"):
+        pytest.fail("it was opened")

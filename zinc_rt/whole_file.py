@@ -29,6 +29,8 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
             yield out
         return
     folder, name = os.path.split(final)
+    with suppress(FileNotFoundError):
+        os.lstat(final + ".01234567.tmp")  # a name that is too long is told now, not when all is written
     _remove_stale(folder, name)
     with _nameless(folder) or _named(folder, name) as out:
         part = None if isinstance(out.name, int) else out.name

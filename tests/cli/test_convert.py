@@ -66,6 +66,7 @@ def test_a_folder_given_as_a_model(zinc, folder, verb):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_nothing(zinc, folder, tmp_path, monkeypatch, number, code):
     def interrupt(out: object, part: object) -> None:
+        assert not (tmp_path / "m.gguf").exists()
         os.kill(os.getpid(), number)
 
     monkeypatch.setattr("zinc_rt.gguf.writer._write_all", interrupt)

@@ -77,7 +77,15 @@ def test_endless_files_are_refused(answer, run, monkeypatch):
     for args in (("-f", "/dev/zero"), ("hi", "-j", "/dev/zero"), ("hi", "--grammar-file", "/dev/zero")):
         outcome = answer(*args)
         assert outcome.code == 1
-        assert "'/dev/zero' has more than 1 MiB of text, which is the limit" in outcome.error
+        assert "'/dev/zero' has more than 1 MiB, which is the limit" in outcome.error
+
+
+def test_endless_lines_and_streams_are_refused(zinc, tiny, monkeypatch):
+    monkeypatch.setattr("zinc_rt.cli.prompts.LONGEST", 1 << 20)
+    monkeypatch.setattr("zinc_rt.cli.lines._LONGEST_MESSAGE", 1 << 20)
+    assert "a line has more than 1 million characters" in zinc("chat", "-m", tiny, stdin="x" * (1 << 20)).error
+    assert "standard input has more than 1 MiB" in zinc("pm4", "decode", "-", stdin=bytes((1 << 20) + 1)).error
+    assert "'/dev/zero' has more than 1 MiB" in zinc("pm4", "decode", "/dev/zero").error
 
 
 def test_a_terminal_without_a_prompt_gets_a_conversation(zinc, tiny, monkeypatch):

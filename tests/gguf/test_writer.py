@@ -320,16 +320,17 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     assert path.read_bytes() == b"older"
 
 
-@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("calls", [("fsync",), ("link", "replace")])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_failure_at_the_last_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...], error: BaseException
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     path = tmp_path / "x.gguf"
-    monkeypatch.setattr(os, call, fail)
+    for call in calls:
+        monkeypatch.setattr(os, call, fail)
     with pytest.raises(GGUFWriteError if isinstance(error, OSError) else KeyboardInterrupt):
         filled(path).write()
     assert list(tmp_path.iterdir()) == []

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from zinc_rt.cli.prompts import InputError
 from zinc_rt.cli.terminal import is_terminal, one_line, say
 from zinc_rt.whole_file import whole_file
 
 QUOTES: Final = '"""'
 _HISTORY_LINES: Final = 1000
 _LONGEST_LINE: Final = 4096
+_LONGEST_MESSAGE: Final = 16 << 20  # characters of a line from a pipe, which may have no end
 
 
 class Messages:
@@ -77,9 +79,11 @@ class Messages:
 
     def _read(self, prompt: str) -> str:
         if not self._interactive:
-            line = sys.stdin.readline()
+            line = sys.stdin.readline(_LONGEST_MESSAGE)
             if not line:
                 raise EOFError
+            if len(line) == _LONGEST_MESSAGE and not line.endswith("\n"):
+                raise InputError(f"a line has more than {_LONGEST_MESSAGE >> 20} million characters; make it shorter")
             return line.rstrip("\r\n")
         if is_terminal(sys.stdout):
             return input(prompt)

@@ -72,7 +72,7 @@ TABLE: Final = (
     _same("-v", "--verbose"),
     _other("--log-disable", to="--quiet"),
     _refused("--log-file", value="FILE", note=_LOG),
-    _refused("-lv", "--verbosity", "--log-verbosity", value="N", note="-v says more and -q nothing"),
+    _refused("-lv", "--verbosity", "--log-verbosity", value="N", note="-v, -q; --log-level in a server"),
     _nothing("--log-prefix", "--log-timestamps", "--log-colors", "--no-log-colors", note="nothing of it is shown"),
     _nothing("--color", "-co", value=_SWITCH, note="terminals get colour unless NO_COLOR is set"),
     _nothing("--simple-io", "-mli", "--multiline-input", note='a \\ or """ continues a message of `zinc chat`'),
@@ -188,6 +188,8 @@ TABLE: Final = (
     _same("-np", "--parallel", value="N"),
     _same("--api-key", value="KEY", note="other users of the machine see it; --api-key-file hides it"),
     _same("--api-key-file", value="FILE", note="lines of `zinc keys new`, which hold no keys"),
+    _other("--ssl-cert-file", to="--ssl-certfile {}", value="FILE"),
+    _other("--ssl-key-file", to="--ssl-keyfile {}", value="FILE"),
     _same("--embeddings"),
     _other("--embedding", to="--embeddings"),
     _same("--pooling", value="KIND"),
@@ -198,7 +200,7 @@ TABLE: Final = (
     _refused("-nocb", "--no-cont-batching", note="-np 1 computes one request at a time"),
     _refused("-to", "--timeout", value="N", note="`seconds` in the file of --tenants limits requests"),
     _refused("--slot-save-path", value="FOLDER", note="prefixes are kept in memory: --kv-memory"),
-    _refused("--reranking", "--rerank", note="scores of rerankers are not computed here"),
+    _refused("--reranking", "--rerank", note="models that rank do not run here; compare vectors of --embeddings"),
 )  # fmt: skip
 
 OF_MODELS: Final = frozenset({"run", "chat", "serve", "bench", "perplexity", "embed"})

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.prompts import read_bytes
 from zinc_rt.cli.terminal import say, write
 from zinc_rt.errors import UsageError
 
@@ -103,10 +104,10 @@ def _words(source: list[str], form: Form) -> list[int]:
     """Read the stream as dwords. Raises `UsageError`."""
     first = source[0]
     if len(source) == 1 and first == "-":
-        return _parse(sys.stdin.buffer.read(), "standard input", form)
+        return _parse(read_bytes(None), "standard input", form)
     if len(source) == 1 and (_exists(first) or not _hex(first.replace(",", " "))):
         try:
-            return _parse(Path(first).read_bytes(), first, form)
+            return _parse(read_bytes(first), first, form)
         except OSError as error:
             more = "" if _exists(first) else ", and it is no hexadecimal dword"
             raise UsageError(f"cannot read {first}: {error.strerror}{more}") from None

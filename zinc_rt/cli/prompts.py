@@ -88,25 +88,34 @@ def refuse_model(words: list[str] | None, verb: str) -> None:
         raise UsageError(f"{model} is a model, not a prompt: zinc {verb} -m {model} {rest}".rstrip())
 
 
+def read_bytes(file: str | None, limit: int | None = None) -> bytes:
+    """What is in a file, or on standard input for None and "-". Devices and pipes may have no end.
+
+    Raises OSError, and `InputError` for more than `limit` bytes (None: `LONGEST`).
+    """
+    limit = LONGEST if limit is None else limit
+    if file is None or file == "-":
+        data = sys.stdin.buffer.read(limit + 1)
+    else:
+        with open(file, "rb") as source:
+            data = source.read(limit + 1)
+    if len(data) > limit:
+        shown = "standard input" if file in (None, "-") else show(str(file))
+        raise InputError(f"{shown} has more than {limit >> 20} MiB, which is the limit; give a part of it")
+    return data
+
+
 def read_text(file: str | None, limit: int | None = None) -> str:
     """The text of a file, or of standard input for None and "-", without its last line end.
 
     It is UTF-8, or UTF-16 where it begins with a mark that says so. Raises `UsageError` when a person would have to
-    type it, `InputError` when it cannot be read or has more than `limit` bytes
-    (None: `LONGEST`).
+    type it, `InputError` when it cannot be read or has more than `limit` bytes (None: `LONGEST`).
     """
-    limit = LONGEST if limit is None else limit
     if file is None and (sys.stdin is None or is_terminal(sys.stdin)):
         raise UsageError(NO_TEXT)
     shown = "standard input" if file in (None, "-") else show(str(file))
     try:
-        if file is None or file == "-":
-            data = sys.stdin.buffer.read(limit + 1)
-        else:
-            with open(file, "rb") as source:
-                data = source.read(limit + 1)
-        if len(data) > limit:
-            raise InputError(f"{shown} has more than {limit >> 20} MiB of text, which is the limit; give a part of it")
+        data = read_bytes(file, limit)
         text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
     except OSError as error:
         raise InputError(f"cannot read {shown}: {error.strerror}") from None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any, Final
 
 from zinc_rt.checks import show
@@ -128,6 +127,8 @@ class _Words:
 
     def _unknown(self, name: str) -> str:
         """What is said of an option that is not there, with the one that may be meant."""
+        from difflib import get_close_matches  # not at import: a command line that is right needs none
+
         meant = ""
         short = next((own for own in self._own if len(own) == 2 and name.startswith(own)), "")
         if len(name) > 2 and short and name[2:].isdecimal():

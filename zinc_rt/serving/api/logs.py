@@ -38,7 +38,11 @@ class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = "" if record.levelno <= logging.INFO else f" {record.levelname}:"
         facts = getattr(record, "facts", {}).items()
-        shown = "".join(f"  {name} {_shown(value)}" for name, value in facts if value is not None)
+        shown = "".join(
+            f"  {_shown(value)}" if name == "message" else f"  {name} {_shown(value)}"
+            for name, value in facts
+            if value is not None
+        )
         line = f"{datetime.fromtimestamp(record.created):%H:%M:%S}{level} {printable(record.getMessage())}{shown}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
