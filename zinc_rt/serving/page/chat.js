@@ -278,6 +278,7 @@ async function showModel() {
   const answer = await fetch("v1/models", { headers: headers() }).catch(() => null);
   const found = answer?.ok ? await answer.json() : null;
   if (found) $("model").textContent = found.data[0].id;
+  else if (answer?.status === 503) setTimeout(showModel, 1000); // it is being loaded
   else if (answer?.status === 401) tell("The server wants an API key; it goes into the settings.");
 }
 $("key").addEventListener("change", showModel);
