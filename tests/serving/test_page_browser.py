@@ -159,6 +159,21 @@ def test_escape_stops(page: Page) -> None:
     expect(page.locator("#text")).to_be_focused()
 
 
+def test_the_model_is_named_once_it_is_loaded(browser: Browser) -> None:
+    with GGUFFile.open(built_in_model()) as file:
+        model = ServedModel.read(file, Tokenizer.from_metadata(file.metadata), 4096, ["story"])
+    service = Service(Config(), FakeClient(lambda _: []), model, make_logger(io.StringIO()), None, None)
+    service.loading = "loading"
+    with at_port(App(service)) as url:
+        page = browser.new_page()
+        with page.expect_response(lambda answer: answer.status == 503):
+            page.goto(url)
+        service.loading = None
+        expect(page.locator("#model")).to_have_text("story")
+        page.close()
+    model.close()
+
+
 def test_refusals_are_told(page: Page) -> None:
     page.locator("summary").first.click()
     page.fill("[name=temperature]", "-1")

@@ -69,7 +69,7 @@ CHAT = b'{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}'
 def test_which_requests_are_answered(bench: MakeBench, rule: WebRule, headers: dict[str, str], answered: bool) -> None:
     async def go() -> None:
         b = bench(config=Config(web=rule))
-        found = Backends(["http://127.0.0.1:9"], HTTP, make_logger(io.StringIO()))
+        found = Backends(["http://127.0.0.1:9", "http://127.0.0.1:10"], HTTP, make_logger(io.StringIO()))
         router = Router(found, HTTP, make_logger(io.StringIO()), web=rule)
         for kind in ("text/plain", "application/json"):
             asked = {**headers, "content-type": kind}

@@ -84,9 +84,10 @@ class WebRule:
                 " or with keys (--api-key-file)"
             )
         if (origin and not same) or site not in ("", "same-origin", "none"):
+            who = f"web pages of {origin[:80]}" if origin else "links and pages of other sites"
             raise _forbidden(
-                f"web pages of {origin[:80] or 'other sites'} may not use the server without a key; start it with"
-                f" --cors ORIGIN to allow one"
+                f"{who} may not use the server without a key; type its address into the browser, or start it with"
+                " --cors ORIGIN to allow a page"
             )
 
     def _is_known(self, host: str) -> bool:

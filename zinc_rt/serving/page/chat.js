@@ -435,7 +435,7 @@ async function showModel() {
   if (found) {
     $("model").textContent = found.data[0].id;
     document.title = `${found.data[0].id} - zinc chat`;
-  }
+  } else if (answer?.status === 503) setTimeout(showModel, 1000); // it is being loaded
   else if (answer?.status === 401) tell("The server wants an API key; it goes into the settings.");
 }
 $("key").addEventListener("change", showModel);

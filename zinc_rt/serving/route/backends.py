@@ -29,7 +29,7 @@ class Backend:
         self.url = url
         self.wrong: str | None = "not asked yet"
         self.model: str | None = None
-        self.keyless = True  # as long as nothing else is known
+        self.keyless: bool | None = None  # whether it answers requests without a key; None: not known
         self.slow = 0  # looks in a row that took too long
         self.reported = 0  # requests that it has, by its own word
         self.ours = 0  # requests that it has of this router
@@ -92,8 +92,9 @@ class Backends:
 
     @property
     def keyless(self) -> bool:
-        """Whether one of them may answer requests without a key."""
-        return any(backend.keyless for backend in self.all)
+        """Whether one of them answers requests without a key, or nothing is known of any."""
+        known = [backend.keyless for backend in self.all if backend.keyless is not None]
+        return any(known) or not known
 
     def ranked(self, key: bytes) -> list[Backend]:
         """All healthy servers, the one to try first in front."""
