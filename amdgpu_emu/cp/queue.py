@@ -42,7 +42,7 @@ class Queue:
         self._began = 0.0
         self.vm = GpuVm("none")
         self.registers = Registers(gpu.model.gfx, self.report, gpu.model.cu, gpu.model.shader_engines)
-        self.pipe = Pipe()
+        self.pipe = Pipe(gpu.machine.clock)
         self.on_user_ring = False
         self.inner = False
         self.call: tuple[int, int] | None = None

@@ -13,7 +13,7 @@ import typer
 from zinc_rt.backends.probe import Gpu
 from zinc_rt.cli import choosing, options
 from zinc_rt.cli.files import FileWriteError, write_file
-from zinc_rt.cli.main import VERBS, application
+from zinc_rt.cli.main import GROUPS, VERBS, application
 from zinc_rt.cli.reference import reference
 from zinc_rt.installation import version_line
 from zinc_rt.options import DEFAULT_N_CTX, LARGE_BATCH, Options
@@ -69,6 +69,19 @@ def test_help_and_version(zinc):
         help_text = zinc(verb, "--help")
         assert help_text.code == 0
         assert help_text.out.startswith(f"Usage: zinc {verb}")
+
+
+def test_help_and_version_as_words(zinc):
+    assert zinc("help").out == zinc("--help").out
+    assert zinc("help", "rm").out == zinc("rm", "--help").out
+    assert zinc("version").out == zinc("--version").out
+    assert "No such command 'nope'" in zinc("help", "nope").error
+
+
+def test_verbs_are_listed_in_groups_with_whole_sentences(zinc):
+    out = zinc("--help").out
+    assert [title for title in GROUPS if f"\n{title}:\n" not in out] == []
+    assert "..." not in out.partition("Text:")[2]
 
 
 def test_help_groups_the_options(zinc):

@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from zinc_rt.cli.main import main
 from zinc_rt.lang import cache as module
 from zinc_rt.lang import folder as folder_module
 from zinc_rt.lang.cache import CompileCache, cache_key, default_cache_dir, llvm_version
-from zinc_rt.lang.errors import CacheError
+from zinc_rt.lang.errors import CacheError, CompileError
 from zinc_rt.lang.image import Image
 
 ROOT = Path(__file__).parents[2]
@@ -182,6 +183,24 @@ def test_half_written_files_of_dead_processes_go(store: CompileCache) -> None:
     assert {p.name for p in store.path.iterdir()} == {key(1), key(3), names[1], "notes.txt"}
     assert store.clear() == 2
     assert {p.name for p in store.path.iterdir()} == {"notes.txt"}
+
+
+def test_an_object_under_another_ones_name_is_damaged(tmp_path: Path) -> None:
+    said: list[str] = []
+    store = CompileCache(tmp_path / "store", notify=said.append)
+    store.put(key(1), image())
+    store.put_failure(key(2), CompileError("refused", "m", lasting=True))
+    store.put_note(key(3), {"a": 1})
+    assert store.path is not None
+    for number in (1, 2, 3):
+        shutil.copy(store.path / key(number), store.path / key(number + 3))
+    assert store.get(key(4)) is None
+    assert store.get(key(5)) is None
+    assert store.note(key(6)) is None
+    assert store.stats.damaged == 3
+    assert len(said) == 1
+    assert "its checksum does not hold" in said[0]
+    assert {e.key for e in store.entries()} == {key(1), key(2), key(3)}
 
 
 def test_links_are_not_followed(store: CompileCache, tmp_path: Path) -> None:

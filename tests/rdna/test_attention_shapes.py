@@ -38,6 +38,7 @@ DECIDING = (
     ("gfx1201", "GLM-4.5-Air", False),
     ("gfx1201", "GLM-4, Qwen3-235B", True),
     ("gfx1100", "DeepSeek-V2-Lite, Moonlight", True),
+    ("gfx1100", "Qwen3.5", False),
 )
 """Those with the most values for their registers: by target, shape and whether the cache holds blocks of Q8_0."""
 LEAST_WAVES = 4

@@ -19,6 +19,8 @@ from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.web import WebRule
+from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.router import Router, make_client
 from zinc_rt.text import Tokenizer
 
 pytestmark = pytest.mark.slow
@@ -129,6 +131,23 @@ def attack_by_name(page: Page, server: str) -> list[str]:
     page.goto(f"{name}/attack")
     found: list[str] = page.evaluate(ATTACK, name)
     return found
+
+
+def test_a_router_has_the_same_rule_and_serves_the_page(page: Page, model: ServedModel) -> None:
+    bait, log = Bait(model, WebRule()), make_logger(io.StringIO())
+    with at_port(bait) as server, at_port(foreign) as other:
+        http = make_client()
+        router = Router(Backends([server], http, log), http, log)
+        router.backends.all[0].wrong = None
+        with at_port(router) as front:
+            page.goto(other)
+            assert page.evaluate(ATTACK, front) == []
+            assert bait.client.submitted == []
+            page.goto(front)
+            page.fill("#text", "Hi")
+            page.keyboard.press("Enter")
+            page.wait_for_selector(".facts:not([hidden])")
+            assert len(bait.client.submitted) == 1
 
 
 def test_a_page_that_is_allowed_reads_answers(page: Page, model: ServedModel) -> None:

@@ -18,7 +18,8 @@ class ServerCommand(Command):
         super().__init__(*args, **more)
         self.variables: dict[str, str] = {}
         """Options by the names of their variables."""
-        for param in self.params:
+        params: list[Any] = self.params
+        for param in params:
             option = next((name for name in param.opts if name.startswith("--")), None)
             if option is not None:
                 param.envvar = variable(str(self.name), option)

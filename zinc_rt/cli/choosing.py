@@ -92,8 +92,9 @@ def changed(params: SamplingParams, name: str, value: str) -> SamplingParams:
         number = _seed(int(value))
     elif field == "max_tokens" and number == -1:
         number = None
+    given: dict[str, Any] = {field: number}
     with _by_option():
-        return replace(params, **{field: number})
+        return replace(params, **given)
 
 
 def _bias(text: str) -> tuple[int, float]:

@@ -22,6 +22,8 @@ Results go to standard output, everything else (notices, speeds, progress, error
 progress bars appear on terminals only; `NO_COLOR` turns colour off. `{PROGRAM} --install-completion` sets up
 completion in bash, zsh, fish and PowerShell.
 
+Sizes are in KiB, MiB and GiB, powers of 1,024; the bandwidth of memory is in GB/s, as its makers give it.
+
 | exit code | meaning |
 |---|---|
 | 0 | done; also when the reader of standard output left early, as `head` does |

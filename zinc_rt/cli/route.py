@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,10 +18,21 @@ Servers = Annotated[
     ),
 ]
 
+BackendCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--backend-ca",
+        metavar="FILE",
+        help="Certificates in PEM of whom the https servers' own may be. Default: those that everyone trusts.",
+        show_default=False,
+    ),
+]
+
 
 def route(
     *,
     backend: Servers,
+    backend_ca: BackendCa = None,
     host: Host = "127.0.0.1",
     port: Port = 8081,
     allow_host: AllowHost = None,
@@ -48,4 +60,4 @@ def route(
         certificate=Certificate.of(ssl_certfile, ssl_keyfile),
         log_level=log_level,
     )
-    return start_router(backend, config, lambda url: write(f"zinc: {url} passes requests on now\n"))
+    return start_router(backend, config, lambda url: write(f"zinc: {url} passes requests on now\n"), backend_ca)

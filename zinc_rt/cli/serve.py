@@ -315,7 +315,7 @@ def serve(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> int:
-    """Serve a model to many callers, with the interfaces of OpenAI and Anthropic.
+    """Serve a model to many callers, with the interfaces of OpenAI, Anthropic and Ollama.
 
     A line on standard output says when requests are answered, and where; the log goes to standard error. Options
     about choosing tokens are for requests that do not say. Ctrl-C lets running requests finish; a second one ends at

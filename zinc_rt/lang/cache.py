@@ -146,7 +146,7 @@ class CompileCache:
         """What `put_note` stored under `key`, or None. A damaged one is removed."""
         return self._read(key, note_from_bytes, "measured")
 
-    def _read(self, key: str, parse: Callable[[bytes], T], made: str) -> T | None:
+    def _read(self, key: str, parse: Callable[[bytes, str], T], made: str) -> T | None:
         """made: what is done again where the object is damaged."""
         folder = self._open(create=False)
         if folder is None:
@@ -159,7 +159,7 @@ class CompileCache:
             self._say("read", f"{error.strerror or error}; going on without the cached object")
             return None
         try:
-            stored = parse(found.data)
+            stored = parse(found.data, key)
         except ImageError as error:
             self.stats.damaged += 1
             gone = "removed" if folder.remove(key) else "ignored"
@@ -171,16 +171,16 @@ class CompileCache:
 
     def put(self, key: str, image: Image) -> None:
         """Store the image. Makes room by removing what was not used for longest."""
-        self._put(key, image.to_bytes())
+        self._put(key, image.to_bytes(_checked(key)))
 
     def put_failure(self, key: str, error: CompileError) -> None:
         """Store the error instead of an image if it is `lasting`, so that the next start does not try again."""
         if error.lasting:
-            self._put(key, failure_to_bytes(error))
+            self._put(key, failure_to_bytes(error, _checked(key)))
 
     def put_note(self, key: str, tree: dict[str, Any]) -> None:
         """Store what was found out: anything that JSON can say."""
-        self._put(key, note_to_bytes(tree))
+        self._put(key, note_to_bytes(tree, _checked(key)))
 
     @contextmanager
     def claim(self, keys: Iterable[str]) -> Iterator[set[str]]:
@@ -210,7 +210,7 @@ class CompileCache:
             return
         try:
             self._make_room(folder, len(data))
-            folder.write(_checked(key), data)
+            folder.write(key, data)
         except OSError as error:
             self._writable = False
             self._say("write", f"{error.strerror or error}; going on without storing what is compiled: {_AGAIN}")
@@ -287,9 +287,9 @@ class CompileCache:
             self._notify(f"compile cache {self.path or ''}".rstrip() + f": {problem}")
 
 
-def _image_or_failure(data: bytes) -> Image | CompileError:
+def _image_or_failure(data: bytes, key: str) -> Image | CompileError:
     """Raises `ImageError`."""
-    return failure_from_bytes(data) if is_failure(data) else Image.from_bytes(data)
+    return failure_from_bytes(data, key) if is_failure(data) else Image.from_bytes(data, key)
 
 
 def _checked(key: str) -> str:

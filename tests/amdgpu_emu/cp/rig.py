@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from amdgpu_emu.clock import Clock
 from amdgpu_emu.cp import CommandProcessor
 from amdgpu_emu.gpu import POLLING, Gpu
 from amdgpu_emu.memory import BufferObject, Placement
@@ -27,6 +28,7 @@ class StandInMachine:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.clock = Clock(lambda: False)
         self.changed = threading.Condition(self.lock)
         self.findings: list[tuple[str, str]] = []
         self.report_redundant: list[str] | None = None

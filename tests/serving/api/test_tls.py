@@ -17,6 +17,8 @@ from zinc_rt.cli.main import main
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.tls import BadCertificate, Certificate
+from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.router import make_client
 
 FILES = Path(__file__).parents[1] / "tls"
 """Made by openssl for localhost, valid for 100 years; `other.pem` is another key, `locked.pem` needs a password."""
@@ -53,6 +55,12 @@ def test_a_server_with_a_certificate_answers_https_alone(bench: MakeBench, tmp_p
         server.reload()
         assert b.log[-1]["event"] == "reloaded"
         assert await ask() == 200
+        for issuers, state in ((FILES / "certificate.pem", None), (None, "it does not answer: ConnectError")):
+            http = make_client(issuers)
+            backends = Backends([server.url], http, b.service.log)
+            await backends.look()
+            assert backends.all[0].wrong == state
+            await http.aclose()
         server.stop()
         server.stop()
         assert await asyncio.wait_for(task, 20) == 0
@@ -74,6 +82,12 @@ def test_a_server_with_a_certificate_answers_https_alone(bench: MakeBench, tmp_p
 def test_files_that_cannot_be_used(file: str, key: str | None, said: str) -> None:
     with pytest.raises(BadCertificate, match=said):
         Certificate(FILES / file, None if key is None else FILES / key).context()
+
+
+@pytest.mark.parametrize(("name", "said"), [("key.pem", "has no certificate"), ("missing.pem", "No such file")])
+def test_issuers_that_cannot_be_used(name: str, said: str) -> None:
+    with pytest.raises(BadCertificate, match=said):
+        make_client(FILES / name)
 
 
 @pytest.mark.parametrize("verb", [["serve"], ["route", "-b", "http://127.0.0.1:9"]])

@@ -18,7 +18,7 @@ from zinc_rt.serving.api.web import WebRule
 from zinc_rt.serving.route.backends import Backends
 from zinc_rt.serving.route.router import Router, make_client
 
-OWN = WebRule.of("127.0.0.1", ["Box.lan"], ["https://chat.example:8443/", "null"])
+OWN = WebRule.of("127.0.0.1", ["Box.lan"], ["https://chat.example:8443/", "null", "file://"])
 OPEN = WebRule.of("0.0.0.0", ["box.lan"], [])
 PAGE = {"host": "127.0.0.1:8080", "origin": "http://127.0.0.1:8080"}
 HTTP = make_client()
@@ -56,6 +56,8 @@ CHAT = b'{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}'
         (OWN, {**PAGE, "origin": "http://chat.example:8443"}, False),
         (OWN, {"host": "evil.example", "origin": "https://chat.example:8443"}, False),
         (OWN, {**PAGE, "origin": "null"}, True),
+        (OWN, {**PAGE, "origin": "file://"}, True),
+        (OPEN, {"host": "", "origin": "file://"}, False),
         (OPEN, {**PAGE, "origin": "null"}, False),
         (OPEN, {"host": "gpu7:8080"}, True),  # programs call it by any name of the network
         (OPEN, {"host": "gpu7:8080", "origin": "http://gpu7:8080"}, False),

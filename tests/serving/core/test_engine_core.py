@@ -497,6 +497,13 @@ def test_a_device_that_is_lost_is_the_callers_to_hear_of() -> None:
         core.turn()
 
 
+def test_closing_a_core_closes_what_is_behind_it() -> None:
+    closed: list[bool] = []
+    EngineCore(FakeEngine(), VOCABULARY, close=lambda: closed.append(True)).close()  # type: ignore[arg-type]
+    assert closed == [True]
+    core_on(FakeEngine()).close()
+
+
 def test_a_sequence_that_cannot_be_prepared_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a text's beginning is to be copied, as of recurrent layers, and the device fails."""
     engine = FakeEngine(n_slots=1)

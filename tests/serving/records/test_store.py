@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.errors import UsageError, ZincError
@@ -43,6 +43,7 @@ def entry(request_id: str = "r1", tenant: str = "t", created: float = 1.75e9) ->
 numbers = st.floats(0, 1e300)
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         SamplingParams,

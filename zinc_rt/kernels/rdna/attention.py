@@ -46,6 +46,8 @@ from zinc_rt.numerics import GROUP, PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPL
 INFINITY = float("inf")
 WIDEST = 64
 """Elements of a key that a lane loads at once."""
+FEW = 4
+"""Heads whose scores go on together: six heads of 256 elements were enough for LLVM to spill queries."""
 
 
 @struct
@@ -118,7 +120,7 @@ def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
         keys = tuple(load(k + start, i, lanes=8, align=16) for i in range(0, CHUNK, 8))
         # All of these are asked for before the first of them is needed.
         schedule_barrier()
-        STEP = portion(G, CHUNK)
+        STEP = min(FEW, portion(G, CHUNK))
         for head in unroll(0, G, STEP):
             next_portion(head)
             for part in unroll(CHUNK // 8):

@@ -56,6 +56,16 @@ class Certificate:
             raise BadCertificate(f"{self.file} and {key} have no usable certificate and key in PEM: {why}") from None
 
 
+def trusting(issuers: Path) -> ssl.SSLContext:
+    """What checks servers' certificates against those in a file of PEM. Raises `BadCertificate`."""
+    try:
+        return ssl.create_default_context(cafile=issuers)
+    except ssl.SSLError:
+        raise BadCertificate(f"{issuers} has no certificate in PEM") from None
+    except OSError as error:
+        raise BadCertificate(f"{issuers}: {error.strerror or error}") from None
+
+
 class _Encrypted(Exception):
     """The key asks for a password."""
 

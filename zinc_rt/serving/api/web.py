@@ -17,7 +17,8 @@ from zinc_rt.serving.api.errors import ApiError, Headers
 
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::\d*)?")
 _NAME: Final = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?")
-_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#@\s\"]+)")
+_ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#@\s\"]*)")
+_SLASH: Final = re.compile("(?<=[^/])/$")
 _READABLE: Final = b"x-request-id, x-should-retry, retry-after, x-zinc-dropped, x-zinc-ignored, x-zinc-seed"
 """Headers of answers that pages may read beside those that every page may."""
 
@@ -37,7 +38,7 @@ class WebRule:
     @classmethod
     def of(cls, listens: str, hosts: Iterable[str], origins: Iterable[str]) -> WebRule:
         """The rule that a command line asks for. Raises `UsageError` for what is no name of a host, or no origin."""
-        names, pages = [h.lower() for h in hosts], [o.lower().rstrip("/") for o in origins]
+        names, pages = [h.lower() for h in hosts], [_SLASH.sub("", o.lower()) for o in origins]
         for name in names:
             if not _NAME.fullmatch(name) and not _is_address(name):
                 raise UsageError(f"--allow-host {name[:80]!r} must be a host's name or address, without a port")

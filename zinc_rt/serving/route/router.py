@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -17,6 +19,7 @@ from zinc_rt.serving.api.errors import ApiError, Headers
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.metrics import TYPE
 from zinc_rt.serving.api.sse import LINES, PING
+from zinc_rt.serving.api.tls import trusting
 from zinc_rt.serving.api.web import WebRule, preflight
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.route.backends import Backend, Backends
@@ -332,8 +335,12 @@ def _seconds(ping: str | None) -> float:
     return seconds if 0 < seconds <= _MOST_PING else Limits().ping_seconds
 
 
-def make_client() -> httpx2.AsyncClient:
-    """The client that a router passes requests on with: a stream may be silent for long, a connection may not."""
+def make_client(issuers: Path | None = None) -> httpx2.AsyncClient:
+    """The client that a router passes requests on with: a stream may be silent for long, a connection may not.
+
+    issuers: whom the certificates of servers may be of; None for those that the system trusts. Raises `BadCertificate`.
+    """
+    verify: ssl.SSLContext | bool = True if issuers is None else trusting(issuers)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     timeout = httpx2.Timeout(None, connect=_CONNECT)
-    return httpx2.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+    return httpx2.AsyncClient(verify=verify, timeout=timeout, limits=limits, trust_env=False)

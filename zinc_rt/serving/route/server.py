@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import uvicorn
 
@@ -21,13 +22,15 @@ _DRAIN = 30.0
 """Seconds that requests get to their ends after the first signal."""
 
 
-def start_router(urls: Sequence[str], config: Config, started: Callable[[str], None]) -> int:
+def start_router(
+    urls: Sequence[str], config: Config, started: Callable[[str], None], issuers: Path | None = None
+) -> int:
     """Route until a signal ends it; returns the exit code. started: gets the address once requests are passed on.
 
     Raises `UsageError` for addresses that are none, `CannotListen`.
     """
     tls = tls_of(config)
-    http = make_client()
+    http = make_client(issuers)
     log = make_logger(level=config.log_level)
     backends = Backends(urls, http, log)
     allow_files(2 * Limits().connections + 64)
