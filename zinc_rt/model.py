@@ -349,7 +349,8 @@ class Model(LoadedModel, Closing):
         """Answer a conversation, token by token: reasoning, content and tool calls apart.
 
         Args:
-            messages: the conversation in OpenAI's form; a text alone is one message of the user.
+            messages: the conversation in OpenAI's form; a text alone is one message of the user, and a last message of
+                the assistant is continued.
             tools, tool_choice, parallel_tool_calls, response_format, variables: see `requests.ChatFields`.
             params, logits_processors, and fields of `SamplingParams` by name: as for `stream`. Stop strings are looked
                 for in the content alone.

@@ -15,6 +15,8 @@ from tests.serving.clients.caller import LONG, write_reader
 from tests.serving.clients.listener import Listener, listening
 from tests.serving.command import started
 
+SEED = "5"
+"""Of an answer with a few letters."""
 CODEX, CLAUDE = "@openai/codex@0.169.0", "@anthropic-ai/claude-code@2.1.332"
 pytestmark = [
     pytest.mark.slow,
@@ -40,7 +42,8 @@ def programs(folder: Path) -> Path:
 def listener(folder: Path) -> Iterator[Listener]:
     """A server that takes any name of a model, behind what keeps the requests."""
     model = write_reader(folder / "reader.gguf")
-    with started(folder, "-m", model, "-c", str(LONG), "--alias", "*") as server, listening(server.url) as found:
+    options = ("-c", str(LONG), "--alias", "*", "--seed", SEED)
+    with started(folder, "-m", model, *options) as server, listening(server.url) as found:
         yield found
 
 
@@ -73,8 +76,9 @@ def test_codex(programs: Path, listener: Listener, tmp_path: Path) -> None:
     (asked,) = [one for one in heard if one.method == "POST"]
     kinds = [item["type"] for item in json.loads(asked.body)["input"]]
     assert "additional_tools" in kinds
-    assert said in asked.answer.decode().replace("\\n", "\n")
-    assert b"response.completed" in asked.answer
+    last = json.loads(asked.answer.decode().rstrip().rpartition("data: ")[2])
+    assert last["type"] == "response.completed"
+    assert said == last["response"]["output"][0]["content"][0]["text"].strip()
 
 
 def test_claude_code(programs: Path, listener: Listener, tmp_path: Path) -> None:

@@ -141,6 +141,25 @@ def test_responses(story: Command) -> None:
         assert [event.sequence_number for event in events] == list(range(len(events)))
 
 
+def test_responses_that_are_kept(story: Command) -> None:
+    with client(story) as c:
+        first = c.responses.create(model="story", input="Hi", max_output_tokens=8)
+        second = c.responses.create(
+            model="story", input="And then?", previous_response_id=first.id, max_output_tokens=8, truncation="auto"
+        )
+        assert second.previous_response_id == first.id
+        kept = c.responses.retrieve(second.id)
+        assert (kept.output_text, kept.store) == (second.output_text, True)  # type: ignore[attr-defined]
+        items = list(c.responses.input_items.list(second.id, order="asc", limit=2))
+        assert [getattr(item, "role", None) for item in items] == ["user", "assistant", "user"]
+        c.responses.delete(first.id)
+        for gone in (lambda: c.responses.retrieve(first.id), lambda: c.responses.delete(first.id)):
+            with pytest.raises(openai.NotFoundError):
+                gone()
+        with pytest.raises(openai.BadRequestError, match="no response"):
+            c.responses.create(model="story", input="Hi", previous_response_id=first.id)
+
+
 def test_completions_and_models(story: Command) -> None:
     with client(story) as c:
         texts = c.completions.create(model="story", prompt=["A fox", "An owl"], max_tokens=6, logprobs=2, seed=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -87,7 +86,9 @@ class Part:
         """How to choose the tokens behind its wanted rows. first: behind the text's last token. Behind a guess it is as
         if that was generated; behind `echoes` the tokens are known, and what is chosen counts for nothing.
         """
-        found = [_any_token(first.sampler.n_vocab)] * len(self.echoes)
+        found: list[SamplingRequest] = []
+        if n := len(self.echoes):
+            found = [SamplingRequest(Sampler(SamplingParams(temperature=0), first.sampler.n_vocab), ())] * n
         if not self.wanted:
             return found
         found.append(first)
@@ -218,12 +219,6 @@ def charge(scheduler: FairScheduler, parts: Sequence[Part], seconds: float) -> N
 def costs(parts: Iterable[Part]) -> list[CostPart]:
     """Parts as the cost model takes them."""
     return [part.cost() for part in parts]
-
-
-@cache
-def _any_token(n_vocab: int) -> SamplingRequest:
-    """What costs least."""
-    return SamplingRequest(Sampler(SamplingParams(temperature=0), n_vocab), ())
 
 
 def echoed(parts: Iterable[Part], step: SampledStep, chosen: Sequence[Choice], events: list[Event]) -> list[Choice]:
