@@ -216,15 +216,24 @@ def test_bad_rows(engine: Engine) -> None:
 
 
 def test_sampled_steps_give_the_tokens_of_the_logits(engine: Engine) -> None:
-    """Rows of one step, each with its own sampler."""
+    """Rows of one step, each with its own sampler, against what the parameters say of the logits."""
     asked = [SamplingParams(temperature=0), SamplingParams(seed=4, top_k=3), SamplingParams(seed=5, logprobs=2)]
     slots = [engine.open_sequence() for _ in asked]
     rows = [Rows(slot, 0, [3 + slot, 7], wanted=(1,)) for slot in slots]
-    n_vocab = engine.step(rows).logits.shape[1]
+    logits = engine.step(rows).logits.copy()
+    n_vocab = logits.shape[1]
     requests = [SamplingRequest(Sampler(p, n_vocab - i), [3, 7]) for i, p in enumerate(asked)]
     step = engine.step(rows, requests)
-    want = [Sampler(p, n_vocab - i).sample(step.logits[i, : n_vocab - i], [3, 7]) for i, p in enumerate(asked)]
-    assert [step.token(i) for i in range(3)] == want
+    greedy, among, told = (step.token(i) for i in range(3))
+    assert greedy.token_id == logits[0].argmax()
+    assert among.token_id in np.argsort(logits[1, : n_vocab - 1])[-3:]
+    row = logits[2, : n_vocab - 2].astype(np.float64)
+    chances = row - row.max() - np.log(np.exp(row - row.max()).sum())
+    assert told.logprob == pytest.approx(chances[told.token_id], abs=1e-5)
+    assert told.top_logprobs is not None
+    assert [token for token, _ in told.top_logprobs] == np.argsort(-row)[:2].tolist()
+    again = engine.step(rows, [SamplingRequest(Sampler(p, n_vocab - i), [3, 7]) for i, p in enumerate(asked)])
+    assert [again.token(i) for i in range(3)] == [greedy, among, told]
     with pytest.raises(EngineError, match="3 wanted rows and 2 sampling requests"):
         engine.step(rows, requests[:2])
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.kernels import material as m
-from tests.rdna.listing import count
 from tests.rdna.stage import MANY, Stage, kernel_of, same
 from tests.rdna.test_matvec import expected
 from zinc_rt.gguf import GGMLType
@@ -15,7 +14,6 @@ from zinc_rt.kernels.rdna import float_tiles, wmma
 from zinc_rt.kernels.rdna.catalogue import KERNELS, many_rows
 from zinc_rt.kernels.rdna.slabs import SLAB_ROWS, slabs_bytes, slabs_of
 from zinc_rt.kernels.reference.matmul import Weight, matmul
-from zinc_rt.lang import gpu_kernel
 
 SHAPES = ((8, 3, 1), (40, 70, 20), (72, 130, 140))
 """Groups of 32, rows of weights, rows of activations: lanes without a group, with one or two, with two or three; less
@@ -69,10 +67,3 @@ def test_registers_of_matrix_instructions(kind: str) -> None:
     kernel = kernel_of(many_rows(kind, bias=MANY[kind]))
     assert kernel.scratch_bytes == 0
     assert kernel.occupancy >= (4 if kind == "Q2_K" else 8)
-
-
-def test_products_are_of_matrix_instructions_and_in_pairs() -> None:
-    """A group of 16 x 16 elements is two WMMAs; most of what follows is issued two at a time."""
-    kernel = gpu_kernel(many_rows("Q4_K", bias=True).spec, disassemble=True)
-    assert count(kernel, "v_wmma_i32_16x16x16_iu8") % 4 == 0
-    assert count(kernel, "v_dual_mul_f32") > 2 * count(kernel, "v_mul_f32") > 0

@@ -71,8 +71,7 @@ class FairScheduler(BatchScheduler):
         if not ready or not budget:
             return Batch(kind, ())
         if kind is BatchKind.decode and len(ready) <= budget and self._unlimited(ready):
-            entries = [BatchEntry(slot.slot_id, slot.request_id, slot.tenant_id, 1) for slot in ready]
-            return Batch(kind, tuple(entries))
+            return Batch(kind, tuple(BatchEntry(s.slot_id, s.request_id, s.tenant_id, 1) for s in ready))
         self._selections[kind] += 1
         by_level: dict[int, list[Slot]] = {}
         for slot in ready:

@@ -71,8 +71,14 @@ def test_the_old_call_for_apertures(machine: Machine) -> None:
 
 
 def test_acquiring_again_changes_nothing(stage: Stage) -> None:
+    assert stage.process.kfd is not None
+    device = stage.process.kfd.device(stage.gpu_id)
+    stage.buffer(DATA, PAGE)
+    before, mapped = device.vm, device.vm.starting_at(DATA)
     for _ in range(2):
         stage.call(r.KFD_ACQUIRE_VM, drm_fd=stage.drm, gpu_id=stage.gpu_id)
+        assert device.vm is before
+        assert device.vm.starting_at(DATA) is mapped is not None
 
 
 def test_the_render_node_may_be_closed(stage: Stage) -> None:
@@ -114,12 +120,19 @@ def test_xnack_is_off(stage: Stage) -> None:
 
 
 def test_runtime_on_and_off(stage: Stage) -> None:
+    kfd = stage.process.kfd
+    assert kfd is not None
     for _ in range(2):
         stage.call(r.KFD_RUNTIME_ENABLE, mode_mask=1)
+        assert kfd.runtime_enabled
+        with refused(errno.EBUSY):
+            stage.call(r.KFD_RUNTIME_ENABLE, mode_mask=1)
         stage.call(r.KFD_RUNTIME_ENABLE, mode_mask=0)
+        assert not kfd.runtime_enabled
     stage.queue_buffers()
     stage.create_queue()
     stage.call(r.KFD_RUNTIME_ENABLE, mode_mask=0)
+    assert len(kfd.queues) == 1
 
 
 def test_tile_tables_are_cut_to_what_there_is(stage: Stage) -> None:
