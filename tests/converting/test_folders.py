@@ -156,16 +156,17 @@ def test_text_models_of_one_class(kind: str, name: str, tmp_path: Path) -> None:
         assert model.tensors.keys() == CASES[name].shapes.keys()
 
 
-def test_a_window_bounds_the_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("window", "kept"), [(64, True), (512, False), (0, False), (None, False)])
+def test_a_window_is_kept_where_it_is_shorter_than_the_context(window: int | None, kept: bool, tmp_path: Path) -> None:
     folder = tmp_path / "llama"
     folders.write_folder(folder, "llama")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps(config | {"architectures": ["MistralForCausalLM"], "sliding_window": 64})
-    )
-    assert convert(folder, tmp_path / "out.gguf") == ["the context is 64 tokens, the model's window"]
+    config |= {"architectures": ["MistralForCausalLM"], "sliding_window": window, "max_position_embeddings": 512}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert convert(folder, tmp_path / "out.gguf") == []
     with GGUFFile.open(tmp_path / "out.gguf") as new:
-        assert new.metadata["llama.context_length"] == 64
+        assert new.metadata["llama.context_length"] == 512
+        assert new.metadata.get("llama.attention.sliding_window") == (window if kept else None)
 
 
 # ---------------------------------------------------------------- rotations
