@@ -122,7 +122,7 @@ def gfx_name(version: int) -> str:
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
-_TOLD_APART = {110001: 110003, 110003: 110001, 110004: 110003}
+_TOLD_APART = {90403: 90402, 110001: 110003, 110003: 110001, 110004: 110003}
 """Cores whose version in the hardware is not the one that compilers know them by, as amdkfd has it (kgd2kfd_probe)."""
 
 
