@@ -27,6 +27,8 @@ class Gfx:
     max_groups: workgroups of a dispatch in x, y and z; user_dwords: registers that a kernel's arguments arrive in;
     max_threads: work-items of a workgroup.
 
+    saved_rsrc1: bits of RSRC1 that kernels need on queues whose waves are saved when they are preempted.
+
     lds_bytes: of a compute unit; large_registers: gfx_target_versions with 384 KiB of vector registers a compute unit,
     the others have 256. Both are part of the save area of a preempted queue, whose size amdkfd checks.
     """
@@ -45,6 +47,7 @@ class Gfx:
     max_threads: int
     lds_bytes: int
     large_registers: frozenset[int]
+    saved_rsrc1: int = 0
 
     def vgprs_per_simd(self, version: int) -> int:
         """Vector registers of 32 lanes that a SIMD of the core with this gfx_target_version has."""
@@ -78,6 +81,7 @@ GFX11 = Gfx(
     max_threads=1024,
     lds_bytes=0x10000,
     large_registers=frozenset({110000, 110001, 110501}),
+    saved_rsrc1=1 << 20,  # PRIV; tinygrad sets it on this generation alone, against trouble with the save area
 )
 GFX12 = Gfx(
     name="gfx12",
