@@ -96,7 +96,7 @@ class GpuModel:
 
 
 _BIG_VGPR = {(11, 0, 0), (11, 0, 1), (11, 5, 1), (12, 0, 0), (12, 0, 1)}
-_IP = {(11, 0, 1): (11, 0, 3), (11, 0, 3): (11, 0, 1)}
+_IP = {(9, 4, 2): (9, 4, 3), (11, 0, 1): (11, 0, 3), (11, 0, 3): (11, 0, 1)}
 
 
 def vgprs_per_simd(gfx: tuple[int, int, int]) -> int:
@@ -131,6 +131,11 @@ RAPHAEL = GpuModel(
     "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, l2=MIB // 4,
     infinity=0, integrated=True,
 )  # fmt: skip
+MI300X = GpuModel(
+    "AMD Instinct MI300X", 0x74A1, (9, 4, 2), 304, 4, 192 * GIB, clock_mhz=2100, memory_bits=8192, l2=4 * MIB,
+    infinity=256 * MIB,
+)  # fmt: skip
+"""Of another family, whose packets nothing here knows: what looks for cards has to refuse it by name."""
 MODELS = {
     "r9700": R9700, "rx9070": RX9070, "rx9070xt": RX9070XT, "rx9060xt": RX9060XT, "rx7900xtx": RX7900XTX,
     "rx7800xt": RX7800XT, "rx7600": RX7600, "small-bar": SMALL_BAR, "raphael": RAPHAEL,

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from amdgpu_emu.gpu import Gpu
 
 _ARRAYS_PER_ENGINE = 2
-_FAMILIES = {10: 0x95, 11: info.AMDGPU_FAMILY_GC_11_0_0, 12: info.AMDGPU_FAMILY_GC_12_0_0}
-_COPY_ENGINES = {10: (5, 2, 6), 11: (6, 0, 0), 12: (7, 0, 1)}
+_FAMILIES = {9: 0x8D, 10: 0x95, 11: info.AMDGPU_FAMILY_GC_11_0_0, 12: info.AMDGPU_FAMILY_GC_12_0_0}
+_COPY_ENGINES = {9: (4, 4, 2), 10: (5, 2, 6), 11: (6, 0, 0), 12: (7, 0, 1)}
 _SHADOW = (73728, 256)
 _SAVE_AREA = (484, 256)
 _EOP_ALIGNMENT = 256

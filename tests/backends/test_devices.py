@@ -12,7 +12,7 @@ import pytest
 
 import zinc_rt.backends.probe
 from amdgpu_emu.machine import Machine
-from amdgpu_emu.models import R9700, RAPHAEL, RX7900XTX
+from amdgpu_emu.models import MI300X, R9700, RAPHAEL, RX7900XTX
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from zinc_rt.backends.amdgpu import selftest
 from zinc_rt.backends.devices import Device, DeviceReport, DeviceUnavailable
@@ -140,6 +140,7 @@ def test_an_integrated_gpu_is_skipped() -> None:
     ("model", "words"),
     [
         (RAPHAEL, "renderD128 is gfx1036, part of the processor"),
+        (MI300X, "renderD128 is gfx942: older than gfx11"),
         (replace(RX7900XTX, gfx=(10, 3, 0)), "renderD128 is gfx1030: older than gfx11"),
         (replace(R9700, integrated=True), "renderD128 is gfx1201, part of the processor"),
     ],

@@ -18,7 +18,8 @@ from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from zinc_rt.gguf import GGMLType, GGUFFile
 
 CLASSES = {
-    "llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
+    "llama": "LlamaForCausalLM", "llama-windows": "MistralForCausalLM", "mistral3-windows": "Ministral3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM",
     "qwen3moe": "Qwen3MoeForCausalLM", "qwen2moe": "Qwen2MoeForCausalLM", "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForCausalLM", "gemma3-scaled-cap": "Gemma3ForConditionalGeneration", "phi3": "Phi3ForCausalLM",
     "phi3-long": "Phi3ForCausalLM", "olmo2": "Olmo2ForCausalLM", "olmo3": "Olmo3ForCausalLM",

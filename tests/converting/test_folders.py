@@ -17,7 +17,9 @@ from zinc_rt.converting.families import BY_TEXT_MODEL
 from zinc_rt.converting.families import CLASSES as CONVERTED
 from zinc_rt.converting.model import ConvertedModel
 from zinc_rt.converting.rope import rope_keys, rope_of
+from zinc_rt.converting.safetensors import open_safetensors
 from zinc_rt.gguf import GGMLType, GGUFFile
+from zinc_rt.gguf.dequantize import dequantize
 from zinc_rt.quantizing.convert import Conversion
 from zinc_rt.quantizing.plan import Planner
 from zinc_rt.quantizing.presets import preset_of
@@ -114,6 +116,42 @@ def test_parts_in_bfloat16(tmp_path: Path) -> None:
             np.testing.assert_array_equal(got, (bits << 16 if kept else bits.astype(np.uint16)).reshape(-1))
 
 
+def test_experts_in_bfloat16_with_their_inputs_first(tmp_path: Path) -> None:
+    """Folders of gpt-oss that were trained further: no blocks, and rows of the new file are columns."""
+    folder = tmp_path / "m"
+    made, _ = folders.write_folder(folder, "gpt-oss")
+    file, stored = open_safetensors(folder / "model.safetensors")
+    tensors = {name: (t.dtype, t.shape, t.flat().tobytes()) for name, t in stored.items()}
+    config = json.loads((folder / "config.json").read_text())
+    file.close()
+    with GGUFFile.open(made.path) as old:
+        wanted = {n: dequantize(t.type, old.raw(n).reshape(t.n_rows, -1)) for n, t in old.tensors.items()}
+        shapes = {name: tensor.shape for name, tensor in old.tensors.items()}
+    for layer in range(config["num_hidden_layers"]):
+        before = f"model.layers.{layer}.mlp.experts."
+        gate, up, down = (
+            wanted[f"blk.{layer}.ffn_{x}_exps.weight"].reshape(shapes[f"blk.{layer}.ffn_{x}_exps.weight"])
+            for x in ("gate", "up", "down")
+        )
+        both = np.stack([gate, up], axis=2).reshape(len(gate), -1, gate.shape[-1])
+        for name, x in (("gate_up_proj", both), ("down_proj", down)):
+            for part in ("_blocks", "_scales"):
+                del tensors[before + name + part]
+            tensors |= folders.as_bf16({before + name: np.ascontiguousarray(x.swapaxes(1, 2))})
+    folders.write_safetensors(folder / "model.safetensors", tensors)
+    del config["quantization_config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    for preset, kind in (("F32", GGMLType.F32), ("BF16", GGMLType.BF16), ("MXFP4_MOE", GGMLType.MXFP4)):
+        convert(folder, tmp_path / f"{preset}.gguf", preset)
+        with GGUFFile.open(tmp_path / f"{preset}.gguf") as new:
+            assert {name: tensor.shape for name, tensor in new.tensors.items()} == shapes
+            for name, tensor in new.tensors.items():
+                if name.endswith("exps.weight"):
+                    assert tensor.type is kind
+                    got = dequantize(tensor.type, new.raw(name).reshape(tensor.n_rows, -1))
+                    np.testing.assert_allclose(got, wanted[name], rtol=0, atol=0 if preset != "MXFP4_MOE" else 0.5)
+
+
 def test_quantised_in_one_pass(tmp_path: Path) -> None:
     """The same bytes as by way of a file of floats."""
     folders.write_folder(tmp_path / "llama", "llama")
@@ -156,16 +194,17 @@ def test_text_models_of_one_class(kind: str, name: str, tmp_path: Path) -> None:
         assert model.tensors.keys() == CASES[name].shapes.keys()
 
 
-def test_a_window_bounds_the_context(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("window", "kept"), [(64, True), (512, False), (0, False), (None, False)])
+def test_a_window_is_kept_where_it_is_shorter_than_the_context(window: int | None, kept: bool, tmp_path: Path) -> None:
     folder = tmp_path / "llama"
     folders.write_folder(folder, "llama")
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps(config | {"architectures": ["MistralForCausalLM"], "sliding_window": 64})
-    )
-    assert convert(folder, tmp_path / "out.gguf") == ["the context is 64 tokens, the model's window"]
+    config |= {"architectures": ["MistralForCausalLM"], "sliding_window": window, "max_position_embeddings": 512}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert convert(folder, tmp_path / "out.gguf") == []
     with GGUFFile.open(tmp_path / "out.gguf") as new:
-        assert new.metadata["llama.context_length"] == 64
+        assert new.metadata["llama.context_length"] == 512
+        assert new.metadata.get("llama.attention.sliding_window") == (window if kept else None)
 
 
 # ---------------------------------------------------------------- rotations

@@ -140,6 +140,16 @@ def spm_model(*, prefix: int = 1, kind: int = 2, charsmap: bytes = b"") -> bytes
     return message(*pieces, (2, message((3, kind), (40, 0), (4, len(pieces)))), (3, spaces))
 
 
+def test_what_a_piece_leaves_out() -> None:
+    """Writers leave out the usual: a piece without a type is an ordinary one, one without a score has 0."""
+    trained = (2, message((3, 2)))
+    pieces = read_pieces(message((1, message((1, b"a"))), (1, message((2, -1.5), (3, 6))), trained), "m")
+    assert (pieces.texts, pieces.scores, pieces.kinds) == (["a", ""], [0.0, -1.5], [1, 6])
+    for kind in (0, 7):
+        with pytest.raises(ConvertError, match=f"piece 1 is of type {kind}"):
+            read_pieces(message((1, message((1, b"a"))), (1, message((3, kind))), trained), "m")
+
+
 @pytest.mark.parametrize("prefix", [True, False])
 def test_sentencepiece_ids(prefix: bool, tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(spm_model(prefix=int(prefix)))

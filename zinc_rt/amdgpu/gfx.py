@@ -27,6 +27,8 @@ class Gfx:
     max_groups: workgroups of a dispatch in x, y and z; user_dwords: registers that a kernel's arguments arrive in;
     max_threads: work-items of a workgroup.
 
+    saved_rsrc1: bits of RSRC1 that kernels need on queues whose waves are saved when they are preempted.
+
     lds_bytes: of a compute unit; large_registers: gfx_target_versions with 384 KiB of vector registers a compute unit,
     the others have 256. Both are part of the save area of a preempted queue, whose size amdkfd checks.
     """
@@ -45,6 +47,7 @@ class Gfx:
     max_threads: int
     lds_bytes: int
     large_registers: frozenset[int]
+    saved_rsrc1: int = 0
 
     def vgprs_per_simd(self, version: int) -> int:
         """Vector registers of 32 lanes that a SIMD of the core with this gfx_target_version has."""
@@ -78,6 +81,7 @@ GFX11 = Gfx(
     max_threads=1024,
     lds_bytes=0x10000,
     large_registers=frozenset({110000, 110001, 110501}),
+    saved_rsrc1=1 << 20,  # PRIV; tinygrad sets it on this generation alone, against trouble with the save area
 )
 GFX12 = Gfx(
     name="gfx12",
@@ -122,7 +126,7 @@ def gfx_name(version: int) -> str:
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
-_TOLD_APART = {110001: 110003, 110003: 110001, 110004: 110003}
+_TOLD_APART = {90403: 90402, 110001: 110003, 110003: 110001, 110004: 110003}
 """Cores whose version in the hardware is not the one that compilers know them by, as amdkfd has it (kgd2kfd_probe)."""
 
 

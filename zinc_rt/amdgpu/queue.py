@@ -192,6 +192,8 @@ class GpuQueue(Closing):
         """Machine code in executable memory, with room behind it for prefetch. The fields are those of
         `LoadedKernel`.
         """
+        if self.interface.saves_waves:
+            rsrc1 |= self.gfx.saved_rsrc1
         with self._entered():
             words = (rsrc1, rsrc2, rsrc3, threads, n_user_data, wave32)
             key = (f"{name} {words}", code)

@@ -136,6 +136,10 @@ _GPT_OSS: Final[Rules] = _ENDS | _ATTENTION | {
         Rule("ffn_gate_exps.weight", How.EVEN), Rule("ffn_up_exps.weight", How.ODD),
     ),
     "mlp.experts.down_proj_blocks": Rule("ffn_down_exps.weight"),
+    "mlp.experts.gate_up_proj": (
+        Rule("ffn_gate_exps.weight", How.EVEN, columns=True), Rule("ffn_up_exps.weight", How.ODD, columns=True),
+    ),
+    "mlp.experts.down_proj": Rule("ffn_down_exps.weight", columns=True),
 }  # fmt: skip
 _LFM2: Final = _ATTENTION | _rules(
     {

@@ -72,10 +72,10 @@ def no_window(c: Config) -> Keys:
     return {}
 
 
-def short_context(c: Config) -> Keys:
-    """A window on all layers, which nothing here applies, makes no difference to texts of its length."""
-    window = c.integer("sliding_window", 0)
-    return {"context_length": min(window, c.integer("max_position_embeddings"))} if window else {}
+def window(c: Config) -> Keys:
+    """A window on all layers, where it is shorter than the context."""
+    n = c.integer("sliding_window", 0)
+    return {"attention.sliding_window": n} if 0 < n < c.integer("max_position_embeddings") else {}
 
 
 def windows(c: Config, period: int) -> Keys:
@@ -97,7 +97,7 @@ def windows(c: Config, period: int) -> Keys:
 
 def llama(c: Config) -> Keys:
     """Llama and Mistral."""
-    return short_context(c)
+    return window(c)
 
 
 def experts(c: Config) -> Keys:
@@ -205,7 +205,7 @@ def olmo2(c: Config) -> Keys:
 def mistral3(c: Config) -> Keys:
     """Ministral 3: queries grow with their position."""
     rope = rope_of(c)
-    keys, slope = short_context(c), rope.number("llama_4_scaling_beta", 0.0)
+    keys, slope = window(c), rope.number("llama_4_scaling_beta", 0.0)
     if slope:
         keys["attention.temperature_scale"] = slope
     if rope.number("mscale", 0.0) == 1.0 and rope.has("mscale_all_dim"):  # as readers of this architecture know it

@@ -64,10 +64,11 @@ class Blocks:
 
     def flat(self) -> U8:
         """All blocks, one after the other."""
-        return self.blocks(slice(None)).reshape(-1)
+        return self.rows(slice(None), 17).reshape(-1)
 
-    def blocks(self, which: slice | Index, groups: int = 1) -> U8:
-        """The blocks of some rows of so many groups: uint8[rows, 17 * groups]."""
+    def rows(self, which: slice | Index, size: int) -> U8:
+        """The blocks of some rows of so many bytes: uint8[rows, size]."""
+        groups = size // 17
         pairs = self.nibbles.flat().reshape(-1, groups, 16)[which]
         scales = self.scales.flat().reshape(-1, groups, 1)[which]
         codes = np.stack([pairs & 15, pairs >> 4], axis=-1).reshape(*pairs.shape[:-1], 32)
@@ -78,6 +79,39 @@ class Blocks:
         """Free the memory behind both."""
         self.nibbles.release()
         self.scales.release()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Matrices that are stored with their inputs first, so that columns are the rows of the new file.
+
+    Args:
+        stored: elements[matrices, inputs, n_outputs].
+        item: bytes of an element.
+    """
+
+    stored: Part
+    n_outputs: int
+    item: int
+
+    def flat(self) -> U8:
+        """All matrices as they are stored."""
+        return self.stored.flat()
+
+    def rows(self, which: slice | Index, size: int) -> U8:
+        """Some columns, those of the second matrix behind those of the first: uint8[columns, size]."""
+        elements = self.flat().view(f"<u{self.item}").reshape(-1, size // self.item, self.n_outputs)
+        numbers = np.arange(len(elements) * self.n_outputs)[which]
+        made = np.empty((len(numbers), size // self.item), elements.dtype)
+        matrix = numbers // self.n_outputs
+        for one in np.unique(matrix):
+            here = matrix == one
+            made[here] = elements[one][:, numbers[here] - one * self.n_outputs].T
+        return made.view(np.uint8)
+
+    def release(self) -> None:
+        """Free the memory behind them."""
+        self.stored.release()
 
 
 @dataclass(frozen=True)
@@ -114,8 +148,8 @@ class Made:
     def _stored(self, start: int, stop: int) -> U8:
         size = self.source.row_bytes(self.width)
         only = self.parts[0]
-        if isinstance(only, Blocks):
-            return only.blocks(slice(start, stop) if self.index is None else self.index[start:stop], size // 17)
+        if isinstance(only, Blocks | Columns):
+            return only.rows(slice(start, stop) if self.index is None else self.index[start:stop], size)
         if self.index is not None:
             return np.asarray(self.parts[0].flat().reshape(-1, size)[self.index[start:stop]])
         each = self.info.n_rows // len(self.parts)

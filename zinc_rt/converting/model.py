@@ -127,8 +127,6 @@ class ConvertedModel(Closing):
         parts = sorted({name.split(".")[0] for name in aside if "lm_head" not in name})
         if parts:
             self.notes.append(f"left aside: {', '.join(parts)}; the text model is converted")
-        if keys["context_length"] < config.integer("max_position_embeddings"):
-            self.notes.append(f"the context is {keys['context_length']} tokens, the model's window")
         return every, keys
 
     def _metadata(self, family: Family, keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
-from zinc_rt.converting.made import F32, Blocks, Index, Made, Values, tensor_info
+from zinc_rt.converting.made import F32, Blocks, Columns, Index, Made, Part, Values, tensor_info
 from zinc_rt.converting.safetensors import FLOATS, Stored
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.quantizing.plan import left_as_it_is
@@ -57,11 +57,12 @@ class How(enum.Enum):
 @dataclass(frozen=True)
 class Rule:
     """A tensor's name in the new file, without `blk.N.`, and what happens to it. What is a rule for a module lacks
-    `.weight` and `.bias`; one for a tensor has them.
+    `.weight` and `.bias`; one for a tensor has them. columns: whether matrices are stored with their inputs first.
     """
 
     name: str
     how: How = How.COPY
+    columns: bool = False
 
 
 Rules = Mapping[str, Rule | tuple[Rule, ...]]
@@ -188,6 +189,10 @@ def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> 
         raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which no weight has")
     if rule.how in (How.FLAT, How.CHANNELS):
         shape = tuple(n for n in shape if n != 1) or (1,)
+    if rule.columns:
+        if len(shape) < 2:
+            raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, matrices are needed")
+        shape = (*shape[:-2], shape[-1], shape[-2])
     index: Index | None = None
     values: Values | None = None
     if rule.how is How.PLUS_ONE:
@@ -197,9 +202,13 @@ def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> 
     elif rule.how not in (How.COPY, How.FLAT):
         shape, index, values = _reordered(rule.how, first.name, shape, heads, by_element=name.endswith(".bias"))
     source, width = FLOATS[first.dtype], first.shape[-1] if rule.how is not How.FLAT else shape[-1]
+    made: list[Part] = list(parts)
+    if rule.columns:
+        width = shape[-1]
+        made = [Columns(part, part.shape[-1], source.block_bytes) for part in parts]
     whole = shape if alone else (len(parts), *shape)
     type = GGMLType.F32 if left_as_it_is(name, whole) else source
-    return Made(tensor_info(name, whole, type), parts, source, width, index, values)
+    return Made(tensor_info(name, whole, type), made, source, width, index, values)
 
 
 def _plus_one(x: F32) -> F32:

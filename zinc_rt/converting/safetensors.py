@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,8 +107,7 @@ def _tensors(source: FileBytes) -> Mapping[str, Stored]:
 def _object(pairs: list[tuple[str, Any]], shown: str) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        seen = set[str]()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        twice = next(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
         raise ConvertError(f"{shown} has the name {show(twice)} twice in its directory; the file is damaged")
     return made
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import tokenizers
 
 _MOST_NESTED = 1 << 14
-"""Bytes of the tokens that may begin at one character, all together: the search hashes each of them there. Those of real
-vocabularies have a few hundred.
+"""Bytes of the tokens that may begin at one character, all together: the search hashes each of them there. In real
+vocabularies they have a few hundred.
 """
 _MATCHED = (TokenKind.NORMAL, TokenKind.USER_DEFINED, TokenKind.UNUSED)
 

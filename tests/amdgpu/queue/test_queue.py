@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amdgpu_emu.errors import GpuHang
-from amdgpu_emu.models import R9700, RX7900XTX, SMALL_BAR
+from amdgpu_emu.models import R9700, RX7900XTX, SMALL_BAR, GpuModel
 from amdgpu_emu.process import Process
 from amdgpu_emu.shader import RecordingShader
 from tests.amdgpu.queue.fake import DEVICE, FakeInterface
@@ -176,6 +176,19 @@ def test_what_a_dispatch_says(interface: str) -> None:
         )
         assert (one.lds_bytes, one.scratch) == (0, None)
         assert (two.wave32, two.groups, two.threads, two.user_data) == (False, (9, 1, 1), (128, 1, 1), tuple(range(16)))
+
+
+@pytest.mark.parametrize(
+    ("interface", "model", "bit"),
+    [("kfd", RX7900XTX, 1), ("cs", RX7900XTX, 0), ("umq", RX7900XTX, 0), ("kfd", R9700, 0)],
+)
+def test_kernels_are_privileged_where_gfx11_saves_waves(interface: str, model: GpuModel, bit: int) -> None:
+    with queue_of(interface, {"models": [model]}) as (queue, linux):
+        shader = linux.machine.shader
+        assert isinstance(shader, RecordingShader)
+        program = queue.load_code("k", b"\1\2\3\4", rsrc1=5, rsrc2=0x390, threads=(64, 1, 1), n_user_data=3)
+        queue.wait(queue.submit(CommandList().dispatch(program, 1, user_data=(1, 2, 3))))
+        assert [dispatch.rsrc1 for dispatch in shader.dispatches] == [5 | bit << 20]
 
 
 @interface

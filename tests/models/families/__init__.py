@@ -22,6 +22,7 @@ CASES: dict[str, Case] = {
     **deepseek2.CASES,
 }
 
-JUDGED: dict[str, Case] = {name: case for name, case in CASES.items() if name != "deepseek2-lite"}
-"""What llama.cpp is asked about."""
+NOT_JUDGED = ("deepseek2-lite", "llama-windows", "mistral3-windows")
+JUDGED: dict[str, Case] = {name: case for name, case in CASES.items() if name not in NOT_JUDGED}
+"""What llama.cpp is asked about; it has no windows in two of these architectures."""
 JUDGED |= deepseek2.LITE_AS_SOLD

@@ -77,7 +77,8 @@ def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None, positions: np.
         original = net.number("rope.scaling.original_context_length")
         q = q * (1 + temperature * np.log(positions // original + 1))[:, None, None]
     scale = net.keys.get("attention.scale", 0.0) if net.does("attention scale") else 0.0
-    return net.attend(q, k, v, scale or 1 / math.sqrt(d), net.visible(n, None))
+    window = None if net.made.case.architecture == "phi3" else net.keys.get("attention.sliding_window")
+    return net.attend(q, k, v, scale or 1 / math.sqrt(d), net.visible(n, window))
 
 
 def feed_forward(net: Net, f: np.ndarray, p: str) -> np.ndarray:
@@ -136,6 +137,7 @@ SECTIONS = [4, 4, 4, 0]
 CASES = {
     "llama": case("llama", wrong=("causal", "shared heads")),
     "llama-fused-qkv": case("llama", fused=True),
+    "llama-windows": case("llama", wrong=("window",), attention__sliding_window=9),
     "qwen2": case("qwen2", n_embd=96, biases=True, wrong=("biases",)),
     "qwen2-fused-qkv": case("qwen2", n_embd=96, biases=True, fused=True, wrong=("biases",)),
     "qwen3": case("qwen3", norms=True, head_dim=24, wrong=("qk norm",)),
@@ -151,6 +153,7 @@ CASES = {
         "mistral3", tied=True, head_dim=24, n_tokens=40, wrong=("temperature", "rope scaling"),
         attention__temperature_scale=0.4, rope__scaling__yarn_log_multiplier=1.0, **YARN,
     ),
+    "mistral3-windows": case("mistral3", wrong=("window",), attention__sliding_window=9),
     "phi3": case("phi3", n_embd=96, fused=True, fused_ffn=True, wrong=("gate first",)),
     "phi3-long": case(
         "phi3", wrong=("long factors", "factors", "gate first"), rope__scaling__original_context_length=128, **PHI

@@ -53,6 +53,7 @@ class KfdInterface(Interface):
     """Through a queue of /dev/kfd."""
 
     name = "kfd"
+    saves_waves = True
 
     def __init__(
         self,
