@@ -71,6 +71,7 @@ class Gpu:
         self._streams: list[Stream] = []
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._turns = False  # its streams have a turn
 
     @property
     def render_node(self) -> str:
@@ -145,6 +146,10 @@ class Gpu:
         """Whether any stream has work: one that has not ended and is not an empty queue."""
         return any(stream.state != IDLE for stream in self._streams)
 
+    def computes(self) -> bool:
+        """Whether its thread has packets to run, or runs some. May be asked without the machine's lock."""
+        return self._turns or any(stream.state == PROGRESS for stream in tuple(self._streams))
+
     def stop(self) -> None:
         """End the GPU's thread. Called without the machine's lock."""
         with self.machine.lock:
@@ -160,13 +165,18 @@ class Gpu:
                 if self._stopping:
                     return
                 was_busy = self.busy()
+                self._turns = True
                 for stream in tuple(self._streams):
                     stream.state = self._advance(stream)
+                self._turns = False
                 states = {stream.state for stream in self._streams}
                 if was_busy and not self.busy():
                     machine.changed.notify_all()  # for callers that wait until the GPU is idle
                 if PROGRESS not in states:
-                    machine.changed.wait(_POLL if POLLING in states else None)
+                    if POLLING in states:
+                        machine.clock.wait(machine.changed, _POLL)
+                    else:
+                        machine.changed.wait()
             time.sleep(0)  # the lock is not fair: let a waiting ioctl have it
 
     def _advance(self, stream: Stream) -> str:
@@ -195,7 +205,7 @@ class Gpu:
         if state == IDLE or stream.timeout is None:
             stream.waits_since = None
             return
-        now = time.monotonic()
+        now = self.machine.clock.now()
         if stream.waits_since is None:
             stream.waits_since = now
         elif now - stream.waits_since > stream.timeout:

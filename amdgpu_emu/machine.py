@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
+from amdgpu_emu.clock import Clock
 from amdgpu_emu.errors import EmulatorFinding, Finding
 from amdgpu_emu.faults import Fault, Faults
 from amdgpu_emu.gpu import Gpu
@@ -78,6 +79,7 @@ class Machine:
     def __post_init__(self) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
+        self.clock = Clock(lambda: any(gpu.computes() for gpu in self.gpus))
         self.gpus = [Gpu(self, i, model) for i, model in enumerate(self.models)]
         self.faults = Faults()
         self.findings: list[Finding] = []
@@ -117,7 +119,9 @@ class Machine:
     def settle(self, seconds: float = 5.0) -> None:
         """Wait until every GPU is idle, or its work waits for something."""
         with self.lock:
-            self.changed.wait_for(lambda: not any(gpu.busy() for gpu in self.gpus), seconds)
+            end = self.clock.now() + seconds
+            while any(gpu.busy() for gpu in self.gpus) and (left := end - self.clock.now()) > 0:
+                self.clock.wait(self.changed, left)
 
     def close(self) -> None:
         """End the processes and the GPUs' threads. Raises `EmulatorFinding` with everything that was found."""

@@ -236,6 +236,16 @@ class Process(Linux):
             self.machine.report("missing-store-fence", f"{what} without a store fence since the submission before")
         self.submitted_at_fence = self.fences
 
+    # Time.
+
+    def monotonic_ns(self) -> int:
+        """The machine's own clock."""
+        return self.machine.clock.now_ns()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the GPUs run."""
+        self.machine.clock.sleep(seconds)
+
     # The end.
 
     def exit(self) -> None:

@@ -11,8 +11,8 @@ from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import atomic_cas, atomic_load, atomic_store, cycle_counter, pause
 from zinc_rt.lang.types import i32, i64, ptr, struct, u64
 
-LONG = 20_000_000_000
-"""Ticks after which a test has failed: some seconds."""
+LONG = 300_000_000_000
+"""Ticks after which a test has failed: minutes, as a busy machine may keep the other thread for long."""
 SHORT = 30_000_000
 """Ticks in which a program would open some phases: some milliseconds."""
 
@@ -24,6 +24,7 @@ class LateArgs:
     gate: ptr[u64]
     chosen: i32  # the unit at which a thread is stopped; -1: none
     factor: i32
+    patience: i64  # ticks for the rewriting to begin: long where it is sure to, short where it must not
 
 
 @kernel
@@ -40,7 +41,7 @@ def stopping(a: ptr[LateArgs], step: ptr[StepRecord], first: i32, last: i32):
                 if atomic_load(a.gate + 1) == 0:
                     atomic_store(a.gate + 6, one)
                 begin = cycle_counter()
-                while atomic_load(a.gate + 2) == 0 and cycle_counter() - begin < SHORT:
+                while atomic_load(a.gate + 2) == 0 and cycle_counter() - begin < a.patience:
                     pause()
                 if atomic_load(a.gate + 2) != 0:
                     while atomic_load(a.gate + 3) == 0:

@@ -295,3 +295,13 @@ def test_json_blocks_are_json() -> None:
         for block in FENCE.finditer(page.read_text(encoding="utf-8")):
             if block[2] == "json":
                 json.loads(block[3])
+
+
+def test_what_the_workflows_run_is_here() -> None:
+    """Folders of tests and programs that a workflow names; and every night the slow tests run."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    named = [word for text in texts.values() for word in re.findall(r"(?:tests|benchmarks|\.ci)/[\w/.]+", text)]
+    assert len(named) > 5
+    assert [word for word in named if not (ROOT / word).exists()] == []
+    assert re.search(r"schedule:\n +- cron:", texts["nightly.yml"])
+    assert "pytest -n auto -m slow" in texts["nightly.yml"]

@@ -12,7 +12,6 @@ import zinc_rt
 from tests.helpers import engine_for
 from zinc_rt.backends.select import select_device
 from zinc_rt.engine import (
-    LARGE_BATCH,
     ContextFull,
     Device,
     DeviceChoice,
@@ -31,6 +30,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.loading import built_in_model
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.models import define
+from zinc_rt.options import LARGE_BATCH
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler

@@ -18,7 +18,7 @@ EMULATOR = Path(amdgpu_emu.__file__).parent
 
 # From the bottom up; modules of one layer may import each other. A module belongs to the longest name it begins with.
 LAYERS = (
-    ("errors", "checks", "aside", "notices", "environment", "whole_file", "closing"),
+    ("errors", "checks", "aside", "notices", "environment", "whole_file", "closing", "interrupts"),
     ("numerics",),
     ("lang",),
     ("installation",),
@@ -37,7 +37,7 @@ LAYERS = (
     ("models",),
     ("converting",),
     ("rows", "sequences", "sequence_calls"),
-    ("prompts",),
+    ("prompts", "options"),
     ("engine",),
     ("saved_text",),
     ("speculation",),
@@ -46,12 +46,12 @@ LAYERS = (
     ("dialects",),
     ("serving.core",),
     ("embedding",),
-    ("chat", "chunks"),
-    ("loaded", "requests", "row_logits"),
+    ("chat", "chunks", "schemas"),
+    ("loaded", "requests", "row_logits", "many"),
     ("model",),
+    ("hub",),
     ("loading", "forecast"),
     ("async_model",),
-    ("hub",),
     ("serving",),
     ("ray",),
     ("seed",),

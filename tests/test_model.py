@@ -202,6 +202,15 @@ def test_logits_do_not_depend_on_generations_beside_them(model: zinc_rt.Model) -
     model.engine.check_integrity()
 
 
+def test_a_text_that_the_kv_cache_has_no_room_for_is_refused_with_numbers(tmp_path: Path) -> None:
+    with zinc_rt.load(device="cpu", n_ctx=256, kv_tokens=64) as small:
+        for call in (lambda: small.logits([5] * 100), lambda: small.save_state(tmp_path / "s", [5] * 100)):
+            with pytest.raises(ContextFull, match=r"(100|96) tokens need [67] KV pages of 16 positions, there are 5;"):
+                call()
+        assert small.logits([5] * 40).shape == (40, small.n_vocab)
+        assert not list(tmp_path.iterdir())
+
+
 def test_an_interrupt_leaves_the_model_usable(model: zinc_rt.Model) -> None:
     expected = model.generate(PROMPT, temperature=0.0, max_tokens=6).text
     running = model.stream(PROMPT, temperature=0.0, max_tokens=6)

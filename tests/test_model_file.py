@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ import zinc_rt
 from tests.cli.tiny import write_tiny_model
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.errors import FileChanged
+from zinc_rt.models.errors import UnsupportedArchitecture
 
 N_VOCAB = 256 + 5
 
@@ -171,3 +173,28 @@ def test_the_command_says_it_in_one_line(path: Path) -> None:
     errors = [line for line in err.splitlines() if "error" in line]
     assert len(errors) == 1
     assert "and is now 4096; load it again" in errors[0]
+
+
+@pytest.mark.parametrize("kernels", ["native", "reference"])
+def test_a_closed_model_has_no_file_open(kernels: str, tmp_path: Path) -> None:
+    """At once: whether garbage is collected does not matter."""
+    path = write_tiny_model(tmp_path / "m.gguf")
+
+    def opened() -> int:
+        found = (os.path.join("/proc/self/fd", number) for number in os.listdir("/proc/self/fd"))
+        return sum(os.path.lexists(link) and os.readlink(link) == str(path) for link in found)
+
+    gc.disable()
+    try:
+        model = zinc_rt.load(path, device="cpu", kernels=kernels)
+        assert opened() > 0
+        model.close()
+        assert opened() == 0
+    finally:
+        gc.enable()
+
+
+def test_long_names_are_cut_in_messages(tmp_path: Path) -> None:
+    path = write_tiny_model(tmp_path / "m.gguf", architecture="x" * 65_000)
+    with pytest.raises(UnsupportedArchitecture, match=r"^architecture 'x{77}\.\.\.' is not supported$"):
+        zinc_rt.load(path, device="cpu")

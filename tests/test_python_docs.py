@@ -51,7 +51,7 @@ def outputs(text: str) -> list[str]:
         for block in BLOCK.finditer(text):
             with contextlib.redirect_stdout(io.StringIO()) as out:
                 if block["kind"] == "python":
-                    exec(compile(block["code"], str(PAGE), "exec"), names)
+                    exec(compile(block["code"], str(PAGE), "exec", dont_inherit=True), names)
                 else:
                     runpy.run_path(str(ROOT / block["code"].removeprefix("python ").strip()), run_name="__main__")
             found.append(out.getvalue())

@@ -316,6 +316,20 @@ TestSequences = Machine.TestCase
 TestRecurrentSequences = RecurrentMachine.TestCase
 
 
+def test_a_text_that_is_found_has_no_guesses() -> None:
+    """Whatever the sequence held before: its pages are passed on, and it settles where it ends."""
+    device = Pretended(recurrent=False)
+    text, books = list(range(2 * PAGE)), device.books
+    device.step([Rows(books.open(), 0, text)])
+    slot = books.open()
+    device.step([Rows(slot, 0, [90, 91, 92], draft=2)])
+    assert books.adopt(slot, [*text, 7]) == 2 * PAGE
+    assert books.ids(books.fork(slot)) == text
+    with pytest.raises(EngineError, match="cannot be settled"):
+        books.settle(slot, 2 * PAGE - 1)
+    books.check_integrity()
+
+
 def test_a_state_of_as_many_positions_of_another_text() -> None:
     """What a slot's recurrent layers hold is not taken for what a page's copy holds."""
     device = two_sequences()

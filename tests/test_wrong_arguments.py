@@ -192,6 +192,12 @@ def test_token_ids(model: zinc_rt.Model, tokens: Any, kind: type[ZincError]) -> 
         check_line(caught.value, "token")
 
 
+@pytest.mark.parametrize("prompt", [None, 3, 1.5, b"abc"], ids=show)
+def test_a_prompt_that_is_none(model: zinc_rt.Model, prompt: Any) -> None:
+    with pytest.raises(UsageError, match=r"^the prompt is .*; give a text or a list of token ids$"):
+        model.generate(prompt)
+
+
 def test_token_ids_may_come_in_any_sequence(model: zinc_rt.Model) -> None:
     ids = model.tokenize("Once upon a time")
     texts = {model.generate(i, temperature=0, max_tokens=4).text for i in (ids, tuple(ids), np.array(ids, np.uint32))}

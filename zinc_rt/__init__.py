@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 __version__ = "0.2.0"
 
@@ -31,13 +31,17 @@ if TYPE_CHECKING:
     from zinc_rt.engine import Options as Options
     from zinc_rt.errors import UsageError as UsageError
     from zinc_rt.errors import ZincError as ZincError
+    from zinc_rt.hub.pull import pull as pull
     from zinc_rt.loading import load as load
     from zinc_rt.model import Model as Model
     from zinc_rt.model import ModelClosed as ModelClosed
+    from zinc_rt.options import CacheOptions as CacheOptions
+    from zinc_rt.options import DeviceOptions as DeviceOptions
     from zinc_rt.sampling.generation import Chunk as Chunk
     from zinc_rt.sampling.generation import Generation as Generation
     from zinc_rt.sampling.generation import Stats as Stats
     from zinc_rt.sampling.generation import TokenLogprob as TokenLogprob
+    from zinc_rt.sampling.params import SamplingOverrides
     from zinc_rt.sampling.params import SamplingParams as SamplingParams
     from zinc_rt.sampling.processors import LogitsProcessor as LogitsProcessor
     from zinc_rt.seed import cpu_ring as cpu_ring
@@ -51,11 +55,16 @@ if TYPE_CHECKING:
     from zinc_rt.seed import ring as ring
     from zinc_rt.seed import umq as umq
     from zinc_rt.seed.engine import Tier as Tier
+    from zinc_rt.speculation.options import DraftOptions as DraftOptions
 
 _NAMES = {
     "load": "zinc_rt.loading",
+    "pull": "zinc_rt.hub.pull",
     "Model": "zinc_rt.model",
     "AsyncModel": "zinc_rt.async_model",
+    "DeviceOptions": "zinc_rt.options",
+    "CacheOptions": "zinc_rt.options",
+    "DraftOptions": "zinc_rt.speculation.options",
     "SamplingParams": "zinc_rt.sampling.params",
     "Generation": "zinc_rt.sampling.generation",
     "Chunk": "zinc_rt.sampling.generation",
@@ -94,9 +103,13 @@ _MODULES = {
 # their old places up here, and `dir` lists them in `zinc_rt.seed` alone.
 __all__ = [  # noqa: RUF022
     "load",
+    "pull",
     "generate",
     "Model",
     "AsyncModel",
+    "DeviceOptions",
+    "CacheOptions",
+    "DraftOptions",
     "SamplingParams",
     "Generation",
     "Chunk",
@@ -130,12 +143,12 @@ __all__ = [  # noqa: RUF022
 ]
 
 
-def generate(prompt: str, path: str | None = None, **parameters: Any) -> str:
+def generate(prompt: str, path: str | None = None, **parameters: Unpack[SamplingOverrides]) -> str:
     """Load a model, generate after a prompt, and close the model. For more than one prompt, `load` once.
 
     Args:
         prompt: a text.
-        path: the GGUF file; None for the model inside the package.
+        path: the GGUF file, or a downloaded model by its name; None for the model inside the package.
         parameters: fields of `SamplingParams`.
 
     Returns:

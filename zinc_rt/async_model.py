@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, cast, overload
+from typing import TYPE_CHECKING, Generic, Self, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.loading import load
+from zinc_rt.loading import LoadOptions, load
+from zinc_rt.many import Progress, counting, noted
 from zinc_rt.model import Model
-from zinc_rt.requests import Asked, Messages, Prompt, Prompts, several
+from zinc_rt.requests import Asked, ChatOptions, Messages, Prompt, Prompts, several, with_params
 from zinc_rt.sampling.generation import Chunk, Generation
-from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.sampling.processors import LogitsProcessor
+from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
+from zinc_rt.sampling.processors import LogitsProcessor, check_processors
 from zinc_rt.serving.delivery import T
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class AsyncModel:
         self.model = model
 
     @classmethod
-    async def load(cls, path: str | Path | None = None, **options: Any) -> Self:
+    async def load(cls, path: str | Path | None = None, **options: Unpack[LoadOptions]) -> Self:
         """Load a model on a worker thread. Arguments and errors are those of `zinc_rt.load`."""
         return cls(await asyncio.to_thread(load, path, **options))
 
@@ -73,7 +74,7 @@ class AsyncModel:
         params: SamplingParams | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Generation: ...
     @overload
     async def generate(
@@ -82,7 +83,7 @@ class AsyncModel:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> list[Generation]: ...
 
     async def generate(
@@ -91,7 +92,7 @@ class AsyncModel:
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Generation | list[Generation]:
         """The text behind a prompt, or the texts behind several; arguments and errors as for `Model.generate`."""
         self.model.check_ready()
@@ -110,13 +111,52 @@ class AsyncModel:
                 text.leave()
         return whole if many is not None else whole[0]
 
+    async def generate_each(
+        self,
+        prompts: Iterable[Prompt],
+        params: SamplingParams | Iterable[SamplingParams] | None = None,
+        *,
+        logits_processors: Iterable[LogitsProcessor] = (),
+        progress: Progress = False,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> AsyncGenerator[tuple[int, Generation]]:
+        """The texts behind any number of prompts, each as soon as it is whole; arguments and errors as for
+        `Model.generate_each`. What `stream` says of checks and of loops that are left holds here, too.
+        """
+        functions = check_processors(logits_processors)
+
+        async def text(number: int, prompt: Prompt, own: SamplingParams | None) -> tuple[int, Generation]:
+            with noted(number):
+                return number, await self.generate(prompt, own, logits_processors=functions, **overrides)
+
+        waiting = (text(number, *pair) for number, pair in enumerate(with_params(prompts, params)))
+        running: set[asyncio.Task[tuple[int, Generation]]] = set()
+        whole = 0
+        try:
+            with counting(progress, prompts) as tell:
+                while True:
+                    while len(running) < self.model.engine.options.n_slots and (made := next(waiting, None)):
+                        running.add(asyncio.create_task(made))
+                    if not running:
+                        return
+                    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for task in done:
+                        running.remove(task)
+                        whole += 1
+                        tell(whole)
+                        yield task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
     async def stream(
         self,
         prompt: Prompt,
         params: SamplingParams | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> AsyncGenerator[Chunk]:
         """Generate after a prompt, chunk by chunk; arguments, chunks and errors as for `Model.stream`.
 
@@ -132,36 +172,20 @@ class AsyncModel:
         finally:
             text.leave()
 
-    async def chat(self, messages: Messages, **fields: Any) -> ChatAnswer:
+    async def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> ChatAnswer:
         """The whole answer to a conversation; arguments and errors as for `Model.chat_stream`."""
         from zinc_rt.chat import ChatAnswer
 
-        return ChatAnswer.collect([chunk async for chunk in self.chat_stream(messages, **fields)])
+        chunks = [chunk async for chunk in self.chat_stream(messages, **options)]
+        return ChatAnswer.collect(chunks, options.get("response_format"))
 
-    async def chat_stream(
-        self,
-        messages: Messages,
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: str | Mapping[str, Any] | None = None,
-        parallel_tool_calls: bool = True,
-        response_format: Mapping[str, Any] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        params: SamplingParams | None = None,
-        logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
-    ) -> AsyncGenerator[ChatChunk]:
+    async def chat_stream(self, messages: Messages, **options: Unpack[ChatOptions]) -> AsyncGenerator[ChatChunk]:
         """Answer a conversation, token by token; arguments, chunks and errors as for `Model.chat_stream`.
 
         What `stream` says of checks and of loops that are left holds here, too.
         """
         self.model.check_ready()
-        fields = {
-            "tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls,
-            "response_format": response_format, "variables": variables,
-        }  # fmt: skip
-        make = self.model.requests.chat
-        asked = await asyncio.to_thread(make, messages, fields, params, logits_processors, overrides)
+        asked = await asyncio.to_thread(self.model.requests.chat, messages, options)
         text = _Text(self.model, asked)
         try:
             async for chunk in text:
@@ -174,7 +198,7 @@ class AsyncModel:
         return await asyncio.to_thread(self.model.logits, tokens)
 
     async def embed(
-        self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
+        self, texts: Prompt | Iterable[Prompt], *, normalize: bool = True, dimensions: int | None = None
     ) -> npt.NDArray[np.float32]:
         """`Model.embed`, on a worker thread."""
         return await asyncio.to_thread(self.model.embed, texts, normalize=normalize, dimensions=dimensions)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from zinc_rt import schemas
 from zinc_rt.checks import show, true_or_false
 from zinc_rt.chunks import ChunkMaker
 from zinc_rt.dialects.deltas import Answer, ContentDelta, Delta, ReasoningDelta, ToolCall
 from zinc_rt.dialects.families import dialect_of
 from zinc_rt.dialects.grammars import build_grammar
-from zinc_rt.dialects.messages import ChatRenderer
+from zinc_rt.dialects.messages import ChatRenderer, Ending
 from zinc_rt.dialects.reader import AnswerReader
 from zinc_rt.dialects.record import Dialect, Thinking
 from zinc_rt.dialects.tools import (
     ChoiceMode,
+    FormatKind,
     RequestError,
     Tool,
     parse_response_format,
@@ -35,13 +38,14 @@ if TYPE_CHECKING:
 class ChatRequest:
     """A request that can be computed. prompt: token ids. grammar: what the answer must follow, None for nothing.
 
-    tools: those that may be called. thinking: where the prompt leaves the model.
+    tools: those that may be called. thinking: where the prompt leaves the model. text: the prompt's.
     """
 
     prompt: tuple[int, ...]
     grammar: Grammar | None
     tools: tuple[Tool, ...]
     thinking: Thinking
+    text: str = ""
 
     @property
     def bound(self) -> bool:
@@ -78,13 +82,15 @@ class ChatFormat:
         parallel_tool_calls: bool = True,
         response_format: Mapping[str, Any] | None = None,
         variables: Mapping[str, Any] | None = None,
+        ending: Ending | None = None,
         check: Callable[[str], None] | None = None,
     ) -> ChatRequest:
         """Check, render and tokenize a request, and make its grammar.
 
         Fields are those of OpenAI's chat completions: see `render_messages`, `parse_tools`, `parse_tool_choice` and
         `parse_response_format`. variables: of the template, as `{"enable_thinking": False}`. With tool_choice "none"
-        the prompt has no tools. check: gets the prompt's text before it is tokenized, and may raise.
+        the prompt has no tools. ending: of the prompt; None continues a last message of the assistant. check: gets the
+        prompt's text before it is tokenized, and may raise.
 
         Raises `RequestError` and `GrammarError`, which name the field; `ChatTemplateError`.
         """
@@ -97,14 +103,22 @@ class ChatFormat:
             raise RequestError("variables", f"are {show(variables)}; give an object")
         if choice.mode is ChoiceMode.none:
             offered = ()
-        prompt = self._renderer.render_messages(messages, offered, **(variables or {}))
+        prompt = self._renderer.render_messages(messages, offered, ending, **(variables or {}))
+        if prompt.thinking is Thinking.continued and (
+            form.kind is not FormatKind.text or (self.dialect.harmony and offered)
+        ):
+            what = "response_format" if form.kind is not FormatKind.text else "tools"
+            raise RequestError(
+                what, "cannot be used while the last message is continued; set continue_final_message to false",
+                unsupported=True,
+            )  # fmt: skip
         if check is not None:
             check(prompt.text)
         grammar = build_grammar(
             self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, prompt.thinking
         )
         ids = self.tokenizer.encode(prompt.text, add_special=False)
-        return ChatRequest(tuple(ids), grammar, offered, prompt.thinking)
+        return ChatRequest(tuple(ids), grammar, offered, prompt.thinking, prompt.text)
 
     def reader(self, request: ChatRequest, stop: Sequence[str] = (), salt: str = "") -> AnswerReader:
         """What reads the answer of a request. stop: strings that end it. salt: see `ChatRequest.salt`."""
@@ -139,7 +153,7 @@ class ChatAnswer:
     """An answer. content: None where there are calls and no text beside them; reasoning: None where there is none.
 
     finish_reason: "stop", "tool_calls", "length" or "context". generation: the tokens, counts and seed behind it; its
-    text has the marks of the model's family in it.
+    text has the marks of the model's family in it. form: the `response_format` that was asked for.
     """
 
     content: str | None
@@ -147,15 +161,35 @@ class ChatAnswer:
     tool_calls: tuple[ToolCall, ...]
     finish_reason: str
     generation: Generation = field(repr=False)
+    form: object = field(default=None, repr=False)
 
     @classmethod
-    def collect(cls, chunks: Iterable[ChatChunk]) -> ChatAnswer:
-        """Read a stream to its end."""
+    def collect(cls, chunks: Iterable[ChatChunk], form: object = None) -> ChatAnswer:
+        """Read a stream to its end. form: see above."""
         all_ = list(chunks)
         answer = Answer.join(delta for chunk in all_ for delta in chunk.deltas)
         generation = Generation.collect(chunk.chunk for chunk in all_)
         reason = finish_reason(generation.finish_reason, len(answer.tool_calls))
-        return cls(answer.content, answer.reasoning, answer.tool_calls, reason, generation)
+        return cls(answer.content, answer.reasoning, answer.tool_calls, reason, generation, form)
+
+    @cached_property
+    def parsed(self) -> Any:
+        """The content as a value of the type that was given as `response_format`; None where there is no type, or where
+        the model called tools.
+
+        Raises `AnswerNotParsed` where the text was cut off, or where a check of the type refuses it.
+        """
+        if self.content is None or not schemas.is_type(self.form):
+            return None
+        try:
+            return schemas.parse(self.form, self.content)
+        except schemas.AnswerNotParsed:
+            if self.finish_reason == "stop":
+                raise
+            raise schemas.AnswerNotParsed(
+                f"the answer was cut off ({self.finish_reason}) after {len(self.generation.token_ids)} tokens, so there"
+                " is no value; give more max_tokens, or a larger n_ctx"
+            ) from None
 
     @property
     def message(self) -> dict[str, Any]:
@@ -167,6 +201,12 @@ class ChatAnswer:
     def text(self) -> str:
         """The content, "" for none. `str` of the answer is the same."""
         return self.content or ""
+
+    def _repr_markdown_(self) -> str:
+        """The answer for notebooks: reasoning as a quotation, content, calls as code."""
+        thought = [f"> {line}" for line in (self.reasoning or "").strip().splitlines()]
+        calls = [f"```json\n{call.name} {call.arguments}\n```" for call in self.tool_calls]
+        return "\n\n".join(filter(None, ["\n".join(thought), self.text, *calls]))
 
     def __str__(self) -> str:
         return self.text

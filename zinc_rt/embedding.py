@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.engine import DEFAULT_N_CTX, MAX_BATCH, ContextFull, Engine, Options, Rows
+from zinc_rt.engine import ContextFull, Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.hidden import reads_whole
+from zinc_rt.options import DEFAULT_N_CTX, MAX_BATCH
 from zinc_rt.prompts import known_tokens
 
 if TYPE_CHECKING:

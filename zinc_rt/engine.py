@@ -14,9 +14,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
@@ -30,19 +29,17 @@ from zinc_rt.backends.devices import (
     DeviceChoice,
     DeviceReport,
     DeviceUnavailable,
-    ResidentUse,
     UnknownDevice,
     device_from_env,
     format_skipped,
     parse_device,
 )
-from zinc_rt.backends.host import MAX_THREADS
-from zinc_rt.backends.select import KERNELS, BackendOptions, Kernels, open_backend, probe_devices
+from zinc_rt.backends.select import BackendOptions, open_backend, probe_devices
 from zinc_rt.backends.snapshots import Snapshots, copies
-from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.interrupts import Breakable
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
@@ -51,11 +48,12 @@ from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.page_keys import root_key
 from zinc_rt.mem.plan import MemoryPlan, format_bytes
 from zinc_rt.models import ModelDefinition
-from zinc_rt.models.cache_format import CacheFormat, parse_cache_format, with_cache
+from zinc_rt.models.cache_format import CacheFormat, with_cache
 from zinc_rt.models.constants import Constants
 from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
 from zinc_rt.notices import Detail
 from zinc_rt.numerics import VERSION
+from zinc_rt.options import DEFAULT_N_CTX, Options
 from zinc_rt.rows import ContextFull, EngineError, PositionsSkipped, Rows
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.sequence_calls import SequenceCalls
@@ -99,89 +97,6 @@ def __getattr__(name: str) -> Any:
     if name in _SEED_NAMES:
         return getattr(importlib.import_module(_SEED), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-MAX_BATCH = 4096
-"""Rows of a step at the most."""
-LARGE_BATCH = 512
-"""Rows of a step for prompts on native kernels and on a GPU: routed models then have enough rows for each expert."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run.
-
-    device: a `Device`, or a name that `parse_device` takes. card: the GPU, where the name says one, as "renderD129" or
-    "0000:03:00.0". n_ctx: tokens of a sequence (None: what the model was trained for, at most 4096). n_batch: rows of
-    a step at the most. n_logits: of these, rows whose logits may be wanted, one of each sequence at the least (None:
-    all). n_slots: sequences at once. threads, kernels, isa: see `BackendOptions`. cache_dir: where compiled kernels are
-    kept (None: the user's cache folder). check_memory: refuse a plan that does not fit. kv_tokens: positions that all
-    sequences together may hold (None: n_ctx for each). kv: what the KV cache holds, "f16" or "q8_0", which takes half
-    the memory. kv_memory: bytes of the KV cache, those of texts that may come again included; in place of kv_tokens.
-    state_memory: bytes of copies of recurrent layers' states (None: one copy a sequence, and two more). drafts: whether
-    steps will have guesses in them (`Rows.draft`), for which each sequence needs one more such copy. gpu: the card that
-    `emu` emulates (`zinc emu list`; None: r9700). resident: see `ResidentUse`. tier: the older name of `device`.
-    """
-
-    device: Device = Device.cpu
-    n_ctx: int | None = None
-    n_batch: int = 64
-    n_slots: int = 1
-    threads: int | None = None
-    kernels: Kernels = "native"
-    isa: str | None = None
-    cache_dir: Path | None = None
-    check_memory: bool = True
-    kv_tokens: int | None = None
-    kv: CacheFormat = CacheFormat.F16
-    n_logits: int | None = None
-    kv_memory: int | None = None
-    state_memory: int | None = None
-    drafts: bool = False
-    gpu: str | None = None
-    card: str = ""
-    resident: ResidentUse = "auto"
-    tier: InitVar[str | None] = None
-
-    def __post_init__(self, tier: str | None) -> None:
-        if tier is not None and self.device is not Device.cpu:
-            raise UsageError(f"device is {self.device!r} and tier is {tier!r}; give device only")
-        choice = parse_device(self.device if tier is None else tier)
-        if self.card and self.card != choice.card:
-            if choice.card:
-                raise UsageError(f"device is {choice} and card is {show(self.card)}; name one card")
-            choice = parse_device(f"{choice.device.value}@{self.card}")
-        object.__setattr__(self, "device", choice.device)
-        object.__setattr__(self, "card", choice.card)
-        for field, least, most in (
-            ("n_batch", 1, MAX_BATCH),
-            ("n_slots", 1, 4096),
-            ("threads", 1, MAX_THREADS),
-            ("n_ctx", 1, 1 << 24),
-            ("kv_tokens", 1, 1 << 32),
-            ("n_logits", 1, MAX_BATCH),
-            ("kv_memory", 1, 1 << 48),
-            ("state_memory", 0, 1 << 48),
-        ):
-            value = getattr(self, field)
-            if value is not None or field in ("n_batch", "n_slots"):
-                object.__setattr__(self, field, whole_between(field, value, least, most))
-        if self.kv_tokens is not None and self.kv_memory is not None:
-            raise UsageError(f"kv_tokens is {self.kv_tokens} and kv_memory is {self.kv_memory}; give one of them")
-        if self.kernels not in KERNELS:
-            raise UsageError(f"kernels is {show(self.kernels)}, it must be {' or '.join(KERNELS)}")
-        if self.isa is not None and not isinstance(self.isa, str):
-            raise UsageError(f"isa is {show(self.isa)}, it must be the name of a level or None")
-        if self.cache_dir is not None:
-            object.__setattr__(self, "cache_dir", Path(path_text("cache_dir", self.cache_dir)))
-        true_or_false("check_memory", self.check_memory)
-        true_or_false("drafts", self.drafts)
-        object.__setattr__(self, "kv", parse_cache_format(self.kv))
-        if self.isa is not None and self.kernels != "native":
-            raise UsageError(f"isa is {self.isa!r}, but the {self.kernels} kernels have no levels; give no isa")
-
-
-DEFAULT_N_CTX = 4096
 
 
 def _pages(options: Options, n_ctx: int, graph: Graph) -> int:
@@ -484,7 +399,9 @@ class Engine(SequenceCalls, Closing):
         sequences = self._loaded()[1]
         check_step(lowered)  # where nothing has run, nothing is lost
         sequences.begin(rows)
-        self._backend.wait(self._backend.submit(lowered, device))
+        fence = self._backend.submit(lowered, device)
+        with Breakable():  # a GPU may take long, and a step that broke off is repaired
+            self._backend.wait(fence)
         sequences.end(rows)
 
     def touch_states(self) -> Iterator[None]:

@@ -36,6 +36,7 @@ OURS: Final = (DEVICE, CACHE_DIR, MATRIX_ROWS)
 
 OTHERS: Final = (
     Variable("XDG_CACHE_HOME", "the folder in which `zinc_rt` is the folder of compiled kernels; unset: ~/.cache"),
+    Variable("XDG_STATE_HOME", "the folder in which `zinc_rt` has the history of `zinc chat`; unset: ~/.local/state"),
     Variable("HOME", "the home folder, for `~`; unset: what the system has for the user"),
     Variable("NO_COLOR", "set to anything: no colours, and answers as the model writes them"),
     Variable("TERM", "dumb, unknown or unset: no colours, no progress bars"),
@@ -52,6 +53,8 @@ HUB: Final = (
     Variable("HF_TOKEN", "the access token for models that ask for one", secret=True),
     Variable("HF_ENDPOINT", "the address of a mirror of the hub"),
     Variable("HF_HUB_OFFLINE", "1: nothing is asked over the network; what was downloaded is used"),
+    Variable("HF_HUB_ETAG_TIMEOUT", "seconds until a connection to the hub must stand. Unset: 10"),
+    Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds that the hub may send nothing, before it is asked anew. Unset: 10"),
     Variable("HTTPS_PROXY", "the proxy through which the hub is reached", secret=True),
     Variable("HTTP_PROXY", "the same for addresses without TLS", secret=True),
     Variable("NO_PROXY", "hosts that are reached without a proxy"),
@@ -59,3 +62,8 @@ HUB: Final = (
 """Of the library that downloads models."""
 
 VARIABLES: Final = (*OURS, *OTHERS, *HUB)
+
+OPTION_PREFIXES: Final = {"serve": "ZINC_SERVE_", "route": "ZINC_ROUTE_"}
+"""Verbs all of whose options have a variable, and how its name begins."""
+SECRET_OPTIONS: Final = ("_API_KEY",)
+"""How names of such variables end whose values are shown to nobody."""

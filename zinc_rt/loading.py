@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from zinc_rt.aside import Aside
 from zinc_rt.backends.devices import Device, device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
-from zinc_rt.checks import function_or_none, path_text, true_or_false
+from zinc_rt.checks import function_or_none, path_text, show, true_or_false
 from zinc_rt.embedding import Pooling, embedding_options, parse_pooling, pooling_of
-from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Engine, Options
+from zinc_rt.engine import Engine, Options
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
+from zinc_rt.hub.resolve import model_path
 from zinc_rt.lang.target import host_targets
 from zinc_rt.models import ModelDefinition, define
-from zinc_rt.models.cache_format import parse_cache_format
 from zinc_rt.models.hidden import ends_hidden, hidden_states
+from zinc_rt.notices import Waiting
+from zinc_rt.options import DEFAULT_N_CTX, LARGE_BATCH, CacheOptions, DeviceOptions
 from zinc_rt.speculation.drafter import Drafter
 from zinc_rt.speculation.opening import open_drafter, prepared
-from zinc_rt.speculation.options import SpecKind, refuse_embedding, speculation
+from zinc_rt.speculation.options import DraftOptions, SpecKind, refuse_embedding
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.devices import ResidentUse
     from zinc_rt.model import Model
     from zinc_rt.text import Tokenizer
 
@@ -41,104 +44,86 @@ def built_in_model() -> Path:
     return Path(__file__).parent / "data" / BUILT_IN
 
 
-def load(
-    path: str | Path | None = None,
-    *,
-    device: str | None = None,
-    n_ctx: int | None = None,
-    n_batch: int | None = None,
-    threads: int | None = None,
-    kernels: str | None = None,
-    isa: str | None = None,
-    cache_dir: str | Path | None = None,
-    notify: Callable[[str], None] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    embeddings: bool | None = None,
-    pooling: str | None = None,
-    kv: str | None = None,
-    n_slots: int | None = None,
-    kv_tokens: int | None = None,
-    kv_memory: int | None = None,
-    gpu: str | None = None,
-    resident: str | None = None,
-    tier: str | None = None,
-    spec: str | None = None,
-    draft_model: str | Path | None = None,
-    draft_max: int | None = None,
-    draft_min: int | None = None,
-) -> Model:
+class LoadOptions(TypedDict, total=False):
+    """Keyword arguments of `load`: the three records of options, each field of theirs by name, and more."""
+
+    where: DeviceOptions
+    cache: CacheOptions
+    drafts: DraftOptions
+    embeddings: bool | None
+    pooling: str | None
+    notify: Callable[[str], None] | None
+    progress: Callable[[int, int], None] | None
+    tier: str | None
+
+    device: str | None
+    threads: int | None
+    kernels: str | None
+    isa: str | None
+    cache_dir: str | Path | None
+    gpu: str | None
+    resident: str | None
+
+    n_ctx: int | None
+    n_batch: int | None
+    n_slots: int | None
+    kv: str | None
+    kv_tokens: int | None
+    kv_memory: int | None
+
+    spec: str | None
+    draft_model: str | Path | None
+    draft_max: int | None
+    draft_min: int | None
+
+
+def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
     """Open a GGUF file, plan and check memory, and lower it onto a device.
 
     Args:
-        path: the file; None for the model inside the package.
-        device: "cpu", "gpu", "gpu:kfd", "gpu:cs", "gpu:umq", "emu" or "auto", the best that works; a card may follow,
-            as in "gpu@03:00.0" or "gpu:cs@renderD129". None follows ZINC_RT_TIER, else "auto".
-        n_ctx: tokens of a prompt and its text (None: the model's own, at most 4096).
-        n_batch: rows of a step with prompts (None: 512 with native kernels of a CPU and on a GPU, else 64).
-        threads: None for the physical cores that this process may use, control-group limits included.
-        kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
-        isa: the native kernels' instruction-set level (None: the best that this machine runs).
-        cache_dir: where compiled kernels are kept (None: the user's cache folder).
-        notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO).
-        progress: gets the bytes of weights loaded so far, and in all.
+        path: the file, or a downloaded model by its name ("qwen3-0.6b", `zinc_rt.pull`); None for the model inside the
+            package.
+        where: `DeviceOptions`: where the model runs, and by which code.
+        cache: `CacheOptions`: how long texts may be, how many are computed at once, and what is kept of them.
+        drafts: `DraftOptions`: who guesses the next tokens.
+        device, threads, kernels, isa, cache_dir, gpu, resident: fields of `where` by name, in place of those of the
+            record; None leaves what that says.
+        n_ctx, n_batch, n_slots, kv, kv_tokens, kv_memory: the same of `cache`.
+        spec, draft_model, draft_max, draft_min: the same of `drafts`.
         embeddings: load to `embed` texts, not to generate (None: where the file is an embedding model).
         pooling: "mean", "cls" or "last", how a text's rows become its vector (None: the file's, else "last").
-        kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory (None: "f16").
-        n_slots: texts computed at once, where more are asked for (None: 8 that share the memory of one context; 1 where
-            each needs recurrent state of its own).
-        kv_tokens: positions that all texts together may have (None: n_ctx for each).
-        kv_memory: the same in bytes.
-        gpu: with the device "emu", the card that is emulated (None: "r9700").
-        resident: when a step on a GPU is one program, "auto", "always" or "never" (None: "auto", see docs/amd.md).
+        notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO).
+        progress: gets the bytes of weights loaded so far, and in all.
         tier: the older name of `device`.
-        spec: who guesses the next tokens, which changes no text and may make it faster: "off", "ngram" (prompt and text
-            so far), "draft" (a small model of the same vocabulary) or "mtp" (the model's own heads). None is "draft"
-            with a draft model, else "off".
-        draft_model: the file of the draft model.
-        draft_max: guesses at once at the most (None: 16).
-        draft_min: guesses at once at the least (None: 0).
 
     Returns:
         The model, which holds memory and the file until it is closed.
 
     Raises:
+        NotDownloaded, UnknownModel: a name of a model that is not here, or none.
         GGUFError: the file cannot be read; `FileChanged` where it was written to meanwhile.
         ModelError, TokenizerError: what is in it cannot be run.
         MemoryPlanError: it does not fit.
-        UsageError: an argument is wrong.
+        UsageError: an argument is wrong, or its name is unknown.
         DeviceUnavailable: the device cannot be used, with the reason.
         LangError: the kernels could not be compiled.
     """
+    if unknown := sorted(given.keys() - LoadOptions.__annotations__.keys()):
+        raise UsageError(f"load has no {', '.join(unknown)}; known: {', '.join(LoadOptions.__annotations__)}")
+    notify, progress = given.get("notify"), given.get("progress")
+    embeddings, pooling = given.get("embeddings"), given.get("pooling")
     function_or_none("notify", notify)
-    wish = speculation(spec, draft_model, draft_max, draft_min)
     function_or_none("progress", progress)
+    where, cache = _record("where", DeviceOptions, given), _record("cache", CacheOptions, given)
+    wish = _record("drafts", DraftOptions, given)
+    if wish.draft_model is not None:
+        wish = replace(wish, draft_model=model_path(str(wish.draft_model)))
     notify = _log if notify is None else notify
-    path = built_in_model() if path is None else path_text("path", path)
-    if device is not None and tier is not None:
-        raise UsageError(f"device is {device!r} and tier is {tier!r}; give device only")
-    named = device if device is not None else tier
+    path = built_in_model() if path is None else model_path(path_text("path", path))
     wanted = None if pooling is None else parse_pooling(pooling)
     if embeddings is not None:
         true_or_false("embeddings", embeddings)
-    choice = device_from_env() if named is None else parse_device(named)
-    options = Options(
-        device=choice.device,
-        card=choice.card,
-        n_ctx=n_ctx,
-        n_batch=Options.n_batch if n_batch is None else n_batch,
-        n_logits=Options.n_batch,
-        threads=threads,
-        kernels=_kernels(isa, notify) if kernels is None else cast("Kernels", kernels),  # Options looks at all
-        isa=isa,
-        cache_dir=cast("Path | None", cache_dir),
-        kv=Options.kv if kv is None else parse_cache_format(kv),
-        n_slots=1 if n_slots is None else n_slots,
-        kv_tokens=kv_tokens,
-        kv_memory=kv_memory,
-        gpu=gpu,
-        drafts=wish.kind is not SpecKind.off,
-        resident=Options.resident if resident is None else cast("ResidentUse", resident),  # open_backend looks at it
-    )
+    options = _engine_options(where, cache, wish, given.get("tier"), notify)
     # What is needed after the weights is made and imported while they are loaded, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.
     reading: Aside[Tokenizer] = Aside("zinc-tokenizer")
@@ -166,14 +151,14 @@ def load(
         if embeddings or (embeddings is None and (found is not None or ends_hidden(definition.graph))):
             definition = hidden_states(definition)
             refuse_embedding(wish)
-            options, wanted = embedding_options(options, definition, n_batch), wanted or found or Pooling.LAST
+            options, wanted = embedding_options(options, definition, cache.n_batch), wanted or found or Pooling.LAST
         elif wanted is not None:
             raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
-        elif n_slots is None and kv_tokens is None and kv_memory is None:
+        elif cache.n_slots is None and cache.kv_tokens is None and cache.kv_memory is None:
             options = shared_slots(options, definition)
         definition = prepared(wish, file, definition)
         engine = Engine(options, notify=notify, progress=loading)
-        if n_batch is None and not ends_hidden(definition.graph) and _wants_many(engine):
+        if cache.n_batch is None and not ends_hidden(definition.graph) and _wants_many(engine):
             engine.options = replace(options, n_batch=LARGE_BATCH)
         reading.work = partial(_tokenizer, file.metadata)
         try:
@@ -203,6 +188,36 @@ def load(
         if file is not None:
             file.close()
         raise
+
+
+Record = TypeVar("Record", DeviceOptions, CacheOptions, DraftOptions)
+
+
+def _record(name: str, kind: type[Record], given: Mapping[str, object]) -> Record:
+    """The record of a name, with the fields that are given by their own names in place of its. Raises `UsageError`."""
+    record = given.get(name, kind())
+    if not isinstance(record, kind):
+        raise UsageError(f"{name} is {show(record)}, it must be a {kind.__name__}")
+    named: dict[str, Any] = {f.name: given[f.name] for f in dataclasses.fields(kind) if given.get(f.name) is not None}
+    return replace(record, **named)
+
+
+def _engine_options(
+    where: DeviceOptions, cache: CacheOptions, drafts: DraftOptions, tier: str | None, notify: Callable[[str], None]
+) -> Options:
+    """What the records say, with the engine's own defaults where they leave it open. Raises `UsageError`."""
+    if where.device is not None and tier is not None:
+        raise UsageError(f"device is {where.device!r} and tier is {tier!r}; give device only")
+    named = where.device if tier is None else tier
+    choice = device_from_env() if named is None else parse_device(named)
+    said: dict[str, Any] = {
+        f.name: value
+        for record, kind in ((where, DeviceOptions), (cache, CacheOptions))
+        for f in dataclasses.fields(kind)
+        if (value := getattr(record, f.name)) is not None
+    }
+    said |= {"device": choice.device, "card": choice.card, "kernels": where.kernels or _kernels(where.isa, notify)}
+    return Options(**said, n_logits=Options.n_batch, drafts=drafts.kind is not SpecKind.off)
 
 
 def shared_slots(options: Options, definition: ModelDefinition) -> Options:
@@ -237,9 +252,14 @@ def _wants_many(engine: Engine) -> bool:
 
 
 def _log(line: str) -> None:
+    """To the logger of the package. Who waits at a terminal or in a notebook, where no log is shown, is told why."""
     import logging
 
-    logging.getLogger("zinc_rt").info(line)
+    logger = logging.getLogger("zinc_rt")
+    logger.info(line)
+    watched = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    if isinstance(line, Waiting) and watched and not logger.isEnabledFor(logging.INFO):
+        print(f"zinc_rt: {line}", file=sys.stderr, flush=True)
 
 
 def _kernels(isa: str | None, notify: Callable[[str], None]) -> Kernels:

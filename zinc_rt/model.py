@@ -7,11 +7,11 @@ with zinc_rt.load("model.gguf") as model:
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,18 +23,19 @@ from zinc_rt.engine import ContextFull, Engine, EngineError
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.loaded import LoadedModel
+from zinc_rt.many import Progress, counting, finished
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import available_memory, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.prompts import EmptyPrompt, PromptTooLong, check_ids
-from zinc_rt.requests import Asked, Messages, Prompt, Prompts, Requests, several
+from zinc_rt.requests import Asked, ChatOptions, Messages, Prompt, Prompts, Requests, is_ids, several, with_params
 from zinc_rt.row_logits import LogitsRows
 from zinc_rt.sampling.generation import Chunk, Generation
-from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.sampling.processors import LogitsProcessor
+from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
+from zinc_rt.sampling.processors import LogitsProcessor, check_processors
 from zinc_rt.serving.core import CoreOptions, EngineCore, Vocabulary
-from zinc_rt.serving.core.shared import SharedCore
+from zinc_rt.serving.core.shared import CoreLock, SharedCore
 from zinc_rt.serving.delivery import T
 from zinc_rt.speculation.drafter import Drafter
 
@@ -77,7 +78,7 @@ class Model(LoadedModel, Closing):
         super().__init__(file, definition, tokenizer, engine)
         self._notify, self._drafter = notify, drafter
         self.embedder: Embedder | None = None
-        self._lock = threading.RLock()  # held while a step runs, and while what it gave is read
+        self._lock = CoreLock()  # held while a step runs, and while what it gave is read
         self.shared = SharedCore(self._lock, self._check_running)
         self.requests = Requests(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
         self._rows = LogitsRows(engine, self.shared, self._lock, self._check_running)
@@ -130,17 +131,18 @@ class Model(LoadedModel, Closing):
                     self.chat_template.close()
 
     def embed(
-        self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
+        self, texts: Prompt | Iterable[Prompt], *, normalize: bool = True, dimensions: int | None = None
     ) -> npt.NDArray[np.float32]:
         """Vectors of texts, for models loaded to embed.
 
         Args:
-            texts: texts, or token ids of each.
+            texts: one text or several, or token ids of each.
             normalize: give each vector the length 1.
             dimensions: keep so many numbers of each vector, for models that allow it.
 
         Returns:
-            f32[n_texts, n_embd], or f32[n_texts, dimensions].
+            f32[n_embd] of one text, f32[n_texts, n_embd] of several, in their order; with dimensions, so many in place
+            of n_embd.
 
         Raises:
             UsageError: an argument is wrong, or the model was loaded to generate.
@@ -150,14 +152,16 @@ class Model(LoadedModel, Closing):
         self._check_open()
         if self.embedder is None:
             raise UsageError("the model is loaded to generate; load it with embeddings=True to embed texts")
-        if isinstance(texts, str):
-            raise UsageError("texts is one str; give a list of them")
         if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
-            raise UsageError(f"texts is {show(texts)}; give a list of texts or of lists of token ids")
+            raise UsageError(f"texts is {show(texts)}; give a list of texts or of lists of token ids, or one of them")
         true_or_false("normalize", normalize)
+        given = texts if isinstance(texts, str) else list(texts)
+        if alone := isinstance(given, str) or is_ids(given):
+            given = [cast("Prompt", given)]
         with self._lock:
             self._check_running()
-            return self.embedder.embed(list(texts), normalize=normalize, dimensions=dimensions)
+            vectors = self.embedder.embed(cast("list[Prompt]", given), normalize=normalize, dimensions=dimensions)
+        return vectors[0] if alone else vectors
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after each token.
@@ -209,7 +213,7 @@ class Model(LoadedModel, Closing):
         params: SamplingParams | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Generation: ...
     @overload
     def generate(
@@ -218,7 +222,8 @@ class Model(LoadedModel, Closing):
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        progress: Progress = False,
+        **overrides: Unpack[SamplingOverrides],
     ) -> list[Generation]: ...
 
     def generate(
@@ -227,7 +232,8 @@ class Model(LoadedModel, Closing):
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        progress: Progress = False,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Generation | list[Generation]:
         """The whole text behind a prompt, or the texts behind several, which are computed together.
 
@@ -235,6 +241,8 @@ class Model(LoadedModel, Closing):
             prompt: as for `stream`; or a list of prompts. Each of their texts is what it would be alone.
             params: as for `stream`; with several prompts, maybe a list, one for each.
             logits_processors, overrides: as for `stream`, and the same for all prompts.
+            progress: of several prompts, True to show on standard error how many texts are whole, or a function that
+                gets this number and that of all.
 
         Returns:
             A `Generation`; of a list of prompts a list of them, in the same order.
@@ -248,12 +256,51 @@ class Model(LoadedModel, Closing):
             return Generation.collect(self.stream(one, chosen, logits_processors=logits_processors, **overrides))
         self.check_ready()
         asked = self.requests.several(prompts, params, logits_processors, overrides)
-        try:
-            inboxes = [self.shared.submit(each.submit, each.text, each.processors) for each in asked]
-            return [Generation.collect(self.shared.pieces(inbox)) for inbox in inboxes]
-        finally:
-            for each in asked:
-                self.shared.leave(each.submit.id)
+        found = dict(self._each(asked, prompts, progress))
+        return [found[number] for number in range(len(asked))]
+
+    def generate_each(
+        self,
+        prompts: Iterable[Prompt],
+        params: SamplingParams | Iterable[SamplingParams] | None = None,
+        *,
+        logits_processors: Iterable[LogitsProcessor] = (),
+        progress: Progress = False,
+        **overrides: Unpack[SamplingOverrides],
+    ) -> Generator[tuple[int, Generation]]:
+        """The texts behind any number of prompts, each as soon as it is whole.
+
+        Args:
+            prompts: read as they are needed: no more than `n_slots` texts are computed, and kept, at a time.
+            params: as for `stream`, or one for each prompt, which are read alike.
+            logits_processors, overrides: as for `stream`, and the same for all prompts.
+            progress: as for `generate`.
+
+        Returns:
+            An iterator of (number of the prompt from 0, its `Generation`), in the order in which texts end. Closing it
+            ends the texts that are computed.
+
+        Raises:
+            While iterating what `stream` and iterating over that raise, with a note of the prompt's number.
+        """
+        self.check_ready()
+        if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
+            raise UsageError(f"prompts is {show(prompts)}; give an iterable of texts or of lists of token ids")
+        functions, plain = check_processors(logits_processors), self.requests.plain
+        asked = (plain(prompt, own, functions, overrides) for prompt, own in with_params(prompts, params))
+        return self._each(asked, prompts, progress)
+
+    def _each(
+        self, asked: Iterable[Asked[Chunk]], prompts: object, progress: Progress
+    ) -> Generator[tuple[int, Generation]]:
+        """See `generate_each`."""
+        with (
+            counting(progress, prompts) as tell,
+            closing(finished(self.shared, asked, self.engine.options.n_slots)) as texts,
+        ):
+            for done, text in enumerate(texts, 1):
+                tell(done)
+                yield text
 
     def stream(
         self,
@@ -261,7 +308,7 @@ class Model(LoadedModel, Closing):
         params: SamplingParams | None = None,
         *,
         logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
+        **overrides: Unpack[SamplingOverrides],
     ) -> Generator[Chunk]:
         """Generate after a prompt, chunk by chunk. All arguments are checked before the first chunk is asked for.
 
@@ -287,37 +334,25 @@ class Model(LoadedModel, Closing):
         return self._stream(self.requests.plain(prompt, params, logits_processors, overrides))
 
     def _stream(self, asked: Asked[T]) -> Generator[T]:
-        inbox = self.shared.submit(asked.submit, asked.text, asked.processors)
         try:
-            yield from self.shared.pieces(inbox)
+            yield from self.shared.pieces(self.shared.submit(asked.submit, asked.text, asked.processors))
         finally:
             self.shared.leave(asked.submit.id)
 
-    def chat(self, messages: Messages, **fields: Any) -> ChatAnswer:
+    def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> ChatAnswer:
         """The whole answer to a conversation; arguments and errors as for `chat_stream`."""
         from zinc_rt.chat import ChatAnswer
 
-        return ChatAnswer.collect(self.chat_stream(messages, **fields))
+        return ChatAnswer.collect(self.chat_stream(messages, **options), options.get("response_format"))
 
-    def chat_stream(
-        self,
-        messages: Messages,
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        tool_choice: str | Mapping[str, Any] | None = None,
-        parallel_tool_calls: bool = True,
-        response_format: Mapping[str, Any] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        params: SamplingParams | None = None,
-        logits_processors: Iterable[LogitsProcessor] = (),
-        **overrides: Any,
-    ) -> Generator[ChatChunk]:
+    def chat_stream(self, messages: Messages, **options: Unpack[ChatOptions]) -> Generator[ChatChunk]:
         """Answer a conversation, token by token: reasoning, content and tool calls apart.
 
         Args:
             messages: the conversation in OpenAI's form; a text alone is one message of the user.
-            tools, tool_choice, parallel_tool_calls, response_format, variables: see `chat.ChatFormat.request`.
-            params, logits_processors, overrides: as for `stream`. Stop strings are looked for in the content alone.
+            tools, tool_choice, parallel_tool_calls, response_format, variables: see `requests.ChatFields`.
+            params, logits_processors, and fields of `SamplingParams` by name: as for `stream`. Stop strings are looked
+                for in the content alone.
 
         Returns:
             An iterator of `ChatChunk`, a token each; closing it ends the answer.
@@ -328,11 +363,7 @@ class Model(LoadedModel, Closing):
             What `stream` raises. All arguments are checked before the first chunk is asked for.
         """
         self.check_ready()
-        fields = {
-            "tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls,
-            "response_format": response_format, "variables": variables,
-        }  # fmt: skip
-        return self._stream(self.requests.chat(messages, fields, params, logits_processors, overrides))
+        return self._stream(self.requests.chat(messages, options))
 
     def check_ready(self) -> None:
         """Raises `ModelClosed`, `FileChanged`, and `UsageError` for a model that was loaded to embed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.engine import Engine, Rows
-from zinc_rt.serving.core.shared import SharedCore
+from zinc_rt.serving.core.shared import CoreLock, SharedCore
 
 
 class LogitsRows:
@@ -23,7 +22,7 @@ class LogitsRows:
         check: called with the lock held before each step; raises where it must not run.
     """
 
-    def __init__(self, engine: Engine, shared: SharedCore, lock: threading.RLock, check: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, shared: SharedCore, lock: CoreLock, check: Callable[[], None]) -> None:
         self._engine, self._shared, self._lock, self._check = engine, shared, lock, check
 
     def parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:

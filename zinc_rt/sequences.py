@@ -156,6 +156,7 @@ class Sequences:
             self._pages.shrink(slot, full * PAGE_TOKENS)
             self._pages.extend(slot, pages[full:edge])
             held.ids[full * PAGE_TOKENS :] = ids[full * PAGE_TOKENS : n]
+            held.guessed = 0  # what is found was confirmed, and is found behind confirmed pages alone
         self._hits += n
         self._misses += len(ids) - n
         return n

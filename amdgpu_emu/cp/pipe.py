@@ -7,17 +7,18 @@ dependence (read after write, write after read, write after write).
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from amdgpu_emu.clock import Clock
 from amdgpu_emu.gpu import POLLING
 
 
 class Pipe:
     """The unfinished waves and fences of one queue."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._waves: list[Callable[[], None]] = []
         self._fences: deque[tuple[float, Callable[[], None]]] = deque()
 
@@ -35,7 +36,7 @@ class Pipe:
 
     def fence(self, act: Callable[[], None], delay: float) -> None:
         """Add an action for the time when all earlier work is done and `delay` seconds have passed."""
-        self._fences.append((time.monotonic() + delay if delay else 0.0, act))
+        self._fences.append((self._clock.now() + delay if delay else 0.0, act))
 
     def drain(self) -> Iterator[str]:
         """Finish all work; yields while a delayed fence is not due. After an error the rest is lost."""
@@ -44,7 +45,7 @@ class Pipe:
                 self._waves.pop()()
             while self._fences:
                 due, act = self._fences[0]
-                while due and time.monotonic() < due:
+                while due and self._clock.now() < due:
                     yield POLLING
                 self._fences.popleft()
                 act()

@@ -41,8 +41,8 @@ class Queue:
         self.temporal = gpu.model.gfx[0] >= 12
         self._began = 0.0
         self.vm = GpuVm("none")
-        self.registers = Registers(gpu.model.gfx, self.report, gpu.model.cu)
-        self.pipe = Pipe()
+        self.registers = Registers(gpu.model.gfx, self.report, gpu.model.cu, gpu.model.shader_engines)
+        self.pipe = Pipe(gpu.machine.clock)
         self.on_user_ring = False
         self.inner = False
         self.call: tuple[int, int] | None = None

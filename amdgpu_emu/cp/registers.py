@@ -13,28 +13,36 @@ _ALL = 0xFFFFFFFF
 _READ = (
     reg.NUM_THREAD_X, reg.NUM_THREAD_Y, reg.NUM_THREAD_Z, reg.PGM_LO, reg.PGM_HI, reg.PGM_RSRC1, reg.PGM_RSRC2,
     reg.PGM_RSRC3, reg.RESOURCE_LIMITS, reg.TMPRING_SIZE, reg.RESTART_X, reg.RESTART_Y, reg.RESTART_Z,
-    reg.PIPELINESTAT_ENABLE, reg.PERFCOUNT_ENABLE, *reg.STATIC_THREAD_MGMT,
+    reg.PIPELINESTAT_ENABLE, reg.PERFCOUNT_ENABLE,
 )  # fmt: skip
-"""Registers that every dispatch depends on."""
+_OTHERS = (*reg.USER_ACCUM, reg.DISPATCH_INTERLEAVE, reg.DISPATCH_TUNNEL)
+"""Registers that the preambles of other programs write, and that no kernel sets back."""
+_OPENED = 4
+"""Shader engines that kernels open for their queues (`gfx_v11_0_compute_mqd_init`); a card may have more."""
+_ANOTHER = -1
+"""In place of an indirect buffer's number: another program's."""
 _PARTIAL, _FORCE_START = 1 << 1, 1 << 2
 _MAX_THREADS = 1024
 _MAX_LDS = 64 << 10
 
 
 class Registers:
-    """The registers of a queue: SH registers by offset, others by dword address. report: called with kind and text of a
-    finding.
+    """The registers of a queue: SH registers by offset, others by dword address, as a queue of the kernel has them that
+    another program used before. report: called with kind and text of a finding. engines: shader engines of the card.
     """
 
-    def __init__(self, gfx: Triple, report: Callable[[str, str], None], compute_units: int = 64) -> None:
+    def __init__(self, gfx: Triple, report: Callable[[str, str], None], compute_units: int, engines: int) -> None:
         self.gfx, self._report, self._compute_units = gfx, report, compute_units
+        self._engines = reg.STATIC_THREAD_MGMT[:engines]
         self.names = reg.registers(gfx[0])
         self.sh = [0] * reg.SH_COUNT
-        for offset in reg.STATIC_THREAD_MGMT:
+        for offset in reg.STATIC_THREAD_MGMT[:_OPENED]:
             self.sh[offset] = _ALL
         self.other: dict[int, int] = {}
         self._buffer = 0  # number of the indirect buffer that runs; 0 for packets in a ring
         self._written = [0] * reg.SH_COUNT  # by which of them, 0 also where nothing was written
+        for offset in _OTHERS:
+            self._written[offset] = _ANOTHER
         self._reported: set[int] = set()
 
     def begin_buffer(self) -> None:
@@ -71,7 +79,8 @@ class Registers:
         """Make the dispatch that the registers describe. Raises `GpuHang` if no hardware could run it."""
         sh = self.sh
         rsrc1, rsrc2, rsrc3 = sh[reg.PGM_RSRC1], sh[reg.PGM_RSRC2], sh[reg.PGM_RSRC3]
-        self._check_left(_READ + tuple(range(reg.USER_DATA_0, reg.USER_DATA_0 + min(rsrc2 >> 1 & 0x1F, 16))))
+        user = range(reg.USER_DATA_0, reg.USER_DATA_0 + min(rsrc2 >> 1 & 0x1F, reg.USER_DATA_COUNT))
+        self._check_left((*_READ, *self._engines, *_OTHERS, *user))
         threads = self._threads()
         start: Triple = (0, 0, 0)
         if not initiator & _FORCE_START:
@@ -85,8 +94,7 @@ class Registers:
             grid = (
                 (x - 1) * threads[0] + last[0], (y - 1) * threads[1] + last[1], (z - 1) * threads[2] + last[2],
             )  # fmt: skip
-        if not any(sh[offset] for offset in reg.STATIC_THREAD_MGMT):
-            raise GpuHang("COMPUTE_STATIC_THREAD_MGMT leaves no compute unit to run on")
+        self._check_engines()
         for offset in (reg.PGM_HI, reg.PGM_RSRC1, reg.PGM_RSRC2, reg.PGM_RSRC3, reg.TMPRING_SIZE):
             register = self.names[offset]
             if register.reserved(sh[offset]):
@@ -108,14 +116,23 @@ class Registers:
             self._compute_units,
         )  # fmt: skip
 
+    def _check_engines(self) -> None:
+        """Report engines of the card that the dispatch may not use. Raises `GpuHang` where there is no other."""
+        closed = [self.names[offset].name for offset in self._engines if not self.sh[offset]]
+        if len(closed) == len(self._engines):
+            raise GpuHang("COMPUTE_STATIC_THREAD_MGMT leaves no compute unit to run on")
+        if closed:
+            self._report("closed-engine", f"a dispatch leaves shader engines unused: {', '.join(closed)} is 0")
+
     def _check_left(self, used: tuple[int, ...]) -> None:
         """Report registers that a dispatch uses and that an earlier indirect buffer wrote last."""
         for offset in used:
             if self._written[offset] not in (0, self._buffer) and offset not in self._reported:
                 self._reported.add(offset)
+                before = "another program" if self._written[offset] == _ANOTHER else "an earlier indirect buffer"
                 self._report(
                     "left-register",
-                    f"a dispatch uses {self.names[offset].name} as an earlier indirect buffer left it; each has to set "
+                    f"a dispatch uses {self.names[offset].name} as {before} left it; each has to set "
                     "what its dispatches need",
                 )
 

@@ -76,7 +76,7 @@ def wait_until(file: DrmFile, ready: Callable[[], bool], deadline: int | None) -
             if left <= 0:
                 return False
             seconds = min(seconds, left)
-        file.machine.changed.wait(seconds)
+        file.machine.clock.wait(file.machine.changed, seconds)
         file.check_device()
     return True
 

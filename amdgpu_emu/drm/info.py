@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import struct
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -137,7 +136,7 @@ _ANSWERS: dict[int, _Answer] = {
     info.AMDGPU_INFO_ACCEL_WORKING: lambda file, args: _u32(1),
     info.AMDGPU_INFO_HW_IP_INFO: _hw_ip,
     info.AMDGPU_INFO_HW_IP_COUNT: _hw_ip_count,
-    info.AMDGPU_INFO_TIMESTAMP: lambda file, args: _u64(time.monotonic_ns() // 10),  # 100 MHz
+    info.AMDGPU_INFO_TIMESTAMP: lambda file, args: _u64(file.machine.clock.now_ns() // 10),  # 100 MHz
     info.AMDGPU_INFO_FW_VERSION: _firmware,
     info.AMDGPU_INFO_NUM_BYTES_MOVED: _zero64,
     info.AMDGPU_INFO_NUM_EVICTIONS: _zero64,

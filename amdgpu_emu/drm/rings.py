@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -104,8 +103,9 @@ class KernelRing:
                 yield POLLING
         if gpu.fence_delay:
             stream.timeout = None
-            end = time.monotonic() + gpu.fence_delay
-            while time.monotonic() < end and not gpu.lost:
+            clock = gpu.machine.clock
+            end = clock.now() + gpu.fence_delay
+            while clock.now() < end and not gpu.lost:
                 yield POLLING
         if job.user_fence is not None and not gpu.lost:
             bo, offset = job.user_fence

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import time
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.apertures import BYTES, PRIVATE_BASE, SHARED_BASE
@@ -31,7 +30,7 @@ def get_version(kfd: KfdProcess, args: uapi.GetVersionArgs) -> None:
 
 def get_clock_counters(kfd: KfdProcess, args: uapi.GetClockCountersArgs) -> None:
     """Serve GET_CLOCK_COUNTERS: never fails; a GPU that is not there counts 0."""
-    now = time.monotonic_ns()
+    now = kfd.machine.clock.now_ns()
     args.gpu_clock_counter = now // GPU_CLOCK_NS if args.gpu_id in kfd.devices else 0
     args.cpu_clock_counter = args.system_clock_counter = now
     args.system_clock_freq = 10**9

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,17 +72,18 @@ def _waiter(kfd: KfdProcess, wanted: EventData) -> Waiter:
 
 def _wait(kfd: KfdProcess, waiters: list[Waiter], every: bool, milliseconds: int) -> int:
     endless = milliseconds == _INFINITE
-    deadline = time.monotonic() + milliseconds / 1000
+    clock = kfd.machine.clock
+    deadline = clock.now() + milliseconds / 1000
     while True:
         if any(waiter.event is None for waiter in waiters):
             return KFD_IOC_WAIT_RESULT_FAIL
         done = [waiter.activated for waiter in waiters]
         if all(done) or (any(done) and not every):
             return KFD_IOC_WAIT_RESULT_COMPLETE
-        left = 1.0 if endless else deadline - time.monotonic()
+        left = 1.0 if endless else deadline - clock.now()
         if left <= 0:
             return KFD_IOC_WAIT_RESULT_TIMEOUT
-        kfd.machine.changed.wait(min(left, 1.0))
+        clock.wait(kfd.machine.changed, min(left, 1.0))
 
 
 def _copy_data(waiters: list[Waiter], events_ptr: int) -> None:

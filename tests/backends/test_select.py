@@ -34,7 +34,9 @@ def opened(
         assert type(backend) is (AmdBackend if taken in ON_GPU else on_cpu)
         assert backend.features.samples is (on_cpu is CpuBackend or taken in ON_GPU)
         with backend:
-            said = [line for line in lines if not line.startswith(("compiling", "waiting for another process"))]
+            said = [
+                line for line in lines if not line.startswith(("compiling", "compiled", "waiting for another process"))
+            ]
             return taken, backend.description, said
 
 
@@ -76,7 +78,7 @@ def auto(machine: Machine, device: Device = Device.auto) -> tuple[Device, str]:
         device, BackendOptions(), CompileCache(default_cache_dir()), notify=lines.append, linux=machine.process()
     )
     backend.close()
-    said = [line for line in lines if not line.startswith(("compiling", "waiting for another process"))]
+    said = [line for line in lines if not line.startswith(("compiling", "compiled", "waiting for another process"))]
     assert len(said) <= 1
     return taken, "".join(said)
 

@@ -6,8 +6,12 @@ import pytest
 
 import zinc_rt
 from tests.cli.tiny import write_tiny_model
+from zinc_rt.cli.chat import Chat
 from zinc_rt.cli.conversation import Conversation, TurnTooLong
+from zinc_rt.cli.lines import keep_history, read_history
 from zinc_rt.cli.prompts import InputError
+from zinc_rt.errors import ZincError
+from zinc_rt.sampling.params import SamplingParams
 
 
 @pytest.fixture
@@ -93,6 +97,82 @@ def test_regen_answers_again_with_the_next_seed(chat):
     assert first == chat("hello\n").out.strip()
     assert second == chat("hello\n", "-s", 4).out.strip()
     assert "no message" in chat("/regen\n").error
+
+
+def test_a_regeneration_that_fails_keeps_message_and_answer(chat, monkeypatch):
+    answer, calls = Chat._answer, []
+
+    def failing(self):
+        calls.append(1)
+        if len(calls) == 2:
+            raise ZincError("no")
+        return answer(self)
+
+    monkeypatch.setattr(Chat, "_answer", failing)
+    outcome = chat("hello\n/regenerate\n")
+    assert outcome.code == 1
+    talk, params = Conversation(), SamplingParams(seed=3)
+    talk.ask("hello")
+    talk.answer("yes")
+    one = Chat.__new__(Chat)
+    one.conversation, one.params = talk, params
+    calls[:] = [1]
+    with pytest.raises(ZincError):
+        one._regenerate("")
+    assert [m["content"] for m in talk.messages] == ["hello", "yes"]
+    assert one.params == params
+
+
+def test_parameters_are_set(chat):
+    assert chat("/set temp 0\nhello\n").out == chat("hello\n", "--temp", 0).out
+    assert chat("/set -n=4\nhello\n").code == 2
+    outcome = chat("/set n 4\n/set seed 9\n/set top_k 3\n/set\nhello\n")
+    assert outcome.out == chat("hello\n", "-n", 4, "-s", 9, "--top-k", 3).out
+    assert "top-k 3, top-p 0.95" in outcome.err.splitlines()[-1]
+    assert "there are: temp, top-k" in chat("/set warmth 1\n").error
+    assert "temp is 'hot'; it must be a number" in chat("/set temp hot\n").error
+    assert "--top-p is 2.0" in chat("/set top-p 2\n").error
+
+
+def test_the_text_of_a_file_stands_before_the_next_message(chat, tmp_path):
+    (tmp_path / "a.txt").write_text("one\n")
+    saved = tmp_path / "c.json"
+    chat(f"/read {tmp_path / 'a.txt'}\nand two\nthree\n/save {saved}\n")
+    assert [m["content"] for m in json.loads(saved.read_text())["messages"][::2]] == ["one\n\nand two", "three"]
+    assert "cannot read" in chat("/read /nonexistent\n").error
+    assert "/read needs a file name" in chat("/read\n").error
+
+
+def test_another_model_goes_on(chat, tmp_path):
+    other = write_tiny_model(tmp_path / "other.gguf", template="{% for m in messages %}{{ m.content }}{% endfor %}")
+    outcome = chat(f"/model\nhello\n/model {other}\nmore\n/model {tmp_path / 'none.gguf'}\n")
+    assert outcome.err.count("tiny F32 on CPU") == 3
+    assert len(outcome.out.splitlines()) == 2
+    assert "none.gguf" in outcome.error
+
+
+def test_a_conversation_that_cannot_be_written_leaves_the_older_one(chat, tmp_path, monkeypatch):
+    saved = tmp_path / "c.json"
+    chat(f"hello\n/save {saved}\n")
+    before = saved.read_text()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("zinc_rt.whole_file.os.fsync", full)
+    assert "No space left on device" in chat(f"other\n/save {saved}\n").error
+    assert saved.read_text() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["c.json"]
+
+
+def test_the_history_is_bounded_and_the_users_alone(tmp_path):
+    path = tmp_path / "state" / "history"
+    keep_history(path, ["first", "two\nlines", "x" * 5000, "bell\a"])
+    assert read_history(path) == ["first"]
+    keep_history(path, [f"line {i}" for i in range(1500)])
+    assert read_history(path) == [f"line {i}" for i in range(500, 1500)]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("line", ["/nope", "/save", "/load", "/load /nonexistent/x", "/save /nonexistent/x"])

@@ -11,12 +11,12 @@ import pytest
 import typer
 
 from zinc_rt.backends.probe import Gpu
-from zinc_rt.cli import options
-from zinc_rt.cli.main import VERBS, application
+from zinc_rt.cli import choosing, options
+from zinc_rt.cli.files import FileWriteError, write_file
+from zinc_rt.cli.main import GROUPS, VERBS, application
 from zinc_rt.cli.reference import reference
-from zinc_rt.cli.terminal import OutputError, write_file
-from zinc_rt.engine import DEFAULT_N_CTX, LARGE_BATCH, Options
 from zinc_rt.installation import version_line
+from zinc_rt.options import DEFAULT_N_CTX, LARGE_BATCH, Options
 
 
 def test_the_reference_in_docs_is_current():
@@ -69,6 +69,19 @@ def test_help_and_version(zinc):
         help_text = zinc(verb, "--help")
         assert help_text.code == 0
         assert help_text.out.startswith(f"Usage: zinc {verb}")
+
+
+def test_help_and_version_as_words(zinc):
+    assert zinc("help").out == zinc("--help").out
+    assert zinc("help", "rm").out == zinc("rm", "--help").out
+    assert zinc("version").out == zinc("--version").out
+    assert "No such command 'nope'" in zinc("help", "nope").error
+
+
+def test_verbs_are_listed_in_groups_with_whole_sentences(zinc):
+    out = zinc("--help").out
+    assert [title for title in GROUPS if f"\n{title}:\n" not in out] == []
+    assert "..." not in out.partition("Text:")[2]
 
 
 def test_help_groups_the_options(zinc):
@@ -185,19 +198,19 @@ def test_write_file(tmp_path, capsys):
     assert (tmp_path / "f").read_text() == "x"
     write_file("-", "y")
     assert capsys.readouterr().out == "y"
-    with pytest.raises(OutputError, match="cannot write"):
+    with pytest.raises(FileWriteError, match="cannot be written"):
         write_file(str(tmp_path), "x")
 
 
 def test_logit_bias_forms():
-    assert options._bias("15+2.5") == (15, 2.5)
-    assert options._bias("15-1e-3") == (15, -1e-3)
-    assert options._bias("0-inf") == (0, float("-inf"))
+    assert choosing._bias("15+2.5") == (15, 2.5)
+    assert choosing._bias("15-1e-3") == (15, -1e-3)
+    assert choosing._bias("0-inf") == (0, float("-inf"))
 
 
 def test_seed_minus_one_is_drawn():
     def draw():
-        return options.sampling_params(max_tokens=-1, seed=-1, stop=None, logit_bias=None).seed
+        return choosing.sampling_params(max_tokens=-1, seed=-1, stop=None, logit_bias=None).seed
 
     assert draw() != draw()
     assert 0 <= draw() < 2**32

@@ -309,3 +309,33 @@ def test_graph_of_an_unknown_architecture(zinc, foreign):
     outcome = zinc("graph", foreign)
     assert outcome.code == 1
     assert "weird" in outcome.error
+
+
+def test_a_graph_is_what_the_name_of_its_file_says(zinc, tmp_path, monkeypatch):
+    """A picture is drawn by Graphviz, and nothing else is written under its name."""
+    assert zinc("graph", "-o", tmp_path / "g.json").code == 0
+    assert json.loads((tmp_path / "g.json").read_text())["name"] == "qwen3"
+    assert zinc("graph", "-o", tmp_path / "g.dot").code == 0
+    assert (tmp_path / "g.dot").read_text().startswith("digraph")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    outcome = zinc("graph", "-o", tmp_path / "g.svg")
+    assert outcome.code == 2
+    assert "Graphviz draws it and is not installed" in outcome.error
+    assert f"write '{tmp_path / 'g.dot'}'" in outcome.error
+    dot = tmp_path / "dot"
+    dot.write_text('#!/bin/sh\n[ "$1" = -Tsvg ] && read -r first _ && echo "<svg>$first</svg>"\n')
+    dot.chmod(0o755)
+    assert zinc("graph", "-o", tmp_path / "g.svg").code == 0
+    assert (tmp_path / "g.svg").read_text() == "<svg>digraph</svg>\n"
+    failed = zinc("graph", "-o", tmp_path / "g.png")
+    assert failed.code == 1
+    assert not (tmp_path / "g.png").exists()
+
+
+@pytest.mark.parametrize("place", ["none/x.svg", "file/x.svg"])
+def test_a_picture_that_cannot_be_written_is_told_before_anything_is_measured(zinc, tmp_path, monkeypatch, place):
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("zinc_rt.cli.bench.open_model", None)
+    outcome = zinc("bench", "--plot", tmp_path / place)
+    assert outcome.code == 1
+    assert f"{tmp_path / place} cannot be written: " in outcome.error

@@ -27,7 +27,7 @@ def test_other_gpus(zinc):
 
 def test_what_is_compiled_is_kept(zinc, tmp_path):
     first = zinc("kernels", "show", "copy", "--cache-dir", tmp_path)
-    assert first.err == "compiling 1 kernels for gfx1201\n"
+    assert first.err == "compiling 1 kernel for gfx1201\n"
     second = zinc("kernels", "show", "copy", "--cache-dir", tmp_path)
     assert second.err == ""
     assert second.out == first.out

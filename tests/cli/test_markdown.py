@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
 import random
 import re
+import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zinc_rt.cli.markdown import Markdown
-from zinc_rt.cli.wrap import width_of
+from zinc_rt.cli.terminal import say
+from zinc_rt.cli.wrap import Wrapper, width_of, wrapped
 
 TEXT = """\
 # A *title* `here`
@@ -94,3 +100,41 @@ def test_marks_wait_no_longer_than_they_must() -> None:
 @pytest.mark.parametrize(("text", "width"), [("abc", 3), ("日本", 4), ("e\u0301", 1), ("", 0)])
 def test_width(text: str, width: int) -> None:
     assert width_of(text) == width
+
+
+def test_a_window_that_changes_is_asked_for_each_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = [20]
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((columns[0], 24)))
+    lines = Wrapper(None)
+    lines.add_lines("one two three four five\nsix ")
+    columns[0] = 9
+    lines.add_lines("seven eight nine")
+    lines.finish()
+    assert lines.take() == "one two three four\nfive\nsix seven\neight\nnine"
+
+
+@given(st.text("ab \n-", max_size=60), st.integers(3, 20))
+def test_a_whole_text_is_broken_between_words(text: str, width: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
+        shown = wrapped(text)
+    assert shown.split() == text.split()
+    assert all(len(line) <= width or " " not in line.strip() for line in shown.rstrip().split("\n"))
+
+
+def test_notices_are_broken_at_words_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 24)))
+    line = "prompt 4 tokens, 95.3 tokens/s | text 16 tokens, 80.1 tokens/s"
+    told = []
+    for terminal in (False, True):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setattr(sys, "stderr", stream)
+        say(line)
+        say("/set NAME VALUE  change how tokens are chosen")
+        told.append(stream.getvalue())
+    assert told[0].splitlines()[0] == line
+    assert told[1].splitlines() == [
+        "prompt 4 tokens, 95.3 tokens/s | text 16", "tokens, 80.1 tokens/s",
+        "/set NAME VALUE  change how tokens are", "                 chosen",
+    ]  # fmt: skip

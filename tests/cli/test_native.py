@@ -80,7 +80,7 @@ def test_all_kernels_are_compiled_in_one_go_and_kept(run, tmp_path):
     mended = run("--cache-dir", folder)
     assert mended.out == cold.out
     assert "its checksum does not hold; it is compiled again" in mended.err
-    assert "compiling 1 kernels" in mended.err
+    assert "compiling 1 kernel" in mended.err
     assert "compiling" not in run("--cache-dir", folder).err
 
 

@@ -19,7 +19,7 @@ import zinc_rt
 pytestmark = pytest.mark.usefixtures("ctrl_c")
 
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR", "ZINC_RT_TIER")}
-ENVIRONMENT |= {"TERM": "xterm-256color", "COLUMNS": "100"}
+ENVIRONMENT |= {"TERM": "xterm-256color", "COLUMNS": "100", "XDG_STATE_HOME": os.devnull}
 ZINC = [sys.executable, "-m", "zinc_rt"]
 
 
@@ -212,10 +212,31 @@ def test_progress_bar_on_a_terminal(tiny, tmp_path):
     assert "perplexity " in screen
 
 
-def test_no_prompt_on_a_terminal_is_wrong_use(tiny):
-    code, screen = on_terminal("run", "-m", tiny)
+def test_no_prompt_on_a_terminal(tiny):
+    """A base model, as the one in the package is, has nothing to continue; any other one converses."""
+    code, screen = on_terminal("run")
     assert code == 2
     assert "no text given" in screen
+    code, screen = on_terminal("run", "-m", tiny, "-n", "5", typed=b"hello\n/exit\n", until=b"> ")
+    assert code == 0
+    assert "/help lists the commands" in screen
+    assert "text 5 tokens" in screen
+
+
+def test_what_is_piped_in_stands_before_the_prompt(tiny):
+    """Of a pipe as of a file; an open pipe that brings nothing is told of."""
+    words = [*ZINC, "run", "-m", str(tiny), "-n", "4", "-s", "1", "--raw", "two"]
+    whole = subprocess.run(
+        [*words[:-1], "one\n\ntwo"], capture_output=True, stdin=subprocess.DEVNULL, env=ENVIRONMENT, check=True
+    )
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as late:
+        assert late.stderr.readline().startswith(b"zinc: standard input is open: what comes there is put before")
+        assert late.communicate(b"one\n")[0] == whole.stdout
+    empty = subprocess.run(words, capture_output=True, input=b"", env=ENVIRONMENT, check=True)
+    alone = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
+    assert empty.stdout == alone.stdout != whole.stdout
 
 
 def test_chat_on_a_terminal(tiny):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -51,8 +52,47 @@ def test_the_prompt_may_come_from_four_places(run, tmp_path):
     assert run("-f", tmp_path / "p.txt", "-n", 8).out == direct
     assert run("-n", 8, stdin="once upon\n").out == direct
     assert run("-f", "-", "-n", 8, stdin="once upon\r\n").out == direct
-    assert run("once upon", "-n", 8, stdin="ignored").out == direct
+    assert run("upon", "-n", 8, stdin="once\n").out == run("once\n\nupon", "-n", 8).out  # piped in: before the prompt
     assert run("-n", 8, stdin="once upon\n\n").out != direct  # only one line end is dropped
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_texts_with_a_mark_of_their_encoding(run, tmp_path, encoding):
+    mark = {"utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}.get(encoding, b"")
+    (tmp_path / "p.txt").write_bytes(mark + "once upön\n".encode(encoding))
+    assert run("-f", tmp_path / "p.txt", "-n", 3).out == run("once upön", "-n", 3).out
+
+
+def test_no_text(run, tmp_path):
+    (tmp_path / "p.txt").write_bytes("once".encode("utf-16-le"))
+    assert "has NUL characters (the first is number 2): it is no text, or UTF-16" in run("-f", tmp_path / "p.txt").error
+    (tmp_path / "p.txt").write_bytes(b"\xff\xfeabc")
+    assert "is not UTF-16" in run("-f", tmp_path / "p.txt").error
+    assert run("").error == "zinc: error: the prompt is empty; give a text"
+
+
+def test_endless_files_are_refused(answer, run, monkeypatch):
+    monkeypatch.setattr("zinc_rt.cli.prompts.LONGEST", 1 << 20)
+    monkeypatch.setattr("zinc_rt.cli.answering._LONGEST", 1 << 20)
+    for args in (("-f", "/dev/zero"), ("hi", "-j", "/dev/zero"), ("hi", "--grammar-file", "/dev/zero")):
+        outcome = answer(*args)
+        assert outcome.code == 1
+        assert "'/dev/zero' has more than 1 MiB of text, which is the limit" in outcome.error
+
+
+def test_a_terminal_without_a_prompt_gets_a_conversation(zinc, tiny, monkeypatch):
+    """Where the model is made to answer; a base model has nothing to continue."""
+    asked = []
+    monkeypatch.setattr("zinc_rt.cli.run.is_terminal", lambda stream: stream is sys.stdin)
+    monkeypatch.setattr("zinc_rt.cli.chat.converse", lambda *args, first, **more: asked.append(first) or 0)
+    assert zinc("run", "-m", tiny).code == 0
+    assert asked == [""]
+    assert zinc("run", "-m", tiny, "-i", "hi").code == 0
+    assert asked == ["", "hi"]
+    monkeypatch.setattr("zinc_rt.cli.prompts.is_terminal", lambda stream: True)
+    assert "no text given" in zinc("run").error
+    assert "no text given" in zinc("run", "-m", tiny, "--json").error
+    assert asked == ["", "hi"]
 
 
 @pytest.mark.parametrize(
@@ -67,14 +107,14 @@ def test_the_prompt_may_come_from_four_places(run, tmp_path):
         (("-p", ""), "empty"),
         (("a", "--logprobs", "2"), "--json"),
         (("a", "--system", "x"), "--system is for answers, and --raw"),
-        (("a", "--format", "json"), "--format are for answers, and --raw"),
+        (("a", "--format", "json"), "--format json is for answers, and --raw"),
         (("a", "-q", "-v"), "--quiet and --verbose"),
         (("a", "-q", "--reasoning", "show"), "--reasoning show and --quiet"),
         (("a", "--reasoning", "loud"), "--reasoning is 'loud'; it must be show or hide"),
         (("a", "--format", "xml"), "--format is 'xml'; it must be text or json"),
         (("a", "-j", "{"), "--json-schema is no JSON: Expecting property name"),
         (("a", "-j", "{}", "--format", "text"), "--format is text"),
-        (("a", "-j", "{}"), "--format are for answers, and --raw"),
+        (("a", "-j", "{}"), "--json-schema is for answers, and --raw"),
         (("a", "--image", "cat.png"), "'cat.png' is for pictures: of models with images only the text runs here"),
         (("a", "--temp", "-1"), "--temp is -1.0"),
         (("a", "--top-p", "1.5"), "--top-p is 1.5"),

@@ -93,14 +93,18 @@ class Screen:
     def text(self) -> str:
         """What is there, without what another machine or the first run would show."""
         shown = "".join(f"{line.rstrip()}\n" for line in self.lines).rstrip("\n") + "\n"
-        shown = re.sub(r"^zinc: (compiling|waiting) .*\n", "", shown, flags=re.MULTILINE)
+        shown = re.sub(r"^zinc: (compiling|compiled|waiting) .*\n", "", shown, flags=re.MULTILINE)
         return re.sub(r"\d+ threads?\)", "N threads)", re.sub(r"[\d.]+ tokens/s", "N tokens/s", shown))
 
 
-def screen(*args: str, typed: list[str]) -> str:
-    """What a terminal shows at the end. typed: keys, each pressed when the prompt is there again."""
+def screen(*args: str, typed: list[str], state: Path = Path("/nonexistent"), columns: int = 200) -> str:
+    """What a terminal shows at the end. typed: keys, each pressed when the prompt is there again.
+
+    state: the folder of the user's state.
+    """
     parent, child = pty.openpty()
-    environment = ENVIRONMENT | {"COLUMNS": "200", "LINES": "50", "INPUTRC": "/dev/null"}
+    environment = ENVIRONMENT | {"COLUMNS": str(columns), "LINES": "50", "INPUTRC": "/dev/null"}
+    environment |= {"XDG_STATE_HOME": str(state)}
     command = [*ZINC, *args]
     process = subprocess.Popen(
         command, stdin=child, stdout=child, stderr=child, env=environment, start_new_session=True
@@ -144,8 +148,15 @@ def test_chat(tmp_path: Path) -> None:
         "/exit\r",
     ]
     words = ("--seed", "3", "-n", "10", "--device", "cpu")
-    shown = screen("chat", *words, typed=[f"{pasted}\r", *commands])
+    shown = screen("chat", *words, typed=[f"{pasted}\r", *commands], state=tmp_path)
     assert shown.replace(file, "FILE") == CHAT
     saved = json.loads(Path(file).read_text())
     assert saved["system"] == "Be brief."
     assert saved["messages"][0]["content"] == "a\nb"
+    kept = tmp_path / "zinc_rt" / "chat_history"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert kept.read_text().splitlines()[0] == "/tokens"  # what was pasted is not kept
+    # A model alone on a terminal begins a conversation, and the key up brings what was typed last.
+    again = screen("run", "-i", *words, typed=["\x1b[A" * 5 + "\r", "/exit\r"], state=tmp_path, columns=80)
+    assert "> /nope\n" in again
+    assert re.search(r"^zinc: unknown command /nope; .*\nand /\)$", again, re.MULTILINE)

@@ -38,7 +38,7 @@ WRONG = [
     *(((verb, "-ngl", value), "-ngl is") for verb in ("chat", "bench") for value in ("x", "1.5", "-2", "", ESCAPES)),
     (("run", "x", "-ngl", "\u0663"), "-ngl is"),  # a digit, but not one of ours
     (("run", "x", "-ngl", "0", "--device", "gpu:kfd"), "-ngl 0 means the CPU"),
-    (("run", "x", "--tier", "t_cpu", "--device=gpu"), "--tier is an older name of --device"),
+    (("run", "x", "--tier", "t_cpu", "--device=gpu"), "--tier 't_cpu' and --device 'gpu' are names of one option"),
     *((("run", "x", "--device", value), "unknown device") for value in ("warp", "", ESCAPES, LONG)),
     *((("run", "x", "--kernels", value), "kernels is") for value in ("jit", "", ESCAPES, LONG)),
     *((("run", "x", "--device", "cpu", "--isa", value), "level") for value in ("sse9", ESCAPES, LONG)),

@@ -14,7 +14,7 @@ import pytest
 from tests.converting import folders
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.model import ConvertedModel
-from zinc_rt.converting.safetensors import open_safetensors
+from zinc_rt.converting.safetensors import _object, open_safetensors
 from zinc_rt.errors import ZincError
 
 Change = Callable[[Path], None]
@@ -90,6 +90,13 @@ REFUSED: tuple[tuple[Change, type[ZincError], str], ...] = (
     (setting(use_sliding_window=True), UnsupportedModel, "use_sliding_window = 'True'"),
     (setting(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), UnsupportedModel, "rotation of type 'dynamic'"),
     (setting(rope_scaling={"rope_type": "yarn", "factor": 2.0, "truncate": False}), UnsupportedModel, "truncate"),
+    (setting(rope_scaling=-1), ConvertError, "rope_scaling is '-1', an object is needed"),
+    (setting(rope_parameters=[1]), ConvertError, "rope_parameters is '.1.', an object is needed"),
+    (setting(rope_theta=10**400), ConvertError, "rope_theta is '1000.*', a number is needed"),
+    (setting(rms_norm_eps=1e300), ConvertError, "rms_norm_eps is '1e.300', a number is needed"),
+    (setting(rope_scaling={"rope_type": "longrope", "original_max_position_embeddings": 1}), ConvertError, "no model"),
+    (setting(partial_rotary_factor=1e30), ConvertError, "partial_rotary_factor = 1e.30, a share"),
+    (setting(num_hidden_layers=4_000_000_000), ConvertError, "4000000000 layers"),
     (setting(hidden_size=None), ConvertError, "has no hidden_size"),
     (setting(hidden_size="64"), ConvertError, "hidden_size is '64', an integer is needed"),
     (setting(rms_norm_eps=True), ConvertError, "rms_norm_eps is 'True', a number is needed"),
@@ -132,6 +139,36 @@ def test_folders(change: Change, kind: type[ZincError], words: str, folder: Path
         ConvertedModel(folder)
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)
+
+
+def test_a_name_twice_is_found_in_one_pass() -> None:
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    pairs: list[tuple[str, Any]] = [(Name(f"t{i}"), 0) for i in range(500)]
+    with pytest.raises(ConvertError, match="the name 't499' twice"):
+        _object([*pairs, (Name("t499"), 0)], "m.safetensors")
+    assert compared < 10 * len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [((1 << 40,) * 20_000, "20000 dimensions, at most 64"), ((1 << 61,) * 60, "takes .* bytes as F32, and has 16")],
+    ids=["many dimensions", "large dimensions"],
+)
+def test_shapes_of_no_tensor(shape: tuple[int, ...], words: str, tmp_path: Path) -> None:
+    folders.write_safetensors(tmp_path / "m.safetensors", {"a": ("F32", shape, bytes(16))})
+    with pytest.raises(ConvertError, match=words) as caught:
+        open_safetensors(tmp_path / "m.safetensors")
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("scales", [None, ("U8", (8, 64, 2), bytes(1024)), ("I8", (8, 64, 1), bytes(512))])

@@ -30,6 +30,14 @@ NAMED = """\
 {%- for message in messages %}[{{ message.role }}{{ ' ' ~ message.name if message.name is defined }}]
 {%- if message.thinking is defined %}({{ message.thinking }}){% endif %}{{ message.content }}{% endfor %}
 {#- developer #}"""
+# One that wants one message of the system at most, first, and then user and assistant in turns.
+STRICT = """\
+{%- set n = 1 if messages[0].role == 'system' else 0 %}
+{%- if n %}[{{ messages[0].content }}]{% endif %}
+{%- for message in messages[n:] %}
+{%- if message.role != ('user', 'assistant')[loop.index0 % 2] %}{{ raise_exception('roles must take turns') }}
+{%- endif %}
+{{- message.role ~ ':' ~ message.content ~ ';' }}{% endfor %}"""
 
 CALL = {
     "id": "c1",
@@ -48,7 +56,7 @@ TALK: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def templates() -> Iterator[dict[str, ChatTemplate]]:
-    sources = {"qwen3": QWEN3, "textual": TEXTUAL, "named": NAMED, "llama3": LLAMA3, "chatml": CHATML}
+    sources = {"qwen3": QWEN3, "textual": TEXTUAL, "named": NAMED, "llama3": LLAMA3, "chatml": CHATML, "strict": STRICT}
     made = {
         name: ChatTemplate({"default": text}, {"bos_token": "<s>", "eos_token": "</s>"}, None)
         for name, text in sources.items()
@@ -104,6 +112,36 @@ def test_a_template_that_refuses_says_so(templates: dict[str, ChatTemplate]) -> 
     two = [{**TALK[2], "tool_calls": [CALL, {**CALL, "id": "c2"}]}]
     with pytest.raises(ChatTemplateError, match="only one tool call"):
         render(templates["llama3"], [TALK[1], *two], BY_NAME["llama3"])
+
+
+def test_a_template_that_refuses_roles_gets_them_in_another_order(templates: dict[str, ChatTemplate]) -> None:
+    def said(*roles: str) -> list[dict[str, str]]:
+        return [{"role": role, "content": f"{n}"} for n, role in enumerate(roles)]
+
+    template = templates["strict"]
+    assert render(template, said("system", "user", "assistant", "user")) == "[0]user:1;assistant:2;user:3;"
+    assert render(template, said("system", "developer", "user", "user")) == "[0\n\n1]user:2\n\n3;"
+    late = said("user", "system", "assistant", "developer", "user")
+    assert render(template, late) == "user:0\n\n1;assistant:2;user:3\n\n4;"
+    assert "system\n1" in render(templates["chatml"], late)  # one that takes them has them as they are
+    for wrong in (said("assistant", "user"), said("system", "user", "assistant", "assistant", "user", "user")):
+        with pytest.raises(ChatTemplateError, match="roles must take turns"):
+            render(template, wrong)
+
+
+def test_a_last_message_that_is_continued(templates: dict[str, ChatTemplate]) -> None:
+    said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "There "}]
+    for name, dialect in (("qwen3", "hermes"), ("llama3", "llama3"), ("chatml", "plain"), ("strict", "plain")):
+        prompt = ChatRenderer(templates[name], BY_NAME[dialect]).render_messages(said)
+        assert prompt.text.endswith("There "), name
+        assert prompt.thinking is Thinking.continued
+    called = [*TALK[:2], {**TALK[2], "content": "I ask."}]
+    prompt = ChatRenderer(templates["qwen3"], BY_NAME["hermes"]).render_messages(called)
+    assert prompt.thinking is not Thinking.continued
+    mute = ChatTemplate({"default": "{{ messages[0].content }}"}, {}, None)
+    with pytest.raises(ChatTemplateError, match="nothing continues it"):
+        ChatRenderer(mute, BY_NAME["plain"]).render_messages(said)
+    mute.close()
 
 
 def text_part(**changes: Any) -> dict[str, Any]:

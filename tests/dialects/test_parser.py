@@ -418,3 +418,11 @@ def without_think(dialect: Dialect, text: str, thinking: Thinking) -> str:
             return text
         text = text.lstrip().removeprefix(begin)
     return text if thinking is Thinking.off else text.replace(end, "", 1)
+
+
+@pytest.mark.parametrize("dialect", [*BY_NAME.values(), thoughtful(BY_NAME["hermes"])], ids=lambda d: d.name)
+def test_a_continued_answer_begins_with_content(dialect: Dialect) -> None:
+    parser = StreamParser(dialect, thinking=Thinking.continued)
+    end = "<|end|>" if dialect.harmony else ""
+    whole = Answer.join([*parser.add(" a fox. "), *parser.add("The end." + end), *parser.finish()])
+    assert (whole.content, whole.reasoning) == (" a fox. The end.", None)

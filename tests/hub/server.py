@@ -6,11 +6,11 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -20,6 +20,8 @@ class Hub:
     """Repositories and faults. files: contents by repository and path. token: what a request has to carry; empty for
     none. gated: repositories that refuse all. cuts: after how many bytes the next transfers break off. damaged: whether
     transfers change a byte. no_ranges: whether parts of files are refused by sending all. slow_down: answer 429.
+    listing: the body of answers about repositories. digests: those of the listing, by path, where they are not the
+    bytes'. etag: of every file. endless, mute: "listing" or "file", which never ends, or says nothing until `over`.
     requests: method, path and headers of each, in order.
     """
 
@@ -30,6 +32,13 @@ class Hub:
     damaged: bool = False
     no_ranges: bool = False
     slow_down: bool = False
+    listing: bytes | None = None
+    digests: dict[str, str] = field(default_factory=dict)
+    etag: str = ""
+    endless: str = ""
+    mute: str = ""
+    over: threading.Event = field(default_factory=threading.Event)
+    sent: int = 0
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
     url: str = ""
     cdn: str = ""
@@ -48,6 +57,7 @@ def serving(hub: Hub) -> Iterator[Hub]:
 
     Handler.hub = hub
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
     port = server.server_address[1]
     hub.url, hub.cdn = f"http://127.0.0.1:{port}", f"http://localhost:{port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
@@ -55,6 +65,7 @@ def serving(hub: Hub) -> Iterator[Hub]:
     try:
         yield hub
     finally:
+        hub.over.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -74,12 +85,12 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        hub, path = self.hub, urlsplit(self.path).path
+        hub, path = self.hub, unquote(urlsplit(self.path).path)
         hub.requests.append((self.command, path, {k.lower(): v for k, v in self.headers.items()}))
         if hub.slow_down:
             return self._end(429, {"Retry-After": "1"})
         if path.startswith("/cdn/"):
-            return self._blob(path.rpartition("/")[2])
+            return self._misbehave("file") or self._blob(path.rpartition("/")[2])
         repo = "/".join(path.removeprefix("/api/models/").strip("/").split("/")[:2])
         if hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
             return self._end(401, {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
@@ -88,20 +99,44 @@ class _Handler(BaseHTTPRequestHandler):
         if repo in hub.gated:
             return self._end(403, {"X-Error-Code": "GatedRepo"})
         if path.startswith("/api/models/"):
-            return self._json(self._about(repo))
+            body = json.dumps(self._about(repo)).encode() if hub.listing is None else hub.listing
+            return self._misbehave("listing") or self._end(200, {"Content-Type": "application/json"}, body)
         name = path.split("/resolve/")[1].partition("/")[2]
         data = hub.files[repo].get(name)
         if data is None:
             return self._end(404, {"X-Error-Code": "EntryNotFound"})
         digest = hashlib.sha256(data).hexdigest()
-        headers = {"X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{digest}"', "X-Linked-Size": str(len(data))}
+        headers = {"X-Repo-Commit": COMMIT, "X-Linked-Etag": f'"{hub.etag or digest}"'}
+        headers["X-Linked-Size"] = str(len(data))
         return self._end(302, {**headers, "Location": f"{hub.cdn}/cdn/{digest}"})
+
+    def _misbehave(self, kind: str) -> bool:
+        """Whether the hub is to do so in these answers, and did."""
+        hub = self.hub
+        if kind == hub.mute:
+            hub.over.wait(60)
+            self.close_connection = True
+        elif kind == hub.endless:
+            self.close_connection = True
+            self.send_response(206 if "Range" in self.headers else 200)
+            asked = self.headers.get("Range", "").removeprefix("bytes=").partition("-")[0]
+            self.send_header("Content-Range", f"bytes {asked}-*/*")
+            self.end_headers()
+            with suppress(OSError):
+                while not hub.over.is_set():
+                    hub.sent += self.wfile.write(b" " * 65536)
+        return kind in (hub.mute, hub.endless)
 
     def _about(self, repo: str) -> dict[str, Any]:
         siblings = []
         for name, data in self.hub.files[repo].items():
-            lfs = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
-            siblings.append({"rfilename": name, "size": len(data), "lfs": lfs})
+            digest = self.hub.digests.get(name, hashlib.sha256(data).hexdigest())
+            file: dict[str, Any] = {"rfilename": name, "size": len(data), "blobId": "0" * 40}
+            if len(digest) == 40:
+                file["blobId"] = digest
+            else:
+                file["lfs"] = {"sha256": digest, "size": len(data), "pointerSize": 130}
+            siblings.append(file)
         return {"id": repo, "sha": COMMIT, "siblings": siblings, "gated": False, "cardData": {"license": "mit"}}
 
     def _blob(self, digest: str) -> None:
@@ -119,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = data[first : last + 1]
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", f'"{digest}"')
+        self.send_header("ETag", f'"{hub.etag or digest}"')
         if status == 206:
             self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
         self.end_headers()
@@ -128,13 +163,9 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.cuts:
             self.wfile.write(body[: hub.cuts.pop(0)])
             self.wfile.flush()
-            self.connection.close()
             self.close_connection = True
             return
         self.wfile.write(body)
-
-    def _json(self, tree: object) -> None:
-        self._end(200, {"Content-Type": "application/json"}, json.dumps(tree).encode())
 
     def _end(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
         self.send_response(status)

@@ -8,15 +8,17 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.lang.modules import fatal, function, increment, slow
-from zinc_rt.lang.building import Builder, Wanted
+from zinc_rt.lang.building import Builder, Wanted, seconds_compiled
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.compiler import Compiler, Module
 from zinc_rt.lang.errors import CompileError, CompileLimit, CompilerCrashed
 from zinc_rt.lang.image import Image
+from zinc_rt.notices import Waiting
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,11 +35,11 @@ class Counted(Compiler):
         self.names: list[str] = []
         self.answer = answer
 
-    def compile_each(self, modules: list[Module], *, disassemble: bool = False) -> list[Image | CompileError]:
+    def compile_each(self, modules: list[Module], **more: Any) -> list[Image | CompileError]:
         self.names += [m.name for m in modules]
         if self.answer is not None:
             return [self.answer(m) for m in modules]
-        return super().compile_each(modules, disassemble=disassemble)
+        return super().compile_each(modules, **more)
 
 
 def build(path: Path, modules: list[Module], compiler: Compiler, said: list[str] | None = None) -> dict[str, Image]:
@@ -142,12 +144,26 @@ def test_without_a_folder_every_claim_is_granted(tmp_path: Path) -> None:
             assert one == other == {key(0)}
 
 
+def test_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zinc_rt.lang.building._TELL_AGAIN", 0.0)
+    said: list[str] = []
+    before = seconds_compiled()
+    build(tmp_path, [increment(name) for name in "abc"], Counted(), said)
+    assert said[0] == "compiling 3 kernels for avx2"
+    assert said[1:] in (["compiled 1 of 3 kernels", "compiled 2 of 3 kernels"], ["compiled 2 of 3 kernels"])
+    assert all(isinstance(line, Waiting) for line in said)
+    waited = seconds_compiled()
+    assert waited > before
+    build(tmp_path, [increment("a")], Counted(), said)  # from the cache
+    assert seconds_compiled() == waited
+
+
 class Impatient(Counted):
     """A compiler that others are to wait for only shortly."""
 
-    def compile_each(self, modules: list[Module], *, disassemble: bool = False) -> list[Image | CompileError]:
+    def compile_each(self, modules: list[Module], **more: Any) -> list[Image | CompileError]:
         self.timeout = 60
-        return super().compile_each(modules, disassemble=disassemble)
+        return super().compile_each(modules, **more)
 
 
 def test_who_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
@@ -156,12 +172,13 @@ def test_who_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
     with CompileCache(tmp_path).claim([key(0)]):
         assert set(build(tmp_path, [increment("m")], compiler, said)) == {"m"}
     assert compiler.names == ["m"]
-    assert said == ["waiting for another process that compiles 1 kernels for avx2", "compiling 1 kernels for avx2"]
+    assert said == ["waiting for another process that compiles 1 kernel for avx2", "compiling 1 kernel for avx2"]
 
 
 WORKER = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from tests.lang.modules import slow
 from tests.lang.test_building import build, Counted
 compiler = Counted()
@@ -196,6 +213,7 @@ def test_processes_do_not_compile_the_same_twice(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
+from typing import Any
 from zinc_rt.lang.cache import CompileCache
 with CompileCache(Path(sys.argv[1])).claim([sys.argv[2]]):
     print("claimed", flush=True)
@@ -214,4 +232,4 @@ def test_a_process_that_dies_leaves_its_work_to_the_others(tmp_path: Path) -> No
         assert set(build(tmp_path, [increment("m")], compiler, said)) == {"m"}
         timer.join()
     assert compiler.names == ["m"]
-    assert said == ["waiting for another process that compiles 1 kernels for avx2", "compiling 1 kernels for avx2"]
+    assert said == ["waiting for another process that compiles 1 kernel for avx2", "compiling 1 kernel for avx2"]

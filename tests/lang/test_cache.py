@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from zinc_rt.cli.main import main
 from zinc_rt.lang import cache as module
 from zinc_rt.lang import folder as folder_module
 from zinc_rt.lang.cache import CompileCache, cache_key, default_cache_dir, llvm_version
-from zinc_rt.lang.errors import CacheError
+from zinc_rt.lang.errors import CacheError, CompileError
 from zinc_rt.lang.image import Image
 
 ROOT = Path(__file__).parents[2]
@@ -184,6 +185,24 @@ def test_half_written_files_of_dead_processes_go(store: CompileCache) -> None:
     assert {p.name for p in store.path.iterdir()} == {"notes.txt"}
 
 
+def test_an_object_under_another_ones_name_is_damaged(tmp_path: Path) -> None:
+    said: list[str] = []
+    store = CompileCache(tmp_path / "store", notify=said.append)
+    store.put(key(1), image())
+    store.put_failure(key(2), CompileError("refused", "m", lasting=True))
+    store.put_note(key(3), {"a": 1})
+    assert store.path is not None
+    for number in (1, 2, 3):
+        shutil.copy(store.path / key(number), store.path / key(number + 3))
+    assert store.get(key(4)) is None
+    assert store.get(key(5)) is None
+    assert store.note(key(6)) is None
+    assert store.stats.damaged == 3
+    assert len(said) == 1
+    assert "its checksum does not hold" in said[0]
+    assert {e.key for e in store.entries()} == {key(1), key(2), key(3)}
+
+
 def test_links_are_not_followed(store: CompileCache, tmp_path: Path) -> None:
     assert store.path is not None
     store.put(key(1), image())
@@ -242,6 +261,19 @@ def test_a_folder_that_cannot_be_made(notices: list[str], tmp_path: Path) -> Non
     assert all("cannot be" in n for n in notices)
 
 
+AGAIN = "kernels are compiled at each start; set ZINC_RT_CACHE_DIR to a folder that you can write to"
+
+
+def test_without_a_home_folder_it_is_said_before_compiling(notices: list[str]) -> None:
+    store = CompileCache(None, notify=notices.append)
+    assert store.get(key(1)) is None
+    assert notices == []
+    for _ in range(2):
+        with store.claim([key(1)]) as claimed:
+            assert claimed == {key(1)}
+    assert notices == [f"compile cache: there is no home folder to keep kernels in; {AGAIN}"]
+
+
 AS_ORDINARY_USER = """
 import os, sys
 from zinc_rt.lang.cache import CompileCache, cache_key
@@ -277,7 +309,7 @@ def test_a_read_only_folder_still_serves(public_folder: Path) -> None:
     path.chmod(0o700)
     lines = done.stdout.splitlines()
     assert [lines[0], lines[2]] == ["hit", "hit"], done.stderr
-    assert lines[1] == f"compile cache {path}: Permission denied; going on without storing what is compiled"
+    assert lines[1] == f"compile cache {path}: Permission denied; going on without storing what is compiled: {AGAIN}"
     assert len(lines) == 3
 
 
@@ -301,7 +333,9 @@ def test_a_write_that_fails_half_way_leaves_nothing(store: CompileCache, notices
         store.put(key(1), image(200))
         store.put(key(2), image(200))
     assert list(store.path.iterdir()) == []
-    assert notices == [f"compile cache {store.path}: File too large; going on without storing what is compiled"]
+    assert notices == [
+        f"compile cache {store.path}: File too large; going on without storing what is compiled: {AGAIN}"
+    ]
 
 
 def test_a_full_disk_is_said_once(store: CompileCache, notices: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ JSON_VALUES = st.recursive(
 def file_form(text: bytes, code: bytes) -> bytes:
     """Header with a checksum that holds, written from the description in image.py."""
     checksum = blake2b(text + code, digest_size=16).digest()
-    return struct.pack("<8sIIQ16s", b"ZINCIMG\0", 1, len(text), len(code), checksum) + text + code
+    return struct.pack("<8sIIQ16s", b"ZINCIMG\0", 2, len(text), len(code), checksum) + text + code
 
 
 def test_file_form_comes_back() -> None:
@@ -101,7 +101,7 @@ def test_entries_outside_the_code_are_refused(offset: object) -> None:
 def test_another_format_is_named() -> None:
     data = bytearray(SMALL_BYTES)
     data[8] = 9
-    with pytest.raises(ImageError, match="format 9; this release reads 1"):
+    with pytest.raises(ImageError, match="format 9; this release reads 2"):
         Image.from_bytes(bytes(data))
 
 

@@ -93,3 +93,18 @@ def test_a_terminal_wraps_and_keeps_its_colours() -> None:
 def test_a_recording_shows_all_of_the_text(texts: list[str], columns: int) -> None:
     svg = recording([Written(0.1 * i, text) for i, text in enumerate(texts)], columns)
     assert "".join(t.text or "" for t in parts(svg, "text")) == "".join(texts)
+
+
+def test_a_recording_is_whole_before_and_without_its_animation() -> None:
+    """Only an animation, of readers who want motion, may hide text: for a time that ends when the text was written."""
+    svg = recording([Written(0.25, "early"), Written(1.5, "late")])
+    (rules,) = (style.text or "" for style in parts(svg, "style"))
+    moving = re.search(r"@media \(prefers-reduced-motion:no-preference\)\{(.*?\})\}", rules)
+    frames = re.search(r"@keyframes hide\{.*\}", rules)
+    assert moving is not None
+    assert frames is not None
+    assert "animation-name:hide;animation-delay:2s" in moving[1]
+    still = rules.replace(moving[0], "").replace(frames[0], "")
+    assert not re.search("visibility|opacity|display|animation", still)
+    assert "fill-mode" not in rules  # before its delay and after its end, an animation changes nothing
+    assert [t.get("style") for t in parts(svg, "text")] == ["animation-duration:0.25s", "animation-duration:1.50s"]

@@ -163,9 +163,9 @@ def left(folder: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir())
 
 
-def damaged(path: Path, kind: GGMLType = T.F32) -> Path:
+def damaged(path: Path, kind: GGMLType = T.F32, value: float = np.nan) -> Path:
     x = np.ones((4, 64), np.float32)
-    x[3, 7] = np.nan
+    x[3, 7] = value
     writer = GGUFWriter(path)
     writer.add("general.architecture", "llama")
     writer.add_tensor("a.weight", np.ones((4, 64), np.float32), T.F32, (4, 64))
@@ -179,6 +179,15 @@ def damaged(path: Path, kind: GGMLType = T.F32) -> Path:
 def test_a_value_that_is_no_number(kind: GGMLType, preset: str, tmp_path: Path) -> None:
     source = damaged(tmp_path / "m.gguf", kind)
     with pytest.raises(InvalidBlocks, match=r"m\.gguf: tensor 'b\.weight': row 3, element 7 is nan"):
+        convert(source, tmp_path / "q.gguf", preset)
+    assert left(tmp_path) == ["m.gguf"]
+
+
+@pytest.mark.parametrize(("preset", "value"), [("Q8_0", 9e6), ("F16", 7e4), ("Q4_0", -5e5)])
+def test_a_value_that_the_format_cannot_hold(preset: str, value: float, tmp_path: Path) -> None:
+    source = damaged(tmp_path / "m.gguf", value=value)
+    words = rf"m\.gguf: tensor 'b\.weight': row 3, element 7 is {value}.*{preset} cannot hold \(the largest is"
+    with pytest.raises(InvalidBlocks, match=words):
         convert(source, tmp_path / "q.gguf", preset)
     assert left(tmp_path) == ["m.gguf"]
 

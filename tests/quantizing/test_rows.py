@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import gguf
 import numpy as np
 import pytest
@@ -92,8 +94,8 @@ def test_odd_rows_stay_finite_and_near(kind: GGMLType) -> None:
     x[4] = 1e-30
     x[5] = 1e-6 * normal(1, 1)[0]
     x[6] = np.abs(normal(2, 1)[0])
-    x[7] = 6e4
-    x[8] = -6e4
+    x[7] = FORMATS[kind.name].largest
+    x[8] = -x[7]
     y = oracle(kind, quantize_rows(kind, x))
     assert np.isfinite(y).all()
     assert (y[0] == 0).all()
@@ -126,9 +128,26 @@ def test_the_nearest_integer_is_the_nearest() -> None:
             np.testing.assert_array_equal(np.abs(levels.nearest(x.copy()) - x), gap, err_msg=f.name)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 7e4])
-@searched
-def test_what_is_no_number_of_a_weight_is_refused(kind: GGMLType, value: float) -> None:
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("kind", WRITTEN, ids=lambda t: t.name)
+def test_the_largest_value_is_held_and_a_larger_one_is_refused(kind: GGMLType, sign: int) -> None:
+    largest = np.float32(FORMATS[kind.name].largest)
+    x = normal(12, 3) * (largest / np.float32(2))
+    x[2, 40], x[2, 41] = sign * largest, -sign * largest / 3
+    y = blocks.dequantize(kind, quantize_rows(kind, x))
+    assert np.isfinite(y).all()
+    scaled = (part.astype(np.float64) / largest for part in (x, y))
+    assert loss(*scaled) < 3 * LARGEST_LOSS.get(kind, 0.002)
+    if kind != T.F32:
+        x[2, 40] = np.nextafter(x[2, 40], np.float32(sign * np.inf))
+        words = f"row 7, element 40 is .*{kind.name} cannot hold.*" + re.escape(f"{largest:g}")
+        with pytest.raises(InvalidBlocks, match=words):
+            quantize_rows(kind, x, first=5)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", LARGEST_LOSS, ids=lambda t: t.name)
+def test_what_is_no_number_is_refused_where_values_share_a_scale(kind: GGMLType, value: float) -> None:
     x = np.zeros((3, 256), np.float32)
     x[2, 40] = value
     with pytest.raises(InvalidBlocks, match="row 2, element 40"):

@@ -323,7 +323,11 @@ def test_an_empty_budget_uses_up_no_turn() -> None:
 def test_the_largest_numbers_are_taken() -> None:
     scheduler = BatchScheduler(1 << 16, 1 << 16)
     scheduler.register_tenant(TenantId(BIG - 1), TenantLimits(BIG - 1, BIG - 1, BIG - 1))
-    scheduler.submit(RequestConfig(TenantId(BIG - 1), BIG - 1, BIG - 1))
+    slot = scheduler.submit(RequestConfig(TenantId(BIG - 1), BIG - 1, BIG - 1))
+    (entry,) = scheduler.select_prefill_batch(BIG - 2)
+    assert (entry.slot_id, entry.tenant_id, entry.tokens) == (slot, BIG - 1, BIG - 2)
+    assert scheduler.advance_prefill(slot, BIG - 2) is RequestState.prefilling
+    assert scheduler.advance_prefill(slot, 1) is RequestState.decoding
     scheduler.check_integrity()
 
 

@@ -59,7 +59,7 @@ class Ask:
     @property
     def raw(self) -> bytes:
         """The whole request."""
-        head = f"POST {self.path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(self.json)}\r\n\r\n"
+        head = f"POST {self.path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(self.json)}\r\n\r\n"
         return head.encode() + self.json
 
 

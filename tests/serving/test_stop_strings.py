@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from tests.serving.fake_core import FakeCore, token_at
 from zinc_rt.async_model import AsyncModel
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core import EngineCore, Vocabulary
-from zinc_rt.serving.core.shared import SharedCore
+from zinc_rt.serving.core.shared import CoreLock, SharedCore
 from zinc_rt.serving.delivery import Delivery
 from zinc_rt.serving.messages import Admitted, Event, Failed, Fault, Finished, FinishReason, Submit, Token, Usage
 from zinc_rt.serving.thread import ThreadClient
@@ -58,7 +57,7 @@ def request(name: str, n: int | None, resume: tuple[int, ...] = ()) -> Submit:
 def test_texts_that_are_computed_together_end_at_their_stop_strings(drawn: list[tuple[int, int]], n_slots: int) -> None:
     """Those that are read last, too."""
     engine = FakeEngine(n_slots)
-    shared = SharedCore(threading.RLock(), lambda: None)
+    shared = SharedCore(CoreLock(), lambda: None)
     shared.serve(EngineCore(engine, Vocabulary(N_VOCAB, frozenset({STOP})), clock=engine.clock))  # type: ignore[arg-type]
     texts = [EndsAt(stop) for stop, _ in drawn]
     asked = [request(str(i), most) for i, (_, most) in enumerate(drawn)]

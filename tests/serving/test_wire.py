@@ -14,7 +14,7 @@ from zinc_rt.serving import wire
 
 TO: list[wire.ToEngine] = [
     m.Submit("r", (1, 2), SamplingParams(logit_bias={3: -math.inf, 4: 0.1}, stop=("é",)), 2**64 - 1),
-    m.Submit("r", (), SamplingParams(), 0, "t", m.QoS.batch, b"\x00\xff", m.Grammar("g", (1,)), (5, 6), 2.5),
+    m.Submit("r", (), SamplingParams(), 0, "t", m.QoS.batch, b"\x00\xff", m.Grammar("g", (1,)), (5, 6), 2.5, 2),
     m.Cancel("r", m.CancelReason.deadline),
     m.TenantShare("t", 2.0, 0.5, 3),
     m.Ping(7),
@@ -27,6 +27,7 @@ FROM: list[wire.FromEngine] = [
         9,
         (
             m.Admitted("r", 16, 0.25),
+            m.PromptLogprobs("r", 1, (-0.5, -math.inf), (((6, -0.1), (7, -math.inf)), ())),
             m.Token("r", 5),
             m.Token("r", 6, -0.1, ((6, -0.1), (7, -math.inf))),
             m.Finished("r", m.FinishReason.stop, m.Usage(3, 1, 2, preemptions=1), 2, "d"),

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from tests.serving.core.fake_engine import N_VOCAB, NAN, STOP, FakeEngine
 from tests.speculation.oracle import Oracle, lengths
 from zinc_rt.errors import BackendError, UsageError
+from zinc_rt.rows import Rows
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import HostSampled, SamplingRequest
 from zinc_rt.serving.core import EngineCore, Vocabulary
 from zinc_rt.serving.messages import Event, Failed, Finished, FinishReason, Grammar, Submit, Token
 from zinc_rt.speculation import Drafter
@@ -101,6 +103,24 @@ def test_texts_do_not_depend_on_guesses(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Pace, "lengths", lengths(lengths_))
         assert answers(make(), asked, drafter) == want
+
+
+def test_a_draft_is_cut_where_its_pages_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two texts have all pages, three each: nobody gives one up for a guess, and none behind them is lost."""
+    params = SamplingParams(temperature=1.0, max_tokens=30, ignore_eos=True)
+    asked = [Submit(f"r{i}", (i,) * 22, params, seed=i) for i in (1, 2)]
+    want = answers(FakeEngine(2, 24, 96, 6), asked)
+    monkeypatch.setattr(Pace, "lengths", lengths([9]))
+    engine, ends = FakeEngine(2, 24, 96, 6), []
+    step = engine.step
+
+    def watched(rows: Sequence[Rows], sampling: Sequence[SamplingRequest] = ()) -> HostSampled:
+        ends.extend(part.start + len(part.tokens) for part in rows if part.draft)
+        return step(rows, sampling)
+
+    monkeypatch.setattr(engine, "step", watched)
+    assert answers(engine, asked, Oracle(whole(asked, want), lambda i: False, N_VOCAB, free=True)) == want
+    assert ends[:6] == [33, 32, 43, 42, 48, 48]
 
 
 def test_right_guesses_save_steps() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
 from zinc_rt.errors import UsageError
-from zinc_rt.speculation import SpecKind, Speculation
-from zinc_rt.speculation.options import speculation
+from zinc_rt.speculation import DraftOptions, SpecKind
 from zinc_rt.speculation.pace import Pace, Record, StepCosts, Wish
 
 
@@ -89,15 +89,22 @@ def test_nothing_is_guessed_before_a_step_was_seen() -> None:
 
 
 def test_options() -> None:
-    assert speculation(None, None, None, None) == Speculation()
-    assert speculation(None, "model.gguf", 5, 2).kind is SpecKind.draft
-    for given, said in (
-        (("heads", None, None, None), "known: off, ngram, draft, mtp"),
-        (("draft", None, None, None), "needs the file of a draft model"),
-        (("ngram", "model.gguf", None, None), "give spec 'draft'"),
-        (("ngram", None, 65, None), "between 1 and 64"),
-        (("ngram", None, 4, 5), "draft_min is 5"),
-        ((None, "", None, None), "draft_model is empty"),
-    ):
-        with pytest.raises(UsageError, match=said):
-            speculation(*given)
+    assert DraftOptions().kind is SpecKind.off
+    assert DraftOptions(draft_model="model.gguf").kind is SpecKind.draft
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"spec": "heads"}, "known: off, ngram, draft, mtp"),
+        ({"spec": "draft"}, "needs the file of a draft model"),
+        ({"spec": "ngram", "draft_model": "model.gguf"}, "give spec 'draft'"),
+        ({"spec": "ngram", "draft_max": 65}, "between 1 and 64"),
+        ({"spec": "ngram", "draft_max": 4, "draft_min": 5}, "draft_min is 5"),
+        ({"draft_model": ""}, "draft_model is empty"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_go_together(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        DraftOptions(**given)

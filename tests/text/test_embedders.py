@@ -92,6 +92,13 @@ def test_20000_texts_of_wordpiece_as_upstream(lowercase: bool) -> None:
     assert different(lowercase, list(random_texts(22, 20_000))) == []
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_characters_of_no_use_as_upstream(lowercase: bool) -> None:
+    """Controls, formats, private and unassigned characters, alone and within a word."""
+    code_points = (*range(0xA1), 0xAD, 0x378, 0x530, 0x200B, 0x2028, 0xE000, 0xFFFD, 0x10FFFF, 0xE0001, 0x50000)
+    assert different(lowercase, [text for n in code_points for text in (chr(n), f"river{chr(n)}stones")]) == []
+
+
 def test_wordpiece_as_it_is_written() -> None:
     tokenizer = bert()
     for text, expected in {
@@ -100,6 +107,7 @@ def test_wordpiece_as_it_is_written() -> None:
         "É水源ЖЖ": ["▁e", "▁水", "▁源", "▁ж", "ж"],
         "riverq": ["[UNK]"],
         "a\u200da\ufffd": ["[UNK]"],
+        "r\x0bi\u0378": ["[UNK]"],
         "": [],
         " \n\u3000": [],
     }.items():
@@ -163,6 +171,20 @@ def test_the_cut_has_the_best_sum(text: str) -> None:
     unknown = len(written) - sum(map(len, known))
     total = sum(UNIGRAM[piece] for piece in known) - 19.0 * unknown
     assert total == pytest.approx(best_sum(written), abs=1e-4)
+
+
+def test_tokens_that_all_begin_with_each_other_are_refused() -> None:
+    """The search is linear in a text only while few tokens begin at each of its characters."""
+
+    def made(n: int) -> Tokenizer:
+        tokens = [*list(UNIGRAM)[:3], *("a" * i for i in range(1, n))]
+        kinds = np.array([3, 3, 2] + [1] * (n - 1), np.int32)
+        return unigram(tokens=tokens, token_type=kinds, scores=np.zeros(len(tokens), np.float32))
+
+    assert len(made(150).encode("a" * 149, add_special=False)) > 0
+    with pytest.raises(TokenizerError, match=r"181 tokens that begin with each other, of 16471 bytes, at most 16384"):
+        made(1000).encode("a", add_special=False)
+    assert unigram(tokens=[*list(UNIGRAM)[:-1], "long" * 4000]).encode("r", add_special=False)
 
 
 def test_a_character_without_a_token_when_nothing_is_unknown() -> None:

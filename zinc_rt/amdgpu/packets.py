@@ -1,9 +1,10 @@
 """From a command list to PM4: one lowering for all interfaces.
 
 The first dispatch sets every register that matters to it, since nothing is known about what ran before: program,
-resources, start and size of the workgroup, no limits, all compute units of all four shader engines, no scratch, restart
-at zero, user data. A later one sets what differs, for within one indirect buffer nobody else writes registers, and a
-queue that is preempted gets them back. Register offsets as in the gfx12 headers; gfx11 has the same.
+resources, start and size of the workgroup, no limits, all compute units of all shader engines, no scratch, restart at
+zero, user data, and what the preambles of other programs set. A later one sets what differs, for within one indirect
+buffer nobody else writes registers, and a queue that is preempted gets them back. Register offsets as in the gfx12
+headers; gfx11 has the same.
 """
 
 from __future__ import annotations
@@ -31,9 +32,13 @@ FENCE_VALUE = 5
 NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
 """First body dword of a RELEASE_MEM that does nothing to the caches."""
 _ALL = 0xFFFFFFFF
+_ENGINES = 8
+"""Shader engines that may be there: gfx1100 has six. Kernels open the first four for their queues, and no more."""
+INTERLEAVE = 64
+"""As Mesa has it: each workgroup goes to the next engine, so that few of them use all. Valid: 0, 64, 128, 256, 512."""
 _BARRIER = 23  # most dwords of its packets, as below
 _RESET = 5
-_DISPATCH = 64
+_DISPATCH = 80
 _RELEASE = 8
 
 Words = npt.NDArray[np.uint32]
@@ -123,11 +128,16 @@ _SAME = {
     **dict.fromkeys((reg.START_X, reg.START_Y, reg.START_Z), 0),
     **dict.fromkeys((reg.PIPELINESTAT_ENABLE, reg.PERFCOUNT_ENABLE), 0),
     reg.RESOURCE_LIMITS: 0,
-    **dict.fromkeys(reg.STATIC_THREAD_MGMT[:4], _ALL),
+    **dict.fromkeys(reg.STATIC_THREAD_MGMT[:_ENGINES], _ALL),
     reg.TMPRING_SIZE: 0,
     **dict.fromkeys((reg.RESTART_X, reg.RESTART_Y, reg.RESTART_Z), 0),
+    **dict.fromkeys(reg.USER_ACCUM, 0),
+    reg.DISPATCH_INTERLEAVE: INTERLEAVE,
+    reg.DISPATCH_TUNNEL: 0,
 }
-"""Registers that are the same for every dispatch."""
+"""Registers that are the same for every dispatch. Mesa writes the last three kinds in each preamble (`ac_preamble.c`),
+so a kernel ring has them as another program left them.
+"""
 _HEADER = 2
 """Dwords of a packet that sets registers, beside their values."""
 

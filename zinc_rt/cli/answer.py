@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
+import sys
 from typing import TYPE_CHECKING
 
-from zinc_rt.cli.terminal import harmless, one_line, say, write, write_styled
+from zinc_rt.cli.terminal import harmless, is_terminal, one_line, say, write, write_styled
+from zinc_rt.cli.wrap import Wrapper
 from zinc_rt.dialects.deltas import ContentDelta, ReasoningDelta
 from zinc_rt.sampling.stop import StopMatcher
 from zinc_rt.text.harmony import Channel, Harmony
@@ -45,7 +46,8 @@ class AnswerScreen:
         if markdown and shows:
             from zinc_rt.cli.markdown import Markdown
 
-            self._markdown = Markdown(shutil.get_terminal_size().columns)
+            self._markdown = Markdown(None)
+        self._reasoning_lines = Wrapper(None) if is_terminal(sys.stderr) else None
 
     def put(self, chunk: ChatChunk) -> None:
         """The next piece of the stream."""
@@ -92,6 +94,9 @@ class AnswerScreen:
     def _think(self, text: str) -> None:
         self.reasoning += text
         if self._shows_reasoning and text:
+            if self._reasoning_lines is not None:
+                self._reasoning_lines.add_lines(harmless(text))
+                text = self._reasoning_lines.take()
             say(text, style="dim", end="")
             self._thinking = True
 
@@ -107,5 +112,8 @@ class AnswerScreen:
 
     def _end_reasoning(self) -> None:
         if self._thinking:
+            if self._reasoning_lines is not None:
+                self._reasoning_lines.finish()
+                say(self._reasoning_lines.take(), style="dim", end="")
             say("")
             self._thinking = False

@@ -13,7 +13,7 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.constants import card_intervals, constants_table
-from zinc_rt.cli.files import write_file
+from zinc_rt.cli.files import check_writable, write_file
 from zinc_rt.cli.opening import Generating, opens_model
 from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
 from zinc_rt.cli.session import open_model
@@ -182,6 +182,8 @@ def bench(
         raise UsageError("there is nothing to time: -p and -n are both 0")
     if plot is not None and plot.suffix != ".svg":
         raise UsageError(f"--plot is {plot}; the picture is SVG, so the name must end in .svg")
+    if plot is not None:
+        check_writable(plot)
     if repetitions < 1:
         raise UsageError(f"-r is {repetitions}; it must be at least 1")
     n_ctx = 1 + _DECODE_PROMPT + max(n + d for _, n, d in tests)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
 
 from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
+from zinc_rt.cli.choosing import changed, sampling_params, settings
 from zinc_rt.cli.conversation import Conversation, Message
-from zinc_rt.cli.greeting import greet
-from zinc_rt.cli.lines import Messages
-from zinc_rt.cli.opening import Generating, opens_model
+from zinc_rt.cli.files import path_or_built_in
+from zinc_rt.cli.greeting import greet, greeting
+from zinc_rt.cli.lines import Messages, history_file
+from zinc_rt.cli.opening import Generating, Opening, opens_model
+from zinc_rt.cli.prompts import read_text
 from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, chunk_of, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.terminal import is_terminal, one_line, say
 from zinc_rt.cli.voice import Quiet, Verbose, Voice
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
+from zinc_rt.gguf import GGUFFile
 from zinc_rt.sampling.params import SEED_LIMIT, SamplingParams
 
 if TYPE_CHECKING:
@@ -30,6 +39,9 @@ HELP: Final = """\
 /system TEXT     set the system prompt and start over; without TEXT show it
 /regenerate      answer the last message again, with the next seed (/regen)
 /undo            take the last message and its answer back
+/set NAME VALUE  change how tokens are chosen, as /set temp 0.5; without NAME VALUE show it
+/read FILE       put the text of FILE before the next message
+/model NAME      go on with another model; without NAME show this one
 /save FILE       write the conversation to FILE (JSON)
 /load FILE       continue a saved conversation
 /tokens          how much of the context is taken; with TEXT: the tokens of TEXT
@@ -45,11 +57,25 @@ _SAME: Final = {"/clear": "/reset", "/regen": "/regenerate", "/retry": "/regener
 _ANSWER_SHARE: Final = 0.25
 
 
+History = Annotated[
+    bool,
+    typer.Option(
+        "--history/--no-history",
+        help="Keep what is typed for the next session, in a file that only you can read.",
+        rich_help_panel=o.OUTPUT,
+        show_default=False,
+    ),
+]
+
+
 @opens_model
 def chat(
     *,
     system: o.SystemPrompt = None,
+    system_file: o.SystemFile = None,
     think: a.Think = None,
+    template: a.TemplateText = None,
+    template_file: a.TemplateFile = None,
     image: a.Image = None,
     opening: Generating,
     ctx_size: o.CtxSize = None,
@@ -69,6 +95,7 @@ def chat(
     seed: o.Seed = -1,
     reasoning: a.Reasoning = None,
     plain: a.Plain = False,
+    history: History = True,
     quiet: Quiet = False,
     verbose: Verbose = False,
     debug: o.Debug = False,
@@ -83,7 +110,7 @@ def chat(
     voice = Voice.chosen(quiet, verbose)
     a.refuse_images(image)
     display = Display(a.shows_reasoning(reasoning, voice), a.shows_markdown(plain))
-    params = o.sampling_params(
+    params = sampling_params(
         max_tokens=max_tokens,
         stop=stop,
         ignore_eos=ignore_eos,
@@ -98,15 +125,58 @@ def chat(
         logit_bias=logit_bias,
         seed=seed,
     )
+    setup = Setup(o.system_prompt(system, system_file), a.template_variables(think), template, template_file)
+    return converse(opening, params, setup, display, voice, n_ctx=ctx_size, n_batch=batch_size, keeps=history)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setup:
+    """What a conversation begins with. variables: of the chat template; template: its text or file, if not the model's
+    own."""
+
+    system: str | None
+    variables: Mapping[str, Any]
+    template: str | None
+    template_file: str | None
+
+
+def converse(
+    opening: Opening,
+    params: SamplingParams,
+    setup: Setup,
+    display: Display,
+    voice: Voice,
+    *,
+    n_ctx: int | None,
+    n_batch: int | None,
+    first: str = "",
+    keeps: bool = True,
+) -> int:
+    """Hold a conversation until its input ends; returns the exit code.
+
+    first: the first message, "" to wait for it. keeps: what is typed is kept for the next session.
+    """
     if sys.stdin is None:
         raise UsageError("standard input is closed; messages are read from there")
     prepare_chat()
     interactive = is_terminal(sys.stdin)
-    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size, voice=voice) as opened:
-        _ = opened.chat_template  # a file without one is refused before the first question
-        greet(opened, voice, opening.threads, "; /help lists the commands" if interactive else "")
-        talk = Conversation(system)
-        return Chat(opened, params, talk, interactive, display, voice, a.template_variables(think)).loop()
+
+    def load(model: str | None) -> Model:
+        chosen = opening if model is None else dataclasses.replace(opening, model=Path(model), hub=None)
+        opened = open_model(chosen, n_ctx=n_ctx, n_batch=n_batch, voice=voice)
+        try:
+            a.set_template(opened, setup.template, setup.template_file)
+            _ = opened.chat_template  # a file without one is refused before the first question
+        except BaseException:
+            opened.close()
+            raise
+        greet(opened, voice, opening.threads, "; /help lists the commands" if interactive and model is None else "")
+        return opened
+
+    chat = Chat(load, params, Conversation(setup.system), interactive, display, voice, setup.variables)
+    messages = Messages(interactive, chat.commands, history_file() if keeps else None)
+    with contextlib.closing(messages), contextlib.closing(chat):
+        return chat.loop(itertools.chain([first] if first else [], messages))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +197,7 @@ class Chat:
 
     def __init__(
         self,
-        model: Model,
+        load: Callable[[str | None], Model],
         params: SamplingParams,
         conversation: Conversation,
         interactive: bool,
@@ -135,36 +205,58 @@ class Chat:
         voice: Voice,
         variables: Mapping[str, Any],
     ) -> None:
-        """interactive: a person types. variables: of the chat template."""
-        self.model = model
+        """load: opens the model of a name, None for that of the command line. interactive: a person types.
+
+        variables: of the chat template. Raises what `load` raises.
+        """
+        self._load = load
+        self._name: str | None = None  # of the model
+        self.model = load(None)
         self.params = params
         self.conversation = conversation
         self.interactive = interactive
         self._display, self._voice, self._variables = display, voice, variables
         self._last: Reply | None = None
+        self._texts: list[str] = []  # read from files, for the next message
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": lambda _: say(HELP),
             "/reset": self._reset,
             "/system": self._system,
             "/regenerate": self._regenerate,
             "/undo": self._undo,
+            "/set": self._set,
+            "/read": self._read,
+            "/model": self._model,
             "/save": self._save,
-            "/load": self._load,
+            "/load": self._load_file,
             "/tokens": self._tokens,
             "/stats": self._stats,
         }
 
-    def loop(self) -> int:
-        """Read messages and answer them until the input ends; returns the exit code."""
-        for line in Messages(self.interactive, [*self._commands, *_SAME, "/exit"]):
+    @property
+    def commands(self) -> list[str]:
+        """All that may be typed."""
+        return [*self._commands, *_SAME, "/exit"]
+
+    def close(self) -> None:
+        """Close the model."""
+        self.model.close()
+
+    def loop(self, messages: Iterable[str]) -> int:
+        """Answer messages and obey commands until they end; returns the exit code."""
+        for line in messages:
             try:
                 if _is_command(line):
                     name, _, rest = line.partition(" ")
                     if self._command(_SAME.get(name, name), rest.strip()):
                         break
                 elif line.strip():
-                    self.conversation.ask((line[1:] if line.startswith(" /") else line).rstrip())
-                    if self._answer() == INTERRUPTED and not self.interactive:
+                    text = (line[1:] if line.startswith(" /") else line).rstrip()
+                    with self.conversation.restored():
+                        self.conversation.ask("\n\n".join([*self._texts, text]))
+                        ending = self._answer()
+                    self._texts.clear()
+                    if ending == INTERRUPTED and not self.interactive:
                         return EXIT_INTERRUPTED
             except ZincError as error:
                 if not self.interactive:
@@ -173,17 +265,13 @@ class Chat:
         return 0
 
     def _answer(self) -> str:
-        """Answer the last message; returns the finish reason. A message that cannot be answered is taken back."""
+        """Answer the last message; returns the finish reason."""
         talk, n_ctx = self.conversation, self.model.n_ctx
         reserve = max(1, int(n_ctx * _ANSWER_SHARE))
         if self.params.max_tokens is not None:
             reserve = min(reserve, self.params.max_tokens)
         dropped = talk.dropped
-        try:
-            ids = talk.fit(self._ids, n_ctx - reserve)
-        except ZincError:
-            talk.undo("user")
-            raise
+        ids = talk.fit(self._ids, n_ctx - reserve)
         if talk.dropped > dropped:
             self._voice.warn(
                 f"the context of {n_ctx} tokens is full; the model no longer sees the oldest "
@@ -222,6 +310,7 @@ class Chat:
 
     def _reset(self, _: str) -> None:
         self.conversation.reset()
+        self._texts.clear()
         say("started over")
 
     def _system(self, text: str) -> None:
@@ -231,12 +320,18 @@ class Chat:
         say(f"system prompt: {self.conversation.system or 'none'}")
 
     def _regenerate(self, _: str) -> None:
-        self.conversation.undo("assistant")
-        if not self.conversation.messages:
-            raise UsageError("there is no message to answer again")
-        seed = ((self.params.seed or 0) + 1) % SEED_LIMIT
-        self.params = dataclasses.replace(self.params, seed=seed)
-        self._answer()
+        params = self.params
+        seed = ((params.seed or 0) + 1) % SEED_LIMIT
+        try:
+            with self.conversation.restored():
+                self.conversation.undo("assistant")
+                if not self.conversation.messages:
+                    raise UsageError("there is no message to answer again")
+                self.params = dataclasses.replace(params, seed=seed)
+                self._answer()
+        except ZincError:
+            self.params = params
+            raise
 
     def _undo(self, _: str) -> None:
         self.conversation.undo("assistant")
@@ -244,11 +339,37 @@ class Chat:
             raise UsageError("there is no message to take back")
         say(f"taken back; {_messages(self.conversation)} left")
 
+    def _set(self, text: str) -> None:
+        if text:
+            name, _, value = text.partition(" ")
+            self.params = changed(self.params, name, value.strip())
+        say(settings(self.params))
+
+    def _read(self, path: str) -> None:
+        text = read_text(os.path.abspath(_path("/read", path)))
+        self._texts.append(text)
+        say(f"read {len(text)} characters for the next message: {path}")
+
+    def _model(self, name: str) -> None:
+        if not name:
+            say(greeting(self.model))
+            return
+        name = os.path.expanduser(name)
+        with GGUFFile.open(path_or_built_in(Path(name))):  # what cannot be opened changes nothing
+            pass
+        self.model.close()  # its memory may be needed
+        try:
+            self.model = self._load(name)
+            self._name = name
+        except BaseException:
+            self.model = self._load(self._name)
+            raise
+
     def _save(self, path: str) -> None:
         self.conversation.save(_path("/save", path))
         say(f"saved {_messages(self.conversation)}: {path}")
 
-    def _load(self, path: str) -> None:
+    def _load_file(self, path: str) -> None:
         self.conversation.load(_path("/load", path))
         say(f"loaded {_messages(self.conversation)}: {path}")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypedDict
 
-from zinc_rt.cli.prompts import InputError
-from zinc_rt.cli.terminal import write_file
+from zinc_rt.cli.files import write_file
+from zinc_rt.cli.prompts import InputError, read_text
 from zinc_rt.errors import ZincError
 
 ROLES = ("system", "user", "assistant")
@@ -36,6 +38,16 @@ class Conversation:
         """Forget all messages; the system prompt stays."""
         self.messages.clear()
         self.dropped = 0
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Put everything back as it was if what runs inside fails."""
+        before = self.system, list(self.messages), self.dropped
+        try:
+            yield
+        except ZincError:
+            self.system, self.messages, self.dropped = before
+            raise
 
     def ask(self, text: str) -> None:
         """The user's next message."""
@@ -79,17 +91,14 @@ class Conversation:
                 self.dropped += 1
 
     def save(self, path: str) -> None:
-        """Write everything as JSON. Raises `OutputError`."""
+        """Write everything as JSON; an older file is replaced by a whole one or stays. Raises `FileWriteError`."""
         tree = {"system": self.system, "messages": self.messages}
         write_file(path, json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
 
     def load(self, path: str) -> None:
         """Replace everything by what `save` wrote. Raises `InputError`; nothing has changed then."""
         try:
-            with open(path, encoding="utf-8") as file:
-                tree = json.load(file)
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from None
+            tree = json.loads(read_text(os.path.abspath(path)))
         except (ValueError, RecursionError):
             raise InputError(f"{path} is no saved conversation: it is not JSON text") from None
         system, messages = _checked(tree, path)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import printable_line, write, write_heading, write_table
-from zinc_rt.environment import VARIABLES
+from zinc_rt.environment import OPTION_PREFIXES, SECRET_OPTIONS, VARIABLES
 
 _HIDDEN: Final = "(set)"
 
@@ -36,13 +36,16 @@ def env(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = 
 
 
 def variables() -> dict[str, str]:
-    """The variables that are set, by name, in the order of the table."""
-    return {v.name: _HIDDEN if v.secret else os.environ[v.name] for v in VARIABLES if v.name in os.environ}
+    """The variables that are set, by name, in the order of the table; those of options of servers behind them."""
+    found = {v.name: v.secret for v in VARIABLES if v.name in os.environ}
+    options = sorted(name for name in os.environ if name.startswith(tuple(OPTION_PREFIXES.values())))
+    found |= {name: name.endswith(SECRET_OPTIONS) for name in options}
+    return {name: _HIDDEN if secret else os.environ[name] for name, secret in found.items()}
 
 
 def _places(cache_dir: Path | None) -> Iterator[dict[str, Any]]:
     """Folders and files of the runtime, with the bytes in them; None where there are none."""
-    from zinc_rt.hub.download import cache_folder
+    from zinc_rt.hub.cached import cache_folder
     from zinc_rt.lang.cache import default_cache_dir
     from zinc_rt.loading import built_in_model
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Iterator
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from zinc_rt.cli.terminal import one_line, write
 from zinc_rt.cli.voice import Voice
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.whole_file import whole_file
@@ -33,9 +31,8 @@ ModelArgument = Annotated[
 def model_file(path: Path | None, hub: str | None = None, voice: Voice = Voice.VERBOSE) -> Path | None:
     """The file that the options name, None for the model in the package.
 
-    path: a file, or the name of a downloaded model where there is no such file; hub: a model of the hub, which is
-    downloaded if it is not there; voice: how much is said then. Raises `UsageError` for both at once, `UnknownModel`,
-    `HubError`.
+    path: a file, or a downloaded model by any of its names; hub: a model of the hub, which is downloaded if it is not
+    there; voice: how much is said then. Raises `UsageError` for both at once, `UnknownModel`, `HubError`.
     """
     if hub is not None:
         if path is not None:
@@ -44,17 +41,9 @@ def model_file(path: Path | None, hub: str | None = None, voice: Voice = Voice.V
         from zinc_rt.hub.reference import parse
 
         return fetch(parse(hub), voice=voice)
-    if path is None or path.exists():
-        return path
-    from zinc_rt.hub.reference import REPOSITORY, is_known
+    from zinc_rt.hub.resolve import model_path
 
-    text = str(path)
-    if not is_known(text) and not (REPOSITORY.fullmatch(text.partition(":")[0]) and ":" in text):
-        return path
-    from zinc_rt.hub.cached import find_or_refuse
-    from zinc_rt.hub.reference import parse
-
-    return find_or_refuse(parse(text)).path
+    return None if path is None else Path(model_path(str(path)))
 
 
 def path_or_built_in(path: Path | None) -> Path:
@@ -67,30 +56,38 @@ def path_or_built_in(path: Path | None) -> Path:
     return built_in_model()
 
 
-def write_file(path: Path, text: str) -> None:
-    """Write a file beside its place and move it there; a device or pipe is written to as it is, a link stays one.
+def write_file(path: str | Path, text: str) -> None:
+    """Write a file beside its place and move it there; a device or pipe is written to as it is, a link stays one, and
+    "-" is standard output.
 
-    Raises `FileWriteError`; nothing half-written stays.
+    Raises `FileWriteError`; nothing half-written stays. For standard output: what `write` raises.
     """
+    if str(path) == "-":
+        write(text)
+    else:
+        write_bytes(path, text.encode(errors="replace"))
+
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """The same for bytes and no standard output."""
     try:
         with whole_file(path) as out:
-            out.write(text.encode())
-    except OSError as error:
-        raise FileWriteError(f"{path} cannot be written: {error.strerror}; choose another file or make room") from None
+            out.write(data)
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+        raise _unwritable(path, getattr(error, "strerror", None) or str(error)) from None
 
 
-@contextlib.contextmanager
-def stopping_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the program as Ctrl-C does, so that half-written files are removed; the exit code is 143."""
+def check_writable(path: Path) -> None:
+    """Raise `FileWriteError` where a file cannot be written, before hours of work for it. It is not touched."""
+    folder = path.parent
+    if path.is_dir():
+        raise _unwritable(path, "Is a directory")
+    if not folder.is_dir():
+        raise _unwritable(path, "No such file or directory" if not folder.exists() else "Not a directory")
+    there = path if path.exists() and not path.is_file() else folder
+    if not os.access(there, os.W_OK):
+        raise _unwritable(path, "Permission denied")
 
-    def stop(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
 
-    if threading.current_thread() is not threading.main_thread():  # only there can a signal be handled
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _unwritable(path: str | Path, reason: str) -> FileWriteError:
+    return FileWriteError(f"{one_line(str(path))} cannot be written: {reason}; choose another file or make room")

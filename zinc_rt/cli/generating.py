@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,12 +32,14 @@ class Shown:
 class Question:
     """A message to answer.
 
-    system: the system prompt. form: of the answer, see `answering.response_format`. variables: of the chat template.
+    system: the system prompt. form: of the answer, see `answering.Form`, and the option that says it. variables: of the
+    chat template.
     """
 
     text: str
     system: str | None
     form: Mapping[str, Any] | None
+    form_option: str
     variables: Mapping[str, Any]
 
     @property
@@ -72,7 +73,7 @@ class Continued:
 
     def __init__(self, begin: Callable[[], str], *, plain: bool) -> None:
         self._begin: Callable[[], str] | None = begin
-        self._lines = None if plain or not is_terminal(sys.stdout) else Wrapper(shutil.get_terminal_size().columns)
+        self._lines = None if plain or not is_terminal(sys.stdout) else Wrapper(None)
         self._ended = False  # whether a line has just ended
 
     def put(self, text: str) -> None:
@@ -83,11 +84,7 @@ class Continued:
                 self._lines.stand_behind(before)
         self._ended = text.endswith("\n") if text else self._ended
         if self._lines is not None:
-            first, *rest = text.split("\n")
-            self._lines.add(first)
-            for line in rest:
-                self._lines.end_line()
-                self._lines.add(line)
+            self._lines.add_lines(text)
             text = self._lines.take()
         write(text)
 
@@ -129,7 +126,7 @@ def answer(model: Model, question: Question, params: SamplingParams, shown: Show
 
     messages, variables = question.messages, question.variables
     ids = chat_ids(model, messages, variables)
-    with schema_named():
+    with schema_named(question.form_option):
         stream = model.chat_stream(messages, response_format=question.form, variables=variables, params=params)
     if shown.prompt and shown.shows:
         write(f"{question.text}\n\n")

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from enum import StrEnum
-from typing import Annotated
+from pathlib import PurePath
+from typing import Annotated, Final
 
 import typer
 
+from zinc_rt.checks import show
 from zinc_rt.cli import options as o
-from zinc_rt.cli.files import ModelArgument, path_or_built_in
-from zinc_rt.cli.terminal import write_file
+from zinc_rt.cli.files import ModelArgument, path_or_built_in, write_bytes, write_file
+from zinc_rt.cli.terminal import one_line
+from zinc_rt.errors import UsageError, ZincError
+
+_PICTURES: Final = (".svg", ".png", ".pdf")
+
+
+class GraphvizFailed(ZincError):
+    """Graphviz could not draw a graph."""
 
 
 class GraphFormat(StrEnum):
@@ -20,8 +31,14 @@ class GraphFormat(StrEnum):
 
 
 FormatOption = Annotated[
-    GraphFormat,
-    typer.Option("--format", metavar="dot|json", help="DOT for Graphviz, or JSON.", rich_help_panel=o.OUTPUT),
+    GraphFormat | None,
+    typer.Option(
+        "--format",
+        metavar="dot|json",
+        help="DOT for Graphviz, or JSON. Default: by the name of -o, else DOT.",
+        rich_help_panel=o.OUTPUT,
+        show_default=False,
+    ),
 ]
 OutputFile = Annotated[
     str,
@@ -29,7 +46,7 @@ OutputFile = Annotated[
         "-o",
         "--output",
         metavar="FILE",
-        help="Where to write; - is standard output.",
+        help="Where to write; - is standard output. Graphviz draws what ends in .svg, .png or .pdf, where it is there.",
         rich_help_panel=o.OUTPUT,
     ),
 ]
@@ -70,14 +87,14 @@ def graph(
     rows: Rows = 1,
     context: Context = 512,
     all_layers: AllLayers = False,
-    form: FormatOption = GraphFormat.dot,
+    form: FormatOption = None,
     output: OutputFile = "-",
     debug: o.Debug = False,
 ) -> int:
     """Write a model's graph: the operations of one step.
 
     With the bytes and operations of each; equal layers are drawn once, with the costs of all of them. JSON has every
-    layer. To see it: zinc graph | dot -Tsvg > graph.svg
+    layer. To see it, with Graphviz installed: zinc graph -o graph.svg
     """
     from zinc_rt.gguf import GGUFFile
     from zinc_rt.ir.drawing import to_dot
@@ -85,8 +102,34 @@ def graph(
     from zinc_rt.ir.sizes import CostSizes
     from zinc_rt.models import define
 
+    ending = PurePath(output).suffix.lower()
+    painter = _graphviz(output) if ending in _PICTURES and form is None else None
     sizes = CostSizes(n_rows=rows, n_logits=1, context=context)
     with GGUFFile.open(path_or_built_in(o.choose_file(file, model))) as opened:
         made = define(opened).graph
-    write_file(output, to_dot(made, sizes, fold=not all_layers) if form is GraphFormat.dot else to_json(made, sizes))
+    if form is GraphFormat.json or (form is None and ending == ".json"):
+        write_file(output, to_json(made, sizes))
+        return 0
+    drawing = to_dot(made, sizes, fold=not all_layers)
+    if painter is None:
+        write_file(output, drawing)
+    else:
+        write_bytes(output, _picture(painter, ending[1:], drawing))
     return 0
+
+
+def _graphviz(output: str) -> str:
+    """The path of Graphviz's `dot`. Raises `UsageError` where it is not installed."""
+    if (found := shutil.which("dot")) is None:
+        raise UsageError(
+            f"{show(output)} would be a picture; Graphviz draws it and is not installed (its command is dot): install"
+            f" it, or write {show(str(PurePath(output).with_suffix('.dot')))}"
+        )
+    return found
+
+
+def _picture(painter: str, kind: str, drawing: str) -> bytes:
+    done = subprocess.run([painter, f"-T{kind}"], input=drawing.encode(), capture_output=True, check=False)
+    if done.returncode:
+        raise GraphvizFailed(f"{painter} -T{kind} failed: {one_line(done.stderr.decode(errors='replace'))}")
+    return done.stdout

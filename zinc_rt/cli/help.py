@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from itertools import pairwise
 from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
 from zinc_rt.cli.terminal import abandon_stdout
+from zinc_rt.cli.words import readable
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
-
-OLDER_NAMES: Final = {"--tier": "--device"}
-"""Options that are taken but not listed, and what they are called now."""
 
 _PATHS: Final = {"path", "file", "directory"}  # the parser's names of the types of options
 
@@ -19,29 +18,17 @@ _PATHS: Final = {"path", "file", "directory"}  # the parser's names of the types
 class Command(TyperCommand):
     """A verb whose help groups the options under the headings that they name."""
 
-    def make_parser(self, ctx: Any) -> Any:
-        """The parser, which also takes the older names of options."""
-        parser = super().make_parser(ctx)
-        params: list[Any] = self.get_params(ctx)
-        for param in params:
-            if older := [old for old, new in OLDER_NAMES.items() if new in param.opts]:
-                parser.add_option(obj=param, opts=older, dest=param.name, action="store", nargs=1)
-        return parser
-
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Refuse an option under both of its names, and an empty path: as a `Path` it would be the current folder.
+        """Read the words, see `words.readable`, and refuse an empty path: as a `Path` it would be the current folder.
 
         Raises `UsageError`.
         """
-        flags = {word.partition("=")[0] for word in args}
-        for old, new in OLDER_NAMES.items():
-            if {old, new} <= flags:
-                raise UsageError(f"{old} is an older name of {new}; give {new} only")
+        if not ctx.resilient_parsing:  # a shell that completes half a line
+            args = readable(args, self.get_params(ctx), str(ctx.info_name or ""))
         paths = {name for param in self.params if param.type.name in _PATHS for name in param.opts}
         for name, value in pairwise([*args, "given"]):
-            flag, equals, inline = name.partition("=")
-            if flag in paths and not (inline if equals else value):
-                raise UsageError(f"{flag} is empty, it must be a path")
+            if name in paths and not value:
+                raise UsageError(f"{name} is empty, it must be a path")
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -81,6 +68,17 @@ class Group(TyperGroup):
     Ctrl-C and a closed pipe are handled here, since typer would print a message of its own.
     """
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the verbs in their groups, each with the first sentence of its help."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, verb in self.commands.items():
+            sections.setdefault(str(getattr(verb, "rich_help_panel", None) or "Verbs"), []).append(
+                (name, summary(verb))
+            )
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
     def invoke(self, ctx: Any) -> Any:
         """Run a verb; returns the exit code."""
         try:
@@ -90,6 +88,11 @@ class Group(TyperGroup):
         except BrokenPipeError:
             abandon_stdout()
             return 0
+
+
+def summary(verb: Any) -> str:
+    """The first line of a verb's help."""
+    return str(inspect.cleandoc(verb.callback.__doc__).splitlines()[0])
 
 
 def section_of(param: Any) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
-from zinc_rt.cli.terminal import is_terminal, say
+from zinc_rt.cli.terminal import is_terminal, one_line, say
+from zinc_rt.whole_file import whole_file
 
 QUOTES: Final = '"""'
+_HISTORY_LINES: Final = 1000
+_LONGEST_LINE: Final = 4096
 
 
 class Messages:
@@ -19,12 +24,17 @@ class Messages:
     is pasted into a terminal that marks its pastes.
     """
 
-    def __init__(self, interactive: bool, commands: Sequence[str] = ()) -> None:
-        """interactive: a person types, so there is a prompt and line editing. commands: what the tab key completes."""
+    def __init__(self, interactive: bool, commands: Sequence[str] = (), history: Path | None = None) -> None:
+        """interactive: a person types, so there is a prompt and line editing. commands: what the tab key completes.
+
+        history: the file of what was typed in earlier sessions, None for none.
+        """
         self._interactive = interactive
         self._commands = sorted(commands)
+        self._history: Path | None = None
+        self._earlier = 0  # lines of the history that were there before
         if interactive:
-            self._edit()
+            self._edit(history)
 
     def __iter__(self) -> Iterator[str]:
         """The messages, to the end of the input. Raises KeyboardInterrupt, unless a person types."""
@@ -77,7 +87,7 @@ class Messages:
             print(prompt, end="", file=sys.stderr, flush=True)
         return input()
 
-    def _edit(self) -> None:
+    def _edit(self, history: Path | None) -> None:
         """Give `input` line editing and a history, where there is readline."""
         with contextlib.suppress(ImportError):
             import readline
@@ -86,10 +96,63 @@ class Messages:
             readline.parse_and_bind("tab: complete")
             readline.set_completer_delims("")
             readline.set_completer(self._complete)
+            readline.clear_history()
+            for line in () if history is None else read_history(history):
+                readline.add_history(line)
+            self._earlier, self._history = readline.get_current_history_length(), history
+
+    def close(self) -> None:
+        """Keep what was typed for the next session; a folder that cannot be written to is told of once, here."""
+        if self._history is None:
+            return
+        import readline
+
+        last = readline.get_current_history_length()
+        typed = [readline.get_history_item(number + 1) for number in range(self._earlier, last)]
+        path, self._history = self._history, None
+        try:
+            keep_history(path, [line for line in typed if line])
+        except OSError as error:
+            say(f"zinc: the history cannot be kept in {one_line(str(path))}: {error.strerror}", style="yellow")
 
     def _complete(self, text: str, state: int) -> str | None:
         found = [name for name in self._commands if text.startswith("/") and name.startswith(text)]
         return found[state] if state < len(found) else None
+
+
+def history_file() -> Path | None:
+    """Where `zinc chat` keeps what is typed: zinc_rt/chat_history in $XDG_STATE_HOME or ~/.local/state; None without a
+    home folder.
+    """
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.expanduser("~/.local/state")
+    return Path(base) / "zinc_rt" / "chat_history" if os.path.isabs(base) else None
+
+
+def read_history(path: Path) -> list[str]:
+    """The lines of a history file, the newest ones where it is too long; none where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _HISTORY_LINES * _LONGEST_LINE))
+            return file.read().decode(errors="replace").splitlines()[-_HISTORY_LINES:]
+    except OSError:
+        return []
+
+
+def keep_history(path: Path, typed: Sequence[str]) -> None:
+    """Add lines to a history file that its owner alone may read. Pasted texts and long lines are left out.
+
+    Raises OSError.
+    """
+    lines = [line for line in typed if len(line) <= _LONGEST_LINE and line.isprintable()]
+    if not lines:
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = [*read_history(path), *lines][-_HISTORY_LINES:]
+    with whole_file(path) as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write("".join(f"{line}\n" for line in kept).encode(errors="replace"))
 
 
 def _whole(lines: Sequence[str], quoted: bool) -> str:

@@ -41,7 +41,7 @@ def list(
         write(json.dumps([_tree(model) for model in models], ensure_ascii=False, indent=1) + "\n")
     elif models:
         rows = [[model.name, format_bytes(model.size), str(model.path)] for model in models]
-        write_table(rows, ("name", "size", "file"), right=(1,))
+        write_table(rows, ("name", "size", "file"), right=(1,), spare=(2,))
     else:
         say("zinc: no model was downloaded yet; `zinc list --known` shows some, `zinc pull NAME` downloads one")
     return 0
@@ -64,5 +64,5 @@ def _known(as_json: bool) -> int:
         write(json.dumps({name: vars(model) for name, model in KNOWN.items()}, ensure_ascii=False, indent=1) + "\n")
         return 0
     rows = [[name, m.quant, f"{m.gigabytes:.2f}", m.what, m.license, m.repo] for name, m in KNOWN.items()]
-    write_table(rows, ("name", "format", "GB", "for", "license", "repository"), right=(2,))
+    write_table(rows, ("name", "format", "GB", "for", "license", "repository"), right=(2,), spare=(5, 1, 4))
     return 0

@@ -14,20 +14,28 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from zinc_rt.cli.by_environment import ServerCommand
 from zinc_rt.cli.help import Command, Group
 from zinc_rt.cli.options import Debug, debug_wanted
 from zinc_rt.cli.terminal import OutputError, abandon_stdout, one_line, prepare, printable_line, say, write
+from zinc_rt.environment import OPTION_PREFIXES
 from zinc_rt.errors import EXIT_INTERRUPTED, ZincError
 
 PROGRAM: Final = "zinc"
 EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
 
-VERBS: Final = (
-    "run", "chat", "pull", "list", "rm", "ps", "convert", "quantize", "serve", "route", "keys", "replay", "show",
-    "check", "bench", "graph", "tokenize", "perplexity", "embed", "cache", "env", "kernels", "pm4", "emu",
-)  # fmt: skip
-"""Each is a function in the module of its name."""
+GROUPS: Final = {
+    "Text": ("run", "chat", "embed", "tokenize"),
+    "Models": ("pull", "list", "rm", "show", "convert", "quantize", "perplexity"),
+    "Servers": ("serve", "route", "keys", "replay", "ps"),
+    "This machine": ("check", "bench", "cache", "env"),
+    "For developers": ("graph", "kernels", "pm4", "emu"),
+}
+"""The verbs by what they are for. Each is a function in the module of its name."""
+VERBS: Final = tuple(verb for verbs in GROUPS.values() for verb in verbs)
+_FLAGS: Final = {"help": "--help", "version": "--version"}
+"""Words that other programs take as verbs. `zinc help VERB` is `zinc VERB --help`."""
 
 
 def _version(wanted: bool) -> None:
@@ -54,7 +62,7 @@ def _root(
 ) -> None:
     """Run language models from GGUF files, with the same bits on every backend.
 
-    Start with: zinc run "Once upon a time"
+    Start with: zinc run "Once upon a time". A verb's own help: zinc help VERB.
     """
     if ctx.invoked_subcommand is None and not ctx.resilient_parsing:
         say(ctx.get_help())
@@ -70,9 +78,11 @@ def application(verbs: Iterable[str] = VERBS) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     app.callback(invoke_without_command=True)(_root)
+    groups = {verb: title for title, group in GROUPS.items() for verb in group}
     for verb in verbs:
         module = importlib.import_module(f"zinc_rt.cli.{verb}")
-        app.command(cls=Command)(getattr(module, verb))
+        kind = ServerCommand if verb in OPTION_PREFIXES else Command
+        app.command(cls=kind, rich_help_panel=groups[verb])(getattr(module, verb))
     return app
 
 
@@ -80,6 +90,8 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command with these arguments (None: those of the process); returns the exit code."""
     prepare()
     given = list(sys.argv[1:] if args is None else args)
+    if given and given[0] in _FLAGS:
+        given = [*given[1:], _FLAGS[given[0]]]
     try:
         app = application(given[:1] if given and given[0] in VERBS else VERBS)
         result: Any = app(args=given, prog_name=PROGRAM, standalone_mode=False)

@@ -38,8 +38,8 @@ _UNDECIDED: Final = re.compile(r" *(`{1,2}|~{1,2}|#{1,6} *|[-*_+ ]*|\d{1,9}([.)]
 class Markdown:
     """Renders one answer."""
 
-    def __init__(self, width: int) -> None:
-        """width: columns of the terminal."""
+    def __init__(self, width: int | None) -> None:
+        """width: columns of the terminal; None asks it, see `Wrapper`."""
         self._lines = Wrapper(width)
         self._held = ""  # of the line that comes
         self._fence = ""  # the mark of the code block that is open

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from zinc_rt.errors import UsageError
-from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
 
 PROMPT: Final = "Prompt"
 MODEL: Final = "Model"
@@ -104,7 +101,7 @@ ModelFile = Annotated[
         "--model",
         metavar="FILE",
         autocompletion=_downloaded,
-        help="GGUF model file, or the name of a downloaded model (`zinc list`). Default: the small story model inside"
+        help="GGUF model file, or a downloaded model by its name (`zinc list`). Default: the small story model inside"
         " the package.",
         rich_help_panel=MODEL,
         show_default=False,
@@ -370,6 +367,17 @@ SystemPrompt = Annotated[
         show_default=False,
     ),
 ]
+SystemFile = Annotated[
+    str | None,
+    typer.Option(
+        "-sysf",
+        "--system-prompt-file",
+        metavar="FILE",
+        help="The same from a file.",
+        rich_help_panel=PROMPT,
+        show_default=False,
+    ),
+]
 CacheDir = Annotated[
     Path | None,
     typer.Option(
@@ -411,55 +419,16 @@ Soak = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT, show_default=False)]
 
-_FLAGS: Final = {
-    "temperature": "--temp",
-    "top_k": "--top-k",
-    "top_p": "--top-p",
-    "min_p": "--min-p",
-    "repetition_penalty": "--repeat-penalty",
-    "presence_penalty": "--presence-penalty",
-    "frequency_penalty": "--frequency-penalty",
-    "repeat_last_n": "--repeat-last-n",
-    "logit_bias": "--logit-bias",
-    "seed": "--seed",
-    "max_tokens": "--predict",
-    "stop": "--stop",
-    "logprobs": "--logprobs",
-}
 
+def system_prompt(text: str | None, file: str | None) -> str | None:
+    """The system prompt of the options, None for none. Raises `UsageError` for two, `InputError`."""
+    if file is None:
+        return text
+    if text is not None:
+        raise UsageError("--system and --system-prompt-file are both given; give one of them")
+    from zinc_rt.cli.prompts import read_text
 
-def sampling_params(
-    *, max_tokens: int, seed: int, stop: list[str] | None, logit_bias: list[str] | None, **fields: Any
-) -> SamplingParams:
-    """Checked parameters from option values. A seed of -1 is drawn here, so that it can be shown.
-
-    Raises `UsageError`, naming the option.
-    """
-    try:
-        return SamplingParams(
-            max_tokens=None if max_tokens == -1 else max_tokens,
-            seed=int.from_bytes(os.urandom(4), "little") if seed == -1 else seed,
-            stop=tuple(stop or ()),
-            logit_bias=dict(map(_bias, logit_bias or ())),
-            **fields,
-        )
-    except InvalidSamplingParam as error:
-        flag = _FLAGS.get(error.field, error.field)
-        more = " (-1 for a random one)" if error.field == "seed" else ""
-        more = " (-1 for no limit but the context)" if error.field == "max_tokens" else more
-        limits = error.limits.split(", or None")[0]
-        raise UsageError(f"{flag} is {error.value!r}; it must be {limits}{more}") from None
-
-
-def _bias(text: str) -> tuple[int, float]:
-    """`15+2.5`, `15-1`, `15-inf` as (15, 2.5), (15, -1.0), (15, -inf)."""
-    parts = re.fullmatch(r"(\d+)([+-].+)", text)
-    try:
-        if parts is None:
-            raise ValueError
-        return int(parts[1]), float(parts[2])
-    except ValueError:
-        raise UsageError(f"--logit-bias is {text!r}; it must look like 15+2.5, 15-1 or 15-inf") from None
+    return read_text(file)
 
 
 def choose_file(positional: Path | None, option: Path | None) -> Path | None:

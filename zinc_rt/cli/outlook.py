@@ -1,18 +1,14 @@
-"""What a model will take on this machine, before it is downloaded: whether it runs and fits, and how fast it can be."""
+"""What a model will take on this machine, before it is downloaded: whether it fits, and how fast it can be."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from zinc_rt.errors import ZincError
 
 if TYPE_CHECKING:
     from zinc_rt.cli.summary import Summary
-    from zinc_rt.hub.choose import RemoteFile
-    from zinc_rt.hub.remote import Repository
 
 _POSITIONS: Final = 4096
 _BESIDE: Final = 100 << 20
@@ -21,22 +17,8 @@ _MEASURED: Final = 256 << 20
 """Bytes that are read to measure the memory's bandwidth."""
 
 
-def outlook(repository: Repository, files: Sequence[RemoteFile]) -> Iterator[str]:
-    """Lines about the model, none of which keeps a download from starting. Raises `HubError`."""
-    from zinc_rt.cli.summary import summarize
-    from zinc_rt.gguf import GGUFFile
-    from zinc_rt.hub.preview import preview
-
-    size, summary = sum(file.size for file in files), None
-    if len(files) == 1:  # the directory of a model in parts is in parts, too
-        with tempfile.TemporaryDirectory(prefix="zinc-") as folder:
-            path = preview(repository, files[0], Path(folder))
-            if path is not None:
-                with GGUFFile.open(path) as file:
-                    summary = summarize(file)
-    if summary is not None and not summary.runs:
-        yield f"this version cannot run it: {summary.reason}"
-        return
+def outlook(size: int, summary: Summary | None) -> Iterator[str]:
+    """Lines about a model of `size` bytes that can run, as far as its summary is known."""
     yield from _memory(size, summary)
     yield from _speed(size, summary)
 

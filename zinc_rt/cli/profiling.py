@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.files import write_file
+from zinc_rt.cli.files import check_writable, write_file
 from zinc_rt.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ def profiled(engine: Engine, wanted: bool, trace: Path) -> Iterator[None]:
     if not wanted:
         yield
         return
+    check_writable(trace)
     engine.start_profile()
     try:
         yield

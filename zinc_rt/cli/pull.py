@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.terminal import LoadingBar, is_terminal, write
+from zinc_rt.cli.stopping import stopping_on_sigterm
+from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write
 from zinc_rt.cli.voice import Voice
 from zinc_rt.notices import Detail
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from zinc_rt.hub.choose import RemoteFile
     from zinc_rt.hub.reference import Wanted
+    from zinc_rt.hub.remote import Repository
 
 ModelName = Annotated[
     str,
     typer.Argument(
         metavar="NAME[:QUANT]",
-        help="A name that `zinc list --known` shows, or owner/repo of the hub; behind a colon the format, as Q4_K_M.",
+        help="A name that `zinc list --known` shows, or owner/repo of the hub, or an address there; behind a colon the"
+        " format, as Q4_K_M.",
         show_default=False,
     ),
 ]
@@ -39,6 +43,15 @@ def pull(
             show_default=False,
         ),
     ] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Download a model also if this version cannot run it.",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = False,
     debug: o.Debug = False,
 ) -> int:
     """Download a model from the Hugging Face hub.
@@ -49,39 +62,77 @@ def pull(
     """
     from zinc_rt.hub.reference import parse
 
-    path = fetch(parse(name), dry_run=dry_run)
+    path = fetch(parse(name), dry_run=dry_run, force=force)
     if path is not None:
         write(f"{path}\n")
     return 0
 
 
-def fetch(wanted: Wanted, *, dry_run: bool = False, voice: Voice = Voice.VERBOSE) -> Path | None:
+def fetch(wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: Voice = Voice.VERBOSE) -> Path | None:
     """Download a model, with a bar, unless it is there; says first what it takes. None of a dry run.
 
-    voice: how much to say; that a model is there is a detail. Raises `HubError`.
+    force: also if it cannot run here; without it a person is asked. voice: how much to say; that a model is there is a
+    detail. Raises `HubError`.
     """
-    from zinc_rt.cli.outlook import outlook
-    from zinc_rt.hub.cached import find
-    from zinc_rt.hub.choose import choose
-    from zinc_rt.hub.download import download
-    from zinc_rt.hub.errors import HubError
-    from zinc_rt.hub.remote import look_up
-    from zinc_rt.mem.plan import format_bytes
+    from zinc_rt.hub.pull import already, bring
 
-    here = find(wanted)
+    here = already(wanted)
     if here is not None and (wanted.quant or not dry_run):
         voice.notice(Detail(f"{wanted} is there already"))
         return here.path
-    repository = look_up(wanted.repo)
-    files = choose(wanted, repository.files)
-    size = sum(file.size for file in files)
-    parts = f" in {len(files)} parts" if len(files) > 1 else ""
-    license_ = f", license {repository.license}" if repository.license else ""
-    voice.notice(f"{repository.repo}: {files[0].path}, {format_bytes(size)}{parts}{license_}")
-    with suppress(HubError):  # a look at the file's beginning that fails keeps nobody from downloading it
-        for line in outlook(repository, files):
+    shows = is_terminal(sys.stderr) and voice is not Voice.QUIET
+
+    with stopping_on_sigterm(), LoadingBar("pulling", download=True) as bar:
+
+        def approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None) -> bool:
+            bar.pause()
+            return _approve(repository, files, head, force or dry_run, voice) and not dry_run
+
+        try:
+            return bring(
+                wanted,
+                approve,
+                waiting=bar.wait if shows else lambda host: voice.notice(f"waiting for {host}"),
+                progress=bar.show if shows else bar.count,
+            )
+        except (KeyboardInterrupt, SystemExit):
+            bar.pause()
+            if bar.done:
+                from zinc_rt.mem.plan import format_bytes
+
+                kept = f"{format_bytes(bar.done)} of {format_bytes(bar.total)}"
+                voice.tell(f"zinc: stopped; {kept} are kept, and `zinc pull {wanted}` goes on there")
+            raise
+
+
+def _approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, voice: Voice) -> bool:
+    """Say what would be downloaded and what it takes here; whether to go on. Raises `CannotRun`."""
+    from zinc_rt.cli.outlook import outlook
+    from zinc_rt.cli.summary import summarize
+    from zinc_rt.gguf import GGUFFile
+    from zinc_rt.hub.errors import CannotRun
+    from zinc_rt.hub.pull import offer
+
+    voice.notice(offer(repository, files))
+    summary = None
+    if head is not None:
+        with GGUFFile.open(head) as file:
+            summary = summarize(file)
+    if summary is None or summary.runs:
+        for line in outlook(sum(file.size for file in files), summary):
             voice.notice(line)
-    if dry_run:
-        return None
-    with LoadingBar("pulling") as bar:
-        return download(repository, files, bar.show if is_terminal(sys.stderr) and voice is not Voice.QUIET else None)
+        return True
+    cannot = f"this version cannot run it: {summary.reason}"
+    if force:
+        voice.notice(cannot)
+        return True
+    if not is_terminal(sys.stdin):
+        raise CannotRun(f"{cannot}; `zinc pull --force` downloads it all the same")
+    say(f"zinc: {cannot}")
+    return asked("download it all the same")
+
+
+def asked(what: str) -> bool:
+    """Whether a person at the terminal says yes."""
+    say(f"zinc: {what}? [y/N] ", end="")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

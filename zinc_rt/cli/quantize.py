@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.files import path_or_built_in, stopping_on_sigterm
+from zinc_rt.cli.files import path_or_built_in
+from zinc_rt.cli.stopping import stopping_on_sigterm
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write, write_table
 from zinc_rt.errors import UsageError
 

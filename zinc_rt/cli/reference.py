@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import typer
 
-from zinc_rt.cli.help import section_of, without_brackets
-from zinc_rt.cli.main import PROGRAM, application
+from zinc_rt.cli.help import section_of, summary, without_brackets
+from zinc_rt.cli.llamacpp import OF_MODELS, markdown
+from zinc_rt.cli.main import PROGRAM, VERBS, application
 
 _HEAD: Final = f"""\
 # The `{PROGRAM}` command
@@ -20,6 +21,8 @@ Written by `python -m zinc_rt.cli.reference > docs/cli.md`; a test compares this
 Results go to standard output, everything else (notices, speeds, progress, errors) to standard error. Colour and
 progress bars appear on terminals only; `NO_COLOR` turns colour off. `{PROGRAM} --install-completion` sets up
 completion in bash, zsh, fish and PowerShell.
+
+Sizes are in KiB, MiB and GiB, powers of 1,024; the bandwidth of memory is in GB/s, as its makers give it.
 
 | exit code | meaning |
 |---|---|
@@ -35,20 +38,27 @@ A card is chosen by its render node or its PCI address, behind an `@` or alone: 
 `auto@0000:03:00.0`; `/dev/dri/renderD129` means `gpu@renderD129`. It is the same in `ZINC_RT_TIER` and in Python.
 """
 
+_OF_MODELS: Final = ", ".join(f"`{verb}`" for verb in VERBS if verb in OF_MODELS)
+_LLAMACPP: Final = f"""\
+## Options of llama.cpp
+
+The verbs that run models take llama.cpp's everyday options: {_OF_MODELS}. "same" is
+an option of those of them that have a use for it; "nothing to do" is taken without effect; "another name" is read as
+the option that is named; "not supported" ends with a line that says what to do. Short options are never joined: `-fa`
+is one option, not `-f a`, and a number stands apart, as in `-n 5`.
+"""
+
 
 def reference() -> str:
     """The whole document: Markdown, the same at any terminal width and with any version of typer."""
     group: Any = typer.main.get_command(application())
     verbs = group.commands
     lines = [_HEAD]
-    lines += ["## Verbs", "", *(f"- [`{name}`](#{PROGRAM}-{name}): {_summary(verb)}" for name, verb in verbs.items())]
+    lines += ["## Verbs", "", *(f"- [`{name}`](#{PROGRAM}-{name}): {summary(verb)}" for name, verb in verbs.items())]
     for name, verb in verbs.items():
         lines += ["", *_verb(name, verb)]
+    lines += ["", _LLAMACPP, *markdown()]
     return "\n".join(lines) + "\n"
-
-
-def _summary(verb: Any) -> str:
-    return str(inspect.cleandoc(verb.callback.__doc__).splitlines()[0])
 
 
 def _verb(name: str, verb: Any) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.pull import ModelName
+from zinc_rt.cli.pull import ModelName, asked
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.errors import UsageError
 
@@ -24,16 +24,15 @@ def rm(
 
     Its files go from the Hugging Face hub's cache, where other programs find them, too.
     """
-    from zinc_rt.hub.cached import find_or_refuse, remove
+    from zinc_rt.hub.cached import find_one, remove
     from zinc_rt.hub.reference import parse
     from zinc_rt.mem.plan import format_bytes
 
-    model = find_or_refuse(parse(name))
+    model = find_one(parse(name))
     if not yes:
         if not is_terminal(sys.stdin):
             raise UsageError(f"{model.name} is not deleted without a question: give --yes")
-        say(f"zinc: delete {model.name} ({format_bytes(model.size)})? [y/N] ", end="")
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        if not asked(f"delete {model.name} ({format_bytes(model.size)})"):
             say("zinc: kept")
             return 0
     write(f"{model.name} deleted, {format_bytes(remove(model))}\n")

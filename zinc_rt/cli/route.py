@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.serve import Host, Port
+from zinc_rt.cli.serve import AllowHost, CertFile, CertKeyFile, Cors, Host, LogLevel, Port
 from zinc_rt.cli.terminal import write
 
 Servers = Annotated[
@@ -17,13 +18,46 @@ Servers = Annotated[
     ),
 ]
 
+BackendCa = Annotated[
+    Path | None,
+    typer.Option(
+        "--backend-ca",
+        metavar="FILE",
+        help="Certificates in PEM of whom the https servers' own may be. Default: those that everyone trusts.",
+        show_default=False,
+    ),
+]
 
-def route(*, backend: Servers, host: Host = "127.0.0.1", port: Port = 8081, debug: o.Debug = False) -> int:
+
+def route(
+    *,
+    backend: Servers,
+    backend_ca: BackendCa = None,
+    host: Host = "127.0.0.1",
+    port: Port = 8081,
+    allow_host: AllowHost = None,
+    cors: Cors = None,
+    ssl_certfile: CertFile = None,
+    ssl_keyfile: CertKeyFile = None,
+    log_level: LogLevel = "info",
+    debug: o.Debug = False,
+) -> int:
     """Spread requests over several servers of one model (`zinc serve`).
 
     Requests that begin alike go to the server that has their beginning in its cache. A server that ends is left out,
     and its streams go on with another one, byte for byte. Keys are checked by the servers, which need the same ones.
+    Each option may come from the environment: ZINC_ROUTE_PORT=9000 is --port 9000.
     """
+    from zinc_rt.serving.api.config import Config
+    from zinc_rt.serving.api.tls import Certificate
+    from zinc_rt.serving.api.web import WebRule
     from zinc_rt.serving.route.server import start_router
 
-    return start_router(backend, host, port, lambda url: write(f"zinc: {url} passes requests on now\n"))
+    config = Config(
+        host=host,
+        port=port,
+        web=WebRule.of(host, allow_host or (), cors or ()),
+        certificate=Certificate.of(ssl_certfile, ssl_keyfile),
+        log_level=log_level,
+    )
+    return start_router(backend, config, lambda url: write(f"zinc: {url} passes requests on now\n"), backend_ca)

@@ -13,6 +13,7 @@ import typer
 
 from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
+from zinc_rt.cli.choosing import sampling_params
 from zinc_rt.cli.generating import Continued, Question, Shown, answer, as_dict, continue_text
 from zinc_rt.cli.greeting import greet
 from zinc_rt.cli.opening import Generating, opens_model
@@ -22,6 +23,7 @@ from zinc_rt.cli.session import INTERRUPTED, converses, located, open_model, pre
 from zinc_rt.cli.state import LoadState, SaveState, load_state, save_state
 from zinc_rt.cli.terminal import is_terminal, say, write
 from zinc_rt.cli.voice import Quiet, Verbose, Voice
+from zinc_rt.cli.wrap import wrapped
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.sampling.params import SamplingParams
 
@@ -55,9 +57,23 @@ Answers = Annotated[
     bool | None,
     typer.Option(
         "--chat/--raw",
-        "-cnv/-no-cnv",
+        "-st/-no-cnv",
+        "--single-turn/--no-conversation",
         help="Answer the prompt as a message, by the file's chat template, or continue it as it is. Default: answer"
         " where the file has a template and is no base model (general.finetune), as the story model in the package is.",
+        rich_help_panel=o.PROMPT,
+        show_default=False,
+    ),
+]
+Talks = Annotated[
+    bool,
+    typer.Option(
+        "-cnv",
+        "-i",
+        "--conversation",
+        "--interactive",
+        help="Hold a conversation, as `zinc chat` does; the prompt is its first message. A terminal gets one without a"
+        " prompt, too.",
         rich_help_panel=o.PROMPT,
         show_default=False,
     ),
@@ -122,10 +138,16 @@ def run(
     prompt: PromptOption = None,
     file: PromptFile = None,
     chat: Answers = None,
+    talks: Talks = False,
     system: o.SystemPrompt = None,
+    system_file: o.SystemFile = None,
     think: a.Think = None,
+    template: a.TemplateText = None,
+    template_file: a.TemplateFile = None,
     json_schema: a.JsonSchema = None,
     answer_format: a.Format = None,
+    grammar: a.GrammarText = None,
+    grammar_file: a.GrammarFile = None,
     image: a.Image = None,
     escape: Escape = False,
     opening: Generating,
@@ -168,10 +190,26 @@ def run(
     a.refuse_images(image)
     refuse_model(words, "run")
     shows_reasoning = a.shows_reasoning(reasoning, voice)
-    form = a.response_format(json_schema, answer_format)
-    _check(chat, system, form is not None, logprobs, as_json)
-    text = prompt_text(words, prompt, file, escape=escape)
-    params = o.sampling_params(
+    form = a.Form(json_schema, answer_format, grammar, grammar_file)
+    response_format = form.response_format()
+    system = o.system_prompt(system, system_file)
+    told = {"--system": system, "--chat-template": template, "--chat-template-file": template_file}
+    for_answers = form.option or next((name for name, value in told.items() if value is not None), "")
+    answers = chat or bool(for_answers)
+    _check(chat, for_answers, logprobs, as_json)
+    alone = {
+        form.option: bool(form.option), "--json": as_json, "--chat": chat, "--raw": chat is False,
+        "--profile": profile, "--save-state": to_state, "--load-state": from_state,
+    }  # fmt: skip
+    one_text = next((name for name, given in alone.items() if given), "")
+    if talks and one_text:
+        raise UsageError(f"{one_text} is for one answer, and --conversation asks for more; give one of them")
+    nothing = not words and prompt is None and file is None and sys.stdin is not None and is_terminal(sys.stdin)
+    if nothing and not talks:
+        opening = located(opening, voice)
+        talks = not one_text and (answers or converses(opening.model))
+    text = "" if talks and nothing else prompt_text(words, prompt, file, escape=escape, piped=not talks)
+    params = sampling_params(
         max_tokens=SamplingParams.max_tokens or -1 if max_tokens is None else max_tokens,
         stop=[unescape(s) for s in stop or ()] if escape else stop,
         ignore_eos=ignore_eos,
@@ -187,21 +225,31 @@ def run(
         seed=seed,
         logprobs=logprobs,
     )
+    if talks:
+        from zinc_rt.cli.chat import Display, Setup, converse
+
+        params = replace(params, max_tokens=max_tokens if max_tokens != -1 else None)
+        shows = Display(shows_reasoning, a.shows_markdown(plain))
+        setup = Setup(system, a.template_variables(think), template, template_file)
+        return converse(opening, params, setup, shows, voice, n_ctx=ctx_size, n_batch=batch_size, first=text)
     opening = located(opening, voice)
     if chat is None:
-        chat = system is not None or form is not None or converses(opening.model)
+        chat = answers or converses(opening.model)
     if chat:
         params = replace(params, max_tokens=None) if max_tokens is None else params
         prepare_chat()
     with open_model(opening, n_ctx=ctx_size, n_batch=batch_size, voice=voice) as opened:
+        a.set_template(opened, template, template_file)
         if chat:
             _ = opened.chat_template  # a file without one is refused before anything is said
         greet(opened, voice, opening.threads)
         load_state(opened, from_state, voice)
         with profiled(opened.engine, profile, trace_file):
             if chat:
-                shown = Shown(shows_reasoning, a.shows_markdown(plain or form is not None), not as_json, display_prompt)
-                question = Question(text, system, form, a.template_variables(think))
+                shown = Shown(
+                    shows_reasoning, a.shows_markdown(plain or bool(form.option)), not as_json, display_prompt
+                )
+                question = Question(text, system, response_format, form.option, a.template_variables(think))
                 output = answer(opened, question, params, shown)
             else:
                 screen = Continued(partial(_show_prompt, text, display_prompt, voice), plain=plain)
@@ -213,14 +261,12 @@ def run(
     return EXIT_INTERRUPTED if output.reply.finish_reason == INTERRUPTED else 0
 
 
-def _check(chat: bool | None, system: str | None, has_form: bool, logprobs: int | None, as_json: bool) -> None:
-    """Options that do not go together. Raises `UsageError`."""
+def _check(chat: bool | None, for_answers: str, logprobs: int | None, as_json: bool) -> None:
+    """Options that do not go together. for_answers: one that answers alone have. Raises `UsageError`."""
     if logprobs is not None and not as_json:
         raise UsageError("--logprobs needs --json, which is where the numbers are printed")
-    if chat is False and system is not None:
-        raise UsageError("--system is for answers, and --raw asks for a plain continuation; give one of them")
-    if chat is False and has_form:
-        raise UsageError("--json-schema and --format are for answers, and --raw asks for a plain continuation")
+    if chat is False and for_answers:
+        raise UsageError(f"{for_answers} is for answers, and --raw asks for a plain continuation; give one of them")
 
 
 def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> str:
@@ -230,6 +276,7 @@ def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> str:
     if wanted:
         write(text)
     elif wanted is None and voice is not Voice.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr):
+        text = wrapped(text)
         say(text, style="bold", end="")
     else:
         return ""

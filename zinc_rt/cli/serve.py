@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -9,12 +10,14 @@ import typer
 
 from zinc_rt.cli import guessing as g
 from zinc_rt.cli import options as o
+from zinc_rt.cli.choosing import sampling_params
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.opening import guesses
 from zinc_rt.cli.session import device_for_layers
 from zinc_rt.cli.terminal import write
 from zinc_rt.errors import UsageError
+from zinc_rt.sampling.params import SamplingParams
 
 SERVER: Final = "Server"
 
@@ -33,6 +36,16 @@ KeyFile = Annotated[
         metavar="FILE",
         help="Keys of tenants, as `zinc keys new TENANT` writes them; read again on SIGHUP. Default: no keys, and only"
         " this machine is served.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--api-key",
+        metavar="KEY[,KEY]",
+        help="Keys of the tenant `default`. Other users of this machine see them; --api-key-file hides them.",
         rich_help_panel=SERVER,
         show_default=False,
     ),
@@ -56,12 +69,55 @@ NoAuth = Annotated[
         show_default=False,
     ),
 ]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        help="A name by which browsers may call the server where no key is asked for, beside this machine's addresses;"
+        " once for each.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+Cors = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cors",
+        metavar="ORIGIN",
+        help="A web page that may use the server and read its answers, as https://chat.example; once for each; * for"
+        " all.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+CertFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssl-certfile",
+        metavar="FILE",
+        help="Certificate for TLS in PEM, its issuers' behind it; read again on SIGHUP. Default: no TLS.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+CertKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--ssl-keyfile",
+        metavar="FILE",
+        help="The certificate's key in PEM, without a password. Default: it is in the certificate's file.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 Alias = Annotated[
     str | None,
     typer.Option(
+        "-a",
         "--alias",
         metavar="NAME[,NAME]",
-        help="Names of the model in requests and answers. Default: the file's.",
+        help="Names of the model in requests and answers; '*': any name. Default: the file's.",
         rich_help_panel=SERVER,
         show_default=False,
     ),
@@ -110,6 +166,15 @@ MetricsNames = Annotated[
         rich_help_panel=SERVER,
     ),
 ]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option(
+        "--log-level",
+        metavar="debug|info|warning|error",
+        help="Least level of a line of the log; requests are info.",
+        rich_help_panel=SERVER,
+    ),
+]
 Drain = Annotated[
     float,
     typer.Option(
@@ -149,6 +214,16 @@ MaxStep = Annotated[
         metavar="MS",
         help="Milliseconds of a step while texts are generated, which bounds how long a long prompt stops them.",
         rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+LogFormat = Annotated[
+    Literal["json", "text"] | None,
+    typer.Option(
+        "--log-format",
+        metavar="json|text",
+        help="The log: a JSON object a line, or lines for a person. Default: text on a terminal, else JSON.",
+        rich_help_panel=SERVER,
         show_default=False,
     ),
 ]
@@ -192,8 +267,13 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     api_key_file: KeyFile = None,
+    api_key: ApiKey = None,
     tenants: TenantFile = None,
     no_auth: NoAuth = False,
+    allow_host: AllowHost = None,
+    cors: Cors = None,
+    ssl_certfile: CertFile = None,
+    ssl_keyfile: CertKeyFile = None,
     alias: Alias = None,
     strict: Strict = False,
     drain: Drain = 30.0,
@@ -201,7 +281,19 @@ def serve(
     records_size: RecordsSize = "1G",
     audit: Audit = 0,
     metrics_names: MetricsNames = "zinc",
+    log_format: LogFormat = None,
+    log_level: LogLevel = "info",
     one_process: OneProcess = False,
+    max_tokens: o.MaxTokens = -1,
+    temp: o.Temp = SamplingParams.temperature,
+    top_k: o.TopK = SamplingParams.top_k,
+    top_p: o.TopP = SamplingParams.top_p,
+    min_p: o.MinP = SamplingParams.min_p,
+    repeat_penalty: o.RepeatPenalty = SamplingParams.repetition_penalty,
+    presence_penalty: o.PresencePenalty = SamplingParams.presence_penalty,
+    frequency_penalty: o.FrequencyPenalty = SamplingParams.frequency_penalty,
+    repeat_last_n: o.RepeatLastN = SamplingParams.repeat_last_n,
+    seed: o.Seed = -1,
     ctx_size: o.CtxSize = None,
     batch_size: o.BatchSize = None,
     parallel: Parallel = 16,
@@ -223,16 +315,34 @@ def serve(
     cache_dir: o.CacheDir = None,
     debug: o.Debug = False,
 ) -> int:
-    """Serve a model to many callers, with the interfaces of OpenAI and Anthropic.
+    """Serve a model to many callers, with the interfaces of OpenAI, Anthropic and Ollama.
 
-    A line on standard output says when requests are answered, and where; the log, a JSON object a line, goes to
-    standard error. Ctrl-C lets running requests finish; a second one ends at once.
+    A line on standard output says when requests are answered, and where; the log goes to standard error. Options
+    about choosing tokens are for requests that do not say. Ctrl-C lets running requests finish; a second one ends at
+    once. Each option may come from the environment: ZINC_SERVE_PORT=9000 is --port 9000.
     """
     names = tuple(name.strip() for name in alias.split(",")) if alias is not None else ()
     if not all(names):
         raise UsageError(f"--alias is {alias!r}; it must be names with commas between them")
     if audit and records is None:
         raise UsageError(f"--audit {audit} computes recorded requests again and there are no records; give --records")
+    keys = tuple(key.strip() for key in api_key.split(",")) if api_key is not None else ()
+    if not all(keys):
+        raise UsageError("--api-key is empty, or has an empty key between its commas; give at least one character")
+    defaults = sampling_params(
+        max_tokens=max_tokens,
+        stop=None,
+        logit_bias=None,
+        temperature=temp,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repeat_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        repeat_last_n=repeat_last_n,
+        seed=0 if seed == -1 else seed,
+    )
     given: dict[str, Any] = {
         "device": device if gpu_layers is None else device_for_layers(gpu_layers, device),
         "n_ctx": ctx_size,
@@ -249,6 +359,8 @@ def serve(
     }
     from zinc_rt.serving.api.config import Config
     from zinc_rt.serving.api.start import EngineChoice, start_server
+    from zinc_rt.serving.api.tls import Certificate
+    from zinc_rt.serving.api.web import WebRule
 
     choice = EngineChoice(
         path=model_file(model, hub),
@@ -271,5 +383,11 @@ def serve(
         records_bytes=size_bytes("--records-size", records_size),
         vllm_names=metrics_names == "vllm",
         audit=audit,
+        api_keys=keys,
+        defaults=replace(defaults, seed=None) if seed == -1 else defaults,
+        log=log_format,
+        web=WebRule.of(host, allow_host or (), cors or ()),
+        certificate=Certificate.of(ssl_certfile, ssl_keyfile),
+        log_level=log_level,
     )
     return start_server(config, choice, lambda url: write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n"))

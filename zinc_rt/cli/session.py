@@ -186,14 +186,18 @@ def stream_answer(
 
     chunk: the chunk of a piece. prompt_tokens, cached_tokens: for the speed of one that is interrupted.
     """
+    from zinc_rt.lang.building import seconds_compiled
+
     answer = Reply(prompt_tokens)
     started = first = last = time.perf_counter()
+    compiled = seconds_compiled()
     try:
         for piece in stream:
             part = chunk(piece)
             if part.token_id is not None:
                 last = time.perf_counter()
-                first = last if not answer.chunks else first
+                if not answer.chunks:
+                    first, started = last, started + seconds_compiled() - compiled
                 answer.chunks.append(part)
             put(piece)
             if part.finish_reason is not None:

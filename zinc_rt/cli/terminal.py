@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self, TextIO
+from typing import TYPE_CHECKING, Literal, Self, TextIO
 
+from zinc_rt.cli.wrap import wrapped
 from zinc_rt.errors import ZincError
 
 if TYPE_CHECKING:
@@ -23,12 +27,13 @@ _STYLES = {"bold": 1, "dim": 2, "red": 31, "yellow": 33}
 _COLOURS = ("red", "yellow")
 _PLAIN = ("dumb", "unknown")  # terminals without styles
 
+_TWO_COLUMNS = re.compile(r"\S.{0,20}? {2,}(?=\S)")
 _LONGEST = 1000  # characters of a line about an error
 _LONG_LOAD = 0.3  # seconds of loading after which a bar appears
 
 
 class OutputError(ZincError):
-    """A result cannot be written: disk full, file not writable, standard output closed."""
+    """A result cannot be written to standard output: its disk is full, or it is closed."""
 
 
 def prepare() -> None:
@@ -76,18 +81,6 @@ def _put(text: str) -> None:
         raise OutputError(f"cannot write to standard output: {error.strerror}") from None
 
 
-def write_file(path: str, text: str) -> None:
-    """Write text to a file, or to standard output for "-". Raises `OutputError`."""
-    if path == "-":
-        write(text)
-        return
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
-
-
 def abandon_stdout() -> None:
     """Discard buffered output silently, since nothing reads standard output any more."""
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
@@ -118,11 +111,23 @@ def say(message: str, style: str = "", end: str = "\n") -> None:
     """One line for the user on standard error; `style` is one of `_STYLES` and shows on a terminal only."""
     if sys.stderr is None:
         return
-    text = _styled(message, style) if is_terminal(sys.stderr) else message
+    text = message
+    if is_terminal(sys.stderr):
+        text = _styled(_fitted(message) if end else message, style)
     try:
         print(text, end=end, file=sys.stderr, flush=True)
     except OSError:  # standard error is closed
         return
+
+
+def _fitted(message: str) -> str:
+    """Lines that are too long for the terminal broken at words; those of two columns keep the second one's place."""
+    width, lines = shutil.get_terminal_size().columns, message.split("\n")
+    for number, line in enumerate(lines):
+        if len(line) > width:
+            first = _TWO_COLUMNS.match(line)
+            lines[number] = wrapped(line, 0 if first is None else first.end())
+    return "\n".join(lines)
 
 
 def shows_styles(stream: TextIO | None) -> bool:
@@ -167,68 +172,113 @@ def advance(bar: Progress | None) -> None:
 class LoadingBar:
     """Bytes of a model loaded so far, on a terminal's standard error; it appears when loading takes long.
 
-    doing: the word before the bar.
+    doing: the word before the bar. download: whether the bytes come from afar, so that the time left is worth knowing.
+    done, total: the bytes that were told last.
     """
 
-    def __init__(self, doing: str = "loading") -> None:
-        self._doing = doing
+    def __init__(self, doing: str = "loading", download: bool = False) -> None:
+        self.done = self.total = 0
+        self._doing, self._download = doing, download
         self._started: float | None = None
         self._bar: Progress | None = None
+        self._lock = threading.Lock()
+
+    def count(self, done: int, total: int) -> None:
+        """`done` of `total` bytes are loaded; nothing is shown."""
+        self.done, self.total = done, total
 
     def show(self, done: int, total: int) -> None:
         """`done` of `total` bytes are loaded."""
+        self.count(done, total)
         now = time.perf_counter()
-        if self._started is None:
-            self._started = now
-        if self._bar is None and now - self._started > _LONG_LOAD and done < total:
-            self._bar = _loading_bar(self._doing, total)
-            self._bar.start()
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=done)
+        with self._lock:
+            if self._started is None:
+                self._started = now
+            if self._bar is None and now - self._started > _LONG_LOAD and done < total:
+                self._bar = _loading_bar(self._doing, total, done, self._download)
+                self._bar.start()
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], completed=done, total=total, description=self._doing)
+
+    def wait(self, host: str) -> None:
+        """Nothing comes from this host. May be called on any thread."""
+        with self._lock:
+            if self._bar is None:
+                self._bar = _loading_bar(self._doing, self.total, self.done, self._download)
+                self._bar.start()
+            self._bar.update(self._bar.task_ids[0], description=f"waiting for {printable_line(host)}")
+
+    def pause(self) -> None:
+        """Take the bar away until the next bytes come."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self.pause()
 
 
-def _loading_bar(doing: str, total: int) -> Progress:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+def _loading_bar(doing: str, total: int, done: int, download: bool) -> Progress:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
-    bar = Progress(*columns, console=stderr_console(), transient=True)
-    bar.add_task(doing, total=total)
+    bar = Progress(*columns, *([TimeRemainingColumn()] if download else []), console=stderr_console(), transient=True)
+    bar.add_task(doing, total=total or None, completed=done)
     return bar
 
 
-def write_table(rows: Sequence[Sequence[str]], header: Sequence[str] = (), right: Sequence[int] = ()) -> None:
-    """Aligned columns to standard output, those in `right` flush right; on a terminal the last one wraps."""
+def write_table(
+    rows: Sequence[Sequence[str]],
+    header: Sequence[str] = (),
+    right: Sequence[int] = (),
+    spare: Sequence[int] = (),
+) -> None:
+    """Aligned columns to standard output, those in `right` flush right.
+
+    On a terminal that is too narrow those in `spare` are left out, the first one first, and then the last one wraps.
+    """
     if not rows:
         return
-    widths = [max(map(len, column)) for column in zip(*rows, *([header] if header else []), strict=True)]
+    lines = [*([header] if header else []), *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if is_terminal(sys.stdout):
-        _write_rich_table(rows, header, right)
+        _write_rich_table(rows, header, right, spare, widths)
         return
-    for row in (*([header] if header else []), *rows):
+    for row in lines:
         cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
         write("  ".join(cells).rstrip() + "\n")
 
 
-def _write_rich_table(rows: Sequence[Sequence[str]], header: Sequence[str], right: Sequence[int]) -> None:
+def _write_rich_table(
+    rows: Sequence[Sequence[str]],
+    header: Sequence[str],
+    right: Sequence[int],
+    spare: Sequence[int],
+    widths: Sequence[int],
+) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(highlight=False)
+    shown = [*range(len(widths))]
+    for column in spare:
+        if sum(widths[i] + 2 for i in shown) - 2 > console.width:
+            shown.remove(column)
     table = Table(box=None, show_header=bool(header), pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for i, _ in enumerate(rows[0]):
-        title = header[i] if header else ""
-        last = i == len(rows[0]) - 1
-        table.add_column(title, justify="right" if i in right else "left", no_wrap=not last, overflow="fold")
+    for i in shown:
+        justify: Literal["left", "right"] = "right" if i in right else "left"
+        table.add_column(header[i] if header else "", justify=justify, no_wrap=i != shown[-1], overflow="fold")
     for row in rows:
-        table.add_row(*(Text(c, style="" if i or header else "cyan") for i, c in enumerate(row)))
-    Console(highlight=False).print(table)
+        table.add_row(*(Text(row[i], style="" if i or header else "cyan") for i in shown))
+    console.print(table)
+    if len(shown) < len(widths):
+        left_out = ", ".join(header[i] for i in range(len(widths)) if i not in shown)
+        say(f"zinc: a wider terminal shows also: {left_out}", style="dim")
 
 
 def write_heading(text: str) -> None:

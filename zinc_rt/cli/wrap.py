@@ -1,7 +1,8 @@
-"""`Wrapper`: styled text broken at words, for a terminal of some width, while it comes."""
+"""`Wrapper`: styled text broken at words, for a terminal of some width, while it comes; `wrapped`: a whole text."""
 
 from __future__ import annotations
 
+import shutil
 import unicodedata
 from typing import Final
 
@@ -19,6 +20,19 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
+def wrapped(text: str, indent: int = 0) -> str:
+    """A text broken at words for the terminal, as wide as it is now. indent: columns before lines that are added."""
+    lines = Wrapper(None)
+    for number, line in enumerate(text.split("\n")):
+        if number:
+            lines.end_line()
+        if indent:
+            lines.hang(line[:indent])
+        lines.add(line[indent:])
+    lines.finish()
+    return lines.take() + " " * (len(text) - len(text.rstrip(" ")))
+
+
 class Wrapper:
     """Joins words to lines. A word waits until its end is known; all else is given at once.
 
@@ -26,15 +40,19 @@ class Wrapper:
     line at the most.
     """
 
-    def __init__(self, width: int) -> None:
-        """width: columns of the terminal."""
-        self._width = max(2, width)
+    def __init__(self, width: int | None) -> None:
+        """width: columns of the terminal; None asks it for each word, since its window may change."""
+        self._given = width
         self._indent, self._indent_style = "", ""
         self._column = 0
         self._space: list[tuple[str, str]] = []  # behind the last word
         self._word: list[tuple[str, str]] = []
         self._style = ""
         self._out: list[str] = []
+
+    @property
+    def _width(self) -> int:
+        return max(2, shutil.get_terminal_size().columns if self._given is None else self._given)
 
     def take(self) -> str:
         """What can be shown by now, with escape sequences; every call continues the last one."""
@@ -54,6 +72,14 @@ class Wrapper:
             (self._space if character == " " else self._word).append((character, style))
             if wide:
                 self._end_word()
+
+    def add_lines(self, text: str) -> None:
+        """Text with line ends in it."""
+        first, *rest = text.split("\n")
+        self.add(first)
+        for line in rest:
+            self.end_line()
+            self.add(line)
 
     def keep(self, text: str, style: str = "") -> None:
         """Text of a line that stays as it is, however long."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+
+_LARGEST: Final = 3.4028234663852886e38
+"""Of a float32, which files store: it bounds whole numbers of many digits, too, which no float holds."""
 
 
 class Config:
@@ -39,9 +41,9 @@ class Config:
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A finite number. Raises `ConvertError`."""
+        """A number that a float32 holds. Raises `ConvertError`."""
         value = self._value(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if not _is_number(value):
             raise ConvertError(f"{self._where}: {name} is {show(str(value))}, a number is needed")
         return float(value)
 
@@ -52,18 +54,21 @@ class Config:
             raise ConvertError(f"{self._where}: {name} is {show(str(value))}, true or false is needed")
         return value
 
-    def part(self, name: str) -> Config:
-        """An object within; an empty one where there is none. Raises `ConvertError`."""
+    def values(self, name: str) -> dict[str, Any]:
+        """The values of an object within; none where there is none. Raises `ConvertError`."""
         value = self.get(name, {})
         if not isinstance(value, dict):
             raise ConvertError(f"{self._where}: {name} is {show(str(value))}, an object is needed")
-        return Config(value, f"{self._where}: {name}")
+        return value
+
+    def part(self, name: str) -> Config:
+        """An object within; an empty one where there is none. Raises `ConvertError`."""
+        return Config(self.values(name), f"{self._where}: {name}")
 
     def numbers(self, name: str, count: int) -> list[float]:
-        """A list of so many finite numbers. Raises `ConvertError`."""
+        """A list of so many numbers that a float32 holds. Raises `ConvertError`."""
         value = self._value(name, None)
-        right = isinstance(value, list) and len(value) == count
-        if not right or not all(type(x) in (int, float) and math.isfinite(x) for x in value):
+        if not isinstance(value, list) or len(value) != count or not all(map(_is_number, value)):
             raise ConvertError(f"{self._where}: {name} is {show(str(value))}, {count} numbers are needed")
         return [float(x) for x in value]
 
@@ -84,3 +89,7 @@ class Config:
             raise UnsupportedModel(
                 f"{self._where} has {name} = {show(str(value))}, a variant that is not converted; {words} would be"
             )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST

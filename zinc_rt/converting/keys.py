@@ -18,6 +18,9 @@ Keys = dict[str, Any]
 """Values by name; a list is one for each layer."""
 
 
+_MOST_LAYERS, _WIDEST_HEAD = 65536, 65536
+
+
 def heads_of(c: Config) -> Heads:
     """Query heads, and key and value heads. Raises `ConvertError`."""
     n = c.integer("num_attention_heads")
@@ -41,10 +44,15 @@ def decoder_keys(c: Config, *, act: str = "silu", truncated: bool = True) -> tup
     """What all decoders have. act: the activation, or the only one that is right. truncated: see `rope_keys`."""
     c.require("hidden_act", act)
     c.require("hidden_activation", act)
-    heads, dim = heads_of(c), head_dim_of(c)
+    heads, dim, n_layers = heads_of(c), head_dim_of(c), c.integer("num_hidden_layers")
+    if n_layers > _MOST_LAYERS or dim > _WIDEST_HEAD:
+        raise ConvertError(
+            f"config.json says {n_layers} layers with heads of {dim} elements, more than the {_MOST_LAYERS} and"
+            f" {_WIDEST_HEAD} that are read"
+        )
     turning, factors = rope_keys(c, rope_of(c), dim, truncated=truncated)
     return {
-        "block_count": c.integer("num_hidden_layers"),
+        "block_count": n_layers,
         "context_length": c.integer("max_position_embeddings"),
         "embedding_length": c.integer("hidden_size"),
         "attention.head_count": heads.n_heads,
@@ -229,7 +237,11 @@ def delta_nets(c: Config) -> Keys:
 def qwen35(c: Config) -> Keys:
     """Qwen 3.5 and 3.6: the rotation has sections for images, which a text does not tell apart."""
     sections = rope_of(c).get("mrope_section", [11, 11, 10])
-    if not isinstance(sections, list) or not 1 <= len(sections) <= 4 or not all(type(x) is int for x in sections):
+    if (
+        not isinstance(sections, list)
+        or not 1 <= len(sections) <= 4
+        or not all(type(x) is int and 0 <= x < 1 << 31 for x in sections)
+    ):
         raise UnsupportedModel(f"config.json has mrope_section = {show(str(sections))}, which is not converted")
     four = np.array([*sections, *[0] * (4 - len(sections))], np.int32)
     return delta_nets(c) | {"rope.dimension_sections": four}

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.gguf.dequantize import dequantize
-from zinc_rt.gguf.quantize import quantize
+from zinc_rt.gguf.quantize import check_range, quantize
 from zinc_rt.gguf.tensors import TensorInfo
 from zinc_rt.gguf.types import GGMLType
 
@@ -106,7 +106,10 @@ class Made:
         if self.values is None and self.source is self.info.type:
             return raw
         x = dequantize(self.source, raw)
-        return quantize(self.info.type, x if self.values is None else np.ascontiguousarray(self.values(x)))
+        if self.values is not None:
+            x = np.ascontiguousarray(self.values(x))
+        check_range(self.info.type, x, start)
+        return quantize(self.info.type, x)
 
     def _stored(self, start: int, stop: int) -> U8:
         size = self.source.row_bytes(self.width)

@@ -106,8 +106,11 @@ class ConvertedModel(Closing):
         return next((name for name, _ in sizes.most_common() if name in FLOATS), "F32")
 
     def _tensors(self, family: Family, config: Config) -> tuple[dict[str, Made], dict[str, Any]]:
-        keys, factors = decoder_keys(config, act=family.act, truncated=family.truncated)
-        keys |= family.keys(config)
+        try:
+            keys, factors = decoder_keys(config, act=family.act, truncated=family.truncated)
+            keys |= family.keys(config)
+        except (ArithmeticError, ValueError) as error:  # of numbers that are fine each, as an interval of 0
+            raise ConvertError(f"{self._folder.shown}/config.json has numbers that make no model: {error}") from error
         tied = config.get("tie_word_embeddings")
         made, aside = place(
             self._folder.tensors, family.rules, heads_of(config), skipped=family.skipped, tied=tied is True

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from zinc_rt.checks import show
 from zinc_rt.converting.config import Config
-from zinc_rt.converting.errors import UnsupportedModel
+from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 
 Factors = dict[str, NDArray[np.float32]]
 """Tensors by name, f32[pairs]: each frequency is divided by its factor."""
@@ -21,8 +21,8 @@ def rope_of(config: Config, kind: str = "full_attention", theta: float | None = 
     `rope_scaling` of older ones.
     """
     where = f"config.json: the rotation of {kind}"
-    new = config.get("rope_parameters")
-    if isinstance(new, dict):
+    new: Any = config.values("rope_parameters")
+    if new:
         if any(isinstance(value, dict) for value in new.values()):
             new = new.get(kind)
         if not isinstance(new, dict):
@@ -33,7 +33,7 @@ def rope_of(config: Config, kind: str = "full_attention", theta: float | None = 
         }
         return Config(usual | new, where)
     return Config(
-        (config.get("rope_scaling") or {})
+        config.values("rope_scaling")
         | {
             "rope_theta": config.get("rope_theta", theta),
             "partial_rotary_factor": config.get("partial_rotary_factor"),
@@ -50,7 +50,10 @@ def rope_keys(config: Config, rope: Config, head_dim: int, *, truncated: bool = 
     """
     dim = head_dim
     if rope.has("partial_rotary_factor"):
-        dim = int(head_dim * rope.number("partial_rotary_factor"))
+        share = rope.number("partial_rotary_factor")
+        if not 0 < share <= 1:
+            raise ConvertError(f"config.json has partial_rotary_factor = {share:g}, a share of a head is needed")
+        dim = int(head_dim * share)
     keys: dict[str, Any] = {"rope.dimension_count": dim, "rope.freq_base": rope.number("rope_theta", 10000.0)}
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind == "default":

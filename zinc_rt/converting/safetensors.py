@@ -33,6 +33,8 @@ FLOATS: Final = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16
 """The types that weights are read in."""
 _LARGEST_HEADER: Final = 100_000_000
 """Bytes; the limit of the format's own library."""
+_MOST_DIMS: Final = 64
+"""NumPy's limit, in which the library hands tensors out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,8 @@ def _tensors(source: FileBytes) -> Mapping[str, Stored]:
 def _object(pairs: list[tuple[str, Any]], shown: str) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen = set[str]()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise ConvertError(f"{shown} has the name {show(twice)} twice in its directory; the file is damaged")
     return made
 
@@ -120,18 +122,20 @@ def _entry(source: FileBytes, name: str, entry: Any, data: int) -> Stored:
     if not isinstance(dtype, str) or dtype not in ITEM_BYTES:
         raise bad(f"is of type {printable(str(dtype))}, which is not known; known are {', '.join(ITEM_BYTES)}")
     if not _are_counts(shape):
-        raise bad(f"has the shape {show(str(shape))}")
+        raise bad(f"has the shape {show(shape)}")
     if not _are_counts(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1]:
-        raise bad(f"has the offsets {show(str(offsets))}")
+        raise bad(f"has the offsets {show(offsets)}")
     begin, end = data + offsets[0], data + offsets[1]
     if end > source.size:
         raise ConvertError(
             f"{source.shown_path} ends at byte {source.size}, but tensor {show(name)} at {end}; the file is"
             " incomplete: fetch it again"
         )
+    if len(shape) > _MOST_DIMS:
+        raise bad(f"has {len(shape)} dimensions, at most {_MOST_DIMS} are read")
     needed = math.prod(shape) * ITEM_BYTES[dtype]
     if end - begin != needed:
-        raise bad(f"of shape {tuple(shape)} takes {needed} bytes as {dtype}, and has {end - begin}")
+        raise bad(f"of shape {show(tuple(shape))} takes {show(needed)} bytes as {dtype}, and has {end - begin}")
     return Stored(name, dtype, tuple(shape), begin, end, source)
 
 

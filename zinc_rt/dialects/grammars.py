@@ -124,7 +124,7 @@ class _Plan:
         elif self.form is not None:
             body = self._content(self.form)
         body = lark.rule(body)
-        if think is None or self.thinking is Thinking.off:
+        if think is None or self.thinking in (Thinking.off, Thinking.continued):
             return Grammar(lark.finish(body))
         end = self.vocabulary.mark_id(think[1])
         if self.thinking is Thinking.opened:

@@ -28,6 +28,7 @@ _MEDIA: Final = {
 }
 _TEXTS: Final = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _MARK: Final = "zinc-probe"
+_END: Final = "zinc-end-of-text"
 _OWN: Final = frozenset({"messages", "tools", "add_generation_prompt"})
 """Variables of a template that are no one else's."""
 
@@ -40,6 +41,30 @@ class RenderedPrompt:
     thinking: Thinking
 
 
+@dataclass(frozen=True)
+class Ending:
+    """How a prompt ends.
+
+    continued: in the middle of the last message, which is the assistant's; None: where it is a text of the assistant
+    and no generation prompt was asked for. generation_prompt: with what begins the assistant's next message, or behind
+    the last message; None: as `continued` leaves it.
+    """
+
+    continued: bool | None = None
+    generation_prompt: bool | None = None
+
+    def continues(self, last: Mapping[str, Any]) -> bool:
+        """Whether this message, a checked one, is continued. Raises `RequestError`."""
+        can = last["role"] == "assistant" and bool(last["content"]) and "tool_calls" not in last
+        if self.continued is None:
+            return can and self.generation_prompt is None
+        if self.continued and not can:
+            raise RequestError("continue_final_message", "is true; the last message must be a text of the assistant")
+        if self.continued and self.generation_prompt:
+            raise RequestError("add_generation_prompt", "is true, and so is continue_final_message; set one of them")
+        return self.continued
+
+
 class ChatRenderer:
     """A model's template and what it was found to take. One a model; not for several threads at once."""
 
@@ -50,7 +75,12 @@ class ChatRenderer:
         self._as_text: bool | None = None  # whether the template wants arguments as a JSON text; None: not tried yet
 
     def render_messages(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool] = (), /, **variables: Any
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Tool] = (),
+        ending: Ending | None = None,
+        /,
+        **variables: Any,
     ) -> RenderedPrompt:
         """The prompt of a conversation.
 
@@ -69,8 +99,29 @@ class ChatRenderer:
         given = [_as_openai(tool) for tool in tools] if tools else None
         if given is not None and "xml_tools" in self._source:  # SmolLM3's name
             variables.setdefault("xml_tools", given)
-        text = self.template.render(checked, tools=given, **variables)
+        ending = ending or Ending()
+        if ending.continues(checked[-1]):
+            checked[-1] = {**checked[-1], "content": checked[-1]["content"] + _END}
+            text = self._rendered(checked, tools=given, add_generation_prompt=False, **variables)
+            if (end := text.rfind(_END)) < 0:
+                raise ChatTemplateError("the chat template does not write the last message, so nothing continues it")
+            return RenderedPrompt(text[:end], Thinking.continued)
+        add = ending.generation_prompt is not False
+        text = self._rendered(checked, tools=given, add_generation_prompt=add, **variables)
         return RenderedPrompt(text, self.dialect.thinking(text))
+
+    def _rendered(self, messages: list[dict[str, Any]], **variables: Any) -> str:
+        """The text; of a conversation in `plainer` form where the template refuses it as it is."""
+        try:
+            return self.template.render(messages, **variables)
+        except ChatTemplateError:
+            if (plain := plainer(messages)) == messages:
+                raise
+            try:
+                return self.template.render(plain, **variables)
+            except ChatTemplateError:
+                pass
+            raise
 
     def _wants_text(self) -> bool:
         """Whether the template writes calls only where arguments are a text. Tried once, with a conversation."""
@@ -93,6 +144,23 @@ class ChatRenderer:
             return False
         # A mapping that is written as Python writes it, or a text in quotes, is not what the model was trained on.
         return _MARK in text and f"'{_MARK}'" not in text and '\\"' not in text
+
+
+def plainer(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A conversation as most templates take it: one message of the system, which is the first; later ones are the
+    user's; messages of the user that follow each other are one.
+    """
+    instructing = ("system", "developer")
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        role = message["role"]
+        if role in instructing and made and (len(made) > 1 or made[0]["role"] not in instructing):
+            role = "user"
+        if made and made[-1]["role"] == role and role in (*instructing, "user"):
+            made[-1]["content"] = f"{made[-1]['content']}\n\n{message['content']}"
+        else:
+            made.append({**message, "role": role})
+    return made
 
 
 def check_messages(messages: object, developer: bool = False) -> list[dict[str, Any]]:

@@ -38,7 +38,9 @@ class StreamParser:
         names = {tool.name: tool for tool in tools}
         self._told = told
         self._run: _Marked | _Channels = (
-            _Channels(told, names, bound) if dialect.harmony else _Marked(told, dialect, names, thinking, bound)
+            _Channels(told, names, bound, thinking)
+            if dialect.harmony
+            else _Marked(told, dialect, names, thinking, bound)
         )
 
     def add(self, text: str) -> list[Delta]:
@@ -221,13 +223,17 @@ class _Around:
 
 
 class _Channels:
-    """Answers in Harmony's channels. bound: a message to a function is told as it comes, else when it is complete."""
+    """Answers in Harmony's channels. bound: a message to a function is told as it comes, else when it is complete.
+    thinking: whether it begins in the middle of the final message.
+    """
 
-    def __init__(self, told: _Told, tools: dict[str, Tool], bound: bool) -> None:
+    def __init__(self, told: _Told, tools: dict[str, Tool], bound: bool, thinking: Thinking) -> None:
         self._told, self._tools, self._bound = told, tools, bound
         self._harmony = Harmony()
         self._telling: JsonText | None = None
         self._message, self._to, self._arguments = -1, "", list[str]()
+        if thinking is Thinking.continued:
+            self.add("<|channel|>final<|message|>")
 
     def add(self, text: str) -> None:
         self._take(self._harmony.add(text))

@@ -23,6 +23,8 @@ class Thinking(StrEnum):
     """It may begin to reason by itself."""
     off = "off"
     """Behind reasoning, or the family has none."""
+    continued = "continued"
+    """In the middle of the content of an answer, which is continued."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from zinc_rt.checks import show
 from zinc_rt.grammar.errors import GrammarError
+from zinc_rt.grammar.schema import pointed
 
 _NAMES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _MAX_REFS: Final = 64
@@ -21,18 +22,11 @@ def resolve(schema: Any, root: Mapping[str, Any], where: str = "") -> Mapping[st
             raise GrammarError(f"a schema is {show(schema)}; it must be an object", where)
         if "$ref" not in schema:
             return schema
-        schema = _pointed(str(schema["$ref"]), root, where)
-    raise GrammarError("its $refs go round in a circle", where)
-
-
-def _pointed(ref: str, root: Mapping[str, Any], where: str) -> Any:
-    found: Any = root
-    for part in ref.removeprefix("#").split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        if not isinstance(found, Mapping) or key not in found:
+        ref = str(schema["$ref"])
+        schema = pointed(ref, root)
+        if schema is None:
             raise GrammarError(f"$ref {show(ref)} points to nothing", where)
-        found = found[key]
-    return found
+    raise GrammarError("its $refs go round in a circle", where)
 
 
 def types_of(schema: Any, root: Mapping[str, Any], where: str = "", depth: int = 0) -> frozenset[str] | None:

@@ -32,6 +32,13 @@ _FACTORS: Final[dict[str, int]] = {
     Scale.ODD_NIBBLES: 2,
     Scale.ODD_HALVES: 3,
 }
+_LARGEST_FLOAT: Final[dict[str, float]] = {
+    Kind.F32: 3.4028234663852886e38,
+    Kind.F16: 65504.0,
+    Kind.BF16: 3.3895313892515355e38,
+}
+_LARGEST_D: Final[dict[str, float]] = {Scale.POWER_OF_TWO: 2.0**124, Scale.E4M3_HALVES: 448.0 / 2}
+"""The largest scale, where that is no float16. Larger powers of two times the integers of 4 bits are no float32."""
 _LOW_BITS: Final[dict[str, int]] = {**dict.fromkeys(CODED_KINDS, 4), Kind.QUARTERS: 2}
 _NARROW: Final = (-16, 47)
 """Integers that six bits hold once 16 is added."""
@@ -193,6 +200,18 @@ class Format:
             return -128 - self.offset, 127 - self.offset
         low_bits = _LOW_BITS.get(self.kind, 4)
         return -self.offset, (1 << low_bits << self.high_bits) - 1 - self.offset
+
+    @property
+    def largest(self) -> float:
+        """The largest size of values of both signs that can be stored.
+
+        Where there is a minimum it holds all that is below zero, by its own: the integers are never negative.
+        """
+        if not self.quantized:
+            return _LARGEST_FLOAT[self.kind]
+        scale = _LARGEST_D.get(self.scale, _LARGEST_FLOAT[Kind.F16]) * self.unit * _LARGEST_SCALE.get(self.scale, 1)
+        low, high = self.integers
+        return scale * (min(-low, high) if self.minimum is None else 1)
 
     @property
     def largest_sum(self) -> int:

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.types import GGMLType, unsupported
 from zinc_rt.gguf.unpack import F32, U8
@@ -18,7 +19,8 @@ _CHUNK: Final = 1 << 20  # elements converted at once
 def quantize(type: GGMLType, x: F32) -> U8:
     """`x`, f32[n_rows, n], stored as `type`: uint8[n_rows, row_bytes], new memory.
 
-    Finite values beyond the range of F16 and scales beyond it become infinite, as in ggml. Raises
+    Finite values beyond the range of F16 and scales beyond it become infinite, as in ggml: `check_range` refuses them.
+    Raises
     InvalidBlocks for another dtype or number of dimensions, and for a value that is not finite where a block
     scale would carry it to its neighbours; InvalidTensor when `n` is not a whole number of blocks;
     UnsupportedTensorType for a type that is not written here.
@@ -36,15 +38,30 @@ def quantize(type: GGMLType, x: F32) -> U8:
     step = max(1, _CHUNK // max(x.shape[1], 1))
     for start in range(0, len(x), step):
         part = np.ascontiguousarray(x[start : start + step])
-        if type.quantized and not np.isfinite(part).all():
-            row, column = np.argwhere(~np.isfinite(part))[0]
-            raise InvalidBlocks(
-                f"row {start + row}, element {column} is {part[row, column]}, which {type.name} cannot hold",
-                hint="find out where the values went wrong",
-            )
+        if type.quantized:
+            _refuse(type, part, ~np.isfinite(part), start)
         with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
             out[start : start + step] = _WRITERS[type](part)
     return out
+
+
+def check_range(type: GGMLType, x: F32, first: int = 0) -> None:
+    """Raise InvalidBlocks for a value of `x`, f32[n_rows, n], that `type` cannot hold: one beyond its largest and,
+    where values share scales, one that is not finite. first: the number of the first row, for the message.
+    """
+    beyond = ~(np.abs(x) <= np.float32(FORMATS[type.name].largest))
+    _refuse(type, x, beyond if type.quantized else beyond & np.isfinite(x), first)
+
+
+def _refuse(type: GGMLType, x: F32, wrong: NDArray[np.bool_], first: int) -> None:
+    """Raise InvalidBlocks for the first value that is wrong, if there is one."""
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise InvalidBlocks(
+            f"row {first + row}, element {column} is {x[row, column]}, which {type.name} cannot hold"
+            f" (the largest is {FORMATS[type.name].largest:g})",
+            hint="keep the tensor in a format that holds it, as F32 or BF16, or find out where the value went wrong",
+        )
 
 
 def _f32(x: F32) -> U8:

@@ -28,6 +28,12 @@ MAX_GRAMMAR_SIZE: Final = 200_000
 
 _PLACE: Final = re.compile(r"at \d+\(\d+\): |failed to compile JSON schema: ")
 _ECHO: Final = re.compile(r"\d+ \| ")
+_WORDS: Final = (
+    (re.compile(r"Unimplemented keys: \[(.*)\]"), r"these keywords of JSON schemas are not supported: \1"),
+    (re.compile("oneOf constraints"), "oneOf works only where its schemas exclude each other; use anyOf"),
+    (re.compile("integer range|float range|number range"), "minimum and maximum leave no number, or are too far apart"),
+)
+"""Frequent refusals of llguidance, and what a user can do with them."""
 _ALL: Final = np.uint32(0xFFFFFFFF)
 
 Mask = npt.NDArray[np.uint32]
@@ -145,6 +151,9 @@ def _refusal(said: str, where: str) -> GrammarError:
     lines = [line.strip() for line in _PLACE.sub("", said).splitlines()]
     shown = takewhile(lambda line: not _ECHO.match(line), (line for line in lines if line))
     text = printable(" ".join(shown))[:300] or "no reason given"
+    for pattern, words in _WORDS:
+        if (known := pattern.search(text)) is not None:
+            return GrammarError(known.expand(words), where)
     if any(word in text.lower() for word in ("fuel", "too complex", "too many", "too large", "too big")):
         return GrammarError(f"the grammar takes too much work ({text}); make it simpler", where)
     return GrammarError(f"the grammar cannot be used: {text}", where)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 from zinc_rt.checks import show
@@ -12,6 +14,8 @@ from zinc_rt.grammar.errors import GrammarError
 MAX_SCHEMA_BYTES: Final = 64 << 10
 MAX_SCHEMA_DEPTH: Final = 64
 """Lists and objects inside each other."""
+MAX_NAMED: Final[Mapping[str, int]] = {"properties": 1000, "enum": 1000, "patternProperties": 32}
+"""Names or values that a keyword may have in a whole schema. Compiling takes more than half a second beyond that."""
 
 Schema = Mapping[str, Any] | bool
 
@@ -40,7 +44,8 @@ def check_schema(schema: object, where: str = "") -> Schema:
     """`schema`, which is a JSON schema of a bearable size, as far as one sees without knowing all keywords.
 
     Raises `GrammarError`: neither an object nor a boolean, not of JSON's values, deeper than 64 levels, larger than 64
-    KiB as JSON text, with a `$ref` to another document, or with a keyword whose value is of the wrong kind.
+    KiB as JSON text, with a `$ref` to another document or back to itself, with a keyword whose value is of the wrong
+    kind, or with more than `MAX_NAMED` of one.
     """
     if not isinstance(schema, Mapping | bool):
         raise GrammarError(f"the schema is {show(schema)}; it must be a JSON schema, an object", where)
@@ -53,12 +58,47 @@ def check_schema(schema: object, where: str = "") -> Schema:
         raise GrammarError(
             f"the schema has {size} bytes, the limit is {MAX_SCHEMA_BYTES}; leave out descriptions or split it", where
         )
-    for part in _parts(schema):
+    parts, counts = list(_parts(schema)), Counter[str]()
+    for part in parts:
         for key in _SHAPES.keys() & part.keys():
             wanted, fits = _SHAPES[key]
             if not fits(part[key]):
                 raise GrammarError(f"{key} is {show(part[key])}; it must be {wanted}", where)
+            if key in MAX_NAMED:
+                counts[key] += len(part[key])
+    for key, n in counts.items():
+        if n > MAX_NAMED[key]:
+            raise GrammarError(f"{key} has {n} entries in all, the limit is {MAX_NAMED[key]}; split the schema", where)
+    if isinstance(schema, Mapping):
+        _check_circles(schema, parts, where)
     return schema
+
+
+def _check_circles(root: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], where: str) -> None:
+    """Refuse a schema that is described by itself, with no object or list between."""
+    graph: dict[int, list[int]] = {}
+    for part in parts:
+        same = [one for one in part.get("allOf", ()) if isinstance(one, Mapping)]
+        if "$ref" in part and (target := pointed(part["$ref"], root)) is not None:
+            same.append(target)
+        graph[id(part)] = [id(one) for one in same]
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError:
+        raise GrammarError("a $ref leads back to itself with no object or list between; remove it", where) from None
+
+
+def pointed(ref: str, root: Mapping[str, Any]) -> Any:
+    """What a `$ref` as `#/$defs/name` points to in its document; None for nothing."""
+    found: Any = root
+    if ref != "#" and not ref.startswith("#/"):
+        return None
+    for part in ref.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(found, Mapping) or key not in found:
+            return None
+        found = found[key]
+    return found
 
 
 def _is_list_of(value: object, kind: Any) -> bool:

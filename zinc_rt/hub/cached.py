@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from huggingface_hub import constants
+
+from zinc_rt.errors import UsageError
 from zinc_rt.hub.choose import RemoteFile, choose, models_of, quant_of
-from zinc_rt.hub.download import cache_folder
 from zinc_rt.hub.errors import NoSuchFile, NotDownloaded
 from zinc_rt.hub.known import KNOWN
 from zinc_rt.hub.reference import Wanted
@@ -21,15 +25,16 @@ _FOLDER: Final = re.compile(r"models--([^-].*?)--(.+)")
 class CachedModel:
     """A model in the cache, with all of its parts.
 
-    quant: the format by its name, empty where it tells none; paths: the first part first; size: bytes; used: seconds
-    since the epoch at which it was read last, as far as the file system says.
+    name: what to write for it, the table's name where there is one; quant: the format by its name, empty where it tells
+    none; snapshot: the folder of the repository at one moment; paths: the first part first; size: bytes.
     """
 
+    name: str
     repo: str
     quant: str
+    snapshot: Path
     paths: Sequence[Path]
     size: int
-    used: float
 
     @property
     def path(self) -> Path:
@@ -37,10 +42,14 @@ class CachedModel:
         return self.paths[0]
 
     @property
-    def name(self) -> str:
-        """What to write for it: a name of the table where there is one."""
-        known = next((name for name, model in KNOWN.items() if model.repo == self.repo), self.repo)
-        return f"{known}:{self.quant}" if self.quant else known
+    def file(self) -> str:
+        """The path of the first part inside the repository."""
+        return self.path.relative_to(self.snapshot).as_posix()
+
+
+def cache_folder() -> Path:
+    """The hub's cache: HF_HUB_CACHE, else `hub` in HF_HOME, else in ~/.cache/huggingface."""
+    return Path(constants.HF_HUB_CACHE)
 
 
 def cached_models() -> list[CachedModel]:
@@ -51,18 +60,26 @@ def cached_models() -> list[CachedModel]:
         if match is None:
             continue
         repo = f"{match[1]}/{match[2]}"
+        base = next((name for name, model in KNOWN.items() if model.repo == repo), repo)
         for snapshot in _snapshots(folder):
             files = [
-                RemoteFile(str(path.relative_to(snapshot)), path.stat().st_size)
+                RemoteFile(path.relative_to(snapshot).as_posix(), path.stat().st_size)
                 for path in sorted(snapshot.rglob("*.gguf"))
                 if path.is_file()
             ]
             for first, parts in models_of(files).items():
-                paths = [snapshot / part.path for part in parts]
-                used = max(path.stat().st_atime for path in paths)
-                model = CachedModel(repo, quant_of(first), paths, sum(part.size for part in parts), used)
+                paths, quant = [snapshot / part.path for part in parts], quant_of(first)
+                name = f"{base}:{quant}" if quant else base
+                model = CachedModel(name, repo, quant, snapshot, paths, sum(part.size for part in parts))
                 found.setdefault((repo, first), model)
-    return sorted(found.values(), key=lambda model: (model.repo.lower(), model.size))
+    models = sorted(found.values(), key=lambda model: (model.repo.lower(), model.size))
+    names, repos = Counter(model.name for model in models), Counter(model.repo for model in models)
+    return [
+        model
+        if names[model.name] == 1 and (model.quant or repos[model.repo] == 1)
+        else replace(model, name=f"{model.repo}/{model.file}")
+        for model in models
+    ]
 
 
 def _snapshots(folder: Path) -> list[Path]:
@@ -73,39 +90,51 @@ def _snapshots(folder: Path) -> list[Path]:
 
 def find(wanted: Wanted) -> CachedModel | None:
     """The model in the cache, in the format that was asked for, else the one that `zinc pull` would take."""
-    here = [model for model in cached_models() if model.repo.lower() == wanted.repo.lower()]
-    files = [RemoteFile(str(path), path.stat().st_size) for model in here for path in model.paths]
+    here = _of(wanted)
+    files = [RemoteFile(str(path.relative_to(m.snapshot)), path.stat().st_size) for m in here for path in m.paths]
     try:
         first = choose(wanted, files)[0].path
     except NoSuchFile:
         return None
-    return next(model for model in here if str(model.path) == first)
+    return next(model for model in here if model.file == first)
 
 
-def find_or_refuse(wanted: Wanted) -> CachedModel:
-    """As `find`. Raises `NotDownloaded`, with the command that downloads it."""
-    model = find(wanted)
+def _of(wanted: Wanted) -> list[CachedModel]:
+    return [model for model in cached_models() if model.repo.lower() == wanted.repo.lower()]
+
+
+def find_one(wanted: Wanted) -> CachedModel:
+    """The model that a name means without doubt. Raises `NotDownloaded`, and `UsageError` where several have it."""
+    model, here = find(wanted), _of(wanted)
     if model is None:
-        raise NotDownloaded(f"{wanted} is not downloaded: zinc pull {wanted}")
+        raise NotDownloaded(f"{wanted} is not downloaded; `zinc list` shows what is")
+    if len(here) > 1 and not wanted.quant and not wanted.file:
+        raise UsageError(f"{wanted} is downloaded more than once: name one of {', '.join(m.name for m in here)}")
     return model
 
 
 def remove(model: CachedModel) -> int:
-    """Delete a model's files from the cache, in all snapshots; the bytes that this frees."""
-    folder = model.path
-    while folder.parent != folder and not folder.name.startswith("models--"):
-        folder = folder.parent
-    blobs = {path.resolve() for path in model.paths}
+    """Delete a model's files from the cache, in all snapshots; the bytes that this frees.
+
+    Nothing outside of the repository's folder is touched: of a link that leads out of it, the link is deleted.
+    """
+    folder = model.snapshot.parent.parent
     freed = 0
-    for link in [path for path in (folder / "snapshots").rglob("*") if path.is_symlink() or path.is_file()]:
-        if link.resolve() in blobs:
-            link.unlink()
+    blobs = {_target(path) for path in model.paths}
+    for path in [path for path in (folder / "snapshots").rglob("*") if path.is_symlink() or path.is_file()]:
+        if path in model.paths or _target(path) in blobs:
+            freed += 0 if path.is_symlink() else path.stat().st_size
+            path.unlink()
     for blob in blobs:
-        if blob.exists():
-            freed += blob.stat().st_size
+        if os.path.realpath(blob.parent) == os.path.realpath(folder / "blobs") and os.path.lexists(blob):
+            freed += blob.lstat().st_size
             blob.unlink()
-    freed = freed or model.size  # without links a snapshot holds the files themselves
     for path in sorted((folder / "snapshots").rglob("*"), reverse=True):
-        if path.is_dir() and not any(path.iterdir()):
+        if path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
             path.rmdir()
     return freed
+
+
+def _target(path: Path) -> Path:
+    """What a snapshot's link names, a path of its own for a file. Links are not followed any further."""
+    return Path(os.path.normpath(path.parent / path.readlink())) if path.is_symlink() else path

@@ -1,7 +1,9 @@
 """Downloads into the hub's own cache: they go on where they broke off, and what arrives is compared with its checksum.
 
-The hub library transfers, and lays out the cache. It begins a plain HTTP transfer anew in each process, so the part
-that has arrived is kept here, beside the cache's blobs, under a name that no reader of the cache takes for a blob.
+The layout is the hub library's, which other programs share: `blobs/CHECKSUM`, a link to it from
+`snapshots/COMMIT/PATH`, and the newest commit in `refs/main`. A part that has arrived is kept beside the blobs, under a
+name that no reader of the cache takes for a blob. The checksum and the size are those of the listing: what a server
+says of a file while it sends it counts for nothing.
 """
 
 from __future__ import annotations
@@ -9,118 +11,208 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import importlib.util
 import os
-import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Final
-from urllib.parse import urlsplit
+from typing import BinaryIO, Final
 
-from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url
-from huggingface_hub.file_download import HfFileMetadata, http_get, repo_folder_name
-from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
+from huggingface_hub.file_download import repo_folder_name
 
+from zinc_rt.checks import show
+from zinc_rt.hub.cached import cache_folder
 from zinc_rt.hub.choose import RemoteFile
-from zinc_rt.hub.errors import DownloadFailed
-from zinc_rt.hub.remote import Repository, readable_errors
+from zinc_rt.hub.client import Client
+from zinc_rt.hub.errors import DownloadFailed, HubUnreachable
+from zinc_rt.hub.remote import Repository
 from zinc_rt.mem.plan import format_bytes
+from zinc_rt.whole_file import whole_file
 
 Progress = Callable[[int, int], None]
 """Gets the bytes that are there, and those of all files."""
 
 _CHUNK: Final = 8 << 20
-_SPARE: Final = 64 << 20
-"""Bytes that are left free on the disk."""
+_TRIES: Final = 5
+"""Tries in a row that bring no byte, after which a download gives up."""
+_PAUSE: Final = 1.0
+"""Seconds between tries."""
 _SHA256: Final = 64
-_ETAG: Final = re.compile(r"[A-Za-z0-9_-]{8,128}")
+_PARTIAL, _NOT_THERE = 206, 416
 
 
-def cache_folder() -> Path:
-    """The hub's cache: HF_HUB_CACHE, else `hub` in HF_HOME, else in ~/.cache/huggingface."""
-    return Path(constants.HF_HUB_CACHE)
-
-
-def download(repository: Repository, files: Sequence[RemoteFile], progress: Progress | None = None) -> Path:
+def download(
+    client: Client, repository: Repository, files: Sequence[RemoteFile], progress: Progress | None = None
+) -> Path:
     """Bring the files of a model into the cache; the path of the first one.
 
     A transfer that broke off in an earlier call goes on. Nothing that is not whole stands where a model is looked for.
 
     Raises:
-        DownloadFailed: the disk is full, the transfer broke off, or the bytes are not those that the hub announced.
+        DownloadFailed: the disk is full, or the bytes are not those that the hub announced.
+        HubUnreachable: the transfer broke off; what arrived is kept.
         HubError: what the hub says otherwise.
     """
-    whole = sum(file.size for file in files)
-    before, paths = 0, []
-    for file in files:
-        paths.append(_one(repository, file, _Meter(progress, before, whole)))
-        before += file.size
-    return paths[0]
+    folder = cache_folder() / repo_folder_name(repo_id=repository.repo, repo_type="model")
+    places = [_Place(folder, repository.commit, file) for file in files]
+    missing = [place for place in places if not place.is_there()]
+    _check_room(missing)
+    whole, before = sum(file.size for file in files), 0
+
+    def report(there: int) -> None:
+        if progress is not None:
+            progress(before + there, whole)
+
+    for place in places:
+        if place in missing:
+            with _disk_errors(place.file):
+                _fetch(client, repository, place, report)
+                place.link()
+        report(place.file.size)
+        before += place.file.size
+    with suppress(OSError):  # other programs look there for the newest; here all snapshots are read
+        (folder / "refs").mkdir(exist_ok=True)
+        with whole_file(folder / "refs" / "main") as out:
+            out.write(repository.commit.encode())
+    return places[0].path
 
 
-def _one(repository: Repository, file: RemoteFile, meter: _Meter) -> Path:
-    repo, commit = repository.repo, repository.commit
-    with readable_errors(repo), _disk_errors(file):
-        there = cache_folder() / repo_folder_name(repo_id=repo, repo_type="model") / "snapshots" / commit / file.path
-        if there.exists():
-            meter.at(file.size)
-            return there
-        url = hf_hub_url(repo, file.path, revision=commit)
-        about = get_hf_file_metadata(url, library_name="zinc_rt")
-        _check_room(file)
-        if _ETAG.fullmatch(about.etag or "") and not (about.xet_file_data is not None and _has_xet()):
-            _fetch(repo, file, url, about, meter)
-        # The blob is there now, or comes in chunks that the library keeps; this gives it its name.
-        bars: Any = meter.bar_class()
-        path = Path(hf_hub_download(repo, file.path, revision=commit, tqdm_class=bars, library_name="zinc_rt"))
-        meter.at(file.size)
-        return path
+class _Place:
+    """Where a file belongs in the cache.
 
+    path: in the snapshot; blob: its bytes, under the name of its checksum; part: what arrived so far. Raises
+    `DownloadFailed` for a file without a checksum.
+    """
 
-def _has_xet() -> bool:
-    """Whether the library transfers by chunks, which it keeps."""
-    return not constants.HF_HUB_DISABLE_XET and importlib.util.find_spec("hf_xet") is not None
+    def __init__(self, folder: Path, commit: str, file: RemoteFile) -> None:
+        if not file.digest:
+            raise DownloadFailed(f"the hub gives no checksum of {show(file.path)}, so it is not downloaded")
+        self.file = file
+        self.path = folder / "snapshots" / commit / file.path
+        self.blob = folder / "blobs" / file.digest
+        self.part = folder / "blobs" / f"{file.digest}.zinc.incomplete"
 
+    def has_blob(self) -> bool:
+        """Whether the bytes are there."""
+        return self.blob.is_file() and self.blob.stat().st_size == self.file.size
 
-def _fetch(repo: str, file: RemoteFile, url: str, about: HfFileMetadata, meter: _Meter) -> None:
-    """A file into the cache's blobs, over plain HTTP."""
-    etag, size = about.etag or "", about.size
-    blob = cache_folder() / repo_folder_name(repo_id=repo, repo_type="model") / "blobs" / etag
-    if blob.exists():
-        return
-    blob.parent.mkdir(parents=True, exist_ok=True)
-    part = blob.with_name(f"{etag}.zinc.incomplete")
-    headers = build_hf_headers(library_name="zinc_rt")
-    if urlsplit(about.location).netloc != urlsplit(url).netloc:
-        headers.pop("authorization", None)  # the token is the hub's, not that of a server it points to
-    with _alone(part) as stream:
-        if blob.exists():  # another process was first
-            part.unlink(missing_ok=True)
-            return
-        arrived = stream.seek(0, os.SEEK_END)
-        if size is not None and arrived > size:
-            stream.truncate(0)
-            arrived = stream.seek(0)
-        meter.at(arrived)
+    def is_there(self) -> bool:
+        """Whether the path in the snapshot leads to them. A file that is no link is read, and compared."""
+        if self.path.is_symlink():
+            return self.has_blob() and self.path.resolve() == self.blob.resolve()
+        if not self.path.is_file() or self.path.stat().st_size != self.file.size:
+            return False
+        with self.path.open("rb") as stream:
+            return _Arrival(stream, self.file).is_right()
+
+    def link(self) -> None:
+        """Give the blob its name in the snapshot; on a file system without links, move it there."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.unlink(missing_ok=True)
         try:
-            http_get(
-                about.location, stream, resume_size=arrived, headers=headers, expected_size=size,
-                tqdm_class=meter.bar_class(),
-            )  # fmt: skip
+            self.path.symlink_to(os.path.relpath(self.blob, self.path.parent))
         except OSError as error:
-            if error.errno is None and "Consistency check" in str(error):
-                part.unlink(missing_ok=True)
-                raise DownloadFailed(f"{file.path} arrived with another size than announced: try again") from None
-            raise
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            self.blob.replace(self.path)
+
+
+class _Arrival:
+    """The bytes of a file that have arrived, and their checksum so far. stream: at its end when this returns."""
+
+    def __init__(self, stream: BinaryIO, file: RemoteFile) -> None:
+        self._stream, self._file = stream, file
+        self._begin()
+        stream.seek(0)
+        while chunk := stream.read(_CHUNK):
+            self._digest.update(chunk)
+            self.size += len(chunk)
+        if self.size > file.size:
+            self.restart()
+
+    def _begin(self) -> None:
+        self.size = 0
+        if len(self._file.digest) == _SHA256:
+            self._digest = hashlib.sha256()
+        else:  # of git: the SHA-1 of a header and the bytes
+            self._digest = hashlib.sha1(b"blob %d\0" % self._file.size, usedforsecurity=False)
+
+    def restart(self) -> None:
+        """Drop what is there."""
+        self._stream.seek(0)
+        self._stream.truncate(0)
+        self._begin()
+
+    def add(self, chunk: bytes) -> None:
+        """The next bytes. Raises `DownloadFailed` for more than the file has."""
+        if self.size + len(chunk) > self._file.size:
+            self.restart()
+            raise DownloadFailed(f"more than {self._file.size} bytes came of {self._file.path}: pull it again")
+        self._stream.write(chunk)
+        self._digest.update(chunk)
+        self.size += len(chunk)
+
+    def is_right(self) -> bool:
+        """Whether the file is whole, and its checksum the listing's."""
+        return self.size == self._file.size and self._digest.hexdigest() == self._file.digest
+
+
+def _fetch(client: Client, repository: Repository, place: _Place, report: Callable[[int], None]) -> None:
+    """The bytes of a file into the cache's blobs."""
+    file = place.file
+    if place.has_blob():
+        return
+    place.blob.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(place.part) as stream:
+        if place.has_blob():  # another process was first
+            place.part.unlink(missing_ok=True)
+            return
+        arrival, tries = _Arrival(stream, file), 0
+        report(arrival.size)
+        while arrival.size < file.size:
+            before = arrival.size
+            try:
+                _transfer(client, repository, file, arrival, report)
+            except HubUnreachable as error:
+                tries = tries + 1 if arrival.size <= before else 1
+                if tries > _TRIES:
+                    kept = f"{format_bytes(arrival.size)} of {format_bytes(file.size)} are kept, pull again to go on"
+                    raise HubUnreachable(f"{error}; {kept}") from None
+                time.sleep(_PAUSE)
+        if not arrival.is_right():
+            place.part.unlink(missing_ok=True)
+            kind = "SHA-256" if len(file.digest) == _SHA256 else "checksum"
+            raise DownloadFailed(f"{file.path} arrived damaged: its {kind} is not {file.digest[:12]}...; pull it again")
         stream.flush()
         os.fsync(stream.fileno())
-        wanted = file.sha256 or (etag if len(etag) == _SHA256 else "")
-        if wanted and _sha256(stream) != wanted:
-            part.unlink(missing_ok=True)
-            raise DownloadFailed(f"{file.path} arrived damaged: its SHA-256 is not {wanted[:12]}...; pull it again")
-        part.replace(blob)
+        place.part.replace(place.blob)
+
+
+def _transfer(
+    client: Client, repository: Repository, file: RemoteFile, arrival: _Arrival, report: Callable[[int], None]
+) -> None:
+    """One request for what is missing. Raises as `download`."""
+    with client.file(repository.repo, repository.commit, file.path, arrival.size) as answer:
+        if answer.status == _NOT_THERE or (answer.status == _PARTIAL and not _goes_on(answer.headers, arrival.size)):
+            arrival.restart()
+            raise HubUnreachable(f"{answer.host} does not go on at the byte that was asked for")
+        if answer.status != _PARTIAL:
+            arrival.restart()  # a server without ranges
+        if answer.size is not None and answer.size != file.size - arrival.size:
+            raise DownloadFailed(
+                f"{answer.host} sends {answer.size} bytes of {file.path}, and the listing says"
+                f" {file.size - arrival.size}: is there a sign-in page of the network?"
+            )
+        for chunk in answer.chunks():
+            arrival.add(chunk)
+            report(arrival.size)
+    if arrival.size < file.size:
+        raise HubUnreachable(f"{answer.host} ended {file.path} early")
+
+
+def _goes_on(headers: Mapping[str, str], first: int) -> bool:
+    return headers.get("Content-Range", "").startswith(f"bytes {first}-")
 
 
 @contextmanager
@@ -134,24 +226,20 @@ def _alone(part: Path) -> Iterator[BinaryIO]:
         yield stream
 
 
-def _sha256(stream: BinaryIO) -> str:
-    stream.seek(0)
-    digest = hashlib.sha256()
-    while chunk := stream.read(_CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _check_room(file: RemoteFile) -> None:
-    """Raises `DownloadFailed` where the disk cannot take the file."""
-    folder = cache_folder()
+def _check_room(places: Sequence[_Place]) -> None:
+    """Raises `DownloadFailed` where the disk cannot take what is still missing of the files."""
+    folder, missing = cache_folder(), 0
+    for place in places:
+        if not place.has_blob():
+            there = place.part.stat().st_size if place.part.is_file() else 0
+            missing += max(0, place.file.size - there)
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
-        if file.size + _SPARE > free:
+        if missing > free:
             raise DownloadFailed(
-                f"{file.path} takes {format_bytes(file.size)}, and the disk of {cache_folder()} has"
+                f"{places[0].file.path} needs {format_bytes(missing)} more, and the disk of {cache_folder()} has"
                 f" {format_bytes(free)} free: make room (`zinc rm`), or name another folder with HF_HUB_CACHE"
             )
 
@@ -165,43 +253,5 @@ def _disk_errors(file: RemoteFile) -> Iterator[None]:
             raise DownloadFailed(
                 f"the disk of {cache_folder()} is full; what arrived of {file.path} is kept: make room and pull again"
             ) from None
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise DownloadFailed(f"{cache_folder()} cannot be written to: {error.strerror}") from None
-        raise
-
-
-class _Meter:
-    """Tells bytes of one file as bytes of all."""
-
-    def __init__(self, progress: Progress | None, before: int, whole: int) -> None:
-        self._progress, self._before, self._whole = progress, before, whole
-        self._there = 0
-
-    def at(self, there: int) -> None:
-        """So many bytes of the file are there."""
-        self._there = there
-        if self._progress is not None:
-            self._progress(self._before + there, self._whole)
-
-    def bar_class(self) -> Any:
-        """A class that the hub library takes for one of tqdm's."""
-        meter = self
-
-        class Bar:
-            def __init__(self, *_: object, initial: int = 0, **__: object) -> None:
-                if initial:
-                    meter.at(initial)
-
-            def update(self, n: float | None = 1) -> None:
-                meter.at(meter._there + int(n or 0))
-
-            def __enter__(self) -> Bar:
-                return self
-
-            def __exit__(self, *_: object) -> None:
-                pass
-
-            def __getattr__(self, name: str) -> Callable[..., None]:
-                return lambda *_, **__: None
-
-        return Bar
+        reason = error.strerror or str(error)
+        raise DownloadFailed(f"{file.path} cannot be written to {cache_folder()}: {reason}") from None

@@ -6,7 +6,7 @@ from zinc_rt.errors import UsageError, ZincError
 
 
 class UnknownModel(UsageError):
-    """A name that is in no table, and no `owner/repo` either."""
+    """A text that is no file, no known name, and no address of a repository."""
 
 
 class HubError(ZincError):
@@ -30,7 +30,11 @@ class NoSuchFile(HubError):
 
 
 class DownloadFailed(HubError):
-    """A transfer broke off, or what arrived is not what the hub announced."""
+    """The disk cannot take the file, or what arrives is not what the hub announced."""
+
+
+class CannotRun(HubError):
+    """This version cannot run the model, which is therefore not downloaded."""
 
 
 class NotDownloaded(HubError):

@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from huggingface_hub import get_session, hf_hub_url
-from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-
 from zinc_rt.gguf import GGUFError, GGUFFile
 from zinc_rt.hub.choose import RemoteFile
-from zinc_rt.hub.remote import Repository, readable_errors
+from zinc_rt.hub.client import Client
+from zinc_rt.hub.errors import HubError
+from zinc_rt.hub.remote import Repository
 
 _STRETCHES: Final = (2 << 20, 8 << 20, 32 << 20)
 """Bytes of a file's beginning that are asked for; a vocabulary of 262,144 tokens takes 7 MB."""
+_SECONDS: Final = 60.0
 _PARTIAL: Final = 206
 
 
-def preview(repository: Repository, file: RemoteFile, folder: Path) -> Path | None:
-    """A file of the right size in `folder` whose directory is the model's and whose weights are holes.
+@contextmanager
+def preview(client: Client, repository: Repository, files: Sequence[RemoteFile]) -> Iterator[Path | None]:
+    """A file in memory of the right size, whose directory is the model's and whose weights are holes.
 
-    None where the server gives no part of a file, or the directory is longer than 32 MB. Raises `HubError`.
+    None where it cannot be had: a model in parts, whose directory is in parts, too; a server that gives no part of a
+    file, or fails; a directory longer than 32 MB.
     """
-    path = folder / "preview.gguf"
-    url = hf_hub_url(repository.repo, file.path, revision=repository.commit)
-    got = 0
-    with path.open("wb") as out, readable_errors(repository.repo):
-        out.truncate(file.size)
-        for end in _STRETCHES:
-            headers = {**build_hf_headers(library_name="zinc_rt"), "Range": f"bytes={got}-{end - 1}"}
-            with get_session().stream("GET", url, headers=headers, follow_redirects=True) as answer:
-                if answer.status_code != _PARTIAL:
-                    return None
-                got += out.write(answer.read()[: end - got])
-            out.flush()
-            try:
-                GGUFFile.open(path).close()
-            except GGUFError:
-                if got >= file.size:
-                    return None
-                continue
-            return path
-    return None
+    head = os.memfd_create("zinc-preview")  # no name in any folder: nothing is left, however the process ends
+    try:
+        path, found = Path(f"/proc/self/fd/{head}"), False
+        with suppress(HubError, OSError):
+            found = len(files) == 1 and _read(client, repository, files[0], head, path)
+        yield path if found else None
+    finally:
+        os.close(head)
+
+
+def _read(client: Client, repository: Repository, file: RemoteFile, head: int, path: Path) -> bool:
+    """Fill the head until it holds the directory; whether it does."""
+    os.truncate(head, file.size)
+    got, until = 0, time.monotonic() + _SECONDS
+    for end in (min(end, file.size) for end in _STRETCHES):
+        if got == end:
+            break
+        with client.file(repository.repo, repository.commit, file.path, got, end) as answer:
+            if answer.status != _PARTIAL:
+                return False
+            got += os.pwrite(head, answer.read(end - got, until), got)
+        with suppress(GGUFError):
+            GGUFFile.open(path).close()
+            return True
+    return False

@@ -1,73 +1,79 @@
-"""What the hub says of a repository: its files and their sizes. Settings are the hub library's own, as HF_ENDPOINT."""
+"""What the hub says of a repository: its model files, their sizes and checksums."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import re
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-import httpx2
-from huggingface_hub import HfApi, constants, errors
+import msgspec
 
+from zinc_rt.checks import printable, show
 from zinc_rt.hub.choose import RemoteFile
-from zinc_rt.hub.errors import AccessDenied, HubError, HubUnreachable, RepositoryMissing
+from zinc_rt.hub.client import Client
+from zinc_rt.hub.errors import HubError
 
-_DENIED = (401, 403)
-_SLOW_DOWN = 429
+_LONGEST: Final = 16 << 20
+"""Bytes of a listing; one of 10,000 files takes 3 MB."""
+_SECONDS: Final = 60.0
+_LARGEST: Final = 1 << 50
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_PATH: Final = re.compile(r"(?!\.\.?(?:/|$))[^/\\\x00]{1,255}(?:/(?!\.\.?(?:/|$))[^/\\\x00]{1,255})*")
 
 
 @dataclass(frozen=True)
 class Repository:
-    """A repository at one moment. commit: 40 hex digits; gated: whether its terms have to be accepted first."""
+    """The model files of a repository at one moment. commit: 40 hex digits; license: empty where none is named."""
 
     repo: str
     commit: str
     files: Sequence[RemoteFile]
     license: str = ""
-    gated: bool = False
 
 
-def look_up(repo: str) -> Repository:
-    """The repository's newest state. Raises `RepositoryMissing`, `AccessDenied`, `HubUnreachable`, `HubError`."""
-    with readable_errors(repo):
-        if constants.is_offline_mode():
-            raise errors.OfflineModeIsEnabled
-        about = HfApi(library_name="zinc_rt").model_info(repo, files_metadata=True)
-    files = [
-        RemoteFile(s.rfilename, s.size or 0, s.lfs.sha256 if s.lfs is not None else "") for s in about.siblings or ()
-    ]
-    card = about.card_data
-    return Repository(repo, about.sha or "", files, str((card and card.get("license")) or ""), bool(about.gated))
+class _Large(msgspec.Struct):
+    sha256: str
 
 
-@contextmanager
-def readable_errors(repo: str) -> Iterator[None]:
-    """The hub library's errors as ours, in one line with what to do."""
-    where = f"{constants.ENDPOINT}/{repo}"
+class _File(msgspec.Struct):
+    rfilename: str
+    size: int | None = None
+    blob: str | None = msgspec.field(name="blobId", default=None)
+    lfs: _Large | None = None
+
+
+class _About(msgspec.Struct):
+    sha: str
+    siblings: list[_File]
+    card: dict[str, Any] | None = msgspec.field(name="cardData", default=None)
+
+
+def look_up(client: Client, repo: str) -> Repository:
+    """The repository's newest state. Raises what `Client.file` raises, and `HubError` for an answer without sense."""
+    with client.about(repo) as answer:
+        body = answer.read(_LONGEST, time.monotonic() + _SECONDS)
     try:
-        yield
-    except errors.GatedRepoError:
-        raise AccessDenied(
-            f"{repo} wants its terms accepted: open {where}, accept, then set HF_TOKEN to a token of your account"
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise RepositoryMissing(
-            f"the hub shows no repository {repo}: check the name; a private one needs a token in HF_TOKEN"
-        ) from None
-    except errors.OfflineModeIsEnabled:
-        raise HubUnreachable(f"{repo} is not in the cache, and HF_HUB_OFFLINE forbids to ask the hub") from None
-    except errors.HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else 0
-        if status in _DENIED:
-            raise AccessDenied(f"the hub denies {repo} ({status}): set HF_TOKEN to a token that may read it") from None
-        if status == _SLOW_DOWN:
-            wait = error.response.headers.get("Retry-After", "")
-            later = f" in {wait} s" if wait.isdecimal() else " later"
-            raise HubUnreachable(f"the hub asks to slow down (429): try again{later}, or set HF_TOKEN") from None
-        raise HubError(f"the hub answered {status or 'nonsense'} for {repo}: try again later") from None
-    except (httpx2.HTTPError, ConnectionError) as error:
-        reason = str(error) or type(error).__name__
-        raise HubUnreachable(
-            f"{constants.ENDPOINT} does not answer ({reason}): check the network and HTTPS_PROXY, or name a mirror in"
-            " HF_ENDPOINT"
-        ) from None
+        about = msgspec.json.decode(body, type=_About)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        what = "a web page" if body.lstrip()[:1] == b"<" else "nonsense"
+        remedy = "sign in to the network, or correct HF_ENDPOINT"
+        raise HubError(f"{answer.host} answers with {what} for {repo}: {remedy}") from None
+    if not _COMMIT.fullmatch(about.sha):
+        raise HubError(f"{answer.host} names {show(about.sha)} as the commit of {repo}; 40 hex digits are expected")
+    files = [_checked(answer.host, file) for file in about.siblings if file.rfilename.lower().endswith(".gguf")]
+    license_ = (about.card or {}).get("license")
+    return Repository(repo, about.sha, files, printable(license_)[:60] if isinstance(license_, str) else "")
+
+
+def _checked(host: str, file: _File) -> RemoteFile:
+    """A file of a listing. Raises `HubError` for one that lies outside of the repository, or has no possible size."""
+    path, size = file.rfilename, file.size
+    if not _PATH.fullmatch(path) or not path.isprintable():
+        raise HubError(f"{host} lists {show(path)}, which is no path inside of a repository: nothing is downloaded")
+    if size is None or not 0 < size < _LARGEST:
+        raise HubError(f"{host} lists {show(path)} with a size of {show(size)} bytes: nothing is downloaded")
+    digest = (file.lfs.sha256 if file.lfs is not None else file.blob) or ""
+    return RemoteFile(path, size, digest if _DIGEST.fullmatch(digest) else "")

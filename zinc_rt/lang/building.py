@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,11 +12,21 @@ from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.image import Image
+from zinc_rt.notices import Waiting
 
 if TYPE_CHECKING:
     from zinc_rt.lang.compiler import Module
 
 _LOOK_AGAIN: Final = 0.05  # seconds between two looks at what another process compiles
+_TELL_AGAIN: Final = 2.0  # seconds between two lines about how far it is
+
+_waited = 0.0
+_waited_lock = threading.Lock()
+
+
+def seconds_compiled() -> float:
+    """Seconds that threads of this process have waited for kernels to be compiled, since it began."""
+    return _waited
 
 
 @dataclass(frozen=True)
@@ -47,7 +58,11 @@ class Builder:
         found: dict[str, Image] = {}
         missing = self._fetch(wanted, found)
         if missing:
-            found |= self._build(missing)
+            started = time.monotonic()
+            try:
+                found |= self._build(missing)
+            finally:
+                _add_waited(time.monotonic() - started)
         return {name: found[name] for name in wanted}
 
     def _fetch(self, wanted: Mapping[str, Wanted], found: dict[str, Image]) -> dict[str, Wanted]:
@@ -76,13 +91,22 @@ class Builder:
             if missing:
                 if deadline is None:
                     deadline = time.monotonic() + compiler.timeout
-                    self._say(f"waiting for another process that compiles {len(missing)} kernels for {self._target}")
+                    wanted = _kernels(len(missing))
+                    self._say(f"waiting for another process that compiles {wanted} for {self._target}")
                 time.sleep(_LOOK_AGAIN)
         return found
 
     def _compile(self, missing: Mapping[str, Wanted], compiler: Compiler) -> dict[str, Image]:
-        self._say(f"compiling {len(missing)} kernels for {self._target}")
-        results = compiler.compile_each([one.module() for one in missing.values()])
+        total, told, before = len(missing), time.monotonic(), 0
+        self._say(f"compiling {_kernels(total)} for {self._target}")
+
+        def tell(done: int) -> None:
+            nonlocal told, before
+            if before < done < total and time.monotonic() - told > _TELL_AGAIN:
+                told, before = time.monotonic(), done
+                self._say(f"compiled {done} of {_kernels(total)}")
+
+        results = compiler.compile_each([one.module() for one in missing.values()], done=tell)
         found: dict[str, Image] = {}
         failed: CompileError | None = None
         for (name, one), result in zip(missing.items(), results, strict=True):
@@ -99,4 +123,14 @@ class Builder:
 
     def _say(self, line: str) -> None:
         if self._notify is not None:
-            self._notify(line)
+            self._notify(Waiting(line))
+
+
+def _kernels(n: int) -> str:
+    return f"{n} kernel" if n == 1 else f"{n} kernels"
+
+
+def _add_waited(seconds: float) -> None:
+    global _waited  # noqa: PLW0603  one clock for all builders of the process
+    with _waited_lock:
+        _waited += seconds

@@ -28,6 +28,7 @@ T = TypeVar("T")
 MAX_BYTES: Final = 256 << 20
 _KEY_FORMAT: Final = 1  # change it when the same parts come to mean another image
 _TOUCH_AFTER: Final = 12 * 3600.0  # seconds; a use is noted in the file's time no more often than this
+_AGAIN: Final = "kernels are compiled at each start; set ZINC_RT_CACHE_DIR to a folder that you can write to"
 _STALE: Final = 3600.0  # seconds after which a half-written file belongs to a process that died
 
 
@@ -145,7 +146,7 @@ class CompileCache:
         """What `put_note` stored under `key`, or None. A damaged one is removed."""
         return self._read(key, note_from_bytes, "measured")
 
-    def _read(self, key: str, parse: Callable[[bytes], T], made: str) -> T | None:
+    def _read(self, key: str, parse: Callable[[bytes, str], T], made: str) -> T | None:
         """made: what is done again where the object is damaged."""
         folder = self._open(create=False)
         if folder is None:
@@ -158,7 +159,7 @@ class CompileCache:
             self._say("read", f"{error.strerror or error}; going on without the cached object")
             return None
         try:
-            stored = parse(found.data)
+            stored = parse(found.data, key)
         except ImageError as error:
             self.stats.damaged += 1
             gone = "removed" if folder.remove(key) else "ignored"
@@ -170,16 +171,16 @@ class CompileCache:
 
     def put(self, key: str, image: Image) -> None:
         """Store the image. Makes room by removing what was not used for longest."""
-        self._put(key, image.to_bytes())
+        self._put(key, image.to_bytes(_checked(key)))
 
     def put_failure(self, key: str, error: CompileError) -> None:
         """Store the error instead of an image if it is `lasting`, so that the next start does not try again."""
         if error.lasting:
-            self._put(key, failure_to_bytes(error))
+            self._put(key, failure_to_bytes(error, _checked(key)))
 
     def put_note(self, key: str, tree: dict[str, Any]) -> None:
         """Store what was found out: anything that JSON can say."""
-        self._put(key, note_to_bytes(tree))
+        self._put(key, note_to_bytes(tree, _checked(key)))
 
     @contextmanager
     def claim(self, keys: Iterable[str]) -> Iterator[set[str]]:
@@ -188,6 +189,8 @@ class CompileCache:
         Claim before compiling, then look again. Without a folder that can be written to, all are given.
         """
         wanted = set(map(_checked, keys))
+        if self.path is None:
+            self._say("open", f"there is no home folder to keep kernels in; {_AGAIN}")
         folder = self._open(create=True) if self._writable else None
         try:
             claims = None if folder is None else Claims(folder.open_shared(CLAIMS_FILE))
@@ -207,10 +210,10 @@ class CompileCache:
             return
         try:
             self._make_room(folder, len(data))
-            folder.write(_checked(key), data)
+            folder.write(key, data)
         except OSError as error:
             self._writable = False
-            self._say("write", f"{error.strerror or error}; going on without storing what is compiled")
+            self._say("write", f"{error.strerror or error}; going on without storing what is compiled: {_AGAIN}")
             return
         self.stats.stored += 1
         self._total = (self._total or 0) + len(data)
@@ -246,7 +249,7 @@ class CompileCache:
                 self._folder = Folder.open(self.path, create)
             except FolderRefused as error:
                 self._writable = False
-                self._say("open", f"{error}; going on without it")
+                self._say("open", f"{error}; going on without it: {_AGAIN}")
         return self._folder
 
     def _open_or_raise(self) -> Folder | None:
@@ -281,12 +284,12 @@ class CompileCache:
         """One line for the user, once for each kind of problem."""
         if kind not in self._said and self._notify is not None:
             self._said.add(kind)
-            self._notify(f"compile cache {self.path}: {problem}")
+            self._notify(f"compile cache {self.path or ''}".rstrip() + f": {problem}")
 
 
-def _image_or_failure(data: bytes) -> Image | CompileError:
+def _image_or_failure(data: bytes, key: str) -> Image | CompileError:
     """Raises `ImageError`."""
-    return failure_from_bytes(data) if is_failure(data) else Image.from_bytes(data)
+    return failure_from_bytes(data, key) if is_failure(data) else Image.from_bytes(data, key)
 
 
 def _checked(key: str) -> str:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -57,8 +57,10 @@ def worker_command() -> list[str]:
     return [sys.executable, "-I", "-S", str(Path(__file__).with_name("worker.py")), str(os.getpid())]
 
 
-def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer | Crash]:
-    """The answers in the order of the jobs. `timeout` is in seconds for each job.
+def run_jobs(
+    jobs: Sequence[Job], children: int, timeout: float, done: Callable[[int], None] | None = None
+) -> list[Answer | Crash]:
+    """The answers in the order of the jobs. `timeout` is in seconds for each job. done: gets how many are ready.
 
     No process outlives the call, however it ends. Raises `CompileError` when none can be started.
     """
@@ -92,6 +94,8 @@ def run_jobs(jobs: Sequence[Job], children: int, timeout: float) -> list[Answer 
                             results[child.job] = crash
                         running.remove(child)
                         child.end()
+                if done is not None:
+                    done(sum(result is not None for result in results))
         finally:
             for child in running:
                 child.end()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,13 +76,15 @@ class Compiler:
             images.append(result)
         return images
 
-    def compile_each(self, modules: Sequence[Module], *, disassemble: bool = False) -> list[Image | CompileError]:
-        """For every module, in order, its image or why there is none."""
+    def compile_each(
+        self, modules: Sequence[Module], *, disassemble: bool = False, done: Callable[[int], None] | None = None
+    ) -> list[Image | CompileError]:
+        """For every module, in order, its image or why there is none. done: gets now and then how many are ready."""
         from zinc_rt.lang.children import run_jobs  # not at import: a start that compiles nothing must not pay for it
 
         jobs = [({**_request(m, disassemble), "cpu_seconds": self.cpu_seconds}, m.ir.encode()) for m in modules]
         children = min(self.jobs, len(jobs), 1 + sum(len(ir) for _, ir in jobs) // _BYTES_PER_CHILD)
-        answers = run_jobs(jobs, max(children, 1), self.timeout)
+        answers = run_jobs(jobs, max(children, 1), self.timeout, done)
         return [_result(module, answer, self.cpu_seconds) for module, answer in zip(modules, answers, strict=True)]
 
 

@@ -14,11 +14,11 @@ _MAX_TEXT: Final = 4096  # characters of a problem
 _KINDS: Final = {kind.__name__: kind for kind in (CompileError, CompilerCrashed, CompileLimit)}
 
 
-def failure_to_bytes(error: CompileError) -> bytes:
-    """Magic, checksum, JSON."""
+def failure_to_bytes(error: CompileError, key: str = "") -> bytes:
+    """Magic, checksum, JSON. key: under which it is stored, hex digits."""
     tree = {"kind": type(error).__name__, "problem": error.problem[:_MAX_TEXT], "module": error.module}
     text = json.dumps(tree).encode()
-    return _MAGIC + _checksum(text) + text
+    return _MAGIC + _checksum(text, key) + text
 
 
 def is_failure(data: bytes) -> bool:
@@ -26,10 +26,10 @@ def is_failure(data: bytes) -> bool:
     return data.startswith(_MAGIC)
 
 
-def failure_from_bytes(data: bytes) -> CompileError:
-    """The error that `failure_to_bytes` wrote. Raises `ImageError` for anything else."""
+def failure_from_bytes(data: bytes, key: str = "") -> CompileError:
+    """The error that `failure_to_bytes` wrote with this key. Raises `ImageError` for anything else."""
     checksum, text = data[len(_MAGIC) :][:_DIGEST], data[len(_MAGIC) + _DIGEST :]
-    if not is_failure(data) or checksum != _checksum(text):
+    if not is_failure(data) or checksum != _checksum(text, key):
         raise ImageError("the note of a failed compile is damaged: its checksum does not hold")
     try:
         tree = json.loads(text)
@@ -41,5 +41,5 @@ def failure_from_bytes(data: bytes) -> CompileError:
     return kind(problem, module, lasting=True)
 
 
-def _checksum(text: bytes) -> bytes:
-    return blake2b(text, digest_size=_DIGEST).digest()
+def _checksum(text: bytes, key: str) -> bytes:
+    return blake2b(text, digest_size=_DIGEST, key=bytes.fromhex(key)).digest()

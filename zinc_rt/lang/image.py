@@ -1,6 +1,7 @@
 """One compiled module as bytes: in memory, in a file, and as executable pages.
 
-The file form is a header, JSON, the code; all little-endian, no part of it trusted before the checksum holds.
+The file form is a header, JSON, the code; all little-endian, no part of it trusted before the checksum holds. The
+checksum is that of an image under one key: a file under another image's name is damaged.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from zinc_rt.lang.errors import ImageError
 from zinc_rt.lang.pages import Pages, map_code
 
 _MAGIC: Final = b"ZINCIMG\0"
-VERSION: Final = 1
-_HEADER: Final = struct.Struct("<8sIIQ16s")  # magic, version, bytes of JSON, bytes of code, checksum of both
+VERSION: Final = 2
+_HEADER: Final = struct.Struct("<8sIIQ16s")  # magic, version, bytes of JSON, bytes of code, checksum
 _DIGEST: Final = 16
 MAX_JSON: Final = 1 << 26
 
@@ -30,14 +31,16 @@ class Image(NamedTuple):
     target: str  # name of the instruction-set level (target.TARGETS)
     meta: Mapping[str, Any] = MappingProxyType({})  # what JSON can hold; see compiler.py
 
-    def to_bytes(self) -> bytes:
-        """The file form."""
+    def to_bytes(self, key: str = "") -> bytes:
+        """The file form. key: under which it is stored, hex digits."""
         text = json.dumps({"entries": dict(self.entries), "target": self.target, "meta": dict(self.meta)}).encode()
-        return _HEADER.pack(_MAGIC, VERSION, len(text), len(self.code), _checksum(text, self.code)) + text + self.code
+        return (
+            _HEADER.pack(_MAGIC, VERSION, len(text), len(self.code), _checksum(text, self.code, key)) + text + self.code
+        )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Image:
-        """The image that `to_bytes` wrote. Raises `ImageError` for anything else."""
+    def from_bytes(cls, data: bytes, key: str = "") -> Image:
+        """The image that `to_bytes` wrote with this key. Raises `ImageError` for anything else."""
         if len(data) < _HEADER.size or not data.startswith(_MAGIC):
             raise ImageError(f"not a compiled image: {len(data)} bytes that begin with {bytes(data[:8])!r}")
         _, version, n_json, n_code, checksum = _HEADER.unpack_from(data)
@@ -46,7 +49,7 @@ class Image(NamedTuple):
         if n_json > MAX_JSON or len(data) != _HEADER.size + n_json + n_code:
             raise ImageError(f"the compiled image has {len(data)} bytes; its header says {n_json} + {n_code}")
         text, code = data[_HEADER.size : _HEADER.size + n_json], data[_HEADER.size + n_json :]
-        if _checksum(text, code) != checksum:
+        if _checksum(text, code, key) != checksum:
             raise ImageError("the compiled image is damaged: its checksum does not hold")
         try:
             tree = json.loads(text)
@@ -79,7 +82,7 @@ class Code(NamedTuple):
             raise ImageError(f"the compiled image exports no {symbol!r}; it exports {known}") from None
 
 
-def _checksum(text: bytes, code: bytes) -> bytes:
-    digest = blake2b(text, digest_size=_DIGEST)
+def _checksum(text: bytes, code: bytes, key: str) -> bytes:
+    digest = blake2b(text, digest_size=_DIGEST, key=bytes.fromhex(key))
     digest.update(code)
     return digest.digest()

@@ -49,7 +49,7 @@ def architecture_of(file: GGUFFile) -> str:
             f"{file.path} has no general.architecture; it is no model file (a vocabulary or an adapter?)"
         )
     if not isinstance(name, str):
-        raise InvalidKey(f"general.architecture is {name!r}, a string is needed")
+        raise InvalidKey(f"general.architecture is {show(name)}, a string is needed")
     return name
 
 
@@ -93,7 +93,7 @@ def define_assistant(file: GGUFFile, target: GGUFFile, info: ModelInfo) -> Model
     name = architecture_of(file)
     if name != gemma4_assistant.NAME:
         raise UnsupportedFeature(
-            f"{file.path} is of architecture {name!r}; what drafts from another model's hidden states is of"
+            f"{file.path} is of architecture {show(name)}; what drafts from another model's hidden states is of"
             f" architecture {gemma4_assistant.NAME!r}"
         )
     _refuse_types(file)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Protocol, cast
 
+from zinc_rt.checks import show
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
@@ -100,7 +101,7 @@ def architecture_for(name: str) -> Architecture:
     found = found or _own().get(name)
     if found is None:
         why = f": {REFUSED[name]}" if name in REFUSED else ""
-        raise UnsupportedArchitecture(f"architecture {name!r} is not supported{why}").with_advice(
+        raise UnsupportedArchitecture(f"architecture {show(name)} is not supported{why}").with_advice(
             f"what would run: a model of architecture {', '.join(supported())}"
         )
     return found

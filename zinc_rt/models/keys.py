@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.checks import show
 from zinc_rt.models.errors import InvalidKey, MissingModelKey
 
 
@@ -49,7 +50,7 @@ class Keys:
                 raise InvalidKey(f"{self.name(key)} is {value.tolist()[:8]}, the same integer in every layer is needed")
             value = int(value.flat[0])
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidKey(f"{self.name(key)} is {value!r}, an integer is needed")
+            raise InvalidKey(f"{self.name(key)} is {show(value)}, an integer is needed")
         if not least <= value <= most:
             raise InvalidKey(f"{self.name(key)} is {value}, it must be between {least} and {most}")
         return value
@@ -73,7 +74,7 @@ class Keys:
         """A finite float, at least `least` (or above it). Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InvalidKey(f"{self.name(key)} is {value!r}, a finite number is needed")
+            raise InvalidKey(f"{self.name(key)} is {show(value)}, a finite number is needed")
         if value < least or (above and value == least):
             raise InvalidKey(f"{self.name(key)} is {value}, it must be {'above' if above else 'at least'} {least}")
         return float(value)
@@ -82,7 +83,7 @@ class Keys:
         """True or false. Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)
         if not isinstance(value, bool):
-            raise InvalidKey(f"{self.name(key)} is {value!r}, true or false is needed")
+            raise InvalidKey(f"{self.name(key)} is {show(value)}, true or false is needed")
         return value
 
     def is_list(self, key: str) -> bool:
@@ -100,5 +101,5 @@ class Keys:
         """A string. Raises `MissingModelKey` (no default), `InvalidKey`."""
         value = self._value(key, default)
         if not isinstance(value, str):
-            raise InvalidKey(f"{self.name(key)} is {value!r}, a string is needed")
+            raise InvalidKey(f"{self.name(key)} is {show(value)}, a string is needed")
         return value

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.checks import show
 from zinc_rt.ir.ops.rope import rope_table
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.keys import Keys
@@ -59,7 +60,7 @@ class RopeConfig:
         known = (*SCALING_TYPES, "longrope") if longrope else SCALING_TYPES
         if scaling not in known:
             raise UnsupportedFeature(
-                f"{keys.name('rope.scaling.type')} is {scaling!r}; supported are {', '.join(known)}"
+                f"{keys.name('rope.scaling.type')} is {show(scaling)}; supported are {', '.join(known)}"
             )
         factor = 1.0
         if scaling in ("linear", "yarn"):

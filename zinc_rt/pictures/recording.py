@@ -18,9 +18,12 @@ _STYLES: Final = {
     "33": 'fill="#f9e2af"', "36": 'fill="#94e2d5"',
 }  # fmt: skip
 _ADVANCE, _LINE, _EDGE = 8.43, 18, 14
+_SHOWN_FIRST: Final = 2.0
+"""Seconds that the whole text is shown for before it is written once more."""
 _STYLE_RULES: Final = (
-    "<style>text{white-space:pre;font-size:14px} .t{visibility:hidden;animation:show 0s forwards}"
-    "@keyframes show{to{visibility:visible}}</style>"
+    "<style>text{white-space:pre;font-size:14px}"
+    f"@media (prefers-reduced-motion:no-preference){{.t{{animation-name:hide;animation-delay:{_SHOWN_FIRST:g}s}}}}"
+    "@keyframes hide{from,to{visibility:hidden}}</style>"
 )
 
 
@@ -85,7 +88,10 @@ def _parts(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def recording(writes: Iterable[Written], columns: int = 100) -> str:
-    """An SVG document that shows each piece when it was written; one that plays no animation shows nothing moving."""
+    """An SVG document that shows the whole text, then hides each piece until the time when it was written.
+
+    So the first frame, a renderer without animations and a reader who wants no motion show all of it.
+    """
     pieces = screen(writes, columns)
     rows = 1 + max((piece.row for piece in pieces), default=0)
     svg = Svg(2 * _EDGE + _ADVANCE * columns, 2 * _EDGE + _LINE * rows, _GROUND, _FONT)
@@ -95,7 +101,7 @@ def recording(writes: Iterable[Written], columns: int = 100) -> str:
         fill = piece.style if "fill" in piece.style else f'{piece.style} fill="{_PAPER}"'.strip()
         # The width is said, since the reader's font may be wider than the one that places were computed for.
         svg.raw(
-            f'<text class="t" style="animation-delay:{piece.at:.2f}s" x="{x:.1f}" y="{y:.1f}" {fill}'
+            f'<text class="t" style="animation-duration:{piece.at:.2f}s" x="{x:.1f}" y="{y:.1f}" {fill}'
             f' textLength="{_ADVANCE * len(piece.text):.1f}" lengthAdjust="spacingAndGlyphs">'
             f"{escape(piece.text, quote=False)}</text>"
         )

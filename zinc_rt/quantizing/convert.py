@@ -25,7 +25,7 @@ from zinc_rt.mem.plan import format_bytes
 from zinc_rt.quantizing.errors import QuantizeError
 from zinc_rt.quantizing.plan import Choice
 from zinc_rt.quantizing.presets import Preset
-from zinc_rt.quantizing.rows import CHUNK, LARGEST, quantize_rows
+from zinc_rt.quantizing.rows import CHUNK, quantize_rows
 from zinc_rt.quantizing.source import Source
 
 U8 = NDArray[np.uint8]
@@ -137,60 +137,58 @@ class Conversion:
         self, choice: Choice, pool: ThreadPoolExecutor, threads: int, advance: Callable[[int], None]
     ) -> Iterator[U8]:
         """The bytes of a tensor in order, made by all threads."""
+        try:
+            yield from self._copied(choice, advance) if choice.copied else self._made(choice, pool, threads, advance)
+        except InvalidBlocks as error:
+            raise InvalidBlocks(
+                f"tensor {show(choice.tensor.name)}: {error.problem}", path=printable(self.file.path), hint=error.hint
+            ) from error
+        self.file.release(choice.tensor.name)
+
+    def _copied(self, choice: Choice, advance: Callable[[int], None]) -> Iterator[U8]:
+        tensor = choice.tensor
+        step = max(1, _COPIED // tensor.row_bytes)
+        for start in range(0, tensor.n_rows, step):
+            rows = self.file.rows(tensor.name, start, min(start + step, tensor.n_rows))
+            yield rows.reshape(-1)
+            advance(rows.size)
+
+    def _made(
+        self, choice: Choice, pool: ThreadPoolExecutor, threads: int, advance: Callable[[int], None]
+    ) -> Iterator[U8]:
         tensor, n_rows = choice.tensor, choice.tensor.n_rows
-        if choice.copied:
-            step = max(1, _COPIED // tensor.row_bytes)
-            for start in range(0, n_rows, step):
-                rows = self.file.rows(tensor.name, start, min(start + step, n_rows))
-                yield rows.reshape(-1)
-                advance(rows.size)
-            self.file.release(tensor.name)
-            return
         step = max(1, CHUNK // tensor.shape[-1])
         starts, ahead = iter(range(0, n_rows, step)), deque[tuple[int, Future[_Piece]]]()
         loss = self.losses.setdefault((choice.kind, choice.type.name), Loss())
-        try:
-            while True:
-                for start in islice(starts, 2 * threads - len(ahead)):
-                    stop = min(start + step, n_rows)
-                    size = (stop - start) * tensor.row_bytes
-                    ahead.append((size, pool.submit(_convert, self.file, tensor, choice.type, start, stop)))
-                if not ahead:
-                    break
-                size, future = ahead.popleft()
-                piece = future.result()
-                self.file.check_unwritten()
-                loss.lost += piece.lost
-                loss.squares += piece.squares
-                yield piece.raw
-                advance(size)
-        except InvalidBlocks as error:
-            raise InvalidBlocks(
-                f"tensor {show(tensor.name)}: {error.problem}", path=printable(self.file.path), hint=error.hint
-            ) from error
-        self.file.release(tensor.name)
+        while True:
+            for start in islice(starts, 2 * threads - len(ahead)):
+                stop = min(start + step, n_rows)
+                size = (stop - start) * tensor.row_bytes
+                ahead.append((size, pool.submit(_convert, self.file, tensor, choice.type, start, stop)))
+            if not ahead:
+                break
+            size, future = ahead.popleft()
+            piece = future.result()
+            self.file.check_unwritten()
+            loss.lost += piece.lost
+            loss.squares += piece.squares
+            yield piece.raw
+            advance(size)
 
 
 def _convert(file: Source, tensor: TensorInfo, target: GGMLType, start: int, stop: int) -> _Piece:
     """Rows in another format, with the squares of what was lost and of the values."""
     x = dequantize(tensor.type, file.rows(tensor.name, start, stop))
-    try:
-        made = quantize_rows(target, x)
-    except InvalidBlocks as error:
-        found = np.argwhere(~(np.abs(x) <= LARGEST))
-        if not len(found):
-            raise
-        row, column = found[0]
-        raise InvalidBlocks(
-            f"row {start + row}, element {column} is {x[row, column]}, which {target.name} cannot hold",
-            hint="the file is damaged or was converted wrongly",
-        ) from error
+    made = quantize_rows(target, x, start)
     gap = dequantize(target, made)
     np.subtract(gap, x, out=gap)
     return _Piece(made, _squares(gap), _squares(x))
 
 
 def _squares(x: NDArray[np.float32]) -> float:
-    """The sum of squares, exact enough: of rows in float32, of rows together in float64."""
+    """The sum of squares, exact enough: of rows in float32 where they fit, of rows together in float64."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.einsum("ij,ij->i", x, x).sum(dtype=np.float64))
+        rows = np.einsum("ij,ij->i", x, x)
+        if not np.isfinite(rows).all():
+            rows = np.einsum("ij,ij->i", x, x, dtype=np.float64)
+        return float(rows.sum(dtype=np.float64))

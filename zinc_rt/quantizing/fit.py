@@ -175,16 +175,20 @@ def _two_scales(
 def _power_of_two(type: GGMLType, f: Format, x: F32) -> QuantRows:
     """2^(e - 128) for each group: the powers about that which takes the largest value to the greatest integer."""
     columns, levels = _columns(x, GROUP), levels_of(f)
-    near = exponents(np.abs(columns).max(axis=0) / np.float32(levels.high)).astype(np.int32)
+    largest = np.abs(columns).max(axis=0)
+    near = exponents(largest / np.float32(levels.high)).astype(np.int32)
     zero = np.zeros(columns.shape[1], np.float32)
+    # Squares of larger numbers are no float32; a power of two changes no digit.
+    less = np.where(largest > 2.0**60, np.float32(2.0**-67), np.float32(1))
+    columns *= less
 
     def tried() -> Iterator[tuple[F32, F32]]:
         for step in (0, 1, 2, -1):
-            d = powers_of_two(np.clip(near + step, 0, 254).astype(np.uint8))
+            d = powers_of_two(np.clip(near + step, 0, 254).astype(np.uint8)) * less
             yield d * levels.nearest(columns * inverse(d)), d[None]
 
     (d,) = least_error(columns, tried(), (zero,))
-    return _rows(type, levels.nearest(columns * inverse(d)), len(x), d)
+    return _rows(type, levels.nearest(columns * inverse(d)), len(x), d / less)
 
 
 def _small_floats(type: GGMLType, f: Format, x: F32) -> QuantRows:

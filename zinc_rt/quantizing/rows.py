@@ -8,9 +8,8 @@ import numpy as np
 
 from zinc_rt.formats.kinds import Kind
 from zinc_rt.formats.table import quantized
-from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.pack import pack
-from zinc_rt.gguf.quantize import quantize
+from zinc_rt.gguf.quantize import check_range, quantize
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.gguf.unpack import F32, U8
 from zinc_rt.quantizing.fit import fit
@@ -28,27 +27,18 @@ only one of them has at a time between NumPy's loops: measured on two cores, 2^1
 """
 
 
-LARGEST: Final = 65504.0
-"""The largest value that is taken, that of a float16: no weight comes near it, and its square is no trouble."""
-
-
-def quantize_rows(type: GGMLType, x: F32) -> U8:
+def quantize_rows(type: GGMLType, x: F32, first: int = 0) -> U8:
     """`x`, f32[n_rows, n], in the bytes of `type`, uint8[n_rows, row_bytes], by a search for the least squared error.
 
-    Raises InvalidBlocks for a value that is not finite or beyond `LARGEST`, and for a format that is only read;
-    InvalidTensor where `n` is no whole number of blocks.
+    first: the number of the first row, for messages. Raises InvalidBlocks for a value that the format cannot hold, and
+    for a format that is only read; InvalidTensor where `n` is no whole number of blocks.
     """
+    if type in WRITTEN:
+        check_range(type, x, first)
     if type not in SEARCHED:
         return quantize(type, x)
     out = np.empty((len(x), type.row_bytes(x.shape[1])), np.uint8)
     step = max(1, CHUNK // max(x.shape[1], 1))
     for start in range(0, len(x), step):
-        part = np.ascontiguousarray(x[start : start + step], np.float32)
-        if not (np.abs(part) <= LARGEST).all():
-            row, column = np.argwhere(~(np.abs(part) <= LARGEST))[0]
-            raise InvalidBlocks(
-                f"row {start + row}, element {column} is {part[row, column]}, which {type.name} cannot hold",
-                hint="the values are damaged: convert the model again",
-            )
-        out[start : start + step] = pack(fit(type, part))
+        out[start : start + step] = pack(fit(type, np.ascontiguousarray(x[start : start + step], np.float32)))
     return out

@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from zinc_rt.ray.passed import Passed, Taken, path_of
 from zinc_rt.ray.settings import Settings
-from zinc_rt.serving.api.call import Call, ClientGone, Headers, Receive, Scope, Send
-from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
+from zinc_rt.serving.api.errors import ApiError, Headers
 from zinc_rt.serving.api.server import read_files
 from zinc_rt.serving.api.sse import error_event, named
 from zinc_rt.serving.route.events import Passage

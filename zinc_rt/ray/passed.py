@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.serving.api.call import Headers, Scope
+from zinc_rt.serving.api.call import Scope
+from zinc_rt.serving.api.errors import Headers
 
 
 @dataclass(frozen=True, slots=True)

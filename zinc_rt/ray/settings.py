@@ -12,6 +12,7 @@ from msgspec import Meta
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.start import EngineChoice
+from zinc_rt.serving.api.web import WebRule
 
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[float, Meta(ge=0)]
@@ -32,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         max_step_ms: milliseconds of a step while texts are generated; None as `zinc serve` has it.
         alias: names of the model in requests and answers, with commas between them; None takes the file's.
         api_key_file, tenants: as for `zinc serve`.
+        allow_host, cors: names of hosts and origins of web pages, as for `zinc serve`.
         strict: refuse fields of requests that are not known or would be ignored.
         min_replicas, max_replicas: bounds between which Ray scales.
         upscale_delay, downscale_delay: seconds for which there must be too few or too many replicas.
@@ -48,6 +50,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     alias: str | None = None
     api_key_file: str | None = None
     tenants: str | None = None
+    allow_host: list[str] = []
+    cors: list[str] = []
     strict: bool = False
     min_replicas: Count = 1
     max_replicas: Count = 1
@@ -69,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             strict=self.strict,
             drain=self.drain,
             alias=names,
+            web=WebRule.of("127.0.0.1", self.allow_host, self.cors),
         )
 
     @property
@@ -95,4 +100,8 @@ def read_settings(settings: Mapping[str, Any]) -> Settings:
         raise BadSettings("options has n_slots; say parallel in its place")
     if found.alias is not None and not all(found.config.alias):
         raise BadSettings(f"alias is {found.alias!r}; it must be names with commas between them")
+    try:
+        _ = found.config
+    except UsageError as error:
+        raise BadSettings(f"settings of zinc_rt.ray: {error}") from None
     return found

@@ -131,6 +131,10 @@ class Generation:
     def __str__(self) -> str:
         return self.text
 
+    def _repr_markdown_(self) -> str:
+        """The text for notebooks."""
+        return self.text
+
     def __repr__(self) -> str:
         tokens = f"{len(self.token_ids)} tokens"
         return f"<Generation {self.text!r}, {tokens}, finish_reason={self.finish_reason!r}, seed={self.seed}>"

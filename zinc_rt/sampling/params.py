@@ -10,13 +10,15 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from zinc_rt.checks import real, show, whole
 from zinc_rt.errors import UsageError
 
 SEED_LIMIT = 2**64
 """Seeds are 64 bits: the key of the generator."""
+COUNT_LIMIT = 2**63 - 1
+"""The largest count and token id: messages between processes and records hold integers of 64 bits."""
 
 
 class InvalidSamplingParam(UsageError):
@@ -39,6 +41,26 @@ class UnknownParameter(UsageError):
         super().__init__(
             f"unknown sampling parameter{plural} {', '.join(self.unknown)}; known: {', '.join(self.known)}"
         )
+
+
+class SamplingOverrides(TypedDict, total=False):
+    """Fields of `SamplingParams` by name, as keyword arguments give them."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    repeat_last_n: int
+    logit_bias: Mapping[int, float]
+    seed: int | None
+    max_tokens: int | None
+    stop: str | Iterable[str]
+    stop_token_ids: Iterable[int]
+    logprobs: int | None
+    ignore_eos: bool
 
 
 @dataclass(frozen=True)
@@ -80,12 +102,17 @@ class SamplingParams:
     ignore_eos: bool = False
     """Go on after the model's end-of-text tokens (they are generated like any other)."""
 
+    if TYPE_CHECKING:  # what may be given is more than what is kept
+
+        def __init__(self, **fields: Unpack[SamplingOverrides]) -> None: ...
+
     def __post_init__(self) -> None:
         def put(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
         put("temperature", _number("temperature", self.temperature, 0.0, None))
-        put("top_k", _integer("top_k", self.top_k, 0, None, "an integer >= 0 (0 keeps all tokens)"))
+        limits = "an integer from 0 to 2**63 - 1 (0 keeps all tokens)"
+        put("top_k", _integer("top_k", self.top_k, 0, COUNT_LIMIT, limits))
         put("top_p", _number("top_p", self.top_p, 0.0, 1.0))
         put("min_p", _number("min_p", self.min_p, 0.0, 1.0))
         put(
@@ -94,26 +121,25 @@ class SamplingParams:
         )
         put("presence_penalty", _number("presence_penalty", self.presence_penalty, None, None))
         put("frequency_penalty", _number("frequency_penalty", self.frequency_penalty, None, None))
-        put(
-            "repeat_last_n",
-            _integer("repeat_last_n", self.repeat_last_n, -1, None, "an integer >= -1 (0: none, -1: all)"),
-        )
+        limits = "an integer from -1 to 2**63 - 1 (0: none, -1: all)"
+        put("repeat_last_n", _integer("repeat_last_n", self.repeat_last_n, -1, COUNT_LIMIT, limits))
         put("logit_bias", _bias(self.logit_bias))
         if self.seed is not None:
             limits = f"an integer from 0 to {SEED_LIMIT - 1}, or None for a random one"
             put("seed", _integer("seed", self.seed, 0, SEED_LIMIT - 1, limits))
         if self.max_tokens is not None:
-            limits = "an integer >= 1, or None for no limit but the context"
-            put("max_tokens", _integer("max_tokens", self.max_tokens, 1, None, limits))
+            limits = "an integer from 1 to 2**63 - 1, or None for no limit but the context"
+            put("max_tokens", _integer("max_tokens", self.max_tokens, 1, COUNT_LIMIT, limits))
         put("stop", _strings(self.stop))
         put("stop_token_ids", _token_ids(self.stop_token_ids))
         if self.logprobs is not None:
-            put("logprobs", _integer("logprobs", self.logprobs, 0, None, "an integer >= 0, or None for off"))
+            limits = "an integer from 0 to 2**63 - 1, or None for off"
+            put("logprobs", _integer("logprobs", self.logprobs, 0, COUNT_LIMIT, limits))
         if not isinstance(self.ignore_eos, bool):
             raise InvalidSamplingParam("ignore_eos", self.ignore_eos, "True or False")
 
     @staticmethod
-    def with_overrides(base: SamplingParams | None = None, /, **overrides: Any) -> SamplingParams:
+    def with_overrides(base: SamplingParams | None = None, /, **overrides: Unpack[SamplingOverrides]) -> SamplingParams:
         """`base` (None: the defaults) with some fields replaced, checked anew.
 
         Raises `UnknownParameter` for a keyword that is no field, `InvalidSamplingParam` for a bad value, `UsageError`
@@ -124,7 +150,8 @@ class SamplingParams:
         known = {f.name for f in dataclasses.fields(SamplingParams)}
         if unknown := overrides.keys() - known:
             raise UnknownParameter(unknown)
-        return dataclasses.replace(base if base is not None else SamplingParams(), **overrides)
+        given: dict[str, Any] = {**overrides}
+        return dataclasses.replace(base if base is not None else SamplingParams(), **given)
 
     @property
     def greedy(self) -> bool:
@@ -159,21 +186,21 @@ def _number(name: str, value: object, low: float | None, high: float | None, *, 
     return number
 
 
-def _integer(name: str, value: object, low: int, high: int | None, limits: str) -> int:
+def _integer(name: str, value: object, low: int, high: int, limits: str) -> int:
     number = whole(value)
-    if number is None or number < low or (high is not None and number > high):
+    if number is None or not low <= number <= high:
         raise InvalidSamplingParam(name, value, limits)
     return number
 
 
 def _bias(value: object) -> dict[int, float]:
-    limits = "a mapping from token id (integer >= 0) to a number or +-inf"
+    limits = "a mapping from token id (integer from 0 to 2**63 - 1) to a number or +-inf"
     if not isinstance(value, Mapping):
         raise InvalidSamplingParam("logit_bias", value, limits)
     checked: dict[int, float] = {}
     for key, amount in value.items():
         token_id, number = whole(key), real(amount)
-        if token_id is None or token_id < 0 or number is None or math.isnan(number):
+        if token_id is None or not 0 <= token_id <= COUNT_LIMIT or number is None or math.isnan(number):
             raise InvalidSamplingParam("logit_bias", {key: amount}, limits)
         checked[token_id] = number
     return checked
@@ -193,11 +220,11 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def _token_ids(value: object) -> tuple[int, ...]:
-    limits = "an iterable of token ids (integers >= 0)"
+    limits = "an iterable of token ids (integers from 0 to 2**63 - 1)"
     if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(value, Iterable):
         raise InvalidSamplingParam("stop_token_ids", value, limits)
     given = tuple(value)
-    ids = tuple(i for i in map(whole, given) if i is not None and i >= 0)
+    ids = tuple(i for i in map(whole, given) if i is not None and 0 <= i <= COUNT_LIMIT)
     if len(ids) != len(given):
         raise InvalidSamplingParam("stop_token_ids", given, limits)
     return ids

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
+from zinc_rt.interrupts import Breakable
 from zinc_rt.sampling.sampler import NoToken
 
 LogitsProcessor = Callable[[list[int], npt.NDArray[np.float32]], npt.ArrayLike]
@@ -54,7 +55,9 @@ def process(processors: Processors, history: Sequence[int], logits: npt.NDArray[
     changed = logits.copy()
     for function in processors:
         try:
-            changed = _logits(function, function(list(history), changed), logits.shape)
+            with Breakable():  # the caller's code may take for ever
+                made = function(list(history), changed)
+            changed = _logits(function, made, logits.shape)
         except Exception as error:
             raise ProcessorFailed(error) from error
     return changed

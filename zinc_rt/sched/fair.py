@@ -78,17 +78,20 @@ class FairScheduler(BatchScheduler):
         for slot in ready:
             by_level.setdefault(self._levels.get(slot.slot_id, 0), []).append(slot)
         levels = sorted(by_level)
-        if budget < _PART and self._selections[kind] % _PART == 0:
-            levels.reverse()  # too few tokens to split: the lowest class has a turn
-        classes = [_Class(self, kind, by_level[level]) for level in levels]
-        entries = []
+        turn, due = divmod(self._selections[kind], _PART)
+        if budget < _PART and not due and len(levels) > 1:  # too few tokens to split: lower classes have turns
+            first = 1 + turn % (len(levels) - 1)
+            levels = levels[first:] + levels[:first]
+        left = {slot.tenant_id: self._tenants[slot.tenant_id].allowance(kind) for slot in ready}
+        classes = [_Class(self, kind, by_level[level], left) for level in levels]
+        entries: dict[int, BatchEntry] = {}
+        rest = budget
         for i, one in enumerate(classes):
-            rest = budget - sum(entry.tokens for entry in entries)
             lower = budget >= _PART and i + 1 < len(classes)
-            one.select(min(rest, max(1, rest * (_PART - 1) // _PART)) if lower else rest, entries)
+            rest -= one.select(min(rest, max(1, rest * (_PART - 1) // _PART)) if lower else rest, entries)
         for one in classes:  # what lower classes have left
-            one.select(budget - sum(entry.tokens for entry in entries), entries)
-        return Batch(kind, tuple(entries))
+            rest -= one.select(rest, entries)
+        return Batch(kind, tuple(entries.values()))
 
     def _unlimited(self, slots: list[Slot]) -> bool:
         """Whether all slots may have a token in one step."""
@@ -96,17 +99,18 @@ class FairScheduler(BatchScheduler):
 
 
 class _Class:
-    """The slots of one class that have work of a kind, and the order in which they get it."""
+    """The slots of one class that have work of a kind, and the order in which they get it.
 
-    def __init__(self, scheduler: FairScheduler, kind: BatchKind, slots: list[Slot]) -> None:
-        self._scheduler, self._kind = scheduler, kind
+    left: tokens that each tenant may still have in the batch, in all classes together.
+    """
+
+    def __init__(self, scheduler: FairScheduler, kind: BatchKind, slots: list[Slot], left: dict[TenantId, int]) -> None:
+        self._scheduler, self._kind, self._left = scheduler, kind, left
         self._slots: dict[TenantId, deque[Slot]] = {}
-        self._left = {}
         for slot in slots:
             self._slots.setdefault(slot.tenant_id, deque()).append(slot)
         for tenant_id, own in self._slots.items():
             tenant = scheduler._tenants[tenant_id]
-            self._left[tenant_id] = tenant.allowance(kind)
             if kind is BatchKind.prefill:
                 own = deque(sorted(own, key=lambda slot: slot.request_id))
             else:
@@ -116,19 +120,27 @@ class _Class:
         self._heap = [(scheduler.accounts.service(tenant), tenant) for tenant in self._slots]
         heapq.heapify(self._heap)
 
-    def select(self, budget: int, entries: list[BatchEntry]) -> None:
-        """Give out at most `budget` tokens, to the tenant that had least first."""
-        scheduler = self._scheduler
-        while budget > 0 and self._heap:
+    def select(self, budget: int, entries: dict[int, BatchEntry]) -> int:
+        """Give out at most `budget` tokens, to the tenant that had least first; entries: what each slot has, which a
+        second call adds to. Returns how many.
+        """
+        scheduler, rest = self._scheduler, budget
+        while rest > 0 and self._heap:
             service, tenant_id = heapq.heappop(self._heap)
             slots, left = self._slots[tenant_id], self._left[tenant_id]
-            slot = slots.popleft()
-            wish = slot.prompt_remaining() if self._kind is BatchKind.prefill else 1
-            tokens = min(wish, left, budget)
-            entries.append(BatchEntry(slot.slot_id, slot.request_id, tenant_id, tokens))
-            budget -= tokens
+            if not left:
+                continue
+            slot = slots[0]
+            before = entries[slot.slot_id].tokens if slot.slot_id in entries else 0
+            wish = (slot.prompt_remaining() if self._kind is BatchKind.prefill else 1) - before
+            tokens = min(wish, left, rest)
+            entries[slot.slot_id] = BatchEntry(slot.slot_id, slot.request_id, tenant_id, before + tokens)
+            if tokens == wish:
+                slots.popleft()
+            rest -= tokens
             self._left[tenant_id] = left - tokens
             scheduler._tenants[tenant_id].next_slot[self._kind] = slot.slot_id + 1
             if slots and self._left[tenant_id]:
                 cost = scheduler.cost.row_ms(self._kind, slot.prefilled_tokens) * tokens
                 heapq.heappush(self._heap, (service + cost / scheduler.accounts.share(tenant_id).weight, tenant_id))
+        return budget - rest

@@ -1,9 +1,9 @@
 """Messages between callers and an engine that serves several of them: plain data that a socket can carry.
 
 A caller sends `Submit` and `Cancel`. The engine answers with one `StepReport` a step, which holds the events of all
-requests in order. Of a request come `Admitted`, then a `Token` for each generated token, then `Finished`; or `Failed`
-at any point. Text is not known here: clients of the engine turn tokens into text and cancel at stop strings
-(`serving.delivery`).
+requests in order. Of a request come `Admitted`, then `PromptLogprobs` where `Submit.echo` asks for them, then a `Token`
+for each generated token, then `Finished`; or `Failed` at any point. Text is not known here: clients of the engine turn
+tokens into text and cancel at stop strings (`serving.delivery`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Submit:
     looked at. seed: of the random numbers; the same request with the same seed gives the same tokens, whatever else
     runs. salt: of the tenant's part of the prefix cache. resume: tokens generated before, by an engine that is gone:
     they are not sent again, and what follows is what would have followed there. seconds: limit of the time until the
-    last token, None for none.
+    last token, None for none. echo: log-probabilities of the prompt's tokens are told, with those of so many of the
+    likeliest ones at each place, so all of it is computed; None: they are not.
     """
 
     id: str
@@ -107,6 +108,7 @@ class Submit:
     grammar: Grammar | None = None
     resume: tuple[int, ...] = ()
     seconds: float | None = None
+    echo: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,18 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptLogprobs:
+    """Log-probabilities of a prompt's next tokens: of those from index `start` on, 1 for the first that has any. An
+    engine that takes another one's place begins with 1 again.
+    """
+
+    id: str
+    start: int
+    logprobs: tuple[float, ...]
+    top_logprobs: tuple[TopLogprobs, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in. drafted_tokens,
     accepted_tokens: guesses of speculation, and those that were right.
@@ -200,7 +214,7 @@ class Failed:
     usage: Usage | None = None
 
 
-Event = Admitted | Token | Finished | Failed
+Event = Admitted | PromptLogprobs | Token | Finished | Failed
 
 
 @dataclass(frozen=True, slots=True)

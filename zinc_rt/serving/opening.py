@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 from zinc_rt.engine import Rows
 from zinc_rt.gguf.errors import FileChanged
-from zinc_rt.loading import load
+from zinc_rt.loading import LoadOptions, load
 from zinc_rt.model import Model
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
@@ -20,9 +19,7 @@ def open_core(
     *,
     max_step_ms: float | None = None,
     stamps: list[list[int]] | None = None,
-    notify: Callable[[str], None] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **options: Any,
+    **options: Unpack[LoadOptions],
 ) -> EngineCore:
     """Load a model and put a core on its engine; closing the core closes both.
 
@@ -31,14 +28,14 @@ def open_core(
         max_step_ms: see `CoreOptions`; None for its default.
         stamps: `GGUFFile.stamps` of the file that is meant, None for any: the engine that is started in the place of
             one that ended must have the same weights.
-        notify, progress, options: see `load`.
+        options: see `load`.
 
     Raises:
         UsageError: the model generates no text.
         FileChanged: another file is at the path, or it was written to.
         What `load` raises.
     """
-    model = load(path, notify=notify, progress=progress, **options)
+    model = load(path, **options)
     try:
         if stamps is not None and model.file.stamps != stamps:
             changed = "is another file, or was written to, since the server was started"

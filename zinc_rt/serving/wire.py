@@ -23,6 +23,7 @@ from zinc_rt.serving.messages import (
     Finished,
     Message,
     Ping,
+    PromptLogprobs,
     StepReport,
     StepTimes,
     Submit,
@@ -84,7 +85,7 @@ FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded | AtWork
 
 _TO: Final = (Submit, Cancel, TenantShare, Ping, Start)
 _FROM: Final = (EngineInfo, Notice, Progress, NotLoaded, AtWork)  # StepReport is number len(_FROM)
-_EVENTS: Final = (Admitted, Token, Finished, Failed)
+_EVENTS: Final = (Admitted, PromptLogprobs, Token, Finished, Failed)
 _NUMBER: Final = {kind: number for kinds in (_TO, _FROM, _EVENTS) for number, kind in enumerate(kinds)}
 _REPORT: Final = len(_FROM)
 

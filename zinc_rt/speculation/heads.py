@@ -256,7 +256,7 @@ class HeadDrafter(Drafter):
         return len(known.ids) == n and n + text.most - known.held <= self._head.reach
 
 
-def with_hidden(file: GGUFFile, definition: ModelDefinition, other: Path | None = None) -> ModelDefinition:
+def with_hidden(file: GGUFFile, definition: ModelDefinition, other: str | Path | None = None) -> ModelDefinition:
     """The model as what drafts needs it: its step hands out hidden states. other: the file of a head or an assistant.
 
     Raises `UsageError` where the model has no head, and what is wrong with the other file.
@@ -280,7 +280,7 @@ def open_head(
 
 
 def open_other(
-    engine: Engine, file: GGUFFile, info: ModelInfo, path: Path, most: int, least: int,
+    engine: Engine, file: GGUFFile, info: ModelInfo, path: str | Path, most: int, least: int,
     notify: Callable[[str], None] | None = None,
 ) -> HeadDrafter:  # fmt: skip
     """The drafter of an engine, with the model of `file`, by the head or the assistant in the file `path`.

@@ -1,4 +1,4 @@
-"""From `Speculation` to a drafter: what it needs of the model before that is loaded, and the drafter itself."""
+"""From `DraftOptions` to a drafter: what it needs of the model before that is loaded, and the drafter itself."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from zinc_rt.models.hidden import ends_hidden
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.speculation.drafter import Drafter
 from zinc_rt.speculation.ngram import NgramDrafter
-from zinc_rt.speculation.options import SpecKind, Speculation
+from zinc_rt.speculation.options import DraftOptions, SpecKind
 
 if TYPE_CHECKING:
     from zinc_rt.text import Tokenizer
 
 
-def prepared(wish: Speculation, file: GGUFFile, definition: ModelDefinition) -> ModelDefinition:
+def prepared(wish: DraftOptions, file: GGUFFile, definition: ModelDefinition) -> ModelDefinition:
     """The model as its drafter needs it: heads may want outputs beside the logits. Called before the engine loads it.
 
     Raises `UsageError` where the model has no heads and heads are wanted, and what is wrong with a draft model's file.
@@ -32,12 +32,12 @@ def prepared(wish: Speculation, file: GGUFFile, definition: ModelDefinition) -> 
         return definition
     from zinc_rt.speculation.heads import with_hidden
 
-    return with_hidden(file, definition, wish.model)
+    return with_hidden(file, definition, wish.draft_model)
 
 
-def _draft_file(wish: Speculation) -> GGUFFile:
-    assert wish.model is not None
-    return GGUFFile.open(str(wish.model))
+def _draft_file(wish: DraftOptions) -> GGUFFile:
+    assert wish.draft_model is not None
+    return GGUFFile.open(str(wish.draft_model))
 
 
 def _definition(file: GGUFFile) -> ModelDefinition:
@@ -49,7 +49,7 @@ def _definition(file: GGUFFile) -> ModelDefinition:
 
 
 def open_drafter(
-    wish: Speculation,
+    wish: DraftOptions,
     engine: Engine,
     file: GGUFFile,
     definition: ModelDefinition,
@@ -70,8 +70,8 @@ def open_drafter(
     if wish.kind is SpecKind.mtp:
         from zinc_rt.speculation.heads import open_head, open_other
 
-        if wish.model is not None:
-            return open_other(engine, file, definition.info, wish.model, wish.draft_max, wish.draft_min, notify)
+        if wish.draft_model is not None:
+            return open_other(engine, file, definition.info, wish.draft_model, wish.draft_max, wish.draft_min, notify)
         return open_head(engine, file, wish.draft_max, wish.draft_min, notify)
     if wish.kind is SpecKind.draft:
         return _open_model(wish, engine, tokenizer, notify, progress)
@@ -79,7 +79,7 @@ def open_drafter(
 
 
 def _open_model(
-    wish: Speculation,
+    wish: DraftOptions,
     engine: Engine,
     tokenizer: Tokenizer,
     notify: Callable[[str], None] | None,

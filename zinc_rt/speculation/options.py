@@ -1,11 +1,10 @@
-"""`Speculation`: which drafter an engine has, and how long drafts may be."""
+"""`DraftOptions`: which drafter an engine has, and how long drafts may be."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import cast
 
 from zinc_rt.checks import path_text, show, whole_between
 from zinc_rt.errors import UsageError
@@ -28,29 +27,36 @@ class SpecKind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Speculation:
-    """How an engine speculates.
+class DraftOptions:
+    """Who guesses a text's next tokens, which changes no text and may make it faster. Raises `UsageError`.
 
-    kind: see `SpecKind`, or its name. model: the file of the draft model, or of the assistant. draft_max: tokens of a
-    draft at the most; how many are used below that follows from what they gain. draft_min: shorter drafts are not used.
-    Raises `UsageError`.
+    spec: a `SpecKind`, or its name. None is "draft" with a draft model, else "off".
+    draft_model: the file of the draft model, or of the model's assistant, or its name as for `load`.
+    draft_max: guesses at once at the most; how many are used below that follows from what they gain.
+    draft_min: shorter drafts are not used.
     """
 
-    kind: SpecKind = SpecKind.off
-    model: Path | None = None
+    spec: str | None = None
+    draft_model: str | Path | None = None
     draft_max: int = 16
     draft_min: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", parse_kind(self.kind))
-        if self.model is not None:
-            object.__setattr__(self, "model", Path(path_text("draft_model", self.model)))
+        if self.draft_model is not None:
+            object.__setattr__(self, "draft_model", Path(path_text("draft_model", self.draft_model)))
         whole_between("draft_max", self.draft_max, 1, MAX_DRAFT)
         whole_between("draft_min", self.draft_min, 0, self.draft_max)
-        if self.kind is SpecKind.draft and self.model is None:
+        if self.kind is SpecKind.draft and self.draft_model is None:
             raise UsageError("spec is 'draft', which needs the file of a draft model; give one (draft_model, -md)")
-        if self.kind not in (SpecKind.draft, SpecKind.mtp) and self.model is not None:
+        if self.kind not in (SpecKind.draft, SpecKind.mtp) and self.draft_model is not None:
             raise UsageError(f"a draft model is given, but spec is {self.kind.value!r}; give spec 'draft', or no model")
+
+    @property
+    def kind(self) -> SpecKind:
+        """Where drafts come from."""
+        if self.spec is None:
+            return SpecKind.off if self.draft_model is None else SpecKind.draft
+        return parse_kind(self.spec)
 
 
 def parse_kind(name: str) -> SpecKind:
@@ -62,17 +68,7 @@ def parse_kind(name: str) -> SpecKind:
         raise UsageError(f"spec is {show(name)}; known: {names}") from None
 
 
-def speculation(
-    kind: str | None, model: str | Path | None, draft_max: int | None, draft_min: int | None
-) -> Speculation:
-    """What callers of `load` ask for; None stands for the default. Raises `UsageError`."""
-    chosen = (SpecKind.off if model is None else SpecKind.draft) if kind is None else parse_kind(kind)
-    most = Speculation.draft_max if draft_max is None else draft_max
-    least = Speculation.draft_min if draft_min is None else draft_min
-    return Speculation(chosen, cast("Path | None", model), most, least)
-
-
-def refuse_embedding(wish: Speculation) -> None:
+def refuse_embedding(wish: DraftOptions) -> None:
     """Raise `UsageError` where drafts are wanted of a model that embeds texts."""
     if wish.kind is not SpecKind.off:
         raise UsageError(f"spec is {wish.kind.value!r}, but the model is loaded to embed texts and generates none")

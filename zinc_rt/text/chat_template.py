@@ -60,9 +60,12 @@ class ChatTemplate:
             raise ChatTemplateMissing(
                 f"the file has no {shown(name or _DEFAULT)} chat template, only: {_listed(sources)}"
             )
-        tokens = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id, "unk_token": tokenizer.unk_id}
-        texts = {key: "" if id_ is None else tokenizer.token_text(id_) for key, id_ in tokens.items()}
-        return cls(sources, texts, name)
+        return cls(sources, _special_tokens(tokenizer), name)
+
+    @classmethod
+    def from_text(cls, source: str, tokenizer: Tokenizer) -> ChatTemplate:
+        """A Jinja2 text for the model of this tokenizer. Nothing is compiled or started yet."""
+        return cls({_DEFAULT: source}, _special_tokens(tokenizer), _DEFAULT)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,6 +112,12 @@ class ChatTemplate:
     def close(self) -> None:
         """End the process that renders. A further `render` starts a new one."""
         self._process.close()
+
+
+def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
+    """The variables of templates that spell out the vocabulary's special tokens."""
+    tokens = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id, "unk_token": tokenizer.unk_id}
+    return {key: "" if id_ is None else tokenizer.token_text(id_) for key, id_ in tokens.items()}
 
 
 def _check_mappings(name: str, value: object) -> None:

@@ -109,6 +109,13 @@ class Tokenizer:
         return self._vocabulary.unk_id
 
     @property
+    def fim(self) -> Mapping[str, int]:
+        """Tokens around the parts of a text to fill in, those of them that there are: pre (before what precedes), suf
+        (before what follows), mid (before what is generated), pad, rep (a repository's name), sep (a file's name).
+        """
+        return self._vocabulary.fim
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         """Tokens after which generation ends: those of the file for text, turn and message, and their usual names."""
         return self._vocabulary.stop_ids

@@ -20,6 +20,10 @@ from zinc_rt.text.vocab import KEY, TokenKind, Vocabulary
 if TYPE_CHECKING:
     import tokenizers
 
+_MOST_NESTED = 1 << 14
+"""Bytes of the tokens that may begin at one character, all together: the search hashes each of them there. Those of real
+vocabularies have a few hundred.
+"""
 _MATCHED = (TokenKind.NORMAL, TokenKind.USER_DEFINED, TokenKind.UNUSED)
 
 
@@ -71,7 +75,29 @@ class Unigram:
             (text if there else f" {i}", float(score))
             for i, (text, there, score) in enumerate(zip(v.tokens, matched.tolist(), scores.tolist(), strict=True))
         ]
+        _check_nesting([text.encode() for text, there in zip(v.tokens, matched.tolist(), strict=True) if there])
         try:
             return Tokenizer(models.Unigram(entries, v.unk_id, False))
         except Exception as error:  # the library raises Exception itself
             raise TokenizerError(f"rejected by the tokenizers library: {error}", key=KEY + "tokens") from error
+
+
+def _check_nesting(tokens: list[bytes]) -> None:
+    """Raise TokenizerError where more tokens begin with each other than a text can be searched for in linear time."""
+    longest = max(map(len, tokens), default=0)
+    if longest * (longest + 1) // 2 <= _MOST_NESTED:
+        return
+    nested: list[bytes] = []
+    size = 0
+    for token in sorted(set(tokens)):
+        while nested and not token.startswith(nested[-1]):
+            size -= len(nested.pop())
+        nested.append(token)
+        size += len(token)
+        if size > _MOST_NESTED:
+            raise TokenizerError(
+                f"has {len(nested)} tokens that begin with each other, of {size} bytes, at most {_MOST_NESTED}: a text"
+                " would take hours; the file is damaged or hostile",
+                key=KEY + "tokens",
+                value=token.decode("utf-8", "replace"),
+            )

@@ -84,6 +84,7 @@ class Vocabulary:
     eot_id: int | None
     unk_id: int | None
     stop_ids: frozenset[int]
+    fim: Mapping[str, int]  # tokens around the parts of a text to fill in: pre, suf, mid, pad, rep, sep
 
     def of_kind(self, *kinds: TokenKind) -> list[int]:
         """Ids whose kind is one of `kinds`, ascending."""
@@ -132,10 +133,13 @@ def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_e
     eot = _first_present(ids, _END_OF_TURN) if eot is None else eot
     eom = _first_present(ids, ("<|eom_id|>",)) if eom is None else eom
     stops = {id_ for id_ in (eos, eot, eom) if id_ is not None}
+    fim: dict[str, int] = {}
     for name, texts in _FILL_IN_MIDDLE.items():
         id_ = special(name)
         if id_ is None and (id_ := _first_present(ids, texts)) is not None:
             kinds[id_] = TokenKind.CONTROL
+        if id_ is not None:
+            fim[name[4:7]] = id_
         if id_ is not None and name in _FILL_IN_MIDDLE_ENDS:
             stops.add(id_)
     for text in _END_OF_GENERATION:
@@ -149,7 +153,7 @@ def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_e
         stops.discard(ids["<|end|>"])
         kinds[ids["<|end|>"]] = TokenKind.USER_DEFINED
     kinds.setflags(write=False)
-    vocabulary = Vocabulary(tokens, ids, kinds, scores, bos, eos, eot, unk, frozenset(stops))
+    vocabulary = Vocabulary(tokens, ids, kinds, scores, bos, eos, eot, unk, frozenset(stops), fim)
     for id_ in vocabulary.of_kind(TokenKind.BYTE):
         vocabulary.byte_value(id_)
     return vocabulary

@@ -63,9 +63,9 @@ class WordPiece:
 def _plain(char: str) -> str:
     """What a character becomes: nothing, a space, a word of its own, or itself."""
     kind = unicodedata.category(char)
-    if char in "\t\n\r\x0b\x0c\x85" or kind in ("Zs", "Zl", "Zp"):
+    if char in "\t\n\r" or kind[0] == "Z":
         return " "
-    if char == "\ufffd" or kind[0] == "C":
+    if char == "\ufffd" or kind in ("Cc", "Cf", "Co"):  # what Unicode has not assigned stays: an unknown token
         return ""
     code = ord(char)
     alone = kind[0] == "P" or (kind[0] == "S" and code < 0x7F) or any(a <= code <= b for a, b in _CHINESE)

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from amdgpu_emu.models import R9700, RX7900XTX, GpuModel
 from tests.amdgpu.queue.fake import FakeInterface
 from tests.amdgpu_emu.cp.rig import CODE, Rig
 from zinc_rt.amdgpu.command_list import MAX_COPY, MAX_WRITE, CommandList, Dispatch
-from zinc_rt.amdgpu.gfx import GFX12
+from zinc_rt.amdgpu.gfx import GFX11, GFX12
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
 from zinc_rt.amdgpu.packets import fence_packets, lower
+from zinc_rt.amdgpu.pm4.builder import PacketBuilder
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
 from zinc_rt.errors import BackendError
 
@@ -26,13 +28,15 @@ PROGRAM_IN_RIG = LoadedKernel("k", CODE, 0xC00F0005, 0x384, 0x30, (32, 1, 1), 2)
 
 
 def dispatch_words(groups: list[int], threads: list[int], user: list[int], initiator: int = 0x8005) -> list[int]:
-    """As written out in the notes on hardware: register offsets of gfx12."""
+    """As written out in the notes on hardware and in Mesa's preamble: register offsets of gfx11 and gfx12."""
     return [
         0xC00A7600, 0x204, 0, 0, 0, *threads, 0, 0, 0x12345678, 0,
         0xC0027600, 0x212, 0xC00F0005, 0x384,
         0xC0097600, 0x215, 0, ALL, ALL, 0, ALL, ALL, 0, 0, 0,
-        0xC0017600, 0x228, 0x30,
+        0xC0057600, 0x224, 0, 0, 0, 0, 0x30,
+        0xC0057600, 0x22B, ALL, ALL, ALL, ALL, 64,
         0xC0007600 | len(user) << 16, 0x240, *user,
+        0xC0017600, 0x27D, 0,
         0xC0031500, *groups, initiator,
     ]  # fmt: skip
 
@@ -109,6 +113,28 @@ def test_registers_of_another_submission_are_not_counted_on() -> None:
     rig.words(0xC0031500, 1, 1, 1, 0x8005)
     assert set(rig.kinds) == {"left-register"}
     assert "COMPUTE_PGM_LO as an earlier indirect buffer left it" in str(rig.machine.findings)
+
+
+@pytest.mark.parametrize("model", [R9700, RX7900XTX], ids=lambda m: m.name)
+def test_all_of_a_card_is_used_whatever_another_program_left(model: GpuModel) -> None:
+    """Kernels open four shader engines for their queues; a ring keeps what other programs' preambles wrote."""
+    rig = Rig(model)
+    rig.words(*lower(CommandList().dispatch(PROGRAM_IN_RIG, 1, user_data=(5, 6)), GFX12 if model is R9700 else GFX11))
+    assert not rig.machine.findings
+    bare = Rig(model)
+    program = {0x20C: CODE >> 8 & ALL, 0x20D: CODE >> 40, 0x207: 64, 0x208: 1, 0x209: 1, 0x212: 0, 0x213: 0x90}
+
+    def build(b: PacketBuilder) -> None:
+        b.set_sh_regs(program)
+        b.dispatch_direct_initiator(1, 1, 1, 5)
+
+    bare.run(build)
+    texts = [text for kind, text in bare.machine.findings if kind == "left-register"]
+    assert len(texts) == 6
+    assert all("USER_ACCUM" in t or "DISPATCH_INTERLEAVE" in t or "DISPATCH_TUNNEL" in t for t in texts)
+    closed = [text for kind, text in bare.machine.findings if kind == "closed-engine"]
+    assert len(closed) == (model.shader_engines > 4)
+    assert not closed or "COMPUTE_STATIC_THREAD_MGMT_SE4, COMPUTE_STATIC_THREAD_MGMT_SE5 is 0" in closed[0]
 
 
 def test_high_addresses_and_waves_of_64() -> None:

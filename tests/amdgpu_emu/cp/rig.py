@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from amdgpu_emu.clock import Clock
 from amdgpu_emu.cp import CommandProcessor
 from amdgpu_emu.gpu import POLLING, Gpu
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.shader import Dispatch, RecordingShader
 from amdgpu_emu.vm import GpuVm, Mapping
+from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, DISPATCH_INITIATOR_COMPUTE, PacketBuilder
 
 IB, IB2, DATA, CODE, UNCACHED, READ_ONLY = (0x1_0000_0000 + 0x10_0000 * i for i in range(6))
@@ -26,6 +28,7 @@ class StandInMachine:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        self.clock = Clock(lambda: False)
         self.changed = threading.Condition(self.lock)
         self.findings: list[tuple[str, str]] = []
         self.report_redundant: list[str] | None = None
@@ -136,6 +139,7 @@ def dispatch(
         0x207: 64,
         0x208: 1,
         0x209: 1,
+        **dict.fromkeys((*reg.USER_ACCUM, reg.DISPATCH_INTERLEAVE, reg.DISPATCH_TUNNEL), 0),
     }
     values |= {int(name[1:], 16): value for name, value in registers.items()}
     b.set_sh_regs(values)

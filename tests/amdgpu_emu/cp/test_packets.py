@@ -49,9 +49,11 @@ def test_a_dispatch_has_what_its_registers_say(rig):
     def build(b):
         b.set_sh_reg(0x20C, [CODE >> 8 & 0xFFFFFFFF, CODE >> 40])
         b.set_sh_reg(0x212, [0xE0000001, 0x90 | 1 << 11 | 3 << 15])
-        b.set_sh_reg_one(0x228, 0)
+        b.set_sh_reg(0x224, [0, 0, 0, 0, 0])
         b.set_sh_reg(0x207, [32, 2, 1])
         b.set_sh_reg(0x215, [0, 0xFFFFFFFF, 0xFFFFFFFF])
+        b.set_sh_reg_one(0x22F, 64)
+        b.set_sh_reg_one(0x27D, 0)
         b.set_user_data64(0, DATA)
         b.set_sh_reg(0x242, [7, 8])
         b.dispatch_direct_initiator(4, 3, 2, 5 | CS_W32_EN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
+import time
 
 import pytest
 
@@ -119,7 +120,7 @@ def test_input_fences_are_waited_for(ready: Card) -> None:
     fence = ready.fence_to(0, sequence)
     handle = ready.create()
     threading.Timer(0.05, ready.unblock).start()
-    started = ready.process.monotonic_ns()
+    started = time.monotonic()  # of the host, as is the timer
     ready.va(handle, DATA_VA + PAGE, num_syncobj_handles=1, input_fence_syncobj_handles=ready.array("I", [fence]))
-    assert ready.process.monotonic_ns() - started > 3e7
+    assert time.monotonic() - started > 0.03
     assert ready.wait(sequence, 0) == 0

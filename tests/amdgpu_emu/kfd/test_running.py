@@ -72,7 +72,7 @@ class Ring:
     def fence(self, slot: int = 0) -> int:
         return self.process.load64(self.data + 8 * slot)
 
-    def wait(self, value: int, slot: int = 0, seconds: float = 5.0) -> None:
+    def wait(self, value: int, slot: int = 0, seconds: float = 60.0) -> None:
         until(lambda: self.fence(slot) == value, seconds)
 
     @property
@@ -80,7 +80,7 @@ class Ring:
         return self.process.load64(self.pointers)
 
 
-def until(ready: Callable[[], bool], seconds: float = 5.0) -> None:
+def until(ready: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not ready():
         assert time.monotonic() < end, "it did not happen"
@@ -196,9 +196,10 @@ def test_idle_queues_do_not_keep_the_machine_busy(ring: Ring) -> None:
     ring.submit(pm4.release(DATA, 1))
     ring.stage.machine.settle()
     assert ring.fence() == 1
-    started = time.monotonic()
+    clock = ring.stage.machine.clock
+    started = clock.now()
     ring.stage.machine.settle(5.0)
-    assert time.monotonic() - started < 1
+    assert clock.now() - started < 1
 
 
 # Broken rules.
@@ -422,15 +423,15 @@ def test_an_interrupt_wakes_a_waiter(ring: Ring) -> None:
     seconds: list[float] = []
 
     def wait() -> None:
-        started = time.monotonic()
+        started = stage.machine.clock.now()
         exception(stage, done.event_id)
-        seconds.append(time.monotonic() - started)
+        seconds.append(stage.machine.clock.now() - started)
 
     thread = threading.Thread(target=wait)
     thread.start()
     time.sleep(0.03)
     ring.submit(pm4.release(DATA, 1), pm4.release(mailbox, done.event_id, context=done.event_trigger_data))
-    thread.join(5)
+    thread.join(60)
     assert seconds
     assert seconds[0] < 2
     assert ring.fence() == 1

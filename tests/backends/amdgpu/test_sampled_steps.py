@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import zinc_rt
 from tests.helpers import QWEN3, write_model
+from zinc_rt.backends.amdgpu import backend as amd_backend
 from zinc_rt.backends.cpu.sampling import CpuSampled
 from zinc_rt.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError
@@ -111,7 +113,7 @@ def test_no_token_is_possible(emulated: Model) -> None:
         emulated.generate(PROMPT, max_tokens=1, temperature=0, logit_bias=bias)
 
 
-def test_several_sequences_with_their_own_parameters(tmp_path) -> None:
+def test_several_sequences_with_their_own_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one step, each with its sampler, against the host's choice from the same step's logits."""
     path = write_model(tmp_path / "model.gguf", QWEN3).path
     asked = [SamplingParams(temperature=0), SamplingParams(seed=4, top_k=3), SamplingParams(seed=5, top_k=9, min_p=0.2)]
@@ -142,8 +144,16 @@ def test_several_sequences_with_their_own_parameters(tmp_path) -> None:
             backend.submit(lowered, there)
         with pytest.raises(BackendError, match="3 rows sampled among 5"):
             backend.open_sampling(lowered, 5, 3, found[1])
-        for n in range(1, 6):  # older ones go
-            last = backend.open_sampling(lowered, n, 1, found[1])
+        several = [backend.open_sampling(lowered, n, 1, found[1]) for n in range(1, 6)]
+        for n in range(1, 6):  # texts in turn
+            assert backend.open_sampling(lowered, n, 1, found[1]) is several[n - 1]
+        assert backend.open_sampling(lowered, n_vocab, 3, found[1]) is there
+        for n in range(1, 11):  # of sixteen, those unused for longest go
+            last = backend.open_sampling(lowered, 5 + n, 1, found[1])
+        assert backend.open_sampling(lowered, n_vocab, 3, found[1]) is there
+        monkeypatch.setattr(amd_backend, "_SCRATCH", 0)
+        for n in range(1, 6):  # where they take much memory, of four
+            last = backend.open_sampling(lowered, 20 + n, 1, found[1])
         with pytest.raises(BackendError, match="dropped since"):
             backend.submit(lowered, there)
         assert last.tokens.shape == (1,)
@@ -152,4 +162,4 @@ def test_several_sequences_with_their_own_parameters(tmp_path) -> None:
         assert isinstance(engine.step(rows, fewer), HostSampled)
         result = engine.step(rows, requests())
         assert [result.token(i).token_id for i in range(3)] == want
-        del result, there, last  # their arrays look at memory of the machine
+        del result, there, last, several  # their arrays look at memory of the machine

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.late_kernels import LateArgs, passing, rewriting, stopping
+from tests.late_kernels import LONG, SHORT, LateArgs, passing, rewriting, stopping
 from zinc_rt.backends.cpu.late import NEVER, first_writers, safe_distances
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, UnitsPer, plain_step
 from zinc_rt.engine import Engine, Options, Rows
@@ -27,13 +27,14 @@ def library() -> Library:
     return Library(host_target(), CompileCache(default_cache_dir()))
 
 
-def made(library: Library, chosen: int) -> tuple[CpuProgram, dict[str, np.ndarray]]:
+def made(library: Library, chosen: int, patience: int = SHORT) -> tuple[CpuProgram, dict[str, np.ndarray]]:
     """y = 3 x, with a thread stopped at a unit; z = y; y = 5 x."""
     memory = {name: np.zeros(UNITS, np.int64) for name in "xyz"} | {"gate": np.zeros(8, np.uint64)}
     memory["x"][:] = np.arange(1, UNITS + 1)
 
     def op(fn, x: str, y: str, factor: int, phase: int, units: int, *, again: bool = False) -> CpuOperation:
         arguments = {"x": memory[x], "y": memory[y], "gate": memory["gate"], "chosen": chosen, "factor": factor}
+        arguments |= {"patience": patience}
         return CpuOperation(
             fn.name, "test", (fn, {}), LateArgs, arguments, units, UnitsPer.ONCE, (x,), (y,),
             bytes=units << 15 if again else 0, again=again, phase=phase,
@@ -103,17 +104,17 @@ def test_a_thread_that_is_late_in_the_next_step_is_waited_for_where_that_writes_
 
 
 def test_without_the_rule_a_write_does_land_late(library: Library) -> None:
-    """So the test above can fail. A busy machine may hold the thread that should overtake: then once more."""
+    """So the test above can fail. The late thread waits until it is overtaken, however busy the machine is."""
     runner = Runner(library, 2)
     library.load(runner.kernels())
     try:
-        for _ in range(200):
-            program, memory = made(library, 17)
-            assert program.phases["safe"].tolist()[:3] == [NEVER, NEVER, 1]
-            program.phases["safe"][2] = NEVER
-            runner.run(program)
-            if memory["gate"][4] == 1:
-                break
+        program, memory = made(library, 17, LONG)
+        assert program.phases["safe"].tolist()[:3] == [NEVER, NEVER, 1]
+        program.phases["safe"][2] = NEVER
+        runner.run(program)
+        assert memory["gate"][0] == 1
+        while memory["gate"][5] == 0:  # nothing waits for the late thread
+            time.sleep(0.001)
         assert memory["gate"][4] == 1
         assert memory["y"][17] == 3 * memory["x"][17]
     finally:

@@ -214,7 +214,7 @@ def test_an_unknown_level(path: Path) -> None:
 # Compiling and its cache.
 
 
-def refuse(self: Compiler, modules: list[Module], *, disassemble: bool = False) -> list[CompileError]:
+def refuse(self: Compiler, modules: list[Module], **_: object) -> list[CompileError]:
     return [CompileError("LLVM has had enough", m.name) for m in modules]
 
 

@@ -115,21 +115,22 @@ def test_what_is_dispatched(name: str) -> None:
 def test_the_packets_of_a_dispatch() -> None:
     with made() as (boundary, _):
         boundary.argmax_top2(3, 1.0, 4, -1.0)
-        words = boundary.ib_map[:64].tolist()
+        words = boundary.ib_map[:128].tolist()
         program, proof = boundary.programs["argmax_top2"], sentinel(BoundaryOperation.argmax_top2, 1)
         kernel = program.kernel
         assert words[:2] == [0xC0001000, 0]
         assert words[2:6] == [0xC0027600, 0x20C, program.va >> 8 & 0xFFFFFFFF, program.va >> 40]
         assert words[6:10] == [0xC0027600, 0x212, kernel.rsrc1, kernel.rsrc2]
-        assert words[10:13] == [0xC0017600, 0x228, kernel.rsrc3]
-        assert words[13:18] == [0xC0037600, 0x207, 1, 1, 1]
-        assert words[18:23] == [0xC0037600, 0x215, 0, 0xFFFFFFFF, 0xFFFFFFFF]
-        assert words[23:27] == [0xC0027600, 0x219, 0xFFFFFFFF, 0xFFFFFFFF]
-        assert words[27:37] == [0xC0087600, 0x240, 0, 0, 0x0221_0000, 1, 0xBF800000, 0x407FFFFF, 3, 4]
-        assert words[37:42] == [0xC0031500, 1, 1, 1, 0x8005]
-        assert words[42] == 0xC0064900, "a fence behind the shader's work"
-        assert words[45:49] == [0x0221_8000, 1, proof & 0xFFFFFFFF, proof >> 32]
-        assert words[50] == 0xC0001000 | 12 << 16
+        assert words[10:17] == [0xC0057600, 0x224, 0, 0, 0, 0, kernel.rsrc3]
+        assert words[17:22] == [0xC0037600, 0x207, 1, 1, 1]
+        assert words[22:27] == [0xC0037600, 0x215, 0, 0xFFFFFFFF, 0xFFFFFFFF]
+        assert words[27:31] == [0xC0027600, 0x219, 0xFFFFFFFF, 0xFFFFFFFF]
+        assert words[31:38] == [0xC0057600, 0x22B, *[0xFFFFFFFF] * 4, 64]
+        assert words[38:41] == [0xC0017600, 0x27D, 0]
+        assert words[41:51] == [0xC0087600, 0x240, 0, 0, 0x0221_0000, 1, 0xBF800000, 0x407FFFFF, 3, 4]
+        assert words[51:56] == [0xC0031500, 1, 1, 1, 0x8005]
+        assert words[56] == 0xC0064900, "a fence behind the shader's work"
+        assert words[59:63] == [0x0221_8000, 1, proof & 0xFFFFFFFF, proof >> 32]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -191,7 +192,7 @@ def test_a_wrong_signal_leaves_the_output_alone(name: str) -> None:
         def spoil(argument: Argument) -> None:
             if len(spoilt) == 0:
                 spoilt.append(1)
-                boundary.ib_map[42] = 0xC0061000  # RELEASE_MEM becomes a NOP
+                boundary.ib_map[56] = 0xC0061000  # RELEASE_MEM becomes a NOP
 
         spoilt: list[int] = []
         with TokenBoundary.init_path(NODE, linux=Before(linux, AMDGPU_CS.value, spoil)) as boundary:

@@ -43,7 +43,9 @@ class Bench:
     def __init__(self, service: Service, client: FakeClient, log: io.StringIO) -> None:
         self.service, self.client, self._log = service, client, log
         self.app = App(service)
-        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=self.app), base_url="http://test", timeout=30)
+        self.http = httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=self.app), base_url="http://localhost", timeout=30
+        )
 
     @property
     def log(self) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from zinc_rt.serving.messages import (
     Failed,
     Finished,
     FinishReason,
+    PromptLogprobs,
     Submit,
     TenantShare,
     Token,
@@ -24,6 +25,14 @@ from zinc_rt.serving.messages import (
 )
 
 LOGPROB = -0.5
+
+
+def from_prompt(request: Submit, start: int, end: int) -> PromptLogprobs:
+    """Log-probabilities of a part of a prompt: minus the token's index; of the likeliest, less by one each."""
+    assert request.echo is not None
+    at, top = range(start, end), range(request.echo)
+    tops = tuple(tuple((request.prompt[i] + n, float(-i - n)) for n in top) for i in at)
+    return PromptLogprobs(request.id, start, tuple(float(-i) for i in at), tops)
 
 
 class FakeClient:
@@ -100,6 +109,9 @@ class FakeClient:
             if admitted:
                 self.decoding += 1
                 yield Admitted(request.id, cached_tokens=0, queue_seconds=0.25)
+                if request.echo is not None:
+                    yield from_prompt(request, 1, 2)
+                    yield from_prompt(request, 1, len(request.prompt))  # as an engine in the place of one that ended
                 n = len(request.resume)
                 for token_id in itertools.islice(self.script(request), n, request.params.max_tokens):
                     if self.fail is not None and n >= self.fail_after:

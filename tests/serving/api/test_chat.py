@@ -54,3 +54,52 @@ def test_a_stream(bench: MakeBench) -> None:
         )
 
     asyncio.run(go())
+
+
+TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "There was "}]
+
+
+def test_a_last_message_of_the_assistant_is_continued(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench(" a fox")
+
+        async def prompt(path: str = "chat/completions", **fields: object) -> str:
+            answer = await b.http.post(f"/v1/{path}", json={"messages": TALK, "max_tokens": 9, **fields})
+            assert answer.status_code == 200, answer.text
+            body = answer.json()
+            text = body["choices"][0]["message"]["content"] if "choices" in body else body["content"][0]["text"]
+            assert text == " a fox"
+            return b.service.model.tokenizer.decode(b.client.submitted[-1].prompt)
+
+        begun = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nThere was "
+        assert await prompt() == begun
+        assert await prompt("messages") == begun
+        assert await prompt(continue_final_message=True, add_generation_prompt=False) == begun
+        closed = begun + "<|im_end|>\n"
+        assert await prompt(add_generation_prompt=False) == closed
+        assert await prompt(continue_final_message=False) == closed + "<|im_start|>assistant\n"
+        assert await prompt(add_generation_prompt=True) == closed + "<|im_start|>assistant\n"
+        counted = await b.http.post("/v1/messages/count_tokens", json={"messages": TALK})
+        assert counted.json()["input_tokens"] == len(b.service.model.tokenizer.encode(begun, add_special=False))
+        items = await b.http.post("/v1/responses", json={"input": TALK})
+        assert items.status_code == 200
+        assert b.client.submitted[-1].prompt == b.client.submitted[-2].prompt  # an item is whole
+
+    asyncio.run(go())
+
+
+def test_what_cannot_be_continued(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        for wrong, param in (
+            ({"messages": TALK[:1], "continue_final_message": True}, "continue_final_message"),
+            (
+                {"messages": TALK, "continue_final_message": True, "add_generation_prompt": True},
+                "add_generation_prompt",
+            ),
+            ({"messages": TALK, "response_format": {"type": "json_object"}}, "response_format"),
+        ):
+            refused = await b.chat(**wrong)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+
+    asyncio.run(go())

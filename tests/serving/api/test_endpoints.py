@@ -11,6 +11,7 @@ import pytest
 from tests.serving.api.conftest import N_CTX, SAYS, MakeBench, events, without_ids
 from tests.serving.api.fake import LOGPROB
 from zinc_rt.serving.messages import CancelReason
+from zinc_rt.text import TokenizerError
 
 
 def named_events(text: str) -> list[tuple[str, dict[str, Any]]]:
@@ -168,7 +169,7 @@ def test_responses(bench: MakeBench) -> None:
             {"type": "function_call_output", "call_id": "c1", "output": "2"},
         ]
         assert (await b.http.post("/v1/responses", json={"input": items})).status_code == 200
-        for field, value in (("previous_response_id", "resp_1"), ("conversation", "c"), ("background", True)):
+        for field, value in (("conversation", "c"), ("background", True)):
             refused = await b.http.post("/v1/responses", json={"input": "Hi", field: value})
             assert refused.status_code == 400
             assert refused.json()["error"]["code"] == "unsupported_parameter"
@@ -231,6 +232,10 @@ def test_tokenize_and_back(bench: MakeBench) -> None:
         assert back.json()["content"] == SAYS
         pieces = (await b.http.post("/tokenize", json={"content": "A fox", "with_pieces": True})).json()["tokens"]
         assert "".join(p["piece"] for p in pieces) == "A fox"
+        long = await b.http.post("/tokenize", json={"content": "a " * (256 << 10)})
+        assert (long.status_code, long.json()["error"]["code"]) == (413, "request_too_large")
+        most = await b.http.post("/tokenize", json={"content": "a " * (255 << 10)})
+        assert most.json()["count"] > 255 << 9
         outside = await b.http.post("/detokenize", json={"tokens": [10**9]})
         assert (outside.status_code, outside.json()["error"]["param"]) == (400, "tokens")
 
@@ -249,5 +254,69 @@ def test_models_are_listed_under_all_of_their_names(bench: MakeBench) -> None:
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
         assert (await b.chat(model="alias")).status_code == 200
         assert (await b.chat(model="gpt-4")).status_code == 404
+
+    asyncio.run(go())
+
+
+def test_a_text_that_no_tokens_can_express_is_refused(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def go() -> None:
+        b = bench()
+
+        def encode(*_: object, **__: object) -> list[int]:
+            raise TokenizerError("the vocabulary has no token for '🦉'")
+
+        monkeypatch.setattr(type(b.service.model.tokenizer), "encode", encode)
+        answer = await b.http.post("/tokenize", json={"content": "🦉"})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "content")
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("path", "ask", "name"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}, "stop"),
+        ("/v1/completions", {"prompt": "Hi", "max_tokens": 40}, "stop"),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 40}, "stop_sequences"),
+    ],
+)
+def test_sixteen_stop_strings_are_taken(bench: MakeBench, path: str, ask: dict[str, Any], name: str) -> None:
+    async def go() -> None:
+        stops = [f"none {i}" for i in range(15)]
+        answer = await bench().http.post(path, json={**ask, name: [*stops, "grey owl"]})
+        assert answer.status_code == 200
+        assert "grey owl. " not in answer.text
+        many = await bench().http.post(path, json={**ask, name: [*stops, "a", "b"]})
+        assert (many.status_code, f"{name} has 17 strings; at most 16" in many.text) == (400, True)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("max_tokens", [0, 1, 5])
+def test_a_prompt_is_told_of_with_its_logprobs(bench: MakeBench, stream: bool, max_tokens: int) -> None:
+    async def go() -> None:
+        b = bench()
+        tokenizer = b.service.model.tokenizer
+        ids = tokenizer.encode("A small fox", add_special=False)
+        said = tokenizer.encode(SAYS, add_special=False)[:max_tokens]
+        ask = {"prompt": ids, "echo": True, "logprobs": 2, "max_tokens": max_tokens, "stream": stream}
+        answer = await b.http.post("/v1/completions", json=ask)
+        assert answer.status_code == 200, answer.text
+        choices = [c["choices"][0] for c in events(answer.text)] if stream else answer.json()["choices"]
+        assert "".join(c["text"] for c in choices) == "A small fox" + tokenizer.decode(said)
+        found = {key: [one for c in choices for one in c["logprobs"][key]] for key in choices[0]["logprobs"]}
+        assert found["token_logprobs"] == [None, *(-i for i in range(1, len(ids))), *[LOGPROB] * len(said)]
+        assert "".join(found["tokens"]) == "A small fox" + tokenizer.decode(said)
+        ends = [sum(map(len, found["tokens"][:i])) for i in range(len(found["tokens"]))]
+        assert found["text_offset"] == ends
+        assert found["top_logprobs"][0] is None
+        assert [len(top) for top in found["top_logprobs"][1:]] == [2] * (len(ids) + len(said) - 1)
+        assert choices[-1]["finish_reason"] == "length"
+        if not stream:
+            usage = answer.json()["usage"]
+            assert (usage["prompt_tokens"], usage["completion_tokens"]) == (len(ids), max_tokens)
+        for wrong in ({**ask, "echo": False, "max_tokens": 0}, {**ask, "max_tokens": -1}):
+            assert (await b.http.post("/v1/completions", json=wrong)).json()["error"]["param"] == "max_tokens"
 
     asyncio.run(go())

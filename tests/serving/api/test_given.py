@@ -21,6 +21,7 @@ from zinc_rt.serving.records.store import RecordStore
 from zinc_rt.serving.route.backends import Backends
 from zinc_rt.serving.route.router import Router
 
+HERE = "http://127.0.0.1:9"
 BODY: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Hi"}],
     "stream": True,
@@ -34,7 +35,7 @@ def before(bench: Bench, way: str) -> Any:
     """An ASGI application by which clients reach the server."""
     if way == "router":
         http = httpx2.AsyncClient(transport=httpx2.ASGITransport(bench.app), timeout=30)
-        backends = Backends(["http://server"], http, make_logger())
+        backends = Backends([HERE], http, make_logger())
         backends.all[0].wrong = None
         return Router(backends, http, make_logger())
     if way == "ray":
@@ -97,7 +98,7 @@ def test_given_tokens_are_the_clients_word(served: ServedModel, tmp_path: Path, 
             app = before(bench, way)
             event = f"chatcmpl-{'a' * 24}.1.{served.fingerprint}.5.1"
             headers = {"last-event-id": event, "x-zinc-resume": ",".join(map(str, invented))}
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", timeout=30) as http:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HERE, timeout=30) as http:
                 answer = await http.post("/v1/chat/completions", json=BODY, headers=headers)
             assert answer.status_code == 200, answer.text
             assert f'"resumed_tokens":{len(invented)}' in answer.text

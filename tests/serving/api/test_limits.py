@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from tests.serving.api.conftest import N_CTX, MakeBench
+from zinc_rt.sampling.params import COUNT_LIMIT
 from zinc_rt.serving.api.config import Config, Tenant, Tenants
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.wire import pack, unpack_to
 
 CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 DEEP = 10**5
@@ -128,7 +130,7 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(
         ([1.5], 400),
         ([-1], 400),
         ([10**9], 400),
-        ([[1], "a"], 400),
+        ([[1], ""], 400),
         (["a"] * 65, 400),
     ],
 )
@@ -239,5 +241,35 @@ def test_deadlines_go_to_the_engine(bench: MakeBench) -> None:
         assert b.client.submitted[-1].seconds == 2.5
         bad = await b.http.post("/v1/chat/completions", json=body, headers={"x-request-timeout": "soon"})
         assert bad.status_code == 400
+
+    asyncio.run(go())
+
+
+WIDE = [("top_k", 0), ("repeat_last_n", -1), ("max_tokens", 1), ("max_completion_tokens", 1)]
+ASKS: list[tuple[str, dict[str, Any], list[tuple[str, int]]]] = [
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}, WIDE),
+    ("/v1/completions", {"prompt": "Hi"}, WIDE[:3]),
+    ("/v1/responses", {"input": "Hi"}, [("top_k", 0), ("max_output_tokens", 1)]),
+    ("/v1/messages", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}, [("top_k", 0)]),
+]
+
+
+@pytest.mark.parametrize(("path", "ask", "counts"), ASKS)
+def test_counts_are_bounded_by_what_the_engine_can_be_sent(
+    bench: MakeBench, path: str, ask: dict[str, Any], counts: list[tuple[str, int]]
+) -> None:
+    async def go() -> None:
+        b = bench()
+        for name, least in counts:
+            for value in (COUNT_LIMIT + 1, 2**64, 2**70, 10**400, least - 1):
+                answer = await b.http.post(path, json={**ask, name: value})
+                assert answer.status_code == 400, (name, value, answer.text)
+                assert name in answer.text or "max_tokens" in answer.text or value == 10**400, answer.text
+            for value in (COUNT_LIMIT, least):
+                answer = await b.http.post(path, json={**ask, name: value})
+                assert answer.status_code == 200, (name, value, answer.text)
+        assert len(b.client.submitted) == 2 * len(counts)
+        for request in b.client.submitted:
+            assert unpack_to(pack(request)[4:]) == request
 
     asyncio.run(go())

@@ -185,6 +185,39 @@ def test_servers_without_records_say_so(bench: object, served: ServedModel) -> N
     asyncio.run(test())
 
 
+def test_a_replay_counts_like_any_request(served: ServedModel, tmp_path: Path) -> None:
+    async def test() -> None:
+        limits = Tenants({"default": Tenant(tokens_per_minute=120, requests_per_minute=60)})
+        async with server(served, tmp_path / "r", limits) as bench:
+            name = (await bench.chat(max_tokens=6)).json()["id"]
+            await kept(bench)
+            bench.client.gate = asyncio.Semaphore(0)
+            running = replay(bench, name)
+            while not bench.client.submitted[1:]:
+                await asyncio.sleep(0)
+            assert bench.client.submitted[1].tenant == "default"
+            assert bench.service.admission.inside == 1
+            assert len(bench.service.running) == 1  # so draining waits for it, and DELETE ends it
+            bench.client.cancel(bench.client.submitted[1].id, "deadline")
+            late = await running
+            assert (late.status_code, late.json()["error"]["code"]) == (504, "deadline_exceeded")
+            bench.client.gate = None
+            codes = [(await replay(bench, name)).status_code for _ in range(9)]
+            assert codes[0] == 200
+            assert codes[-1] == 429
+            bench.service.draining = True
+            refused = await replay(bench, name)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
+            bench.service.draining = False
+            bench.service.tenants = Tenants()
+            bench.service.admission.replace(bench.service.tenants)
+            await replay(bench, name, **{"x-request-timeout": "7"})
+            assert bench.client.submitted[-1].seconds == 7
+            assert bench.service.admission.inside == 0
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize("body", ["{}", "[]", '{"id": 3}', '{"id": "x", "more": 1}', "\xff"])
 def test_bad_replay_requests(served: ServedModel, tmp_path: Path, body: str) -> None:
     async def test() -> None:

@@ -48,7 +48,7 @@ class Running:
 
 def post(body: bytes) -> bytes:
     """A request for a chat completion."""
-    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
@@ -217,14 +217,14 @@ def test_a_comment_is_sent_where_nothing_else_is(bench: MakeBench) -> None:
         (Limits(), post(b"")[:-4].replace(b" 0", b" 5000000") + b"\r\n\r\n", 413, "request_too_large"),
         (
             Limits(body_bytes=1000),
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
             + b"400\r\n" + b" " * 1024 + b"\r\n",
             413,
             "request_too_large",
         ),
         (
             Limits(body_seconds=0.05),
-            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
             408,
             "timeout",
         ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import io
+import logging
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from zinc_rt.sampling.sampler import DegenerateLogits
 from zinc_rt.serving.api import errors
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
-from zinc_rt.serving.api.logs import make_logger
+from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.core import errors as core_errors
@@ -40,6 +42,8 @@ def test_nothing_is_answered_while_loading_and_while_the_engine_is_ill(bench: Ma
             assert (ill.status_code, ill.json()) == (503, {"status": state})
             assert (await b.http.get("/health/ready")).status_code == 503
             assert (await b.http.get("/health/live")).status_code == 200
+            for path in ("/v1/models", "/v1/models/story"):
+                assert (await b.http.get(path)).status_code == (503 if state == "loading" else 200)
             setattr(owner, name, None)
             assert (await b.chat()).status_code == 200
             assert (await b.http.get("/health")).json() == {"status": "ok"}
@@ -156,6 +160,10 @@ def test_an_engine_that_embeds(served: ServedModel) -> None:
             coded = (await b.http.post("/v1/embeddings", json=again)).json()["data"]
             assert [base64.b64decode(d["embedding"]) for d in coded] == [row.tobytes() for row in wanted]
             assert body["usage"]["prompt_tokens"] == sum(map(len, ids))
+            for mixed in ({"input": [texts[0], ids[1]]}, {"content": [ids[0], texts[1]]}):
+                found = (await b.http.post("/v1/embeddings", json=mixed)).json()["data"]
+                assert np.array_equal(np.array([d["embedding"] for d in found], np.float32), wanted)
+            assert (await b.http.post("/v1/embeddings", json={"input": "a", "content": "a"})).status_code == 400
             few = (await b.http.post("/v1/embeddings", json={"input": "A fox", "dimensions": 8})).json()
             assert len(few["data"][0]["embedding"]) == 8
             many = await b.http.post("/v1/embeddings", json={"input": "A fox", "dimensions": 10**6})
@@ -190,3 +198,12 @@ def test_a_model_without_a_template_takes_texts_alone(bench: MakeBench) -> None:
         assert events(streamed.text)
 
     asyncio.run(go())
+
+
+def test_the_log_has_lines_of_its_level_alone() -> None:
+    for level, n in (("debug", 3), ("info", 3), ("warning", 2), ("error", 1)):
+        stream = io.StringIO()
+        log = make_logger(stream, level)  # type: ignore[arg-type]
+        for number in (logging.INFO, logging.WARNING, logging.ERROR):
+            tell(log, "x", number)
+        assert len(stream.getvalue().splitlines()) == n

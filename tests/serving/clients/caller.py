@@ -1,8 +1,10 @@
-"""The model in the package with a chat template that calls tools."""
+"""The model in the package with a chat template that calls tools, and one that reads long texts and says little."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,17 +19,36 @@ in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfo
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 """Of a family whose models call tools."""
+LONG: Final = 1 << 17
+"""Tokens that `write_reader`'s model takes."""
 
 
 def write_caller(path: Path) -> Path:
     """Write the model in the package with a chat template that takes tools."""
+    return _write(path, {"tokenizer.chat_template": TEMPLATE})
+
+
+def write_reader(path: Path) -> Path:
+    """Write a model with a long context and one layer, whose tokens are all equally likely.
+
+    Sampling keeps the first 40 tokens of the vocabulary then. Two of them end the text: it has 20 tokens on average.
+    """
+    changes = {"tokenizer.chat_template": TEMPLATE, "qwen3.block_count": 1, "qwen3.context_length": LONG}
+    return _write(path, changes, n_layers=1, zero="output_norm.weight")
+
+
+def _write(path: Path, changes: Mapping[str, Any], n_layers: int | None = None, zero: str = "") -> Path:
     with GGUFFile.open(built_in_model()) as file:
         writer = GGUFWriter(path)
         for key, value in file.metadata.items():
             info = file.metadata.info(key)
             kind = None if isinstance(value, np.ndarray) else info.item or info.type
-            writer.add(key, TEMPLATE if key == "tokenizer.chat_template" else value, kind)
+            writer.add(key, changes.get(key, value), kind)
         for tensor in file.tensors.values():
-            writer.add_tensor(tensor.name, file.raw(tensor.name), tensor.type, tensor.shape)
+            of, at, _ = (tensor.name + "..").split(".", 2)
+            if n_layers is None or of != "blk" or int(at) < n_layers:
+                raw = file.raw(tensor.name)
+                data = np.zeros_like(raw) if tensor.name == zero else raw
+                writer.add_tensor(tensor.name, data, tensor.type, tensor.shape)
         writer.write()
     return path

@@ -22,7 +22,7 @@ TABLES: dict[str, tuple[Sequence[Field], dict[str, Any]]] = {
 ASKING: dict[str, Any] = {
     "audio": {"voice": "x", "format": "mp3"}, "function_call": {"name": "f"}, "functions": [{"name": "f"}],
     "modalities": ["text", "audio"], "web_search_options": {}, "best_of": 3, "suffix": "x", "background": True,
-    "conversation": "c", "previous_response_id": "r", "prompt": {"id": "p"}, "truncation": "auto", "container": "c",
+    "conversation": "c", "prompt": {"id": "p"}, "container": "c",
     "mcp_servers": [{"type": "url", "url": "http://x", "name": "x"}], "metadata": {"a": "b"}, "verbosity": "high",
     "store": True, "moderation": {}, "context_management": [{"type": "x"}], "max_tool_calls": 3, "user": "me",
     "service_tier": "auto", "prediction": {"type": "content", "content": "x"},

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 import zinc_rt
 from tests.serving.command import Command
+from zinc_rt.sampling.sampler import logprobs
 
 ASK: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Tell me a story."}]
 WEATHER: ChatCompletionToolParam = {
@@ -153,6 +154,28 @@ def test_completions_and_models(story: Command) -> None:
             c.models.retrieve("other")
         with pytest.raises(openai.BadRequestError, match="generates text"):
             c.embeddings.create(model="story", input="a dog")
+
+
+def test_logprobs_of_a_prompt(story: Command) -> None:
+    """They are those that `zinc perplexity` adds up, to the last bit."""
+    text = "A small fox lived in the woods. One day it met an owl."
+    with zinc_rt.load() as model:
+        ids = model.tokenize(text)
+        rows = model.logits(ids).astype("float64")
+        wanted = [logprobs(row, token, 1) for row, token in zip(rows, ids[1:], strict=False)]
+    with client(story) as c:
+        both = c.completions.create(model="story", prompt=[ids, ids[:9]], max_tokens=1, logprobs=1, echo=True)
+        for n, choice in zip((len(ids), 9), both.choices, strict=True):
+            found = choice.logprobs
+            assert found is not None
+            assert found.token_logprobs is not None
+            assert found.top_logprobs is not None
+            assert found.token_logprobs[:n] == [None, *(value for value, _ in wanted[: n - 1])]
+            assert [max(top.values()) for top in found.top_logprobs[1:n]] == [top[0][1] for _, top in wanted[: n - 1]]
+            assert len(found.tokens or ()) == n + 1
+        bare = c.completions.create(model="story", prompt=text, max_tokens=0, logprobs=0, echo=True).choices[0]
+        assert bare.logprobs is not None
+        assert (bare.text, bare.logprobs.token_logprobs) == (text, [None, *(value for value, _ in wanted)])
 
 
 def test_embeddings(embedder: Command) -> None:

@@ -27,6 +27,7 @@ from zinc_rt.serving.messages import (
     Finished,
     FinishReason,
     Grammar,
+    PromptLogprobs,
     QoS,
     StepReport,
     StepTimes,
@@ -417,6 +418,28 @@ def test_prompts_alone_take_larger_steps() -> None:
     assert max(engine.rows) == 512
 
 
+def test_compiling_is_no_time_of_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels that the first step lacks keep it waiting; the speed of the prompt is that of the next one like it."""
+    engine = FakeEngine(step_ms=5.0, prompt_ms=0.0)
+    compiled = [7.0]
+    monkeypatch.setattr("zinc_rt.serving.core.request.seconds_compiled", lambda: compiled[0])
+    step = engine.step
+
+    def first_step(*args: object, **more: object) -> object:
+        if engine.n_steps == 0:
+            compiled[0] += 3.0
+            engine.clock.now += 3.0
+        return step(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "step", first_step)
+    core = core_on(engine)
+    core.submit(asked("x", n=3))
+    found = events(turned(core))["x"]
+    usage = found[-1].usage  # type: ignore[union-attr]
+    assert engine.clock.now > 103
+    assert 0.004 < usage.prefill_seconds < 0.1
+
+
 def test_the_first_step_of_all_is_short() -> None:
     """Nothing is known of the cost of rows then."""
     engine = FakeEngine(n_slots=1, n_batch=512, n_ctx=4096)
@@ -472,6 +495,31 @@ def test_a_device_that_is_lost_is_the_callers_to_hear_of() -> None:
     engine.lose()
     with pytest.raises(BackendError, match="the device is lost"):
         core.turn()
+
+
+def test_closing_a_core_closes_what_is_behind_it() -> None:
+    closed: list[bool] = []
+    EngineCore(FakeEngine(), VOCABULARY, close=lambda: closed.append(True)).close()  # type: ignore[arg-type]
+    assert closed == [True]
+    core_on(FakeEngine()).close()
+
+
+def test_a_sequence_that_cannot_be_prepared_is_free_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a text's beginning is to be copied, as of recurrent layers, and the device fails."""
+    engine = FakeEngine(n_slots=1)
+    core = core_on(engine)
+    core.submit(asked("one"))
+    with monkeypatch.context() as patched:
+
+        def fails(*_: object) -> int:
+            raise BackendError("hiccup")
+
+        patched.setattr(engine, "adopt", fails)
+        with pytest.raises(BackendError):
+            core.turn()
+    core.check_integrity()
+    found = events(turned(core))
+    same(found["one"], alone(asked("one"), n_slots=1))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), BackendError("hiccup")])
@@ -595,3 +643,51 @@ def test_times_of_grammars_and_of_choosing_tokens() -> None:
     assert second.times == StepTimes(0.5, second.times.sampling)
     assert first.times.sampling > 0.0
     assert not rest
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(1, 3), st.sampled_from([None, 0, 2])), min_size=1, max_size=4),
+    st.sampled_from([6, 32]),
+    st.integers(5, 12),
+    st.booleans(),
+)
+def test_prompts_are_told_of_whatever_else_runs(
+    texts: list[tuple[int, int, int | None]], n_batch: int, n_pages: int, recurrent: bool
+) -> None:
+    """The log-probabilities of a prompt are those of its text alone: beside others, after preemption, cached or not."""
+
+    def submits() -> list[Submit]:
+        made = []
+        for at, (length, n, top) in enumerate(texts):
+            made.append(replace(asked(f"r{at}", length, n), echo=top))
+        return made
+
+    def told(core: EngineCore, requests: Sequence[Submit]) -> dict[str, list[Event]]:
+        for request in requests:
+            core.submit(request)
+        found: dict[str, list[Event]] = defaultdict(list)
+        for report in turned(core):
+            for event in report.events:
+                found[event.id].append(event)
+        return found
+
+    together = told(core_on(FakeEngine(4, n_batch, 64, n_pages, recurrent=recurrent)), submits())
+    for request, (_, _, top) in zip(submits(), texts, strict=True):
+        events = together[request.id]
+        alone = told(core_on(FakeEngine(1, 64, 64)), [request])[request.id]
+        parts = [event for event in events if isinstance(event, PromptLogprobs)]
+        (whole,) = [e for e in alone if isinstance(e, PromptLogprobs)] or [None]
+        tokens = [event.token_id for event in events if isinstance(event, Token)]
+        assert tokens == [event.token_id for event in alone if isinstance(event, Token)]
+        if top is None or len(request.prompt) < 2:
+            assert not parts
+            continue
+        assert whole is not None
+        assert [part.start for part in parts] == [
+            1 + sum(len(before.logprobs) for before in parts[:i]) for i in range(len(parts))
+        ]
+        assert [value for part in parts for value in part.logprobs] == list(whole.logprobs)
+        assert [one for part in parts for one in part.top_logprobs] == list(whole.top_logprobs)
+        assert len(whole.logprobs) == len(request.prompt) - 1
+        assert all(len(one) == top for one in whole.top_logprobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 import threading
 import zlib
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.errors import UsageError, ZincError
@@ -42,6 +43,7 @@ def entry(request_id: str = "r1", tenant: str = "t", created: float = 1.75e9) ->
 numbers = st.floats(0, 1e300)
 
 
+@settings(deadline=None)
 @given(
     st.builds(
         SamplingParams,
@@ -246,3 +248,24 @@ def test_the_writer_counts_what_it_cannot_keep(tmp_path: Path) -> None:
     blocker.execute("rollback")
     assert writer.lost == 300 - sum(day.requests for day in store.days()) == 300
     blocker.close()
+
+
+def test_only_the_owner_reads_the_file(tmp_path: Path) -> None:
+    def modes() -> set[int]:
+        return {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+
+    before = os.umask(0)
+    try:
+        store = RecordStore(tmp_path / "s")
+        store.add([(entry(), record())])
+        assert len(list(tmp_path.iterdir())) == 3  # with -wal and -shm
+        assert modes() == {0o600}
+        for path in tmp_path.iterdir():
+            path.chmod(0o644)  # as an older release left them
+        other = RecordStore(tmp_path / "s")
+        assert modes() == {0o600}
+        assert other.record("r1") == record()
+        other.close()
+        store.close()
+    finally:
+        os.umask(before)

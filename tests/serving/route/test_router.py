@@ -192,7 +192,7 @@ def test_wrong_command_lines(tmp_path: Path) -> None:
 class Client:
     """Asks a router in this process for a stream, and keeps what it gets as it comes."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, path: str = "/v1/chat/completions") -> None:
         self.text = ""
         self.more = asyncio.Event()
         body = {"messages": ASKED, "stream": True, "seed": 3, "max_tokens": 80, "ignore_eos": True}
@@ -200,7 +200,7 @@ class Client:
         scope = {
             "type": "http",
             "method": "POST",
-            "path": "/v1/chat/completions",
+            "path": path,
             "query_string": b"",
             "headers": [(b"content-type", b"application/json")],
         }
@@ -249,7 +249,7 @@ def test_a_server_that_hangs_is_left() -> None:
             one.send_signal(signal.SIGSTOP)
             whole = asyncio.create_task(
                 httpx.AsyncClient(timeout=60, transport=httpx.ASGITransport(router)).post(
-                    "http://router/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
+                    "http://localhost/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
                 )
             )
             await asyncio.wait_for(client.task, 30)
@@ -325,6 +325,79 @@ def test_a_stream_does_not_go_on_with_another_model(tmp_path: Path) -> None:
         asyncio.run(test(one, url))
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "unknown", "known"),
+    [
+        ("GET", "/v1/responses/resp_1", b"", 404, 200),
+        ("DELETE", "/v1/responses/resp_1", b"", 404, 200),
+        ("POST", "/v1/responses", b'{"input": "Hi", "previous_response_id": "resp_1"}', 400, 200),
+        ("POST", "/v1/responses", b'{"input": "Hi"}', 400, 400),
+    ],
+)
+def test_the_server_that_keeps_a_response_is_found(
+    method: str, path: str, body: bytes, unknown: int, known: int
+) -> None:
+    async def test() -> None:
+        asked: list[int] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.append(writer.get_extra_info("sockname")[1])
+            status = known if len(asked) == 2 else unknown
+            writer.write(b"HTTP/1.1 %d x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+            writer.close()
+
+        listening = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(2)]
+        http, log = make_client(), make_logger()
+        urls = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in listening]
+        router = Router(Backends(urls, http, log), http, log)
+        for backend in router.backends.all:
+            backend.wrong = None
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(router))
+        answer = await client.request(method, f"http://router{path}", content=body)
+        assert answer.status_code == known
+        assert len(set(asked)) == len(asked) == (1 if known == unknown else 2)
+        for server in listening:
+            server.close()
+
+    asyncio.run(test())
+
+
 def test_a_router_limits_headers_and_connections() -> None:
     with program("route", "-b", "http://127.0.0.1:9") as (_, url):
         assert httpx.get(url + "/health", headers={"x": "y" * (33 << 10)}).status_code == 431
+
+
+@pytest.mark.timeout(60)
+def test_lines_of_json_are_passed_on_as_they_come() -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n"
+    seen = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        writer.write(head + b"transfer-encoding: chunked\r\n\r\n" + b'8\r\n{"a":1}\n\r\n')
+        await seen.wait()
+        if b"/api/chat" in asked:
+            writer.write(b'8\r\n{"a":2}\n\r\n0\r\n\r\n')
+        writer.close()
+
+    async def test() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        http, log = make_client(), make_logger()
+        router = Router(Backends([url], http, log), http, log)
+        for path, end in (("/api/chat", '{"a":2}\n'), ("/api/generate", '{"error":"the server ended before')):
+            router.backends.all[0].wrong = None
+            seen.clear()
+            client = Client(router, path)
+            while not client.text:
+                client.more.clear()
+                await client.more.wait()
+            assert client.text == '{"a":1}\n'
+            seen.set()
+            await asyncio.wait_for(client.task, 10)
+            assert client.text.removeprefix('{"a":1}\n').startswith(end)
+            assert client.text.endswith("\n")
+        server.close()
+
+    asyncio.run(test())

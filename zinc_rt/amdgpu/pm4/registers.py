@@ -30,7 +30,11 @@ STATIC_THREAD_MGMT = (0x216, 0x217, 0x219, 0x21A, 0x22B, 0x22C, 0x22D, 0x22E, 0x
 """Of shader engines 0 to 8: which compute units a dispatch may use."""
 TMPRING_SIZE = 0x218
 RESTART_X, RESTART_Y, RESTART_Z = 0x21B, 0x21C, 0x21D
+USER_ACCUM = (0x224, 0x225, 0x226, 0x227)
 PGM_RSRC3 = 0x228
+DISPATCH_INTERLEAVE = 0x22F
+"""Its low ten bits: how many threads go to one shader engine before the next one gets some."""
+DISPATCH_TUNNEL = 0x27D
 USER_DATA_0, USER_DATA_COUNT = 0x240, 16
 
 HDP_FLUSH_REQUEST, HDP_FLUSH_DONE = 0x0E26, 0x0E27
@@ -135,16 +139,16 @@ def registers(gfx: int = 12) -> Mapping[int, Register]:
         Register("COMPUTE_DISPATCH_ID", 0x220),
         Register("COMPUTE_THREADGROUP_ID", 0x221),
         Register("COMPUTE_REQ_CTRL", 0x222),
-        *(Register(f"COMPUTE_USER_ACCUM_{i}", 0x224 + i) for i in range(4)),
+        *(Register(f"COMPUTE_USER_ACCUM_{i}", at) for i, at in enumerate(USER_ACCUM)),
         Register("COMPUTE_PGM_RSRC3", PGM_RSRC3, _RSRC3_12 if new else _RSRC3_11),
         Register("COMPUTE_DDID_INDEX", 0x229),
         Register("COMPUTE_SHADER_CHKSUM", 0x22A),
-        Register("COMPUTE_DISPATCH_INTERLEAVE", 0x22F),
+        Register("COMPUTE_DISPATCH_INTERLEAVE", DISPATCH_INTERLEAVE),
         Register("COMPUTE_RELAUNCH", 0x230),
         *_pair("COMPUTE_WAVE_RESTORE_ADDR", 0x231),
         Register("COMPUTE_WAVE_RESTORE_CONTROL", 0x233),
         *(Register(f"COMPUTE_USER_DATA_{i}", USER_DATA_0 + i) for i in range(USER_DATA_COUNT)),
-        Register("COMPUTE_DISPATCH_TUNNEL", 0x27D),
+        Register("COMPUTE_DISPATCH_TUNNEL", DISPATCH_TUNNEL),
         Register("COMPUTE_DISPATCH_END", 0x27E),
         Register("COMPUTE_NOWHERE", 0x27F),
     ]

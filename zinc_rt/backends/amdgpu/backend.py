@@ -51,8 +51,11 @@ from zinc_rt.sampling.gpu import common_shape, exp_table
 from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
 
 _ROWS_OF_TIMEOUT = 64
-_SAMPLINGS = 4
-"""Kept of a batch: texts with other parameters often need a plan of their own."""
+_SAMPLINGS = 16
+"""Kept of a graph: texts with other parameters often need a plan of their own."""
+_SCRATCH = 256 << 20
+"""Bytes of memory that these take; beyond it fewer are kept, but always `_FEWEST`."""
+_FEWEST = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,7 @@ class GpuLoweredGraph(KeptGraph):
 
     owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
     positions: the input of that name, None for a graph without attention. gathered: rows of tables that stay with the
-    host. samplings: the last ones, by tokens to choose from, rows and shape.
+    host. samplings: those used last, by tokens to choose from, rows and shape.
     """
 
     owner: AmdBackend = field(kw_only=True)
@@ -248,7 +251,8 @@ class AmdBackend(KeepsStates):
         """
         ours = self._own(lowered)
         key = (n_vocab, rows, shape)
-        if (known := ours.samplings.get(key)) is not None:
+        if (known := ours.samplings.pop(key, None)) is not None:
+            ours.samplings[key] = known  # the last one, in the order of use
             return known
         logits = logits_of(ours.graph)
         if len(logits) != 1:
@@ -259,7 +263,10 @@ class AmdBackend(KeepsStates):
         made = plan(n_vocab, rows, shape)
         inside = resident_plan(n_vocab, rows, shape) if self.resident.possible else None
         self._load(DECODE[step.kernel] for each in (made, inside) if each is not None for step in each.steps)
-        while len(ours.samplings) >= _SAMPLINGS:
+        while (kept := list(ours.samplings.values())) and (
+            len(kept) >= _SAMPLINGS
+            or (len(kept) >= _FEWEST and sum(each.plan.scratch_bytes for each in kept) > _SCRATCH - made.scratch_bytes)
+        ):
             self._close_sampling(ours, next(iter(ours.samplings)))
         uploader = self._uploader()
         try:

@@ -277,9 +277,10 @@ class Runner:
         self._last = None
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads, and let go of the last program: one that copies weights keeps the model's file mapped."""
         if "pool" in self.__dict__ and self.pool is not None:
             self.pool.close()
+        self._last, self._arguments = None, ()
 
 
 def _nothing(*_: int) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from zinc_rt.kernels.maths import exp, tanh
 from zinc_rt.kernels.rdna.arrival import is_last
 from zinc_rt.kernels.rdna.attention_merge import merge_heads, quantize_row
-from zinc_rt.kernels.rdna.kv_quant import page_of, quantized_scores, weigh_quantized
+from zinc_rt.kernels.rdna.kv_quant import MANY, next_portion, page_of, portion, quantized_scores, weigh_quantized
 from zinc_rt.kernels.rdna.waves import wave_max
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
@@ -44,10 +44,10 @@ from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
 from zinc_rt.numerics import GROUP, PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
 
 INFINITY = float("inf")
-MANY = 8
-"""Heads of a lane up to which registers hold what two pages give; with more it takes less at once."""
 WIDEST = 64
 """Elements of a key that a lane loads at once."""
+FEW = 4
+"""Heads whose scores go on together: six heads of 256 elements were enough for LLVM to spill queries."""
 
 
 @struct
@@ -120,12 +120,15 @@ def scores_of(k: ptr[f16], q: ptr[f32], scores, G: int, DIM: int):
         keys = tuple(load(k + start, i, lanes=8, align=16) for i in range(0, CHUNK, 8))
         # All of these are asked for before the first of them is needed.
         schedule_barrier()
-        for part in unroll(CHUNK // 8):
-            numbers = f32(keys[part])
-            for g in unroll(G):
-                for i in unroll(8):
-                    query = load(queries + start, g * DIM + part * 8 + i)
-                    scores[g] = fma(query, numbers[i], scores[g])
+        STEP = min(FEW, portion(G, CHUNK))
+        for head in unroll(0, G, STEP):
+            next_portion(head)
+            for part in unroll(CHUNK // 8):
+                numbers = f32(keys[part])
+                for g in unroll(head, min(head + STEP, G)):
+                    for i in unroll(8):
+                        query = load(queries + start, g * DIM + part * 8 + i)
+                        scores[g] = fma(query, numbers[i], scores[g])
 
 
 @inline
@@ -152,11 +155,14 @@ def values_of(v: ptr[f16], stride: u32, n: int):
 def add_values(values, weights, sums, n: int, HEADS: int):
     """sums[h] = its chain over n more positions, for two elements."""
     pairs = tuple(f32(values[i]) for i in range(n))
-    for i in unroll(n):
-        for h in unroll(HEADS):
-            e = weights[h][i]
-            for k in unroll(2):
-                sums[2 * h + k] = fma(e, pairs[i][k], sums[2 * h + k])
+    STEP = portion(HEADS, 4 * n)  # in vector registers, of which fewer are left
+    for first in unroll(0, HEADS, STEP):
+        next_portion(first)
+        for i in unroll(n):
+            for h in unroll(first, min(first + STEP, HEADS)):
+                e = weights[h][i]
+                for k in unroll(2):
+                    sums[2 * h + k] = fma(e, pairs[i][k], sums[2 * h + k])
 
 
 @kernel(workgroup=256)
@@ -215,6 +221,8 @@ def attention(
                 tops[g * 8 + wave] = top
         barrier()
         for g in unroll(G):
+            if g % portion(G, 2 * 8) == 0:
+                next_portion(g)
             top: f32 = tops[g * 8]
             for w in unroll(1, 8):
                 top = maximum(top, tops[g * 8 + w])

@@ -28,6 +28,12 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT, MIN_NORMAL, PAGE_SHIFT, PAGE_TO
 INFINITY = float("inf")
 MOST_HEADS = 32
 """Products of a group and a head that a lane does without waiting for memory."""
+MANY = 8
+"""Heads of a lane up to which registers hold what it loads for all of them, and what two pages give."""
+AT_ONCE = 64
+"""Numbers that are loaded ahead where there are more heads. A wave has about a hundred scalar registers, and LLVM
+loads more than they hold rather than to wait with a load.
+"""
 PAGE_BYTES = PAGE_TOKENS * (GROUP + 2) // GROUP
 """Bytes of a page for each element of a position."""
 
@@ -68,6 +74,19 @@ def put_head(cache: ptr[f16], page, token: u32, n_heads: u32, head: u32, x, DIM:
 
 
 @inline
+def portion(n_heads: int, each: int):
+    """How many heads are worked on together where `each` numbers are loaded for a head; static."""
+    return n_heads if n_heads <= MANY else max(1, AT_ONCE // each)
+
+
+@inline
+def next_portion(first: int):
+    """Nothing that the heads from `first` on need is loaded before their turn."""
+    if first > 0:
+        schedule_barrier()
+
+
+@inline
 def quantized_scores(page: ptr[u8], width: u32, at: u32, q: ptr[f32], d: ptr[f32], scores, G: int, N: int):
     """Goes on with scores[g] over N elements of a key, from element `at` of the page on, and of query head g.
 
@@ -84,15 +103,18 @@ def quantized_scores(page: ptr[u8], width: u32, at: u32, q: ptr[f32], d: ptr[f32
         factors = tuple(load(key_scales + first, i) for i in range(EACH))
         # All of these are asked for before the first of them is needed.
         schedule_barrier()
-        for g in unroll(EACH):
-            scale = f32(factors[g])
-            for h in unroll(G):
-                isum: i32 = 0
-                for w in unroll(GROUP // 4):
-                    word = load(queries + first * (GROUP // 4), h * (N // 4) + g * (GROUP // 4) + w)
-                    isum = dot(isum, halves[2 * g + w // 4][w % 4], word, True)
-                factor = load(query_scales + first, h * GROUPS + g)
-                scores[h] = scores[h] + (scale * factor) * f32(isum)
+        STEP = portion(G, EACH * (GROUP // 4))
+        for head in unroll(0, G, STEP):
+            next_portion(head)
+            for g in unroll(EACH):
+                scale = f32(factors[g])
+                for h in unroll(head, min(head + STEP, G)):
+                    isum: i32 = 0
+                    for w in unroll(GROUP // 4):
+                        word = load(queries + first * (GROUP // 4), h * (N // 4) + g * (GROUP // 4) + w)
+                        isum = dot(isum, halves[2 * g + w // 4][w % 4], word, True)
+                    factor = load(query_scales + first, h * GROUPS + g)
+                    scores[h] = scores[h] + (scale * factor) * f32(isum)
 
 
 @inline
@@ -101,11 +123,14 @@ def add_some(v: ptr[i8], scales: ptr[f16], stride: u32, weights, sums, n: int, H
     pairs = tuple(load(v + i * stride, lanes=2, align=2) for i in range(n))
     factors = tuple(scales[(stride >> GROUP_SHIFT) * i] for i in range(n))
     values = tuple(f32(pairs[i]) * splat(f32(factors[i]), 2) for i in range(n))
-    for i in unroll(n):
-        for h in unroll(HEADS):
-            e = weights[h][i]
-            for k in unroll(2):
-                sums[2 * h + k] = fma(e, values[i][k], sums[2 * h + k])
+    STEP = portion(HEADS, 4 * n)  # in vector registers, of which fewer are left
+    for first in unroll(0, HEADS, STEP):
+        next_portion(first)
+        for i in unroll(n):
+            for h in unroll(first, min(first + STEP, HEADS)):
+                e = weights[h][i]
+                for k in unroll(2):
+                    sums[2 * h + k] = fma(e, values[i][k], sums[2 * h + k])
 
 
 @inline

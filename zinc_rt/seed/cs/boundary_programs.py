@@ -1,6 +1,6 @@
 """The boundary's kernels in its shader buffer, and the packets that dispatch one of them.
 
-The packets set program, resources, workgroup, limits and eight dwords of user data, and start one workgroup. All four
+The packets set program, resources, workgroup, limits and eight dwords of user data, and start one workgroup. All
 shader engines take part. The signal is always a RELEASE_MEM: a WRITE_DATA does not wait for the shader.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.amdgpu.gfx import GFX12
+from zinc_rt.amdgpu.packets import INTERLEAVE
 from zinc_rt.amdgpu.pm4 import PacketBuilder
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, DISPATCH_INITIATOR_COMPUTE, lo32
@@ -84,11 +85,13 @@ def record_dispatch(builder: PacketBuilder, program: BoundaryProgram, user_data:
     kernel = program.kernel
     builder.set_sh_reg(reg.PGM_LO, (lo32(program.va >> 8), program.va >> 40))
     builder.set_sh_reg(reg.PGM_RSRC1, (kernel.rsrc1, kernel.rsrc2))
-    builder.set_sh_reg_one(reg.PGM_RSRC3, kernel.rsrc3)
+    builder.set_sh_reg(reg.USER_ACCUM[0], (0, 0, 0, 0, kernel.rsrc3))  # USER_ACCUM_0 to 3 and RSRC3
     builder.set_sh_reg(reg.NUM_THREAD_X, (kernel.workgroup, 1, 1))
-    # RESOURCE_LIMITS and the thread management of engines 0 and 1, then that of engines 2 and 3.
+    # RESOURCE_LIMITS and the thread management of engines 0 and 1, of 2 and 3, of 4 to 7 with DISPATCH_INTERLEAVE.
     builder.set_sh_reg(reg.RESOURCE_LIMITS, (0, _ALL, _ALL))
     builder.set_sh_reg(reg.STATIC_THREAD_MGMT[2], (_ALL, _ALL))
+    builder.set_sh_reg(reg.STATIC_THREAD_MGMT[4], (_ALL, _ALL, _ALL, _ALL, INTERLEAVE))
+    builder.set_sh_reg_one(reg.DISPATCH_TUNNEL, 0)
     builder.set_sh_reg(reg.USER_DATA_0, user_data)
     initiator = DISPATCH_INITIATOR_COMPUTE | (CS_W32_EN if kernel.wave == 32 else 0)
     builder.dispatch_direct_initiator(1, 1, 1, initiator)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.reader import PlainReader, Reader
-from zinc_rt.serving.api.textside import TextSide
+from zinc_rt.serving.api.textside import TextSide, TokenLogprob
 from zinc_rt.serving.messages import Grammar, Usage
 
 
@@ -15,7 +15,7 @@ from zinc_rt.serving.messages import Grammar, Usage
 class Plan:
     """One answer: a prompt and how to go on from it. reader: divides it; marks: special tokens that the reader sees;
     resume: its first tokens, which an engine has generated before; given: so many of them the client says, and nobody
-    here knows it.
+    here knows it. echo: as in `Submit`; silent: nothing is generated but a token that nobody gets.
     """
 
     prompt: tuple[int, ...]
@@ -27,6 +27,8 @@ class Plan:
     marks: Collection[int] = ()
     resume: tuple[int, ...] = ()
     given: int = 0
+    echo: int | None = None
+    silent: bool = False
 
 
 class Answer:
@@ -37,6 +39,7 @@ class Answer:
         self.plan = plan
         self.side = side
         self.tokens: list[int] = []  # those of the text, up to the one that completes a stop string
+        self.prompt_logprobs: list[TokenLogprob] = []  # from the prompt's second token on
         self.begun = False
         self.cached = 0
         self.queue_seconds = 0.0

@@ -13,12 +13,12 @@ from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of, prompt_of
-from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
-from zinc_rt.serving.api.fields import ANTHROPIC
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.fields import ANTHROPIC, Skipped
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import LOGIT_BIASES
-from zinc_rt.serving.api.requests import Count, Sampling, read, stops_of
+from zinc_rt.serving.api.requests import Count, Sampling, ignore, read, stops_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
@@ -82,6 +82,7 @@ async def messages(service: Service, call: Call) -> None:
         conversation = _conversation(
             call,
             request,
+            service.config.strict,
             sampling=sampling,
             max_tokens=request.max_tokens,
             max_tokens_param="max_tokens",
@@ -101,12 +102,12 @@ async def count_tokens(service: Service, call: Call) -> None:
     service.enter(call)
     request = read(call, await call.body(), CountRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
-        conversation = _conversation(call, request, sampling=Sampling(model=request.model))
+        conversation = _conversation(call, request, service.config.strict, sampling=Sampling(model=request.model))
         prompt = await prompt_of(service, conversation)
         await call.reply_json({"input_tokens": len(prompt.prompt)})
 
 
-def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversation:
+def _conversation(call: Call, request: CountRequest, strict: bool, **more: Any) -> Conversation:
     system, dropped = system_text(request.system)
     if dropped:
         call.extra.append((b"x-zinc-dropped", b"billing-header"))
@@ -115,8 +116,11 @@ def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversatio
     if request.thinking is not None:
         variables["enable_thinking"] = request.thinking.type != "disabled"
     config = request.output_config or OutputConfig()
+    skipped = Skipped(strict)
+    tools = [made for i, tool in enumerate(request.tools or ()) if (made := _tool(tool, i, skipped))]
+    ignore(call, skipped.names)
     form = Form(
-        tools=[_tool(tool, i) for i, tool in enumerate(request.tools)] if request.tools else None,
+        tools=tools or None,
         tool_choice=_tool_choice(choice),
         parallel=not choice.get("disable_parallel_tool_use"),
         response_format=_format(config.format),
@@ -126,10 +130,14 @@ def _conversation(call: Call, request: CountRequest, **more: Any) -> Conversatio
     return Conversation(messages=to_openai(request.messages, system), form=form, **more)
 
 
-def _tool(tool: dict[str, Any], i: int) -> dict[str, Any]:
-    """A tool as chat completions have it. Raises `ApiError` for one that Anthropic's servers would run."""
-    if tool.get("type", "custom") != "custom" or "input_schema" not in tool:
-        raise unsupported(f"tools[{i}]", "only tools with a name and an input_schema are called")
+def _tool(tool: dict[str, Any], i: int, skipped: Skipped) -> dict[str, Any] | None:
+    """A tool as chat completions have it; None for one of a type of Anthropic's own. Raises `ApiError`."""
+    if (kind := tool.get("type") or "custom") != "custom":
+        skipped.add(f"tools[{i}]", kind)
+        return None
+    if "input_schema" not in tool:
+        at = f"tools[{i}].input_schema"
+        raise ApiError(400, f"{at} is missing", param=at, code="missing_required_parameter")
     function = {"name": tool.get("name"), "parameters": tool["input_schema"]}
     if tool.get("description") is not None:
         function["description"] = tool["description"]

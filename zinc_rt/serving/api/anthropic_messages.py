@@ -28,7 +28,7 @@ class Block(msgspec.Struct):
 class AnthropicMessage(msgspec.Struct):
     """One message."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | list[Block]
 
 
@@ -38,8 +38,8 @@ def system_text(system: str | list[Block] | None) -> tuple[str, bool]:
         blocks = [system or ""]
     else:
         blocks = [_text(block, f"system[{i}]") for i, block in enumerate(system)]
-    kept = [text for text in blocks if not text.startswith(BILLING)]
-    return "\n\n".join(text for text in kept if text), len(kept) < len(blocks)
+    kept = [text.partition("\n")[2].lstrip("\n") if text.startswith(BILLING) else text for text in blocks]
+    return "\n\n".join(text for text in kept if text), kept != blocks
 
 
 def to_openai(messages: list[AnthropicMessage], system: str) -> list[dict[str, Any]]:
@@ -53,6 +53,9 @@ def to_openai(messages: list[AnthropicMessage], system: str) -> list[dict[str, A
             made.append(_message(message.role, message.content))
         elif message.role == "user":
             made += _user(message.content, at)
+        elif message.role == "system":
+            texts = [_text(block, f"{at}[{n}]") for n, block in enumerate(message.content)]
+            made.append(_message("system", "\n\n".join(texts)))
         else:
             made.append(_assistant(message.content, at))
     return made

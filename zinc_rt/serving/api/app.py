@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
 from starlette.routing import Match, Route
@@ -15,53 +13,80 @@ from zinc_rt.serving.api import (
     chat,
     completions,
     embeddings,
+    fields,
     health,
+    llamacpp,
     models,
+    ollama,
     page,
     replays,
     responses,
     tokens,
 )
 from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
-from zinc_rt.serving.api.config import DEFAULT_TENANT
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.keys import key_of
 from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.api.openapi import Endpoint, document
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.web import preflight
 
-Handler = Callable[[Service, Call], Awaitable[None]]
 
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """One endpoint. public: without a key. counted: its requests are logged and counted."""
-
-    method: str
-    path: str
-    handler: Handler
-    public: bool = False
-    counted: bool = True
+async def describe(service: Service, call: Call) -> None:
+    """All of this as OpenAPI has it."""
+    await call.reply_json(document(ENDPOINTS))
 
 
 ENDPOINTS: Final = (
     *(Endpoint("GET", path, page.page, public=True, counted=False) for path in page.FILES),
-    Endpoint("POST", "/v1/chat/completions", chat.chat_completions),
-    Endpoint("POST", "/v1/completions", completions.completions),
-    Endpoint("POST", "/v1/responses", responses.responses),
-    Endpoint("POST", "/v1/messages", anthropic.messages),
-    Endpoint("POST", "/v1/messages/count_tokens", anthropic.count_tokens),
-    Endpoint("POST", "/v1/embeddings", embeddings.embeddings),
-    Endpoint("POST", "/tokenize", tokens.tokenize),
-    Endpoint("POST", "/detokenize", tokens.detokenize),
+    Endpoint("POST", "/v1/chat/completions", chat.chat_completions, body=chat.ChatRequest, fields=fields.CHAT),
+    Endpoint(
+        "POST",
+        "/v1/completions",
+        completions.completions,
+        body=completions.CompletionRequest,
+        fields=fields.COMPLETIONS,
+    ),
+    Endpoint("POST", "/v1/responses", responses.responses, body=responses.ResponsesRequest, fields=fields.RESPONSES),
+    Endpoint("GET", "/v1/responses", responses.no_socket, counted=False),
+    Endpoint("GET", "/v1/responses/{id}", responses.show_response, counted=False),
+    Endpoint("DELETE", "/v1/responses/{id}", responses.delete_response, counted=False),
+    Endpoint("GET", "/v1/responses/{id}/input_items", responses.input_items, counted=False),
+    Endpoint("POST", "/v1/messages", anthropic.messages, body=anthropic.MessagesRequest, fields=fields.ANTHROPIC),
+    Endpoint(
+        "POST",
+        "/v1/messages/count_tokens",
+        anthropic.count_tokens,
+        body=anthropic.CountRequest,
+        fields=fields.ANTHROPIC,
+    ),
+    Endpoint(
+        "POST", "/v1/embeddings", embeddings.embeddings, body=embeddings.EmbeddingRequest, fields=fields.EMBEDDINGS
+    ),
+    Endpoint("POST", "/tokenize", tokens.tokenize, body=tokens.TokenizeRequest),
+    Endpoint("POST", "/detokenize", tokens.detokenize, body=tokens.DetokenizeRequest),
+    Endpoint("POST", "/api/chat", ollama.chat, body=ollama.OllamaChat, fields=ollama.CHAT),
+    Endpoint("POST", "/api/generate", ollama.generate, body=ollama.OllamaGenerate, fields=ollama.GENERATE),
+    Endpoint("POST", "/api/embed", ollama.embed, body=ollama.OllamaEmbed, fields=ollama.EMBED),
+    Endpoint("POST", "/api/show", ollama.show, counted=False, body=ollama.OllamaShow),
+    Endpoint("GET", "/api/tags", ollama.tags, counted=False),
+    Endpoint("GET", "/api/ps", ollama.running, counted=False),
+    Endpoint("GET", "/api/version", ollama.version, counted=False),
+    Endpoint("GET", "/props", llamacpp.props, counted=False),
+    Endpoint("GET", "/slots", llamacpp.slots, counted=False),
+    Endpoint("POST", "/apply-template", llamacpp.apply_template, body=llamacpp.TemplateRequest),
+    Endpoint("POST", "/infill", llamacpp.infill, body=llamacpp.InfillRequest, fields=llamacpp.INFILL),
+    *(Endpoint("POST", path, llamacpp.rerank, body=llamacpp.RerankRequest) for path in ("/v1/rerank", "/rerank")),
     Endpoint("GET", "/v1/models", models.models, counted=False),
     Endpoint("GET", "/v1/models/{id:path}", models.model, counted=False),
+    Endpoint("GET", "/version", health.version, counted=False),
+    Endpoint("GET", "/openapi.json", describe, counted=False),
     Endpoint("GET", "/health", health.health, public=True, counted=False),
     Endpoint("GET", "/health/live", health.live, public=True, counted=False),
     Endpoint("GET", "/health/ready", health.ready, public=True, counted=False),
     Endpoint("GET", "/health/progress", health.progress, public=True, counted=False),
     Endpoint("GET", "/metrics", health.metrics, counted=False),
-    Endpoint("POST", "/v1/zinc/replay", replays.replay),
+    Endpoint("POST", "/v1/zinc/replay", replays.replay, body=replays.ReplayRequest),
     Endpoint("GET", "/v1/zinc/receipts/{id}", replays.receipt, counted=False),
     Endpoint("GET", "/v1/zinc/requests/{id}", health.show_request, counted=False),
     Endpoint("DELETE", "/v1/zinc/requests/{id}", health.cancel_request, counted=False),
@@ -83,10 +108,15 @@ class App:
         call = Call(scope, receive, send, self.service.tenants.limits, self.service.model.fingerprint)
         counted = True
         try:
+            call.extra += self.service.config.web.check(call.header, self.service.keys is None)
+            if (asked := preflight(call.method, call.header, call.extra)) is not None:
+                call.extra, counted = asked, False
+                await call.reply(b"", 204)
+                return
             endpoint = self._find(scope)
             call.endpoint, counted = endpoint.path, endpoint.counted
             if not endpoint.public:
-                call.tenant = self._tenant(call)
+                call.tenant = self.service.tenant_of(call)
             call.check_size()
             await self._serve(endpoint, call)
         except ApiError as error:
@@ -122,27 +152,20 @@ class App:
 
     def _find(self, scope: Scope) -> Endpoint:
         """The endpoint of a method and a path. Raises `ApiError`, 404 or 405."""
-        method, path = scope["method"], scope["path"]
+        method, path = "GET" if scope["method"] == "HEAD" else scope["method"], scope["path"]
         known = self._exact.get((method, path))
         if known is not None:
             return known
         allowed = set()
         for route, endpoint in self._routes:
             match, _ = route.matches(scope)
-            if match is Match.FULL and endpoint.method == method:
+            if match is not Match.NONE and endpoint.method == method:
                 return endpoint
             if match is not Match.NONE:
                 allowed.add(endpoint.method)
         if allowed:
             raise ApiError(405, f"{path[:80]} takes {' or '.join(sorted(allowed))}", code="method_not_allowed")
         raise ApiError(404, f"there is no {path[:80]!r}; docs/openai.md lists what there is", code="not_found")
-
-    def _tenant(self, call: Call) -> str:
-        """The tenant whose key the request has. Raises `ApiError`."""
-        keys = self.service.keys
-        if keys is None:
-            return DEFAULT_TENANT
-        return keys.tenant(key_of(call.header("authorization"), call.header("x-api-key")))
 
 
 async def _never(*_: object) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from zinc_rt.serving.api.admission import Ticket
 from zinc_rt.serving.api.answer import Answer
-from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.errors import ApiError, Headers, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.resume import LAST_EVENT, TOKENS, Resume, check_kind, parse
@@ -21,7 +21,6 @@ from zinc_rt.serving.api.resume import LAST_EVENT, TOKENS, Resume, check_kind, p
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
 
 JSON: Final = b"application/json"
 HANG_UP: Final = "zinc.hang_up"
@@ -97,15 +96,15 @@ class Call:
             return
         self.record_id = self.id
 
-    def draw_seed(self, given: int | None) -> int:
-        """The seed of the answer: that of the stream which is resumed, else the given one, else a new one.
-
-        Raises `ApiError`.
+    def draw_seed(self, given: int | None, default: int | None) -> int:
+        """The seed of the answer: that of the stream which is resumed, else the given one, else the server's, else a
+        new one. Raises `ApiError`.
         """
         if self.resume is not None:
             if given is not None and given != self.resume.seed:
                 raise invalid("seed is not that of the stream that is resumed", "seed")
             given = self.resume.seed
+        given = default if given is None else given
         self.seed = secrets.randbits(32) if given is None else given
         return self.seed
 
@@ -206,6 +205,7 @@ class Call:
     async def send(self, body: bytes, more: bool) -> None:
         """Send a part of the body; more: another one follows."""
         self.complete = not more
+        body = b"" if self.method == "HEAD" else body
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def reply(self, body: bytes, status: int = 200, kind: bytes = JSON, headers: Headers | None = None) -> None:
@@ -221,8 +221,7 @@ class Call:
     async def refuse(self, error: ApiError) -> None:
         """Answer with an error, in the form of the endpoint."""
         self.outcome = self.outcome or error.code or error.kind
-        form = error.anthropic() if self.path.startswith("/v1/messages") else error.openai()
         headers = error.headers()
         if error.status in (408, 413):  # the rest of the body is not read
             headers.append((b"connection", b"close"))
-        await self.reply(msgspec.json.encode(form), error.status, headers=headers)
+        await self.reply(msgspec.json.encode(error.form(self.path)), error.status, headers=headers)

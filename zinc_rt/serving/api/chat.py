@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from zinc_rt.dialects.deltas import Answer as Message
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
+from zinc_rt.dialects.messages import Ending
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
@@ -50,6 +51,8 @@ class ChatRequest(Sampling, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
 
 
 async def chat_completions(service: Service, call: Call) -> None:
@@ -84,6 +87,7 @@ def _conversation(request: ChatRequest) -> Conversation:
             response_format=request.response_format,
             effort=request.reasoning_effort,
             variables=request.chat_template_kwargs,
+            ending=Ending(request.continue_final_message, request.add_generation_prompt),
         ),
     )
 

@@ -11,13 +11,12 @@ from zinc_rt.checks import show, whole
 from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import invalid, unsupported
+from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import COMPLETIONS
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import text_logprobs
 from zinc_rt.serving.api.requests import (
-    Count,
     Sampling,
     StreamOptions,
     check_stream_options,
@@ -42,7 +41,7 @@ class CompletionRequest(Sampling, kw_only=True):
     prompt: str | list[Any]
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
-    max_tokens: Count | None = None
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
     n: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
@@ -56,10 +55,10 @@ async def completions(service: Service, call: Call) -> None:
     request = read(call, await call.body(), CompletionRequest, COMPLETIONS, service.config.strict)
     async with call.attended():
         service.model.check_name(request.model)
-        if request.echo and request.logprobs is not None:
-            raise unsupported("echo", "log-probabilities of the prompt are not computed; leave out logprobs")
+        if request.max_tokens == 0 and not request.echo:
+            raise invalid("max_tokens is 0; it must be at least 1, or 0 together with echo", "max_tokens")
         usage = check_stream_options(request.stream, request.stream_options)
-        plans = await _plans(service, call, request)
+        plans = await plans_of_texts(service, call, request)
         writer = _Writer(service, call, request)
         if request.stream:
             await _stream(service, call, plans, writer, usage)
@@ -73,7 +72,7 @@ def prompts_of(prompt: str | list[Any], param: str = "prompt") -> list[str | lis
         return [prompt]
     if not prompt:
         raise invalid(f"{param} is empty", param, "empty_array")
-    if all(isinstance(one, str) for one in prompt) or all(isinstance(one, list) for one in prompt):
+    if all(isinstance(one, str | list) for one in prompt):
         if len(prompt) > PROMPTS:
             raise invalid(f"{param} has {len(prompt)} prompts; at most {PROMPTS} are taken", param)
         return [one if isinstance(one, str) else _ids(one, f"{param}[{i}]") for i, one in enumerate(prompt)]
@@ -83,7 +82,7 @@ def prompts_of(prompt: str | list[Any], param: str = "prompt") -> list[str | lis
 def _ids(values: list[Any], param: str) -> list[int]:
     for value in values:
         if whole(value) is None:
-            raise invalid(f"{param} has {show(value)}; it must be a text, token ids, or a list of either", param)
+            raise invalid(f"{param} has {show(value)}; it must be a text, token ids, or a list of both", param)
     return values
 
 
@@ -103,18 +102,23 @@ async def token_ids(service: Service, prompts: Sequence[str | list[int]], param:
     return made
 
 
-async def _plans(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
+async def plans_of_texts(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
+    """What the engine is asked, an answer each. Reserves places and tokens. Raises `ApiError`."""
     prompts = prompts_of(request.prompt)
-    limit = service.max_tokens(call, request.max_tokens or _MAX_TOKENS, "max_tokens")
+    defaults = service.model.defaults
+    silent = request.max_tokens == 0
+    echo = request.logprobs if request.echo else None
+    asked = 1 if silent else request.max_tokens
+    limit = service.max_tokens(call, asked, "max_tokens", defaults.max_tokens or _MAX_TOKENS)
     params = sampling_params(request, service.model, limit, request.logprobs)
-    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request))
+    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request), defaults.seed)
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
     tokens = await token_ids(service, prompts, "prompt")
     service.count(call, tokens, "prompt")
     call.extra.append((b"x-zinc-seed", b"%d" % seed))
     return [
-        Plan(prompt, service.fitted(call, params, prompt), nth_seed(seed, i), stops)
+        Plan(prompt, service.fitted(call, params, prompt), nth_seed(seed, i), stops, echo=echo, silent=silent)
         for prompt in tokens
         for i in range(n)
     ]
@@ -140,19 +144,19 @@ class _Writer:
         """An answer, or a part of one."""
         return {**self._common, "choices": choices, **more}
 
-    def choice(self, answer: Answer, text: str, pieces: Sequence[Piece], finish: str | None) -> dict[str, Any]:
-        """A choice with this text more."""
-        logprobs = None
+    def choice(
+        self, answer: Answer, text: str, pieces: Sequence[Piece], finish: str | None, begins: bool
+    ) -> dict[str, Any]:
+        """A choice with this text more. begins: it is the first of its answer; the prompt comes before it then."""
+        logprobs, first = None, None
         tokens = [lp for piece in pieces for lp in piece.logprobs]
+        if begins and self._echo:
+            text = self._tokenizer.decode(answer.plan.prompt, skip_special=True) + text
+            first, tokens = answer.plan.prompt[0], [*answer.prompt_logprobs, *tokens]
         if self._logprobs and (tokens or finish is not None):
             start = self._offsets.get(answer.index, 0)
-            logprobs = text_logprobs(self._tokenizer, tokens, start)
-            self._offsets[answer.index] = start + sum(map(len, logprobs["tokens"]))
+            logprobs, self._offsets[answer.index] = text_logprobs(self._tokenizer, tokens, start, first)
         return {"text": text, "index": answer.index, "logprobs": logprobs, "finish_reason": finish}
-
-    def echo(self, answer: Answer) -> str:
-        """What comes before the generated text."""
-        return self._tokenizer.decode(answer.plan.prompt, skip_special=True) if self._echo else ""
 
 
 def _text(piece: Piece) -> str:
@@ -164,7 +168,7 @@ async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _W
     async for answer, piece in run(service, call, plans, service.seconds(call)):
         pieces[answer.index].append(piece)
     choices = [
-        writer.choice(a, writer.echo(a) + "".join(map(_text, pieces[a.index])), pieces[a.index], a.finish)
+        writer.choice(a, "".join(map(_text, pieces[a.index])), pieces[a.index], a.finish, begins=True)
         for a in call.answers
     ]
     usage = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
@@ -175,12 +179,11 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _
     async with event_stream(call, service.tenants.limits) as stream:
         told: set[int] = set()
         async for answer, piece in run(service, call, plans, service.seconds(call)):
-            text = _text(piece)
-            if answer.index not in told:
+            if piece or piece.finish is not None or piece.logprobs:
+                begins = answer.index not in told
                 told.add(answer.index)
-                text = writer.echo(answer) + text
-            if text or piece.finish is not None or piece.logprobs:
-                await stream.put(data(writer.body([writer.choice(answer, text, [piece], piece.finish)])))
+                choice = writer.choice(answer, _text(piece), [piece], piece.finish, begins)
+                await stream.put(data(writer.body([choice])))
         if usage:
             figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
             await stream.put(data(writer.body([], usage=figures)))

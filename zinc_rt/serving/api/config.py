@@ -12,11 +12,17 @@ import msgspec
 
 from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
+from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.logs import Level
+from zinc_rt.serving.api.tls import Certificate
+from zinc_rt.serving.api.web import WebRule
 from zinc_rt.serving.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
 
 DEFAULT_TENANT: Final = "default"
+DEFAULTS: Final = SamplingParams(max_tokens=None)
+"""What requests omit, unless the command line says otherwise. No seed: a new one; no limit: the context's."""
 TENANT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
@@ -138,7 +144,9 @@ def _known(table: Any, kind: type) -> Any:
 class Config:
     """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None.
     records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
-    audit: of so many recorded requests one is computed again, 0 for none.
+    audit: of so many recorded requests one is computed again, 0 for none. api_keys: keys of the tenant `default`,
+    beside those of the file. defaults: what requests omit. log: "json" or "text", None for text at a terminal.
+    web: which browsers' requests are answered. certificate: for TLS, None for none.
     """
 
     host: str = "127.0.0.1"
@@ -153,3 +161,9 @@ class Config:
     records_bytes: int = DEFAULT_BYTES
     vllm_names: bool = False
     audit: int = 0
+    api_keys: tuple[str, ...] = ()
+    defaults: SamplingParams = DEFAULTS
+    log: Literal["json", "text"] | None = None
+    web: WebRule = field(default_factory=WebRule)
+    certificate: Certificate | None = None
+    log_level: Level = "info"

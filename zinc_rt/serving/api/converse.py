@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zinc_rt.chat import ChatRequest
 from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.intent import Form, make_prompt, reader_of
 from zinc_rt.serving.api.requests import Sampling, nth_seed, sampling_params, seed_of
 from zinc_rt.serving.api.service import Service
@@ -27,6 +28,7 @@ class Conversation:
     stops: tuple[str, ...] = ()
     n: int = 1
     logprobs: int | None = None
+    cut: bool = False  # leave out the oldest turns where the prompt is too long
 
 
 async def prompt_of(service: Service, conversation: Conversation) -> ChatRequest:
@@ -38,12 +40,13 @@ async def prompt_of(service: Service, conversation: Conversation) -> ChatRequest
 
 async def plans_of(service: Service, call: Call, conversation: Conversation) -> Sequence[Plan]:
     """What the engine is asked, an answer each. Reserves places and tokens. Raises `ApiError`."""
-    limit = service.max_tokens(call, conversation.max_tokens, conversation.max_tokens_param)
+    defaults = service.model.defaults
+    limit = service.max_tokens(call, conversation.max_tokens, conversation.max_tokens_param, defaults.max_tokens)
     params = sampling_params(conversation.sampling, service.model, limit, conversation.logprobs)
-    seed = call.draw_seed(seed_of(conversation.sampling))
+    seed = call.draw_seed(seed_of(conversation.sampling), defaults.seed)
     service.admission.widen(service.ticket(call), conversation.n)
     service.note_prompt(call, conversation.messages)
-    request = await prompt_of(service, conversation)
+    request = await (_cut(service, call, conversation) if conversation.cut else prompt_of(service, conversation))
     service.count(call, [request.prompt], conversation.param)
     params = service.fitted(call, params, request.prompt)
     call.extra.append((b"x-zinc-seed", b"%d" % seed))
@@ -60,3 +63,40 @@ async def plans_of(service: Service, call: Call, conversation: Conversation) -> 
         )
         for one in seeds
     ]
+
+
+async def _cut(service: Service, call: Call, conversation: Conversation) -> ChatRequest:
+    """The prompt without its oldest turns, as few of them as will do, where it is too long with them.
+
+    The prompt leaves a quarter of the context to the answer then, or what the answer may have. Raises `ApiError`.
+    """
+    context = min(service.model.n_ctx, service.tenants.get(call.tenant).max_context or service.model.n_ctx)
+
+    async def within(messages: Sequence[Mapping[str, Any]], limit: int) -> ChatRequest | None:
+        try:
+            request = await prompt_of(service, replace(conversation, messages=messages))
+        except ApiError as error:
+            if error.code != "context_length_exceeded":
+                raise
+            return None
+        return request if len(request.prompt) < limit else None
+
+    messages = conversation.messages
+    if (found := await within(messages, context)) is not None:
+        return found
+    first = next((i for i, m in enumerate(messages) if m["role"] not in ("system", "developer")), 0)
+    starts = [i for i, m in enumerate(messages) if m["role"] == "user" and i > first]
+    limit = context - min(context // 4, conversation.max_tokens or context)
+    low, high, dropped = 0, len(starts), 0
+    while low < high:
+        middle = (low + high) // 2
+        rest = [*messages[:first], *messages[starts[middle] :]]
+        request = await within(rest, limit if middle + 1 < len(starts) else context)
+        if request is None:
+            low = middle + 1
+        else:
+            high, found, dropped = middle, request, starts[middle] - first
+    if found is None:
+        return await prompt_of(service, conversation)  # its length is refused where tokens are counted
+    call.extra.append((b"x-zinc-dropped", b"messages=%d" % dropped))
+    return found

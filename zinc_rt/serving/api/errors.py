@@ -1,4 +1,4 @@
-"""`ApiError`: a refusal or a failure as HTTP shows it, in OpenAI's form and in Anthropic's."""
+"""`ApiError`: a refusal or a failure as HTTP shows it, in the forms of OpenAI, Anthropic and Ollama."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serving.messages import CancelReason, Failed, Fault
+
+Headers = list[tuple[bytes, bytes]]
 
 _TYPES: Final = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 _ANTHROPIC: Final = {
@@ -58,7 +60,17 @@ class ApiError(ZincError):
         kind = _ANTHROPIC.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
         return {"type": "error", "error": {"type": kind, "message": str(self)}}
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
+    def ollama(self) -> dict[str, Any]:
+        """The body in Ollama's form."""
+        return {"error": str(self)}
+
+    def form(self, path: str) -> dict[str, Any]:
+        """The body in the form of the endpoint at a path."""
+        if path.startswith("/v1/messages"):
+            return self.anthropic()
+        return self.ollama() if path.startswith("/api/") else self.openai()
+
+    def headers(self) -> Headers:
         """When to try again, or that trying again does not help. Clients of OpenAI read both."""
         if self.retry_after is None:
             return [(b"x-should-retry", b"false")]

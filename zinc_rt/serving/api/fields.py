@@ -69,7 +69,7 @@ OWN_SAMPLING: Final = (
 
 CHAT: Final = (
     _obeyed("messages", "text parts; images, audio and files are refused; `developer` is `system`"),
-    _obeyed("model", "this server's model or one of its aliases, else 404; may be left out"),
+    _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
     _refused("audio", "answers are text"),
     _obeyed("frequency_penalty", "-2 to 2"),
     _refused("function_call", "replaced by `tool_choice`", "none", "auto"),
@@ -93,7 +93,7 @@ CHAT: Final = (
     _accepted("safety_identifier", "nothing depends on it"),
     _obeyed("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
     _accepted("service_tier", "the tenant's class of service counts"),
-    _obeyed("stop", "up to 4 strings of up to 256 bytes; looked for in the content"),
+    _obeyed("stop", "up to 16 strings of up to 256 bytes; looked for in the content"),
     _ignored("store", "nothing is stored", False),
     _obeyed("stream", "server-sent events"),
     _obeyed("stream_options", "`include_usage`; `include_obfuscation` is accepted and nothing is added"),
@@ -107,21 +107,23 @@ CHAT: Final = (
     _refused("web_search_options", "nothing searches the web"),
     *OWN_SAMPLING,
     _own("chat_template_kwargs", "variables of the chat template"),
+    _own("continue_final_message", "go on with the last message; omitted: where it is a text of the assistant"),
+    _own("add_generation_prompt", "begin the assistant's next message; omitted: where the last one is not continued"),
 )
 
 COMPLETIONS: Final = (
-    _obeyed("model", "this server's model or one of its aliases, else 404; may be left out"),
-    _obeyed("prompt", "a text, token ids, or up to 64 of either"),
+    _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
+    _obeyed("prompt", "a text, token ids, or up to 64 of both"),
     _refused("best_of", "answers are not ranked; use `n`", 1),
-    _obeyed("echo", "the prompt's text comes first; not together with `logprobs`"),
+    _obeyed("echo", "the prompt's text comes first; with `logprobs` those of its tokens, too"),
     _obeyed("frequency_penalty", "-2 to 2"),
     _obeyed("logit_bias", "at most 1,024 token ids"),
     _obeyed("logprobs", "0 to 20; minus infinity is -9999"),
-    _obeyed("max_tokens", "16 where it is omitted"),
+    _obeyed("max_tokens", "16 where it is omitted; 0 with `echo`: nothing is generated"),
     _obeyed("n", "1 to 8; answer i uses `seed` + i"),
     _obeyed("presence_penalty", "-2 to 2"),
     _obeyed("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
-    _obeyed("stop", "up to 4 strings of up to 256 bytes"),
+    _obeyed("stop", "up to 16 strings of up to 256 bytes"),
     _obeyed("stream", "server-sent events"),
     _obeyed("stream_options", "`include_usage`"),
     _refused("suffix", "nothing is inserted into a text", ""),
@@ -132,8 +134,11 @@ COMPLETIONS: Final = (
 )
 
 ANTHROPIC: Final = (
-    _obeyed("model", "this server's model or one of its aliases, else 404"),
-    _obeyed("messages", "text, tool use, tool results and thinking; images and documents are refused"),
+    _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any)"),
+    _obeyed(
+        "messages",
+        "text, tool use and results, thinking; images are refused; a last one of the assistant is continued",
+    ),
     _obeyed("max_tokens", "required"),
     _refused("container", "nothing is run"),
     _ignored("context_management", "nothing is cut from a conversation"),
@@ -143,13 +148,13 @@ ANTHROPIC: Final = (
     _accepted("metadata", "nothing depends on it"),
     _obeyed("output_config", "`format` of type `json_schema`; `effort` is given to the chat template"),
     _accepted("service_tier", "the tenant's class of service counts"),
-    _obeyed("stop_sequences", "up to 4 strings of up to 256 bytes"),
+    _obeyed("stop_sequences", "up to 16 strings of up to 256 bytes"),
     _obeyed("stream", "server-sent events"),
-    _obeyed("system", "a text or text blocks; a block that begins with `x-anthropic-billing-header` is dropped"),
+    _obeyed("system", "a text or text blocks; a first line that begins with `x-anthropic-billing-header` is dropped"),
     _obeyed("temperature", "0 to 1; 0.8 where it is omitted"),
     _obeyed("thinking", "`enabled` and `disabled` as `enable_thinking` for the chat template; the budget is not kept"),
     _obeyed("tool_choice", "`auto`, `any`, `tool`, `none`; `disable_parallel_tool_use`"),
-    _obeyed("tools", "at most 128 with an `input_schema`; tools of Anthropic's servers are refused"),
+    _obeyed("tools", "at most 128 with an `input_schema`; others, as `web_search_*`, are skipped"),
     _obeyed("top_k", "keep the k likeliest tokens, 0 all; 40 where it is omitted"),
     _obeyed("top_p", "0 to 1; 0.95 where it is omitted"),
     _own("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
@@ -161,15 +166,15 @@ RESPONSES: Final = (
     _ignored("context_management", "nothing is cut from a conversation", []),
     _refused("conversation", "nothing is stored"),
     _obeyed("include", "`message.output_text.logprobs`; others are ignored"),
-    _obeyed("input", "a text or items: messages with text, function calls and their outputs, reasoning"),
+    _obeyed("input", "a text or items: messages with text, function calls and outputs, reasoning, references, tools"),
     _obeyed("instructions", "the first message, of the system"),
     _obeyed("max_output_tokens", "omitted: until the model ends or the context is full"),
     _ignored("max_tool_calls", "it limits calls of tools that this server does not have"),
     _obeyed("metadata", "returned"),
-    _obeyed("model", "this server's model or one of its aliases, else 404; may be left out"),
+    _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
     _ignored("moderation", "nothing moderates"),
     _obeyed("parallel_tool_calls", "`false`: at most one call"),
-    _refused("previous_response_id", "nothing is stored; send the whole conversation as `input`"),
+    _obeyed("previous_response_id", "the conversation of a kept response comes first; not its `instructions`"),
     _refused("prompt", "no templates of prompts are stored"),
     _accepted("prompt_cache_key", "prefixes are cached without a key"),
     _accepted("prompt_cache_options", "prefixes are cached as memory allows"),
@@ -177,16 +182,16 @@ RESPONSES: Final = (
     _obeyed("reasoning", "`effort` is given to the chat template; a summary is not made"),
     _accepted("safety_identifier", "nothing depends on it"),
     _accepted("service_tier", "the tenant's class of service counts"),
-    _ignored("store", "nothing is stored", False),
+    _obeyed("store", "`false`: the response is not kept"),
     _obeyed("stream", "server-sent events"),
     _accepted("stream_options", "nothing is obfuscated"),
     _obeyed("temperature", "0 to 2; 0.8 where it is omitted"),
     _obeyed("text", "`format`: `text`, `json_object`, `json_schema`"),
     _obeyed("tool_choice", "`none`, `auto`, `required`, one function by name, allowed tools"),
-    _obeyed("tools", "at most 128 functions; tools of OpenAI's servers are refused"),
+    _obeyed("tools", "at most 128 functions; tools of other types are skipped"),
     _obeyed("top_logprobs", "0 to 20"),
     _obeyed("top_p", "0 to 1; 0.95 where it is omitted"),
-    _refused("truncation", "nothing is cut from a conversation", "disabled"),
+    _obeyed("truncation", "`auto`: of a prompt that is too long the oldest turns are left out; `x-zinc-dropped` tells"),
     _accepted("user", "nothing depends on it"),
     _own("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
     *(field for field in OWN_SAMPLING if field.name in ("top_k", "min_p")),
@@ -195,9 +200,10 @@ RESPONSES: Final = (
 EMBEDDINGS: Final = (
     _obeyed("dimensions", "keep the first elements; for models trained for it"),
     _obeyed("encoding_format", "`float` or `base64`"),
-    _obeyed("input", "a text, token ids, or up to 64 of either"),
-    _obeyed("model", "this server's model or one of its aliases, else 404; may be left out"),
+    _obeyed("input", "a text, token ids, or up to 64 of both"),
+    _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
     _accepted("user", "nothing depends on it"),
+    _own("content", "another name of `input`"),
 )
 
 
@@ -221,6 +227,22 @@ def judge(fields: Sequence[Field], given: Mapping[str, Any], strict: bool) -> tu
         elif field.rule is Rule.obeyed:
             obeyed[name] = value
     return obeyed, ignored
+
+
+class Skipped:
+    """Parts of a request that are of kinds not known here and left out of the prompt. strict: they are refused."""
+
+    def __init__(self, strict: bool) -> None:
+        self._strict = strict
+        self.names: list[str] = []
+
+    def add(self, at: str, kind: object) -> None:
+        """A part was left out. at: its place, as `tools[2]`. Raises `ApiError` with `strict`."""
+        said = _shown(str(kind))
+        if self._strict:
+            raise ApiError(400, f"{at}: its type {said!r} is not known here", param=at, code="unknown_parameter")
+        if (name := f"{at.partition('[')[0]}.{said}") not in self.names:
+            self.names.append(name)
 
 
 def _shown(name: str) -> str:

@@ -14,8 +14,18 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import cancelled, failed, invalid
 from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.textside import Piece, TextSide
-from zinc_rt.serving.messages import Admitted, CancelReason, Event, Failed, Finished, FinishReason, Submit, Token
+from zinc_rt.serving.api.textside import Piece, TextSide, checked
+from zinc_rt.serving.messages import (
+    Admitted,
+    CancelReason,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    PromptLogprobs,
+    Submit,
+    Token,
+)
 
 _QUEUE: Final = 256
 
@@ -88,6 +98,7 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
         grammar=plan.grammar,
         resume=plan.resume,
         seconds=seconds,
+        echo=plan.echo,
     )
     async with contextlib.aclosing(service.client.submit_text(request, _Pieces(service, call, answer))) as pieces:
         async for piece in pieces:
@@ -115,6 +126,13 @@ class _Pieces:
                 answer.cached, answer.queue_seconds = event.cached_tokens, event.queue_seconds
                 self._service.began(self._call, answer)
                 return Piece()
+            case PromptLogprobs():
+                tokens = zip(answer.plan.prompt[event.start :], event.logprobs, event.top_logprobs, strict=False)
+                found = [checked(Token("", *one)) for one in tokens]
+                answer.prompt_logprobs = [*answer.prompt_logprobs[: event.start - 1], *found]
+                return None
+            case Token() if answer.plan.silent:
+                return None
             case Token():
                 if len(answer.tokens) >= len(answer.plan.resume):
                     self._time()
@@ -124,6 +142,8 @@ class _Pieces:
                 last = answer.side.finish()
                 answer.usage = event.usage
                 answer.finish = _finish(answer.side, event)
+                if answer.plan.silent and event.usage is not None:
+                    answer.usage, answer.finish = replace(event.usage, completion_tokens=0), "length"
                 return replace(last, finish=answer.finish)
 
     def _time(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zinc_rt
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, cancelled
 from zinc_rt.serving.api.metrics import TYPE
@@ -34,20 +35,28 @@ async def ready(service: Service, call: Call) -> None:
     await call.reply_json({"status": "ok"})
 
 
+async def version(service: Service, call: Call) -> None:
+    """The server's release."""
+    await call.reply_json({"version": zinc_rt.__version__})
+
+
 async def progress(service: Service, call: Call) -> None:
-    """How the engine gets on."""
+    """How the engine gets on; without a key only what a router needs to choose among servers."""
     now = service.client.status
-    await call.reply_json(
-        {
-            "fingerprint": service.model.fingerprint,
+    facts = {
+        "fingerprint": service.model.fingerprint,
+        "requests": service.admission.inside,
+        "keyless": service.keys is None,
+    }
+    if service.knows(call):
+        facts |= {
             "steps": now.steps,
             "step_age_seconds": round(service.step_age(), 3),
             "running": now.prefilling + now.decoding,
             "queued": now.queued,
             "slots": now.n_slots,
-            "requests": service.admission.inside,
         }
-    )
+    await call.reply_json(facts)
 
 
 async def metrics(service: Service, call: Call) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from zinc_rt.chat import ChatRequest
+from zinc_rt.dialects.messages import Ending
 from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.grammar.errors import GrammarError
@@ -33,6 +34,7 @@ class Form:
     response_format: dict[str, Any] | None = None
     effort: Effort | None = None
     variables: Mapping[str, Any] | None = None
+    ending: Ending | None = None
 
     def template_variables(self) -> dict[str, Any]:
         """Variables of the chat template."""
@@ -63,6 +65,7 @@ def make_prompt(model: ServedModel, messages: Sequence[Mapping[str, Any]], form:
                 parallel_tool_calls=form.parallel,
                 response_format=form.response_format,
                 variables=form.template_variables(),
+                ending=form.ending,
                 check=lambda text: model.check_bytes(text, param),
             )
     except RequestError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from zinc_rt.errors import UsageError
-from zinc_rt.serving.api.config import TENANT_NAME
+from zinc_rt.serving.api.config import DEFAULT_TENANT, TENANT_NAME
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.limits import unauthorized
 
@@ -53,22 +53,23 @@ def add_key(path: Path, tenant: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Digests of keys by tenant."""
+    """Digests of keys by tenant. plain: of keys of any form, which are the tenant `default`'s."""
 
     digests: dict[str, frozenset[str]] = field(default_factory=dict)
+    plain: frozenset[str] = frozenset()
 
     def tenant(self, key: str) -> str:
         """The tenant of a key. Raises `ApiError`.
 
         The time it takes may tell of digests, from which nobody gets to a key; keys are never compared.
         """
-        parts = _KEY.fullmatch(key)
+        given, parts = digest(key), _KEY.fullmatch(key)
+        if given in self.plain:
+            return DEFAULT_TENANT
         if parts is None:
-            said = (
-                "the key has not the form zk_TENANT_..." if key else "no key is given; send Authorization: Bearer KEY"
-            )
-            raise unauthorized(said)
-        if digest(key) not in self.digests.get(parts[1], ()):
+            wrong = "the key is not known" if self.plain else "the key has not the form zk_TENANT_..."
+            raise unauthorized(wrong if key else "no key is given; send Authorization: Bearer KEY")
+        if given not in self.digests.get(parts[1], ()):
             raise unauthorized("the key is not known")
         return parts[1]
 

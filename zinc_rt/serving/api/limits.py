@@ -10,7 +10,7 @@ import numpy as np
 
 from zinc_rt.serving.api.errors import ApiError, invalid
 
-STOP_STRINGS: Final = 4
+STOP_STRINGS: Final = 16
 STOP_BYTES: Final = 256
 CHOICES: Final = 8
 TOP_LOGPROBS: Final = 20

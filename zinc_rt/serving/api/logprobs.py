@@ -26,17 +26,33 @@ def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[TokenLogprob]) -> dict[
     return {"content": content, "refusal": None}
 
 
-def text_logprobs(tokenizer: Tokenizer, tokens: Iterable[TokenLogprob], offset: int) -> dict[str, Any]:
-    """`logprobs` of a choice of a completion. offset: characters of the answer before the first of these tokens."""
+def text_logprobs(
+    tokenizer: Tokenizer, tokens: Iterable[TokenLogprob], offset: int, first: int | None = None
+) -> tuple[dict[str, Any], int]:
+    """`logprobs` of a choice of a completion, and the characters of the answer up to their end.
+
+    offset: characters before the first of these tokens. first: a token before them that has no log-probability, as
+    nothing comes before it.
+    """
     texts: list[str] = []
-    values: list[float] = []
-    tops: list[dict[str, float]] = []
+    values: list[float | None] = []
+    tops: list[dict[str, float] | None] = []
     offsets: list[int] = []
-    for token in tokens:
-        text = tokenizer.token_bytes(token.token_id).decode("utf-8", "replace")
-        texts.append(text)
-        values.append(token.logprob)
-        tops.append({tokenizer.token_bytes(i).decode("utf-8", "replace"): value for i, value in token.top})
+
+    def add(token_id: int, logprob: float | None, top: dict[str, float] | None) -> None:
+        nonlocal offset
+        texts.append(_text(tokenizer, token_id))
+        values.append(logprob)
+        tops.append(top)
         offsets.append(offset)
-        offset += len(text)
-    return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
+        offset += 0 if tokenizer.is_special(token_id) else len(texts[-1])  # those are not in the text
+
+    if first is not None:
+        add(first, None, None)
+    for token in tokens:
+        add(token.token_id, token.logprob, {_text(tokenizer, i): value for i, value in token.top})
+    return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}, offset
+
+
+def _text(tokenizer: Tokenizer, token_id: int) -> str:
+    return tokenizer.token_bytes(token_id).decode("utf-8", "replace")

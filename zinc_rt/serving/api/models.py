@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.service import Service
 
 
 def _record(service: Service, name: str) -> dict[str, Any]:
     model = service.model
-    defaults = SamplingParams()
+    defaults = model.defaults
     return {
         "id": name,
         "object": "model",
@@ -36,14 +35,21 @@ def _record(service: Service, name: str) -> dict[str, Any]:
     }
 
 
+def _check_loaded(service: Service) -> None:
+    if service.loading is not None and (no := service.unready()) is not None:
+        raise no
+
+
 async def models(service: Service, call: Call) -> None:
-    """List the model under each of its names."""
+    """List the model under each of its names. Raises `ApiError` while it is loaded: its context is not known before."""
+    _check_loaded(service)
     names = service.model.names
     await call.reply_json({"object": "list", "data": [_record(service, name) for name in names]})
 
 
 async def model(service: Service, call: Call) -> None:
     """Describe the model of a name."""
+    _check_loaded(service)
     name = call.path.removeprefix("/v1/models/")
     service.model.check_name(name)
     await call.reply_json(_record(service, name))

@@ -6,13 +6,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-from zinc_rt.serving.api.call import Call, Headers
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import Headers
 from zinc_rt.serving.api.service import Service
 
 FILES: Final = {
     "/": ("index.html", b"text/html; charset=utf-8"),
     "/chat.js": ("chat.js", b"text/javascript; charset=utf-8"),
     "/markdown.js": ("markdown.js", b"text/javascript; charset=utf-8"),
+    "/math.js": ("math.js", b"text/javascript; charset=utf-8"),
+    "/store.js": ("store.js", b"text/javascript; charset=utf-8"),
     "/chat.css": ("chat.css", b"text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", b"image/svg+xml"),
 }

@@ -93,7 +93,8 @@ class Recorder:
     def add(self, call: Call, keep: Keep, outcome: str) -> None:
         """Write the answers of a request that is over."""
         for answer in call.answers:
-            made = None if keep is Keep.none or answer.finish is None else _record_of(call, answer)
+            unkept = keep is Keep.none or answer.finish is None or answer.plan.silent  # nothing to replay
+            made = None if unkept else _record_of(call, answer)
             entry = LedgerEntry(
                 id=_id(call, answer),
                 created=time.time(),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import ApiError, failed, invalid
+from zinc_rt.serving.api.errors import ApiError, cancelled, failed, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import Event, Failed, Submit, Token
+from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, Submit, Token
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 from zinc_rt.serving.records.replay import NotReplayable, at, check_replayable, first_difference, measured, whole
 from zinc_rt.serving.records.store import StoreError, UnknownRecord
@@ -35,7 +36,8 @@ async def receipt(service: Service, call: Call) -> None:
 
 
 async def replay(service: Service, call: Call) -> None:
-    """Compute a recorded request again and say whether every token is the same."""
+    """Compute a recorded request again and say whether every token is the same. It counts like any other request."""
+    ticket = service.enter(call)
     try:
         asked = msgspec.json.decode(await call.body(), type=ReplayRequest)
     except msgspec.MsgspecError as error:
@@ -48,25 +50,35 @@ async def replay(service: Service, call: Call) -> None:
         check_replayable(record, recorder.identity.sha256, recorder.identity.kv)
     except NotReplayable as error:
         raise ApiError(409, str(error), code="not_replayable") from None
+    service.model.check_fits(len(record.prompt), "id")
+    service.admission.count(ticket, len(record.prompt) + len(record.output))
+    seconds = service.seconds(call)
     async with call.attended():
-        found = await compare(service, record)
+        found = await compare(service, record, call.tenant, seconds, lambda: service.admission.admitted(ticket))
     await call.reply_json({"id": asked.id, **found})
 
 
-async def compare(service: Service, record: RequestRecord, tenant: str | None = None) -> dict[str, Any]:
-    """What a replay of a record finds. tenant: who the engine's time is charged to, None for the record's.
+async def compare(
+    service: Service,
+    record: RequestRecord,
+    tenant: str,
+    seconds: float | None = None,
+    admitted: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """What a replay of a record finds. tenant: who the engine's time is charged to. seconds: that it may take.
+    admitted: called when the engine begins.
 
-    Raises `ApiError` where the engine cannot compute it.
+    Raises `ApiError` where the engine cannot compute it, or not in time.
     """
-    whose = tenant or record.tenant
-    events = await _run(service, replace(whole(record, new_id("replay-")), tenant=whose))
+    again = replace(whole(record, new_id("replay-")), tenant=tenant, seconds=seconds)
+    events = await _run(service, again, admitted)
     replayed = [event.token_id for event in events if isinstance(event, Token)]
     difference = first_difference(record.output, replayed)
     service.metrics.replays.labels("equal" if difference is None else "different").inc()
     if difference is None:
         return {"object": "replay", "equal": True, "tokens": len(record.output), "difference": None}
-    one = replace(at(record, difference, new_id("replay-")), tenant=whose)
-    difference = measured(difference, await _run(service, one))
+    one = replace(at(record, difference, new_id("replay-")), tenant=tenant, seconds=seconds)
+    difference = measured(difference, await _run(service, one, admitted))
     return {
         "object": "replay",
         "equal": False,
@@ -81,14 +93,21 @@ async def compare(service: Service, record: RequestRecord, tenant: str | None = 
     }
 
 
-async def _run(service: Service, request: Submit) -> list[Event]:
+async def _run(service: Service, request: Submit, admitted: Callable[[], None]) -> list[Event]:
     stream = service.client.submit(request)
+    events: list[Event] = []
     try:
-        events = [event async for event in stream]
+        async for event in stream:
+            events.append(event)
+            if isinstance(event, Admitted):
+                admitted()
     finally:
         await stream.aclose()
-    if isinstance(events[-1], Failed):
-        raise failed(events[-1])
+    last = events[-1]
+    if isinstance(last, Failed):
+        raise failed(last)
+    if isinstance(last, Finished) and last.cancelled is not None:  # half of it would look like a difference
+        raise cancelled(last.cancelled)
     return events
 
 

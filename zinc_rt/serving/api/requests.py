@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -73,16 +74,21 @@ def read_json(body: bytes) -> dict[str, Any]:
 def read(call: Call, body: bytes, kind: type[S], fields: Sequence[Field], strict: bool) -> S:
     """A body as a request. Names of ignored fields go into the answer's headers. Raises `ApiError`."""
     obeyed, ignored = judge(fields, read_json(body), strict)
-    if ignored:
-        call.extra.append((b"x-zinc-ignored", ", ".join(ignored[:32]).encode()))
-        call.facts["ignored"] = ignored[:32]
+    ignore(call, ignored)
     return converted(obeyed, kind)
 
 
-def converted(tree: Any, kind: type[S]) -> S:
-    """JSON as a request of this type. Raises `ApiError`, which names the field."""
+def ignore(call: Call, names: Sequence[str]) -> None:
+    """Tell in the answer's headers and in the log what of a request is ignored."""
+    if names:
+        call.extra.append((b"x-zinc-ignored", ", ".join(names[:32]).encode()))
+        call.facts["ignored"] = [*call.facts.get("ignored", ()), *names[:32]]
+
+
+def converted(tree: Any, kind: type[S], strict: bool = True) -> S:
+    """JSON as a request of this type. strict: a text is no number. Raises `ApiError`, which names the field."""
     try:
-        return msgspec.convert(tree, kind)
+        return msgspec.convert(tree, kind, strict=strict)
     except msgspec.ValidationError as error:
         raise _invalid_type(str(error)) from None
 
@@ -101,7 +107,7 @@ def _invalid_type(said: str) -> ApiError:
 def sampling_params(
     request: Sampling, model: ServedModel, max_tokens: int | None, logprobs: int | None
 ) -> SamplingParams:
-    """The checked parameters of a request; what it omits is as in `zinc run`. Raises `ApiError`."""
+    """The checked parameters of a request; what it omits is as the model is served. Raises `ApiError`."""
     given: dict[str, Any] = {
         name: value
         for name in (
@@ -116,7 +122,7 @@ def sampling_params(
             raise invalid(f"stop_token_ids has {token_id}; the vocabulary has {n_vocab} tokens", "stop_token_ids")
     bias = _bias(request.logit_bias or {}, n_vocab)
     try:
-        return SamplingParams(max_tokens=max_tokens, logprobs=logprobs, logit_bias=bias, **given)
+        return replace(model.defaults, max_tokens=max_tokens, logprobs=logprobs, logit_bias=bias, seed=None, **given)
     except InvalidSamplingParam as error:
         raise invalid(str(error), error.field) from None
 

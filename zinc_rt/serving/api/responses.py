@@ -1,24 +1,25 @@
-"""`POST /v1/responses`, without state: the whole conversation comes with each request."""
+"""`POST /v1/responses`, and responses that are kept: they are read, deleted and gone on from by their ids."""
 
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Meta
 
-from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.dialects.messages import Ending
 from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
-from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.fields import RESPONSES
+from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
+from zinc_rt.serving.api.fields import RESPONSES, Skipped
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
-from zinc_rt.serving.api.requests import Count, Sampling, read
-from zinc_rt.serving.api.responses_items import to_choice, to_format, to_messages, to_tools
+from zinc_rt.serving.api.requests import Count, Sampling, converted, ignore, read
+from zinc_rt.serving.api.responses_items import effort_of, to_choice, to_format, to_items, to_messages, to_tools
 from zinc_rt.serving.api.responses_output import Output
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream, named
@@ -44,7 +45,9 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     metadata: dict[str, str] | None = None
     model: str | None = None
     parallel_tool_calls: bool | None = None
+    previous_response_id: str | None = None
     reasoning: Reasoning | None = None
+    store: bool | None = None
     stream: bool | None = None
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     text: dict[str, Any] | None = None
@@ -52,6 +55,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
     top_k: Annotated[int, Meta(ge=0)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     seed: int | None = None
@@ -63,15 +67,32 @@ async def responses(service: Service, call: Call) -> None:
     service.enter(call)
     request = read(call, await call.body(), ResponsesRequest, RESPONSES, service.config.strict)
     async with call.attended():
-        (plan,) = await plans_of(service, call, _conversation(request))
-        response = _Response(service, call, request)
+        items = _items(service, call, request)
+        (plan,) = await plans_of(service, call, _conversation(service, call, request, items))
+        response = _Response(service, call, request, items)
         if request.stream:
             await _stream(service, call, plan, response)
         else:
             await _whole(service, call, plan, response)
 
 
-def _conversation(request: ResponsesRequest) -> Conversation:
+def _items(service: Service, call: Call, request: ResponsesRequest) -> list[dict[str, Any]]:
+    """The conversation so far, that of an earlier response included. Raises `ApiError`."""
+    items = to_items(request.input, service.responses, call.tenant)
+    if request.previous_response_id is None:
+        return items
+    kept = service.responses.get(call.tenant, request.previous_response_id)
+    if kept is None:
+        message = f"no response {request.previous_response_id[:60]!r} is kept; send the whole conversation as input"
+        raise invalid(message, "previous_response_id", "previous_response_not_found")
+    return [*kept.conversation(), *items]
+
+
+def _conversation(service: Service, call: Call, request: ResponsesRequest, items: list[dict[str, Any]]) -> Conversation:
+    skipped = Skipped(service.config.strict)
+    messages, tools = to_messages(items, request.instructions, skipped), to_tools(request.tools, items, skipped)
+    ignore(call, skipped.names)
+    effort = effort_of(items, request.reasoning.effort if request.reasoning is not None else None)
     wanted = request.top_logprobs if request.top_logprobs else 0 if _LOGPROBS in (request.include or ()) else None
     sampling = Sampling(
         model=request.model,
@@ -82,29 +103,32 @@ def _conversation(request: ResponsesRequest) -> Conversation:
         seed=request.seed,
     )
     return Conversation(
-        messages=to_messages(request.input, request.instructions),
+        messages=messages,
         sampling=sampling,
         param="input",
         max_tokens=request.max_output_tokens,
         max_tokens_param="max_output_tokens",
         logprobs=wanted,
         form=Form(
-            tools=to_tools(request.tools),
+            tools=tools,
             tool_choice=to_choice(request.tool_choice),
             parallel=request.parallel_tool_calls is not False,
             response_format=to_format(request.text),
-            effort=request.reasoning.effort if request.reasoning is not None else None,
+            effort=converted({"effort": effort}, Reasoning).effort,
+            ending=Ending(continued=False),
         ),
+        cut=request.truncation == "auto",
     )
 
 
 class _Response:
     """The object of an answer, in each of its states."""
 
-    def __init__(self, service: Service, call: Call, request: ResponsesRequest) -> None:
-        self._call = call
+    def __init__(self, service: Service, call: Call, request: ResponsesRequest, items: list[dict[str, Any]]) -> None:
+        self._call, self._items = call, items
+        self._store = None if request.store is False else service.responses
         self.output = Output(service.model.tokenizer, call.id.removeprefix("resp_"))
-        defaults, reasoning = SamplingParams(), request.reasoning
+        defaults, reasoning = service.model.defaults, request.reasoning
         self._common: dict[str, Any] = {
             "id": call.id,
             "object": "response",
@@ -116,17 +140,17 @@ class _Response:
             "metadata": request.metadata or {},
             "model": service.model.name,
             "parallel_tool_calls": request.parallel_tool_calls is not False,
-            "previous_response_id": None,
+            "previous_response_id": request.previous_response_id,
             "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
             "service_tier": "default",
-            "store": False,
+            "store": self._store is not None,
             "temperature": defaults.temperature if request.temperature is None else request.temperature,
             "text": request.text or {"format": {"type": "text"}},
             "tool_choice": request.tool_choice or "auto",
             "tools": request.tools or [],
             "top_logprobs": request.top_logprobs or 0,
             "top_p": defaults.top_p if request.top_p is None else request.top_p,
-            "truncation": "disabled",
+            "truncation": request.truncation or "disabled",
         }
 
     def begun(self) -> dict[str, Any]:
@@ -140,19 +164,19 @@ class _Response:
         return {**self.begun(), "status": "failed", "error": said, "output": self.output.items("incomplete")}
 
     def done(self) -> dict[str, Any]:
-        """At the end."""
+        """At the end; it is kept then, unless the request wants otherwise."""
         answers = self._call.answers
         whole = answers[0].finish != "length"
-        prompt, made = prompt_tokens(answers), completion_tokens(answers)
+        prompt, generated = prompt_tokens(answers), completion_tokens(answers)
         usage = {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": cached_tokens(answers), "cache_write_tokens": 0},
-            "output_tokens": made,
+            "output_tokens": generated,
             "output_tokens_details": {"reasoning_tokens": sum(a.side.n_reasoning for a in answers)},
-            "total_tokens": prompt + made,
+            "total_tokens": prompt + generated,
             "zinc": own_usage(answers),
         }
-        return {
+        made = {
             **self._common,
             "status": "completed" if whole else "incomplete",
             "completed_at": int(time.time()) if whole else None,
@@ -160,6 +184,9 @@ class _Response:
             "output": self.output.items("completed" if whole else "incomplete"),
             "usage": usage,
         }
+        if self._store is not None:
+            self._store.keep(self._call.tenant, made, self._items)
+        return made
 
 
 async def _whole(service: Service, call: Call, plan: Plan, response: _Response) -> None:
@@ -203,3 +230,56 @@ async def _stream(service: Service, call: Call, plan: Plan, response: _Response)
                     await stream.put(numbered.event(kind, **members))
         done = response.done()
         await stream.put(numbered.event(f"response.{done['status']}", response=done))
+
+
+def _id(call: Call) -> str:
+    return call.path.removeprefix("/v1/responses/").partition("/")[0]
+
+
+def _query(call: Call) -> dict[str, str]:
+    return {name: values[-1] for name, values in parse_qs(call.scope["query_string"].decode("latin-1")).items()}
+
+
+async def no_socket(service: Service, call: Call) -> None:
+    """Refuse a WebSocket with the status at which OpenAI's clients turn to plain requests at once."""
+    if call.header("sec-websocket-key"):  # `upgrade` does not come through routers
+        raise ApiError(426, "responses are not served over WebSockets; send a POST", code="no_websocket")
+    raise ApiError(405, "/v1/responses takes POST", code="method_not_allowed")
+
+
+async def show_response(service: Service, call: Call) -> None:
+    """A response that is kept."""
+    if _query(call).get("stream") == "true":
+        raise unsupported("stream", "a kept response is given as a whole")
+    await call.reply(service.responses.find(call.tenant, _id(call)).body)
+
+
+async def delete_response(service: Service, call: Call) -> None:
+    """Forget a response."""
+    service.responses.find(call.tenant, _id(call))
+    service.responses.drop(call.tenant, _id(call))
+    await call.reply_json({"id": _id(call), "object": "response", "deleted": True})
+
+
+class Page(msgspec.Struct):
+    """Which items of a list are given. order: "desc" has the newest first; after: the id of the last item before."""
+
+    order: Literal["asc", "desc"] = "desc"
+    limit: Annotated[int, Meta(ge=1, le=100)] = 20
+    after: str | None = None
+
+
+async def input_items(service: Service, call: Call) -> None:
+    """The items of a kept response's input."""
+    items: list[dict[str, Any]] = msgspec.json.decode(service.responses.find(call.tenant, _id(call)).items)
+    page = converted(_query(call), Page, strict=False)
+    if page.order == "desc":
+        items.reverse()
+    start = 0
+    if page.after is not None:
+        start = next((i + 1 for i, item in enumerate(items) if item["id"] == page.after), -1)
+        if start < 0:
+            raise invalid(f"the input has no item {page.after[:60]!r}", "after")
+    found = items[start : start + page.limit]
+    ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {"first_id": None, "last_id": None}
+    await call.reply_json({"object": "list", "data": found, **ends, "has_more": start + page.limit < len(items)})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
+from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.fields import Skipped
 from zinc_rt.serving.api.requests import converted
+from zinc_rt.serving.api.responses_store import ResponseStore
 
 
 class _Part(msgspec.Struct):
@@ -30,18 +32,39 @@ class _Item(msgspec.Struct):
     output: str | list[dict[str, Any]] | None = None
 
 
-def to_messages(items: str | Sequence[Any], instructions: str | None) -> list[dict[str, Any]]:
+_SETTINGS: Final = ("additional_tools", "configuration_update")
+"""Types of items that are no part of the conversation."""
+
+
+def to_items(given: str | Sequence[Any], store: ResponseStore, tenant: str) -> list[dict[str, Any]]:
+    """The items of an input; a text is a message, references are what they refer to. Raises `ApiError`."""
+    if isinstance(given, str):
+        text = {"type": "input_text", "text": given}
+        return [{"type": "message", "role": "user", "content": [text]}]
+    if not given:
+        raise invalid("input is empty; at least one item is needed", "input", "empty_array")
+    made = []
+    for i, item in enumerate(given):
+        at = f"input[{i}]"
+        if not isinstance(item, dict):
+            raise invalid(f"{at} must be an object", at, "invalid_type")
+        if item.get("type") == "item_reference":
+            found = store.item(tenant, str(item.get("id")))
+            if found is None:
+                raise invalid(f"{at} refers to an item that is not kept; send the item itself", at, "item_not_found")
+            item = found
+        made.append(item)
+    return made
+
+
+def to_messages(items: Sequence[dict[str, Any]], instructions: str | None, skipped: Skipped) -> list[dict[str, Any]]:
     """The conversation. Raises `ApiError`."""
     made = [_message("system", instructions)] if instructions else []
-    if isinstance(items, str):
-        return [*made, _message("user", items)]
-    if not items:
-        raise invalid("input is empty; at least one item is needed", "input", "empty_array")
     reasoning: str | None = None
     for i, raw in enumerate(items):
         at = f"input[{i}]"
-        if not isinstance(raw, dict):
-            raise invalid(f"{at} must be an object", at, "invalid_type")
+        if raw.get("type") in _SETTINGS:
+            continue
         item = converted(raw, _Item)
         if item.type == "reasoning":
             reasoning = _reasoning(item)
@@ -60,8 +83,16 @@ def to_messages(items: str | Sequence[Any], instructions: str | None) -> list[di
         elif item.type == "function_call_output":
             made.append(_message("tool", item.output or "", tool_call_id=item.call_id or ""))
         else:
-            raise unsupported(at, f"items of type {item.type[:40]!r} are not understood here")
+            skipped.add(at, item.type)
     return made
+
+
+def effort_of(items: Sequence[dict[str, Any]], effort: Any) -> Any:
+    """How much the model is to think: what the last item that sets it says, else `effort`."""
+    for item in items:
+        if item.get("type") == "configuration_update" and isinstance(item.get("reasoning"), dict):
+            effort = item["reasoning"].get("effort", effort)
+    return effort
 
 
 def _reasoning(item: _Item) -> str | None:
@@ -85,12 +116,25 @@ def _message(role: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
-def to_tools(tools: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Tools as chat completions have them. Raises `ApiError` for those that OpenAI's servers would run."""
+def to_tools(
+    tools: Sequence[dict[str, Any]] | None, items: Sequence[dict[str, Any]], skipped: Skipped
+) -> list[dict[str, Any]] | None:
+    """Tools of a request and of its items, as chat completions have them; others than functions are skipped.
+
+    Raises `ApiError`.
+    """
+    given = list(tools or ())
+    for i, item in enumerate(items):
+        if item.get("type") == "additional_tools":
+            more = item.get("tools")
+            if not isinstance(more, list) or not all(isinstance(tool, dict) for tool in more):
+                raise invalid(f"input[{i}].tools must be a list of objects", f"input[{i}].tools", "invalid_type")
+            given += more
     made = []
-    for i, tool in enumerate(tools or ()):
+    for i, tool in enumerate(given):
         if tool.get("type") != "function":
-            raise unsupported(f"tools[{i}]", f"tools of type {str(tool.get('type'))[:40]!r} are not run here")
+            skipped.add(f"tools[{i}]", tool.get("type"))
+            continue
         function = {
             key: tool[key] for key in ("name", "description", "parameters", "strict") if tool.get(key) is not None
         }
@@ -106,7 +150,7 @@ def to_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | Non
         tools = [
             {"type": "function", "function": {"name": t.get("name")}}
             for t in choice.get("tools", ())
-            if isinstance(t, dict)
+            if isinstance(t, dict) and t.get("type") == "function"
         ]
         return {"type": "allowed_tools", "allowed_tools": {"mode": choice.get("mode", "auto"), "tools": tools}}
     return choice

@@ -5,29 +5,58 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from zinc_rt import numerics
 from zinc_rt.chat import ChatFormat
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.quantizing.presets import quantization_of
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.api.config import DEFAULTS
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
 from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
 
 T = TypeVar("T")
 
+ANY_NAME: Final = "*"
+"""The alias by which a model is served under every name."""
 _SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What a model's file says. size: bytes. parameters: elements of all tensors. quantization: the format that it
+    names, or that most of it is in. metadata: numbers, texts and truth values of the model itself.
+    """
+
+    size: int = 0
+    parameters: int = 0
+    quantization: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: GGUFFile) -> ModelFile:
+        """That of an open file."""
+        metadata = {
+            key: value
+            for key, value in file.metadata.items()
+            if isinstance(value, bool | int | float | str) and not key.startswith("tokenizer.chat_template")
+        }
+        parameters = sum(tensor.n_elements for tensor in file.tensors.values())
+        return cls(file.file_size, parameters, quantization_of(file), metadata)
 
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model, by all of its names. chat: how it converses, for one thread at a time, which `lock` sees to. n_ctx:
-    tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes with the weights.
-    dimensions: elements of a vector, for a model that embeds; else None.
+    """One model, by all of its names. any_name: and by all others. chat: how it converses, for one thread at a time,
+    which `lock` sees to. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint:
+    changes with the weights. dimensions: elements of a vector, for a model that embeds; else None.
+    defaults: what requests omit.
     """
 
     names: tuple[str, ...]
@@ -39,6 +68,9 @@ class ServedModel:
     fingerprint: str
     architecture: str = ""
     dimensions: int | None = None
+    defaults: SamplingParams = DEFAULTS
+    any_name: bool = False
+    file: ModelFile = field(default_factory=ModelFile)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -55,7 +87,7 @@ class ServedModel:
 
     @classmethod
     def read(cls, file: GGUFFile, tokenizer: Tokenizer, n_ctx: int, alias: Sequence[str] = ()) -> ServedModel:
-        """The model of an open file. alias: names that replace the file's own."""
+        """The model of an open file. alias: names that replace the file's own; "*" for any, beside the others."""
         path = Path(file.path)
         general = file.metadata.get("general.name")
         own = general if isinstance(general, str) and general else path.stem
@@ -63,8 +95,10 @@ class ServedModel:
             template = ChatTemplate.from_metadata(file.metadata, tokenizer)
         except ChatTemplateMissing:
             template = None
+        named = tuple(name for name in alias if name != ANY_NAME)
         return cls(
-            names=tuple(alias) or tuple(dict.fromkeys((own, path.stem))),
+            names=named or tuple(dict.fromkeys((own, path.stem))),
+            any_name=ANY_NAME in alias,
             tokenizer=tokenizer,
             chat=None if template is None else ChatFormat(tokenizer, template),
             template=template,
@@ -72,6 +106,7 @@ class ServedModel:
             created=int(path.stat().st_mtime),
             fingerprint=fingerprint(path),
             architecture=str(file.metadata.get("general.architecture", "")),
+            file=ModelFile.read(file),
         )
 
     def close(self) -> None:
@@ -82,10 +117,11 @@ class ServedModel:
 
     def check_name(self, name: str | None) -> None:
         """Refuse the name of another model; None is this one. Raises `ApiError`."""
-        if name is not None and name not in self.names:
+        if name is not None and name not in self.names and not self.any_name:
             raise ApiError(
                 404,
-                f"the model {name[:80]!r} does not exist; this server has {self.name!r}",
+                f"the model {name[:80]!r} does not exist; this server has {self.name!r}, and takes any name where it"
+                " is started with --alias '*'",
                 param="model",
                 code="model_not_found",
             )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +20,11 @@ from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.config import Config, Tenants, read_tenants
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.keys import Keys, read_keys
+from zinc_rt.serving.api.keys import Keys, digest, read_keys
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.protocol import make_protocol
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.web import is_loopback
 from zinc_rt.serving.messages import EngineInfo
 
 _LAST_WORDS = 2.0
@@ -45,23 +46,19 @@ class Files:
 def read_files(config: Config) -> Files:
     """Read and check them. Raises `BadTenants`, `BadKeys`."""
     tenants = read_tenants(config.tenants) if config.tenants is not None else Tenants()
-    return Files(tenants, read_keys(config.keys) if config.keys is not None else None)
+    keys = read_keys(config.keys) if config.keys is not None else None
+    if config.api_keys:
+        keys = Keys({} if keys is None else keys.digests, frozenset(map(digest, config.api_keys)))
+    return Files(tenants, keys)
 
 
 def check_exposure(config: Config) -> None:
     """Refuse to be reached from other machines without keys, unless told so. Raises `UsageError`."""
-    if config.keys is None and not config.no_auth and not _is_loopback(config.host):
+    if config.keys is None and not config.api_keys and not config.no_auth and not is_loopback(config.host):
         raise UsageError(
             f"--host {config.host} lets other machines in and there are no keys; give --api-key-file"
-            " (`zinc keys new TENANT --file FILE` makes one), or --no-auth to serve everyone"
+            " (`zinc keys new TENANT --file FILE` makes one) or --api-key, or --no-auth to serve everyone"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def listen(config: Config) -> socket.socket:
@@ -84,9 +81,21 @@ def listen(config: Config) -> socket.socket:
         raise CannotListen(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
 
 
-def bare_config(app: object, **more: Any) -> uvicorn.Config:
+def tls_of(config: Config) -> ssl.SSLContext | None:
+    """What encrypts connections, None where nothing does. Raises `BadCertificate`."""
+    return None if config.certificate is None else config.certificate.context()
+
+
+def url_of(sock: socket.socket, tls: bool) -> str:
+    """The address of a socket that listens."""
+    host, port = sock.getsockname()[:2]
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def bare_config(app: object, tls: ssl.SSLContext | None = None, **more: Any) -> uvicorn.Config:
     """uvicorn's settings for an application that logs, and says who it is, by itself."""
-    return uvicorn.Config(
+    config = uvicorn.Config(
         app,  # type: ignore[arg-type]  # ASGI's own types are wider than uvicorn's
         ws="none",
         lifespan="off",
@@ -96,6 +105,10 @@ def bare_config(app: object, **more: Any) -> uvicorn.Config:
         proxy_headers=False,
         **more,
     )
+    if tls is not None:
+        config.load()
+        config.ssl = tls
+    return config
 
 
 class BareServer(uvicorn.Server):
@@ -114,6 +127,7 @@ class Server:
         """started: is given the server's address, once requests are answered."""
         self.service = service
         self._sock, self._started = sock, started
+        self._tls = tls_of(service.config)
         self._auditor: Auditor | None = None
         self._signals = 0
         self._first_signal = 0
@@ -123,8 +137,7 @@ class Server:
     @property
     def url(self) -> str:
         """Where it listens."""
-        host, port = self._sock.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return url_of(self._sock, self._tls is not None)
 
     async def run(self, signals: bool = True) -> int:
         """Serve until a signal, or `stop`, ends it; returns the exit code. Raises what loading the model raises."""
@@ -133,6 +146,7 @@ class Server:
         log_uvicorn(service.log)
         config = bare_config(
             App(service),
+            tls=self._tls,
             http=make_protocol(lambda: service.tenants.limits),
             timeout_keep_alive=75,
             timeout_graceful_shutdown=int(_LAST_WORDS),
@@ -208,10 +222,13 @@ class Server:
                     await asyncio.sleep(0.01)
 
     def reload(self) -> None:
-        """Read the files of tenants and keys again; what cannot be used changes nothing and is logged."""
+        """Read the files of tenants, keys and TLS again; what cannot be used changes nothing and is logged."""
         service = self.service
         try:
             files = read_files(service.config)
+            if self._tls is not None and (certificate := service.config.certificate) is not None:
+                certificate.context()  # a pair that does not fit would spoil the one in use
+                certificate.load_into(self._tls)
         except ZincError as error:
             tell(service.log, "not reloaded", logging.ERROR, message=str(error))
             return
@@ -228,8 +245,8 @@ def allow_files(wanted: int) -> None:
 
 
 def log_uvicorn(log: logging.Logger) -> None:
-    """uvicorn's warnings as lines of our log."""
+    """uvicorn's warnings as lines of our log, with the level debug all that it says."""
     logger = logging.getLogger("uvicorn.error")
     logger.handlers = list(log.handlers)
-    logger.setLevel(logging.WARNING)
+    logger.setLevel(log.level if log.level != logging.INFO else logging.WARNING)
     logger.propagate = False

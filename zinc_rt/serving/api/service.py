@@ -16,13 +16,14 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.admission import Admission, Ticket
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.config import Config, Tenants
+from zinc_rt.serving.api.config import DEFAULT_TENANT, Config, Tenants
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.keys import Keys
+from zinc_rt.serving.api.keys import Keys, key_of
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.responses_store import ResponseStore
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
@@ -65,6 +66,7 @@ class Service:
         self.running: dict[str, Call] = {}
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self.responses = ResponseStore()
         self.embedder = client if isinstance(client, EmbeddingClient) else None
         self.loading: str | None = None  # why nothing can be answered yet
         self.draining = False
@@ -177,12 +179,17 @@ class Service:
             raise ApiError(503, f"the queue takes longer than {seconds:g} s", code="server_busy", retry_after=seconds)
         return seconds
 
-    def max_tokens(self, call: Call, asked: int | None, param: str) -> int | None:
-        """Tokens that an answer may have; None: as the context allows. Raises `ApiError`."""
+    def max_tokens(self, call: Call, asked: int | None, param: str, default: int | None) -> int | None:
+        """Tokens that an answer may have; None: as the context allows. default: where none are asked for.
+
+        Raises `ApiError`.
+        """
         limit = self.tenants.get(call.tenant).max_tokens
         if asked is not None and limit is not None and asked > limit:
             raise invalid(f"{param} is {asked}; this key allows {limit}", param)
-        return limit if asked is None else asked
+        if asked is None:
+            return default if limit is None else limit if default is None else min(limit, default)
+        return asked
 
     def count(self, call: Call, prompts: Sequence[Sequence[int]], param: str) -> None:
         """Check the lengths of prompts and reserve room for them. Raises `ApiError`."""
@@ -199,6 +206,20 @@ class Service:
         return dataclasses.replace(
             params, max_tokens=room if params.max_tokens is None else min(room, params.max_tokens)
         )
+
+    def tenant_of(self, call: Call) -> str:
+        """The tenant whose key a request has. Raises `ApiError`."""
+        if self.keys is None:
+            return DEFAULT_TENANT
+        return self.keys.tenant(key_of(call.header("authorization"), call.header("x-api-key")))
+
+    def knows(self, call: Call) -> bool:
+        """Whether a request has a key that is known; without keys every request counts so."""
+        try:
+            self.tenant_of(call)
+        except ApiError:
+            return False
+        return True
 
     def is_admin(self, call: Call) -> bool:
         """Whether the request's key is an administrator's; without keys everyone is one."""

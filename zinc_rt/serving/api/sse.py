@@ -10,8 +10,8 @@ from typing import Final, Self
 
 import msgspec
 
-from zinc_rt.serving.api.call import Call, Headers
-from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError, Headers
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.resume import TELLS, Numbering
 
@@ -24,6 +24,9 @@ _HEADERS: Final[Headers] = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+LINES: Final = "application/x-ndjson"
+"""The type of a stream that consists of lines of JSON."""
+_LINE_HEADERS: Final[Headers] = [(b"content-type", LINES.encode()), *_HEADERS[1:]]
 
 _encoder = msgspec.json.Encoder()
 
@@ -44,8 +47,9 @@ class EventStream:
     or comment. A client that takes nothing for 30 s is treated as gone. One timer a stream sees to both.
     """
 
-    def __init__(self, call: Call, limits: Limits) -> None:
-        self._call, self._limits = call, limits
+    def __init__(self, call: Call, limits: Limits, lines: bool = False) -> None:
+        """lines: it consists of lines of JSON, which have no ids and no comments."""
+        self._call, self._limits, self._lines = call, limits, lines
         self._loop = asyncio.get_running_loop()
         self._begun = False
         self._last = self._loop.time()  # when something was sent
@@ -79,7 +83,7 @@ class EventStream:
 
     async def put(self, chunk: bytes) -> None:
         """Send a chunk of whole events; waits for a client that is slow."""
-        if events := self._numbered(chunk):
+        if events := chunk if self._lines else self._numbered(chunk):
             await self._write(events, more=True)
 
     def _numbered(self, chunk: bytes) -> bytes:
@@ -110,7 +114,8 @@ class EventStream:
         self._since = self._loop.time()
         if not self._begun:
             self._begun = True
-            await self._call.begin(200, [*_HEADERS, (PING, b"%g" % self._limits.ping_seconds)])
+            ping = (PING, b"%g" % self._limits.ping_seconds)
+            await self._call.begin(200, _LINE_HEADERS if self._lines else [*_HEADERS, ping])
         await self._call.send(body, more)
         self._since, self._last = None, self._loop.time()
 
@@ -125,7 +130,9 @@ class EventStream:
                 return
         else:
             due = self._last + limits.ping_seconds
-            if now >= due:
+            if now >= due and self._lines:
+                due = now + limits.ping_seconds
+            elif now >= due:
                 self._comment = asyncio.create_task(self._send(_PING, more=True))
                 due = now + limits.ping_seconds
             due = min(due, now + limits.write_seconds)
@@ -139,10 +146,12 @@ def error_event(error: ApiError) -> bytes:
 
 @asynccontextmanager
 async def event_stream(
-    call: Call, limits: Limits, tell: Callable[[ApiError], bytes] = error_event
+    call: Call, limits: Limits, tell: Callable[[ApiError], bytes] = error_event, *, lines: bool = False
 ) -> AsyncIterator[EventStream]:
-    """A stream as the answer of a request. What goes wrong once it has begun is told in it, as `tell` words it."""
-    stream = EventStream(call, limits)
+    """A stream as the answer of a request. What goes wrong once it has begun is told in it, as `tell` words it.
+    lines: see `EventStream`.
+    """
+    stream = EventStream(call, limits, lines)
     try:
         async with stream:
             yield stream

@@ -22,7 +22,7 @@ from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.served import ServedModel
-from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files
+from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
@@ -83,6 +83,7 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
         started(url)
 
     check_exposure(config)
+    tls_of(config)
     ask_for_short_turns()
     service = make_service(config, choice)
     sock = None
@@ -100,12 +101,12 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
 def make_service(config: Config, choice: EngineChoice) -> Service:
     """What answers requests; its engine is not started yet. Raises `ZincError` for files that cannot be used."""
     files = read_files(config)
-    log = make_logger()
+    log = make_logger(form=config.log, level=config.log_level)
     template_process.prepare()
     path = choice.path or built_in_model()
     with GGUFFile.open(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
-        model = ServedModel.read(file, tokenizer, 0, config.alias)
+        model = replace(ServedModel.read(file, tokenizer, 0, config.alias), defaults=config.defaults)
         choice = replace(choice, stamps=file.stamps)
     background = Background(log)
     recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log, background)

@@ -75,7 +75,7 @@ class TextSide:
         if self.stop is not None:
             return Piece()
         self.n_tokens += 1
-        logprob = None if token.logprob is None else _checked(token)
+        logprob = None if token.logprob is None else checked(token)
         self._held.append((self._fed, token.token_id, logprob))
         deltas = self._reader.add(self._text.add(token.token_id))
         if any(isinstance(delta, ReasoningDelta) for delta in deltas):
@@ -130,7 +130,8 @@ class TextSide:
         return taken
 
 
-def _checked(token: Token) -> TokenLogprob:
+def checked(token: Token) -> TokenLogprob:
+    """A token's log-probabilities, as JSON can hold them. Raises `ApiError` where one is not a number."""
     top = tuple((i, _finite(value)) for i, value in token.top_logprobs or ())
     assert token.logprob is not None
     return TokenLogprob(token.token_id, _finite(token.logprob), top)

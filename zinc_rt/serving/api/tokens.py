@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -12,10 +13,13 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.intent import Form, make_prompt
 from zinc_rt.serving.api.requests import converted, read_json
+from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import TokenizerError
 
 _MOST = 1 << 20
+_BODY = 512 << 10
+"""Bytes of a body to tokenize: about a second of work, and 60 MB of memory."""
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
@@ -41,27 +45,33 @@ async def tokenize(service: Service, call: Call) -> None:
     """Token ids of a text or of a conversation."""
     call.id = new_id("tok-")
     service.enter(call, embeds=None)
-    request = converted(read_json(await call.body()), TokenizeRequest)
+    body = await call.body()
+    if len(body) > _BODY:
+        said = f"the body has {len(body)} bytes, at most {_BODY} are tokenized at once; send the text in parts"
+        raise ApiError(413, said, param="content", code="request_too_large")
+    request = converted(read_json(body), TokenizeRequest)
     service.model.check_name(request.model)
     text = request.content if request.content is not None else request.prompt
     if (text is None) == (request.messages is None):
         raise invalid("give either content or messages", "content", "missing_required_parameter")
     async with call.attended():
-        tokenizer = service.model.tokenizer
-        if request.messages is not None:
-            model, messages = service.model, request.messages
-            prompt = await model.aside(lambda: make_prompt(model, messages, Form(), "messages"))
-            ids = list(prompt.prompt)
-        else:
-            ids = await service.model.aside(
-                lambda: tokenizer.encode(
-                    text or "", add_special=request.add_special, parse_special=request.parse_special
-                )
-            )
-        tokens: list[Any] = ids
-        if request.with_pieces:
-            tokens = [{"id": i, "piece": tokenizer.token_bytes(i).decode("utf-8", "replace")} for i in ids]
-        await call.reply_json({"tokens": tokens, "count": len(ids), "max_model_len": service.model.n_ctx})
+        await call.reply(await service.model.aside(lambda: _tokenized(service.model, request, text or "")))
+
+
+def _tokenized(model: ServedModel, request: TokenizeRequest, text: str) -> bytes:
+    """The answer, made on another thread than the event loop's. Raises `ApiError`."""
+    tokenizer = model.tokenizer
+    if request.messages is not None:
+        ids: Sequence[int] = make_prompt(model, request.messages, Form(), "messages").prompt
+    else:
+        try:
+            ids = tokenizer.encode(text, add_special=request.add_special, parse_special=request.parse_special)
+        except TokenizerError as error:
+            raise invalid(str(error), "content") from None
+    tokens: Sequence[Any] = ids
+    if request.with_pieces:
+        tokens = [{"id": i, "piece": tokenizer.token_bytes(i).decode("utf-8", "replace")} for i in ids]
+    return msgspec.json.encode({"tokens": tokens, "count": len(ids), "max_model_len": model.n_ctx})
 
 
 async def detokenize(service: Service, call: Call) -> None:

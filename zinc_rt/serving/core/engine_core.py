@@ -32,7 +32,7 @@ from zinc_rt.serving.core.integrity import check_held, check_place
 from zinc_rt.serving.core.options import CoreOptions, Vocabulary
 from zinc_rt.serving.core.request import Request
 from zinc_rt.serving.core.slots import Slots
-from zinc_rt.serving.core.steps import Choice, Part, StepPlanner, charge, tokens_of
+from zinc_rt.serving.core.steps import Choice, Part, StepPlanner, charge, echoed, tokens_of
 from zinc_rt.serving.core.tenants import Tenants
 from zinc_rt.serving.core.timing import Timing
 from zinc_rt.serving.messages import (
@@ -202,9 +202,9 @@ class EngineCore:
         """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
 
         Returns its slot. It holds the tokens but for the last one as far as they are known: `Engine.length` says it.
-        `give_back` it before the next turn.
+        `give_back` it before the next turn. Raises `ContextFull` for more tokens than the KV cache has room for.
         """
-        pages = pages_for(n_tokens)
+        pages = self._slots.pages_of(n_tokens)
         while (taken := self._slots.take(tokens, b"", pages)) is None:
             self._preempt(self._victim())
         return taken[0]
@@ -306,7 +306,7 @@ class EngineCore:
         """Give a request that waits a sequence and pages; whether there were any."""
         if not self._has_sequence(request):
             return False
-        taken = self._slots.take(request.tokens, request.submit.salt, self._slots.needed(len(request.tokens)))
+        taken = self._slots.take(request.known, request.submit.salt, self._slots.needed(len(request.tokens)))
         if taken is None:
             return False
         self._start(request, *taken, now)
@@ -327,7 +327,7 @@ class EngineCore:
         self._admission.admitted(request)
         self._place(request)
         if request.admitted is None:
-            request.admitted, request.cached_tokens = now, min(held, len(request.submit.prompt))
+            request.begun(now, held)
             self._events.append(Admitted(request.id, request.cached_tokens, request.queue_seconds))
         self._engine.checkpoint(slot)
         self._drafting.begin(request, held)
@@ -378,7 +378,7 @@ class EngineCore:
         """Run a step and take its tokens; returns its seconds, and those of choosing tokens among them."""
         started = self._clock()
         sampling: list[SamplingRequest] = []
-        for part in [part for part in parts if part.wanted]:
+        for part in [part for part in parts if part.wanted or part.echoes]:
             try:
                 sampling += part.sampling(self._timing.sampling(part.request))
             except ZincError as error:  # of a grammar: the others go on
@@ -394,7 +394,8 @@ class EngineCore:
         seconds = self._clock() - started
         charge(self._scheduler, parts, seconds)
         self._drafting.stepped(parts, seconds)
-        taken = self._drafting.settle(parts, list(zip(sampling, chosen, strict=True)))
+        rest = echoed(parts, step, list(zip(sampling, chosen, strict=True)), self._events)
+        taken = self._drafting.settle(parts, rest)
         for part in parts:
             if part.kind is BatchKind.prefill:
                 self._scheduler.advance_prefill(part.request.place, part.end - part.start)
@@ -417,8 +418,7 @@ class EngineCore:
 
     def _take(self, request: Request, token: Sampled, now: float) -> None:
         """A request's next token was chosen."""
-        request.first_token = now if request.first_token is None else request.first_token
-        request.last_token = now
+        request.took(now)
         if request.sampler.n_nan and not request.told_nan:
             self._tell_nan(request)
         if token.token_id in request.stop_ids:

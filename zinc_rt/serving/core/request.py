@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from zinc_rt.errors import ZincError
+from zinc_rt.lang.building import seconds_compiled
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
@@ -47,10 +48,12 @@ class Request:
     engine_ms: float = 0.0
     admitted: float | None = None
     first_token: float | None = None
+    compiled: float = 0.0  # seconds of compiling: of the process when it was admitted, until its first token then
     last_token: float | None = None
     told_nan: bool = False
     drafted: int = 0
     accepted: int = 0  # guesses that were right
+    echoed: int = 0  # positions behind which the prompt's next token was told of
 
     @classmethod
     def make(
@@ -95,6 +98,12 @@ class Request:
         return len(self.tokens) - len(self.submit.prompt)
 
     @property
+    def known(self) -> list[int]:
+        """The tokens that need no computing where a cache has them, with the one behind those."""
+        telling = self.submit.echo is not None and self.echoed < len(self.submit.prompt) - 1
+        return self.tokens[: self.echoed + 1] if telling else self.tokens
+
+    @property
     def is_fresh(self) -> bool:
         """Whether it has no token since it was admitted."""
         return len(self.tokens) == self.admitted_tokens
@@ -134,15 +143,28 @@ class Request:
             " the text may be wrong; compare the model file with its source"
         )
 
+    def begun(self, now: float, held: int) -> None:
+        """It is admitted for the first time. held: tokens at its beginning that are in the cache."""
+        self.admitted, self.compiled = now, seconds_compiled()
+        self.cached_tokens = min(held, len(self.submit.prompt))
+
+    def took(self, now: float) -> None:
+        """A token was chosen."""
+        if self.first_token is None:
+            self.first_token, self.compiled = now, seconds_compiled() - self.compiled
+        self.last_token = now
+
     def usage(self) -> Usage:
         """What it has taken so far."""
         begun, first, last = self.admitted, self.first_token, self.last_token
+        # Kernels that the first step lacked are no work of the prompt: the next one does not wait for them.
+        prefill = 0.0 if begun is None or first is None else max(0.0, first - begun - self.compiled)
         return Usage(
             prompt_tokens=len(self.submit.prompt),
             cached_tokens=self.cached_tokens,
             completion_tokens=self.n_generated,
             queue_seconds=self.queue_seconds,
-            prefill_seconds=0.0 if begun is None or first is None else first - begun,
+            prefill_seconds=prefill,
             decode_seconds=0.0 if first is None or last is None else last - first,
             engine_seconds=self.engine_ms / 1000,
             preemptions=self.preemptions,

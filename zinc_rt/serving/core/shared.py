@@ -8,13 +8,15 @@ is there, while nobody asks.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic
 
 from zinc_rt.engine import EngineError
 from zinc_rt.errors import ZincError
+from zinc_rt.interrupts import Held
 from zinc_rt.sampling.processors import ProcessorFailed, Processors
 from zinc_rt.serving.core.engine_core import EngineCore
 from zinc_rt.serving.delivery import Delivery, T, Text
@@ -42,6 +44,46 @@ class Inbox(Generic[T]):
         """Whether nothing is to be waited for."""
         return bool(self.pieces) or self.over
 
+    def take(self) -> Iterator[T]:
+        """The pieces that are there. Raises the exception that ended the request."""
+        while self.pieces:
+            piece = self.pieces.popleft()
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+
+
+class OtherProcess(EngineError):
+    """A process that was forked uses a model of its parent."""
+
+
+class CoreLock:
+    """A lock that a thread may take again while it has it. Ctrl-C does not break off what is done with it.
+
+    Taking it in a forked process raises `OtherProcess`: a thread that stayed behind may have it, for ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._pid = threading.RLock(), os.getpid()
+        self._held: list[Held] = []
+
+    def check_process(self) -> None:
+        """Raises `OtherProcess`."""
+        if (pid := os.getpid()) != self._pid:
+            raise OtherProcess(f"process {self._pid} loaded the model and forked process {pid}; load it here again")
+
+    def __enter__(self) -> None:
+        self.check_process()
+        held = Held()
+        held.__enter__()
+        self._lock.acquire()
+        self._held.append(held)
+
+    def __exit__(self, *_: object) -> None:
+        held = self._held.pop()
+        self._lock.release()
+        held.__exit__()
+
 
 class SharedCore:
     """One core for callers on any threads. `serve` gives it the core.
@@ -51,7 +93,7 @@ class SharedCore:
         check: called with the lock held before each turn; raises where the caller must not go on.
     """
 
-    def __init__(self, lock: threading.RLock, check: Callable[[], None]) -> None:
+    def __init__(self, lock: CoreLock, check: Callable[[], None]) -> None:
         self._lock, self._check = lock, check
         self._core: EngineCore | None = None
         self._asked: dict[str, tuple[Delivery[Any], Give]] = {}
@@ -101,18 +143,18 @@ class SharedCore:
         Raises the exception behind `Failed`, what the text raises, what the check raises, what `EngineCore.turn`
         raises, and `EngineError` where a turn itself asks for it, as `notify` could.
         """
-        while True:
-            while self._begin(inbox.ready):
-                try:
-                    self._turn(inbox.ready)
-                finally:
-                    self._end()
-            if not inbox.pieces:
-                return
-            piece = inbox.pieces.popleft()
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece
+        while not inbox.over or inbox.pieces:
+            self.wait((inbox,))
+            yield from inbox.take()
+
+    def wait(self, inboxes: Collection[Inbox[Any]]) -> None:
+        """Take turns until one of the inboxes is ready. Raises what a turn raises."""
+
+        def ready() -> bool:
+            return any(inbox.ready() for inbox in inboxes)
+
+        while not ready():
+            self._advance(ready)
 
     def leave(self, request_id: str) -> None:
         """Nobody waits for the request any more; it ends with the next call. May be called at any time, also while a
@@ -124,7 +166,8 @@ class SharedCore:
 
     def post(self, request: Submit, text: Text[Any], give: Give, processors: Processors = ()) -> None:
         """Queue a request and give the pieces of its text away. `leave` it then."""
-        with self._waits:
+        self._lock.check_process()
+        with Held(), self._waits:
             if self._driver is None:
                 driver = threading.Thread(target=self._drive, name="zinc-tasks", daemon=True)
                 driver.start()  # it waits for what is held here
@@ -133,54 +176,52 @@ class SharedCore:
             self._posted.append((request, processors, text, give))
 
     def _drive(self) -> None:
-        while self._begin(self._let_go):
+        while True:
+            with self._waits:
+                if not self._gives:
+                    self._driver = None
+                    return
             try:
-                self._turn(lambda: not self._gives)
+                self._advance(lambda: not self._gives)
             except BaseException as error:
                 self._break_off(error)
-            finally:
-                self._end()
-
-    def _let_go(self) -> bool:
-        """Whether no posted request is left; then there is no driver any more. To call with `_waits` held."""
-        if self._gives:
-            return False
-        self._driver = None
-        return True
 
     def _break_off(self, error: BaseException) -> None:
         """The driver's turn failed: no posted request goes on."""
-        with self._waits:
-            gives, self._gives = self._gives, {}
-            self._posted.clear()
-        for request_id, give in gives.items():
-            self.leave(request_id)
-            give([error], True)
+        with self._lock:  # others deliver events, and submit what is posted
+            with self._waits:
+                gives, self._gives = self._gives, {}
+                self._posted.clear()
+            for request_id, give in gives.items():
+                self.leave(request_id)
+                give([error], True)
 
     # -- turns
 
-    def _begin(self, ready: Callable[[], object]) -> bool:
-        """Wait for a turn. False, and no turn, as soon as the caller is ready. Raises `EngineError` in a turn."""
-        with self._waits:
-            while not ready():
-                if self._turns is None:
-                    self._turns = threading.current_thread()
-                    return True
-                self.check_no_turn()
-                self._waits.wait()
-        return False
-
-    def _end(self) -> None:
-        with self._waits:
-            self._turns = None
-            self._waits.notify_all()
-
-    def _turn(self, ready: Callable[[], object]) -> None:
-        with self._lock:
-            self._check()
-            core = self._settled()
-            if not ready():
-                self._deliver(core, core.advance())
+    def _advance(self, ready: Callable[[], object]) -> None:
+        """Take a turn, or wait until another thread's is over; neither where the caller is ready by now. An interrupt
+        is handled at the end. Raises what `pieces` raises.
+        """
+        self._lock.check_process()
+        with Held():
+            with self._waits:
+                if ready():
+                    return
+                if self._turns is not None:
+                    self.check_no_turn()
+                    self._waits.wait()
+                    return
+                self._turns = threading.current_thread()
+            try:
+                with self._lock:
+                    self._check()
+                    core = self._settled()
+                    if not ready():
+                        self._deliver(core, core.advance())
+            finally:
+                with self._waits:
+                    self._turns = None
+                    self._waits.notify_all()
 
     def _settled(self) -> EngineCore:
         """The core, with all that was asked of it meanwhile."""

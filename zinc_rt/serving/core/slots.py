@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from zinc_rt.backends.base import Capacity
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.rows import ContextFull
 from zinc_rt.sequence_calls import SequenceCalls
 
 
@@ -44,6 +45,16 @@ class Slots:
     def n_tokens(self) -> int:
         """Positions that all sequences together may hold."""
         return self.n_pages * PAGE_TOKENS
+
+    def pages_of(self, n_tokens: int) -> int:
+        """Pages for so many positions of one sequence. Raises `ContextFull` for more than there are."""
+        pages = pages_for(n_tokens)
+        if pages > self.n_pages:
+            raise ContextFull(
+                f"{n_tokens} tokens need {pages} KV pages of {PAGE_TOKENS} positions, there are {self.n_pages};"
+                " load with more kv_tokens or kv_memory"
+            )
+        return pages
 
     def needed(self, n_tokens: int) -> int:
         """Pages that a sequence of so many tokens must be promised: theirs and one to go on."""
@@ -88,8 +99,13 @@ class Slots:
             slot = self._engine.open_sequence(None, salt)
         else:
             del self._kept[slot]
-        held = self._engine.adopt(slot, tokens)
-        if not self._find_room(self._engine.missing_pages(slot, pages * PAGE_TOKENS)):
+        try:
+            held = self._engine.adopt(slot, tokens)
+            there = self._find_room(self._engine.missing_pages(slot, pages * PAGE_TOKENS))
+        except BaseException:
+            self._engine.close_sequence(slot)
+            raise
+        if not there:
             self._engine.close_sequence(slot)
             self._short = self.given_back, tokens
             return None

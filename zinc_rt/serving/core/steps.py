@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.engine import Engine, Rows
 from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
-from zinc_rt.sampling.sampler import Mask, NoToken, Sampled
+from zinc_rt.sampling.sampler import Mask, NoToken, Sampled, Sampler, logprobs
 from zinc_rt.sched.cost import CostPart
 from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import Batch, BatchKind
 from zinc_rt.serving.core.options import CoreOptions
 from zinc_rt.serving.core.request import Request
+from zinc_rt.serving.messages import Event, PromptLogprobs
 
 Choice = tuple[SamplingRequest, Sampled | NoToken]
 """How a token was to be chosen, and what came of it."""
@@ -49,6 +55,25 @@ class Part:
         return self.end == len(self.request.tokens)
 
     @property
+    def echoes(self) -> range:
+        """Positions behind which the prompt's next token is told of. They want logits, as the last one may."""
+        if self.request.submit.echo is None:
+            return range(0)
+        end = min(self.end, len(self.request.submit.prompt) - 1)
+        return range(min(max(self.start, self.request.echoed), end), end)
+
+    def told(self, logits: npt.NDArray[np.float32]) -> PromptLogprobs:
+        """The log-probabilities of the tokens behind `echoes`. logits: f32[len(echoes), n_vocab]."""
+        request, at = self.request, self.echoes
+        n_top, n_vocab = request.submit.echo or 0, request.sampler.n_vocab
+        found = [
+            logprobs(row.astype(np.float64), request.tokens[i + 1], n_top) for i, row in zip(at, logits, strict=True)
+        ]
+        request.echoed = at.stop
+        tops = tuple(tuple(one for one in top if one[0] < n_vocab) for _, top in found)
+        return PromptLogprobs(request.id, at.start + 1, tuple(value for value, _ in found), tops)
+
+    @property
     def n_rows(self) -> int:
         """Rows of the step."""
         return self.end - self.start + len(self.draft)
@@ -60,9 +85,12 @@ class Part:
 
     def sampling(self, first: SamplingRequest) -> list[SamplingRequest]:
         """How to choose the tokens behind its wanted rows. first: behind the text's last token. Behind a guess it is as
-        if that was generated.
+        if that was generated; behind `echoes` the tokens are known, and what is chosen counts for nothing.
         """
-        found = [first]
+        found = [_any_token(first.sampler.n_vocab)] * len(self.echoes)
+        if not self.wanted:
+            return found
+        found.append(first)
         params, history = first.sampler.params, first.history
         if params.has_penalties and params.repeat_last_n > 0:
             history = history[-params.repeat_last_n :]
@@ -80,7 +108,8 @@ class Part:
             return Rows(
                 self.request.slot, self.start, tokens, range(self.end - self.start - 1, len(tokens)), len(self.draft)
             )
-        return Rows(self.request.slot, self.start, tokens, (len(tokens) - 1,) if self.wanted else ())
+        wanted = [i - self.start for i in self.echoes]
+        return Rows(self.request.slot, self.start, tokens, (*wanted, len(tokens) - 1) if self.wanted else wanted)
 
     def cost(self) -> CostPart:
         """As the cost model takes it."""
@@ -127,7 +156,7 @@ class StepPlanner:
                 most = rest
             part = self._prompt_part(request, most, n_logits)
             if part is not None:
-                n_logits -= part.wanted
+                n_logits -= part.wanted + len(part.echoes)
                 found.append(part)
         if decode and found:
             self._beside = max(sum(part.end - part.start for part in found), PAGE_TOKENS)
@@ -167,6 +196,8 @@ class StepPlanner:
         """The next rows of a prompt, at most so many: to its end, or to a page's edge that leaves most of them."""
         start, n = request.computed, len(request.tokens)
         end = min(start + most, n)
+        if request.submit.echo is not None:
+            end = min(end, max(start, request.echoed) + n_logits)
         if end == n and not n_logits:
             end -= 1
         at = self._engine.next_checkpoint(start, n)
@@ -187,6 +218,24 @@ def charge(scheduler: FairScheduler, parts: Sequence[Part], seconds: float) -> N
 def costs(parts: Iterable[Part]) -> list[CostPart]:
     """Parts as the cost model takes them."""
     return [part.cost() for part in parts]
+
+
+@cache
+def _any_token(n_vocab: int) -> SamplingRequest:
+    """What costs least."""
+    return SamplingRequest(Sampler(SamplingParams(temperature=0), n_vocab), ())
+
+
+def echoed(parts: Iterable[Part], step: SampledStep, chosen: Sequence[Choice], events: list[Event]) -> list[Choice]:
+    """What was chosen behind the wanted rows that are no `echoes`; events: get what there is to tell of those."""
+    rest: list[Choice] = []
+    at = 0
+    for part in parts:
+        if n := len(part.echoes):
+            events.append(part.told(step.logits[at : at + n]))
+        rest += chosen[at + n : at + n + part.n_wanted]
+        at += n + part.n_wanted
+    return rest
 
 
 def tokens_of(step: SampledStep, n: int) -> list[Sampled | NoToken]:

@@ -1,11 +1,13 @@
 // The chat page: a conversation with the server that sent this page, over its own OpenAI-compatible API.
-import { render } from "./markdown.js";
+import { copy, render } from "./markdown.js";
+import * as store from "./store.js";
 
 const $ = (id) => document.getElementById(id);
 const log = $("log"), text = $("text"), main = document.querySelector("main");
 
-let turns = []; // {role, content, thought, request, facts}: all that a next request needs
+let chat = store.fresh(); // its turns {role, content, thought, request, facts} are all that a next request needs
 let running = null; // the AbortController of the answer that is coming
+let naming = null; // the id of the chat whose title is being written
 
 // ---- what the server is asked
 
@@ -20,10 +22,10 @@ function parameters() {
 
 const seedGiven = () => $("parameters").elements.seed.value.trim();
 
-function messagesBefore(index) {
-  const system = $("parameters").elements.system.value.trim();
-  const said = turns.slice(0, index).map(({ role, content }) => ({ role, content }));
-  return system ? [{ role: "system", content: system }, ...said] : said;
+// A turn's request as the server takes it: its parameters, and the turns before it.
+function asked({ system, ...request }, turns) {
+  const said = turns.map(({ role, content }) => ({ role, content }));
+  return { ...request, messages: system ? [{ role: "system", content: system }, ...said] : said };
 }
 
 const headers = () => {
@@ -113,7 +115,8 @@ function article(turn, index) {
   const thinking = element("details", { hidden: true }, element("summary", { textContent: "Reasoning" }), thought);
   const facts = element("p", { className: "facts" });
   const actions = element("div", { className: "actions" });
-  const made = element("article", { className: turn.role }, element("h2", { textContent: user ? "You" : "Model" }),
+  const who = user ? "You" : turn.model ?? "Model";
+  const made = element("article", { className: turn.role }, element("h2", { textContent: who }),
     thinking, said, facts, actions);
   const show = () => {
     if (user) said.textContent = turn.content;
@@ -124,15 +127,130 @@ function article(turn, index) {
     facts.hidden = !turn.facts;
   };
   if (user) actions.append(button("Edit", () => edit(made, turn, index)));
-  else actions.append(button("Copy", () => navigator.clipboard?.writeText(turn.content)),
-    button("Retry", () => answer(index)), button("Replay", () => replay(turn, index)));
+  else {
+    const again = button("Replay", () => replay(turn, index));
+    again.title = "Asks the same again with the same seed, and compares each character";
+    again.hidden = !turn.seed;
+    actions.append(button("Copy", (event) => copy(turn.content, event.target)), button("Retry", () => answer(index)), again);
+  }
   show();
   return { made, show };
 }
 
 function redraw() {
-  log.replaceChildren(...turns.map((turn, index) => article(turn, index).made));
-  $("empty").hidden = turns.length > 0;
+  log.replaceChildren(...chat.turns.map((turn, index) => article(turn, index).made));
+  $("empty").hidden = chat.turns.length > 0;
+}
+
+// ---- the chats that are kept
+
+function keep(kept, changed = Date.now()) {
+  if (!kept.turns.length || kept.gone) return;
+  kept.changed = changed;
+  kept.title ||= kept.turns[0].content.trim().split("\n")[0].slice(0, 60);
+  try {
+    store.keep(kept);
+  } catch {
+    tell("This browser's storage is off or full: the chat is gone when the page is closed. Export it, or delete others.");
+  }
+  place();
+  listChats();
+}
+
+// The address names the chat, so that a reload shows it again.
+const place = () => history.replaceState(null, "", `#${chat.turns.length ? chat.id : "new"}`);
+
+function listChats() {
+  if (naming && $("list").querySelector("input")) return; // a title is being written
+  const all = store.chats();
+  $("list").replaceChildren(...all.map((one) => entry(one)));
+  $("none").hidden = all.length > 0;
+  $("export").hidden = !all.length;
+}
+
+function entry(one) {
+  const current = one.id === chat.id;
+  if (one.id === naming) return element("li", {}, nameField(one));
+  const title = button(one.title, () => open(one.id));
+  title.className = "title";
+  const made = element("li", {}, title);
+  if (current) {
+    title.setAttribute("aria-current", "true");
+    made.append(element("div", { className: "actions" },
+      button("Rename", () => { naming = one.id; listChats(); $("list").querySelector("input").focus(); }),
+      button("Delete", () => remove(one.id)),
+      button("Export JSON", () => save(`${one.title}.json`, store.asJson([one]), "application/json")),
+      button("Export Markdown", () => save(`${one.title}.md`, store.asMarkdown(one), "text/markdown"))));
+  }
+  return made;
+}
+
+function nameField(one) {
+  const field = element("input", { value: one.title, ariaLabel: "Title", maxLength: 200 });
+  const done = (title) => {
+    if (naming !== one.id) return; // a field that is removed loses the focus, too
+    naming = null;
+    const kept = one.id === chat.id ? chat : one;
+    if (title.trim()) kept.title = title.trim();
+    keep(kept);
+  };
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter") done(field.value);
+    else if (event.key === "Escape") done("");
+  });
+  field.addEventListener("blur", () => done(field.value));
+  return field;
+}
+
+function show(other) {
+  running?.abort();
+  chat = other;
+  naming = null;
+  tell("");
+  place();
+  listChats();
+  redraw();
+  main.scrollTop = main.scrollHeight;
+  showChats(false);
+  text.focus();
+}
+
+function open(id) {
+  if (id === chat.id) return showChats(false);
+  const found = store.chatOf(id);
+  if (found) show(found);
+  else listChats();
+}
+
+function remove(id) {
+  const gone = store.chatOf(id);
+  store.drop(id);
+  chat.gone = true; // an answer may still be on its way into it
+  show(store.fresh());
+  if (!gone) return;
+  tell(`“${gone.title}” is deleted. `);
+  $("alert").append(button("Undo", () => { store.keep(gone); show(gone); }));
+}
+
+function save(name, contents, type) {
+  const made = element("a", { href: URL.createObjectURL(new Blob([contents], { type })), download: name.replace(/[\\/:*?"<>|]/g, "_") });
+  made.click();
+  setTimeout(() => URL.revokeObjectURL(made.href), 10_000);
+}
+
+async function load(file) {
+  try {
+    const some = store.fromJson(await file.text());
+    for (const one of some) keep(one, one.changed || undefined);
+    show(some[0]);
+  } catch (error) {
+    tell(`${file.name}: ${error.message}`);
+  }
+}
+
+function showChats(shown) {
+  document.body.classList.toggle("listing", shown);
+  $("toggle").setAttribute("aria-expanded", shown);
 }
 
 function edit(made, turn, index) {
@@ -141,7 +259,7 @@ function edit(made, turn, index) {
   const back = () => { redraw(); log.children[index]?.querySelector("button")?.focus(); };
   const send = () => {
     if (!field.value.trim()) return;
-    turns = [...turns.slice(0, index), { role: "user", content: field.value }];
+    chat.turns = [...chat.turns.slice(0, index), { role: "user", content: field.value }];
     answer(index + 1);
   };
   made.replaceChildren(field, element("div", { className: "actions" }, button("Send", send), button("Cancel", back)));
@@ -187,21 +305,29 @@ function busy(controller) {
 // Answers the turns before `index`; what stood there and behind is replaced.
 async function answer(index) {
   if (running) return;
-  turns = turns.slice(0, index);
-  const request = { ...parameters(), messages: messagesBefore(index) };
-  const turn = { role: "assistant", content: "", request };
-  turns.push(turn);
-  redraw();
+  const own = chat; // another one may be shown before the answer is whole
+  own.turns = own.turns.slice(0, index);
+  const system = $("parameters").elements.system.value.trim();
+  const turn = { role: "assistant", content: "", model: $("model").textContent, request: { ...parameters(), system },
+    finish: "broken", facts: "broken off" }; // as it stays where the page is left before its end
+  const request = asked(turn.request, own.turns);
+  own.turns.push(turn);
   tell("");
+  keep(own);
+  redraw();
   const shown = article(turn, index);
   log.lastChild.replaceWith(shown.made);
   shown.made.classList.add("busy");
   toEnd();
   const say = speaker();
   busy(new AbortController());
-  let drawn = 0;
+  let drawn = 0, kept = performance.now();
   const draw = (found) => {
-    Object.assign(turn, { content: found.content, thought: found.thought, calls: found.calls });
+    Object.assign(turn, { content: found.content, thought: found.thought, calls: found.calls, seed: found.seed });
+    if (performance.now() - kept > 2000) {
+      keep(own);
+      kept = performance.now();
+    }
     drawn ||= requestAnimationFrame(() => {
       drawn = 0;
       const follow = atEnd();
@@ -216,46 +342,53 @@ async function answer(index) {
     say(found.content, true);
   } catch (error) {
     tell(error instanceof Refused ? error.message : "the server cannot be reached; retry asks again");
-    if (!turn.content && !turn.thought) turns.pop();
+    if (!turn.content && !turn.thought) own.turns.pop();
   } finally {
     busy(null);
-    const follow = atEnd();
-    redraw();
-    if (follow) toEnd();
-    text.focus();
+    keep(own);
+    if (own === chat) {
+      const follow = atEnd();
+      redraw();
+      if (follow) toEnd();
+      text.focus();
+    }
   }
 }
 
 // Asks the same again with the same seed and compares every character.
 async function replay(turn, index) {
   if (running || !turn.seed) return;
+  const own = chat;
   tell("");
   busy(new AbortController());
   try {
-    const found = await ask(turn.request, turn.seed, running.signal);
-    if (found.finish === "stopped" && turn.finish !== "stopped") return;
-    const stopped = turn.finish === "stopped";
+    const found = await ask(asked(turn.request, own.turns.slice(0, index)), turn.seed, running.signal);
+    const stopped = ["stopped", "broken"].includes(turn.finish); // only its beginning is there
+    if (found.finish === "stopped" && !stopped) return;
     const again = stopped ? found.content.slice(0, turn.content.length) : found.content;
     let at = 0;
     while (at < again.length && again[at] === turn.content[at]) at++;
     const same = again === turn.content && (stopped || found.thought === turn.thought);
-    turn.facts = `${turn.facts.split(" · replay")[0]} · replay: ${same ? "equal" : `differs from character ${at + 1} on`}`;
+    turn.facts = `${(turn.facts ?? "").split(" · replay")[0]} · replay: ${same ? "equal, the same seed gave the same text" : `differs from character ${at + 1} on`}`;
     $("spoken").textContent = same ? "The replay is equal." : "The replay differs.";
   } catch (error) {
     tell(error instanceof Refused ? error.message : "the server cannot be reached");
   } finally {
     busy(null);
-    redraw();
-    log.children[index]?.querySelectorAll("button")[2]?.focus();
+    keep(own);
+    if (own === chat) {
+      redraw();
+      log.children[index]?.querySelector(".actions button:nth-child(3)")?.focus();
+    }
   }
 }
 
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
   if (running || !text.value.trim()) return;
-  turns.push({ role: "user", content: text.value });
+  chat.turns.push({ role: "user", content: text.value });
   text.value = "";
-  answer(turns.length);
+  answer(chat.turns.length);
 });
 text.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -263,23 +396,52 @@ text.addEventListener("keydown", (event) => {
     $("ask").requestSubmit();
   }
 });
-document.addEventListener("keydown", (event) => { if (event.key === "Escape") running?.abort(); });
-$("stop").addEventListener("click", () => running?.abort());
-$("new").addEventListener("click", () => {
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape") return;
   running?.abort();
-  turns = [];
-  tell("");
-  redraw();
-  text.focus();
+  showChats(false);
+});
+$("stop").addEventListener("click", () => running?.abort());
+$("new").addEventListener("click", () => show(store.fresh()));
+$("toggle").addEventListener("click", () => showChats(!document.body.classList.contains("listing")));
+$("page").addEventListener("click", (event) => { if (event.target !== $("toggle")) showChats(false); });
+$("export").addEventListener("click", () => save("chats.json", store.asJson(store.chats()), "application/json"));
+$("import").addEventListener("click", () => $("file").click());
+$("file").addEventListener("change", () => {
+  if ($("file").files[0]) load($("file").files[0]);
+  $("file").value = "";
 });
 $("parameters").addEventListener("submit", (event) => event.preventDefault());
+$("parameters").addEventListener("change", () => {
+  const named = [...$("parameters").elements].filter((field) => field.name && field.value); // the key has no name
+  try {
+    store.keepSettings(Object.fromEntries(named.map((field) => [field.name, field.value])));
+  } catch {} // they hold until the page is closed
+});
+// Another tab wrote: the list, or the chat that is shown here, is another one by now.
+addEventListener("storage", (event) => {
+  if (naming) return;
+  listChats();
+  const found = store.isChat(event.key, chat.id) && !running && store.chatOf(chat.id);
+  if (!found) return;
+  chat = found;
+  redraw();
+});
+addEventListener("pagehide", () => { if (running) keep(chat); });
 
 async function showModel() {
   const answer = await fetch("v1/models", { headers: headers() }).catch(() => null);
   const found = answer?.ok ? await answer.json() : null;
-  if (found) $("model").textContent = found.data[0].id;
+  if (found) {
+    $("model").textContent = found.data[0].id;
+    document.title = `${found.data[0].id} - zinc chat`;
+  }
   else if (answer?.status === 401) tell("The server wants an API key; it goes into the settings.");
 }
 $("key").addEventListener("change", showModel);
 showModel();
-text.focus();
+for (const [name, value] of Object.entries(store.settings())) {
+  if ($("parameters").elements[name]) $("parameters").elements[name].value = value;
+}
+const named = location.hash.slice(1);
+show(store.chatOf(named) ?? (named === "new" ? null : store.chats()[0]) ?? store.fresh());

@@ -1,5 +1,6 @@
-// Turns a model's text into nodes: paragraphs, headings, lists, quotes, code, emphasis. Nothing of the text is ever
-// parsed as HTML, no image is loaded, and a link shows where it leads.
+// Turns a model's text into nodes: paragraphs, headings, lists, quotes, tables, code, formulas, emphasis. Nothing of the
+// text is ever parsed as HTML, no image is loaded, and a link shows which host it leads to.
+import { math } from "./math.js";
 
 const node = (name, ...children) => {
   const made = document.createElement(name);
@@ -7,7 +8,12 @@ const node = (name, ...children) => {
   return made;
 };
 
-const INLINE = /(`+)(.+?)\1(?!`)|\*\*(?=\S)(.+?)\*\*|\*(?=[^\s*])(.+?)\*(?!\*)|\[([^\]\n]+)\]\(([^)\s]+)\)/;
+// `code`, \(formula\), \[formula\], $$formula$$, $formula$, \*, **strong**, *weak*, ~~gone~~, [label](target), address
+const INLINE = new RegExp([
+  /(`+)(.+?)\1(?!`)/, /\\\((.+?)\\\)/, /\\\[(.+?)\\\]/, /\$\$(.+?)\$\$/, /\$(?=[^\s$])([^$\n]*?[^\s$\\])\$(?!\d)/,
+  /\\([\\`*_{}[\]()#+.!|$~>-])/, /\*\*(?=\S)(.+?)\*\*/, /\*(?=[^\s*])(.+?)\*(?!\*)/, /~~(?=\S)(.+?)~~/,
+  /!?\[([^\]\n]+)\]\(([^)\s]+)\)/, /<?(https?:\/\/[^\s<>"`]*[^\s<>"`.,;:!?)\]'*])>?/,
+].map((part) => part.source).join("|"));
 
 function inline(text) {
   const out = [];
@@ -18,10 +24,15 @@ function inline(text) {
       break;
     }
     out.push(rest.slice(0, found.index));
-    const [whole, , code, strong, weak, label, target] = found;
+    const [whole, , code, round, square, double, single, plain, strong, weak, gone, label, target, address] = found;
     if (code !== undefined) out.push(node("code", code));
+    else if (round ?? single) out.push(math(round ?? single, false));
+    else if (square ?? double) out.push(math(square ?? double, true));
+    else if (plain) out.push(plain);
     else if (strong !== undefined) out.push(node("strong", ...inline(strong)));
     else if (weak !== undefined) out.push(node("em", ...inline(weak)));
+    else if (gone !== undefined) out.push(node("del", ...inline(gone)));
+    else if (address) out.push(...link(address, address));
     else out.push(...link(label, target));
     rest = rest.slice(found.index + whole.length);
   }
@@ -29,18 +40,67 @@ function inline(text) {
 }
 
 function link(label, target) {
-  if (!/^https?:\/\//i.test(target)) return [`${label} (${target})`];
-  const made = node("a", target);
+  if (!/^https?:\/\//i.test(target) || !URL.canParse(target)) return [`${label} (${target})`];
+  const made = node("a", label);
   made.href = target;
   made.rel = "noreferrer noopener nofollow";
   made.target = "_blank";
-  return [`${label} (`, made, ")"];
+  made.title = target;
+  return label === target ? [made] : [made, ` (${made.host})`];
+}
+
+// Copies a text, also where the page came over plain HTTP and the browser has no clipboard for it; tells so on the button.
+export async function copy(text, told) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const field = node("textarea");
+    field.value = text;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+    told.focus();
+  }
+  const label = told.textContent;
+  told.textContent = "Copied";
+  setTimeout(() => { told.textContent = label; }, 1500);
+}
+
+function block(code, language) {
+  const pre = node("pre", node("code", code));
+  pre.tabIndex = 0;
+  const button = node("button", "Copy");
+  button.type = "button";
+  button.setAttribute("aria-label", "Copy code");
+  button.addEventListener("click", () => copy(code, button));
+  const made = node("div", node("div", node("span", language), button), pre);
+  made.className = "code";
+  if (language) pre.setAttribute("aria-label", `Code, ${language}`);
+  return made;
+}
+
+const cells = (line) => line.trim().replace(/^\||(?<!\\)\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
+const RULE = /^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/;
+
+function table(lines, start, out) {
+  const sides = cells(lines[start + 1]).map((mark) => (mark.endsWith(":") ? (mark.startsWith(":") ? "middle" : "right") : ""));
+  const row = (line, name) => node("tr", ...sides.map((side, i) => Object.assign(node(name, ...inline(cells(line)[i] ?? "")), { className: side })));
+  const body = node("tbody");
+  let i = start + 2;
+  for (; i < lines.length && lines[i].includes("|"); i++) body.append(row(lines[i], "td"));
+  const made = node("div", node("table", node("thead", row(lines[start], "th")), body));
+  made.className = "table";
+  made.tabIndex = 0;
+  out.append(made);
+  return i;
 }
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
 const ITEM = /^(\s*)(?:[-*+]|(\d{1,9})[.)])\s+(.*)$/;
+const FORMULA = /^\s*(\$\$|\\\[)(.*)$/;
 
-export function render(text) {
+export function render(text, depth = 0) {
   const lines = text.split("\n");
   const out = document.createDocumentFragment();
   let paragraph = [];
@@ -53,28 +113,38 @@ export function render(text) {
   };
   for (let i = 0; i < lines.length; i++) {
     const line = lines[i];
-    const fence = FENCE.exec(line);
+    const fence = FENCE.exec(line), formula = FORMULA.exec(line);
     const heading = /^ {0,3}(#{1,6})\s+(.*)$/.exec(line);
+    const close = formula && (formula[1] === "$$" ? "$$" : "\\]");
+    const last = formula ? lines.findIndex((l, at) => at >= i && (at > i ? l : formula[2]).trimEnd().endsWith(close)) : -1;
     if (fence) {
       flush();
       const code = [];
       while (++i < lines.length && !lines[i].trimStart().startsWith(fence[1])) code.push(lines[i]);
-      const pre = node("pre", node("code", code.join("\n")));
-      pre.tabIndex = 0;
-      if (fence[2]) pre.setAttribute("aria-label", `Code, ${fence[2]}`);
-      out.append(pre);
+      out.append(block(code.join("\n"), fence[2]));
+    } else if (last >= i) {
+      flush();
+      const whole = [formula[2], ...lines.slice(i + 1, last + 1)].join("\n").trimEnd();
+      out.append(math(whole.slice(0, -2).trim(), true));
+      i = last;
     } else if (heading) {
       flush();
       out.append(node(`h${Math.min(6, heading[1].length + 2)}`, ...inline(heading[2])));
+    } else if (line.includes("|") && RULE.test(lines[i + 1] ?? "") && cells(line).length === cells(lines[i + 1]).length) {
+      flush();
+      i = table(lines, i, out) - 1;
+    } else if (/^ {0,3}([-*_])( *\1){2,} *$/.test(line)) {
+      flush();
+      out.append(node("hr"));
     } else if (ITEM.test(line)) {
       flush();
       i = list(lines, i, out) - 1;
-    } else if (/^\s*>/.test(line)) {
+    } else if (depth < 9 && /^\s*>/.test(line)) {
       flush();
       const quoted = [];
       for (; i < lines.length && /^\s*>/.test(lines[i]); i++) quoted.push(lines[i].replace(/^\s*> ?/, ""));
       i--;
-      out.append(node("blockquote", render(quoted.join("\n"))));
+      out.append(node("blockquote", render(quoted.join("\n"), depth + 1)));
     } else if (!line.trim()) flush();
     else paragraph.push(line);
   }

@@ -7,11 +7,14 @@ a limit of bytes, the oldest going first. What is kept of a tenant's requests is
 from __future__ import annotations
 
 import json
+import os
 import queue
 import sqlite3
+import stat
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -93,6 +96,10 @@ class RecordStore:
         if limit < 0:
             raise UsageError(f"the limit of records is {limit} bytes, it must be 0 or more")
         self.path, self._limit = Path(path), limit
+        try:
+            keep_private(self.path)
+        except OSError as error:
+            raise StoreError(f"the records in {self.path} cannot be opened: {error.strerror or error}") from None
         try:
             self._db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
@@ -231,6 +238,20 @@ class RecordStore:
     def close(self) -> None:
         """Close the file; calling it again does nothing."""
         self._db.close()
+
+
+def keep_private(path: Path) -> None:
+    """Make the file, and let nobody but its owner read or write it: it has the tokens of all tenants.
+
+    SQLite gives its files beside it (-wal, -shm) the same mode; those of an earlier run keep theirs, so they are
+    changed, too. Raises `OSError`.
+    """
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    for name in (path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))):
+        with suppress(FileNotFoundError):
+            found = name.stat()
+            if found.st_mode & 0o077 and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+                name.chmod(0o600)
 
 
 Entry = tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]

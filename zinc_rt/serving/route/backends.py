@@ -29,6 +29,7 @@ class Backend:
         self.url = url
         self.wrong: str | None = "not asked yet"
         self.model: str | None = None
+        self.keyless = True  # as long as nothing else is known
         self.slow = 0  # looks in a row that took too long
         self.reported = 0  # requests that it has, by its own word
         self.ours = 0  # requests that it has of this router
@@ -89,6 +90,11 @@ class Backends:
         """Those that get requests."""
         return [backend for backend in self.all if backend.wrong is None]
 
+    @property
+    def keyless(self) -> bool:
+        """Whether one of them may answer requests without a key."""
+        return any(backend.keyless for backend in self.all)
+
     def ranked(self, key: bytes) -> list[Backend]:
         """All healthy servers, the one to try first in front."""
         healthy = {backend.url: backend for backend in self.healthy}
@@ -111,6 +117,7 @@ class Backends:
             facts = (await self._http.get(f"{backend.url}/health/progress", timeout=self._patience)).json()
             backend.model = str(facts["fingerprint"])
             backend.reported = int(facts["requests"])
+            backend.keyless = facts.get("keyless") is not False
             backend.wrong = None if ready.status_code == 200 else str(ready.json().get("status"))
             backend.slow = 0
         except httpx2.TimeoutException:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import httpx2
@@ -13,10 +15,12 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from zinc_rt.serving.api.call import Receive, Scope, Send
-from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.errors import ApiError, Headers
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.metrics import TYPE
-from zinc_rt.serving.api.sse import PING
+from zinc_rt.serving.api.sse import LINES, PING
+from zinc_rt.serving.api.tls import trusting
+from zinc_rt.serving.api.web import WebRule, preflight
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.route.backends import Backend, Backends
 from zinc_rt.serving.route.events import Passage
@@ -28,10 +32,12 @@ _PATIENCE: Final = 30.0
 _MISSED: Final = 3
 """Signs of life that a stream owes after which its server counts as gone."""
 _MOST_PING: Final = 600.0
-# Of one connection, not of what it carries (RFC 9110, section 7.6.1), and what the client library writes itself.
+# Of one connection, not of what it carries (RFC 9110, section 7.6.1), what the client library writes itself, and what
+# the router has judged for the servers: they have other addresses than the page knows.
 _HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
-     "upgrade", "host", "content-length", "accept-encoding", "last-event-id", "x-zinc-resume", "x-zinc-tokens"}
+     "upgrade", "host", "content-length", "accept-encoding", "last-event-id", "x-zinc-resume", "x-zinc-tokens",
+     "origin", "sec-fetch-site"}
 )  # fmt: skip
 _AGAIN_SECONDS: Final = 0.25
 _AGAIN: Final = (500, 502, 503, 504)
@@ -48,12 +54,18 @@ class _Broken(Exception):
 
 class Router:
     """Belongs to one event loop. http: without a limit of the time until an answer ends. patience: seconds that a
-    stream which broke off waits for a server to go on with.
+    stream which broke off waits for a server to go on with. web: which browsers' requests are answered.
     """
 
     def __init__(
-        self, backends: Backends, http: httpx2.AsyncClient, log: logging.Logger, patience: float = _PATIENCE
+        self,
+        backends: Backends,
+        http: httpx2.AsyncClient,
+        log: logging.Logger,
+        patience: float = _PATIENCE,
+        web: WebRule | None = None,
     ) -> None:
+        self._web = web or WebRule()
         self.backends, self._http, self._log, self._patience = backends, http, log, patience
         self.background = Background(log)
         self.registry = CollectorRegistry()
@@ -66,7 +78,11 @@ class Router:
             return
         exchange = _Exchange(scope, receive, send)
         try:
-            if scope["path"] in ("/health", "/health/live", "/health/ready"):
+            exchange.extra = self._web.check(exchange.text, self.backends.keyless)
+            if (asked := preflight(exchange.method, exchange.text, exchange.extra)) is not None:
+                exchange.extra = asked
+                await exchange.reply(204, b"")
+            elif scope["path"] in ("/health", "/health/live", "/health/ready"):
                 await self._health(exchange, scope["path"] == "/health/live")
             elif scope["path"] == "/metrics":
                 await exchange.reply(200, generate_latest(self.registry), TYPE)
@@ -87,7 +103,11 @@ class Router:
         """Try servers until one answers. Raises `ApiError` where none does."""
         key = affinity(exchange.body, exchange.header("authorization") + exchange.header("x-api-key"))
         passage = Passage() if streams(exchange.body) else None
-        own = exchange.path.startswith("/v1/zinc/")  # of one server's request: that server is not known here
+        skip: tuple[int, ...] = ()  # what a server says that does not know another one's request
+        if exchange.path.startswith(("/v1/zinc/", "/v1/responses/")):
+            skip = (404,)
+        elif b'"previous_response_id"' in exchange.body:
+            skip = (400,)
         tried: list[str] = []
         seen, until = None, 0.0  # the last event that was passed on, and how long its stream waits for the next
         while True:
@@ -102,12 +122,15 @@ class Router:
             backend.ours += 1
             outcome = "passed"
             try:
-                if await self._try(exchange, backend, passage, skip=(404,) if own and not last else ()):
+                if await self._try(exchange, backend, passage, skip=() if last else skip):
                     return
                 outcome = "refused"
             except _Broken as error:
                 outcome = "broken"
                 self.backends.failed(backend, str(error))
+                if exchange.lines:  # they have no places to go on at
+                    said = "the server ended before its answer did; send the request again"
+                    raise ApiError(502, said, code="server_lost", retry_after=1) from None
                 if exchange.begun:
                     self._moved.inc()
                     tried = [backend.url]
@@ -169,10 +192,17 @@ class Router:
     async def _relay(
         self, exchange: _Exchange, answer: httpx2.Response, passage: Passage | None, limit: asyncio.Timeout
     ) -> None:
-        sse = answer.headers.get("content-type", "").startswith("text/event-stream")
-        if passage is None or not sse:
+        kind = answer.headers.get("content-type", "")
+        if passage is None or not kind.startswith("text/event-stream"):
             if exchange.begun:  # of a stream that moved: the next server refuses to go on
                 raise _Broken(f"it answers {answer.status_code}")
+            if kind.startswith(LINES):
+                exchange.lines = True
+                async for data in answer.aiter_raw():
+                    await exchange.begin(answer.status_code, answer.headers)
+                    await exchange.send(data, more=True)
+                await exchange.send(b"", more=False)
+                return
             body = await answer.aread()
             limit.reschedule(None)
             await exchange.begin(answer.status_code, answer.headers)
@@ -204,6 +234,8 @@ class _Exchange:
         self.target = raw.decode("latin-1") + (f"?{query}" if query else "")
         self.body = b""
         self.begun = False
+        self.extra: Headers = []  # of every answer
+        self.lines = False  # whether the answer is lines of JSON
         self._given: list[tuple[bytes, bytes]] = list(scope["headers"])
         self._receive, self._send = receive, send
         self._task: asyncio.Task[Any] | None = None
@@ -212,6 +244,10 @@ class _Exchange:
     def header(self, name: str) -> bytes:
         """A header of the request, empty where there is none."""
         return next((value for key, value in self._given if key == name.encode()), b"")
+
+    def text(self, name: str) -> str:
+        """The same as text."""
+        return self.header(name).decode("latin-1")
 
     def headers(self) -> dict[str, str]:
         """The request's headers as a server gets them; answers are passed on as they are, so not compressed."""
@@ -268,7 +304,7 @@ class _Exchange:
         kept = [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.multi_items() if k.lower() not in _HOP]
         if not headers.get("content-type", "").startswith("text/event-stream") and "content-length" in headers:
             kept.append((b"content-length", headers["content-length"].encode("latin-1")))
-        await self._send({"type": "http.response.start", "status": status, "headers": kept})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*kept, *self.extra]})
 
     async def send(self, body: bytes, more: bool) -> None:
         """Send a part of the body."""
@@ -278,15 +314,14 @@ class _Exchange:
         """Send a whole answer of the router's own."""
         self.begun = True
         headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.extra]})
         await self.send(body, more=False)
 
     async def refuse(self, error: ApiError) -> None:
         """Answer with an error, or end a stream with one."""
-        form = error.anthropic() if self.path.startswith("/v1/messages") else error.openai()
-        body = msgspec.json.encode(form)
+        body = msgspec.json.encode(error.form(self.path))
         if self.begun:
-            await self.send(b"data: " + body + b"\n\n", more=False)
+            await self.send(body + b"\n" if self.lines else b"data: " + body + b"\n\n", more=False)
             return
         await self.reply(error.status, body)
 
@@ -300,8 +335,12 @@ def _seconds(ping: str | None) -> float:
     return seconds if 0 < seconds <= _MOST_PING else Limits().ping_seconds
 
 
-def make_client() -> httpx2.AsyncClient:
-    """The client that a router passes requests on with: a stream may be silent for long, a connection may not."""
+def make_client(issuers: Path | None = None) -> httpx2.AsyncClient:
+    """The client that a router passes requests on with: a stream may be silent for long, a connection may not.
+
+    issuers: whom the certificates of servers may be of; None for those that the system trusts. Raises `BadCertificate`.
+    """
+    verify: ssl.SSLContext | bool = True if issuers is None else trusting(issuers)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
     timeout = httpx2.Timeout(None, connect=_CONNECT)
-    return httpx2.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+    return httpx2.AsyncClient(verify=verify, timeout=timeout, limits=limits, trust_env=False)

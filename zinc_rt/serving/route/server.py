@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import uvicorn
 
@@ -13,7 +14,7 @@ from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.protocol import make_protocol
-from zinc_rt.serving.api.server import BareServer, allow_files, bare_config, listen, log_uvicorn
+from zinc_rt.serving.api.server import BareServer, allow_files, bare_config, listen, log_uvicorn, tls_of, url_of
 from zinc_rt.serving.route.backends import Backends
 from zinc_rt.serving.route.router import Router, make_client
 
@@ -21,26 +22,31 @@ _DRAIN = 30.0
 """Seconds that requests get to their ends after the first signal."""
 
 
-def start_router(urls: Sequence[str], host: str, port: int, started: Callable[[str], None]) -> int:
+def start_router(
+    urls: Sequence[str], config: Config, started: Callable[[str], None], issuers: Path | None = None
+) -> int:
     """Route until a signal ends it; returns the exit code. started: gets the address once requests are passed on.
 
     Raises `UsageError` for addresses that are none, `CannotListen`.
     """
-    http = make_client()
-    log = make_logger()
+    tls = tls_of(config)
+    http = make_client(issuers)
+    log = make_logger(level=config.log_level)
     backends = Backends(urls, http, log)
     allow_files(2 * Limits().connections + 64)
-    sock = listen(Config(host=host, port=port))
+    sock = listen(config)
     log_uvicorn(log)
-    router = Router(backends, http, log)
-    config = bare_config(router, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN))
+    router = Router(backends, http, log, web=config.web)
+    settings = bare_config(
+        router, tls=tls, date_header=False, http=make_protocol(Limits), timeout_graceful_shutdown=int(_DRAIN)
+    )
     try:
-        return asyncio.run(_run(BareServer(config), router, sock, started))
+        return asyncio.run(_run(BareServer(settings), router, sock, lambda: started(url_of(sock, tls is not None))))
     finally:
         sock.close()
 
 
-async def _run(server: uvicorn.Server, router: Router, sock: socket.socket, started: Callable[[str], None]) -> int:
+async def _run(server: uvicorn.Server, router: Router, sock: socket.socket, started: Callable[[], None]) -> int:
     backends = router.backends
     loop = asyncio.get_running_loop()
     signals: list[int] = []
@@ -55,8 +61,7 @@ async def _run(server: uvicorn.Server, router: Router, sock: socket.socket, star
     await backends.look()
     watching = router.background.task("route-watch", backends.watch())
     serving = asyncio.create_task(server.serve(sockets=[sock]))
-    host, port = sock.getsockname()[:2]
-    started(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    started()
     try:
         await serving
     finally:

@@ -16,10 +16,8 @@ from zinc_rt.kernels.rdna.catalogue import attention_kernel
 from zinc_rt.numerics import GROUP, SPLIT
 
 MAX_KEY_DIM, _MAX_HEAD_DIM = 1024, 512
-_MAX_GROUP, _MAX_WIDE_GROUP = 32, 24
-"""Heads that share a key head; the second where values are parts of keys or keys are wider than any value: there more
-would not fit into registers.
-"""
+_MAX_GROUP = 32
+"""Heads that share a key head."""
 
 
 @GPU.lowers(Attend)
@@ -98,9 +96,8 @@ def _check_attention(n: Attend) -> None:
             f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do"
             f" keys up to {MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
         )
-    most = _MAX_WIDE_GROUP if n.latent or n.head_dim > _MAX_HEAD_DIM else _MAX_GROUP
-    if n.head_dim % 8 or n.value_dim % 8 or n.group > most:
+    if n.head_dim % 8 or n.value_dim % 8 or n.group > _MAX_GROUP:
         raise UnsupportedOp(
             f"node {n.node.name}: {n.group} query heads to a key head, of {n.head_dim} elements with values of"
-            f" {n.value_dim}; the GPU kernels do up to {most}, of multiples of 8; {ELSEWHERE}"
+            f" {n.value_dim}; the GPU kernels do up to {_MAX_GROUP}, of multiples of 8; {ELSEWHERE}"
         )

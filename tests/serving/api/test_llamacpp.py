@@ -1,0 +1,111 @@
+"""Endpoints of llama.cpp's server: what the model is, prompts of conversations, texts with a gap."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from tests.dialects.models import tokenizer
+from tests.serving.api.conftest import N_CTX, SAYS, Bench, MakeBench, without_ids
+from tests.serving.api.test_text import PAGE
+from zinc_rt.serving.api.fields import Rule, table
+from zinc_rt.serving.api.keys import Keys, digest, new_key
+from zinc_rt.serving.api.llamacpp import INFILL, InfillRequest
+
+MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
+
+
+@pytest.fixture
+def coder(bench: MakeBench) -> Bench:
+    """A server of a model that fills in; it always says the same."""
+    made, tokens = bench(), tokenizer(MARKS)
+    made.service.model = dataclasses.replace(made.service.model, tokenizer=tokens, n_ctx=4096)
+    made.client.script = lambda request: tokens.encode(SAYS, add_special=False)
+    return made
+
+
+def shown(b: Bench) -> str:
+    """The last prompt as text, with its marks."""
+    tokens = b.service.model.tokenizer
+    return b"".join(map(tokens.token_bytes, b.client.submitted[-1].prompt)).decode()
+
+
+def test_a_gap_is_filled_in(coder: Bench) -> None:
+    async def go() -> None:
+        ask: dict[str, Any] = {"input_prefix": "def f(", "input_suffix": "  return x\n", "n_predict": 200, "seed": 3}
+        whole = (await coder.http.post("/infill", json=ask)).json()
+        assert (whole["content"], whole["stop"], whole["stop_type"]) == (SAYS, True, "limit")
+        prompt = coder.client.submitted[0].prompt
+        assert whole["tokens_evaluated"] == len(prompt)
+        assert shown(coder) == "<|fim_prefix|>def f(<|fim_suffix|>  return x\n<|fim_middle|>"
+        fim = coder.service.model.tokenizer.fim
+        assert [i for i in prompt if i in fim.values()] == [fim["pre"], fim["suf"], fim["mid"]]
+        extra = [{"filename": "a.py", "text": "A = 1<|fim_middle|>\n"}]
+        streamed = await coder.http.post("/infill", json={**ask, "input_extra": extra, "prompt": "x", "stream": True})
+        found = [json.loads(line[6:]) for line in without_ids(streamed.text).split("\n\n") if line]
+        assert "".join(event["content"] for event in found) == SAYS
+        assert [event["stop"] for event in found] == [False] * (len(found) - 1) + [True]
+        assert shown(coder) == (
+            "<|repo_name|>myproject\n<|file_sep|>a.py\nA = 1<|fim_middle|>\n<|file_sep|>filename\n"
+            "<|fim_prefix|>def f(<|fim_suffix|>  return x\n<|fim_middle|>x"
+        )
+        assert coder.client.submitted[-1].prompt.count(fim["mid"]) == 1  # a file's text makes no marks
+        stopped = (await coder.http.post("/infill", json={**ask, "stop": "grey", "n_indent": 4})).json()
+        assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", "grey")
+
+    asyncio.run(go())
+
+
+def test_a_model_without_marks_fills_in_nothing(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        answer = await b.http.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_infill")
+        for path in ("/rerank", "/v1/rerank"):
+            answer = await b.http.post(path, json={"query": "a", "documents": ["b"]})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (501, "not_supported")
+        assert b.client.submitted == []
+        assert b.service.admission.inside == 0
+
+    asyncio.run(go())
+
+
+def test_what_the_server_is(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        found = (await b.http.get("/props")).json()
+        assert found["default_generation_settings"]["n_ctx"] == N_CTX
+        assert found["default_generation_settings"]["params"]["temperature"] == 0.8
+        assert (found["total_slots"], found["model_alias"]) == (4, "story")
+        assert "messages" in found["chat_template"]
+        b.client.decoding = 1
+        busy = (await b.http.get("/slots")).json()
+        assert [slot["is_processing"] for slot in busy] == [True, False, False, False]
+        key = new_key("acme")
+        locked = bench(keys=Keys({"acme": (digest(key),)}))
+        assert (await locked.http.get("/props")).status_code == 401
+        assert (await locked.http.get("/slots", headers={"x-api-key": key})).status_code == 403
+
+    asyncio.run(go())
+
+
+def test_the_prompt_of_a_conversation(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        ask = {"messages": [{"role": "user", "content": "Hi"}]}
+        prompt = (await b.http.post("/apply-template", json=ask)).json()["prompt"]
+        await b.chat("Hi")
+        assert b.client.submitted[-1].prompt == tuple(b.service.model.tokenizer.encode(prompt, add_special=False))
+        refused = await b.http.post("/apply-template", json={"messages": [{"role": "nobody", "content": "Hi"}]})
+        assert refused.status_code == 400
+
+    asyncio.run(go())
+
+
+def test_the_fields_of_infill() -> None:
+    assert {field.name for field in INFILL if field.rule is Rule.obeyed} == set(InfillRequest.__struct_fields__)
+    assert table(INFILL) in PAGE.read_text(encoding="utf-8")

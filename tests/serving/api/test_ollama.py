@@ -1,0 +1,222 @@
+"""Ollama's interface: the texts of OpenAI's endpoints, as lines of JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+import zinc_rt
+from tests.serving.api.conftest import N_CTX, SAYS, Bench, MakeBench
+from tests.serving.api.test_text import PAGE
+from tests.serving.api.test_tools import ARGUMENTS, TOOLS, MakeCaller, caller, calls
+from tests.serving.api.test_tools import SAYS as CALLING
+from zinc_rt.serving.api import ollama
+from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.embedder import EmbeddingClient
+from zinc_rt.serving.api.fields import Rule, table
+from zinc_rt.serving.api.logs import make_logger
+from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.messages import Failed
+
+__all__ = ["caller", "calls"]
+
+ASK = [{"role": "user", "content": "Hi"}]
+
+
+def lines(answer: httpx.Response) -> list[dict[str, Any]]:
+    """A stream's lines; all but the last one are pieces."""
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    found = [json.loads(line) for line in answer.text.splitlines()]
+    assert [line["done"] for line in found] == [False] * (len(found) - 1) + [True]
+    return found
+
+
+async def post(b: Bench, path: str, **body: Any) -> httpx.Response:
+    return await b.http.post(path, json={"model": "story", **body})
+
+
+def test_chats_as_lines_and_as_a_whole(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        options = {"seed": 4, "temperature": 0.5, "num_predict": 30, "repeat_penalty": 1.5, "num_ctx": 9, "top_k": 7}
+        answer = await post(b, "/api/chat", messages=ASK, options=options, keep_alive="5m")
+        found = lines(answer)
+        assert "".join(line["message"]["content"] for line in found) == SAYS
+        assert {line["message"]["role"] for line in found} == {"assistant"}
+        assert answer.headers["x-zinc-ignored"] == "options.num_ctx"
+        last = found[-1]
+        assert (last["done_reason"], last["eval_count"]) == ("length", 30) or last["eval_count"] < 30
+        assert last["prompt_eval_count"] == len(b.client.submitted[0].prompt)
+        assert (last["prompt_eval_duration"], last["eval_duration"]) == (500_000_000, 1_000_000_000)
+        params, seed = b.client.submitted[0].params, b.client.submitted[0].seed
+        assert (params.temperature, params.top_k, params.max_tokens, seed) == (0.5, 7, 30, 4)
+        assert params.repetition_penalty == 1.5
+        whole = (await post(b, "/api/chat", messages=ASK, options=options, stream=False)).json()
+        assert whole["message"] == {"role": "assistant", "content": SAYS}
+        assert (whole["done"], whole["model"]) == (True, "story")
+        same = await b.chat(seed=4, temperature=0.5, repetition_penalty=1.5, top_k=7, max_tokens=30)
+        assert same.status_code == 200
+        assert b.client.submitted[1].prompt == b.client.submitted[2].prompt
+        assert b.client.submitted[1].params == b.client.submitted[2].params
+        await post(b, "/api/chat", messages=ASK, options={"num_predict": -1})
+        assert b.client.submitted[-1].params.max_tokens is None
+        stopped = await post(b, "/api/chat", messages=ASK, options={"stop": ["grey owl"]}, stream=False)
+        assert stopped.json()["message"]["content"] == "Once there was a small "
+        assert stopped.json()["done_reason"] == "stop"
+
+    asyncio.run(go())
+
+
+def test_prompts_and_raw_prompts(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        found = lines(await post(b, "/api/generate", prompt="Hi", options={"num_predict": 40}))
+        assert "".join(line["response"] for line in found) == SAYS
+        await post(b, "/api/chat", messages=ASK)
+        assert b.client.submitted[0].prompt == b.client.submitted[1].prompt
+        await post(b, "/api/generate", prompt="Hi", system="Be brief.")
+        both = [{"role": "system", "content": "Be brief."}, *ASK]
+        await post(b, "/api/chat", messages=both)
+        assert b.client.submitted[2].prompt == b.client.submitted[3].prompt
+        raw = (await post(b, "/api/generate", prompt="Hi", raw=True, stream=False)).json()
+        assert raw["response"] == SAYS
+        assert b.client.submitted[-1].prompt == tuple(b.service.model.tokenizer.encode("Hi"))
+        for field, value in (("suffix", "x"), ("images", ["x"]), ("template", "x"), ("raw", True)):
+            refused = await post(b, "/api/generate", prompt="Hi", format="json", **{field: value})
+            assert refused.status_code == 400
+            assert (field if field != "raw" else "format") in refused.json()["error"]
+
+    asyncio.run(go())
+
+
+def test_thinking_and_calls(calls: MakeCaller) -> None:
+    async def go() -> None:
+        b = calls()
+        found = lines(await post(b, "/api/chat", messages=ASK, tools=TOOLS, think=True, options={"seed": 1}))
+        assert "".join(line["message"].get("thinking", "") for line in found).strip() == "The user wants weather."
+        made = [call for line in found for call in line["message"].get("tool_calls", [])]
+        assert [(c["function"]["name"], c["function"]["arguments"]) for c in made] == [
+            ("weather", ARGUMENTS), ("time", {})
+        ]  # fmt: skip
+        assert found[-1]["done_reason"] == "stop"
+        prompt = b.service.model.tokenizer.decode(b.client.submitted[0].prompt)
+        assert prompt.endswith("True")
+        await post(b, "/api/chat", messages=ASK, think=False)
+        assert b.service.model.tokenizer.decode(b.client.submitted[1].prompt).endswith("False")
+        await post(b, "/api/chat", messages=ASK, think="low")
+        assert "low" in b.service.model.tokenizer.decode(b.client.submitted[2].prompt)
+        asked = {"messages": ASK, "tools": TOOLS, "think": True, "options": {"seed": 1}}
+        whole = (await post(b, "/api/chat", **asked, stream=False)).json()
+        assert whole["message"]["tool_calls"] == made
+        talk = [
+            *ASK, {**whole["message"], "content": None},
+            {"role": "tool", "tool_name": "time", "content": "noon"}, {"role": "tool", "content": "rain"},
+        ]  # fmt: skip
+        answer = await post(b, "/api/chat", messages=talk, tools=TOOLS)
+        assert answer.status_code == 200, answer.text
+        said = b.service.model.tokenizer.decode(b.client.submitted[-1].prompt)
+        assert "tool: noon" in said
+        assert '"city"' in said
+        cut = calls(says=CALLING[: CALLING.index("rich")])
+        rest = (await post(cut, "/api/chat", messages=ASK, tools=TOOLS, stream=False)).json()
+        assert "tool_calls" not in rest["message"]
+
+    asyncio.run(go())
+
+
+def test_formats(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+        for form in ("json", schema):
+            assert (await post(b, "/api/chat", messages=ASK, format=form)).status_code == 200
+            assert b.client.submitted[-1].grammar is not None
+        await post(b, "/api/chat", messages=ASK, format="")
+        assert b.client.submitted[-1].grammar is None
+        assert (await post(b, "/api/chat", messages=ASK, format="xml")).status_code == 400
+
+    asyncio.run(go())
+
+
+def test_what_there_is(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        listed = (await b.http.get("/api/tags")).json()["models"]
+        assert [m["name"] for m in listed] == ["story", "alias"]
+        assert listed[0]["details"]["format"] == "gguf"
+        assert listed[0]["size"] > 10**5
+        assert (await b.http.get("/api/ps")).json()["models"][0]["context_length"] == N_CTX
+        assert (await b.http.get("/api/version")).json() == {"version": ollama.VERSION}
+        shown = (await post(b, "/api/show")).json()
+        assert shown["capabilities"][0] == "completion"
+        assert shown["model_info"]["general.architecture"] == listed[0]["details"]["family"]
+        assert "messages" in shown["template"]
+        for name in ("story:latest", "alias"):
+            loaded = (await b.http.post("/api/generate", json={"model": name})).json()
+            assert (loaded["done_reason"], loaded["done"], loaded["response"]) == ("load", True, "")
+            assert loaded["model"] == name
+        for path, body in (
+            ("/api/chat", {"model": "qwen3", "messages": ASK}),
+            ("/api/show", {"model": "qwen3"}),
+            ("/api/generate", {"model": "qwen3:latest", "prompt": "Hi"}),
+        ):
+            missing = await b.http.post(path, json=body)
+            assert missing.status_code == 404
+            assert set(missing.json()) == {"error"}
+        b.service.loading = "loading"
+        assert (await b.http.get("/api/ps")).json() == {"models": []}
+
+    asyncio.run(go())
+
+
+def test_an_error_in_a_stream_is_a_line(bench: MakeBench) -> None:
+    async def go() -> None:
+        b = bench()
+        b.client.fail, b.client.fail_after = Failed("x", "DeviceLost", "it broke"), 3
+        answer = await post(b, "/api/chat", messages=ASK)
+        assert answer.status_code == 200
+        assert json.loads(answer.text.splitlines()[-1]) == {"error": "the engine failed: it broke"}
+        bad = await post(b, "/api/chat", messages=ASK, options={"temperature": 9})
+        assert bad.status_code == 400
+        assert "options.temperature" in bad.json()["error"]
+        strict = bench(config=Config(strict=True))
+        refused = await post(strict, "/api/chat", messages=ASK, options={"num_ctx": 4096})
+        assert (refused.status_code, "num_ctx" in refused.json()["error"]) == (400, True)
+
+    asyncio.run(go())
+
+
+def test_embed(served: ServedModel) -> None:
+    async def go() -> None:
+        client = EmbeddingClient(lambda: zinc_rt.load(device="cpu", n_ctx=N_CTX, embeddings=True, kernels="reference"))
+        service = Service(Config(), client, served, make_logger())
+        b: Any = Bench(service, client, None)  # type: ignore[arg-type]
+        service.loaded(await client.start())
+        try:
+            made = (await post(b, "/api/embed", input=["A fox", "Two hens"])).json()
+            other = (await b.http.post("/v1/embeddings", json={"input": ["A fox", "Two hens"]})).json()
+            assert made["embeddings"] == [entry["embedding"] for entry in other["data"]]
+            assert made["prompt_eval_count"] == other["usage"]["prompt_tokens"]
+            assert (await post(b, "/api/embed", input="")).json()["embeddings"] == []
+            assert (await post(b, "/api/show")).json()["capabilities"] == ["embedding"]
+        finally:
+            await client.close()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(
+    ("records", "kind"),
+    [
+        (ollama.CHAT, ollama.OllamaChat), (ollama.GENERATE, ollama.OllamaGenerate),
+        (ollama.EMBED, ollama.OllamaEmbed), (ollama.OPTIONS, ollama.OllamaOptions),
+    ],
+)  # fmt: skip
+def test_the_fields_that_are_obeyed_are_those_that_are_read(records: Any, kind: Any) -> None:
+    assert {field.name for field in records if field.rule is Rule.obeyed} == set(kind.__struct_fields__)
+    assert table(records) in PAGE.read_text(encoding="utf-8")

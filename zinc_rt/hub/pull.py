@@ -1,0 +1,114 @@
+"""`pull`: a model of the hub into the cache."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from zinc_rt.checks import function_or_none, show, true_or_false
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.gguf import GGUFError, GGUFFile
+from zinc_rt.hub.cached import CachedModel, find
+from zinc_rt.hub.choose import RemoteFile, choose
+from zinc_rt.hub.client import Client, Waiting
+from zinc_rt.hub.download import Progress, download
+from zinc_rt.hub.errors import CannotRun
+from zinc_rt.hub.preview import preview
+from zinc_rt.hub.reference import Wanted, parse
+from zinc_rt.hub.remote import Repository, look_up
+from zinc_rt.mem.plan import format_bytes
+
+Approve = Callable[[Repository, Sequence[RemoteFile], Path | None], bool]
+"""Gets what would be downloaded, and the model's head as `preview` gives it; whether to go on."""
+
+
+def pull(
+    name: str,
+    *,
+    force: bool = False,
+    notify: Callable[[str], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Download a model from the Hugging Face hub, unless it is there.
+
+    Args:
+        name: as `zinc list --known` shows it, or owner/repo, perhaps with a format, as in "qwen3-4b:Q8_0"; or an
+            address of the hub.
+        force: download it also if this version cannot run it.
+        notify: gets lines worth showing, also on another thread (None: the logger "zinc_rt" does).
+        progress: gets the bytes that are there, and in all.
+
+    Returns:
+        The path of the file, of the first one where the model has parts; `load` takes it, or the name.
+
+    Raises:
+        UnknownModel: the name is none.
+        CannotRun: this version cannot run the model.
+        HubError: the hub cannot be reached or refuses, the disk is full, or what arrives is not what was announced. A
+            download that broke off goes on with the next call.
+    """
+    if not isinstance(name, str):
+        raise UsageError(f"name is {show(name)}, it must be a text")
+    true_or_false("force", force)
+    function_or_none("notify", notify)
+    function_or_none("progress", progress)
+    tell = logging.getLogger("zinc_rt").info if notify is None else notify
+    wanted = parse(name)
+    here = already(wanted)
+    if here is not None:
+        return here.path
+
+    def approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None) -> bool:
+        tell(offer(repository, files))
+        if not force and head is not None and (reason := why_not(head)):
+            raise CannotRun(f"this version cannot run {files[0].path}: {reason}; force=True downloads it all the same")
+        return True
+
+    path = bring(wanted, approve, waiting=lambda host: tell(f"waiting for {host}"), progress=progress)
+    assert path is not None  # whoever approves goes on or raises
+    return path
+
+
+def bring(
+    wanted: Wanted, approve: Approve, *, waiting: Waiting | None = None, progress: Progress | None = None
+) -> Path | None:
+    """Download a model that the hub has; None where `approve` says no. Raises `HubError`, and what `approve` raises."""
+    with Client(waiting) as client:
+        repository = look_up(client, wanted.repo)
+        files = choose(wanted, repository.files)
+        with preview(client, repository, files) as head:
+            if not approve(repository, files, head):
+                return None
+        return download(client, repository, files, progress)
+
+
+def already(wanted: Wanted) -> CachedModel | None:
+    """The model in the cache that makes a download needless; in another format than the table's only if asked for."""
+    here = find(wanted)
+    other = here is not None and wanted.usual and not wanted.quant and here.quant != wanted.usual
+    return None if other else here
+
+
+def offer(repository: Repository, files: Sequence[RemoteFile]) -> str:
+    """One line about what would be downloaded."""
+    parts = f" in {len(files)} parts" if len(files) > 1 else ""
+    license_ = f", license {repository.license}" if repository.license else ""
+    size = format_bytes(sum(file.size for file in files))
+    return f"{repository.repo}: {files[0].path}, {size}{parts}{license_}"
+
+
+def why_not(path: Path) -> str:
+    """Why this version cannot run a file; empty where it can. The weights are not read."""
+    from zinc_rt.embedding import pooling_of
+    from zinc_rt.models import define
+    from zinc_rt.text.kinds import read_kind
+
+    try:
+        with GGUFFile.open(path) as file:
+            define(file)
+            pooling_of(file)
+            read_kind(file.metadata)
+    except ZincError as error:
+        return error.problem if isinstance(error, GGUFError) else str(error)
+    return ""

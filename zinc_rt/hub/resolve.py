@@ -1,0 +1,40 @@
+"""From what a user gives as a model to its file: one rule for `-m`, file arguments and `zinc_rt.load`."""
+
+from __future__ import annotations
+
+import os
+
+from zinc_rt.hub.errors import NotDownloaded, UnknownModel
+
+
+def model_path(text: str) -> str:
+    """The file that a text names: a path, or a downloaded model by any name that `zinc pull` takes.
+
+    A path where no file is comes back as it is, for whoever opens it to tell.
+
+    Raises:
+        NotDownloaded: a model that is not here, with the command that downloads it.
+        UnknownModel: neither a file nor a model, with what was meant perhaps.
+    """
+    if os.path.lexists(text) or _is_path(text):
+        return text
+    from zinc_rt.hub.cached import cached_models, find
+    from zinc_rt.hub.reference import parse
+
+    try:
+        wanted = parse(text)
+    except UnknownModel:
+        if text.lower().endswith(".gguf"):
+            return text
+        wanted = parse(text, [model.name for model in cached_models()])  # raises with more to propose
+    found = find(wanted)
+    if found is not None:
+        return str(found.path)
+    if wanted.file and "://" not in text and ":/" not in text:
+        return text
+    raise NotDownloaded(f'{wanted} is not downloaded: zinc pull {wanted} (in Python zinc_rt.pull("{wanted}"))')
+
+
+def _is_path(text: str) -> bool:
+    """Whether a text can be nothing but a path."""
+    return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or "\0" in text

@@ -1,0 +1,210 @@
+"""Endpoints of llama.cpp's server beside OpenAI's: `/props`, `/slots`, `/apply-template`, `/infill`, `/rerank`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+import zinc_rt
+from zinc_rt.dialects.deltas import ContentDelta
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.completions import CompletionRequest, plans_of_texts
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.fields import OWN_SAMPLING, Field, Rule
+from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.ids import new_id
+from zinc_rt.serving.api.intent import Form, make_prompt
+from zinc_rt.serving.api.requests import Sampling, converted, read, read_json
+from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.sse import data, event_stream
+from zinc_rt.serving.api.textside import Piece
+from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, prompt_tokens
+
+INFILL: Final = (
+    Field("input_prefix", Rule.obeyed, "the text before the gap"),
+    Field("input_suffix", Rule.obeyed, "the text behind it"),
+    Field("input_extra", Rule.obeyed, 'other files, as `{"filename": ..., "text": ...}`, before both'),
+    Field("prompt", Rule.obeyed, "the beginning of what is filled in"),
+    Field("n_predict", Rule.obeyed, "tokens of the answer; omitted, 0 and less: until the model ends"),
+    Field("model", Rule.obeyed, "this server's model or one of its aliases, else 404; may be left out"),
+    Field("seed", Rule.obeyed, "the same seed, the same bytes"),
+    Field("stop", Rule.obeyed, "up to 16 strings of up to 256 bytes"),
+    Field("stream", Rule.obeyed, "server-sent events"),
+    Field("temperature", Rule.obeyed, "0 to 2; 0.8 where it is omitted"),
+    Field("top_p", Rule.obeyed, "0 to 1; 0.95 where it is omitted"),
+    Field("frequency_penalty", Rule.obeyed, "-2 to 2"),
+    Field("presence_penalty", Rule.obeyed, "-2 to 2"),
+    Field("logit_bias", Rule.obeyed, "at most 1,024 token ids"),
+    Field("cache_prompt", Rule.accepted, "prefixes are cached as memory allows"),
+    Field("id_slot", Rule.accepted, "a request takes any place"),
+    *OWN_SAMPLING,
+)
+
+
+class ExtraFile(msgspec.Struct):
+    """Another file of the project."""
+
+    text: str
+    filename: str = "tmp"
+
+
+class InfillRequest(Sampling, kw_only=True):
+    """The fields that are obeyed; `INFILL` says what each does."""
+
+    input_prefix: str
+    input_suffix: str
+    input_extra: list[ExtraFile] = msgspec.field(default_factory=list)
+    prompt: str = ""
+    n_predict: int | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+
+
+class TemplateRequest(msgspec.Struct, kw_only=True):
+    """A conversation to render."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class RerankRequest(msgspec.Struct, kw_only=True):
+    """Texts to be put into order by how well they answer a question."""
+
+    query: str
+    documents: list[str]
+    model: str | None = None
+    top_n: int | None = None
+
+
+async def props(service: Service, call: Call) -> None:
+    """What the server and its model are."""
+    model, defaults = service.model, SamplingParams()
+    tokenizer = model.tokenizer
+    names = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repeat_last_n")
+    params = {**{name: getattr(defaults, name) for name in names}, "repeat_penalty": defaults.repetition_penalty}
+    await call.reply_json(
+        {
+            "default_generation_settings": {"n_ctx": model.n_ctx, "params": params},
+            "total_slots": service.client.status.n_slots,
+            "model_alias": model.name,
+            "chat_template": "" if model.template is None else model.template.source(),
+            "bos_token": _text(model, tokenizer.bos_id),
+            "eos_token": _text(model, tokenizer.eos_id),
+            "modalities": {"vision": False, "audio": False},
+            "build_info": f"zinc {zinc_rt.__version__}",
+        }
+    )
+
+
+def _text(model: ServedModel, token_id: int | None) -> str:
+    return "" if token_id is None else model.tokenizer.token_text(token_id)
+
+
+async def slots(service: Service, call: Call) -> None:
+    """How many requests can be computed at once, and how many are; for administrators."""
+    service.check_admin(call)
+    status, n_ctx = service.client.status, service.model.n_ctx
+    busy = status.prefilling + status.decoding
+    await call.reply_json([{"id": i, "n_ctx": n_ctx, "is_processing": i < busy} for i in range(status.n_slots)])
+
+
+async def apply_template(service: Service, call: Call) -> None:
+    """The prompt of a conversation, as a text."""
+    call.id = new_id("tmpl-")
+    service.enter(call, embeds=None)
+    request = converted(read_json(await call.body()), TemplateRequest)
+    async with call.attended():
+        model, form = service.model, Form(tools=request.tools, variables=request.chat_template_kwargs)
+        made = await model.aside(lambda: make_prompt(model, request.messages, form, "messages"))
+        await call.reply_json({"prompt": made.text})
+
+
+async def rerank(service: Service, call: Call) -> None:
+    """Refused: no model that this server runs ranks texts."""
+    raise ApiError(
+        501,
+        f"the model {service.model.name!r} does not rank texts, and models that do are not computed here; compare"
+        " vectors of /v1/embeddings instead",
+        code="not_supported",
+    )
+
+
+async def infill(service: Service, call: Call) -> None:
+    """What belongs between two texts."""
+    call.begin_answer("infill-")
+    service.enter(call)
+    request = read(call, await call.body(), InfillRequest, INFILL, service.config.strict)
+    async with call.attended():
+        prompt = await service.model.aside(lambda: _prompt(service.model, request))
+        room = service.tenants.get(call.tenant).max_tokens or service.model.n_ctx
+        limit = request.n_predict if request.n_predict is not None and request.n_predict > 0 else room
+        shared = {name: getattr(request, name) for name in Sampling.__struct_fields__}
+        asked = CompletionRequest(prompt=prompt, max_tokens=limit, stop=request.stop, **shared)
+        service.model.check_name(request.model)
+        steps = run(service, call, await plans_of_texts(service, call, asked), service.seconds(call))
+        if not request.stream:
+            text = "".join([_content(piece) async for _, piece in steps])
+            await call.reply_json({"content": text, **_end(service, call)})
+            return
+        async with event_stream(call, service.tenants.limits) as stream:
+            async for _, piece in steps:
+                if text := _content(piece):
+                    await stream.put(data({"index": 0, "content": text, "stop": False}))
+            await stream.put(data({"index": 0, "content": "", **_end(service, call)}))
+
+
+def _prompt(model: ServedModel, request: InfillRequest) -> list[int]:
+    """Token ids in the order of llama.cpp: other files, what precedes, what follows. Raises `ApiError`."""
+    tokenizer, fim = model.tokenizer, model.tokenizer.fim
+    if not {"pre", "suf", "mid"} <= fim.keys():
+        said = f"the model {model.name!r} has no tokens for filling in; take one that was trained for it"
+        raise ApiError(400, said, param="model", code="no_infill")
+    for text, name in ((request.input_prefix, "input_prefix"), (request.input_suffix, "input_suffix")):
+        model.check_bytes(text, name)
+
+    def ids(text: str) -> list[int]:
+        return tokenizer.encode(text, add_special=False, parse_special=False)
+
+    made = [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+    if request.input_extra and "rep" in fim:
+        made += [fim["rep"], *ids("myproject\n")]
+    for file in request.input_extra:
+        model.check_bytes(file.text, "input_extra")
+        made += [fim["sep"], *ids(f"{file.filename}\n{file.text}")] if "sep" in fim else ids(f"{file.text}\n")
+    if request.input_extra and "sep" in fim:
+        made += [fim["sep"], *ids("filename\n")]
+    made += [fim["pre"], *ids(request.input_prefix), fim["suf"], *ids(request.input_suffix), fim["mid"]]
+    return made + ids(request.prompt)
+
+
+def _content(piece: Piece) -> str:
+    return "".join(delta.text for delta in piece.deltas if isinstance(delta, ContentDelta))
+
+
+def _end(service: Service, call: Call) -> dict[str, Any]:
+    """What the end of an answer has more."""
+    (answer,) = call.answers
+    n_prompt, n, used = prompt_tokens(call.answers), completion_tokens(call.answers), answer.usage
+    prefill, decode = (used.prefill_seconds, used.decode_seconds) if used is not None else (0.0, 0.0)
+    kind = "limit" if answer.finish == "length" else "word" if answer.side.stop is not None else "eos"
+    return {
+        "stop": True,
+        "stop_type": kind,
+        "stopping_word": answer.side.stop or "",
+        "model": service.model.name,
+        "tokens_predicted": n,
+        "tokens_evaluated": n_prompt,
+        "tokens_cached": cached_tokens(call.answers),
+        "truncated": False,
+        "timings": {
+            "prompt_n": n_prompt - cached_tokens(call.answers),
+            "prompt_ms": prefill * 1e3,
+            "predicted_n": n,
+            "predicted_ms": decode * 1e3,
+            "predicted_per_second": n / decode if decode else 0.0,
+        },
+    }

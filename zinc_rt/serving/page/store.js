@@ -1,0 +1,75 @@
+// Chats are kept in this browser, one entry of its storage each; nothing of them goes to the server but as a question.
+const CHAT = "zinc.chat.", SETTINGS = "zinc.settings";
+const TEXTS = ["thought", "calls", "facts", "seed", "finish", "model"];
+
+const read = (name) => {
+  try {
+    return JSON.parse(localStorage.getItem(name));
+  } catch {
+    return null; // no storage, or nothing that this page wrote
+  }
+};
+
+export const fresh = () => ({ id: crypto.getRandomValues(new Uint32Array(3)).join("-"), title: "", changed: 0, turns: [] });
+
+// What is well-formed in a chat from the storage or a file; null if there is no turn.
+function checked(found, id) {
+  if (!Array.isArray(found?.turns)) return null;
+  const turns = found.turns.filter((t) => ["user", "assistant"].includes(t?.role) && typeof t.content === "string").map((t) => {
+    const turn = { role: t.role, content: t.content };
+    for (const name of TEXTS) if (typeof t[name] === "string") turn[name] = t[name];
+    if (t.request && typeof t.request === "object") turn.request = t.request;
+    return turn;
+  });
+  if (!turns.length) return null;
+  return { ...fresh(), id, title: String(found.title ?? "").slice(0, 200), changed: Number(found.changed) || 0, turns };
+}
+
+export const chatOf = (id) => checked(read(CHAT + id), id);
+
+export function chats() {
+  let names = [];
+  try {
+    names = Object.keys(localStorage);
+  } catch {} // no storage
+  return names.filter((name) => name.startsWith(CHAT)).map((name) => chatOf(name.slice(CHAT.length))).filter(Boolean)
+    .sort((a, b) => b.changed - a.changed);
+}
+
+// Throws where the storage is off or full.
+export const keep = (chat) => localStorage.setItem(CHAT + chat.id, JSON.stringify(chat));
+export const drop = (id) => localStorage.removeItem(CHAT + id);
+export const isChat = (name, id) => name === CHAT + id;
+
+export const settings = () => read(SETTINGS) ?? {};
+export const keepSettings = (values) => localStorage.setItem(SETTINGS, JSON.stringify(values));
+
+// ---- files
+
+export const asJson = (some) => JSON.stringify({ zinc_chats: 1, chats: some }, null, 1);
+
+export function asMarkdown(chat) {
+  const quoted = (text) => text.trim().split("\n").map((line) => `> ${line}`).join("\n");
+  const parts = chat.turns.flatMap((turn) => [
+    `## ${turn.role === "user" ? "You" : turn.model ?? "Model"}`,
+    ...(turn.thought ? [quoted(turn.thought)] : []),
+    turn.content,
+    ...(turn.calls ? [`\`\`\`\n${turn.calls.trim()}\n\`\`\``] : []),
+    ...(turn.facts ? [`*${turn.facts}*`] : []),
+  ]);
+  return [`# ${chat.title}`, ...parts].join("\n\n") + "\n";
+}
+
+// The chats of a file: what `asJson` wrote, or a list of messages in OpenAI's form. Throws an Error that says what is wrong.
+export function fromJson(text) {
+  let found;
+  try {
+    found = JSON.parse(text);
+  } catch {
+    throw new Error("the file is no JSON; give one that this page exported");
+  }
+  const given = Array.isArray(found) ? [{ turns: found }] : found?.chats;
+  const some = Array.isArray(given) ? given.map((chat) => checked(chat, fresh().id)).filter(Boolean) : [];
+  if (!some.length) throw new Error("the file holds no chats; give one that this page exported");
+  return some;
+}
