@@ -141,8 +141,10 @@ def test_a_text_that_cannot_be_made_ends_its_request() -> None:
 def test_a_model_computes_no_token_behind_a_stop_string(
     model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
+    """The first text is the longest: those behind it have ended when they are read."""
     free = model.generate(PROMPT, temperature=0.0, max_tokens=40)
-    asked: dict[str, Any] = {"temperature": 0.0, "max_tokens": 40, "stop": free.text[15:22]}
+    stops = [free.text[at : at + 7] for at in (60, 40, 15, 5)]
+    asked = [SamplingParams(temperature=0.0, max_tokens=40, stop=(stop,)) for stop in stops]
     computed, step = [0], model.engine.step
 
     def counted(rows: Any, sampling: Any = None) -> Any:
@@ -151,9 +153,9 @@ def test_a_model_computes_no_token_behind_a_stop_string(
 
     monkeypatch.setattr(model.engine, "step", counted)
     if way == "list":
-        texts = model.generate([PROMPT] * 4, **asked)
+        texts = model.generate([PROMPT] * 4, asked)
     else:
-        texts = asyncio.run(AsyncModel(model).generate([PROMPT] * 4, **asked))
-    assert {text.text for text in texts} == {free.text[: free.text.index(asked["stop"])]}
+        texts = asyncio.run(AsyncModel(model).generate([PROMPT] * 4, asked))
+    assert [text.text for text in texts] == [free.text[: free.text.index(stop)] for stop in stops]
     assert {text.finish_reason for text in texts} == {"stop"}
     assert computed[0] == sum(len(text.token_ids) for text in texts)

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from zinc_rt.errors import BackendError, IntegrityError, UsageError, ZincError
-from zinc_rt.serving.core.errors import fault_of
 from zinc_rt.serving.messages import (
     Cancel,
     CancelReason,
@@ -178,6 +177,8 @@ def hand(core: Core, message: Message | Start) -> Failed | str | None:
         raise
     except ZincError as error:
         if isinstance(message, Submit):
+            from zinc_rt.serving.core.errors import fault_of  # it comes with the core, which loads with the model
+
             return Failed(message.id, fault_of(error), str(error))
         return f"a {type(message).__name__} is refused, and all is as before: {error}"
     return None
