@@ -223,22 +223,6 @@ def test_no_prompt_on_a_terminal(tiny):
     assert "text 5 tokens" in screen
 
 
-def test_what_is_piped_in_stands_before_the_prompt(tiny):
-    """Of a pipe as of a file; an open pipe that brings nothing is told of."""
-    words = [*ZINC, "run", "-m", str(tiny), "-n", "4", "-s", "1", "--raw", "two"]
-    whole = subprocess.run(
-        [*words[:-1], "one\n\ntwo"], capture_output=True, stdin=subprocess.DEVNULL, env=ENVIRONMENT, check=True
-    )
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
-    ) as late:
-        assert late.stderr.readline().startswith(b"zinc: standard input is open: what comes there is put before")
-        assert late.communicate(b"one\n")[0] == whole.stdout
-    empty = subprocess.run(words, capture_output=True, input=b"", env=ENVIRONMENT, check=True)
-    alone = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
-    assert empty.stdout == alone.stdout != whole.stdout
-
-
 def test_chat_on_a_terminal(tiny):
     code, screen = on_terminal(
         "chat", "-m", tiny, "-n", "5", "-s", "1", typed=b"hello\n/bad\n/stats\n/exit\n", until=b"> "

@@ -1,6 +1,7 @@
 """`zinc run`: where the prompt comes from, what is printed where, which options reach the sampler."""
 
 import json
+import os
 import re
 import sys
 
@@ -10,6 +11,7 @@ import zinc_rt
 from tests.cli.test_answer import ANSWER, MARKS
 from tests.cli.tiny import SPECIALS, write_tiny_model
 from zinc_rt.chat import ChatChunk
+from zinc_rt.cli.prompts import prompt_text
 from zinc_rt.cli.session import INTERRUPTED, converses, stream_answer
 from zinc_rt.model import Model
 from zinc_rt.sampling.generation import Chunk
@@ -86,6 +88,30 @@ def test_endless_lines_and_streams_are_refused(zinc, tiny, monkeypatch):
     assert "a line has more than 1 million characters" in zinc("chat", "-m", tiny, stdin="x" * (1 << 20)).error
     assert "standard input has more than 1 MiB" in zinc("pm4", "decode", "-", stdin=bytes((1 << 20) + 1)).error
     assert "'/dev/zero' has more than 1 MiB" in zinc("pm4", "decode", "/dev/zero").error
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_a_pipe_brings_stands_before_the_prompt(monkeypatch, late):
+    """A pipe that stays open and brings nothing is told of, and waited for."""
+    reader, writer = os.pipe()
+    told = []
+
+    def bring(*said):
+        told.extend(said)
+        os.write(writer, b"one\n")
+        os.close(writer)
+
+    monkeypatch.setattr("zinc_rt.cli.prompts._PATIENCE", 0.0)
+    monkeypatch.setattr("zinc_rt.cli.prompts.say", bring)
+    if not late:
+        bring()
+    with os.fdopen(reader) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert prompt_text(["two"], None, None) == "one\n\ntwo"
+    assert len(told) == late
+    with open(os.devnull) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert prompt_text(None, "two", None) == "two"
 
 
 def test_a_terminal_without_a_prompt_gets_a_conversation(zinc, tiny, monkeypatch):
