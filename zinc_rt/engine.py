@@ -43,7 +43,6 @@ from zinc_rt.checks import path_text, show, true_or_false, whole_between
 from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.interrupts import Breakable
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
@@ -478,9 +477,7 @@ class Engine(SequenceCalls, Closing):
         sequences = self._loaded()[1]
         check_step(lowered)  # where nothing has run, nothing is lost
         sequences.begin(rows)
-        fence = self._backend.submit(lowered, device)
-        with Breakable():  # a GPU may take long, and a step that broke off is repaired
-            self._backend.wait(fence)
+        self._backend.wait(self._backend.submit(lowered, device))
         sequences.end(rows)
 
     def touch_states(self) -> Iterator[None]:
