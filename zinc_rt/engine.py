@@ -39,7 +39,6 @@ from zinc_rt.backends.snapshots import Snapshots, copies
 from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.interrupts import Breakable
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
@@ -399,9 +398,7 @@ class Engine(SequenceCalls, Closing):
         sequences = self._loaded()[1]
         check_step(lowered)  # where nothing has run, nothing is lost
         sequences.begin(rows)
-        fence = self._backend.submit(lowered, device)
-        with Breakable():  # a GPU may take long, and a step that broke off is repaired
-            self._backend.wait(fence)
+        self._backend.wait(self._backend.submit(lowered, device))
         sequences.end(rows)
 
     def touch_states(self) -> Iterator[None]:

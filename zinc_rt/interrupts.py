@@ -7,12 +7,19 @@ there. Other threads are never interrupted, and nothing here does anything on th
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 _Handler = Callable[[int, FrameType | None], Any]
+
+# The functions that `signal` wraps: its own look each handler up in an enumeration, which takes ten times as long.
+_native: Any = sys.modules.get("_signal", signal)
+_get: Callable[[int], Any] = _native.getsignal
+_set: Callable[[int, Any], Any] = _native.signal
+_SIGINT: Final = int(signal.SIGINT)
 
 
 class _State:
@@ -29,11 +36,11 @@ def _note(number: int, frame: FrameType | None) -> None:
 def _handle() -> None:
     if _State.noted and _State.handler is not None:
         _State.noted = False
-        _State.handler(signal.SIGINT, None)
+        _State.handler(_SIGINT, None)
 
 
 def _is_held() -> bool:
-    return signal.getsignal(signal.SIGINT) is _note
+    return _get(_SIGINT) is _note
 
 
 class Held:
@@ -45,17 +52,17 @@ class Held:
         self._outermost = False
         if threading.current_thread() is not threading.main_thread():
             return
-        handler = signal.getsignal(signal.SIGINT)
+        handler = _get(_SIGINT)
         if handler is _note or not callable(handler):
             return
         _State.handler, _State.noted = handler, False
         self._outermost = True
-        signal.signal(signal.SIGINT, _note)  # from here on nothing is interrupted
+        _set(_SIGINT, _note)  # from here on nothing is interrupted
 
     def __exit__(self, *_: object) -> None:
         if self._outermost:
             assert _State.handler is not None
-            signal.signal(signal.SIGINT, _State.handler)
+            _set(_SIGINT, _State.handler)
             _handle()
 
 
@@ -68,8 +75,8 @@ class Breakable:
         self._inside = threading.current_thread() is threading.main_thread() and _is_held()
         if self._inside:
             _handle()
-            signal.signal(signal.SIGINT, _State.handler)
+            _set(_SIGINT, _State.handler)
 
     def __exit__(self, *_: object) -> None:
         if self._inside:
-            signal.signal(signal.SIGINT, _note)
+            _set(_SIGINT, _note)

@@ -40,6 +40,7 @@ from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.interrupts import Breakable
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, HeadForm, KernelEntry, TailForm
@@ -336,7 +337,8 @@ class AmdBackend(KeepsStates):
             raise BackendError(
                 f"fence {fence.sequence} was not submitted to this backend; its last is {self._sequence}"
             )
-        self._await(inner, seconds if timeout is None else timeout, timeout is None)
+        with Breakable():  # a step may take long; one that is given up is waited for by `drain`
+            self._await(inner, seconds if timeout is None else timeout, timeout is None)
         for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
             done, _, seconds, step = self._fences.pop(sequence)
             if meeting := step.graph.recorded.ended_early(step.shape, step.sampling):
