@@ -188,7 +188,7 @@ def _power_of_two(type: GGMLType, f: Format, x: F32) -> QuantRows:
             yield d * levels.nearest(columns * inverse(d)), d[None]
 
     (d,) = least_error(columns, tried(), (zero,))
-    return _rows(type, levels.nearest(columns * inverse(d)), len(x), d / less)
+    return _rows(type, levels.nearest(columns * inverse(d)), len(x), np.asarray(d / less, np.float32))
 
 
 def _small_floats(type: GGMLType, f: Format, x: F32) -> QuantRows:
