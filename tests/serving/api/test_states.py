@@ -203,7 +203,7 @@ def test_a_model_without_a_template_takes_texts_alone(bench: MakeBench) -> None:
 def test_the_log_has_lines_of_its_level_alone() -> None:
     for level, n in (("debug", 3), ("info", 3), ("warning", 2), ("error", 1)):
         stream = io.StringIO()
-        log = make_logger(stream, level)  # type: ignore[arg-type]
+        log = make_logger(stream, level=level)  # type: ignore[arg-type]
         for number in (logging.INFO, logging.WARNING, logging.ERROR):
             tell(log, "x", number)
         assert len(stream.getvalue().splitlines()) == n

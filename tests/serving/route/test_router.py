@@ -354,7 +354,7 @@ def test_the_server_that_keeps_a_response_is_found(
         for backend in router.backends.all:
             backend.wrong = None
         client = httpx.AsyncClient(transport=httpx.ASGITransport(router))
-        answer = await client.request(method, f"http://router{path}", content=body)
+        answer = await client.request(method, f"http://127.0.0.1{path}", content=body)
         assert answer.status_code == known
         assert len(set(asked)) == len(asked) == (1 if known == unknown else 2)
         for server in listening:
