@@ -20,7 +20,7 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sched.errors import SchedulerIntegrityError, TooManyTenants
 from zinc_rt.serving import engine_process
 from zinc_rt.serving.core import CoreIntegrityError, CoreOptions, EngineCore, Vocabulary
-from zinc_rt.serving.core.errors import fault_of
+from zinc_rt.serving.core.faults import failed
 from zinc_rt.serving.engine_process import hand
 from zinc_rt.serving.messages import (
     Cancel,
@@ -100,7 +100,7 @@ def test_one_place_decides_what_ends_an_engine(message: Submit, error: type[Zinc
         return
     answer = hand(core, message)
     if isinstance(message, Submit):
-        assert answer == Failed(BAD, fault_of(error("-")), "it is refused")
+        assert answer == Failed(BAD, failed(BAD, error("-")).error, "it is refused")
     else:
         assert isinstance(answer, str)
         assert answer.endswith("it is refused")

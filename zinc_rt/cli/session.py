@@ -132,11 +132,13 @@ def device_for_layers(layers: str, device: str | None, voice: Voice = Voice.VERB
 
 
 def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> list[int]:
-    """Token ids of a conversation in the model's own format, ready for its answer.
+    """Token ids of a conversation in the model's own format, ready for a new answer.
 
     variables: of the template. Raises `ChatTemplateMissing`, `ChatTemplateError`.
     """
-    return list(model.chat_format.request(messages, variables=variables).prompt)
+    from zinc_rt.dialects.messages import Ending
+
+    return list(model.chat_format.request(messages, variables=variables, ending=Ending(continued=False)).prompt)
 
 
 @dataclass

@@ -177,9 +177,9 @@ def hand(core: Core, message: Message | Start) -> Failed | str | None:
         raise
     except ZincError as error:
         if isinstance(message, Submit):
-            from zinc_rt.serving.core.errors import fault_of  # it comes with the core, which loads with the model
+            from zinc_rt.serving.core.faults import failed
 
-            return Failed(message.id, fault_of(error), str(error))
+            return failed(message.id, error)
         return f"a {type(message).__name__} is refused, and all is as before: {error}"
     return None
 

@@ -21,7 +21,7 @@ from zinc_rt.serving.api.fields import Rule, table
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import Failed
+from zinc_rt.serving.messages import Failed, Fault
 
 __all__ = ["caller", "calls"]
 
@@ -177,7 +177,7 @@ def test_what_there_is(bench: MakeBench) -> None:
 def test_an_error_in_a_stream_is_a_line(bench: MakeBench) -> None:
     async def go() -> None:
         b = bench()
-        b.client.fail, b.client.fail_after = Failed("x", "DeviceLost", "it broke"), 3
+        b.client.fail, b.client.fail_after = Failed("x", Fault.engine_error, "it broke"), 3
         answer = await post(b, "/api/chat", messages=ASK)
         assert answer.status_code == 200
         assert json.loads(answer.text.splitlines()[-1]) == {"error": "the engine failed: it broke"}

@@ -23,7 +23,7 @@ from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.core import errors as core_errors
-from zinc_rt.serving.core.errors import FAULTS, fault_of
+from zinc_rt.serving.core.faults import FAULTS, failed
 from zinc_rt.serving.messages import CancelReason, Failed, Fault, StepReport
 
 
@@ -60,9 +60,9 @@ def test_every_fault_and_every_cancellation_has_a_row() -> None:
 
 def test_every_error_of_the_core_has_a_kind() -> None:
     own = {kind for kind in vars(core_errors).values() if isinstance(kind, type) and issubclass(kind, ZincError)}
-    assert {kind for kind in own if not issubclass(kind, IntegrityError)} - {ZincError, UsageError} == set(FAULTS)
-    assert fault_of(DegenerateLogits("-")) is Fault.degenerate_logits
-    assert fault_of(ZincError("-")) is Fault.engine_error
+    assert {kind for kind in own if not issubclass(kind, IntegrityError)} - {ZincError, UsageError} <= set(FAULTS)
+    assert failed("x", DegenerateLogits("-")).error is Fault.degenerate_logits
+    assert failed("x", ZincError("-")).error is Fault.engine_error
 
 
 @pytest.mark.parametrize("error", Fault)

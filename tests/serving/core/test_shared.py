@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
 from zinc_rt.errors import BackendError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.core.shared import CoreLock, SharedCore
+from zinc_rt.serving.delivery import Events
 from zinc_rt.serving.messages import Event, Finished, FinishReason, Submit, Usage
 
 
@@ -43,22 +45,23 @@ def test_a_turn_that_fails_ends_posted_requests_between_other_callers_turns() ->
     core, lock = Core(), CoreLock()
     shared = SharedCore(lock, lambda: None)
     shared.serve(core)  # type: ignore[arg-type]
-    given: list[tuple[object, bool]] = []
-    over = threading.Event()
+    given: list[tuple[Sequence[object], bool, bool]] = []
+    told = threading.Event()
 
-    def give(event: Event | BaseException) -> None:
-        given.append((event, lock._lock._is_owned()))  # type: ignore[attr-defined]
-        over.set()
+    def give(pieces: Sequence[object], over: bool) -> None:
+        given.append((pieces, over, lock._lock._is_owned()))  # type: ignore[attr-defined]
+        told.set()
 
-    shared.post(asked("a"), give)
-    assert over.wait(60)
-    (error, held), *more = given
+    shared.post(asked("a"), Events(), give)
+    assert told.wait(60)
+    ([error], over, held), *more = given
     assert isinstance(error, BackendError)
+    assert over
     assert held
     assert not more
     core.fails = False
-    shared.submit(asked("b"))
-    assert isinstance(shared.next("b"), Finished)
+    (last,) = shared.pieces(shared.submit(asked("b"), Events()))
+    assert isinstance(last, Finished)
 
 
 def test_after_a_turn_that_failed_others_go_on() -> None:
@@ -66,7 +69,7 @@ def test_after_a_turn_that_failed_others_go_on() -> None:
     shared = SharedCore(CoreLock(), lambda: None)
     shared.serve(core)  # type: ignore[arg-type]
     with pytest.raises(BackendError):
-        shared.submit(asked("a"))
+        shared.submit(asked("a"), Events())
     core.fails = False
-    shared.submit(asked("b"))
-    assert isinstance(shared.next("b"), Finished)
+    (last,) = shared.pieces(shared.submit(asked("b"), Events()))
+    assert isinstance(last, Finished)

@@ -27,7 +27,7 @@ from zinc_rt.sched.fair import FairScheduler
 from zinc_rt.sched.request import BatchKind, RequestConfig, TenantId
 from zinc_rt.serving.core.admission import Admission
 from zinc_rt.serving.core.drafting import Drafting
-from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, PromptNeverFits, fault_of
+from zinc_rt.serving.core.errors import CoreIntegrityError, DuplicateRequest, PromptNeverFits
 from zinc_rt.serving.core.integrity import check_held, check_place
 from zinc_rt.serving.core.options import CoreOptions, Vocabulary
 from zinc_rt.serving.core.request import Request
@@ -41,7 +41,6 @@ from zinc_rt.serving.messages import (
     EngineInfo,
     EngineStatus,
     Event,
-    Failed,
     Finished,
     FinishReason,
     StepReport,
@@ -80,7 +79,7 @@ class EngineCore:
         notify: Callable[[str], None] | None = None,
         close: Callable[[], None] | None = None,
         drafter: Drafter | None = None,
-        failed: Callable[[str, ZincError], None] | None = None,
+        failed: Callable[[str, ZincError], None] = lambda *_: None,
     ) -> None:
         if (sizes := engine.sizes) is None:
             raise UsageError("the engine has no model; load one before requests are served")
@@ -474,9 +473,10 @@ class EngineCore:
         self._tell_failure(request.id, error, request.usage())
 
     def _tell_failure(self, request_id: str, error: ZincError, usage: Usage | None = None) -> None:
-        self._events.append(Failed(request_id, fault_of(error), str(error), usage))
-        if self._failed is not None:
-            self._failed(request_id, error)
+        from zinc_rt.serving.core.faults import failed
+
+        self._events.append(failed(request_id, error, usage))
+        self._failed(request_id, error)
 
     def _forget(self, request: Request, *, keep: bool = True) -> None:
         del self._live[request.id]
