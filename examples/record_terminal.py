@@ -1,8 +1,7 @@
-"""Record a command in a terminal of its own as an animated SVG, as the pictures of the README were made:
+"""Record a command in a terminal of its own as an animated SVG, as the README's picture was made:
 
-python examples/record_terminal.py docs/pictures/run.svg zinc run "Once upon a time" --seed 3 -n 120
-python examples/record_terminal.py --type "What is the capital of France?" --type /exit docs/pictures/chat.svg \
-    zinc chat -m SmolLM2-135M-Instruct.Q4_1.gguf --temp 0
+python examples/record_terminal.py --type "Give me three tips for a good night's sleep." --type /exit \
+    docs/pictures/chat.svg zinc chat -m SmolLM2-135M-Instruct.Q4_1.gguf --seed 1 -n 170
 
 Each --type is a line that is typed behind the command's prompt.
 """
