@@ -215,6 +215,7 @@ def test_mute_servers(zinc: Zinc, hub: Hub, tmp_path: Path, monkeypatch: pytest.
     assert "waiting for localhost" in silent.err
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_the_part_alone(
     zinc: Zinc, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
