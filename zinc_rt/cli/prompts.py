@@ -118,7 +118,7 @@ def read_text(file: str | None, limit: int | None = None) -> str:
         data = read_bytes(file, limit)
         text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
     except OSError as error:
-        raise InputError(f"cannot read {shown}: {error.strerror}") from None
+        raise InputError(f"cannot read {shown}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{shown} is not {error.encoding.upper()} text (byte {error.start}); convert it") from None
     if "\0" in text:

@@ -229,6 +229,7 @@ def test_kernels_that_do_not_compile(
         pass
     assert isinstance(caught.value, ZincError)
     assert "\n" not in str(caught.value)
+    monkeypatch.setattr("sys.stdin", None)  # pytest's refuses to be read
     assert main(["run", "x", "-n", "1", "--cache-dir", str(tmp_path / "new")]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if "error" in line]
     assert len(lines) == 1
