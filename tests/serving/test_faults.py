@@ -118,7 +118,7 @@ END = b"\r\n\r\n"
 RAW: dict[str, tuple[bytes, bytes]] = {
     "no HTTP": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 hello\r\n\r\n", b"400"),
     "other bytes in the path": (b"GET /\xff\xfe\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"40"),
-    "other bytes in headers": (b"GET /health HTTP/1.1\r\nHost: localhost\r\nA: \xff\r\nConnection: close" + END, b"200"),
+    "other bytes in headers": (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: \xff\r\nConnection: close" + END, b"200"),
     "a long line": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"431"),
 }  # fmt: skip
 
