@@ -10,6 +10,7 @@ import pytest
 
 from zinc_rt.cli import ps
 from zinc_rt.cli.main import main
+from zinc_rt.mem.plan import format_bytes
 
 
 def process(proc: Path, pid: int, *words: str, started: float = 0.0, pages: int = 0) -> None:
@@ -56,10 +57,10 @@ def test_what_runs_is_listed(
     ]
     assert main(["ps"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "pid  verb     GB       for  model",
-        " 30  serve  0.00  00:10:00  a.gguf",
-        " 31  run    0.00  00:00:01  b.gguf",
-        " 32  chat   0.00  00:16:40  the model in the package",
+        "pid  verb    memory       for  model",
+        f" 30  serve  {format_bytes(1000 * page)}  00:10:00  a.gguf",
+        " 31  run        0 B  00:00:01  b.gguf",
+        " 32  chat       0 B  00:16:40  the model in the package",
     ]
 
 

@@ -394,7 +394,7 @@ def test_the_bar_of_a_download(monkeypatch: pytest.MonkeyPatch) -> None:
         bar._bar.refresh()
     assert "waiting for hub.test" in out.getvalue()
     last = [line for line in re.split(r"[\r\n]", out.getvalue()) if "pulling" in line][-1]
-    assert re.search(r"9\.0/20\.0 MiB\s+[\d.]+ \wB/s\s+\d:\d\d:\d\d", last), last
+    assert re.search(r"9\.0/20\.0 MiB\s+[\d.]+ \wiB/s\s+\d:\d\d:\d\d", last), last
 
 
 def test_lists_on_terminals_of_80_columns(zinc: Zinc, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,10 +59,13 @@ def _tree(model: CachedModel) -> dict[str, object]:
 
 def _known(as_json: bool) -> int:
     from zinc_rt.hub.known import KNOWN
+    from zinc_rt.mem.plan import format_bytes
 
     if as_json:
         write(json.dumps({name: vars(model) for name, model in KNOWN.items()}, ensure_ascii=False, indent=1) + "\n")
         return 0
-    rows = [[name, m.quant, f"{m.gigabytes:.2f}", m.what, m.license, m.repo] for name, m in KNOWN.items()]
-    write_table(rows, ("name", "format", "GB", "for", "license", "repository"), right=(2,), spare=(5, 1, 4))
+    rows = [
+        [name, m.quant, format_bytes(int(m.gigabytes * 1e9)), m.what, m.license, m.repo] for name, m in KNOWN.items()
+    ]
+    write_table(rows, ("name", "format", "size", "for", "license", "repository"), right=(2,), spare=(5, 1, 4))
     return 0

@@ -39,8 +39,10 @@ def ps(as_json: o.Json = False, debug: o.Debug = False) -> int:
     if as_json:
         write(json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=1) + "\n")
     elif found:
-        rows = [[str(r.pid), r.verb, f"{r.bytes / 1e9:.2f}", _age(r.seconds), r.model] for r in found]
-        write_table(rows, ("pid", "verb", "GB", "for", "model"), right=(0, 2, 3))
+        from zinc_rt.mem.plan import format_bytes
+
+        rows = [[str(r.pid), r.verb, format_bytes(r.bytes), _age(r.seconds), r.model] for r in found]
+        write_table(rows, ("pid", "verb", "memory", "for", "model"), right=(0, 2, 3))
     else:
         say("zinc: no zinc command of yours is running")
     return 0

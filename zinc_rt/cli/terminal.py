@@ -223,9 +223,16 @@ class LoadingBar:
 
 
 def _loading_bar(doing: str, total: int, done: int, download: bool) -> Progress:
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.text import Text
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    from zinc_rt.mem.plan import format_bytes
+
+    class Speed(ProgressColumn):  # rich's own has powers of 1,000 alone
+        def render(self, task: Task) -> Text:
+            return Text(f"{format_bytes(int(task.speed))}/s" if task.speed else "")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), Speed())
     bar = Progress(*columns, *([TimeRemainingColumn()] if download else []), console=stderr_console(), transient=True)
     bar.add_task(doing, total=total or None, completed=done)
     return bar
