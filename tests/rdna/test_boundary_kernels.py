@@ -12,7 +12,7 @@ from zinc_rt.kernels.rdna.catalogue import BOUNDARY
 from zinc_rt.kernels.reference.matmul import Weight, matmul
 
 
-@pytest.mark.parametrize("kind", [pytest.param("F32", marks=pytest.mark.slow), "Q4_0", "Q8_0"])
+@pytest.mark.parametrize("kind", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("F32", "Q4_0")), "Q8_0"])
 def test_row_products(gpu: Stage, rng: np.random.Generator, kind: str) -> None:
     for cols, n_rows in ((64, 70), (1088, 3)):
         x = m.adversarial_activations(rng, 1, cols)

@@ -91,7 +91,9 @@ def test_registers_of_several_rows(made: KernelEntry) -> None:
     assert kernel.occupancy >= 6
 
 
-@pytest.mark.parametrize("target", ["gfx1200", "gfx1100", "gfx1151"])
+@pytest.mark.parametrize(
+    "target", ["gfx1100", *(pytest.param(target, marks=pytest.mark.slow) for target in ("gfx1200", "gfx1151"))]
+)
 def test_other_gpus(target: str) -> None:
     for name, kernel in kernels(target).items():
         here = kernels()[name]

@@ -106,7 +106,7 @@ def operand(register: int, bits: int, **how: Any) -> Operand:
 
 
 @defines(*WMMA)
-@pytest.mark.parametrize("lanes", [32, 64])
+@pytest.mark.parametrize("lanes", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_dense_products(lanes: int) -> None:
     rng = np.random.default_rng(lanes)
     for name in WMMA:
