@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.serving.api.buckets import TokenBucket
-from zinc_rt.serving.api.config import Tenant, Tenants
+from zinc_rt.serving.api.config import Tenants
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.messages import EngineStatus
 
@@ -140,8 +140,3 @@ def _quota(what: str, wait: float) -> ApiError:
     seconds = _NEVER if math.isinf(wait) else max(wait, 0.1)
     advice = "the request is larger than the quota" if math.isinf(wait) else "try again later"
     return ApiError(429, f"{what}; {advice}", code="rate_limit_exceeded", retry_after=seconds)
-
-
-def fits_tenant(tenant: Tenant, n_ctx: int) -> int:
-    """Tokens of prompt and answer that a tenant may use of a context."""
-    return min(n_ctx, tenant.max_context or n_ctx)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from zinc_rt.sched.accounts import Share
 from zinc_rt.sched.errors import InvalidTenantLimits
 from zinc_rt.sched.fair import FairScheduler
@@ -48,7 +46,3 @@ class Tenants:
     def may_start(self, tenant: TenantId, n_running: int) -> bool:
         """Whether a tenant with so many requests running may have another one."""
         return n_running < self._most.get(tenant, MAX_U32)
-
-    def in_turn(self, tenants: Iterable[TenantId]) -> list[TenantId]:
-        """Tenants in the order of what they have had, the least first."""
-        return sorted(tenants, key=self._scheduler.accounts.service)
