@@ -24,7 +24,7 @@ import numpy as np
 from amdgpu_emu.memory import BufferObject
 from amdgpu_emu.pages import Bytes, Lines, Pages, runs
 from amdgpu_emu.vm import GpuVm
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 VECTOR, SCALAR, CODE, ARRAY = "vector cache", "scalar cache", "instruction cache", "shader array's cache"
 LEVELS = (VECTOR, SCALAR, CODE, ARRAY)

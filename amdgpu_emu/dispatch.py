@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zinc_rt.amdgpu.abi.requests import READ, WRITE, Request, direction_of, size_of
-from zinc_rt.linux import Argument
+from zinc_rt.utils.linux import Argument
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amdgpu_emu.errors import KernelError
 from amdgpu_emu.memory import BufferObject
-from zinc_rt.linux import Argument
+from zinc_rt.utils.linux import Argument
 
 if TYPE_CHECKING:
     from amdgpu_emu.process import Process

@@ -3,7 +3,7 @@
 Used as:
 
     machine = Machine(LINUX_6_17, [R9700])
-    linux = machine.process()                # give it to any driver code in place of `zinc_rt.linux.host()`
+    linux = machine.process()                # give it to any driver code in place of `zinc_rt.utils.linux.host()`
     ...
     machine.close()                          # raises `EmulatorFinding` if something leaked or a rule was broken
 """

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.linux import MAP_FIXED, MAP_SHARED, Linux
+from zinc_rt.utils.linux import MAP_FIXED, MAP_SHARED, Linux
 
 _HOST = Linux()
 

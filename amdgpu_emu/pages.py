@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amdgpu_emu.memory import BufferObject
-from zinc_rt.linux import MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PAGE
+from zinc_rt.utils.linux import MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PAGE
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]

@@ -1,4 +1,4 @@
-"""A process of an emulated machine: `zinc_rt.linux.Linux`, answered by the emulated kernel."""
+"""A process of an emulated machine: `zinc_rt.utils.linux.Linux`, answered by the emulated kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from amdgpu_emu.file import OpenFile
 from amdgpu_emu.kfd.file import KfdFile, KfdProcess
 from amdgpu_emu.memory import BufferObject
 from amdgpu_emu.sysfs import SysFs
-from zinc_rt.linux import MAP_ANONYMOUS, Argument, Linux
+from zinc_rt.utils.linux import MAP_ANONYMOUS, Argument, Linux
 
 if TYPE_CHECKING:
     from amdgpu_emu.machine import Machine
@@ -25,7 +25,7 @@ _FIRST_FD = 1 << 20  # far from the real ones: mixing them up is an EBADF
 class Process(Linux):
     """A process of an emulated machine, made by `Machine.process`.
 
-    It implements `zinc_rt.linux.Linux`: code that takes a `Linux` runs on the emulated machine with this object. Calls
+    It implements `zinc_rt.utils.linux.Linux`: code that takes a `Linux` runs on the emulated machine with it. Calls
     raise `KernelError` (an `OSError` with the kernel's errno), also for calls that were made to fail.
     """
 

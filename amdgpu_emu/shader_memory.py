@@ -13,7 +13,7 @@ from amdgpu_emu.memory import BufferObject
 from amdgpu_emu.pages import Bytes, Lines
 from amdgpu_emu.visibility import StoreTags, Visibility
 from amdgpu_emu.vm import ADDRESS, GpuVm, Mapping
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 Addresses = npt.NDArray[np.uint64]
 _Offsets = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ import time
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.linux import host
+from zinc_rt.utils.linux import host
 
 LAYERS = (6, 28)
 DISPATCHES, BARRIERS, WEIGHTS = 16, 11, 11  # of a layer

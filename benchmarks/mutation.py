@@ -54,7 +54,7 @@ TARGETS = {
         ("zinc_rt/mem/kv_pages.py", "zinc_rt/mem/arena.py", "zinc_rt/mem/plan.py", "zinc_rt/amdgpu/ranges.py"),
         ("tests/mem", "tests/amdgpu/queue/test_pool.py"),
     ),
-    "scheduler": Target(("zinc_rt/sched/batching.py", "zinc_rt/sched/request.py"), ("tests/sched",)),
+    "scheduler": Target(("zinc_rt/scheduler/batching.py", "zinc_rt/scheduler/batch.py"), ("tests/sched",)),
 }
 
 _COMPARISONS = {

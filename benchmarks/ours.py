@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from rows import CONTEXT, Kind, Row
 
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, Rows
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, define

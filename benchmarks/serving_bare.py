@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from ours import options
 
-from zinc_rt.engine import Engine, Rows
+from zinc_rt.engine.engine import Engine, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 

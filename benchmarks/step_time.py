@@ -51,7 +51,7 @@ def first(*places: str) -> Any:
 
 def stepper(engine: Any) -> Callable[[int], object]:
     """Decode steps of one sequence from position 0 on."""
-    from zinc_rt.engine import Rows
+    from zinc_rt.engine.engine import Rows
 
     slot = engine.open_sequence()
 
@@ -85,7 +85,7 @@ def fake_interface() -> Any:
     interface = first("zinc_rt.amdgpu.interface:Interface", "zinc_rt.ring.door.base:Door")
     buffer = first("zinc_rt.amdgpu.interface:DeviceBuffer", "zinc_rt.ring.door.base:DeviceBuffer")
     info = first("zinc_rt.amdgpu.interface:DeviceInfo", "zinc_rt.ring.door.base:DeviceFacts")
-    from zinc_rt.linux import host
+    from zinc_rt.utils.linux import host
 
     class Finished(interface):  # type: ignore[misc,valid-type]
         name = "fake"
@@ -130,7 +130,7 @@ def on_gpu() -> dict[str, float]:
     import importlib
 
     import zinc_rt
-    from zinc_rt import engine as engines
+    from zinc_rt.engine import engine as engines
 
     backend = first("zinc_rt.backends.amdgpu.backend:AmdBackend", "zinc_rt.ring.gpu.ring:AmdRing")
     cache = first("zinc_rt.lang.cache:CompileCache")(first("zinc_rt.lang.cache:default_cache_dir")())

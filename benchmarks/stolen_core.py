@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 
 _BURN = "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])}); print(flush=True)\nwhile True: pass"

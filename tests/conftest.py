@@ -15,7 +15,7 @@ import pytest
 import zinc_rt
 from tests import hardware
 from tests.quick import QUICK
-from zinc_rt.environment import CACHE_DIR
+from zinc_rt.utils.environment import CACHE_DIR
 
 _folder = ""
 

@@ -19,8 +19,8 @@ from amdgpu_emu import machine as emulator
 from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.models import MODELS
 from amdgpu_emu.profiles import LINUX_7_3_USERQ
-from zinc_rt import linux as system
-from zinc_rt.linux import Linux
+from zinc_rt.utils import linux as system
+from zinc_rt.utils.linux import Linux
 
 HERE = Path(__file__).parent
 FOLDERS = tuple(

@@ -14,7 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, Rows
 from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models import define

@@ -21,7 +21,7 @@ from huggingface_hub import constants
 from zinc_rt.cli import options
 from zinc_rt.cli.main import application, main
 from zinc_rt.hub.known import KNOWN
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

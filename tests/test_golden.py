@@ -19,10 +19,10 @@ import pytest
 import zinc_rt
 from zinc_rt import numerics
 from zinc_rt.backends.select import KERNELS, Kernels
-from zinc_rt.engine import Engine, Options
+from zinc_rt.engine.engine import Engine, Options
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.loading import built_in_model
-from zinc_rt.model import Model
+from zinc_rt.llm.load import built_in_model
+from zinc_rt.llm.model import Model
 from zinc_rt.models import define
 from zinc_rt.text import Tokenizer
 

@@ -13,7 +13,7 @@ from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RAPHAEL
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_7_3_USERQ
 from tests import hardware
-from zinc_rt import linux
+from zinc_rt.utils import linux
 
 ROOT = Path(__file__).parents[1]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-import zinc_rt.linux as module
-from zinc_rt.linux import (
+import zinc_rt.utils.linux as module
+from zinc_rt.utils.linux import (
     MAP_ANONYMOUS,
     MAP_FIXED,
     MAP_NORESERVE,

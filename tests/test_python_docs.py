@@ -17,7 +17,7 @@ import pytest
 
 import zinc_rt
 from tests.text.templates import QWEN3
-from zinc_rt.chat import ChatFormat
+from zinc_rt.llm.chat import ChatFormat
 from zinc_rt.text import ChatTemplate
 
 ROOT = Path(__file__).parent.parent

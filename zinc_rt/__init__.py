@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from zinc_rt import kernels as kernels
     from zinc_rt import lang as lang
     from zinc_rt import seed as seed
-    from zinc_rt.async_model import AsyncModel as AsyncModel
-    from zinc_rt.chat import ChatAnswer as ChatAnswer
-    from zinc_rt.chat import ChatChunk as ChatChunk
-    from zinc_rt.engine import Device as Device
-    from zinc_rt.engine import Engine as Engine
-    from zinc_rt.engine import Options as Options
+    from zinc_rt.engine.engine import Device as Device
+    from zinc_rt.engine.engine import Engine as Engine
+    from zinc_rt.engine.engine import Options as Options
+    from zinc_rt.engine.options import CacheOptions as CacheOptions
+    from zinc_rt.engine.options import DeviceOptions as DeviceOptions
     from zinc_rt.errors import UsageError as UsageError
     from zinc_rt.errors import ZincError as ZincError
     from zinc_rt.hub.pull import pull as pull
-    from zinc_rt.loading import load as load
-    from zinc_rt.model import Model as Model
-    from zinc_rt.model import ModelClosed as ModelClosed
-    from zinc_rt.options import CacheOptions as CacheOptions
-    from zinc_rt.options import DeviceOptions as DeviceOptions
+    from zinc_rt.llm.async_model import AsyncModel as AsyncModel
+    from zinc_rt.llm.chat import ChatAnswer as ChatAnswer
+    from zinc_rt.llm.chat import ChatChunk as ChatChunk
+    from zinc_rt.llm.load import load as load
+    from zinc_rt.llm.model import Model as Model
+    from zinc_rt.llm.model import ModelClosed as ModelClosed
     from zinc_rt.sampling.generation import Chunk as Chunk
     from zinc_rt.sampling.generation import Generation as Generation
     from zinc_rt.sampling.generation import Stats as Stats
@@ -58,27 +58,27 @@ if TYPE_CHECKING:
     from zinc_rt.speculation.options import DraftOptions as DraftOptions
 
 _NAMES = {
-    "load": "zinc_rt.loading",
+    "load": "zinc_rt.llm.load",
     "pull": "zinc_rt.hub.pull",
-    "Model": "zinc_rt.model",
-    "AsyncModel": "zinc_rt.async_model",
-    "DeviceOptions": "zinc_rt.options",
-    "CacheOptions": "zinc_rt.options",
+    "Model": "zinc_rt.llm.model",
+    "AsyncModel": "zinc_rt.llm.async_model",
+    "DeviceOptions": "zinc_rt.engine.options",
+    "CacheOptions": "zinc_rt.engine.options",
     "DraftOptions": "zinc_rt.speculation.options",
     "SamplingParams": "zinc_rt.sampling.params",
     "Generation": "zinc_rt.sampling.generation",
     "Chunk": "zinc_rt.sampling.generation",
     "Stats": "zinc_rt.sampling.generation",
     "TokenLogprob": "zinc_rt.sampling.generation",
-    "ChatAnswer": "zinc_rt.chat",
-    "ChatChunk": "zinc_rt.chat",
+    "ChatAnswer": "zinc_rt.llm.chat",
+    "ChatChunk": "zinc_rt.llm.chat",
     "LogitsProcessor": "zinc_rt.sampling.processors",
     "ZincError": "zinc_rt.errors",
     "UsageError": "zinc_rt.errors",
-    "ModelClosed": "zinc_rt.model",
-    "Engine": "zinc_rt.engine",
-    "Options": "zinc_rt.engine",
-    "Device": "zinc_rt.engine",
+    "ModelClosed": "zinc_rt.llm.model",
+    "Engine": "zinc_rt.engine.engine",
+    "Options": "zinc_rt.engine.engine",
+    "Device": "zinc_rt.engine.engine",
     "Tier": "zinc_rt.seed.engine",
 }
 
@@ -157,7 +157,7 @@ def generate(prompt: str, path: str | None = None, **parameters: Unpack[Sampling
     Raises:
         What `load` and `Model.generate` raise.
     """
-    from zinc_rt.loading import load
+    from zinc_rt.llm.load import load
 
     with load(path) as model:
         return model.generate(prompt, **parameters).text

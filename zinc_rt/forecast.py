@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.devices import Device, DeviceChoice
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, Rows
+from zinc_rt.engine.options import LARGE_BATCH
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import define
 from zinc_rt.models.cache_format import parse_cache_format
-from zinc_rt.options import LARGE_BATCH
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from amdgpu_emu.account import PhaseKind
     from amdgpu_emu.constants import Interval
     from zinc_rt.backends.amdgpu.emulated import Prediction
-    from zinc_rt.linux import Linux
+    from zinc_rt.utils.linux import Linux
 
 
 @dataclass(frozen=True)

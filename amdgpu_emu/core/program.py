@@ -23,7 +23,7 @@ from amdgpu_emu.core.waits import counters_of, issue
 from amdgpu_emu.errors import GpuFault
 from amdgpu_emu.isa.decoder import decode
 from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand, UnknownInstruction
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 _SCALAR = (Format.SOP1, Format.SOP2, Format.SOPK, Format.SOPC)
 _MEMORY = (Format.SMEM, Format.GLOBAL, Format.FLAT, Format.SCRATCH, Format.BUFFER)

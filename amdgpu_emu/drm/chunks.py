@@ -20,7 +20,7 @@ from amdgpu_emu.errors import KernelError
 from amdgpu_emu.memory import BufferObject
 from amdgpu_emu.user_memory import copy_from_user
 from zinc_rt.amdgpu.abi import cs as uapi
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

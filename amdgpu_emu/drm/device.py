@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amdgpu_emu.drm import reset
 from amdgpu_emu.drm.rings import KernelRing, RingId
 from amdgpu_emu.memory import BufferObject
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -9,7 +9,7 @@ from amdgpu_emu.drm.va import HOLE_END, HOLE_START, RESERVED_BOTTOM, RESERVED_TO
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.models import GpuModel
 from zinc_rt.amdgpu.abi import cs, info
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -37,7 +37,7 @@ from amdgpu_emu.vm import GpuVm, Mapping
 from zinc_rt.amdgpu.abi import requests
 from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE, AMDGPU_HW_IP_DMA, AMDGPU_HW_IP_GFX
 from zinc_rt.amdgpu.abi.requests import kind_of, number_of
-from zinc_rt.linux import PAGE, Argument
+from zinc_rt.utils.linux import PAGE, Argument
 
 if TYPE_CHECKING:
     from amdgpu_emu.gpu import Gpu

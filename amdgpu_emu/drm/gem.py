@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.abi import gem as uapi
 from zinc_rt.amdgpu.abi.drm import DrmGemClose
 from zinc_rt.amdgpu.abi.gem import DrmAmdgpuGemCreate, DrmAmdgpuGemUserptr
 from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_CREATE, AMDGPU_GEM_USERPTR, DRM_GEM_CLOSE
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -22,7 +22,7 @@ from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE, AMDGPU_HW_IP_DMA, AMDGPU
 from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_DOORBELL
 from zinc_rt.amdgpu.abi.requests import AMDGPU_USERQ
 from zinc_rt.amdgpu.abi.userq import DrmAmdgpuUserq, DrmAmdgpuUserqIn
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

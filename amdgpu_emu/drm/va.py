@@ -17,7 +17,7 @@ from amdgpu_emu.vm import Mapping
 from zinc_rt.amdgpu.abi import gem as uapi
 from zinc_rt.amdgpu.abi.gem import DrmAmdgpuGemVa
 from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_VA
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 USER_END = 0x7FFFFFFFF000
 """The first address beyond the address space of x86-64 programs with 48-bit addresses."""

@@ -15,7 +15,7 @@ from amdgpu_emu.errors import KernelError
 from amdgpu_emu.profiles import KernelProfile
 from amdgpu_emu.vm import Mapping
 from zinc_rt.amdgpu.abi.kfd import KFD_IOC_QUEUE_TYPE_COMPUTE, KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.kfd.process import Device

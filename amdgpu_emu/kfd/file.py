@@ -26,7 +26,7 @@ from zinc_rt.amdgpu.abi.driver import (
     KFD_MMAP_TYPE_RESERVED_MEM,
 )
 from zinc_rt.amdgpu.abi.kfd import CreateQueueArgs96
-from zinc_rt.linux import PAGE, Argument
+from zinc_rt.utils.linux import PAGE, Argument
 
 if TYPE_CHECKING:
     from amdgpu_emu.process import Process

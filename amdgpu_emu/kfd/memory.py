@@ -18,7 +18,7 @@ from amdgpu_emu.vm import Mapping
 from zinc_rt.amdgpu.abi import kfd as uapi
 from zinc_rt.amdgpu.abi.driver import KFD_DOORBELL_SLICE, KFD_MMAP_GPU_ID_SHIFT, KFD_MMAP_TYPE_MMIO
 from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_DOORBELL, AMDGPU_GEM_DOMAIN_GTT, AMDGPU_GEM_DOMAIN_VRAM
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.kfd.process import Device, KfdProcess

@@ -17,7 +17,7 @@ from amdgpu_emu.kfd.svm import SvmRanges
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.vm import GpuVm, Mapping
 from zinc_rt.amdgpu.abi.kfd import AcquireVmArgs
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.process import Process

@@ -16,7 +16,7 @@ from amdgpu_emu.kfd.buffers import QueueProperties
 from amdgpu_emu.vm import Mapping
 from zinc_rt.amdgpu.abi.driver import KFD_MAX_NUM_OF_QUEUES_PER_PROCESS
 from zinc_rt.amdgpu.abi.kfd import KFD_IOC_QUEUE_TYPE_COMPUTE
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
     from amdgpu_emu.kfd.process import Device, KfdProcess

@@ -14,7 +14,7 @@ from zinc_rt.amdgpu.job_limit import default_limit, job_limit, parsed_limit
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pace import RATE_PER_UNIT, Pace
 from zinc_rt.amdgpu.umq.interface import UserQueueInterface
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 NODE = "/dev/dri/renderD128"
 OLD, NEW = "6.17.0-24-generic", "7.3.4-amd64"

@@ -11,8 +11,8 @@ from tests.amdgpu.queue.stage import INTERFACES, NODE, machine, queue_of
 from zinc_rt.amdgpu.cs.interface import CsInterface
 from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.linux import Linux
 from zinc_rt.mem.plan import MIB
+from zinc_rt.utils.linux import Linux
 
 SMALL = replace(R9700, vram=400 * MIB)
 PIECE = 32 * MIB

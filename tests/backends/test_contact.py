@@ -29,7 +29,7 @@ from zinc_rt.backends.processes import is_alive, this_process
 from zinc_rt.backends.select import BackendOptions, open_backend, probe_devices
 from zinc_rt.backends.trials import Trials
 from zinc_rt.lang.cache import CompileCache
-from zinc_rt.linux import host
+from zinc_rt.utils.linux import host
 
 SCREEN = {0: ("DP-1",)}
 Check = Callable[[AmdBackend], None]
@@ -153,7 +153,7 @@ def test_a_marker_of_another_boot_is_left_over(cache: CompileCache) -> None:
 _TRIAL = """
 import sys
 from zinc_rt.backends.processes import this_process
-from zinc_rt.linux import host
+from zinc_rt.utils.linux import host
 print(this_process(host()), flush=True)
 sys.stdin.read()
 """

@@ -18,7 +18,7 @@ from zinc_rt.backends.amdgpu import selftest
 from zinc_rt.backends.devices import Device, DeviceReport, DeviceUnavailable
 from zinc_rt.backends.probe import Gpu, find_gpus, probe_interface
 from zinc_rt.backends.select import probe_devices, select_device
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 NODE = "/dev/dri/renderD128"
 

@@ -7,7 +7,7 @@ from zinc_rt.backends.fusion import Attend, FusedGraph, Gate, HeadsWrite, NormRo
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 
 

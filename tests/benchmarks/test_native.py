@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import engine_for
-from zinc_rt.engine import Rows
+from zinc_rt.engine.engine import Rows
 from zinc_rt.gguf import GGMLType
 
 

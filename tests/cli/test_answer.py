@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.chat import ChatChunk
 from zinc_rt.cli.answer import AnswerScreen
 from zinc_rt.dialects.families import GPT_OSS, HERMES, PLAIN
 from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.record import Dialect
+from zinc_rt.llm.chat import ChatChunk
 from zinc_rt.sampling.generation import Chunk
 
 MARKS = ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|return|>", "<|call|>"]

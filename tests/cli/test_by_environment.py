@@ -11,7 +11,7 @@ import typer
 from zinc_rt.cli.by_environment import variable
 from zinc_rt.cli.env import variables
 from zinc_rt.cli.main import application, main
-from zinc_rt.environment import OPTION_PREFIXES
+from zinc_rt.utils.environment import OPTION_PREFIXES
 
 
 def verb(name: str) -> Any:

@@ -28,9 +28,9 @@ from zinc_rt.backends.card.private import HIDDEN, scrubbed, secrets
 from zinc_rt.backends.card.report import card_report
 from zinc_rt.backends.card.steps import STEPS
 from zinc_rt.cli.card_report import report, summary
-from zinc_rt.installation import commit_of
 from zinc_rt.ir.ops import elementwise
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.utils.installation import commit_of
 
 Tree = dict[str, Any]
 

@@ -159,7 +159,7 @@ def test_a_conversation_that_cannot_be_written_leaves_the_older_one(chat, tmp_pa
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("zinc_rt.whole_file.os.fsync", full)
+    monkeypatch.setattr("zinc_rt.utils.atomic_write.os.fsync", full)
     assert "No space left on device" in chat(f"other\n/save {saved}\n").error
     assert saved.read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["c.json"]

@@ -127,7 +127,7 @@ def test_no_card_to_try(zinc: Zinc, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_completion(monkeypatch: pytest.MonkeyPatch) -> None:
     with Machine(models=[RAPHAEL, R9700]) as machine:
-        monkeypatch.setattr("zinc_rt.linux.host", machine.process)
+        monkeypatch.setattr("zinc_rt.utils.linux.host", machine.process)
         assert _devices("gpu:c") == ["gpu:cs"]
         assert _devices("gpu:cs@r") == ["gpu:cs@renderD128", "gpu:cs@renderD129"]
         assert _devices("gpu@0000:08") == ["gpu@0000:08:00.0"]

@@ -15,8 +15,8 @@ from zinc_rt.cli import choosing, options
 from zinc_rt.cli.files import FileWriteError, write_file
 from zinc_rt.cli.main import GROUPS, VERBS, application
 from zinc_rt.cli.reference import reference
-from zinc_rt.installation import version_line
-from zinc_rt.options import DEFAULT_N_CTX, LARGE_BATCH, Options
+from zinc_rt.engine.options import DEFAULT_N_CTX, LARGE_BATCH, Options
+from zinc_rt.utils.installation import version_line
 
 
 def test_the_reference_in_docs_is_current():
@@ -120,7 +120,7 @@ def test_an_unexpected_exception_is_one_line_unless_debug(zinc, tiny, monkeypatc
     def broken(*args, **kwargs):
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr("zinc_rt.loading.load", broken)
+    monkeypatch.setattr("zinc_rt.llm.load.load", broken)
     outcome = zinc("run", "-m", tiny, "x")
     assert outcome.code == 1
     assert outcome.err == (
@@ -146,7 +146,7 @@ def test_errors_of_the_system(zinc, tiny, monkeypatch, error, code, words):
     def broken(*args, **kwargs):
         raise error
 
-    monkeypatch.setattr("zinc_rt.loading.load", broken)
+    monkeypatch.setattr("zinc_rt.llm.load.load", broken)
     outcome = zinc("run", "-m", tiny, "x")
     assert outcome.code == code
     assert words in outcome.err

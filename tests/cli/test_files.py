@@ -15,7 +15,7 @@ from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.cli import machine
 from zinc_rt.cli.native import _products
-from zinc_rt.engine import Device, DeviceReport
+from zinc_rt.engine.engine import Device, DeviceReport
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
 from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.lang.errors import CompilerCrashed
@@ -228,7 +228,7 @@ def test_check_without_the_compiler(zinc, monkeypatch):
 
 def test_check_fails_when_nothing_can_run(zinc, monkeypatch):
     report = DeviceReport(Device.cpu, False, "no reason", "buy one")
-    monkeypatch.setattr("zinc_rt.engine.probe_devices", lambda **_: [report])
+    monkeypatch.setattr("zinc_rt.engine.engine.probe_devices", lambda **_: [report])
     outcome = zinc("check")
     assert outcome.code == 1
     assert "no reason -> buy one" in outcome.out

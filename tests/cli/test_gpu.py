@@ -17,7 +17,7 @@ from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USE
 from zinc_rt.cli.gpu import gpu_findings
 from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.cli.native import NativeReport
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 EINVAL, EIO, ENOMEM = errno.EINVAL, errno.EIO, errno.ENOMEM
 CONTAINER = "--device /dev/kfd --device /dev/dri"

@@ -86,7 +86,7 @@ def test_refused_in_two_lines_before_anything_is_loaded(
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("the file was refused too late")
 
-    monkeypatch.setattr("zinc_rt.loading.Engine", never)
+    monkeypatch.setattr("zinc_rt.llm.load.Engine", never)
     monkeypatch.setattr(GGUFFile, "raw", never)
     with pytest.raises(kind, match=says.replace("(", r"\(")) as caught:
         zinc_rt.load(path, device="cpu")
@@ -94,7 +94,7 @@ def test_refused_in_two_lines_before_anything_is_loaded(
 
 
 def test_an_unknown_architecture(foreign: Path, zinc: Zinc, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zinc_rt.loading.Engine", None)
+    monkeypatch.setattr("zinc_rt.llm.load.Engine", None)
     lines = zinc("run", "-m", foreign, "abc").err.splitlines()
     assert lines[0] == "zinc: error: architecture 'weird' is not supported"
     assert lines[1].startswith("zinc: what would run: a model of architecture llama, qwen2")

@@ -10,10 +10,10 @@ import pytest
 import zinc_rt
 from tests.cli.test_answer import ANSWER, MARKS
 from tests.cli.tiny import SPECIALS, write_tiny_model
-from zinc_rt.chat import ChatChunk
 from zinc_rt.cli.prompts import prompt_text
 from zinc_rt.cli.session import INTERRUPTED, converses, stream_answer
-from zinc_rt.model import Model
+from zinc_rt.llm.chat import ChatChunk
+from zinc_rt.llm.model import Model
 from zinc_rt.sampling.generation import Chunk
 
 

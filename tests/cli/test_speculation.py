@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.cli.conftest import Outcome
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 
 Zinc = Callable[..., Outcome]
 RUN = ("run", "-p", "One, two, three, one, two, three, one,", "-n", 24, "--seed", 3, "--device", "cpu")

@@ -11,7 +11,7 @@ from zinc_rt.models.architectures import FILES
 
 _SCRIPT = """
 import json, sys
-from zinc_rt import aside
+from zinc_rt.utils import aside
 first = []
 start = aside.Aside.start
 
@@ -33,14 +33,14 @@ NEVER = {
     "http", "multiprocessing", "concurrent", "sqlite3", "numpy.random", "numpy.fft", "numpy.polynomial",
     "numpy.testing", "typer.rich_utils", "amdgpu_emu", "zinc_rt.amdgpu", "zinc_rt.backends.amdgpu",
     "zinc_rt.backends.reference",
-    "zinc_rt.kernels.rdna", "zinc_rt.seed", "zinc_rt.ray", "zinc_rt.dialects", "zinc_rt.grammar", "zinc_rt.chat",
+    "zinc_rt.kernels.rdna", "zinc_rt.seed", "zinc_rt.ray", "zinc_rt.dialects", "zinc_rt.grammar", "zinc_rt.llm.chat",
     "zinc_rt.serving.api", "zinc_rt.serving.process", "zinc_rt.serving.thread", "zinc_rt.lang.frontend",
     "zinc_rt.lang.lower", "zinc_rt.text.chat_template", "zinc_rt.text.sandbox", "zinc_rt.gguf.writer",
 }  # fmt: skip
 """Neither before the first token nor with it."""
 LATER = {
-    "zinc_rt.model", "zinc_rt.chunks", "zinc_rt.sched", "zinc_rt.serving", "zinc_rt.text.tokenizer", "zinc_rt.text.bpe",
-    "zinc_rt.backends.cpu.sampling",
+    "zinc_rt.llm.model", "zinc_rt.llm.output_processor", "zinc_rt.scheduler", "zinc_rt.serving",
+    "zinc_rt.text.tokenizer", "zinc_rt.text.bpe", "zinc_rt.backends.cpu.sampling",
 }  # fmt: skip
 """Not before the weights are loaded, which needs no interpreter."""
 
@@ -62,14 +62,14 @@ def within(modules: set[str], names: set[str]) -> set[str]:
 def test_the_first_token_imports_nothing_it_does_not_need() -> None:
     before, all_ = imported()
     assert "zinc_rt.backends.cpu.backend" in before
-    assert "zinc_rt.model" in all_
+    assert "zinc_rt.llm.model" in all_
     assert within(all_, NEVER) == set()
 
 
 def test_what_is_needed_later_is_imported_while_the_weights_are_loaded() -> None:
     before, all_ = imported()
     assert within(before, LATER) == set()
-    assert {"zinc_rt.model", "zinc_rt.text.tokenizer", "zinc_rt.serving.core"} <= all_
+    assert {"zinc_rt.llm.model", "zinc_rt.text.tokenizer", "zinc_rt.scheduler"} <= all_
 
 
 def test_one_architecture_is_imported() -> None:

@@ -101,7 +101,7 @@ def test_whatever_an_error_says_is_fit_for_a_terminal(zinc, tiny, monkeypatch, k
     def broken(*args, **kwargs):
         raise kind(f"{ESCAPES}\r\n\t\x00\x9b31m \ud800" + "y" * 16_000_000)
 
-    monkeypatch.setattr("zinc_rt.loading.load", broken)
+    monkeypatch.setattr("zinc_rt.llm.load.load", broken)
     outcome = zinc("run", "-m", tiny, "x", *["--debug"] * debug)
     lines = outcome.err.split("\n")[:-1]
     assert outcome.code == 1
@@ -115,7 +115,7 @@ def test_notices_too(zinc, tiny, monkeypatch):
         notify(f"{ESCAPES}\n{LONG}")
         raise MemoryError
 
-    monkeypatch.setattr("zinc_rt.loading.load", talking)
+    monkeypatch.setattr("zinc_rt.llm.load.load", talking)
     notice, _ = zinc("run", "-m", tiny, "x").err.split("\n")[:-1]
     shown = ESCAPES.encode("unicode_escape").decode()
     assert notice == f"zinc: {shown} " + "x" * (1000 - len(shown) - 1) + " ..."

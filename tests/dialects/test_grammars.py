@@ -29,7 +29,7 @@ from zinc_rt.dialects.tools import (
 from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.grammar.matcher import Matcher, compile_grammar
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
-from zinc_rt.serving.messages import Grammar
+from zinc_rt.scheduler.messages import Grammar
 
 PHRASES = (
     "\n</parameter>\n", "</parameter>", "</tool_call>", "</function>", "\n</function>", '<|"|>', "<escape>", '"}',

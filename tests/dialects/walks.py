@@ -10,7 +10,7 @@ import numpy as np
 
 from zinc_rt.grammar.matcher import compile_grammar
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
-from zinc_rt.serving.messages import Grammar
+from zinc_rt.scheduler.messages import Grammar
 from zinc_rt.text import Tokenizer
 
 _CLOSERS = tuple('"}]\n<,0')

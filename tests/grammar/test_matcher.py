@@ -18,7 +18,7 @@ from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.grammar.matcher import Matcher, compile_grammar
 from zinc_rt.grammar.texts import Whitespace
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
-from zinc_rt.serving.messages import Grammar
+from zinc_rt.scheduler.messages import Grammar
 
 TOKENS = tokenizer(("<think>", "</think>", "<tool_call>"), control=False)
 VOCABULARY = GrammarVocabulary(TOKENS)

@@ -15,7 +15,7 @@ from tests.hub.server import Hub, serving
 from zinc_rt.cli import options, outlook
 from zinc_rt.cli.main import main
 from zinc_rt.hub import download
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 
 REPO = "someone/story-GGUF"
 STORY = built_in_model().read_bytes()

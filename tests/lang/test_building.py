@@ -18,7 +18,7 @@ from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.compiler import Compiler, Module
 from zinc_rt.lang.errors import CompileError, CompileLimit, CompilerCrashed
 from zinc_rt.lang.image import Image
-from zinc_rt.notices import Waiting
+from zinc_rt.utils.notices import Waiting
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ import zinc_rt
 from tests.helpers import QWEN3, T, engine_for, logits_of, random_tokens, run_tokens, write_model
 from tests.models.families.build import write_case
 from tests.models.families.deepseek2 import CASES
-from zinc_rt.engine import Device, Options
+from zinc_rt.engine.engine import Device, Options
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, define

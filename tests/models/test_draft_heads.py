@@ -17,7 +17,7 @@ from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from tests.models.families.common import Net
 from tests.models.families.drafting import WRONG, head, with_block
 from tests.models.truth import error
-from zinc_rt.engine import Device, Engine, EngineError, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, EngineError, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define, define_draft_head

@@ -13,7 +13,7 @@ from tests.helpers import random_tokens
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.common import Net
 from tests.models.families.embedders import EMBEDDERS, vector
-from zinc_rt.engine import ContextFull
+from zinc_rt.engine.engine import ContextFull
 from zinc_rt.errors import UsageError
 
 

@@ -18,7 +18,7 @@ from tests.models.families.qwen_moe import wide
 from tests.models.test_logits import quietest_row
 from tests.models.truth import error
 from zinc_rt.backends.select import Kernels
-from zinc_rt.engine import Device, Engine, Rows
+from zinc_rt.engine.engine import Device, Engine, Rows
 from zinc_rt.gguf import GGMLType
 
 # The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.

@@ -18,7 +18,7 @@ from tests.helpers import engine_for
 from tests.models.families import CASES
 from tests.models.families.build import Case, write_case
 from tests.models.families.embedders import EMBEDDERS
-from zinc_rt.engine import Rows
+from zinc_rt.engine.engine import Rows
 from zinc_rt.errors import ZincError
 
 NUMBERS = [0, 1, 2, 3, 5, 7, 13, 255, 1000, 65537, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, -7]

@@ -18,7 +18,7 @@ from tests.models.families import gemma4_assistant as small
 from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from tests.models.families.common import Net
 from tests.models.truth import error
-from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define, define_assistant
 from zinc_rt.models.errors import InvalidKey, UnsupportedArchitecture, UnsupportedFeature

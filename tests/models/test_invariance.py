@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, Tiny, engine_for, random_tokens, run_tokens, write_model
 from zinc_rt.backends.select import KERNELS, Kernels
-from zinc_rt.engine import Engine, Rows
+from zinc_rt.engine.engine import Engine, Rows
 
 SPECS: dict[str, Spec] = {
     "qwen3-q8_0": replace(QWEN3, weights=T.Q8_0),

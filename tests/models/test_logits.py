@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, logits_of, random_tokens, write_model
 from tests.models.truth import Truth, error
-from zinc_rt.engine import Rows
+from zinc_rt.engine.engine import Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 

@@ -14,7 +14,7 @@ from tests.models import sandwich
 from tests.models.truth import error, int8, rms
 from zinc_rt import models
 from zinc_rt.cli.summary import summarize
-from zinc_rt.engine import Device
+from zinc_rt.engine.engine import Device
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models.errors import DuplicateArchitecture, InvalidKey, UnsupportedArchitecture, UnsupportedFeature
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from zinc_rt.engine import EngineError
+from zinc_rt.engine.engine import EngineError
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.gpu import common_shape
 from zinc_rt.sampling.params import SamplingParams

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import QWEN3, write_model
 from zinc_rt.backends.cpu.sampling import CpuSampled
-from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import zinc_rt
-from zinc_rt.linux import MAP_SHARED, PROT_READ, PROT_WRITE, Argument, Linux
 from zinc_rt.seed import kmd
 from zinc_rt.seed.kmd import Bo, GemMapFailed, IoctlFailed, QueryStatus, last_errno
+from zinc_rt.utils.linux import MAP_SHARED, PROT_READ, PROT_WRITE, Argument, Linux
 
 # Requests as the kernel's headers make them (exports, section 1.1a), and the variant of INFO's direction.
 GEM_CREATE, GEM_MMAP, INFO, GEM_VA, USERQ = 0xC0206440, 0xC0086441, 0x40206445, 0x40406448, 0xC0486456

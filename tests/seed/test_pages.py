@@ -80,7 +80,10 @@ def test_statuses(path: str) -> None:
     assert [member.value for member in getattr(getattr(zinc_rt, page), name)] == STATUSES[path].split()
 
 
-@pytest.mark.parametrize("first", ["zinc_rt", "zinc_rt.model", "zinc_rt.kernels.reference.matmul", "zinc_rt.ir.graph"])
+FIRST = ["zinc_rt", "zinc_rt.llm.model", "zinc_rt.kernels.reference.matmul", "zinc_rt.ir.graph"]
+
+
+@pytest.mark.parametrize("first", FIRST)
 def test_the_names_do_not_depend_on_what_was_imported(first: str) -> None:
     names = ", ".join(f"{page}.__name__" for page in PAGES)
     code = f"import {first}\nfrom zinc_rt import {', '.join(PAGES)}\nprint([{names}])"

@@ -11,11 +11,11 @@ import pytest
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from zinc_rt.amdgpu.umq.queue import eop_bytes
-from zinc_rt.linux import Argument
 from zinc_rt.seed import umq
 from zinc_rt.seed.kmd import AMDGPU_INFO_UQ_FW_AREAS, DrmAmdgpuInfo, QueryStatus, query_compute_userq
 from zinc_rt.seed.umq import ProbeStatus, SmokeResult, SmokeStatus
 from zinc_rt.seed.umq.smoke import explain
+from zinc_rt.utils.linux import Argument
 
 NODE = "/dev/dri/renderD128"
 BUFFERS, MAPS, ADDRESSES = 5, 3, 4  # of a queue: created, mapped into the process, put at GPU addresses

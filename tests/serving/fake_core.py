@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zinc_rt.errors import BackendError, UsageError, ZincError
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.messages import (
     Admitted,
     CancelReason,
     EngineInfo,

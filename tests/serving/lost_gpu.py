@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
+from zinc_rt.scheduler.engine_core import EngineCore
+from zinc_rt.scheduler.messages import StepReport
 from zinc_rt.serving import opening
-from zinc_rt.serving.core import EngineCore
-from zinc_rt.serving.messages import StepReport
 
 _AT = 5
 """Turns of the engine until its card is lost: the prompt's, and a few tokens."""

@@ -18,9 +18,10 @@ from typing import Any
 
 import httpx
 
-from zinc_rt.chat import ChatFormat
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.chat import ChatFormat
+from zinc_rt.llm.load import built_in_model
+from zinc_rt.scheduler.messages import StepReport, Token
 from zinc_rt.serving.api.config import Config, Tenants
 from zinc_rt.serving.api.keys import Keys
 from zinc_rt.serving.api.limits import Limits
@@ -30,7 +31,6 @@ from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.start import EngineChoice, make_client, open_recorder
-from zinc_rt.serving.messages import StepReport, Token
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import ChatTemplate, Tokenizer

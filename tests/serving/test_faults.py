@@ -39,7 +39,7 @@ import pytest
 
 from tests.serving.command import Command, gone
 from tests.serving.real import SECONDS, Ask, Real, real, told
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 from zinc_rt.serving.api.keys import add_key
 
 N_CTX = 256

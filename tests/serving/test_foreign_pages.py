@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page
 from tests.serving.api.fake import FakeClient
 from tests.serving.browser import at_port, chromium
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.call import Receive, Scope, Send
 from zinc_rt.serving.api.config import Config

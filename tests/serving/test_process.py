@@ -15,8 +15,7 @@ import pytest
 from tests.serving.fake_core import HANGS, KILLS, LOSES, STOPS, token_at
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.messages import (
     Admitted,
     CancelReason,
     Event,
@@ -28,6 +27,7 @@ from zinc_rt.serving.messages import (
     TenantShare,
     Token,
 )
+from zinc_rt.serving.live import EventStream
 from zinc_rt.serving.process import EngineNotStarted, EngineRefused, ProcessClient
 from zinc_rt.serving.wire import Start
 

@@ -12,17 +12,16 @@ from typing import get_args
 
 import pytest
 
-from tests.serving.core.fake_engine import N_VOCAB, FakeEngine
+from tests.scheduler.fake_engine import N_VOCAB, FakeEngine
 from tests.serving.fake_core import FakeCore
 from zinc_rt.errors import BackendError, UsageError, ZincError
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.sched.errors import SchedulerIntegrityError, TooManyTenants
-from zinc_rt.serving import engine_process
-from zinc_rt.serving.core import CoreIntegrityError, CoreOptions, EngineCore, Vocabulary
-from zinc_rt.serving.core.faults import failed
-from zinc_rt.serving.engine_process import hand
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.core_errors import CoreIntegrityError
+from zinc_rt.scheduler.engine_core import EngineCore
+from zinc_rt.scheduler.errors import SchedulerIntegrityError, TooManyTenants
+from zinc_rt.scheduler.faults import failed
+from zinc_rt.scheduler.messages import (
     Cancel,
     CancelReason,
     Event,
@@ -35,6 +34,9 @@ from zinc_rt.serving.messages import (
     Submit,
     TenantShare,
 )
+from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.serving import engine_process
+from zinc_rt.serving.engine_process import hand
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.thread import ThreadClient
 from zinc_rt.serving.wire import Frames, FromEngine, Notice, Start, ToEngine, pack, unpack_from

@@ -22,7 +22,7 @@ import pytest
 
 from tests.serving.command import Command
 from tests.serving.real import Ask, Real, real, tokens_in, told
-from zinc_rt.serving.messages import StepReport
+from zinc_rt.scheduler.messages import StepReport
 
 TEXT = "Once upon a time there was a little fox who lived by the river with a small grey bird. "
 FEW, MANY = 40, 200

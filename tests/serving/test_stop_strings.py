@@ -12,14 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import zinc_rt
-from tests.serving.core.fake_engine import N_VOCAB, STOP, FakeEngine
+from tests.scheduler.fake_engine import N_VOCAB, STOP, FakeEngine
 from tests.serving.fake_core import FakeCore, token_at
-from zinc_rt.async_model import AsyncModel
+from zinc_rt.llm.async_model import AsyncModel
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.serving.core import EngineCore, Vocabulary
-from zinc_rt.serving.core.shared import CoreLock, SharedCore
-from zinc_rt.serving.delivery import Delivery
-from zinc_rt.serving.messages import Admitted, Event, Failed, Fault, Finished, FinishReason, Submit, Token, Usage
+from zinc_rt.scheduler.delivery import Delivery
+from zinc_rt.scheduler.engine_core import EngineCore
+from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+from zinc_rt.scheduler.messages import Admitted, Event, Failed, Fault, Finished, FinishReason, Submit, Token, Usage
+from zinc_rt.scheduler.options import Vocabulary
 from zinc_rt.serving.thread import ThreadClient
 
 PROMPT = "Once upon a time"

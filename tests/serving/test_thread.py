@@ -11,8 +11,8 @@ import pytest
 from tests.serving.fake_core import LOSES, FakeCore, token_at
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.messages import Admitted, CancelReason, Event, Failed, Finished, FinishReason, Submit, Token
 from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.messages import Admitted, CancelReason, Event, Failed, Finished, FinishReason, Submit, Token
 from zinc_rt.serving.opening import open_core
 from zinc_rt.serving.thread import ThreadClient
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.serving import messages as m
+from zinc_rt.scheduler import messages as m
 from zinc_rt.serving import wire
 
 TO: list[wire.ToEngine] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zinc_rt.rows import Rows
+from zinc_rt.engine.rows import Rows
 from zinc_rt.speculation import Drafter, DraftText
 from zinc_rt.speculation.pace import Pace, Wish
 

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.serving.core.fake_engine import N_VOCAB, NAN, STOP, FakeEngine
+from tests.scheduler.fake_engine import N_VOCAB, NAN, STOP, FakeEngine
 from tests.speculation.oracle import Oracle, lengths
+from zinc_rt.engine.rows import Rows
 from zinc_rt.errors import BackendError, UsageError
-from zinc_rt.rows import Rows
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import HostSampled, SamplingRequest
-from zinc_rt.serving.core import EngineCore, Vocabulary
-from zinc_rt.serving.messages import Event, Failed, Fault, Finished, FinishReason, Grammar, Submit, Token
+from zinc_rt.scheduler.engine_core import EngineCore
+from zinc_rt.scheduler.messages import Event, Failed, Fault, Finished, FinishReason, Grammar, Submit, Token
+from zinc_rt.scheduler.options import Vocabulary
 from zinc_rt.speculation import Drafter
 from zinc_rt.speculation.ngram import NgramDrafter
 from zinc_rt.speculation.pace import Pace

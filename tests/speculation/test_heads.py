@@ -15,7 +15,7 @@ from tests.models.families import CASES
 from tests.models.families import gemma4_assistant as assistant
 from tests.models.families.build import N_VOCAB, Made, write_case
 from tests.models.families.drafting import with_block
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define, define_assistant, define_draft_head

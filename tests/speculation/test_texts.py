@@ -16,14 +16,15 @@ from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from tests.speculation.oracle import Oracle, lengths
 from tests.text.vocabularies import bpe_metadata, recorded
-from zinc_rt.engine import Engine, Options
+from zinc_rt.engine.engine import Engine, Options
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 from zinc_rt.models.cache_format import CacheFormat
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.serving.core import EngineCore, Vocabulary
-from zinc_rt.serving.messages import Failed, Submit, Token
+from zinc_rt.scheduler.engine_core import EngineCore
+from zinc_rt.scheduler.messages import Failed, Submit, Token
+from zinc_rt.scheduler.options import Vocabulary
 from zinc_rt.speculation.draft_model import ModelDrafter, OtherVocabulary, check_vocabulary
 from zinc_rt.speculation.pace import Pace
 from zinc_rt.text import Tokenizer

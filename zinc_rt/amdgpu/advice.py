@@ -11,7 +11,7 @@ import os
 import stat
 from dataclasses import dataclass
 
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 KERNEL_LOG = "see the kernel's log: dmesg | grep -e amdgpu -e kfd"
 CONTAINER = "in a container pass --device /dev/kfd --device /dev/dri"

@@ -19,8 +19,8 @@ from zinc_rt.amdgpu.advice import remedy
 from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, InterfaceError
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, HostUse
 from zinc_rt.amdgpu.ranges import Ranges
-from zinc_rt.linux import PAGE, PROT_READ, PROT_WRITE, Linux
 from zinc_rt.mem.arena import align_up
+from zinc_rt.utils.linux import PAGE, PROT_READ, PROT_WRITE, Linux
 
 READ_WRITE = PROT_READ | PROT_WRITE
 GPU_READ_WRITE = gem.AMDGPU_VM_PAGE_READABLE | gem.AMDGPU_VM_PAGE_WRITEABLE | gem.AMDGPU_VM_MTYPE_DEFAULT

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.errors import BackendClosed, BackendError
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 class DeviceGuard:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 class HostMap:

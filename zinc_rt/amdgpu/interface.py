@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 Heap = Literal["vram", "gtt"]
 HostUse = Literal["writes", "reads", "polls"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 PARAMETER = "/sys/module/amdgpu/parameters/lockup_timeout"
 _COMPUTE = 1

@@ -11,8 +11,8 @@ from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, HostUse, Interface
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.vram import check_room
 from zinc_rt.errors import BackendError
-from zinc_rt.linux import PAGE
 from zinc_rt.mem.arena import align_up
+from zinc_rt.utils.linux import PAGE
 
 ALIGNMENT = 256  # COMPUTE_PGM_LO counts in it; no cache line is shared either
 

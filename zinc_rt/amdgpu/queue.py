@@ -31,9 +31,9 @@ from zinc_rt.amdgpu.pace import Pace
 from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
 from zinc_rt.amdgpu.recorded import PacketCopy, RecordedLists
-from zinc_rt.closing import Closing
 from zinc_rt.errors import BackendError
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
+from zinc_rt.utils.closing import Closing
 
 TIMEOUT = 10.0
 _CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20

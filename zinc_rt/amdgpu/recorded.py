@@ -22,7 +22,7 @@ from zinc_rt.amdgpu.packets import FENCE_VALUE, Words, ended_packets, fence_pack
 from zinc_rt.amdgpu.pm4 import hi32, lo32
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
 from zinc_rt.errors import BackendError
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 KEPT_COPIES = 2
 

@@ -12,7 +12,7 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 def dwords_at(address: int, n: int) -> npt.NDArray[np.uint32]:

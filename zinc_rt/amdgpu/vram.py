@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import DeviceInfo, Interface
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 _SHARE = 10  # a tenth: when VRAM is full, the driver moves other programs' memory, or stops queues to make room
 

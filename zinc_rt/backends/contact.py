@@ -23,7 +23,7 @@ from zinc_rt.backends.processes import is_alive, this_process
 from zinc_rt.lang.errors import ImageError
 from zinc_rt.lang.folder import HALF_WRITTEN, Folder, FolderRefused
 from zinc_rt.lang.notes import note_from_bytes, note_to_bytes
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 PROVEN: Final = "proven"
 HUNG: Final = "hung"

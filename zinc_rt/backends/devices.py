@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from zinc_rt.checks import show
-from zinc_rt.environment import DEVICE
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.utils.checks import show
+from zinc_rt.utils.environment import DEVICE
 
 ResidentUse = Literal["auto", "always", "never"]
 """When a step on a GPU is one resident program (docs/amd.md): where the card has proven that and it is taken to be

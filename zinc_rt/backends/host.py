@@ -21,10 +21,10 @@ from zinc_rt.backends.base import (
     check_step,
 )
 from zinc_rt.backends.cache_pages import PageLayout
-from zinc_rt.checks import whole_between
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.mem.plan import available_memory
 from zinc_rt.sampling.request import DeviceSampling
+from zinc_rt.utils.checks import whole_between
 
 MAX_THREADS = 1024
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.backends.devices import DeviceUnavailable
 from zinc_rt.errors import ZincError
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 if TYPE_CHECKING:
     from zinc_rt.amdgpu.gfx import Gfx

@@ -20,13 +20,13 @@ from zinc_rt.backends.devices import (
     parse_device,
 )
 from zinc_rt.backends.probe import find_gpus, refusal
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.target import host_targets
-from zinc_rt.linux import Linux, host
 from zinc_rt.mem.plan import available_memory
-from zinc_rt.notices import Detail
+from zinc_rt.utils.checks import show
+from zinc_rt.utils.linux import Linux, host
+from zinc_rt.utils.notices import Detail
 
 # A backend is imported when it is opened: each brings libraries of its own.
 Kernels = Literal["native", "reference"]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from zinc_rt.backends.amdgpu.backend import AmdBackend
     from zinc_rt.lang.cache import CompileCache
-    from zinc_rt.linux import Linux
+    from zinc_rt.utils.linux import Linux
 
 _TRY_AGAIN = "`zinc check --gpu` tries it again"
 _SAMPLES = 4096  # steps of a soak whose times are kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from zinc_rt.cli.machine import MachineFinding
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 def device_file(linux: Linux, path: str, label: str = "") -> MachineFinding:

@@ -14,8 +14,8 @@ from zinc_rt.text.harmony import Channel, Harmony
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from zinc_rt.chat import ChatChunk
     from zinc_rt.dialects.record import Dialect
+    from zinc_rt.llm.chat import ChatChunk
     from zinc_rt.text.harmony import Delta
 
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zinc_rt.checks import show
 from zinc_rt.cli import options as o
 from zinc_rt.cli.prompts import read_text
 from zinc_rt.cli.terminal import is_terminal, one_line, shows_styles
 from zinc_rt.cli.voice import Voice
 from zinc_rt.errors import UsageError
+from zinc_rt.utils.checks import show
 
 if TYPE_CHECKING:
-    from zinc_rt.model import Model
+    from zinc_rt.llm.model import Model
 
 _SHOWN: Final = ("show", "hide")
 _FORMATS: Final = ("text", "json")

@@ -23,7 +23,7 @@ from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.mem.plan import available_memory
 
 if TYPE_CHECKING:
-    from zinc_rt.model import Model
+    from zinc_rt.llm.model import Model
 
 PROMPT, TEXT = "prompt", "text"
 _DECODE_PROMPT: Final = 1  # tokens before the first decode step

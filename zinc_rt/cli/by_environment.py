@@ -7,8 +7,8 @@ import os
 from typing import Any
 
 from zinc_rt.cli.help import Command
-from zinc_rt.environment import OPTION_PREFIXES
 from zinc_rt.errors import UsageError
+from zinc_rt.utils.environment import OPTION_PREFIXES
 
 
 class ServerCommand(Command):

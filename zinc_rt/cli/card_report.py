@@ -10,7 +10,7 @@ from typing import Any
 
 from zinc_rt.cli.files import write_file
 from zinc_rt.cli.terminal import say, write
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 
 def report(path: Path, cache_dir: Path | None, *, as_json: bool = False, linux: Linux | None = None) -> int:

@@ -31,7 +31,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.sampling.params import SEED_LIMIT, SamplingParams
 
 if TYPE_CHECKING:
-    from zinc_rt.model import Model
+    from zinc_rt.llm.model import Model
 
 HELP: Final = """\
 /help            this list

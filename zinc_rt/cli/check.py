@@ -39,7 +39,7 @@ def check(
     from zinc_rt.cli.gpu import gpu_findings
     from zinc_rt.cli.machine import findings
     from zinc_rt.cli.native import native_report
-    from zinc_rt.engine import probe_devices
+    from zinc_rt.engine.engine import probe_devices
 
     cache = announce(gpu, soak, cache_dir)
     devices = probe_devices(cache=cache, notify=notice, again=gpu)

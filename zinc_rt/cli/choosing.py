@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
+from zinc_rt.utils.checks import show
 
 _FLAGS: Final = {
     "temperature": "--temp",

@@ -11,7 +11,7 @@ from zinc_rt.backends.devices import Device
 from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.cli.terminal import one_line, say
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.linux import host
+from zinc_rt.utils.linux import host
 
 if TYPE_CHECKING:
     from zinc_rt.backends.contact import Contacts

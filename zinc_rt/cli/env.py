@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import printable_line, write, write_heading, write_table
-from zinc_rt.environment import OPTION_PREFIXES, SECRET_OPTIONS, VARIABLES
+from zinc_rt.utils.environment import OPTION_PREFIXES, SECRET_OPTIONS, VARIABLES
 
 _HIDDEN: Final = "(set)"
 
@@ -20,7 +20,7 @@ def env(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = 
 
     For a report of an error, and to see what a command would read. The values of tokens and proxies are not shown.
     """
-    from zinc_rt.installation import software
+    from zinc_rt.utils.installation import software
 
     installed, given, places = software(), variables(), [*_places(cache_dir)]
     if as_json:
@@ -47,7 +47,7 @@ def _places(cache_dir: Path | None) -> Iterator[dict[str, Any]]:
     """Folders and files of the runtime, with the bytes in them; None where there are none."""
     from zinc_rt.hub.cached import cache_folder
     from zinc_rt.lang.cache import default_cache_dir
-    from zinc_rt.loading import built_in_model
+    from zinc_rt.llm.load import built_in_model
 
     kernels = cache_dir if cache_dir is not None else default_cache_dir()
     for what, path in (

@@ -11,7 +11,7 @@ import typer
 from zinc_rt.cli.terminal import one_line, write
 from zinc_rt.cli.voice import Voice
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.whole_file import whole_file
+from zinc_rt.utils.atomic_write import whole_file
 
 
 class FileWriteError(ZincError):
@@ -51,7 +51,7 @@ def path_or_built_in(path: Path | None) -> Path:
     found = model_file(path)
     if found is not None:
         return found
-    from zinc_rt.loading import built_in_model
+    from zinc_rt.llm.load import built_in_model
 
     return built_in_model()
 

@@ -26,7 +26,7 @@ def predicted(
     Raises what `forecast` raises, and `UsageError`.
     """
     from zinc_rt.forecast import forecast
-    from zinc_rt.loading import built_in_model
+    from zinc_rt.llm.load import built_in_model
 
     check_emulated(opening, "--predict")
     path = model_file(opening.model, opening.hub) or built_in_model()

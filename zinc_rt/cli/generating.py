@@ -13,7 +13,7 @@ from zinc_rt.cli.terminal import is_terminal, write
 from zinc_rt.cli.wrap import Wrapper
 
 if TYPE_CHECKING:
-    from zinc_rt.model import Model
+    from zinc_rt.llm.model import Model
     from zinc_rt.sampling.generation import Chunk
     from zinc_rt.sampling.params import SamplingParams
 

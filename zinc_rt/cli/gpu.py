@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from zinc_rt.amdgpu.advice import KERNEL_LOG, LOAD, RESIZABLE_BAR, remedy
 from zinc_rt.cli.access import device_file
 from zinc_rt.cli.machine import MachineFinding
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 if TYPE_CHECKING:
     from zinc_rt.backends.contact import Contacts

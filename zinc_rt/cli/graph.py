@@ -10,11 +10,11 @@ from typing import Annotated, Final
 
 import typer
 
-from zinc_rt.checks import show
 from zinc_rt.cli import options as o
 from zinc_rt.cli.files import ModelArgument, path_or_built_in, write_bytes, write_file
 from zinc_rt.cli.terminal import one_line
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.utils.checks import show
 
 _PICTURES: Final = (".svg", ".png", ".pdf")
 

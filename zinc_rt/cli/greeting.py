@@ -12,7 +12,7 @@ from zinc_rt.cli.terminal import one_line
 if TYPE_CHECKING:
     from zinc_rt.cli.voice import Voice
     from zinc_rt.gguf import GGUFFile
-    from zinc_rt.model import Model
+    from zinc_rt.llm.model import Model
 
 
 def greet(model: Model, voice: Voice, threads: int | None, more: str = "") -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from zinc_rt.cli.prompts import InputError
 from zinc_rt.cli.terminal import is_terminal, one_line, say
-from zinc_rt.whole_file import whole_file
+from zinc_rt.utils.atomic_write import whole_file
 
 QUOTES: Final = '"""'
 _HISTORY_LINES: Final = 1000

@@ -148,7 +148,7 @@ def _libraries() -> list[MachineFinding]:
 
 def _built_in() -> MachineFinding:
     from zinc_rt.gguf import GGUFError, GGUFFile
-    from zinc_rt.loading import built_in_model
+    from zinc_rt.llm.load import built_in_model
     from zinc_rt.mem.plan import format_bytes
 
     try:

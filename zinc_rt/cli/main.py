@@ -18,8 +18,8 @@ from zinc_rt.cli.by_environment import ServerCommand
 from zinc_rt.cli.help import Command, Group
 from zinc_rt.cli.options import Debug, debug_wanted
 from zinc_rt.cli.terminal import OutputError, abandon_stdout, one_line, prepare, printable_line, say, write
-from zinc_rt.environment import OPTION_PREFIXES
 from zinc_rt.errors import EXIT_INTERRUPTED, ZincError
+from zinc_rt.utils.environment import OPTION_PREFIXES
 
 PROGRAM: Final = "zinc"
 EXIT_USAGE: Final = 2
@@ -40,7 +40,7 @@ _FLAGS: Final = {"help": "--help", "version": "--version"}
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from zinc_rt.installation import version_line
+        from zinc_rt.utils.installation import version_line
 
         write(f"{PROGRAM} {version_line()}\n")
         raise typer.Exit

@@ -105,11 +105,11 @@ def _products(target: Target, folder: Path | None) -> list[MachineFinding]:
     """How products of 16 rows and more are computed: what was measured so far, and now for one format at least."""
     from zinc_rt.backends.cpu.choice import TargetTuning
     from zinc_rt.backends.cpu.ways import WaysOfProducts, forced_ways, in_words
-    from zinc_rt.environment import MATRIX_ROWS
     from zinc_rt.formats.table import quantized
     from zinc_rt.gguf import GGMLType
     from zinc_rt.lang.cache import CompileCache
     from zinc_rt.lang.library import Library
+    from zinc_rt.utils.environment import MATRIX_ROWS
 
     name, tuning = "products", TargetTuning.of(target)
     if not tuning.tiles:

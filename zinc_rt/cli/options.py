@@ -34,7 +34,7 @@ def _devices(incomplete: str) -> list[str]:
     """Shell completion of --device: what this machine has. A GPU's interfaces are offered where there is one."""
     from zinc_rt.backends.devices import NAMES
     from zinc_rt.backends.probe import find_gpus
-    from zinc_rt.linux import host
+    from zinc_rt.utils.linux import host
 
     device, at, _ = incomplete.partition("@")
     gpus = find_gpus(host())

@@ -20,7 +20,7 @@ from zinc_rt.cli.voice import Quiet, Verbose, Voice
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.model import Model
+    from zinc_rt.llm.model import Model
 
 TextFile = Annotated[
     str | None,

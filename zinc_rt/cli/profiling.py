@@ -14,7 +14,7 @@ from zinc_rt.cli.files import check_writable, write_file
 from zinc_rt.cli.terminal import say
 
 if TYPE_CHECKING:
-    from zinc_rt.engine import Engine
+    from zinc_rt.engine.engine import Engine
 
 DEFAULT_TRACE = "zinc-trace.json"
 

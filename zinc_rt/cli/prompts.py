@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from zinc_rt.checks import show
 from zinc_rt.cli.terminal import is_terminal, say
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.utils.checks import show
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'"}
 

@@ -11,7 +11,7 @@ from zinc_rt.cli import options as o
 from zinc_rt.cli.stopping import stopping_on_sigterm
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write
 from zinc_rt.cli.voice import Voice
-from zinc_rt.notices import Detail
+from zinc_rt.utils.notices import Detail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

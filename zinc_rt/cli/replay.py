@@ -15,9 +15,9 @@ from zinc_rt.cli.terminal import say, write
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
-    from zinc_rt.model import Model
-    from zinc_rt.serving.core import EngineCore
-    from zinc_rt.serving.messages import Event, Submit
+    from zinc_rt.llm.model import Model
+    from zinc_rt.scheduler.engine_core import EngineCore
+    from zinc_rt.scheduler.messages import Event, Submit
     from zinc_rt.serving.records.record import RequestRecord
     from zinc_rt.serving.records.replay import Difference
 
@@ -85,7 +85,7 @@ def replay(
 
 def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:
     from zinc_rt.lang.cache import default_cache_dir
-    from zinc_rt.serving.messages import Token
+    from zinc_rt.scheduler.messages import Token
     from zinc_rt.serving.records.replay import at, check_replayable, first_difference, measured, whole
 
     sha256 = model.file.sha256(cache_dir or default_cache_dir())
@@ -102,7 +102,7 @@ def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:
 
 def _run(core: EngineCore, request: Submit) -> list[Event]:
     """All events of one request. Raises `UsageError` where the engine refuses it."""
-    from zinc_rt.serving.messages import Failed
+    from zinc_rt.scheduler.messages import Failed
 
     core.submit(request)
     events: list[Event] = []

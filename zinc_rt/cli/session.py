@@ -8,18 +8,18 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from zinc_rt.checks import show
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.terminal import LoadingBar, is_terminal
 from zinc_rt.cli.voice import Voice
 from zinc_rt.errors import UsageError
+from zinc_rt.utils.checks import show
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zinc_rt.chat import ChatChunk
     from zinc_rt.cli.opening import Opening
-    from zinc_rt.model import Model
+    from zinc_rt.llm.chat import ChatChunk
+    from zinc_rt.llm.model import Model
     from zinc_rt.sampling.generation import Chunk, Stats
 
 INTERRUPTED = "interrupted"
@@ -50,7 +50,7 @@ def open_model(
     opening: what the command line says; voice: which notices to show; the others as for `load`, and the model generates
     unless told otherwise. Raises what `load` raises, and `UsageError`.
     """
-    from zinc_rt.loading import load
+    from zinc_rt.llm.load import load
 
     path = model_file(opening.model, opening.hub, voice)
     device, layers = opening.device, opening.gpu_layers
@@ -87,7 +87,7 @@ def converses(file: Path | None) -> bool:
     Raises `GGUFError`.
     """
     from zinc_rt.gguf import GGUFFile
-    from zinc_rt.loading import built_in_model
+    from zinc_rt.llm.load import built_in_model
 
     with GGUFFile.open(built_in_model() if file is None else file) as opened:
         tuned = opened.metadata.get("general.finetune")

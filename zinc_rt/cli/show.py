@@ -91,7 +91,7 @@ def _tensor_dicts(file: GGUFFile) -> list[dict[str, Any]]:
 
 def _safe(text: str) -> str:
 
-    from zinc_rt.checks import printable
+    from zinc_rt.utils.checks import printable
 
     return printable(text)
 

@@ -11,7 +11,7 @@ from zinc_rt.cli import options as o
 
 if TYPE_CHECKING:
     from zinc_rt.cli.voice import Voice
-    from zinc_rt.model import Model
+    from zinc_rt.llm.model import Model
 
 SaveState = Annotated[
     Path | None,

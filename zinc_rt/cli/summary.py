@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from zinc_rt.checks import printable
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFError, GGUFFile, TensorInfo
 from zinc_rt.ir.ops import product_bytes
@@ -14,6 +13,7 @@ from zinc_rt.mem.plan import format_bytes
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import CacheFormat, with_cache
 from zinc_rt.text.kinds import read_kind
+from zinc_rt.utils.checks import printable
 
 # Rows of the summary that are one metadata key, below the architecture's name or as they are.
 _FIGURES: Final = (
@@ -177,7 +177,7 @@ def _share(tensors: list[TensorInfo]) -> TypeShare:
 
 def _needs_or_why_not(file: GGUFFile, kv: CacheFormat) -> tuple[Needs | None, str]:
     """What this version needs to run the file with that KV cache, or why it cannot."""
-    from zinc_rt.embedding import pooling_of  # brings the engine in
+    from zinc_rt.llm.embedding import pooling_of  # brings the engine in
 
     try:
         definition = with_cache(define(file), kv)

@@ -10,7 +10,7 @@ import typer
 from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import one_line, say
 from zinc_rt.errors import UsageError
-from zinc_rt.notices import Detail
+from zinc_rt.utils.notices import Detail
 
 Quiet = Annotated[
     bool,

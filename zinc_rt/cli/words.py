@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.cli.llamacpp import BY_NAME, OF_MODELS, Does, Theirs
 from zinc_rt.errors import UsageError
+from zinc_rt.utils.checks import show
 
 _OLDER: Final = Theirs(("--tier",), Does.other, "NAME", to=("--device", "{}"))
 _CACHE_TYPES: Final = {"-ctk": 0, "--cache-type-k": 0, "-ctv": 1, "--cache-type-v": 1}

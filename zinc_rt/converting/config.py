@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.utils.checks import show
 
 _LARGEST: Final = 3.4028234663852886e38
 """Of a float32, which files store: it bounds whole numbers of many digits, too, which no float holds."""

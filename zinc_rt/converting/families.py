@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.converting import keys as k
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import UnsupportedModel
 from zinc_rt.converting.folder import Folder
 from zinc_rt.converting.rules import How, Rule, Rules
+from zinc_rt.utils.checks import show
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from zinc_rt.checks import printable, show
-from zinc_rt.closing import Closing
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.safetensors import Stored, open_safetensors
 from zinc_rt.gguf.source import FileBytes
+from zinc_rt.utils.checks import printable, show
+from zinc_rt.utils.closing import Closing
 
 INDEX: Final = "model.safetensors.index.json"
 _LARGEST_JSON: Final = 256 << 20

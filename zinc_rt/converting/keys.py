@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.checks import show
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.rope import Factors, rope_keys, rope_of
 from zinc_rt.converting.rules import Heads
+from zinc_rt.utils.checks import show
 
 Keys = dict[str, Any]
 """Values by name; a list is one for each layer."""

@@ -11,8 +11,6 @@ from typing import Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import show
-from zinc_rt.closing import Closing
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.families import Family, family_of
@@ -31,6 +29,8 @@ from zinc_rt.gguf.tensors import TensorInfo
 from zinc_rt.models import define
 from zinc_rt.models.errors import ModelError
 from zinc_rt.text.vocab import KEY
+from zinc_rt.utils.checks import show
+from zinc_rt.utils.closing import Closing
 
 U8 = NDArray[np.uint8]
 _HEAD: Final = "output.weight"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import show
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.utils.checks import show
 
 Factors = dict[str, NDArray[np.float32]]
 """Tensors by name, f32[pairs]: each frequency is divided by its factor."""

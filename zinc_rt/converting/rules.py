@@ -11,12 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.made import F32, Blocks, Columns, Index, Made, Part, Values, tensor_info
 from zinc_rt.converting.safetensors import FLOATS, Stored
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.quantizing.plan import left_as_it_is
+from zinc_rt.utils.checks import show
 
 _LAYER: Final = re.compile(r"layers\.(\d+)\.(.+)")
 _ALONE: Final = -1

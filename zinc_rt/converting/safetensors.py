@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import printable, show
 from zinc_rt.converting.errors import ConvertError
 from zinc_rt.gguf.source import FileBytes
 from zinc_rt.gguf.types import GGMLType
+from zinc_rt.utils.checks import printable, show
 
 U8 = NDArray[np.uint8]
 

@@ -12,7 +12,7 @@ from zinc_rt.dialects.tools import ChoiceMode, FormatKind, RequestError, Respons
 from zinc_rt.grammar import texts
 from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.grammar.matcher import compile_grammar
-from zinc_rt.serving.messages import Grammar
+from zinc_rt.scheduler.messages import Grammar
 
 if TYPE_CHECKING:
     from zinc_rt.grammar.vocabulary import GrammarVocabulary

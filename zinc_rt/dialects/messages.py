@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.dialects.record import Dialect, Thinking
 from zinc_rt.dialects.tools import RequestError, Tool
 from zinc_rt.text.errors import ChatTemplateError
+from zinc_rt.utils.checks import show
 
 if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.grammar.schema import pointed
+from zinc_rt.utils.checks import show
 
 _NAMES: Final = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 _MAX_REFS: Final = 64

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
+from zinc_rt.utils.checks import show
 
 MAX_TOOLS: Final = 128
 _NAME: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")

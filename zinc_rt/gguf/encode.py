@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from zinc_rt.checks import show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import GGUFWriteError
 from zinc_rt.gguf.types import SCALAR_CODES, SCALAR_DTYPES, ValueType
+from zinc_rt.utils.checks import show
 
 _FLOATS: Final = (ValueType.FLOAT32, ValueType.FLOAT64)
 # Value types by dtype kind and size, for ndarrays; a bool array is its own case.

@@ -10,7 +10,6 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import (
     DAMAGED,
@@ -24,6 +23,7 @@ from zinc_rt.gguf.scan import Cursor, key_name
 from zinc_rt.gguf.source import FileBytes
 from zinc_rt.gguf.strings import StringTable, split
 from zinc_rt.gguf.types import SCALAR_BYTES, SCALAR_CODES, SCALAR_DTYPES, ValueType
+from zinc_rt.utils.checks import show
 
 T = TypeVar("T")
 

@@ -13,14 +13,14 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import show
-from zinc_rt.closing import Closing
 from zinc_rt.gguf.digest import content_sha256
 from zinc_rt.gguf.errors import MissingTensor
 from zinc_rt.gguf.metadata import get
 from zinc_rt.gguf.part import GGUFPart
 from zinc_rt.gguf.split import join, open_parts
 from zinc_rt.gguf.tensors import TensorInfo
+from zinc_rt.utils.checks import show
+from zinc_rt.utils.closing import Closing
 
 
 class GGUFFile(Closing):

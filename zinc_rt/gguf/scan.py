@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import (
     DAMAGED,
@@ -21,6 +20,7 @@ from zinc_rt.gguf.errors import (
 )
 from zinc_rt.gguf.source import FileBytes
 from zinc_rt.gguf.types import SCALAR_BYTES, ValueType
+from zinc_rt.utils.checks import show
 
 _WINDOW = 1 << 17  # bytes read at once
 _GUESS_BYTES = 1 << 12  # bytes looked at in a first guess at string starts

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import printable
 from zinc_rt.gguf.errors import FileAccessError, FileChanged, GGUFError
+from zinc_rt.utils.checks import printable
 
 
 def converting(folder: str) -> str:

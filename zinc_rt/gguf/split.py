@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from zinc_rt.checks import printable, show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import FileAccessError, GGUFError, LimitExceeded, SplitMismatch
 from zinc_rt.gguf.metadata import get
 from zinc_rt.gguf.part import GGUFPart
+from zinc_rt.utils.checks import printable, show
 
 NUMBER: Final = "split.no"
 COUNT: Final = "split.count"

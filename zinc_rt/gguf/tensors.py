@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-from zinc_rt.checks import show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import (
     DAMAGED,
@@ -20,6 +19,7 @@ from zinc_rt.gguf.errors import (
 )
 from zinc_rt.gguf.scan import Cursor
 from zinc_rt.gguf.types import GGMLType
+from zinc_rt.utils.checks import show
 
 _TYPES = {int(t): t for t in GGMLType}
 _MAX_ELEMENTS = (1 << 63) - 1  # ggml counts in int64

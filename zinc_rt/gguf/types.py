@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from zinc_rt.checks import show
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf.errors import InvalidTensor, UnsupportedTensorType
+from zinc_rt.utils.checks import show
 
 
 class GGMLType(IntEnum):

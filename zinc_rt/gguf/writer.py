@@ -11,13 +11,13 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import printable, show
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.encode import encode_text, encode_value, infer_type
 from zinc_rt.gguf.errors import GGUFError, GGUFWriteError
 from zinc_rt.gguf.part import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from zinc_rt.gguf.types import GGMLType, ValueType
-from zinc_rt.whole_file import whole_file
+from zinc_rt.utils.atomic_write import whole_file
+from zinc_rt.utils.checks import printable, show
 
 Parts = Callable[[], Iterable[NDArray[np.uint8]]]
 """Gives the bytes of a tensor, in parts and in order."""

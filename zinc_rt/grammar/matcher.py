@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.checks import printable
 from zinc_rt.grammar.errors import GrammarError
-from zinc_rt.serving.messages import Grammar
+from zinc_rt.scheduler.messages import Grammar
+from zinc_rt.utils.checks import printable
 
 if TYPE_CHECKING:
     from zinc_rt.grammar.vocabulary import GrammarVocabulary

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from zinc_rt.checks import show
 from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.grammar.schema import check_schema, closed
+from zinc_rt.utils.checks import show
 
 MAX_TEXT_BYTES: Final = 64 << 10
 """Of a regular expression, of a Lark grammar, and of all choices together."""

@@ -18,8 +18,8 @@ import httpx2
 from huggingface_hub import constants, get_token
 
 import zinc_rt
-from zinc_rt.checks import printable
 from zinc_rt.hub.errors import AccessDenied, HubError, HubUnreachable, RepositoryMissing
+from zinc_rt.utils.checks import printable
 
 Waiting = Callable[[str], None]
 """Gets the name of a host that has sent nothing for two seconds, on another thread."""

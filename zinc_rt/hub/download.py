@@ -21,14 +21,14 @@ from typing import BinaryIO, Final
 
 from huggingface_hub.file_download import repo_folder_name
 
-from zinc_rt.checks import show
 from zinc_rt.hub.cached import cache_folder
 from zinc_rt.hub.choose import RemoteFile
 from zinc_rt.hub.client import Client
 from zinc_rt.hub.errors import DownloadFailed, HubUnreachable
 from zinc_rt.hub.remote import Repository
 from zinc_rt.mem.plan import format_bytes
-from zinc_rt.whole_file import whole_file
+from zinc_rt.utils.atomic_write import whole_file
+from zinc_rt.utils.checks import show
 
 Progress = Callable[[int, int], None]
 """Gets the bytes that are there, and those of all files."""

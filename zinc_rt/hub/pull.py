@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zinc_rt.checks import function_or_none, show, true_or_false
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFError, GGUFFile
 from zinc_rt.hub.cached import CachedModel, find
@@ -18,6 +17,7 @@ from zinc_rt.hub.preview import preview
 from zinc_rt.hub.reference import Wanted, parse
 from zinc_rt.hub.remote import Repository, look_up
 from zinc_rt.mem.plan import format_bytes
+from zinc_rt.utils.checks import function_or_none, show, true_or_false
 
 Approve = Callable[[Repository, Sequence[RemoteFile], Path | None], bool]
 """Gets what would be downloaded, and the model's head as `preview` gives it; whether to go on."""
@@ -100,7 +100,7 @@ def offer(repository: Repository, files: Sequence[RemoteFile]) -> str:
 
 def why_not(path: Path) -> str:
     """Why this version cannot run a file; empty where it can. The weights are not read."""
-    from zinc_rt.embedding import pooling_of
+    from zinc_rt.llm.embedding import pooling_of
     from zinc_rt.models import define
     from zinc_rt.text.kinds import read_kind
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from zinc_rt.checks import show
 from zinc_rt.hub.errors import UnknownModel
 from zinc_rt.hub.known import KNOWN, KnownModel
+from zinc_rt.utils.checks import show
 
 _PART: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
 REPOSITORY: Final = re.compile(rf"{_PART}/{_PART}")

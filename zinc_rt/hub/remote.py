@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from zinc_rt.checks import printable, show
 from zinc_rt.hub.choose import RemoteFile
 from zinc_rt.hub.client import Client
 from zinc_rt.hub.errors import HubError
+from zinc_rt.utils.checks import printable, show
 
 _LONGEST: Final = 16 << 20
 """Bytes of a listing; one of 10,000 files takes 3 MB."""

@@ -12,7 +12,7 @@ from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.image import Image
-from zinc_rt.notices import Waiting
+from zinc_rt.utils.notices import Waiting
 
 if TYPE_CHECKING:
     from zinc_rt.lang.compiler import Module

@@ -16,13 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from zinc_rt.environment import CACHE_DIR
 from zinc_rt.lang.claims import CLAIMS_FILE, Claims
 from zinc_rt.lang.errors import CacheError, CompileError, ImageError
 from zinc_rt.lang.failure import failure_from_bytes, failure_to_bytes, is_failure
 from zinc_rt.lang.folder import HALF_WRITTEN, Folder, FolderRefused
 from zinc_rt.lang.image import VERSION, Image
 from zinc_rt.lang.notes import note_from_bytes, note_to_bytes
+from zinc_rt.utils.environment import CACHE_DIR
 
 T = TypeVar("T")
 MAX_BYTES: Final = 256 << 20

@@ -6,10 +6,10 @@ import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
 from zinc_rt.mem.cgroup import ROOT, limiting_folders
 from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.utils.checks import show
 
 MIB = 1 << 20
 _HEADROOM = 64 * MIB  # the interpreter, its libraries and the tokenizer

@@ -6,7 +6,6 @@ import itertools
 from fractions import Fraction
 from typing import cast
 
-from zinc_rt.checks import printable, show
 from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
 from zinc_rt.gguf.errors import OTHER_FORMAT
 from zinc_rt.models.architectures import Architecture, architecture_for, register, supported, unregister
@@ -20,6 +19,7 @@ from zinc_rt.models.definition import (
 )
 from zinc_rt.models.errors import BadDefinition, InvalidKey, MissingModelKey, UnsupportedFeature
 from zinc_rt.models.hidden import reads_whole
+from zinc_rt.utils.checks import printable, show
 
 __all__ = [
     "Architecture",

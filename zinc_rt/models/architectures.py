@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Protocol, cast
 
-from zinc_rt.checks import show
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
+from zinc_rt.utils.checks import show
 
 FILES = (
     "llama", "qwen2", "qwen3", "smollm3", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4",

@@ -6,7 +6,6 @@ import enum
 from collections.abc import Mapping
 from dataclasses import replace
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.builder import rewritten
 from zinc_rt.ir.graph import Buffer, BufferKind, DType, Graph
@@ -14,6 +13,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
 from zinc_rt.models.definition import ModelDefinition, StateKind, StateSpec
 from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.utils.checks import show
 
 
 class CacheFormat(enum.StrEnum):

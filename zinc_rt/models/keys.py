@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.checks import show
 from zinc_rt.models.errors import InvalidKey, MissingModelKey
+from zinc_rt.utils.checks import show
 
 
 class Keys:

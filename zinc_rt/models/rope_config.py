@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.checks import show
 from zinc_rt.ir.ops.rope import rope_table
 from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
 from zinc_rt.models.keys import Keys
+from zinc_rt.utils.checks import show
 
 F64 = npt.NDArray[np.float64]
 

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zinc_rt.checks import printable, show
 from zinc_rt.gguf import GGUFWriter, ValueType
 from zinc_rt.gguf.blocks import dequantize
 from zinc_rt.gguf.errors import InvalidBlocks
@@ -27,6 +26,7 @@ from zinc_rt.quantizing.plan import Choice
 from zinc_rt.quantizing.presets import Preset
 from zinc_rt.quantizing.rows import CHUNK, quantize_rows
 from zinc_rt.quantizing.source import Source
+from zinc_rt.utils.checks import printable, show
 
 U8 = NDArray[np.uint8]
 Progress = Callable[[int, int], None]

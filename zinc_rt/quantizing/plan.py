@@ -11,7 +11,6 @@ from typing import Final
 
 import numpy as np
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf.tensors import TensorInfo
 from zinc_rt.gguf.types import GGMLType, unsupported
@@ -19,6 +18,7 @@ from zinc_rt.quantizing.errors import QuantizeError
 from zinc_rt.quantizing.presets import FALLBACKS, Preset, format_of
 from zinc_rt.quantizing.rows import PLAIN
 from zinc_rt.quantizing.source import Source
+from zinc_rt.utils.checks import show
 
 SMALLEST: Final = 32
 """Elements of the smallest block: rows of another multiple stay as they are."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from zinc_rt.checks import real, show, whole
 from zinc_rt.errors import UsageError
+from zinc_rt.utils.checks import real, show, whole
 
 SEED_LIMIT = 2**64
 """Seeds are 64 bits: the key of the generator."""

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
-from zinc_rt.interrupts import Breakable
 from zinc_rt.sampling.sampler import NoToken
+from zinc_rt.utils.checks import show
+from zinc_rt.utils.interrupts import Breakable
 
 LogitsProcessor = Callable[[list[int], npt.NDArray[np.float32]], npt.ArrayLike]
 """Gets the token ids of prompt and text so far, and the logits f32[n_vocab], which it may change; returns logits of the

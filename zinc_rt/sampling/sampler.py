@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.arithmetic import (
     Floats,
@@ -31,6 +30,7 @@ from zinc_rt.sampling.arithmetic import (
     uniform,
 )
 from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
+from zinc_rt.utils.checks import show
 
 _NAN_STEPS = 16
 

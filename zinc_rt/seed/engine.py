@@ -12,10 +12,10 @@ from zinc_rt.backends.devices import Device
 from zinc_rt.backends.devices import DeviceUnavailable as TierUnavailable
 from zinc_rt.backends.devices import UnknownDevice as UnknownZincRtTier
 from zinc_rt.backends.select import select_device
-from zinc_rt.environment import DEVICE
+from zinc_rt.utils.environment import DEVICE
 
 if TYPE_CHECKING:
-    from zinc_rt.linux import Linux
+    from zinc_rt.utils.linux import Linux
 
 __all__ = [
     "SUPPORTS_MULTITENANT_BATCHED_EXECUTION",

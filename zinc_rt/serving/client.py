@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zinc_rt.serving.delivery import T, Text
+from zinc_rt.scheduler.delivery import T, Text
+from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Event, Submit, TenantShare
 from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.messages import CancelReason, EngineInfo, EngineStatus, Event, Submit, TenantShare
 
 
 class EngineClient(Protocol):

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from zinc_rt.errors import BackendError, IntegrityError, UsageError, ZincError
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.messages import (
     Cancel,
     CancelReason,
     EngineInfo,
@@ -177,7 +177,7 @@ def hand(core: Core, message: Message | Start) -> Failed | str | None:
         raise
     except ZincError as error:
         if isinstance(message, Submit):
-            from zinc_rt.serving.core.faults import failed
+            from zinc_rt.scheduler.faults import failed
 
             return failed(message.id, error)
         return f"a {type(message).__name__} is refused, and all is as before: {error}"

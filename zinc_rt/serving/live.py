@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, Self
 
 from zinc_rt.errors import UsageError
-from zinc_rt.serving.delivery import Delivery, T, Text
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.delivery import Delivery, T, Text
+from zinc_rt.scheduler.messages import (
     Admitted,
     CancelReason,
     Event,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from zinc_rt.engine import Rows
+from zinc_rt.engine.engine import Rows
 from zinc_rt.gguf.errors import FileChanged
-from zinc_rt.loading import LoadOptions, load
-from zinc_rt.model import Model
+from zinc_rt.llm.load import LoadOptions, load
+from zinc_rt.llm.model import Model
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
-from zinc_rt.serving.core import CoreOptions, EngineCore
+from zinc_rt.scheduler.engine_core import EngineCore
+from zinc_rt.scheduler.options import CoreOptions
 
 
 def open_core(

@@ -14,11 +14,8 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.errors import ZincError
-from zinc_rt.serving.background import Background
-from zinc_rt.serving.delivery import Events, T, Text
-from zinc_rt.serving.engine_process import Core, hand
-from zinc_rt.serving.live import EventStream, LiveRequests
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.delivery import Events, T, Text
+from zinc_rt.scheduler.messages import (
     Cancel,
     CancelReason,
     EngineInfo,
@@ -30,6 +27,9 @@ from zinc_rt.serving.messages import (
     Submit,
     TenantShare,
 )
+from zinc_rt.serving.background import Background
+from zinc_rt.serving.engine_process import Core, hand
+from zinc_rt.serving.live import EventStream, LiveRequests
 
 _STUCK: Final = 10.0
 

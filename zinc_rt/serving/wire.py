@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from zinc_rt.errors import ZincError
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.messages import (
     Admitted,
     Cancel,
     EngineInfo,

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity, check_step
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.rows import EngineError, Rows, write_rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.mem.kv_pages import pages_for
@@ -28,7 +29,6 @@ from zinc_rt.models.constants import Constants
 from zinc_rt.models.drafts import PRIOR
 from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
 from zinc_rt.models.renaming import OWN
-from zinc_rt.rows import EngineError, Rows, write_rows
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 
 F32 = npt.NDArray[np.float32]

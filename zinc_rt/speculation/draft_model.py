@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
 
-from zinc_rt.engine import Engine, Rows
+from zinc_rt.engine.engine import Engine, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.sampling.request import SamplingRequest

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zinc_rt.rows import Rows
+from zinc_rt.engine.rows import Rows
 from zinc_rt.sampling.sampler import Sampler
 
 

@@ -12,20 +12,20 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.checks import printable
-from zinc_rt.engine import Engine
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.rows import Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, ModelInfo, architecture_of, define_assistant, define_draft_head
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.models.renaming import as_own
 from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.rows import Rows
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
 from zinc_rt.speculation.draft_head import Assistant, DraftHead, HeadRows, HeadStep
 from zinc_rt.speculation.drafter import Drafter, DraftText
 from zinc_rt.speculation.hidden_rows import HiddenRows
+from zinc_rt.utils.checks import printable
 
 F32 = npt.NDArray[np.float32]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from zinc_rt.checks import path_text, show, whole_between
 from zinc_rt.errors import UsageError
+from zinc_rt.utils.checks import path_text, show, whole_between
 
 MAX_DRAFT = 64
 """Tokens of a draft at the most."""

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zinc_rt.checks import show, whole
 from zinc_rt.text import bpe
 from zinc_rt.text import metadata as md
 from zinc_rt.text.charsmap import CHARSMAP
@@ -26,6 +25,7 @@ from zinc_rt.text.spm import SPACE, SentencePiece
 from zinc_rt.text.unigram import Unigram
 from zinc_rt.text.vocab import KEY, TokenKind, Vocabulary, read_vocabulary
 from zinc_rt.text.wordpiece import WordPiece
+from zinc_rt.utils.checks import show, whole
 
 _REPLACEMENT = "\ufffd"
 

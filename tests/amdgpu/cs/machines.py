@@ -8,7 +8,7 @@ from typing import Any
 
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.process import Process
-from zinc_rt.linux import Argument, Linux
+from zinc_rt.utils.linux import Argument, Linux
 
 NODE = "/dev/dri/renderD128"
 

@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.cs.interface import VA_START, CsInterface
 from zinc_rt.amdgpu.errors import BufferFailed, DeviceLost, FenceTimeout, InterfaceError, StepFailed
 from zinc_rt.amdgpu.interface import DeviceBuffer
 from zinc_rt.amdgpu.pm4 import PacketBuilder
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 @contextmanager

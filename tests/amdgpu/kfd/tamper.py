@@ -7,7 +7,7 @@ from typing import Any
 
 from amdgpu_emu.faults import ioctl_name
 from amdgpu_emu.process import Process
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 class NotLinux(Linux):

@@ -6,7 +6,7 @@ import ctypes
 
 from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 DEVICE = DeviceInfo("/dev/dri/renderD128", 120001, 64, 1 << 35, 1 << 35, "no driver")
 

@@ -19,7 +19,7 @@ from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.amdgpu.umq.interface import UserQueueInterface
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 NODE = "/dev/dri/renderD128"
 INTERFACES: dict[str, Callable[..., Interface]] = {"cs": CsInterface, "kfd": KfdInterface, "umq": UserQueueInterface}

@@ -16,7 +16,7 @@ from tests.amdgpu.cs.machines import Before
 from tests.amdgpu.queue.stage import INTERFACES, affine, install, machine, opened, pointers
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.errors import ZincError
-from zinc_rt.linux import Argument, Linux
+from zinc_rt.utils.linux import Argument, Linux
 
 
 class Counting(Before):

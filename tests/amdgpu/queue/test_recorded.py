@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.packets import fence_packets, lower
 from zinc_rt.amdgpu.pool import Pool
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.errors import BackendError
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 class Stores(Linux):

@@ -20,7 +20,7 @@ from zinc_rt.amdgpu.pm4.builder import PacketBuilder
 from zinc_rt.amdgpu.selftest import ProbeFailed, probe
 from zinc_rt.amdgpu.umq.interface import FENCE_VA, UserQueueInterface
 from zinc_rt.amdgpu.umq.queue import QUEUE_SIZE
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 NODE = "/dev/dri/renderD128"
 WORDS = 29  # of a submission in the ring

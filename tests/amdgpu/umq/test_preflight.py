@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import zinc_rt
-from zinc_rt.linux import Linux
 from zinc_rt.seed import umq
 from zinc_rt.seed.umq import KernelVersion, ProbeResult, ProbeStatus
+from zinc_rt.utils.linux import Linux
 
 EXPORTS = [
     "MIN_LINUX", "DEFAULT_RENDER_NODE", "USER_QUEUE_PARAM_PATH", "ProbeStatus", "KernelVersion", "ProbeResult",

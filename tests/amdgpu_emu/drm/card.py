@@ -16,7 +16,7 @@ from amdgpu_emu.machine import Machine
 from zinc_rt.amdgpu.abi import cs, drm, gem, info, requests, userq
 from zinc_rt.amdgpu.abi.info import DrmAmdgpuInfoHwIp
 from zinc_rt.amdgpu.abi.requests import Request
-from zinc_rt.linux import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE
+from zinc_rt.utils.linux import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE
 
 RWX = gem.AMDGPU_VM_PAGE_READABLE | gem.AMDGPU_VM_PAGE_WRITEABLE | gem.AMDGPU_VM_PAGE_EXECUTABLE
 GTT, VRAM, DOORBELL = gem.AMDGPU_GEM_DOMAIN_GTT, gem.AMDGPU_GEM_DOMAIN_VRAM, gem.AMDGPU_GEM_DOMAIN_DOORBELL

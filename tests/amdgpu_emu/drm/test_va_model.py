@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from amdgpu_emu.machine import Machine
 from tests.amdgpu_emu.drm.card import DATA_VA, Card
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 PAGES, BUFFER_PAGES = 12, 6
 MAP, UNMAP, CLEAR, REPLACE = 1, 2, 3, 4

@@ -17,7 +17,7 @@ from amdgpu_emu.process import Process
 from zinc_rt.amdgpu.abi import kfd as uapi
 from zinc_rt.amdgpu.abi import requests as r
 from zinc_rt.amdgpu.abi.requests import Request, request_value
-from zinc_rt.linux import MAP_SHARED, PROT_READ, PROT_WRITE
+from zinc_rt.utils.linux import MAP_SHARED, PROT_READ, PROT_WRITE
 
 PAGE = 4096
 GTT, VRAM = uapi.KFD_IOC_ALLOC_MEM_FLAGS_GTT, uapi.KFD_IOC_ALLOC_MEM_FLAGS_VRAM

@@ -16,7 +16,7 @@ from tests.amdgpu_emu.kfd import stage as s
 from tests.amdgpu_emu.kfd.stage import DATA, GTT, PAGE, RWX, VRAM, Stage, refused
 from zinc_rt.amdgpu.abi import kfd as u
 from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.linux import MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE
+from zinc_rt.utils.linux import MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE
 
 TWO = pytest.mark.parametrize("machine", [{"models": (R9700, RX9070)}], indirect=True)
 

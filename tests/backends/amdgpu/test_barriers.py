@@ -14,7 +14,7 @@ from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, write_model
 from zinc_rt.amdgpu.command_list import Barrier, CommandList, Dispatch
 from zinc_rt.backends.amdgpu import placement
-from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 from zinc_rt.sampling.params import SamplingParams

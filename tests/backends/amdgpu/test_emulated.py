@@ -10,9 +10,9 @@ import pytest
 import zinc_rt
 from zinc_rt.backends.amdgpu import emulated
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
-from zinc_rt.engine import Rows
+from zinc_rt.engine.engine import Rows
+from zinc_rt.llm.model import Model
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.model import Model
 
 
 @pytest.fixture

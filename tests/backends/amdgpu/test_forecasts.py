@@ -23,7 +23,7 @@ from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.backends.amdgpu.calibrate import CARD, SMALL, measure
 from zinc_rt.backends.amdgpu.emulated import Prediction, UnknownGpu
-from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.forecast import _Engine, forecast
 from zinc_rt.gguf import GGMLType, GGUFFile

@@ -23,7 +23,7 @@ from tests.helpers import random_tokens, write_model
 from zinc_rt.amdgpu import gfx
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_KERNEL
 from zinc_rt.backends.amdgpu.selftest import WrongResults, check_results
-from zinc_rt.engine import Device, Options
+from zinc_rt.engine.engine import Device, Options
 
 
 @pytest.mark.parametrize("spec", [pytest.param("llama-q4_k_m", marks=pytest.mark.slow), "qwen3-q8_0"])

@@ -25,7 +25,7 @@ from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
 from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.op import Op
 from zinc_rt.models import define

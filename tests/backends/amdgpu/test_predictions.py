@@ -10,7 +10,7 @@ from amdgpu_emu.cost import predict
 from amdgpu_emu.profiler import Record, side_by_side
 from tests.helpers import QWEN3, write_model
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Prediction
-from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import CompileCache, default_cache_dir

@@ -25,7 +25,7 @@ from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, Work, tasks
 from zinc_rt.backends.devices import ResidentUse
-from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.rdna import resident
 from zinc_rt.kernels.rdna.catalogue import DECODE

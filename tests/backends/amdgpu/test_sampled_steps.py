@@ -12,11 +12,11 @@ import zinc_rt
 from tests.helpers import QWEN3, write_model
 from zinc_rt.backends.amdgpu import backend as amd_backend
 from zinc_rt.backends.cpu.sampling import CpuSampled
-from zinc_rt.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.rdna.sampling_draw import UNFINISHED
-from zinc_rt.model import Model
+from zinc_rt.llm.model import Model
 from zinc_rt.models import define
 from zinc_rt.sampling.gpu import DeviceSampled, common_shape
 from zinc_rt.sampling.params import SamplingParams

@@ -17,7 +17,7 @@ from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.backends.cpu import backend, binding, few_rows
 from zinc_rt.backends.host_memory import huge_bytes
-from zinc_rt.engine import Rows
+from zinc_rt.engine.engine import Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.mem.arena import REACH, Lifetime, align_up
 

@@ -27,12 +27,12 @@ from tests.backends.cpu.both import (
 from tests.backends.cpu.hostile import NOT_FINITE, hostile, ordinary, rows
 from tests.kernels.material import FLOATS, T, float_rows, packed_rows
 from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
-from zinc_rt.environment import MATRIX_ROWS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.lang.target import host_targets
+from zinc_rt.utils.environment import MATRIX_ROWS
 
 COUNTS = (1, 2, 3, 4, 17, 40)
 """Rows of a step."""

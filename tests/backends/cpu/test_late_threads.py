@@ -11,12 +11,12 @@ import pytest
 from tests.late_kernels import LONG, SHORT, LateArgs, passing, rewriting, stopping
 from zinc_rt.backends.cpu.late import NEVER, first_writers, safe_distances
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, UnitsPer, plain_step
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 
 UNITS = 64

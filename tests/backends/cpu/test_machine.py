@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from tests.backends.cpu.both import assert_same
 from tests.helpers import LLAMA, QWEN3, T, write_model
-from zinc_rt.engine import ContextFull, Engine, EngineError, Options, Rows
+from zinc_rt.engine.engine import ContextFull, Engine, EngineError, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 

@@ -16,11 +16,11 @@ from zinc_rt.backends.cpu.profile import PROMPT, TEXT, CpuProfile, ticks
 from zinc_rt.backends.cpu.profile_phases import PhaseSums, Reading, phase_lines
 from zinc_rt.backends.cpu.program import CpuOperation
 from zinc_rt.cli.files import FileWriteError, write_file
-from zinc_rt.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.cpu.program import EventRecord
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 
 

@@ -18,7 +18,7 @@ from tests.helpers import QWEN3, T, engine_for, random_tokens, run_tokens, write
 from zinc_rt.backends import host_memory
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.cli.main import main
-from zinc_rt.engine import Engine, EngineError, Options, Rows
+from zinc_rt.engine.engine import Engine, EngineError, Options, Rows
 from zinc_rt.errors import BackendClosed, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.op import Op

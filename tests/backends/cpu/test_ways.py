@@ -18,13 +18,13 @@ from zinc_rt.backends.cpu.choice import TargetTuning, Ways
 from zinc_rt.backends.cpu.contest import LEAST_ROUNDS, ROUNDS, medians, winner
 from zinc_rt.backends.cpu.selftest import ProductTrial
 from zinc_rt.backends.cpu.ways import WaysOfProducts, in_words
-from zinc_rt.environment import MATRIX_ROWS
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.op import Op
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import TARGETS, host_targets
+from zinc_rt.utils.environment import MATRIX_ROWS
 
 KIND = GGMLType.Q4_0
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.backends.cpu.both import LEVELS, LEVELS_OF_PROGRAMS, assert_same
 from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, random_tokens, run_tokens, write_model
-from zinc_rt.engine import Engine, Rows, StepResult
+from zinc_rt.engine.engine import Engine, Rows, StepResult
 
 # "llama-mixed" and "qwen2-short-rows" mix formats as files do that are made for a size: sensitive matrices have more
 # bits, and rows that are no multiple of 256 fall back to blocks of 32.

@@ -19,9 +19,9 @@ from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.amdgpu.pm4 import OutOfSpace
 from zinc_rt.errors import BackendClosed, BackendError
-from zinc_rt.linux import Argument, Linux
 from zinc_rt.seed.cs import TokenBoundary, errors
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
+from zinc_rt.utils.linux import Argument, Linux
 
 SIZES = {"ib": 0x1_0000, "input": 0x20_0000, "output": 0x8000, "signal": 0x1000, "shader": 0x8000}
 

@@ -21,10 +21,10 @@ from tests.seed.cs.stand_ins import install
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.errors import BackendClosed, BackendError
-from zinc_rt.linux import Argument
 from zinc_rt.seed.cs import TokenBoundary, errors
 from zinc_rt.seed.cs.boundary_programs import NAMES, built_in
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
+from zinc_rt.utils.linux import Argument
 
 
 @contextmanager

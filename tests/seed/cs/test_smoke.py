@@ -13,10 +13,10 @@ from amdgpu_emu.models import R9700, RX7900XTX
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu.cs.machines import NODE, Before, calls_of, failing, gives_back, process
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
-from zinc_rt.linux import Argument, Linux
 from zinc_rt.seed import cs
 from zinc_rt.seed.cs import DrmAmdgpuCs, SmokeStatus, submit_nop_smoke_path
 from zinc_rt.seed.cs.sentinels import smoke_sentinel
+from zinc_rt.utils.linux import Argument, Linux
 
 
 @pytest.mark.parametrize("profile", [LINUX_6_12, LINUX_6_17, LINUX_7_3], ids=lambda p: p.name)

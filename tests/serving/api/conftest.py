@@ -14,14 +14,14 @@ import pytest
 
 from tests.serving.api.fake import FakeClient
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
+from zinc_rt.scheduler.messages import Submit
 from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.config import Config, Tenants
 from zinc_rt.serving.api.keys import Keys
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import Submit
 from zinc_rt.text import Tokenizer
 
 SAYS = "Once there was a small grey owl. Zoë fed it — every day 🦉!"

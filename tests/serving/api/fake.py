@@ -7,8 +7,8 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from zinc_rt.serving.delivery import Delivery, T, Text
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.delivery import Delivery, T, Text
+from zinc_rt.scheduler.messages import (
     Admitted,
     CancelReason,
     EngineInfo,

@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.serving.api.conftest import SAYS, Bench
 from tests.serving.api.test_records import server
+from zinc_rt.scheduler.messages import Failed, Fault, QoS
 from zinc_rt.serving.api.auditing import TENANT, Auditor
 from zinc_rt.serving.api.config import TENANT_NAME, Tenant, Tenants
 from zinc_rt.serving.api.served import ServedModel
-from zinc_rt.serving.messages import Failed, Fault, QoS
 from zinc_rt.serving.records.store import Keep
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import zinc_rt
 from tests.serving.api.conftest import MakeBench
 from tests.serving.test_process import FACTORY, asked, read
+from zinc_rt.scheduler.messages import Failed, Fault, StepReport
 from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.messages import Failed, Fault, StepReport
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.records.store import LedgerEntry, RecordStore, RecordWriter
 from zinc_rt.serving.wire import Start

@@ -10,7 +10,7 @@ import pytest
 
 from tests.serving.api.conftest import N_CTX, SAYS, MakeBench, events, without_ids
 from tests.serving.api.fake import LOGPROB
-from zinc_rt.serving.messages import CancelReason
+from zinc_rt.scheduler.messages import CancelReason
 from zinc_rt.text import TokenizerError
 
 

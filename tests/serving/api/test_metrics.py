@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serving.api.conftest import MakeBench
+from zinc_rt.scheduler.messages import EngineStatus, StepReport, StepTimes
 from zinc_rt.serving.api.config import BadTenants, Config, Tenants, read_tenants
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.vllm_names import vllm_text
-from zinc_rt.serving.messages import EngineStatus, StepReport, StepTimes
 
 DOCS = Path(__file__).parents[3] / "docs" / "serving.md"
 

@@ -14,6 +14,7 @@ from tests.serving.api.conftest import N_CTX, SAYS, Bench, MakeBench
 from tests.serving.api.test_text import PAGE
 from tests.serving.api.test_tools import ARGUMENTS, TOOLS, MakeCaller, caller, calls
 from tests.serving.api.test_tools import SAYS as CALLING
+from zinc_rt.scheduler.messages import Failed, Fault
 from zinc_rt.serving.api import ollama
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
@@ -21,7 +22,6 @@ from zinc_rt.serving.api.fields import Rule, table
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import Failed, Fault
 
 __all__ = ["caller", "calls"]
 

@@ -16,15 +16,15 @@ import zinc_rt
 from tests.serving.api.conftest import N_CTX, Bench, MakeBench, events
 from zinc_rt.errors import IntegrityError, UsageError, ZincError
 from zinc_rt.sampling.sampler import DegenerateLogits
+from zinc_rt.scheduler import core_errors
+from zinc_rt.scheduler.faults import FAULTS, failed
+from zinc_rt.scheduler.messages import CancelReason, Failed, Fault, StepReport
 from zinc_rt.serving.api import errors
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.core import errors as core_errors
-from zinc_rt.serving.core.faults import FAULTS, failed
-from zinc_rt.serving.messages import CancelReason, Failed, Fault, StepReport
 
 
 def test_nothing_is_answered_while_loading_and_while_the_engine_is_ill(bench: MakeBench) -> None:

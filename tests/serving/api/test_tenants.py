@@ -10,12 +10,12 @@ import pytest
 
 from tests.serving.api.conftest import SAYS, Bench, MakeBench
 from zinc_rt.errors import UsageError
+from zinc_rt.scheduler.messages import MAX_TENANTS, QoS
 from zinc_rt.serving.api.buckets import TokenBucket
 from zinc_rt.serving.api.config import BadTenants, Config, Tenant, Tenants, read_tenants
 from zinc_rt.serving.api.keys import BadKeys, Keys, add_key, new_key, read_keys
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.server import CannotListen, Server, check_exposure, listen
-from zinc_rt.serving.messages import MAX_TENANTS, QoS
 
 
 def test_the_file_of_keys_has_digests_alone(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zinc_rt.dialects.deltas import ContentDelta
+from zinc_rt.scheduler.messages import Token
 from zinc_rt.serving.api import fields
 from zinc_rt.serving.api.anthropic import CountRequest, MessagesRequest
 from zinc_rt.serving.api.chat import ChatRequest
@@ -18,7 +19,6 @@ from zinc_rt.serving.api.fields import Field, Rule, table
 from zinc_rt.serving.api.responses import ResponsesRequest
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
-from zinc_rt.serving.messages import Token
 
 PAGE = Path(__file__).parents[3] / "docs" / "openai.md"
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from zinc_rt.gguf import GGUFFile, GGUFWriter
-from zinc_rt.loading import built_in_model
+from zinc_rt.llm.load import built_in_model
 
 TEMPLATE = """{% if tools %}<|im_start|>system
 {{ tools | tojson }}<|im_end|>

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.serving.messages import Grammar, Usage
+from zinc_rt.scheduler.messages import Grammar, Usage
 from zinc_rt.serving.records.receipt import malformed
 from zinc_rt.serving.records.record import BadRecord, ModelIdentity, RequestRecord
 from zinc_rt.serving.records.replay import Difference, whole

@@ -46,7 +46,7 @@ from zinc_rt.amdgpu.abi.info import (
 )
 from zinc_rt.amdgpu.abi.requests import AMDGPU_BO_LIST, AMDGPU_CS, AMDGPU_CTX, AMDGPU_WAIT_CS, DRM_VERSION, Request
 from zinc_rt.amdgpu.errors import CallFailed, InterfaceError, IoctlFailed
-from zinc_rt.linux import Argument, LastErrno, Linux
+from zinc_rt.utils.linux import Argument, LastErrno, Linux
 
 _latest = LastErrno()
 

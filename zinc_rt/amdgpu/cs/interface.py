@@ -20,7 +20,7 @@ from zinc_rt.amdgpu.packets import PAD_DWORDS
 from zinc_rt.amdgpu.pool import ALIGNMENT
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.errors import BackendError
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 VA_START = 0x1_0000_0000
 DRAIN_SECONDS = 10.0

@@ -13,8 +13,8 @@ from zinc_rt.amdgpu.advice import KERNEL_LOG, file_advice
 from zinc_rt.amdgpu.cs import calls
 from zinc_rt.amdgpu.drm_memory import GPU_ALL, GPU_READ_WRITE, RenderBuffer, RenderBuffers
 from zinc_rt.amdgpu.errors import StepFailed
-from zinc_rt.linux import PAGE, Linux
 from zinc_rt.mem.arena import align_up
+from zinc_rt.utils.linux import PAGE, Linux
 
 _NS = 1_000_000_000
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from zinc_rt.amdgpu.abi.requests import Request
 from zinc_rt.amdgpu.errors import IoctlFailed
-from zinc_rt.linux import LastErrno, Linux, host
+from zinc_rt.utils.linux import LastErrno, Linux, host
 
 
 class HasFileno(Protocol):

@@ -18,7 +18,7 @@ from zinc_rt.amdgpu.abi.gem import (
 from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_CREATE, AMDGPU_GEM_MMAP, AMDGPU_GEM_VA, DRM_GEM_CLOSE
 from zinc_rt.amdgpu.drm.call import File, descriptor, ioctl
 from zinc_rt.amdgpu.errors import GemMapFailed
-from zinc_rt.linux import MAP_SHARED, PAGE, Linux, host
+from zinc_rt.utils.linux import MAP_SHARED, PAGE, Linux, host
 
 Mapped = ctypes.Array[ctypes.c_uint8]
 

@@ -19,7 +19,7 @@ from zinc_rt.amdgpu.abi.info import (
 from zinc_rt.amdgpu.abi.requests import AMDGPU_INFO
 from zinc_rt.amdgpu.drm.call import File, ioctl
 from zinc_rt.amdgpu.errors import IoctlFailed
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 
 class QueryStatus(StrEnum):

@@ -14,7 +14,7 @@ from zinc_rt.amdgpu.abi.userq import (
     DrmAmdgpuUserqMqdComputeGfx11,
 )
 from zinc_rt.amdgpu.drm.call import File, ioctl
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 def create_compute_userq(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from zinc_rt.amdgpu.abi.requests import Request
 from zinc_rt.amdgpu.errors import StepFailed
-from zinc_rt.linux import Argument, LastErrno, Linux
+from zinc_rt.utils.linux import Argument, LastErrno, Linux
 
 _last = LastErrno()
 

@@ -36,7 +36,7 @@ from zinc_rt.amdgpu.kfd.constants import (
 from zinc_rt.amdgpu.kfd.memory import Memory
 from zinc_rt.amdgpu.kfd.process import EventPage, kept_state
 from zinc_rt.amdgpu.kfd.session import KfdSession
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 _PAGE_BYTES = 8 * PAGE  # 4096 mailboxes; amdkfd takes no smaller page
 _SLOT = 8

@@ -36,7 +36,7 @@ from zinc_rt.amdgpu.kfd.sizes import align_up, compute_units
 from zinc_rt.amdgpu.kfd.submissions import KfdSubmissions
 from zinc_rt.amdgpu.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
 from zinc_rt.errors import BackendError
-from zinc_rt.linux import PAGE, Linux, host
+from zinc_rt.utils.linux import PAGE, Linux, host
 
 DRAIN_SECONDS = 10.0
 """How long `close` waits for what runs."""

@@ -23,7 +23,7 @@ from zinc_rt.amdgpu.kfd.calls import call, step
 from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_EXECUTABLE, ALLOC_MEM_FLAGS_PUBLIC
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import align_up
-from zinc_rt.linux import (
+from zinc_rt.utils.linux import (
     MAP_ANONYMOUS,
     MAP_FIXED,
     MAP_NORESERVE,

@@ -13,7 +13,7 @@ from zinc_rt.amdgpu.kfd.constants import KFD_DEVICE_NODE, MIN_KFD_MAJOR
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import save_area
 from zinc_rt.amdgpu.kfd.topology import TopologyNode
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 _OF_MEMORY = ("map_failed", "map_incomplete", "mmap_failed", "unmap_failed", "free_failed")
 

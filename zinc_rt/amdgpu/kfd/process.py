@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 @dataclass

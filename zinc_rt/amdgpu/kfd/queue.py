@@ -24,7 +24,7 @@ from zinc_rt.amdgpu.kfd.queue_calls import create_queue, destroy_queue, queue_ar
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import eop_bytes, save_area
 from zinc_rt.amdgpu.user_ring import UserRing
-from zinc_rt.linux import MAP_SHARED, PAGE, PROT_READ, PROT_WRITE
+from zinc_rt.utils.linux import MAP_SHARED, PAGE, PROT_READ, PROT_WRITE
 
 RING_BYTES = 1 << 16
 """Room for some five hundred submissions on their way."""

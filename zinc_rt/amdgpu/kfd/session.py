@@ -12,7 +12,7 @@ from zinc_rt.amdgpu.kfd.calls import call, step
 from zinc_rt.amdgpu.kfd.constants import KFD_DEVICE_NODE, MIN_KFD_MAJOR
 from zinc_rt.amdgpu.kfd.process import kept_state
 from zinc_rt.amdgpu.kfd.topology import TopologyNode
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 _MAX_APERTURES = 256
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.kfd.topology import TopologyNode
-from zinc_rt.linux import PAGE
+from zinc_rt.utils.linux import PAGE
 
 EOP_BYTES = 4096
 """End-of-pipe buffer of a compute queue from gfx8 on; without it RELEASE_MEM faults."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.kfd.constants import KFD_DEVICE_NODE, TOPOLOGY_NODES_DIR
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 

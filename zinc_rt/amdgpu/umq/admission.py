@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zinc_rt.amdgpu.drm import QueryResult, query_compute_userq
 from zinc_rt.amdgpu.umq.preflight import ProbeResult, probe_path
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from zinc_rt.amdgpu.drm import ioctl
 from zinc_rt.amdgpu.errors import IoctlFailed
 from zinc_rt.amdgpu.gfx import version_of
 from zinc_rt.amdgpu.interface import CLOCK_HZ, DeviceInfo
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 def device_info(fd: int, render_node: str, linux: Linux) -> tuple[DeviceInfo, range]:

@@ -28,7 +28,7 @@ from zinc_rt.amdgpu.umq.device import device_info
 from zinc_rt.amdgpu.umq.queue import ALWAYS, EOP_VA, QUEUE_VA, UserQueue
 from zinc_rt.amdgpu.umq.timeline import Timeline
 from zinc_rt.amdgpu.umq.watch import Watch
-from zinc_rt.linux import PAGE, Linux, host
+from zinc_rt.utils.linux import PAGE, Linux, host
 
 FENCE_VA = QUEUE_VA + 0x10_0000
 _POOL_VA = QUEUE_VA + 0x1000_0000

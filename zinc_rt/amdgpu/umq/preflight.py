@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 USER_QUEUE_PARAM_PATH = "/sys/module/amdgpu/parameters/user_queue"
 

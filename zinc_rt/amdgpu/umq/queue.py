@@ -20,7 +20,7 @@ from zinc_rt.amdgpu.abi.gem import (
 )
 from zinc_rt.amdgpu.drm_memory import GPU_UNCACHED, RenderBuffer, RenderBuffers
 from zinc_rt.amdgpu.user_ring import UserRing
-from zinc_rt.linux import PAGE, PROT_WRITE, Linux
+from zinc_rt.utils.linux import PAGE, PROT_WRITE, Linux
 
 QUEUE_VA = 0x1_0000_0000
 QUEUE_SIZE = 0x1_0000

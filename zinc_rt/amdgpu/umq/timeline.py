@@ -15,7 +15,7 @@ from zinc_rt.amdgpu.abi.drm import (
 from zinc_rt.amdgpu.abi.requests import DRM_SYNCOBJ_CREATE, DRM_SYNCOBJ_DESTROY, DRM_SYNCOBJ_TIMELINE_WAIT
 from zinc_rt.amdgpu.drm import ioctl
 from zinc_rt.amdgpu.errors import IoctlFailed
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 class Timeline:

@@ -19,7 +19,7 @@ from zinc_rt.amdgpu.abi.info import AMDGPU_INFO_GPUVM_FAULT, DrmAmdgpuInfoGpuvmF
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CTX
 from zinc_rt.amdgpu.drm import ioctl
 from zinc_rt.amdgpu.errors import IoctlFailed
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 
 class Watch:

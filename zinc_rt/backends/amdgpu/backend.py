@@ -40,7 +40,6 @@ from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendClosed, BackendError
-from zinc_rt.interrupts import Breakable
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, HeadForm, KernelEntry, TailForm
@@ -50,6 +49,7 @@ from zinc_rt.lang.gpu_library import gpu_kernels, gpu_target
 from zinc_rt.numerics import SPLIT
 from zinc_rt.sampling.gpu import common_shape, exp_table
 from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
+from zinc_rt.utils.interrupts import Breakable
 
 _ROWS_OF_TIMEOUT = 64
 _SAMPLINGS = 16

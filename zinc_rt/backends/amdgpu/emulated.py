@@ -22,10 +22,10 @@ from zinc_rt.backends.amdgpu.calibrate import SMALL
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import LoweredGraph, StepFence
 from zinc_rt.backends.devices import ResidentUse
-from zinc_rt.checks import show
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.mem.plan import available_memory
+from zinc_rt.utils.checks import show
 
 _NODE = "/dev/dri/renderD128"
 _PATIENCE = 86_400.0

@@ -15,7 +15,7 @@ from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.kfd.sizes import compute_units, computed_ctl_stack_size, computed_cwsr_size, eop_bytes, save_area
 from zinc_rt.amdgpu.kfd.topology import find_topology_node, node_properties, render_minor_of
 from zinc_rt.backends.probe import DRM_CLASS, Gpu
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 if TYPE_CHECKING:
     from zinc_rt.amdgpu.kfd.topology import TopologyNode

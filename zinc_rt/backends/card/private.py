@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from zinc_rt.amdgpu.kfd.topology import gpu_nodes, node_properties
 from zinc_rt.backends.probe import DRM_CLASS
-from zinc_rt.linux import Linux
+from zinc_rt.utils.linux import Linux
 
 HIDDEN: Final = "[removed]"
 _OWN_FILES: Final = ("unique_id", "serial_number", "uuid")

@@ -11,9 +11,9 @@ from zinc_rt.backends.card.private import scrubbed, secrets
 from zinc_rt.backends.card.steps import InterfaceSteps, measured_constants, run_steps
 from zinc_rt.backends.contact import HUNG, WRONG, Contacts, Situation, situation
 from zinc_rt.backends.probe import Gpu, find_gpus
-from zinc_rt.installation import software
 from zinc_rt.lang.cache import CompileCache
-from zinc_rt.linux import Linux
+from zinc_rt.utils.installation import software
+from zinc_rt.utils.linux import Linux
 
 SCHEMA: Final = "zinc-card-report"
 VERSION: Final = 1

@@ -23,7 +23,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.kernels.rdna.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
-from zinc_rt.linux import PAGE, Linux
+from zinc_rt.utils.linux import PAGE, Linux
 
 STEPS: Final = ("opened", "memory", "queue", "fence", "kernels", "results")
 """In order: the device answers; memory is allocated and mapped; a queue is made; a write by the GPU and its fence; a

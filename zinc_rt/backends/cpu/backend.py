@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.aside import Aside
 from zinc_rt.backends.arg_structs import record
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, shareable, shared, state_bytes, typed
 from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, LoweredGraph
@@ -36,6 +35,7 @@ from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
 from zinc_rt.numerics import SPLIT
+from zinc_rt.utils.aside import Aside
 
 if TYPE_CHECKING:
     from zinc_rt.backends.cpu.profile import CpuProfile, ProfileRecorder

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.host_memory import aligned_zeros
-from zinc_rt.closing import Closing
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.kernels.cpu import pool as native
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
 from zinc_rt.lang.types import layout_of
+from zinc_rt.utils.closing import Closing
 
 MAX_WORKERS: Final = 16
 SPINS: Final = 16384

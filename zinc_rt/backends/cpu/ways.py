@@ -18,7 +18,6 @@ from typing import Any, Final
 from zinc_rt.backends.cpu.choice import VECTORS, TargetTuning, Ways
 from zinc_rt.backends.cpu.contest import Timer, clocked, medians, winner
 from zinc_rt.backends.cpu.selftest import ProductTrial
-from zinc_rt.environment import MATRIX_ROWS
 from zinc_rt.errors import UsageError
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
@@ -26,6 +25,7 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matmul import PANEL_ROWS
 from zinc_rt.lang.cache import cache_key
 from zinc_rt.lang.library import Library
+from zinc_rt.utils.environment import MATRIX_ROWS
 
 _FORCED: Final = {"": None, "0": VECTORS, "16": Ways(1, 1), "32": Ways(1, 2)}
 _TRIED: Final = {1: Ways(1, 1), 2: Ways(1, 2)}

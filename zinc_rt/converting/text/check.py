@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.text import Tokenizer
+from zinc_rt.utils.checks import show
 
 TEXTS: Final = (
     "Hello world", " Hello  world ", "the quick brown fox jumps over the lazy dog.", "I'm, you're, he'll, we'd, IT'S",

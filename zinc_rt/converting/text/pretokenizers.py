@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.utils.checks import show
 
 _CONTRACTION: Final = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL: Final = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

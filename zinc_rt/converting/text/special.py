@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.folder import Folder
 from zinc_rt.converting.text.check import library_of
 from zinc_rt.converting.text.vocabulary import Keys
 from zinc_rt.text import Tokenizer
 from zinc_rt.text.vocab import KEY, TokenKind
+from zinc_rt.utils.checks import show
 
 _ROLES: Final = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 

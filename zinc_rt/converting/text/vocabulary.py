@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from zinc_rt.checks import show
 from zinc_rt.converting.errors import ConvertError, UnsupportedModel
 from zinc_rt.converting.folder import Folder
 from zinc_rt.converting.text.pretokenizers import is_byte_level, pretokenizer_name
 from zinc_rt.converting.text.sentencepiece import Pieces, read_pieces
 from zinc_rt.text.spm import SPACE
 from zinc_rt.text.vocab import KEY, TokenKind
+from zinc_rt.utils.checks import show
 
 Keys = dict[str, Any]
 _ADDED_SCORE: Final = -1000.0

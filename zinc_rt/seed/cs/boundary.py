@@ -16,10 +16,10 @@ from zinc_rt.amdgpu.errors import StepFailed
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.lang.gpu import GpuKernel
-from zinc_rt.linux import Linux, host
 from zinc_rt.seed.cs.boundary_operations import Operations
 from zinc_rt.seed.cs.boundary_programs import built_in, checked, upload
 from zinc_rt.seed.cs.errors import named
+from zinc_rt.utils.linux import Linux, host
 
 IB_VA = 0x1_0200_0000
 SIZES = {"ib": 64 << 10, "input": 2 << 20, "output": 32 << 10, "signal": 4096, "shader": 32 << 10}

@@ -8,9 +8,9 @@ from zinc_rt.amdgpu.cs.session import CsSession
 from zinc_rt.amdgpu.errors import SignalMismatch, StepFailed
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.pm4 import OutOfSpace, PacketBuilder
-from zinc_rt.linux import Linux, host
 from zinc_rt.seed.cs.results import SmokeResult, SmokeStatus
 from zinc_rt.seed.cs.sentinels import smoke_sentinel
+from zinc_rt.utils.linux import Linux, host
 
 IB_VA = 0x1_0000_0000
 IB_BYTES = 64 << 10

@@ -11,7 +11,7 @@ from zinc_rt.amdgpu.kfd.constants import ALLOC_MEM_FLAGS_GTT, ALLOC_MEM_FLAGS_WR
 from zinc_rt.amdgpu.kfd.memory import Memory
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.topology import find_topology_node, render_minor_of
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 _WINDOW, _SCRATCH = 0x10000, 0x1000
 _MAGIC = 0x5A494E435F525431  # "ZINC_RT1"

@@ -21,8 +21,8 @@ from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import eop_bytes, save_area
 from zinc_rt.amdgpu.kfd.topology import find_topology_node, render_minor_of
 from zinc_rt.amdgpu.user_ring import dwords_at
-from zinc_rt.linux import PAGE, Linux, host
 from zinc_rt.seed.pm4_packet import PacketBuilder
+from zinc_rt.utils.linux import PAGE, Linux, host
 
 _RING = 0x10000
 _FLAGS = ALLOC_MEM_FLAGS_GTT | ALLOC_MEM_FLAGS_WRITABLE

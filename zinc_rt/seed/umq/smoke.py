@@ -14,7 +14,7 @@ from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.umq.admission import admission
 from zinc_rt.amdgpu.umq.preflight import ProbeStatus
 from zinc_rt.amdgpu.umq.queue import UserQueue
-from zinc_rt.linux import Linux, host
+from zinc_rt.utils.linux import Linux, host
 
 
 class UmqSmokeStatus(StrEnum):

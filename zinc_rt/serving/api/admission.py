@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zinc_rt.scheduler.messages import EngineStatus
 from zinc_rt.serving.api.buckets import TokenBucket
 from zinc_rt.serving.api.config import Tenants
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.messages import EngineStatus
 
 _NEVER = 3600.0
 """Seconds that stand for a quota that can never allow the request."""

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.messages import Grammar, Usage
 from zinc_rt.serving.api.reader import PlainReader, Reader
 from zinc_rt.serving.api.textside import TextSide, TokenLogprob
-from zinc_rt.serving.messages import Grammar, Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from zinc_rt.checks import show, whole
 from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
@@ -31,6 +30,7 @@ from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import DONE, data, event_stream
 from zinc_rt.serving.api.textside import Piece
 from zinc_rt.serving.api.usage import chat_usage, own_usage
+from zinc_rt.utils.checks import show, whole
 
 _MAX_TOKENS = 16
 

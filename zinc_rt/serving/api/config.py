@@ -10,15 +10,15 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from zinc_rt.checks import show
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import Level
 from zinc_rt.serving.api.tls import Certificate
 from zinc_rt.serving.api.web import WebRule
-from zinc_rt.serving.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
+from zinc_rt.utils.checks import show
 
 DEFAULT_TENANT: Final = "default"
 DEFAULTS: Final = SamplingParams(max_tokens=None)

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.serving.delivery import Events, T, Text
+from zinc_rt.scheduler.delivery import Events, T, Text
+from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Event, Failed, Fault, Submit, TenantShare
 from zinc_rt.serving.live import EventStream, LiveRequest
-from zinc_rt.serving.messages import CancelReason, EngineInfo, EngineStatus, Event, Failed, Fault, Submit, TenantShare
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from zinc_rt.model import Model
+    from zinc_rt.llm.model import Model
 
 
 class EmbeddingClient:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from zinc_rt.errors import ZincError
-from zinc_rt.serving.messages import CancelReason, Failed, Fault
+from zinc_rt.scheduler.messages import CancelReason, Failed, Fault
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -9,13 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from zinc_rt.serving.api.answer import Answer, Plan
-from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import cancelled, failed, invalid
-from zinc_rt.serving.api.resume import TOKENS
-from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.textside import Piece, TextSide, checked
-from zinc_rt.serving.messages import (
+from zinc_rt.scheduler.messages import (
     Admitted,
     CancelReason,
     Event,
@@ -26,6 +20,12 @@ from zinc_rt.serving.messages import (
     Submit,
     Token,
 )
+from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import cancelled, failed, invalid
+from zinc_rt.serving.api.resume import TOKENS
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.textside import Piece, TextSide, checked
 
 _QUEUE: Final = 256
 

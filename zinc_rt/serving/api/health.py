@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zinc_rt
+from zinc_rt.scheduler.messages import CancelReason
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, cancelled
 from zinc_rt.serving.api.metrics import TYPE
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import CancelReason
 
 
 async def health(service: Service, call: Call) -> None:

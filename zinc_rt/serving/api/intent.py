@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from zinc_rt.chat import ChatRequest
 from zinc_rt.dialects.messages import Ending
 from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.grammar.errors import GrammarError
+from zinc_rt.llm.chat import ChatRequest
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import SCHEMA_BYTES, TOOLS
 from zinc_rt.serving.api.reader import Reader

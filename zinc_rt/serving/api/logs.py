@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TextIO
 
 import msgspec
 
-from zinc_rt.checks import printable
+from zinc_rt.utils.checks import printable
 
 NAME: Final = "zinc_rt.serving"
 Level = Literal["debug", "info", "warning", "error"]

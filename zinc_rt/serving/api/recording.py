@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from zinc_rt.errors import ZincError
+from zinc_rt.scheduler.messages import FinishReason, Usage
 from zinc_rt.serving.api.answer import Answer
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.messages import FinishReason, Usage
 from zinc_rt.serving.records.record import ModelIdentity, RequestRecord
 from zinc_rt.serving.records.store import Keep, LedgerEntry, RecordStore, RecordWriter
 

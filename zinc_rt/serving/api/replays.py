@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
+from zinc_rt.scheduler.messages import Admitted, Event, Failed, Finished, Submit, Token
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, cancelled, failed, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.recording import Recorder
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.messages import Admitted, Event, Failed, Finished, Submit, Token
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 from zinc_rt.serving.records.replay import NotReplayable, at, check_replayable, first_difference, measured, whole
 from zinc_rt.serving.records.store import StoreError, UnknownRecord

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from zinc_rt import numerics
-from zinc_rt.chat import ChatFormat
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.llm.chat import ChatFormat
 from zinc_rt.quantizing.presets import quantization_of
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.config import DEFAULTS

@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
+from zinc_rt.scheduler.messages import EngineInfo
 from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.config import Config, Tenants, read_tenants
@@ -25,7 +26,6 @@ from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.protocol import make_protocol
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.web import is_loopback
-from zinc_rt.serving.messages import EngineInfo
 
 _LAST_WORDS = 2.0
 """Seconds for error events to reach clients when the time to drain is over."""

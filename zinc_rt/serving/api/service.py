@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.messages import EngineInfo
 from zinc_rt.serving.api.admission import Admission, Ticket
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
@@ -29,7 +30,6 @@ from zinc_rt.serving.api.textside import TextSide
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
-from zinc_rt.serving.messages import EngineInfo
 
 _RECENT: Final = 1000
 """Requests that ended and can still be asked for."""

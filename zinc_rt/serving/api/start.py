@@ -14,7 +14,8 @@ import uvicorn
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
-from zinc_rt.loading import built_in_model, load
+from zinc_rt.llm.load import built_in_model, load
+from zinc_rt.scheduler.messages import StepReport
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
@@ -26,7 +27,6 @@ from zinc_rt.serving.api.server import Server, check_exposure, listen, read_file
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
-from zinc_rt.serving.messages import StepReport
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import Tokenizer, template_process

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
 from zinc_rt.sampling.stop import StopMatcher
+from zinc_rt.scheduler.messages import Token
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.reader import PlainReader, Reader
-from zinc_rt.serving.messages import Token
 from zinc_rt.text import Detokenizer, Tokenizer
 
 LEAST_LOGPROB = -9999.0

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt import numerics
-from zinc_rt.checks import show
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.serving.messages import FinishReason, Grammar, QoS, Submit
+from zinc_rt.scheduler.messages import FinishReason, Grammar, QoS, Submit
 from zinc_rt.serving.records.canonical import canonical
 from zinc_rt.serving.records.receipt import bytes_tensor, make_receipt
+from zinc_rt.utils.checks import show
 
 COMPUTATION = "zinc-rt.generate"
 COMPUTATION_VERSION = "1"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from zinc_rt import numerics
 from zinc_rt.errors import ZincError
-from zinc_rt.serving.messages import Event, Submit, Token
+from zinc_rt.scheduler.messages import Event, Submit, Token
 from zinc_rt.serving.records.record import RequestRecord
 
 TOP = 20

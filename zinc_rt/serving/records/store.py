@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.scheduler.messages import Usage
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.messages import Usage
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 
 DEFAULT_BYTES: Final = 1 << 30

@@ -1,0 +1,75 @@
+"""One core for many callers: what happens where a turn fails between two of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from zinc_rt.errors import BackendError
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.delivery import Events
+from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+from zinc_rt.scheduler.messages import Event, Finished, FinishReason, Submit, Usage
+
+
+class Core:
+    """Ends each request at once; fails its turns while it is told to."""
+
+    def __init__(self) -> None:
+        self.fails = True
+        self._events: list[Event] = []
+
+    def submit(self, request: Submit, processors: object = ()) -> None:
+        self._events.append(Finished(request.id, FinishReason.stop, Usage(1)))
+
+    def cancel(self, request_id: str) -> None:
+        pass
+
+    def collect(self) -> tuple[Event, ...]:
+        if self.fails:
+            raise BackendError("the device is lost")
+        events, self._events = tuple(self._events), []
+        return events
+
+    advance = collect
+
+
+def asked(name: str) -> Submit:
+    return Submit(name, (1,), SamplingParams(), seed=1)
+
+
+def test_a_turn_that_fails_ends_posted_requests_between_other_callers_turns() -> None:
+    """Nobody may be delivering events meanwhile: a request would get two ends, or the other caller a `KeyError`."""
+    core, lock = Core(), CoreLock()
+    shared = SharedCore(lock, lambda: None)
+    shared.serve(core)  # type: ignore[arg-type]
+    given: list[tuple[Sequence[object], bool, bool]] = []
+    told = threading.Event()
+
+    def give(pieces: Sequence[object], over: bool) -> None:
+        given.append((pieces, over, lock._lock._is_owned()))  # type: ignore[attr-defined]
+        told.set()
+
+    shared.post(asked("a"), Events(), give)
+    assert told.wait(60)
+    ([error], over, held), *more = given
+    assert isinstance(error, BackendError)
+    assert over
+    assert held
+    assert not more
+    core.fails = False
+    (last,) = shared.pieces(shared.submit(asked("b"), Events()))
+    assert isinstance(last, Finished)
+
+
+def test_after_a_turn_that_failed_others_go_on() -> None:
+    core = Core()
+    shared = SharedCore(CoreLock(), lambda: None)
+    shared.serve(core)  # type: ignore[arg-type]
+    with pytest.raises(BackendError):
+        shared.submit(asked("a"), Events())
+    core.fails = False
+    (last,) = shared.pieces(shared.submit(asked("b"), Events()))
+    assert isinstance(last, Finished)

@@ -1,0 +1,413 @@
+"""The engine: a device's backend, one model lowered onto it, the KV pages of its sequences, and the step.
+
+    engine = Engine(Options(Device.cpu))
+    engine.load(file, definition)
+    slot = engine.open_sequence()
+    result = engine.step([Rows(slot, 0, token_ids, wanted=(len(token_ids) - 1,))])
+
+A step is data: rows of (sequence, position, token), prompt rows and decode rows alike, any mix, any number up to
+`n_batch`. The same rows give the same bits however they are cut into steps.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.arrays import sequence_states, state_bytes
+from zinc_rt.backends.base import Backend, BackendFeatures, Capacity, LoweredGraph, check_step
+from zinc_rt.backends.devices import (
+    ON_GPU,
+    Device,
+    DeviceChoice,
+    DeviceReport,
+    DeviceUnavailable,
+    UnknownDevice,
+    device_from_env,
+    format_skipped,
+    parse_device,
+)
+from zinc_rt.backends.select import BackendOptions, open_backend, probe_devices
+from zinc_rt.backends.snapshots import Snapshots, copies
+from zinc_rt.engine.kv_cache import CacheStats, Sequences
+from zinc_rt.engine.options import DEFAULT_N_CTX, Options
+from zinc_rt.engine.rows import ContextFull, EngineError, PositionsSkipped, Rows
+from zinc_rt.engine.sequence_calls import SequenceCalls
+from zinc_rt.errors import BackendError, UsageError
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import BufferKind, Graph
+from zinc_rt.lang.cache import CompileCache, default_cache_dir
+from zinc_rt.lang.errors import LangError
+from zinc_rt.mem.errors import MemoryPlanError
+from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.mem.page_keys import root_key
+from zinc_rt.mem.plan import MemoryPlan, format_bytes
+from zinc_rt.models import ModelDefinition
+from zinc_rt.models.cache_format import CacheFormat, with_cache
+from zinc_rt.models.constants import Constants
+from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
+from zinc_rt.numerics import VERSION
+from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
+from zinc_rt.utils.closing import Closing
+from zinc_rt.utils.notices import Detail
+
+if TYPE_CHECKING:
+    from zinc_rt.backends.base import StepProfile
+    from zinc_rt.sampling.request import DeviceSampling
+    from zinc_rt.utils.linux import Linux
+
+__all__ = [
+    "CacheStats",
+    "ContextFull",
+    "Device",
+    "DeviceChoice",
+    "DeviceReport",
+    "DeviceUnavailable",
+    "Engine",
+    "EngineError",
+    "Options",
+    "PositionsSkipped",
+    "Rows",
+    "StepResult",
+    "UnknownDevice",
+    "device_from_env",
+    "parse_device",
+    "probe_devices",
+]
+
+_SEED = "zinc_rt.seed.engine"
+_SEED_NAMES = frozenset(
+    {
+        "SUPPORTS_MULTITENANT_BATCHED_EXECUTION", "SUPPORTS_MULTITENANT_BATCH_PLANNING", "Capabilities", "Tier",
+        "TierUnavailable", "UnknownZincRtTier", "auto_tier", "parse_tier", "tier_from_env",
+    }
+)  # fmt: skip
+"""Names of the seed's module `engine`, which users of its API look for here; nothing in the runtime uses them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SEED_NAMES:
+        return getattr(importlib.import_module(_SEED), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _pages(options: Options, n_ctx: int, graph: Graph) -> int:
+    """Pages of the KV cache. Raises `UsageError` where `kv_memory` is too little for a sequence of n_ctx tokens."""
+    a_sequence = pages_for(n_ctx)
+    n_pages = a_sequence * options.n_slots
+    if options.kv_tokens is not None:  # each sequence may leave the better part of a page unused
+        n_pages = min(n_pages, pages_for(options.kv_tokens) + options.n_slots)
+    page_bytes = state_bytes(graph, Capacity(1, 1, n_ctx, 1, 1))["kv_cache"]
+    if options.kv_memory is not None and page_bytes:
+        n_pages = options.kv_memory // page_bytes
+        if n_pages < a_sequence:
+            raise UsageError(
+                f"kv_memory is {format_bytes(options.kv_memory)}, one sequence of n_ctx = {n_ctx} tokens needs"
+                f" {format_bytes(a_sequence * page_bytes)}; give more, or a smaller context (n_ctx, -c)"
+            )
+    return n_pages
+
+
+def _states(options: Options, one_state: int) -> int:
+    """Copies of recurrent layers' states that are kept."""
+    if options.state_memory is None or not one_state:
+        return copies(options.n_slots)
+    return options.state_memory // one_state
+
+
+def _root(file: GGUFFile, kv: CacheFormat, salt: bytes) -> bytes:
+    """The parent key of the first pages of a tenant's texts."""
+    return root_key(file.identity, kv.encode(), str(VERSION).encode(), salt)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Valid until the next step. logits: f32[n_logits, n_vocab]; tokens: i32[n_logits], the argmax of each."""
+
+    logits: npt.NDArray[np.float32]
+    tokens: npt.NDArray[np.int32]
+
+
+class Engine(SequenceCalls, Closing):
+    """One backend with at most one model. Belongs to one thread."""
+
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        notify: Callable[[str], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        linux: Linux | None = None,
+        beside: Engine | None = None,
+    ) -> None:
+        """Open the device.
+
+        Args:
+            options: how to run; None for the defaults.
+            notify: gets lines worth showing.
+            progress: gets the bytes of weights loaded so far and in all.
+            linux: the machine whose GPUs to use, as an emulated one; None for this one.
+            beside: an engine with a model, whose device and threads this one uses, too; it is closed after this one,
+                and steps of both never run at once. The plans of both have to fit.
+
+        Raises:
+            DeviceUnavailable: the device cannot run here.
+            UsageError: an option that the device does not have.
+            UnsupportedTarget: no kernels for this processor.
+        """
+        self.options = options or Options()
+        self._notify, self._progress, self._beside = notify, progress, beside
+        self.device: Device
+        self._backend: Backend
+        if beside is None:
+            self._open_backend(DeviceChoice(self.options.device, self.options.card), linux)
+        else:
+            self.device, self._backend = beside.device, beside._backend
+        self._definition: ModelDefinition | None = None
+        self._forget()
+        self.sizes: Capacity | None = None
+        self.plan: MemoryPlan | None = None
+
+    def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
+        options, cache = self.options, CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
+        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu, options.resident)
+        self.device, self._backend = open_backend(device, chosen, cache, notify=self._notify, linux=linux)
+
+    def close(self) -> None:
+        """Give back all memory; the engine cannot be used again."""
+        if self._sequences is not None:
+            with suppress(BackendError):  # of a device that is lost
+                self._sequences.close_all()
+        self._forget()  # first: a backend's arrays look at memory that it gives back
+        if self._beside is None:
+            self._backend.close()
+
+    @classmethod
+    def init(cls, options: Options | None = None) -> Self:
+        """The constructor, by the seed's name."""
+        return cls(options)
+
+    def deinit(self) -> None:
+        """`close`, by the seed's name."""
+        self.close()
+
+    def capabilities(self) -> Any:
+        """The seed's `Capabilities`: its answer about tenants. `features` has what the device can do."""
+        return __getattr__("Capabilities")()
+
+    def _forget(self) -> None:
+        self._lowered: LoweredGraph | None = None
+        self._sequences: Sequences | None = None
+        self._logits, self._likeliest = np.empty((0, 0), np.float32), np.empty(0, np.int32)
+        self._hidden: npt.NDArray[np.float32] | None = None
+        self._whole = False  # whether a sequence's rows see each other, so that one step takes all of them
+
+    @property
+    def features(self) -> BackendFeatures:
+        """Kernels, their level and threads, and what can be done beside steps."""
+        return self._backend.features
+
+    @property
+    def how(self) -> str:
+        """The device, its kernels and what runs them, for a line on the screen."""
+        return f"{self.device.value}: {self._backend.description}"
+
+    def load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
+        """Plan, say so, check the plan against the memory there is, then lower the graph.
+
+        A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
+        `BackendError`, `UnsupportedFeature` where the model's heads do not fit the options' format of the KV cache.
+        """
+        if self._lowered is not None:
+            raise EngineError("the engine has a model already; open another engine for a second one")
+        definition = with_cache(definition, self.options.kv)
+        try:
+            return self._load(file, definition)
+        except (BackendError, MemoryPlanError, LangError) as error:
+            if self.options.device is not Device.auto or self.device not in ON_GPU or self._beside is not None:
+                raise
+            line = format_skipped(Device.cpu, [DeviceReport(self.device, False, str(error))])
+        with suppress(BackendError):  # of a device that is lost
+            self._backend.close()
+        if self._notify is not None:
+            self._notify(line)
+        self._open_backend(DeviceChoice(Device.cpu), None)
+        return self._load(file, definition)
+
+    def _load(self, file: GGUFFile, definition: ModelDefinition) -> MemoryPlan:
+        graph, options = definition.graph, self.options
+        n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
+        n_pages = _pages(options, n_ctx, graph)
+        n_logits = min(options.n_batch, max(options.n_logits or options.n_batch, options.n_slots))
+        sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
+        weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
+        backend = self._backend
+        parts = backend.plan(graph, sizes)
+        one_state = parts["recurrent"] // sizes.n_slots
+        kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
+        plan = MemoryPlan(
+            available=backend.memory_available,
+            kept_free=backend.memory_kept_free,
+            snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
+            **parts,
+        )
+        if self._beside is not None and (there := self._beside.plan):  # what it has not touched counts as available
+            plan = replace(plan, available=there.available, beside=there.total)
+        if self._notify is not None:
+            self._notify(Detail(f"{self.how}; {plan.summary}"))
+        if options.check_memory:
+            plan.check()
+        constants = Constants(definition.constants, n_ctx)
+        raw = {name: definition.raw(file, name) for name in weights}
+        self._lowered = self._backend.lower(
+            graph, sizes, raw, constants, partial(definition.release, file), self._progress
+        )
+        recurrent = any(state.sequence_bytes for state in definition.states)
+        snapshots = Snapshots(self._backend, self._lowered, kept) if recurrent else None
+        self._whole = reads_whole(graph)
+        # Where rows see those behind them, what is kept of a text's beginning depends on its end.
+        root = None if self._whole else partial(_root, file, options.kv)
+        self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots, root)
+        # Valid until the next step, like all outputs.
+        outputs = self._lowered.outputs
+        if ends_hidden(graph):
+            self._hidden = outputs[HIDDEN].view(np.float32)
+        else:
+            self._logits, self._likeliest = outputs["logits"].view(np.float32), outputs["tokens"].view(np.int32)
+        self.sizes, self.plan, self._definition = sizes, plan, definition
+        return plan
+
+    @property
+    def state_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what `state_behind` gives, by name. Raises `EngineError` without a model."""
+        if self._definition is None:
+            raise EngineError("no model is loaded")
+        return {b.name: tuple(int(dim) for dim in b.shape[1:]) for b in sequence_states(self._definition.graph)}
+
+    def step_bytes(self, n_positions: int) -> int:
+        """Bytes of weights and state that a step of one row at position n_positions - 1 reads, and those of recurrent
+        state that it writes.
+        """
+        if self._definition is None:
+            raise EngineError("no model is loaded")
+        return self._definition.step_bytes(n_positions)
+
+    def read_bandwidth(self, n_bytes: int) -> float:
+        """10^9 bytes per second at which the engine's threads read memory.
+
+        Raises `BackendError` where `features.measures_bandwidth` is false.
+        """
+        return self._backend.read_bandwidth(n_bytes)
+
+    def card_constants(self) -> dict[str, float]:
+        """What the engine's GPU takes for the things that a step is made of; see `Backend.card_constants`."""
+        return self._backend.card_constants()
+
+    def start_profile(self) -> None:
+        """Record the steps from now on. Raises `BackendError` where that cannot be had."""
+        self._backend.start_profile(self._loaded()[0])
+
+    def finish_profile(self) -> StepProfile:
+        """What the steps since `start_profile` spent their time on."""
+        return self._backend.finish_profile()
+
+    def beside(self) -> tuple[Backend, LoweredGraph]:
+        """The device's backend and the model's graph, for graphs beside it. Raises `EngineError` without a model."""
+        return self._backend, self._loaded()[0]
+
+    def _books(self) -> Sequences:
+        return self._loaded()[1]
+
+    def _graph(self) -> LoweredGraph:
+        return self._loaded()[0]
+
+    def _loaded(self) -> tuple[LoweredGraph, Sequences, Capacity]:
+        if self._lowered is None or self._sequences is None or self.sizes is None:
+            raise EngineError("no model is loaded")
+        return self._lowered, self._sequences, self.sizes
+
+    @overload
+    def step(self, rows: Sequence[Rows]) -> StepResult: ...
+    @overload
+    def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest]) -> SampledStep: ...
+
+    def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest] | None = None) -> StepResult | SampledStep:
+        """Schedule the rows, run them, hand out the logits that were wanted, or tokens in their place.
+
+        Args:
+            rows: what to compute.
+            sampling: how to choose the token of each wanted row, in row order; None for the logits. A device that
+                samples does it where the logits are; elsewhere `SampledStep` does it from the logits. Same tokens.
+
+        Raises:
+            EngineError: bad rows; `PositionsSkipped` where they do not go on after what a sequence holds.
+            ContextFull, PagesExhausted: no room for a row's position.
+            TokenOutOfRange: a token id has no row in the embedding.
+            BackendError: the device failed. With the others nothing has run.
+        """
+        lowered, sequences, sizes = self._loaded()
+        device = None
+        if sampling is not None and self._backend.features.samples:
+            device = self._backend.sampling_for(lowered, sampling, sizes.n_ctx)
+        self._backend.drain()  # a step that was interrupted may still read the inputs
+        n_rows, n_logits = sequences.schedule(rows, lowered.inputs)
+        if sampling is not None and len(sampling) != n_logits:
+            raise EngineError(f"the step has {n_logits} wanted rows and {len(sampling)} sampling requests")
+        lowered.counts[0], lowered.counts[1] = n_rows, n_logits
+        logits, likeliest = self._logits[:n_logits], self._likeliest[:n_logits]
+        if sampling is None or device is None:
+            self._run(lowered, None, rows)
+            return StepResult(logits, likeliest) if sampling is None else HostSampled(sampling, logits, likeliest)
+        device.write(sampling)
+        self._run(lowered, device, rows)
+        return device.sampled(sampling, logits, likeliest, partial(self._backend.fetch_logits, lowered, device))
+
+    @property
+    def whole_sequences(self) -> bool:
+        """Whether every row sees all others of its sequence, so that a step takes all of them."""
+        return self._whole
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model computes logits."""
+        return self._lowered is not None and self._hidden is None
+
+    def hidden(self, rows: Sequence[Rows]) -> npt.NDArray[np.float32]:
+        """Run the rows of a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
+
+        Args:
+            rows: what to compute. A model whose rows see those behind them needs a sequence's rows in one step.
+
+        Raises:
+            EngineError: bad rows, or a model that computes logits.
+            What `step` raises.
+        """
+        if self._hidden is None:
+            raise EngineError("the model was loaded to generate; load it with embeddings=True")
+        self.step(rows)
+        return self._hidden[: sum(len(part.tokens) for part in rows)]
+
+    def _run(self, lowered: LoweredGraph, device: DeviceSampling | None, rows: Sequence[Rows]) -> None:
+        sequences = self._loaded()[1]
+        check_step(lowered)  # where nothing has run, nothing is lost
+        sequences.begin(rows)
+        self._backend.wait(self._backend.submit(lowered, device))
+        sequences.end(rows)
+
+    def touch_states(self) -> Iterator[None]:
+        """Have the system give the memory of the KV cache before steps need it, a part at each turn of the iterator.
+
+        Raises `EngineError` without a model.
+        """
+        return self._backend.touch_states(self._loaded()[0])
+
+    def drain(self) -> None:
+        """Wait for a step that was interrupted. Raises what `step` raises."""
+        self._backend.drain()

@@ -1,0 +1,281 @@
+"""A text's keys, values and recurrent state in a file, so that a long text is computed once.
+
+A file holds whole pages of 16 tokens, as the model's graph declares them: what one device computed another goes on
+from, with the same bits. Little-endian, in this order: 8 bytes `ZINCTEXT`, u32 version, u32 length of the header, the
+header in JSON, the tokens as i32, of each cache its pages, of each state its array, and BLAKE2b-256 of all that stands
+before it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.base import Bytes
+from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.sequence_calls import PAGES_AT_ONCE
+from zinc_rt.errors import ZincError
+from zinc_rt.numerics import PAGE_TOKENS, VERSION
+from zinc_rt.utils.atomic_write import whole_file
+from zinc_rt.utils.checks import printable, show
+
+_MAGIC: Final = b"ZINCTEXT"
+_FORMAT: Final = 1
+_HEAD: Final = struct.Struct("<8sII")
+_DIGEST: Final = 32
+_LONGEST_HEADER: Final = 1 << 24
+_MOST_DIMS: Final = 8
+_CHUNK: Final = 8 << 20
+
+
+class SavedTextError(ZincError):
+    """A file of a saved text cannot be written, read or used with this model."""
+
+
+@dataclass(frozen=True)
+class SavedText:
+    """What a file says of itself.
+
+    model: the SHA-256 of the model's file, hex. name: the model's name. kv: the format of its KV cache. n_tokens: of
+    the text. caches: bytes of a page by cache; states: shapes by recurrent state. at: where the tokens begin.
+    """
+
+    path: Path
+    model: str
+    name: str
+    kv: str
+    numerics: int
+    n_tokens: int
+    caches: Mapping[str, int]
+    states: Mapping[str, tuple[int, ...]]
+    at: int
+
+    @property
+    def n_pages(self) -> int:
+        """Pages of each cache."""
+        return self.n_tokens // PAGE_TOKENS
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that the file must have."""
+        states = 4 * sum(math.prod(shape) for shape in self.states.values())
+        return self.contents + self.n_pages * sum(self.caches.values()) + states + _DIGEST
+
+    @property
+    def contents(self) -> int:
+        """Where the pages begin."""
+        return self.at + 4 * self.n_tokens
+
+
+def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
+    """Write what a sequence holds, up to its last page that is full; returns the number of tokens.
+
+    Args:
+        engine: an engine with a model; no step may be running.
+        slot: an open sequence. With recurrent layers it is written as far as there is a copy of their state.
+        path: the file, which is whole or not there.
+        model: the SHA-256 of the model's file, hex.
+        name: the model's name, for messages.
+
+    Raises:
+        SavedTextError: the sequence holds no page, or the file cannot be written.
+        EngineError: the sequence is not open.
+        BackendError: the device failed.
+    """
+    pages = engine.resumable_pages(slot)
+    if not pages:
+        raise SavedTextError(f"the text has no {PAGE_TOKENS} tokens yet, so there is nothing to save")
+    tokens = engine.tokens(slot)[: len(pages) * PAGE_TOKENS]
+    states = engine.state_behind(pages[-1])
+    header = json.dumps(
+        {
+            "model": model, "name": name, "kv": engine.options.kv.value, "numerics": VERSION, "tokens": len(tokens),
+            "caches": {cache: about.page_bytes for cache, about in engine.caches.items()},
+            "states": {state: list(array.shape) for state, array in states.items()},
+        }
+    ).encode()  # fmt: skip
+
+    def parts() -> Iterator[bytes]:
+        yield _HEAD.pack(_MAGIC, _FORMAT, len(header)) + header + np.array(tokens, "<i4").tobytes()
+        for cache in engine.caches:
+            for first in range(0, len(pages), PAGES_AT_ONCE):
+                yield engine.read_pages(cache, pages[first : first + PAGES_AT_ONCE]).tobytes()
+        for array in states.values():
+            yield array.astype("<f4").tobytes()
+
+    _write(path, parts())
+    return len(tokens)
+
+
+def _check_path(path: Path) -> None:
+    """Raises `SavedTextError` for what `open` would refuse with a `ValueError`."""
+    if "\0" in str(path):
+        raise SavedTextError(f"{str(path)!r} is no path: it has a NUL character")
+
+
+def _write(path: Path, parts: Iterator[bytes]) -> None:
+    digest = blake2b(digest_size=_DIGEST)
+    _check_path(path)
+    try:
+        with whole_file(path) as out:
+            for data in parts:
+                digest.update(data)
+                out.write(data)
+            out.write(digest.digest())
+    except OSError as error:
+        raise SavedTextError(f"{path} cannot be written: {error.strerror}; nothing was left behind") from None
+
+
+def read(path: Path) -> SavedText:
+    """A file's header; the contents are compared with their hash.
+
+    Raises `SavedTextError` for a file that cannot be read, is none of these, or is damaged.
+    """
+    with _opened(path) as file:
+        saved = _header(path, file)
+        size = os.fstat(file.fileno()).st_size
+        if size != saved.n_bytes:
+            raise SavedTextError(f"{path} has {size} bytes, its header speaks of {saved.n_bytes}; save the text again")
+        file.seek(0)
+        digest, left = blake2b(digest_size=_DIGEST), size - _DIGEST
+        while left:
+            data = file.read(min(_CHUNK, left))
+            if not data:
+                raise SavedTextError(f"{path} became shorter while it was read")
+            digest.update(data)
+            left -= len(data)
+        if file.read(_DIGEST) != digest.digest():
+            raise SavedTextError(f"{path} is damaged: its contents have not the hash at its end; save the text again")
+    return saved
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    _check_path(path)
+    try:
+        with open(path, "rb") as file:
+            yield file
+    except OSError as error:
+        raise SavedTextError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _header(path: Path, file: BinaryIO) -> SavedText:
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size or not head.startswith(_MAGIC):
+        raise SavedTextError(f"{path} is no saved text; `zinc run --save-state` writes such files")
+    _, version, length = _HEAD.unpack(head)
+    if version != _FORMAT:
+        raise SavedTextError(f"{path} has format {version}, this version reads {_FORMAT}; save the text again")
+    try:
+        tree = json.loads(file.read(length)) if length <= _LONGEST_HEADER else None
+        return _saved(path, tree, _HEAD.size + length)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise SavedTextError(f"{path} is damaged: its header cannot be read; save the text again") from None
+
+
+def _saved(path: Path, tree: Any, at: int) -> SavedText:
+    """Raises `ValueError`, `KeyError`, `TypeError` for a header that is none."""
+    count = _count(tree["tokens"])
+    if not count or count % PAGE_TOKENS:
+        raise ValueError
+    return SavedText(
+        path=path,
+        model=str(tree["model"]),
+        name=str(tree["name"]),
+        kv=str(tree["kv"]),
+        numerics=_count(tree["numerics"]),
+        n_tokens=count,
+        caches={str(name): _count(size) for name, size in tree["caches"].items()},
+        states={str(name): tuple(map(_count, shape[:_MOST_DIMS])) for name, shape in tree["states"].items()},
+        at=at,
+    )
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 31:
+        raise ValueError
+    return value
+
+
+def fitting(saved: SavedText, engine: Engine, model: str, n_vocab: int) -> list[int]:
+    """The text's token ids, once it is one of this model, in this engine's formats, and fits it.
+
+    Raises `SavedTextError`.
+    """
+    path, sizes = saved.path, engine.sizes
+    assert sizes is not None
+    if saved.model != model:
+        whose = f"{show(saved.name)}, SHA-256 {printable(saved.model[:16])}..."
+        raise SavedTextError(f"{path} is a text of another model ({whose})")
+    if saved.kv != (kv := engine.options.kv.value):
+        said = f"{path} holds a KV cache of {show(saved.kv)}, this one is {kv}"
+        raise SavedTextError(f"{said}; load with that format (--kv)")
+    if saved.numerics != VERSION:
+        raise SavedTextError(f"{path} was computed by version {saved.numerics} of the numerics, this is {VERSION}")
+    if dict(saved.caches) != {name: about.page_bytes for name, about in engine.caches.items()}:
+        raise SavedTextError(f"{path} holds other KV caches than the model has; save the text again")
+    if dict(saved.states) != engine.state_shapes:
+        raise SavedTextError(f"{path} holds other recurrent states than the model has; save the text again")
+    if saved.n_tokens >= sizes.n_ctx:
+        raise SavedTextError(
+            f"{path} holds {saved.n_tokens} tokens, which leaves no room in the context of {sizes.n_ctx};"
+            " use a larger one (-c)"
+        )
+    with _opened(path) as file:
+        file.seek(saved.at)
+        ids = np.frombuffer(_exactly(file, path, 4 * saved.n_tokens), "<i4")
+    if ids.min() < 0 or ids.max() >= n_vocab:
+        raise SavedTextError(f"{path} is damaged: it has token ids outside of the vocabulary of {n_vocab}")
+    return list(map(int, ids))
+
+
+def _exactly(file: BinaryIO, path: Path, n_bytes: int) -> bytes:
+    data = file.read(n_bytes)
+    if len(data) != n_bytes:
+        raise SavedTextError(f"{path} became shorter while it was read")
+    return data
+
+
+def load(engine: Engine, slot: int, saved: SavedText, ids: Sequence[int]) -> None:
+    """Make a sequence hold a text of a file; ids: what `fitting` gave. Texts that begin alike find it from then on.
+
+    Raises:
+        SavedTextError: the file cannot be read any more.
+        EngineError: the sequence is not open.
+        PagesExhausted: the text does not fit.
+        BackendError: the device failed, or the states are not those of the model.
+    """
+    starts, at = {}, saved.contents
+    for cache, size in saved.caches.items():
+        starts[cache] = at
+        at += saved.n_pages * size
+    with _opened(saved.path) as file:
+        contents = _reader(file, saved, starts)
+        file.seek(at)
+        states = {name: _array(file, saved.path, shape) for name, shape in saved.states.items()}
+        engine.restore(slot, ids, contents, states)
+
+
+def _reader(file: BinaryIO, saved: SavedText, starts: Mapping[str, int]) -> Callable[[str, range], Bytes]:
+    def contents(cache: str, pages: range) -> Bytes:
+        size = saved.caches[cache]
+        file.seek(starts[cache] + pages.start * size)
+        return np.frombuffer(_exactly(file, saved.path, len(pages) * size), np.uint8).reshape(len(pages), size)
+
+    return contents
+
+
+def _array(file: BinaryIO, path: Path, shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    data = _exactly(file, path, 4 * math.prod(shape))
+    return np.frombuffer(data, "<f4").astype(np.float32).reshape(shape)

@@ -1,0 +1,1 @@
+"""The Python interface: models, chats, embeddings; arguments become requests, tokens become text."""

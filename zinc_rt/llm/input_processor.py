@@ -1,0 +1,194 @@
+"""From what a caller asks of a model to a request that its core takes; everything is checked here.
+
+A request that was made is one that can be computed: prompt, parameters, grammar and functions are looked at before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, cast
+
+import numpy as np
+
+from zinc_rt.engine.prompts import EmptyPrompt, check_fits, check_ids
+from zinc_rt.errors import UsageError
+from zinc_rt.llm.output_processor import ChunkMaker, PlainText
+from zinc_rt.sampling.generation import Chunk
+from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
+from zinc_rt.sampling.processors import LogitsProcessor, Processors, check_processors
+from zinc_rt.sampling.sampler import Sampler
+from zinc_rt.scheduler.delivery import T, Text
+from zinc_rt.scheduler.messages import Grammar, Submit
+from zinc_rt.utils.checks import show
+
+if TYPE_CHECKING:
+    from zinc_rt.grammar.matcher import Matcher
+    from zinc_rt.llm.chat import ChatChunk, ChatFormat
+    from zinc_rt.text import Tokenizer
+
+Prompt = str | Sequence[int]
+"""A text, or token ids as they are."""
+Prompts = list[str] | list[list[int]] | list[Prompt] | tuple[Prompt, ...]
+Messages = str | Sequence[Mapping[str, Any]]
+"""A conversation in OpenAI's form; a text alone is one message of the user."""
+
+
+class ChatFields(TypedDict, total=False):
+    """What an answer may be and do: see `ChatFormat.request`.
+
+    response_format: also a type, as a dataclass or a model of pydantic: the answer is JSON of it, and
+    `ChatAnswer.parsed` is a value of it. tools: also functions, whose hints and docstring say what the arguments are,
+    and classes.
+    """
+
+    tools: Sequence[Mapping[str, Any] | Callable[..., Any]] | None
+    tool_choice: str | Mapping[str, Any] | None
+    parallel_tool_calls: bool
+    response_format: Mapping[str, Any] | type[Any] | None
+    variables: Mapping[str, Any] | None
+
+
+class ChatOptions(ChatFields, SamplingOverrides, total=False):
+    """Keyword arguments of chats: `ChatFields`, and what `Model.stream` takes."""
+
+    params: SamplingParams | None
+    logits_processors: Iterable[LogitsProcessor]
+
+
+@dataclass(frozen=True)
+class Asked(Generic[T]):
+    """A request that can be computed, what makes text of its tokens, and the functions that change its logits."""
+
+    submit: Submit
+    text: Text[T]
+    processors: Processors
+
+
+class Requests:
+    """Makes the requests of one model. Threads may share it.
+
+    Args:
+        tokenizer: of the model.
+        n_ctx: tokens of prompt and text together.
+        compile_grammar: raises `GrammarError`.
+        chat_format: how the model converses; asked for at each chat. Raises `ChatTemplateMissing`.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        n_ctx: int,
+        compile_grammar: Callable[[Grammar], Matcher],
+        chat_format: Callable[[], ChatFormat],
+    ) -> None:
+        self._tokenizer, self._n_ctx = tokenizer, n_ctx
+        self._compile, self._chat_format = compile_grammar, chat_format
+        self._numbers = itertools.count()
+        self._chats = threading.Lock()  # a chat format is not for several threads at once
+
+    def plain(
+        self, prompt: Prompt, params: SamplingParams | None, processors: object, overrides: SamplingOverrides
+    ) -> Asked[Chunk]:
+        """A request for the text behind a prompt. Raises what `Model.stream` raises."""
+        if is_chat(prompt):
+            raise UsageError("the prompt is made of messages; give them to chat or chat_stream")
+        if isinstance(prompt, list | tuple) and prompt and isinstance(prompt[0], str):
+            raise UsageError("the prompt is a list of texts; give one text or token ids here, and several to generate")
+        chosen = SamplingParams.with_overrides(params, **overrides)
+        sampler = Sampler(chosen, self._tokenizer.n_vocab)  # padding rows of the embedding are no tokens
+        if prompt is None or isinstance(prompt, bytes | bool | int | float):
+            raise UsageError(f"the prompt is {show(prompt)}; give a text or a list of token ids")
+        if isinstance(prompt, str) and not prompt:
+            raise EmptyPrompt("the prompt is empty; give at least one character")
+        ids = self._room(self._tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        text = ChunkMaker(PlainText(self._tokenizer, chosen.stop), sampler.seed, self._tokenizer)
+        return Asked(self._submit(ids, chosen, sampler.seed), text, check_processors(processors))
+
+    def several(
+        self,
+        prompts: Sequence[Prompt],
+        params: SamplingParams | Sequence[SamplingParams] | None,
+        processors: object,
+        overrides: SamplingOverrides,
+    ) -> list[Asked[Chunk]]:
+        """Requests for texts behind several prompts. params: of all, or one for each. Raises what `plain` raises."""
+        if is_chat(prompts):
+            raise UsageError("the prompt is made of messages; give them to chat or chat_stream")
+        if isinstance(params, list | tuple) and len(params) != len(prompts):
+            raise UsageError(f"there are {len(prompts)} prompts and {len(params)} params; give one for each prompt")
+        functions = check_processors(processors)
+        return [self.plain(text, own, functions, overrides) for text, own in with_params(prompts, params)]
+
+    def chat(
+        self,
+        messages: Messages,
+        options: ChatOptions,
+    ) -> Asked[ChatChunk]:
+        """A request for the answer to a conversation. Raises what `Model.chat_stream` raises."""
+        from zinc_rt.llm import schemas
+        from zinc_rt.llm.chat import ChatChunks
+
+        rest: dict[str, Any] = {**options}
+        fields = {name: rest.pop(name) for name in ChatFields.__annotations__ if name in rest}
+        params, functions = rest.pop("params", None), check_processors(rest.pop("logits_processors", ()))
+        chosen = SamplingParams.with_overrides(params, **rest)
+        fields["tools"] = schemas.tool_list(fields.get("tools"))
+        fields["response_format"] = schemas.response_form(fields.get("response_format"))
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        with self._chats:
+            form = self._chat_format()
+            request = form.request(messages, **fields)
+            sampler = Sampler(chosen, self._tokenizer.n_vocab)
+            if request.grammar is not None:
+                self._compile(request.grammar)
+            reader = form.reader(request, chosen.stop, request.salt(sampler.seed))
+        text = ChatChunks(reader, sampler.seed, self._tokenizer)
+        ids = self._room(request.prompt)
+        return Asked(self._submit(ids, chosen, sampler.seed, request.grammar), text, functions)
+
+    def _submit(self, ids: Sequence[int], params: SamplingParams, seed: int, grammar: Grammar | None = None) -> Submit:
+        return Submit(str(next(self._numbers)), tuple(ids), params, seed, grammar=grammar)
+
+    def _room(self, prompt: Sequence[int]) -> list[int]:
+        """A prompt's ids, with room for an answer. Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`."""
+        ids = check_ids(prompt, self._tokenizer.n_vocab)
+        check_fits(ids, self._n_ctx)
+        return ids
+
+
+def with_params(
+    prompts: Iterable[Prompt], params: SamplingParams | Iterable[SamplingParams] | None
+) -> Iterator[tuple[Prompt, SamplingParams | None]]:
+    """Each prompt with its parameters. params: of all, or one for each. Raises `UsageError`."""
+    if params is None or isinstance(params, SamplingParams):
+        yield from zip(prompts, itertools.repeat(params))
+        return
+    if not isinstance(params, Iterable) or isinstance(params, str | bytes | Mapping):
+        raise UsageError(f"params is {show(params)}, it must be a SamplingParams, a list of them, or None")
+    own = iter(params)
+    for at, prompt in enumerate(prompts):
+        if (chosen := next(own, None)) is None:
+            raise UsageError(f"there are {at} params and more prompts; give one for each prompt")
+        yield prompt, chosen
+
+
+def several(prompt: Prompt | Prompts) -> list[Prompt] | None:
+    """The prompts of a list of them; None for a single one."""
+    if isinstance(prompt, list | tuple) and prompt and not is_ids(prompt):
+        return cast("list[Prompt]", list(prompt))
+    return None
+
+
+def is_ids(prompt: Sequence[object]) -> bool:
+    """Whether a list is one of token ids, and not of prompts. An empty one is not."""
+    return bool(prompt) and isinstance(prompt[0], int | np.integer)
+
+
+def is_chat(prompt: object) -> bool:
+    """Whether a prompt is a message of a chat, or begins with one."""
+    first = prompt[0] if isinstance(prompt, list | tuple) and prompt else prompt
+    return isinstance(first, Mapping) and "role" in first

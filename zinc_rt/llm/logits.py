@@ -1,0 +1,57 @@
+"""Logits after each token of a text, beside the requests of a model's core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.engine.engine import Engine, Rows
+from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+
+
+class LogitsRows:
+    """Computes rows of logits on sequences that it borrows from a core.
+
+    Args:
+        engine: the core's.
+        shared: has the core.
+        lock: held while a step runs and while what it gave is read.
+        check: called with the lock held before each step; raises where it must not run.
+    """
+
+    def __init__(self, engine: Engine, shared: SharedCore, lock: CoreLock, check: Callable[[], None]) -> None:
+        self._engine, self._shared, self._lock, self._check = engine, shared, lock, check
+
+    def parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """The rows in order, a step's worth at a time: (index of the first, f32[some, n_vocab]).
+
+        A part is valid until the next is asked for. Raises what `Engine.step` and the check raise, `EngineError` in a
+        turn of the core.
+        """
+        sizes = self._engine.sizes
+        assert sizes is not None
+        for start in range(0, len(ids), sizes.n_logits):
+            part = ids[start : start + sizes.n_logits]
+            with self._lock, self.borrowed(ids, start, start + len(part)) as slot:
+                result = self._engine.step([Rows(slot, start, part, wanted=range(len(part)))])
+            yield start, result.logits
+
+    @contextmanager
+    def borrowed(self, ids: list[int], start: int, end: int) -> Iterator[int]:
+        """A sequence that holds a text's first `start` tokens, with room for `end`. Between parts others may have taken
+        what it held: that is computed again.
+        """
+        self._check()
+        core, engine = self._shared.core, self._engine
+        slot = core.borrow(ids[: start + 1], end)
+        try:
+            held, n_batch = engine.truncate(slot, start), engine.options.n_batch
+            for at in range(held, start, n_batch):
+                self._check()
+                engine.step([Rows(slot, at, ids[at : min(at + n_batch, start)])])
+            yield slot
+        finally:
+            core.give_back(slot)
