@@ -7,11 +7,11 @@ import re
 
 import pytest
 
+from tests.compiled import images, listing
 from tests.lang import arith_kernels, control_kernels, value_kernels
 from tests.lang import code_kernels as k
 from tests.lang.levels import LEVELS
-from zinc_rt.lang import TARGETS, Spec, Target, bf16, compile_image, emit_module, f16, f32, f64, i8, i16, u8, u64
-from zinc_rt.lang.compiler import Compiler
+from zinc_rt.lang import TARGETS, Spec, Target, bf16, emit_module, f16, f32, f64, i8, i16, u8, u64
 from zinc_rt.lang.lower import LOWERINGS
 from zinc_rt.lang.ops import WORDS
 
@@ -26,8 +26,7 @@ def name(target: Target) -> str:
 
 
 def text(target: Target, function: object, **constants: object) -> str:
-    spec = Spec(function, constants)  # type: ignore[arg-type]
-    return str(compile_image(spec, target, disassemble=True).meta["assembly"])
+    return listing(Spec(function, constants), target)  # type: ignore[arg-type]
 
 
 SAMPLE = [
@@ -46,8 +45,8 @@ SAMPLE = [
 @pytest.mark.parametrize("target", ELSEWHERE, ids=name)
 def test_every_target_compiles_what_cannot_run_here(target: Target) -> None:
     groups = [SAMPLE[i::2] for i in range(2)]
-    images = Compiler().compile([emit_module(f"sample {i}", group, target) for i, group in enumerate(groups)])
-    for group, image in zip(groups, images, strict=True):
+    made = images([emit_module(f"sample {i}", group, target) for i, group in enumerate(groups)])
+    for group, image in zip(groups, made, strict=True):
         assert set(image.entries) == {spec.symbol for spec in group}
 
 

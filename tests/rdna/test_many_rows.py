@@ -61,6 +61,7 @@ def test_many_rows(gpu: Stage, rng: np.random.Generator, kind: str) -> None:
         assert same(product(gpu, of, w, x, n_rows, bias), want), (groups, n_rows, n_x)
 
 
+@pytest.mark.slow  # of this compiler
 @pytest.mark.parametrize("kind", [kind for kind in MANY if GGMLType[kind] not in m.FLOATS])
 def test_registers_of_matrix_instructions(kind: str) -> None:
     """Nothing is spilled, and two workgroups fit: one multiplies while the other waits for memory."""
