@@ -1,4 +1,4 @@
-"""Imports only point down the layers of docs/architecture.md, and importing the package costs nothing."""
+"""Imports only point down the layers of docs/how/architecture.md, and importing the package costs nothing."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ EMULATED = sorted(EMULATOR.rglob("*.py"))
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_point_down(path: Path) -> None:
     layer = place(name_of(path))
-    assert layer, f"{name_of(path)} has no layer: give it one in docs/architecture.md and here"
+    assert layer, f"{name_of(path)} has no layer: give it one in docs/how/architecture.md and here"
     for name in imported(ast.parse(path.read_text(encoding="utf-8"))) - {"amdgpu_emu"}:
         assert place(name), f"{name} has no layer"
         assert RANK[place(name)] <= RANK[layer], f"{name_of(path)} imports {name}, which is above it"
