@@ -35,53 +35,53 @@ def changed(
 
 PATTERN = "attention.sliding_window_pattern"
 WRONG: list[tuple[str, dict[str, Any], type[ModelError], str]] = [
-    ("smollm3", {"expert_count": 4}, ModelError, "smollm3.expert_count is set"),
-    ("smollm3", {"attention.scale": -1.0}, ModelError, "attention.scale is -1.0, it must be at least 0"),
-    ("mistral3", {"attention.temperature_scale": float("inf")}, ModelError, "temperature_scale is inf, a finite"),
-    ("mistral3", {"rope.scaling.yarn_log_multiplier": -1.0}, ModelError, "yarn_log_multiplier is -1.0"),
-    ("mistral3", {"rope.scaling.yarn_log_multiplier": 1e30}, ModelError, r"multiplier is 1.*e\+30, it must be at most"),
-    ("phi3", {"rope.scaling.type": "ntk"}, ModelError, "'ntk'; supported are none, linear, yarn, longrope"),
-    ("phi3-long", {"rope.dimension_count": 14}, ModelError, r"rope_factors_long.* F32\[7\] is needed"),
-    ("olmo3", {"attention.sliding_window": 0}, ModelError, "sliding_window is 0, it must be between 1 and"),
-    ("olmo3", {PATTERN: 0}, ModelError, "sliding_window_pattern is 0, it must be between 1 and 4096"),
-    ("olmo3", {PATTERN: [True, False]}, ModelError, r"pattern is \[True, False\], 4 of true or false are needed"),
-    ("glm4", {"rope.dimension_count": 9}, ModelError, "dimension_count is 9, it must be even"),
-    ("granite", {"logit_scale": None}, ModelError, "granite.logit_scale"),
-    ("granite", {"logit_scale": 0.0}, ModelError, "logit_scale is 0.0, it must be at least"),
-    ("granite", {"residual_scale": -0.5}, ModelError, "residual_scale is -0.5"),
-    ("granite", {"rope.scaling.finetuned": 1}, ModelError, "finetuned is 1, true or false is needed"),
-    ("granitemoe", {"expert_used_count": 9}, ModelError, "expert_used_count is 9, it must be between 1 and"),
-    ("gemma2", {"attn_logit_softcapping": 0.0}, ModelError, "attn_logit_softcapping is 0.0, it must be above 0"),
-    ("gemma3", {"attention.sliding_window": None}, ModelError, "gemma3.attention.sliding_window"),
-    ("gemma3", {"rope.freq_base_swa": 1.0}, ModelError, "freq_base_swa is 1.0, it must be above 1"),
-    ("gemma3", {"final_logit_softcapping": -30.0}, ModelError, "final_logit_softcapping is -30"),
-    ("gemma4", {PATTERN: None}, ModelError, "gemma4.attention.sliding_window_pattern"),
-    ("gemma4", {PATTERN: [True] * 3}, ModelError, "8 of true or false are needed"),
-    ("gemma4", {"attention.shared_kv_layers": 9}, ModelError, "shared_kv_layers is 9, it must be between 0 and 8"),
-    ("gemma4", {"attention.shared_kv_layers": 7}, ModelError, "is 7 of 8 layers: layer -1 must be there"),
-    ("gemma4", {"attention.shared_kv_layers": 3}, ModelError, "is 3 of 8 layers: layer 3 must be there"),
-    ("gemma4", {"attention.value_length": 16}, ModelError, "value_length is 16, it must be as .*key_length, 32"),
-    ("gemma4", {"attention.value_length_swa": 8}, ModelError, "value_length_swa is 8, it must be as .*, 16"),
-    ("gemma4", {"rope.dimension_count_swa": 15}, ModelError, "dimension_count_swa is 15, it must be even"),
-    ("gemma4", {"rope.dimension_count_swa": 18}, ModelError, "dimension_count_swa is 18, it must be between 1 and 16"),
-    ("gemma4", {"attention.head_count_kv": [2] * 7}, ModelError, "8 integers are needed, one a layer"),
-    ("gemma4", {"attention.head_count_kv": [2] * 7 + [1]}, ModelError, "1 in layer 7, which reads .* 5, where it is 2"),
-    ("gemma4", {"attention.head_count_kv": 4}, ModelError, "head_count 6 must be a multiple of .*head_count_kv 4"),
-    ("gemma4", {"feed_forward_length": [96] * 8}, ModelError, r"ffn_.*weight has shape"),
-    ("gemma4", {"embedding_length_per_layer_input": 16}, ModelError, r"per_layer_token_embd.*\[320, 128\]"),
-    ("gemma4", {"embedding_length_per_layer_input": 0}, ModelError, "tensors that .*'gemma4' does not use"),
+    ("smollm3", {"expert_count": 4}, "smollm3.expert_count is set"),
+    ("smollm3", {"attention.scale": -1.0}, "attention.scale is -1.0, it must be at least 0"),
+    ("mistral3", {"attention.temperature_scale": float("inf")}, "temperature_scale is inf, a finite"),
+    ("mistral3", {"rope.scaling.yarn_log_multiplier": -1.0}, "yarn_log_multiplier is -1.0"),
+    ("mistral3", {"rope.scaling.yarn_log_multiplier": 1e30}, r"multiplier is 1.*e\+30, it must be at most"),
+    ("phi3", {"rope.scaling.type": "ntk"}, "'ntk'; supported are none, linear, yarn, longrope"),
+    ("phi3-long", {"rope.dimension_count": 14}, r"rope_factors_long.* F32\[7\] is needed"),
+    ("olmo3", {"attention.sliding_window": 0}, "sliding_window is 0, it must be between 1 and"),
+    ("olmo3", {PATTERN: 0}, "sliding_window_pattern is 0, it must be between 1 and 4096"),
+    ("olmo3", {PATTERN: [True, False]}, r"pattern is \[True, False\], 4 of true or false are needed"),
+    ("glm4", {"rope.dimension_count": 9}, "dimension_count is 9, it must be even"),
+    ("granite", {"logit_scale": None}, "granite.logit_scale"),
+    ("granite", {"logit_scale": 0.0}, "logit_scale is 0.0, it must be at least"),
+    ("granite", {"residual_scale": -0.5}, "residual_scale is -0.5"),
+    ("granite", {"rope.scaling.finetuned": 1}, "finetuned is 1, true or false is needed"),
+    ("granitemoe", {"expert_used_count": 9}, "expert_used_count is 9, it must be between 1 and"),
+    ("gemma2", {"attn_logit_softcapping": 0.0}, "attn_logit_softcapping is 0.0, it must be above 0"),
+    ("gemma3", {"attention.sliding_window": None}, "gemma3.attention.sliding_window"),
+    ("gemma3", {"rope.freq_base_swa": 1.0}, "freq_base_swa is 1.0, it must be above 1"),
+    ("gemma3", {"final_logit_softcapping": -30.0}, "final_logit_softcapping is -30"),
+    ("gemma4", {PATTERN: None}, "gemma4.attention.sliding_window_pattern"),
+    ("gemma4", {PATTERN: [True] * 3}, "8 of true or false are needed"),
+    ("gemma4", {"attention.shared_kv_layers": 9}, "shared_kv_layers is 9, it must be between 0 and 8"),
+    ("gemma4", {"attention.shared_kv_layers": 7}, "is 7 of 8 layers: layer -1 must be there"),
+    ("gemma4", {"attention.shared_kv_layers": 3}, "is 3 of 8 layers: layer 3 must be there"),
+    ("gemma4", {"attention.value_length": 16}, "value_length is 16, it must be as .*key_length, 32"),
+    ("gemma4", {"attention.value_length_swa": 8}, "value_length_swa is 8, it must be as .*, 16"),
+    ("gemma4", {"rope.dimension_count_swa": 15}, "dimension_count_swa is 15, it must be even"),
+    ("gemma4", {"rope.dimension_count_swa": 18}, "dimension_count_swa is 18, it must be between 1 and 16"),
+    ("gemma4", {"attention.head_count_kv": [2] * 7}, "8 integers are needed, one a layer"),
+    ("gemma4", {"attention.head_count_kv": [2] * 7 + [1]}, "1 in layer 7, which reads .* 5, where it is 2"),
+    ("gemma4", {"attention.head_count_kv": 4}, "head_count 6 must be a multiple of .*head_count_kv 4"),
+    ("gemma4", {"feed_forward_length": [96] * 8}, r"ffn_.*weight has shape"),
+    ("gemma4", {"embedding_length_per_layer_input": 16}, r"per_layer_token_embd.*\[320, 128\]"),
+    ("gemma4", {"embedding_length_per_layer_input": 0}, "tensors that .*'gemma4' does not use"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "keys", "error", "message"), WRONG, ids=[f"{w[0]}-{next(iter(w[1]))}-{i}" for i, w in enumerate(WRONG)]
+    ("name", "keys", "message"), WRONG, ids=[f"{w[0]}-{next(iter(w[1]))}-{i}" for i, w in enumerate(WRONG)]
 )
-def test_wrong_keys(name: str, keys: dict[str, Any], error: type[ModelError], message: str, tmp_path: Path) -> None:
+def test_wrong_keys(name: str, keys: dict[str, Any], message: str, tmp_path: Path) -> None:
     arrays = {
         key: np.array(value, np.int32) if isinstance(value, list) and type(value[0]) is int else value
         for key, value in keys.items()
     }
-    with pytest.raises(error, match=message):
+    with pytest.raises(ModelError, match=message):
         changed(tmp_path, name, arrays)
 
 

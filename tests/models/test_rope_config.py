@@ -119,33 +119,33 @@ def test_which_factor_counts(keys: dict[str, Any], divisor: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "error", "message"),
+    ("keys", "message"),
     [
-        ({"dimension_count": 7}, ModelError, "llama.rope.dimension_count is 7, it must be even"),
-        ({"dimension_count": 66}, ModelError, "between 1 and 64"),
-        ({"dimension_count": 0}, ModelError, "between 1 and 64"),
-        ({"dimension_count": "8"}, ModelError, "an integer is needed"),
-        ({"freq_base": 0.0}, ModelError, "llama.rope.freq_base is 0.0"),
-        ({"freq_base": -1.0}, ModelError, "above"),
-        ({"freq_base": math.inf}, ModelError, "finite"),
-        ({"freq_base": math.nan}, ModelError, "finite"),
-        ({"freq_base": 1.0, "scaling__type": "yarn", "scaling__factor": 2.0}, ModelError, "freq_base"),
-        ({"scaling__type": "longrope"}, ModelError, "'longrope'; supported are none, linear, yarn"),
-        ({"scaling__type": 3}, ModelError, "a string is needed"),
-        ({"scaling__type": "linear", "scaling__factor": 0.0}, ModelError, "scaling.factor is 0.0"),
-        ({"scaling__type": "linear", "scaling__factor": True}, ModelError, "finite number"),
-        ({"scaling__type": "yarn", "scaling__original_context_length": 0}, ModelError, "between 1"),
-        ({"scaling__type": "yarn", "scaling__yarn_beta_fast": 0.0}, ModelError, "above 0"),
-        ({"scale_linear": -2.0}, ModelError, "above 0"),
-        ({"scaling__factor": 2.0**21}, ModelError, r"factor is 2097152.0, it must be between 9.54e-07 and 1048576"),
-        ({"scale_linear": 2.0**-21}, ModelError, r"scale_linear is 4.7\d*e-07, it must be between"),
-        ({"scaling__yarn_beta_slow": 5e-324}, ModelError, "yarn_beta_slow is 5e-324, it must be between"),
-        ({"scaling__yarn_beta_fast": 1e308}, ModelError, r"yarn_beta_fast is 1e\+308, it must be between"),
-        ({"scaling__attn_factor": 1e39}, ModelError, r"attn_factor is 1e\+39, it must be between"),
+        ({"dimension_count": 7}, "llama.rope.dimension_count is 7, it must be even"),
+        ({"dimension_count": 66}, "between 1 and 64"),
+        ({"dimension_count": 0}, "between 1 and 64"),
+        ({"dimension_count": "8"}, "an integer is needed"),
+        ({"freq_base": 0.0}, "llama.rope.freq_base is 0.0"),
+        ({"freq_base": -1.0}, "above"),
+        ({"freq_base": math.inf}, "finite"),
+        ({"freq_base": math.nan}, "finite"),
+        ({"freq_base": 1.0, "scaling__type": "yarn", "scaling__factor": 2.0}, "freq_base"),
+        ({"scaling__type": "longrope"}, "'longrope'; supported are none, linear, yarn"),
+        ({"scaling__type": 3}, "a string is needed"),
+        ({"scaling__type": "linear", "scaling__factor": 0.0}, "scaling.factor is 0.0"),
+        ({"scaling__type": "linear", "scaling__factor": True}, "finite number"),
+        ({"scaling__type": "yarn", "scaling__original_context_length": 0}, "between 1"),
+        ({"scaling__type": "yarn", "scaling__yarn_beta_fast": 0.0}, "above 0"),
+        ({"scale_linear": -2.0}, "above 0"),
+        ({"scaling__factor": 2.0**21}, r"factor is 2097152.0, it must be between 9.54e-07 and 1048576"),
+        ({"scale_linear": 2.0**-21}, r"scale_linear is 4.7\d*e-07, it must be between"),
+        ({"scaling__yarn_beta_slow": 5e-324}, "yarn_beta_slow is 5e-324, it must be between"),
+        ({"scaling__yarn_beta_fast": 1e308}, r"yarn_beta_fast is 1e\+308, it must be between"),
+        ({"scaling__attn_factor": 1e39}, r"attn_factor is 1e\+39, it must be between"),
     ],
 )
-def test_errors(keys: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_errors(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         config(**keys)
 
 
