@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.gguf.errors import InvalidTensor, UnsupportedTensorType
+from zinc_rt.gguf.errors import GGUFError, UnsupportedTensorType
 from zinc_rt.utils.checks import show
 
 
@@ -81,10 +81,10 @@ class GGMLType(IntEnum):
         return self.block_size > 1
 
     def row_bytes(self, n: int) -> int:
-        """Bytes of a row of `n` elements. Raises InvalidTensor when `n` is not a whole number of blocks."""
+        """Bytes of a row of `n` elements. Raises GGUFError when `n` is not a whole number of blocks."""
         size, nbytes = _BLOCKS[self]
         if n < 0 or n % size:
-            raise InvalidTensor(f"a row of {n} elements is no multiple of the {size} of a {self.name} block")
+            raise GGUFError(f"a row of {n} elements is no multiple of the {size} of a {self.name} block")
         return n // size * nbytes
 
 

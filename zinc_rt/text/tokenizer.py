@@ -83,7 +83,7 @@ class Tokenizer:
         """Read the `tokenizer.ggml.*` keys of a file.
 
         Raises TokenizerError, with the key and the value, when they do not describe a tokenizer, and
-        UnsupportedTokenizer when they describe one that is not implemented. Faults in the merges show at the
+        TokenizerError when they describe one that is not implemented. Faults in the merges show at the
         first `encode`.
         """
         return cls(metadata)
