@@ -1,6 +1,6 @@
 """The numbers of the format: tensor element types with their block sizes, and metadata value types.
 
-Sources: the GGUF specification (ggml repository, `docs/gguf.md`) for value types, `ggml.h` and
+Sources: the GGUF specification (ggml repository, `docs/how/gguf.md`) for value types, `ggml.h` and
 `ggml-common.h` for type ids and block sizes. Ids that ggml has retired keep their last name and size.
 """
 

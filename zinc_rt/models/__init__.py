@@ -106,7 +106,7 @@ def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
         raise ModelError(
             f"{file.path} has {key} = false: its tokens see the ones after them, which this architecture does not do"
             " here"
-        ).with_advice("what would run: a model that generates text; docs/models.md lists those that embed texts")
+        ).with_advice("what would run: a model that generates text; docs/use/models.md lists those that embed texts")
 
 
 def _refuse_types(file: GGUFFile) -> None:

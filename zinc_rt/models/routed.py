@@ -30,7 +30,7 @@ GATING_FUNCTIONS: Final = {1: "softmax", 2: "sigmoid", 3: "softmax_chosen"}
 
 @dataclass(frozen=True)
 class Routing:
-    """How many experts there are and how a row's are chosen and weighed; see "Mixture of experts" in docs/numerics.md.
+    """How many experts there are, how a row's are chosen and weighed; see "Mixture of experts" in docs/how/numerics.md.
 
     n_experts, n_used: of the layer, of a row. gating: "softmax", "sigmoid" or "softmax_chosen". normalise: the chosen
     weights are made to sum to 1. scale: a factor of all weights. n_groups, n_groups_used: experts come from the best

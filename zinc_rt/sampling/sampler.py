@@ -1,4 +1,4 @@
-"""`Sampler`: from one row of logits to one token. The exact definition is docs/sampling.md.
+"""`Sampler`: from one row of logits to one token. The exact definition is docs/how/sampling.md.
 
 Stages: logit bias, penalties, then the greedy choice (temperature 0) or top-k, min-p, top-p, temperature and one draw.
 """

@@ -191,6 +191,6 @@ def find(pre: str | None, key: str) -> PreTokenizer:
     if row is None:
         raise TokenizerError(f"unknown pre-tokenizer {shown(pre)}", key=key, value=pre).with_advice(
             f"what would run: a model with the pre-tokenizer {', '.join(names[0] for _, names in _FAMILIES)},"
-            " or with another name of these (docs/tokenizers.md)"
+            " or with another name of these (docs/how/tokenizers.md)"
         )
     return row
