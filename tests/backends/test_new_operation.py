@@ -123,7 +123,7 @@ def test_a_backend_without_a_lowering_refuses_it() -> None:
 def test_the_page_lists_the_files() -> None:
     """At most five, all of which exist, and the tests' own operation has one in each folder of them."""
     root = Path(__file__).parents[2]
-    page = (root / "docs/extending.md").read_text(encoding="utf-8")
+    page = (root / "docs/how/extending.md").read_text(encoding="utf-8")
     section = page.split("## An op\n")[1].split("\n## ")[0]
     listed = re.findall(r"^\| `(zinc_rt/\S+)` \|", section, re.M)
     assert len(listed) == 5
