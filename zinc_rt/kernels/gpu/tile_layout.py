@@ -2,8 +2,8 @@
 
 A slab holds the quants of 8 x 16 rows, of which each 16 are four pieces (columns 0 to 7, 8 to 15, …) of 8 bytes a row,
 then f32[128] of each: scales, sums of all quants, sums of the first 16. Slabs stand in the order of visits
-(`reduction_order`): those of a lane's groups l, l + 32, …, lane by lane. Every lane has as many slabs as any, and what lies beyond the last
-group or the last row is 0.
+(`reduction_order`): those of a lane's groups l, l + 32, …, lane by lane. Every lane has as many slabs as any, and
+what lies beyond the last group or the last row is 0.
 """
 
 from __future__ import annotations
