@@ -127,7 +127,7 @@ def answers() -> dict[str, str]:
                         status, text = answer.status, answer.read()
                 except urllib.error.HTTPError as error:
                     status, text = error.code, error.read()
-                shown = NEW.sub(r'"\g<name>":0', re.sub(r"(?m)^id: .*$", "id:", text.decode()))
+                shown = NEW.sub(r'"\1":0', re.sub(r"(?m)^id: .*$", "id:", text.decode()))
                 found[f"HTTP {name}"] = f"{status} {digest(shown.encode())}"
                 if os.environ.get("SHOW"):
                     print(name, status, shown, file=sys.stderr)

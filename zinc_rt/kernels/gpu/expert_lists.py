@@ -143,8 +143,8 @@ def groups_from(number: u32, n_groups: u32):
 def arrange_experts(
     q: ptr[i8], d: ptr[f32], s: ptr[u32], rows: ptr[u32], tiles: ptr[u32], x: ptr[u8], n_groups: u32, GATHER: bool
 ):
-    """Slabs of tiles, as `tile_layout.arrange` makes those of 128 rows, but only of groups and rows that there are; tiles
-    in x, VISITS slabs a workgroup in y. GATHER: of the rows of slots; else the rows of q, d and s are slots.
+    """Slabs of tiles, as `tile_layout.arrange` makes those of 128 rows, but only of groups and rows that there are;
+    tiles in x, VISITS slabs a workgroup in y. GATHER: of the rows of slots; else the rows of q, d and s are slots.
     """
     tile = workgroup_id(0)
     _, first, count = tile_at(tiles, tile)
