@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,13 @@ SAMPLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ELSEWHERE, ids=name)
+def soon(targets: list[Target]) -> list[Any]:
+    """Parameters: AVX2 and 64-bit Arm by default, the other targets where slow tests run."""
+    names = ("avx2", "aarch64")
+    return [pytest.param(t, id=name(t), marks=() if name(t) in names else pytest.mark.slow) for t in targets]
+
+
+@pytest.mark.parametrize("target", soon(ELSEWHERE))
 def test_every_target_compiles_what_cannot_run_here(target: Target) -> None:
     groups = [SAMPLE[i::2] for i in range(2)]
     made = images([emit_module(f"sample {i}", group, target) for i, group in enumerate(groups)])
@@ -64,7 +71,7 @@ def test_the_ir_takes_no_liberties() -> None:
             assert re.fullmatch(r"  %i\d+ = (add|sub) (nsw|nuw) i\d+ %i\d+, -?\d+", line), line
 
 
-@pytest.mark.parametrize("target", CPUS, ids=name)
+@pytest.mark.parametrize("target", soon(CPUS))
 def test_products_and_sums_are_not_contracted(target: Target) -> None:
     fused = r"\b(vfn?m(add|sub)\w*|fn?m(add|sub|la|ls)\b|fmla|fmls)"
     code = text(target, k.products_and_sums)
@@ -81,7 +88,7 @@ def test_products_and_sums_are_not_contracted_on_a_gpu() -> None:
     assert re.search(r"v_\w*fma", text(gpu, k.fused))
 
 
-@pytest.mark.parametrize("level", ["avx2", "avx512", "amx"])
+@pytest.mark.parametrize("level", ["avx2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("avx512", "amx"))])
 def test_halves_round_in_the_nearest_even_mode_and_keep_subnormals(level: str) -> None:
     code = text(TARGETS[level], k.halves)
     # 0: to nearest even, by the instruction; 4: by the control register, whose default is the same.
@@ -91,6 +98,7 @@ def test_halves_round_in_the_nearest_even_mode_and_keep_subnormals(level: str) -
     assert not re.search(r"\b(call|bl)\b", code)
 
 
+@pytest.mark.slow  # which instructions one compiler chooses; results have tests of their own
 @pytest.mark.parametrize(
     ("target", "kind", "n", "bound", "instruction"),
     [
@@ -123,6 +131,7 @@ def test_dot_products_use_the_targets_instruction(
     assert re.search(instruction, code)
 
 
+@pytest.mark.slow  # likewise
 @pytest.mark.parametrize(
     ("target", "n", "instruction"),
     [
@@ -164,6 +173,7 @@ def test_orders_reach_the_machine() -> None:
     assert all(re.search(rf"\b{word}\b", code) for word in ("ldxr", "stlr", "dmb\tish", "yield"))
 
 
+@pytest.mark.slow  # likewise
 @pytest.mark.parametrize("level", ["avx2", "avx512"])
 def test_conversions_to_integers_and_extremes_stay_vectors(level: str) -> None:
     code = text(TARGETS[level], k.quantised)
@@ -171,6 +181,7 @@ def test_conversions_to_integers_and_extremes_stay_vectors(level: str) -> None:
     assert not re.search(r"vcvttss2si|vucomiss", code)
 
 
+@pytest.mark.slow  # likewise
 def test_constant_memory_is_read_once() -> None:
     code = text(TARGETS["avx2"], k.unchanging)
     loop = code[code.rindex("vmulss") :]
