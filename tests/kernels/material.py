@@ -16,11 +16,12 @@ QUANTISED = tuple(T[f.name] for f in table.quantized())
 FLOATS = tuple(T[f.name] for f in table.floats())
 SUPER = tuple(T[f.name] for f in table.quantized() if f.groups > 1)
 OF_EACH_KIND = (
-    *("Q4_0", "Q5_1", "Q8_0", "Q4_K", "Q6_K", "Q3_K", "IQ2_S", "IQ3_S", "IQ4_NL", "MXFP4", "NVFP4"),
-    *("F16", "F32", "BF16"),
+    *("Q4_0", "Q5_1", "IQ4_NL", "Q8_0", "Q5_K", "Q6_K", "MXFP4", "IQ4_XS", "Q3_K", "Q2_K", "NVFP4"),
+    *("IQ2_XXS", "IQ2_S", "IQ3_S", "F32", "F16", "BF16"),
 )
-"""One format of each way to hold numbers and scales. The kernels of the others differ from one of these by how a block
-is decoded, which the tests of embeddings check for all formats; products of the others are slow tests."""
+"""A format of each way to hold integers, scales and minima. Products of the others are slow tests; how each format is
+decoded, the tests of embeddings check for all of them.
+"""
 SCALE_BYTES = {T[f.name]: f.halves for f in table.quantized()}
 """Where the float16 scales of a block lie."""
 EXPONENT = {T[f.name]: f.d for f in table.quantized() if f.scale == table.Scale.POWER_OF_TWO}

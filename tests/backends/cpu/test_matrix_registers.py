@@ -83,6 +83,7 @@ def test_the_trial_sees_a_wrong_product(monkeypatch: pytest.MonkeyPatch) -> None
     assert not trial.agrees(emulated(lib, GGMLType.Q4_0))
 
 
+@pytest.mark.slow  # registers as one compiler hands them out
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q6_K], ids=lambda k: k.name)
 def test_amx_code_uses_all_registers(kind: GGMLType) -> None:
     target = TARGETS["amx"]
