@@ -13,7 +13,7 @@ import pytest
 from tests.helpers import LLAMA, Spec, write_model
 from zinc_rt import models
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.errors import BadAttribute
+from zinc_rt.ir.errors import GraphError
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.ir.op import Op
 from zinc_rt.models import ModelDefinition, StateKind, StateSpec, WeightRows, llama
@@ -170,7 +170,7 @@ def test_windows_and_caps_that_say_nothing(change: dict[str, float], message: st
         attention = replace(AttentionSpec(info.heads, None), **change)
         return decoder(parts, [pre_norm_block(attention, FeedForwardSpec(info.n_ff))] * info.n_layers)
 
-    with made(tmp_path, define) as file, pytest.raises(BadAttribute, match=message):
+    with made(tmp_path, define) as file, pytest.raises(GraphError, match=message):
         models.define(file)
 
 

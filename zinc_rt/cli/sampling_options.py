@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -28,12 +28,15 @@ from zinc_rt.sampling.params import (
 )
 from zinc_rt.utils.checks import show
 
-_OPTIONS: Final = {row.name: row.option for row in PARAMETERS.values() if row.option is not None}
+
+def _options() -> dict[str, Option]:
+    """The options by the names of their parameters."""
+    return {row.name: row.option for row in PARAMETERS.values() if row.option is not None}
 
 
 def sampling_option(name: str, more: str = "", *, shows_default: bool = False, panel: str | None = None) -> Any:
     """The option of a parameter as the parser takes it. more: behind its help."""
-    option = _OPTIONS[name]
+    option = _options()[name]
     return typer.Option(
         *option.names.split(),
         metavar=option.value or None,
@@ -53,8 +56,9 @@ class SamplingOptions(OptionRecord):
     @classmethod
     def options(cls) -> Iterator[OptionOf]:
         """See `OptionRecord`."""
-        for name in sorted(filter(cls.has, _OPTIONS), key=lambda name: not _OPTIONS[name].stops):
-            row, option = PARAMETERS[name], _OPTIONS[name]
+        given = {name: option for name, option in _options().items() if cls.has(option)}
+        for name, option in sorted(given.items(), key=lambda item: not item[1].stops):
+            row = PARAMETERS[name]
             if isinstance(row.kind, (Number, Integer)):
                 kind: Any = float if isinstance(row.kind, Number) else int
                 made = sampling_option(name, shows_default=True)
@@ -65,9 +69,9 @@ class SamplingOptions(OptionRecord):
                 yield name, Annotated[list[str] | None, sampling_option(name)], None
 
     @classmethod
-    def has(cls, name: str) -> bool:
-        """Whether the option of a parameter is one of these."""
-        return _OPTIONS[name].listed
+    def has(cls, option: Option) -> bool:
+        """Whether an option is one of these."""
+        return option.listed
 
     def params(self, **more: Any) -> SamplingParams:
         """The checked parameters. more: parameters in the place of the options'. Raises `UsageError`, naming the
@@ -81,9 +85,9 @@ class ServerSampling(SamplingOptions):
     """The same for a server: what holds for requests that do not say."""
 
     @classmethod
-    def has(cls, name: str) -> bool:
+    def has(cls, option: Option) -> bool:
         """See `SamplingOptions`."""
-        return super().has(name) and _OPTIONS[name].server
+        return super().has(option) and option.server
 
     def params(self, **more: Any) -> SamplingParams:
         """See `SamplingOptions`; no seed is drawn, each request gets one of its own."""
@@ -96,7 +100,7 @@ def _by_option() -> Iterator[None]:
     try:
         yield
     except InvalidSamplingParam as error:
-        row, option = PARAMETERS[error.field], _OPTIONS.get(error.field)
+        row, option = PARAMETERS[error.field], _options().get(error.field)
         limits = error.limits
         if isinstance(row.kind, Integer):
             limits = limits.removesuffix(row.kind.or_none)
@@ -132,34 +136,35 @@ def _bias(text: str) -> tuple[int, float]:
         raise UsageError(f"--logit-bias is {text!r}; it must look like 15+2.5, 15-1 or 15-inf") from None
 
 
-def _names(name: str, option: Option) -> Iterator[str]:
-    """All names of an option without their dashes, the first long one first, and the parameter's own."""
-    yield option.name.removeprefix("--")
-    yield from (one.lstrip("-") for one in option.names.split())
-    yield name.replace("_", "-")
+def _names(row: Parameter) -> list[str]:
+    """All names of an option without their dashes, and the parameter's own."""
+    options = [] if row.option is None else row.option.names.split()
+    return [*(name.lstrip("-") for name in options), row.name.replace("_", "-")]
 
 
-_SETTABLE: Final = {
-    name: option for name, option in _OPTIONS.items()
-    if option.listed and isinstance(PARAMETERS[name].kind, (Number, Integer))
-}  # fmt: skip
-_SETTINGS: Final = {option.name.removeprefix("--"): name for name, option in _SETTABLE.items()}
-_BY_ANY_NAME: Final = {any_name: name for name, option in _SETTABLE.items() for any_name in _names(name, option)}
+def _settable() -> dict[str, Parameter]:
+    """What `changed` may change, by the names that it has there."""
+    return {
+        option.name.removeprefix("--"): PARAMETERS[name]
+        for name, option in _options().items()
+        if option.listed and isinstance(PARAMETERS[name].kind, (Number, Integer))
+    }
 
 
 def settings(params: SamplingParams) -> str:
     """The parameters that `changed` may change, in a line."""
-    shown = {name: getattr(params, field) for name, field in _SETTINGS.items()}
+    shown = {name: getattr(params, row.name) for name, row in _settable().items()}
     return ", ".join(f"{name} {-1 if value is None else value}" for name, value in shown.items())
 
 
 def changed(params: SamplingParams, name: str, value: str) -> SamplingParams:
     """The parameters with another value of an option, whose name may lack its dashes. Raises `UsageError`."""
-    name = name.removeprefix("--").replace("_", "-")
-    if name not in _BY_ANY_NAME:
-        raise UsageError(f"{show(name)} cannot be set; there are: {', '.join(_SETTINGS)}")
-    row = PARAMETERS[_BY_ANY_NAME[name]]
-    shown = _SETTABLE[row.name].name.removeprefix("--")
+    rows = _settable()
+    said = name.removeprefix("--").replace("_", "-")
+    shown = next((one for one, row in rows.items() if said in _names(row)), None)
+    if shown is None:
+        raise UsageError(f"{show(said)} cannot be set; there are: {', '.join(rows)}")
+    row = rows[shown]
     kind = float if isinstance(row.kind, Number) else int
     try:
         number: float = kind(value)
