@@ -69,7 +69,7 @@ Item = Dispatch | Copy | Write | Barrier
 
 class CommandList:
     """label: for messages; memory: what it names, which must not be freed before its last submission; work: how much it
-    is, in the unit of `pace`, 0 where nothing shall be learnt from it.
+    is, in the unit of `submission_budget`, 0 where nothing shall be learnt from it.
 
     Methods raise `BackendError` for what cannot be run, and return the list. A list only grows: a queue knows by the
     number of items whether the packets that it keeps are still those of the list.

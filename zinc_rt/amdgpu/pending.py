@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from zinc_rt.amdgpu.command_buffer import PacketCopy
 from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
-from zinc_rt.amdgpu.recorded import PacketCopy
 
 _NAMED = 4  # kernels that a message lists
 

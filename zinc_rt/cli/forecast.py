@@ -15,7 +15,7 @@ from zinc_rt.mem.plan import format_bytes
 
 if TYPE_CHECKING:
     from zinc_rt.cli.opening import Opening
-    from zinc_rt.forecast import CardForecast
+    from zinc_rt.perf_model.forecast import CardForecast
 
 
 def predicted(
@@ -25,8 +25,8 @@ def predicted(
     """The forecasts of these tests as Markdown, JSON or CSV. phases: the first with tables of where the time goes.
     Raises what `forecast` raises, and `UsageError`.
     """
-    from zinc_rt.forecast import forecast
     from zinc_rt.llm.load import built_in_model
+    from zinc_rt.perf_model.forecast import forecast
 
     check_emulated(opening, "--predict")
     path = model_file(opening.model, opening.hub) or built_in_model()

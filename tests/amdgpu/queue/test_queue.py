@@ -22,12 +22,12 @@ from tests.amdgpu.queue.fake import DEVICE, FakeInterface
 from tests.amdgpu.queue.stage import INTERFACES, affine, install, machine, opened, pointers, queue_of
 from tests.lang.gpu_kernels import rms_norm
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, SignalMismatch
+from zinc_rt.amdgpu.errors import InterfaceError, SignalMismatch
 from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.interface import DeviceBuffer
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.errors import BackendClosed, BackendError, DeviceLost, FenceTimeout
 from zinc_rt.lang import Spec
 from zinc_rt.lang.gpu import gpu_kernel
 

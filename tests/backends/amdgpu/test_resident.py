@@ -21,11 +21,12 @@ from tests.backends.cpu.both import Case, assert_same, expected
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, run_tokens, write_model
 from zinc_rt.amdgpu.command_list import Dispatch
-from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, Work, tasks
+from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, tasks
 from zinc_rt.backends.devices import ResidentUse
+from zinc_rt.backends.gpu.work import StepDispatch
 from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.errors import DeviceLost
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.amd import resident
 from zinc_rt.kernels.gpu.catalogue import DECODE
@@ -101,7 +102,7 @@ def test_a_step_of_more_work_than_one_submission_may_have() -> None:
     case = RECURRENT["product, conv 4"]()
     with amd_backend("cs") as (backend, _):
         backend.resident.use = "always"
-        pace = backend.gpu.pace
+        pace = backend.gpu.budget
         rate, pace.rate = pace.rate, 1.0
         want = expected(case)
         check(backend, case, want)
@@ -137,7 +138,7 @@ def test_the_table() -> None:
         move, add = (DECODE[name].spec for name in ("move", "add"))
 
         def work(kernel, groups, *arguments):
-            return Work(kernel, backend._loaded[kernel.symbol], groups, arguments, work=1)
+            return StepDispatch(kernel, backend._loaded[kernel.symbol], groups, arguments, work=1)
 
         phases = [
             [work(move, (3, 1, 1), 0x100000000, 0x200000000, 5), work(add, (4, 2, 1), 16, 32, 48, 7)],

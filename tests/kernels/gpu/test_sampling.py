@@ -13,7 +13,8 @@ import pytest
 from tests.kernels.gpu.sampling_kernels import parts, uniforms
 from tests.kernels.gpu.stage import Block, Stage, kernel_of, stage
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.backends.amdgpu.resident import ResidentPrograms, Work
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms
+from zinc_rt.backends.gpu.work import StepDispatch
 from zinc_rt.kernels.amd.catalogue import KERNELS
 from zinc_rt.kernels.gpu.sampling import SampleArgs
 from zinc_rt.kernels.gpu.sampling_draw import CHOSEN, DEGENERATE, NO_TOKEN, UNFINISHED
@@ -87,7 +88,7 @@ class InProgram(OnGpu):
             spec = KERNELS[step.kernel].spec
             program = self.ring.load_kernel(kernel_of(KERNELS[step.kernel], self.ring.gfx.kernel_target))
             arguments = tuple(self.memory[a].va if isinstance(a, str) else a for a in step.arguments)
-            phases.append([Work(spec, program, step.groups, arguments, 1)])
+            phases.append([StepDispatch(spec, program, step.groups, arguments, 1)])
         self.batch = CommandList("sample in a program")
         programs = ResidentPrograms(self.ring, CompileCache(default_cache_dir()), None, "always")
         assert programs.record(self.batch, phases, []) is not None

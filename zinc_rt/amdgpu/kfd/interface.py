@@ -12,7 +12,7 @@ from zinc_rt.amdgpu.abi.info import AMDGPU_INFO_FW_MES, AMDGPU_INFO_FW_VERSION, 
 from zinc_rt.amdgpu.abi.kfd import RuntimeEnableArgs
 from zinc_rt.amdgpu.abi.requests import KFD_RUNTIME_ENABLE
 from zinc_rt.amdgpu.address_range import AddressRange
-from zinc_rt.amdgpu.errors import DeviceLost, InterfaceError, IoctlFailed, StepFailed
+from zinc_rt.amdgpu.errors import InterfaceError, IoctlFailed, StepFailed
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.kfd.calls import call, step
@@ -35,7 +35,7 @@ from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import align_up, compute_units
 from zinc_rt.amdgpu.kfd.submissions import KfdSubmissions
 from zinc_rt.amdgpu.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
-from zinc_rt.errors import BackendError
+from zinc_rt.errors import BackendError, DeviceLost
 from zinc_rt.utils.linux import PAGE, Linux, host
 
 DRAIN_SECONDS = 10.0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 
 from zinc_rt.amdgpu.address_range import AddressRange
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, StepFailed
+from zinc_rt.amdgpu.errors import InterfaceError, StepFailed
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer
 from zinc_rt.amdgpu.kfd.events import Events
@@ -16,6 +16,7 @@ from zinc_rt.amdgpu.kfd.messages import driver_text, interface_error
 from zinc_rt.amdgpu.kfd.queue import KfdQueue, Submission
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets, interrupt_packets
+from zinc_rt.errors import DeviceLost, FenceTimeout
 
 SPIN_SECONDS = 0.002
 """A decode step takes some milliseconds: sleeping sooner would add the interrupt's way to most of them."""

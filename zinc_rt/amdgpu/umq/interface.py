@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_GTT
 from zinc_rt.amdgpu.advice import KERNEL_LOG, STEPS, file_advice, remedy
 from zinc_rt.amdgpu.drm import QueryResult
 from zinc_rt.amdgpu.drm_memory import GPU_UNCACHED, RenderBuffers, RenderMemory
-from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, DeviceLost, FenceTimeout, InterfaceError, IoctlFailed
+from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, InterfaceError, IoctlFailed
 from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, Heap, HostUse, Interface
 from zinc_rt.amdgpu.job_limit import job_limit
@@ -28,6 +28,7 @@ from zinc_rt.amdgpu.umq.device import device_info
 from zinc_rt.amdgpu.umq.queue import ALWAYS, EOP_VA, QUEUE_VA, UserQueue
 from zinc_rt.amdgpu.umq.timeline import Timeline
 from zinc_rt.amdgpu.umq.watch import Watch
+from zinc_rt.errors import DeviceLost, FenceTimeout
 from zinc_rt.utils.linux import PAGE, Linux, host
 
 FENCE_VA = QUEUE_VA + 0x10_0000
