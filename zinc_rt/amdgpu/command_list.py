@@ -29,7 +29,7 @@ Groups = int | tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Dispatch:
+class ListedDispatch:
     """`groups` workgroups of `threads` work-items; user_data: dwords from USER_DATA_0 on."""
 
     program: LoadedKernel
@@ -64,7 +64,7 @@ class Barrier:
     light: bool = False
 
 
-Item = Dispatch | Copy | Write | Barrier
+Item = ListedDispatch | Copy | Write | Barrier
 
 
 class CommandList:
@@ -94,7 +94,7 @@ class CommandList:
     @property
     def programs(self) -> list[LoadedKernel]:
         """Of its dispatches, in order."""
-        return [item.program for item in self._items if isinstance(item, Dispatch)]
+        return [item.program for item in self._items if isinstance(item, ListedDispatch)]
 
     def dispatch(
         self,
@@ -124,7 +124,7 @@ class CommandList:
             )
         if not all(0 <= word <= _DWORD for word in words):
             raise BackendError(f"{program.name}: user data {words} are not all dwords")
-        self._items.append(Dispatch(program, groups, threads, words))
+        self._items.append(ListedDispatch(program, groups, threads, words))
         return self
 
     def copy(

@@ -23,7 +23,7 @@ from zinc_rt.amdgpu.command_buffer import PacketCopy, RecordedLists
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.device_lock import DeviceLock
 from zinc_rt.amdgpu.errors import SignalMismatch
-from zinc_rt.amdgpu.fence import Fence
+from zinc_rt.amdgpu.fence import QueueFence
 from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of
 from zinc_rt.amdgpu.heaps import Bytes, Heaps
 from zinc_rt.amdgpu.interface import DeviceInfo, Heap, HostUse, Interface
@@ -237,7 +237,7 @@ class GpuQueue(Closing):
         """An empty command list."""
         return CommandList(label)
 
-    def submit(self, commands: CommandList) -> Fence:
+    def submit(self, commands: CommandList) -> QueueFence:
         """Start a command list behind all earlier ones.
 
         The first submission copies its packets to the GPU's memory; a later one stores the fence's two dwords there.
@@ -259,7 +259,7 @@ class GpuQueue(Closing):
                 self._lists.free(packets)
                 raise
             self._submitted = sequence
-            fence = Fence(sequence)
+            fence = QueueFence(sequence)
             names = recorded.kernels
             self._pending.add(
                 PendingSubmission(fence, interface_sequence, packets, commands.label, names, self._dispatched)
@@ -267,7 +267,7 @@ class GpuQueue(Closing):
             self._dispatched += len(names)
             return fence
 
-    def wait(self, fence: Fence, timeout: float | None = None) -> None:
+    def wait(self, fence: QueueFence, timeout: float | None = None) -> None:
         """Return once the fence has retired; seconds. Raises `FenceTimeout`, `DeviceLost`, `SignalMismatch`, and
         `BackendError` for another queue's fence or a timeout that is not finite.
         """

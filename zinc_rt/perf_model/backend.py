@@ -31,7 +31,7 @@ from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.work import SIMDS, Work
 from zinc_rt.amdgpu.vram import kept_free
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
-from zinc_rt.backends.amdgpu.prefetch_resident import asked
+from zinc_rt.backends.amdgpu.prefetch_resident import prefetch_ranges
 from zinc_rt.backends.base import StepFence
 from zinc_rt.backends.gpu.backend import GpuLoweredGraph, SubmittedStep
 from zinc_rt.backends.gpu.device import DeviceMemory
@@ -140,7 +140,7 @@ class ForecastBackend(EmulatedBackend):
         n = self.resident.workgroups(program.kernel, phases)
         # The counts are of dispatches: a pair of compute units has room for their workgroups of 32 waves.
         occupancy = max(8, -(-n * (program.kernel.workgroup // 32) // (model.cu * SIMDS)))
-        ahead = [(each.meeting, each.phase, each.size) for each in asked(phases, n)]
+        ahead = [(each.meeting, each.phase, each.size) for each in prefetch_ranges(phases, n)]
         return spread(
             lambda c: resident_seconds(within, occupancy, model, c, ahead) + step_seconds(behind, 0, model, c)
         )

@@ -12,7 +12,7 @@ from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import machine
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, write_model
-from zinc_rt.amdgpu.command_list import Barrier, CommandList, Dispatch
+from zinc_rt.amdgpu.command_list import Barrier, CommandList, ListedDispatch
 from zinc_rt.backends.gpu import placement
 from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
@@ -58,7 +58,7 @@ def check(batch: CommandList, seen: list[Touched]) -> int:
         if isinstance(item, Barrier):
             phases.append((not item.light, 0))
         else:
-            assert isinstance(item, Dispatch)
+            assert isinstance(item, ListedDispatch)
             phases[-1] = (phases[-1][0], phases[-1][1] + 1)
     assert sum(n for _, n in phases) == len(seen)
     loaded: set[int] = set()

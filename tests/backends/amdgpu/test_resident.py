@@ -20,7 +20,7 @@ from tests.backends.amdgpu.test_recurrent import ALL as RECURRENT
 from tests.backends.cpu.both import Case, assert_same, expected
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, run_tokens, write_model
-from zinc_rt.amdgpu.command_list import Dispatch
+from zinc_rt.amdgpu.command_list import ListedDispatch
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, tasks
 from zinc_rt.backends.devices import ResidentUse
@@ -49,11 +49,11 @@ def steps(path: Path, device: Device, use: ResidentUse = "auto") -> tuple[np.nda
         engine.load(file, define(file))
         slot = engine.open_sequence()
         logits = run_tokens(engine, slot, tokens, 1).copy()
-        groups = [item.groups[0] for item in last_items(engine) if isinstance(item, Dispatch)]
+        groups = [item.groups[0] for item in last_items(engine) if isinstance(item, ListedDispatch)]
         params = SamplingParams(seed=1, temperature=2.0, top_k=20, repetition_penalty=1.1, min_p=0.0, top_p=0.99)
         request = SamplingRequest(Sampler(params, 61), [*tokens, 5])
         token = engine.step([Rows(slot, TOKENS, [5], wanted=(0,))], [request]).tokens()[0].token_id
-        assert use == "auto" or len([item for item in last_items(engine) if isinstance(item, Dispatch)]) == 1
+        assert use == "auto" or len([item for item in last_items(engine) if isinstance(item, ListedDispatch)]) == 1
         return logits, groups, token
 
 

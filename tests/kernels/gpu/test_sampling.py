@@ -16,14 +16,14 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.backends.amdgpu.resident import ResidentPrograms
 from zinc_rt.backends.gpu.work import StepDispatch
 from zinc_rt.kernels.amd.catalogue import KERNELS
-from zinc_rt.kernels.gpu.sampling import SampleArgs
+from zinc_rt.kernels.gpu.sampling import GpuSampleArgs
 from zinc_rt.kernels.gpu.sampling_draw import CHOSEN, DEGENERATE, NO_TOKEN, UNFINISHED
 from zinc_rt.kernels.gpu.sampling_plan import (
     INPUTS,
     OUTPUTS,
     ROW,
     TOUCHED,
-    Plan,
+    SamplingPlan,
     SamplingShape,
     plan,
     resident_plan,
@@ -48,7 +48,7 @@ def params(**overrides: Any) -> SamplingParams:
 class OnGpu:
     """A plan on a ring, recorded once."""
 
-    def __init__(self, gpu: Stage, made: Plan) -> None:
+    def __init__(self, gpu: Stage, made: SamplingPlan) -> None:
         self.plan, self.ring = made, gpu.ring
         self.memory = {name: self.ring.alloc(t.itemsize * n) for name, (t, n) in made.memory.items()}
         self.ring.write(self.memory["table"], exp_table())
@@ -81,7 +81,7 @@ class OnGpu:
 class InProgram(OnGpu):
     """The same as one resident program."""
 
-    def __init__(self, gpu: Stage, made: Plan) -> None:
+    def __init__(self, gpu: Stage, made: SamplingPlan) -> None:
         super().__init__(gpu, made)
         phases = []
         for step in made.steps:
@@ -360,7 +360,7 @@ def totals_of(gpu: Stage, scores: np.ndarray, p: SamplingParams) -> np.ndarray:
         "rows": rows, "scores": scores, "keys": best, "totals": totals, "table": exp_table(), "n": n, "k": 1,
         "n_blocks": blocks,
     }  # fmt: skip
-    gpu.run(KERNELS["sample_totals"], (blocks, 1), Block(SampleArgs, values))
+    gpu.run(KERNELS["sample_totals"], (blocks, 1), Block(GpuSampleArgs, values))
     assert totals[-1] == 7.0
     return totals[:-1]
 

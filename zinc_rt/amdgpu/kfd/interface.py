@@ -27,7 +27,7 @@ from zinc_rt.amdgpu.kfd.constants import (
     ALLOC_MEM_FLAGS_WRITABLE,
     EVENTS_SINCE_MINOR,
 )
-from zinc_rt.amdgpu.kfd.events import Events
+from zinc_rt.amdgpu.kfd.events import KfdEvents
 from zinc_rt.amdgpu.kfd.memory import Memory
 from zinc_rt.amdgpu.kfd.messages import driver_text, interface_error, no_node_error
 from zinc_rt.amdgpu.kfd.queue import RING_BYTES, KfdQueue
@@ -76,7 +76,7 @@ class KfdInterface(Interface):
         node = _choose(self.linux, render_node)
         self._session = KfdSession(self.linux, node, render_node or f"/dev/dri/renderD{node.drm_render_minor}")
         self._queue = KfdQueue(self._session, ring_bytes)
-        self._events: Events | None = None
+        self._events: KfdEvents | None = None
         try:
             self._open()
         except StepFailed as failed:
@@ -95,7 +95,7 @@ class KfdInterface(Interface):
             # mode_mask 0, as a runtime does that is known to retire PM4 on gfx12: the bits would set up a debugger.
             with step("runtime_enable_failed"):
                 call(self.linux, session.kfd_fd, KFD_RUNTIME_ENABLE, RuntimeEnableArgs())
-            self._events = Events(session)
+            self._events = KfdEvents(session)
             self._events.open()
         self._queue.open()
         self._submissions = KfdSubmissions(

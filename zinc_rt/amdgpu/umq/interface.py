@@ -25,7 +25,7 @@ from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
 from zinc_rt.amdgpu.umq.admission import admission
 from zinc_rt.amdgpu.umq.device import device_info
-from zinc_rt.amdgpu.umq.queue import ALWAYS, EOP_VA, QUEUE_VA, UserQueue
+from zinc_rt.amdgpu.umq.queue import ALWAYS, EOP_VA, QUEUE_VA, UmqQueue
 from zinc_rt.amdgpu.umq.timeline import Timeline
 from zinc_rt.amdgpu.umq.watch import Watch
 from zinc_rt.errors import DeviceLost, FenceTimeout
@@ -88,7 +88,7 @@ class UserQueueInterface(Interface):
             self._memory = RenderMemory(self._buffers, ranges, flags=ALWAYS, combined=False)
             info = admitted.info
             assert info is not None, "it was admitted"
-            queue = UserQueue.allocate(self._buffers, info.eop_size, info.eop_alignment, readable=True)
+            queue = UmqQueue.allocate(self._buffers, info.eop_size, info.eop_alignment, readable=True)
             self._fence = self._buffers.make(
                 "fence", PAGE, AMDGPU_GEM_DOMAIN_GTT, ALWAYS, va=FENCE_VA, access=GPU_UNCACHED
             ).mapped
@@ -264,7 +264,7 @@ class UserQueueInterface(Interface):
                 if self.retired() >= self._submitted:
                     return
 
-    def _free_queue(self, queue: UserQueue) -> None:
+    def _free_queue(self, queue: UmqQueue) -> None:
         with contextlib.suppress(IoctlFailed):
             queue.free()
 

@@ -32,7 +32,7 @@ class Reads(Protocol):
 
 
 @dataclass(frozen=True)
-class Asked:
+class PrefetchRange:
     """Bytes from an address on, which are asked for behind phase `meeting` and read in phase `phase`."""
 
     meeting: int
@@ -41,7 +41,7 @@ class Asked:
     size: int
 
 
-def asked(phases: Sequence[Sequence[Reads]], n: int) -> list[Asked]:
+def prefetch_ranges(phases: Sequence[Sequence[Reads]], n: int) -> list[PrefetchRange]:
     """What n workgroups ask for, meeting by meeting; `RANGES` ranges at each at the most.
 
     Nothing is asked for before a phase without weights: who has no work there asks for more at its end, and meanwhile.
@@ -64,7 +64,7 @@ class _Plan:
     """most: bytes of a range."""
 
     def __init__(self, phases: Sequence[Sequence[Reads]], most: int) -> None:
-        self.found: list[Asked] = []
+        self.found: list[PrefetchRange] = []
         self._phases, self._most = phases, most
         self._done: dict[int, int] = {}  # bytes of each matrix, by its address
 
@@ -84,7 +84,7 @@ class _Plan:
                     take = min(share, size - first, self._most) // LINE * LINE
                     if take <= 0 or not ranges:
                         return
-                    self.found.append(Asked(meeting, phase, start + first, take))
+                    self.found.append(PrefetchRange(meeting, phase, start + first, take))
                     self._done[start] = first + take
                     budget, ranges = budget - take, ranges - 1
             if weight_bytes(works) - self._asked(works) >= LINE * len(works):

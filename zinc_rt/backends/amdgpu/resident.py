@@ -18,7 +18,7 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.prefetch_resident import asked
+from zinc_rt.backends.amdgpu.prefetch_resident import prefetch_ranges
 from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.gpu.work import StepDispatch
 from zinc_rt.kernels.amd import resident
@@ -182,7 +182,7 @@ def tasks(phases: Sequence[Phase], symbols: Sequence[str], n: int) -> Words:
         rows[at - 1][resident.MEET] = part is not phases[-1]
         ends.append(at - 1)
     used: dict[int, int] = {}  # ranges of a meeting
-    for each in asked(phases, n):
+    for each in prefetch_ranges(phases, n):
         place = resident.ASKED + resident.RANGE_WORDS * used.get(each.meeting, 0)
         used[each.meeting] = used.get(each.meeting, 0) + 1
         low, high = each.start & 0xFFFFFFFF, each.start >> 32

@@ -25,7 +25,7 @@ from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gpu.ahead import BYTES
 from zinc_rt.kernels.gpu.catalogue import DECODE
-from zinc_rt.kernels.gpu.sampling_plan import Plan
+from zinc_rt.kernels.gpu.sampling_plan import SamplingPlan
 
 _SPARE = 0.75
 """Of what a submission may have: the pace changes a little all the time, which shall not mean another recording."""
@@ -284,7 +284,7 @@ class Batches:
         return found
 
     def _sampling_arguments(
-        self, sampling: GpuSampling, plan: Plan, va: Mapping[Hashable, int], made: list[DeviceMemory]
+        self, sampling: GpuSampling, plan: SamplingPlan, va: Mapping[Hashable, int], made: list[DeviceMemory]
     ) -> tuple[DeviceMemory, dict[str, int]]:
         """The struct that a plan's kernels take, and the addresses of all their memory."""
         addresses = {**sampling.addresses, "logits": va[logits_of(self._graph)[0]]}

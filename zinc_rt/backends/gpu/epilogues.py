@@ -12,7 +12,7 @@ from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 
 
-class Chain(NamedTuple):
+class Epilogue(NamedTuple):
     """What follows on a buffer's rows.
 
     before: the norms before the last step, at most two, of which the second adds another buffer first. last: a sum and
@@ -49,7 +49,7 @@ class Chain(NamedTuple):
         return _result(self.last)
 
 
-class Chains:
+class Epilogues:
     """The chains among nodes. Each step is part of one chain at most: that of what is made last."""
 
     def __init__(self, fused: FusedGraph, nodes: Sequence[Any]) -> None:
@@ -62,9 +62,9 @@ class Chains:
             elif isinstance(node, Single) and node.node.op is Op.RESIDUAL_ADD:
                 self._steps.update(dict.fromkeys(node.node.inputs, node))
 
-    def of(self, made: Sequence[int]) -> Mapping[int, Chain]:
+    def of(self, made: Sequence[int]) -> Mapping[int, Epilogue]:
         """The chains behind buffers, which are given in the order in which they are made."""
-        found: dict[int, Chain] = {}
+        found: dict[int, Epilogue] = {}
         for y in reversed(made):
             chain = self._chain(y)
             if chain is not None:
@@ -72,7 +72,7 @@ class Chains:
                 self._taken |= {id(step) for step in chain.steps}
         return found
 
-    def _chain(self, y: int) -> Chain | None:
+    def _chain(self, y: int) -> Epilogue | None:
         steps = list(self._follow(y))
         before: list[NormRows] = []
         for step in steps[:-1][:2]:
@@ -82,10 +82,10 @@ class Chains:
             before.append(step)
         if not steps:
             return None
-        chain = Chain(y, tuple(before), steps[len(before)])
+        chain = Epilogue(y, tuple(before), steps[len(before)])
         return chain if self._fits(chain) else None
 
-    def _fits(self, chain: Chain) -> bool:
+    def _fits(self, chain: Epilogue) -> bool:
         """Whether the last step is one that may stand behind the others."""
         last = chain.last
         if len({step.eps for step in chain.steps if isinstance(step, NormRows)}) > 1:

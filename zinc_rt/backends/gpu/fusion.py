@@ -26,7 +26,7 @@ from zinc_rt.backends.fusion import (
     Single,
 )
 from zinc_rt.backends.fusion.nodes import Gate
-from zinc_rt.backends.gpu.epilogues import Chain, Chains
+from zinc_rt.backends.gpu.epilogues import Epilogue, Epilogues
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gpu.epilogue import WAVES
@@ -112,13 +112,13 @@ class Normed(NamedTuple):
 
     node: Node
     source: Product | ExpertsDown
-    chain: Chain
+    chain: Epilogue
 
 
 Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduct | ProductHeads | ProductConv | Normed
 
 
-class Joins:
+class GpuFusion:
     """The nodes of a fused graph with some of them joined, in an order in which they may run. products: whether those
     of one matrix, and the sums of experts, are joined to others, too; with many rows they are not, for matrix
     instructions make them.
@@ -153,7 +153,7 @@ class Joins:
             for node in nodes
             if isinstance(node, ExpertsDown) or (isinstance(node, Product) and not node.by_logit)
         }
-        chains = Chains(self._fused, nodes).of(list(sources))
+        chains = Epilogues(self._fused, nodes).of(list(sources))
         last = {id(chain.last): Normed(chain.node, sources[y], chain) for y, chain in chains.items()}
         gone = {id(part) for y, chain in chains.items() for part in (sources[y], *chain.before)}
         return (last.get(id(node), node) for node in nodes if id(node) not in gone)

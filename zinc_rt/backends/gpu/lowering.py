@@ -13,7 +13,7 @@ from typing import Any
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.gpu.fusion import STANDS_FOR, Joins
+from zinc_rt.backends.gpu.fusion import STANDS_FOR, GpuFusion
 from zinc_rt.backends.gpu.operations import (
     BLOCKS,
     MANY_ROWS,
@@ -94,7 +94,7 @@ class GpuLowering(Lowering):
 
     def nodes(self) -> Iterable[Any]:
         """The fused nodes, some of them joined further."""
-        return Joins(self.graph, self.fused, products=self.tiles is None).nodes()
+        return GpuFusion(self.graph, self.fused, products=self.tiles is None).nodes()
 
     def at(self, buffer: int) -> TempSpec:
         """A buffer as an argument."""

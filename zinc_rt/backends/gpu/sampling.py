@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.gpu.device import DeviceMemory, GpuDevice
 from zinc_rt.backends.gpu.memory import Uploader
-from zinc_rt.kernels.gpu.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, SamplingShape
+from zinc_rt.kernels.gpu.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, SamplingPlan, SamplingShape
 from zinc_rt.sampling.gpu import DeviceSampled, write_requests
 from zinc_rt.sampling.request import SamplingRequest
 
@@ -27,8 +27,8 @@ class GpuSampling:
         inside: the plan of the same within a resident program, None where it has none.
     """
 
-    plan: Plan
-    inside: Plan | None = None
+    plan: SamplingPlan
+    inside: SamplingPlan | None = None
     host: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     addresses: dict[str, int] = field(default_factory=dict)
     moves: list[tuple[int, int, int]] = field(default_factory=list)
@@ -75,7 +75,11 @@ class GpuSampling:
 
 
 def make_sampling(
-    backend: GpuDevice, up: Uploader, plan: Plan, table: npt.NDArray[np.uint64], inside: Plan | None = None
+    backend: GpuDevice,
+    up: Uploader,
+    plan: SamplingPlan,
+    table: npt.NDArray[np.uint64],
+    inside: SamplingPlan | None = None,
 ) -> GpuSampling:
     """Memory for a plan, and for the one inside a resident program. table: `sampling.gpu.exp_table()`.
 
@@ -110,7 +114,7 @@ def make_sampling(
     return out
 
 
-def _memory(plan: Plan, inside: Plan | None) -> dict[str, tuple[np.dtype[Any], int]]:
+def _memory(plan: SamplingPlan, inside: SamplingPlan | None) -> dict[str, tuple[np.dtype[Any], int]]:
     """What both take, by name."""
     found = dict(plan.memory)
     for name, (dtype, n) in inside.memory.items() if inside is not None else ():
