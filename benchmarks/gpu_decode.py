@@ -28,7 +28,7 @@ from amdgpu_emu.profiler import Record
 from amdgpu_emu.residency import MEMORY
 from amdgpu_emu.work import Work
 from zinc_rt.backends.amdgpu.emulated import Prediction
-from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
+from zinc_rt.backends.gpu.operations import GpuOperation, StepShape
 from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.cost import graph_cost

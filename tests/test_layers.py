@@ -91,7 +91,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_the_emulator_stands_apart() -> None:
     """It is a second implementation: of the runtime it knows the driver's and the packets' layouts, no driver code."""
     below = {"utils", "amdgpu.abi", "amdgpu.pm4", "errors"}
-    above = {"backends.amdgpu.emulated", "backends.amdgpu.forecast", "forecast", "cli"}
+    above = {"backends.amdgpu.emulated", "perf_model", "cli"}
     for path in EMULATED:
         names = {place(name) for name in imported(ast.parse(path.read_text(encoding="utf-8"))) - {"amdgpu_emu"}}
         assert names <= below, f"{path.name} imports {names - below}"
@@ -103,13 +103,14 @@ def test_the_emulator_stands_apart() -> None:
 # Parts of one kind that do not know each other: a module of one imports none of another.
 APART = (
     ("amdgpu.cs", "amdgpu.kfd", "amdgpu.umq"),
+    ("backends.reference", "backends.cpu", "backends.gpu"),
     ("backends.reference", "backends.cpu", "backends.amdgpu"),
     ("kernels.reference", "kernels.cpu", "kernels.gpu"),
     ("kernels.reference", "kernels.cpu", "kernels.amd"),
     ("seed.cs", "seed.kfd", "seed.umq", "seed.kernels"),
 )
 # A module that compares two of them.
-COMPARES = {"backends.amdgpu.selftest": "backends.reference"}
+COMPARES = {"backends.gpu.selftest": "backends.reference"}
 
 
 def part_of(module: str, parts: tuple[str, ...]) -> str:
@@ -126,6 +127,15 @@ def test_parts_of_one_kind_do_not_know_each_other(parts: tuple[str, ...]) -> Non
             other = part_of(name, parts)
             allowed = {"", own, COMPARES.get(module, "")}
             assert not own or other in allowed, f"{module} imports {name}: {own} and {other} stand apart"
+
+
+@pytest.mark.parametrize("general", ["backends.gpu", "kernels.gpu"])
+def test_what_all_gpus_share_knows_no_driver_and_no_instruction_set(general: str) -> None:
+    own = ("amdgpu", "backends.amdgpu", "backends.diagnostics", "kernels.amd", "utils.linux")
+    for path in MODULES:
+        if part_of(name_of(path), (general,)):
+            names = {name for name in imported(ast.parse(path.read_text(encoding="utf-8"))) if part_of(name, own)}
+            assert not names, f"{name_of(path)} imports {names}"
 
 
 def test_each_part_exists() -> None:

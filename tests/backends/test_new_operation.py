@@ -16,12 +16,12 @@ from tests.backends.amdgpu.stage import check as check_gpu
 from tests.backends.cpu.both import LEVELS, Case, Net, Step, check, expected
 from tests.backends.cpu.hostile import ordinary
 from tests.kernels.material import T
-from zinc_rt.backends.amdgpu import lower as gpu_folder
-from zinc_rt.backends.amdgpu.lowering import GPU
 from zinc_rt.backends.cpu import lower as cpu_folder
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.cpu.lowering import CPU
 from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.backends.gpu import lower as gpu_folder
+from zinc_rt.backends.gpu.lowering import GPU
 from zinc_rt.ir import ops
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.cost import node_cost
@@ -38,7 +38,7 @@ def toy() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ops, "__path__", [*ops.__path__, str(TOY / "ir")])
         patch.setitem(ops.DEFINITIONS, NEW, ops.collect()[NEW])
-        for table, folder, name in ((CPU, cpu_folder, "cpu"), (GPU, gpu_folder, "amdgpu")):
+        for table, folder, name in ((CPU, cpu_folder, "cpu"), (GPU, gpu_folder, "gpu")):
             table.collect()
             patch.setattr(table, "_known", dict(table._known))
             patch.setattr(folder, "__path__", [*folder.__path__, str(TOY / name)])

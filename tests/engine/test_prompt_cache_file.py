@@ -14,9 +14,9 @@ import zinc_rt
 from tests.helpers import QWEN3, T, engine_for, random_tokens, run_tokens, write_model
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
-from zinc_rt.backends.amdgpu.cache_layout import GPU_LAYOUT
 from zinc_rt.backends.base import CachePages
 from zinc_rt.backends.cpu.cache_layout import cpu_layout
+from zinc_rt.backends.gpu.cache_layout import GPU_LAYOUT
 from zinc_rt.engine import prompt_cache_file as saved_text
 from zinc_rt.engine.engine import Device, Engine, Rows
 from zinc_rt.engine.prompt_cache_file import SavedTextError

@@ -27,6 +27,8 @@ class Gfx:
     max_groups: workgroups of a dispatch in x, y and z; user_dwords: registers that a kernel's arguments arrive in;
     max_threads: work-items of a workgroup.
 
+    resident: whether steps of few rows may be one resident program, whose parts are compiled for this generation.
+
     saved_rsrc1: bits of RSRC1 that kernels need on queues whose waves are saved when they are preempted.
 
     lds_bytes: of a compute unit; large_registers: gfx_target_versions with 384 KiB of vector registers a compute unit,
@@ -47,6 +49,7 @@ class Gfx:
     max_threads: int
     lds_bytes: int
     large_registers: frozenset[int]
+    resident: bool = False
     saved_rsrc1: int = 0
 
     def vgprs_per_simd(self, version: int) -> int:
@@ -98,6 +101,7 @@ GFX12 = Gfx(
     max_threads=1024,
     lds_bytes=0x10000,
     large_registers=frozenset({120000, 120001}),
+    resident=True,
 )
 GENERATIONS = (GFX11, GFX12)
 """Those that the packets are written for, oldest first."""

@@ -14,7 +14,7 @@ from zinc_rt.mem.plan import format_bytes
 
 if TYPE_CHECKING:
     from zinc_rt.cli.engine_options import EngineOptions
-    from zinc_rt.forecast import CardForecast
+    from zinc_rt.perf_model.forecast import CardForecast
 
 
 def predicted(
@@ -24,8 +24,8 @@ def predicted(
     """The forecasts of these tests as Markdown, JSON or CSV. phases: the first with tables of where the time goes.
     Raises what `forecast` raises, and `UsageError`.
     """
-    from zinc_rt.forecast import forecast
     from zinc_rt.llm.load import built_in_model
+    from zinc_rt.perf_model.forecast import forecast
 
     engine.check_unused("--predict")
     path = model_file(engine.model, engine.hub) or built_in_model()

@@ -73,7 +73,7 @@ class Scheduler:
         drafter: Drafter | None,
         failed: Callable[[str, ZincError], None],
     ) -> None:
-        self._engine, self._clock, self._timing = engine, clock, timing
+        self._cache, self._clock, self._timing = engine.cache, clock, timing
         self._notify, self._failed = notify, failed
         self.requests: dict[str, Request] = {}
         self.waiting = WaitingQueue()
@@ -125,7 +125,7 @@ class Scheduler:
         if before[2] and not batch.chunks and before == (len(self.events), self.pool.given_back, len(self.requests)):
             raise SchedulerIntegrityError(
                 f"{len(self.waiting)} requests wait and {len(self.running)} run, but none can go on;"
-                f" {self._engine.free_pages} of {self.pool.n_pages} KV pages are free"
+                f" {self._cache.free_pages} of {self.pool.n_pages} KV pages are free"
             )
         return batch
 
@@ -156,7 +156,7 @@ class Scheduler:
         """After a step that broke off, go on with what its sequences still hold."""
         chunks, self._unsettled = self._unsettled, ()
         for request in (chunk.request for chunk in chunks if chunk.request.seq_id >= 0):
-            request.computed = self._engine.truncate(request.seq_id, min(request.computed, len(request.tokens) - 1))
+            request.computed = self._cache.truncate(request.seq_id, min(request.computed, len(request.tokens) - 1))
             request.admitted_tokens = len(request.tokens)
             if self.speculation is not None:
                 self.speculation.went_back(request)
@@ -187,7 +187,7 @@ class Scheduler:
         self.running.append(request)
         if first:
             self.events.append(Admitted(request.id, request.cached_tokens, request.queue_seconds))
-        self._engine.checkpoint(seq_id)
+        self._cache.checkpoint(seq_id)
         if self.speculation is not None:
             self.speculation.begin(request, held)
         return True
@@ -255,7 +255,7 @@ class Scheduler:
             else:
                 request.computed = chunk.end
             if chunk.checkpoint:
-                self._engine.checkpoint(request.seq_id)
+                self._cache.checkpoint(request.seq_id)
             taken.append((request, at, own))
             at = end
         self._unsettled = ()
@@ -347,10 +347,10 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         """Raise an integrity error unless requests, sequences and pages add up."""
-        self._engine.check_integrity()
+        self._cache.check_integrity()
         unsettled = [chunk.request for chunk in self._unsettled]
         for request in self.running:
-            held = self._engine.length(request.seq_id)
+            held = self._cache.length(request.seq_id)
             if held != request.computed and request not in unsettled:
                 raise SchedulerIntegrityError(
                     f"request {request.id} has {request.computed} tokens computed, its sequence holds {held}"

@@ -16,8 +16,8 @@ from tests.backends.cpu.test_heads import BLOCKS, cached
 from tests.backends.grouped_cases import SHAPES as GROUPED
 from tests.backends.grouped_cases import grouped
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.backends.gpu.lowering import GpuLowering
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op

@@ -15,8 +15,9 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.packets import lower
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
-from zinc_rt.backends.amdgpu import barriers, selftest
+from zinc_rt.backends.amdgpu import barriers
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.gpu import selftest
 
 FLAG = 0x1_0000_0080
 FLUSH = [0xC0004600, 0x407]

@@ -24,13 +24,13 @@ from tests.backends.amdgpu.stage import kernels
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import write_model
 from zinc_rt.amdgpu import heaps
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.pool import GpuMemory
-from zinc_rt.backends.amdgpu import memory
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.gpu import memory
 from zinc_rt.engine import engine as engines
 from zinc_rt.engine.engine import Device, Engine, Options, Rows
-from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.errors import BackendClosed, BackendError, DeviceLost, FenceTimeout
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.mem.arena import align_up
 from zinc_rt.models import define

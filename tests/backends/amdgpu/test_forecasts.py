@@ -22,11 +22,10 @@ from tests.models.families.build import write_case
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.calibrate import CARD, SMALL, measure
 from zinc_rt.backends.amdgpu.emulated import Prediction, UnknownGpu
+from zinc_rt.backends.diagnostics.calibration import CARD, SMALL, measure
 from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import UsageError
-from zinc_rt.forecast import _Engine, forecast
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.kernels.gpu.ahead import BYTES
 from zinc_rt.kernels.gpu.arrival import is_last
@@ -37,6 +36,7 @@ from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import workgroup_id, workitem_id
 from zinc_rt.lang.types import ptr, u32
 from zinc_rt.models import define
+from zinc_rt.perf_model.forecast import _Engine, forecast
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.amdgpu.queue.stage import machine
 from tests.helpers import T, engine_for, logits_of, random_tokens, run_tokens
 from tests.models.families import CASES
 from tests.models.families.build import write_case
-from zinc_rt.backends.amdgpu.lower import activations
+from zinc_rt.backends.gpu.lower import activations
 from zinc_rt.engine.engine import Device, Rows
 from zinc_rt.sampling.gpu import DeviceSampled
 from zinc_rt.sampling.params import SamplingParams

@@ -25,9 +25,9 @@ from tests.kernels.material import (
     packed_rows,
 )
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.base import Capacity, StepFence
 from zinc_rt.backends.errors import StepTooLarge, UnsupportedOp
+from zinc_rt.backends.gpu.lowering import GpuLowering
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType
@@ -111,7 +111,7 @@ def test_batches_are_recorded_once_a_shape(backend: AmdBackend) -> None:
 
 
 def test_shapes_that_are_not_used_any_more_give_their_memory_back(backend: AmdBackend, monkeypatch) -> None:
-    monkeypatch.setattr("zinc_rt.backends.amdgpu.batches.KEPT", 2)
+    monkeypatch.setattr("zinc_rt.backends.gpu.batches.KEPT", 2)
     case, want = random_case(101)
     check(backend, case, want)
     assert len(backend._batches[-1].recorded._kept) <= 2
@@ -122,7 +122,7 @@ def test_large_steps_are_several_submissions(backend: AmdBackend, monkeypatch: p
     case, want = random_case(103)
     check(backend, case, want)
     before = backend.gpu.retired()
-    monkeypatch.setattr(backend.gpu.pace, "longest", 1e-6)
+    monkeypatch.setattr(backend.gpu.budget, "longest", 1e-6)
     check(backend, case, want)
     assert len(backend._batches[-2].recorded._kept) == len(backend._batches[-1].recorded._kept)
     assert all(len(r.batches) == 1 for r in backend._batches[-2].recorded._kept.values())

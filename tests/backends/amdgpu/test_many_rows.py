@@ -8,11 +8,11 @@ import pytest
 
 from tests.models.families import CASES
 from tests.models.families.build import write_case
-from zinc_rt.backends.amdgpu.lower import products
-from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
-from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
-from zinc_rt.backends.amdgpu.placement import arena_bytes, scheduled
 from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.gpu.lower import products
+from zinc_rt.backends.gpu.lowering import GpuLowered, GpuLowering
+from zinc_rt.backends.gpu.operations import MANY_ROWS, StepShape
+from zinc_rt.backends.gpu.placement import arena_bytes, scheduled
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import Graph
 from zinc_rt.kernels.amd.catalogue import WMMA

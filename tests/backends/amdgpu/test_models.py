@@ -15,7 +15,7 @@ from tests.amdgpu.queue.stage import machine
 from tests.backends.cpu.both import assert_same
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, run_tokens, write_model
-from zinc_rt.backends.amdgpu import selftest
+from zinc_rt.backends.gpu import selftest
 from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile

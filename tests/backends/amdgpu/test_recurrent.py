@@ -13,9 +13,9 @@ from tests.backends.cpu.hostile import ordinary
 from tests.backends.cpu.test_recurrent import CASES, delta, net, state, steps, where
 from tests.kernels.material import T, packed_rows
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.lowering import GpuLowering
-from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.backends.gpu.lowering import GpuLowering
+from zinc_rt.backends.gpu.operations import StepShape
 from zinc_rt.ir.op import Op
 
 

@@ -14,9 +14,9 @@ from amdgpu_emu.machine import Machine
 from tests.amdgpu.queue.stage import INTERFACES, machine, opened
 from tests.compiled import gpu_kernel
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.errors import DeviceLost
 from zinc_rt.kernels.amd.catalogue import wmma_product
 from zinc_rt.kernels.gpu.catalogue import (
     FLOATS,

@@ -14,16 +14,17 @@ from tests.compiled import gpu_kernel
 from tests.kernels.gpu.sampling_kernels import parts, uniforms
 from tests.kernels.gpu.stage import Block, Stage, kernel_of, stage
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.backends.amdgpu.resident import ResidentPrograms, Work
+from zinc_rt.backends.amdgpu.resident import ResidentPrograms
+from zinc_rt.backends.gpu.work import StepDispatch
 from zinc_rt.kernels.amd.catalogue import KERNELS
-from zinc_rt.kernels.gpu.sampling import SampleArgs
+from zinc_rt.kernels.gpu.sampling import GpuSampleArgs
 from zinc_rt.kernels.gpu.sampling_draw import CHOSEN, DEGENERATE, NO_TOKEN, UNFINISHED
 from zinc_rt.kernels.gpu.sampling_plan import (
     INPUTS,
     OUTPUTS,
     ROW,
     TOUCHED,
-    Plan,
+    SamplingPlan,
     SamplingShape,
     plan,
     resident_plan,
@@ -48,7 +49,7 @@ def params(**overrides: Any) -> SamplingParams:
 class OnGpu:
     """A plan on a ring, recorded once."""
 
-    def __init__(self, gpu: Stage, made: Plan) -> None:
+    def __init__(self, gpu: Stage, made: SamplingPlan) -> None:
         self.plan, self.ring = made, gpu.ring
         self.memory = {name: self.ring.alloc(t.itemsize * n) for name, (t, n) in made.memory.items()}
         self.ring.write(self.memory["table"], exp_table())
@@ -81,14 +82,14 @@ class OnGpu:
 class InProgram(OnGpu):
     """The same as one resident program."""
 
-    def __init__(self, gpu: Stage, made: Plan) -> None:
+    def __init__(self, gpu: Stage, made: SamplingPlan) -> None:
         super().__init__(gpu, made)
         phases = []
         for step in made.steps:
             spec = KERNELS[step.kernel].spec
             program = self.ring.load_kernel(kernel_of(KERNELS[step.kernel], self.ring.gfx.kernel_target))
             arguments = tuple(self.memory[a].va if isinstance(a, str) else a for a in step.arguments)
-            phases.append([Work(spec, program, step.groups, arguments, 1)])
+            phases.append([StepDispatch(spec, program, step.groups, arguments, 1)])
         self.batch = CommandList("sample in a program")
         programs = ResidentPrograms(self.ring, CompileCache(default_cache_dir()), None, "always")
         assert programs.record(self.batch, phases, []) is not None
@@ -360,7 +361,7 @@ def totals_of(gpu: Stage, scores: np.ndarray, p: SamplingParams) -> np.ndarray:
         "rows": rows, "scores": scores, "keys": best, "totals": totals, "table": exp_table(), "n": n, "k": 1,
         "n_blocks": blocks,
     }  # fmt: skip
-    gpu.run(KERNELS["sample_totals"], (blocks, 1), Block(SampleArgs, values))
+    gpu.run(KERNELS["sample_totals"], (blocks, 1), Block(GpuSampleArgs, values))
     assert totals[-1] == 7.0
     return totals[:-1]
 

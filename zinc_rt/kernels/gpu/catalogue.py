@@ -423,3 +423,20 @@ def arrange_experts(*, gather: bool) -> KernelEntry:
 def sum_experts(k: int) -> KernelEntry:
     """The weighted sum of the products of a row's k slots."""
     return entry(expert_lists.sum_experts, "x places weights y n", "ceil(n / 256), rows", K=k)
+
+
+def kernel_label(entry: KernelEntry) -> str:
+    """What a kernel is called in messages and profiles: its name and constants, as `matvec Q8_0 M=8`."""
+    constants: dict[str, Any] = {}
+    for name, value in entry.spec.constants.items():
+        if name == "SECOND":  # of two forms the first tells enough
+            constants[name] = bool(value)
+            continue
+        parts = value._asdict() if isinstance(value, TailForm | HeadForm) else {name: value}
+        constants |= {part.upper(): v for part, v in parts.items()}
+    shown = (
+        name.lower() if value is True else str(value) if isinstance(value, str) else f"{name}={value}"
+        for name, value in constants.items()
+        if value is not False
+    )
+    return " ".join((entry.spec.function.name, *shown))

@@ -1,6 +1,6 @@
 """Logits to a token by the rules of docs/how/sampling.md: scores, bias and penalties, sums over a whole vocabulary.
 
-Every kernel takes `SampleArgs`; each row of the batch has parameters of its own. `sampling_top` sorts between
+Every kernel takes `GpuSampleArgs`; each row of the batch has parameters of its own. `sampling_top` sorts between
 `sample_adjust` and `sample_totals`, `sampling_draw` ends it.
 """
 
@@ -14,7 +14,7 @@ from zinc_rt.numerics import SUM_BLOCK
 
 
 @struct
-class SampleRow:
+class GpuSampleRow:
     """A row's parameters. What changes with every token: step and n_touched. Zeros are a row that nobody reads."""
 
     temperature: f64  # 0: the best score wins
@@ -39,12 +39,12 @@ class Touched:
 
 
 @struct
-class SampleArgs:
+class GpuSampleArgs:
     """What a batch of rows works on; no kernel that takes this writes rows, touched, keys, ids or table. n: tokens; k:
     candidates of a row, in order; n_blocks: of SUM_BLOCK scores.
     """
 
-    rows: ptr[SampleRow]  # [rows]
+    rows: ptr[GpuSampleRow]  # [rows]
     touched: ptr[Touched]  # [rows, max_touched], each token of a row once
     logits: ptr[f32]  # [rows, n]
     scores: ptr[f64]  # [rows, n]
@@ -63,7 +63,7 @@ class SampleArgs:
 @inline
 def params_of(a, row):
     """A row's parameters."""
-    return cast(a.rows, ptr[SampleRow, Space.CONSTANT]) + row
+    return cast(a.rows, ptr[GpuSampleRow, Space.CONSTANT]) + row
 
 
 @inline
@@ -91,7 +91,7 @@ def final_weight(offset, row, table):
 
 
 @kernel(workgroup=256)
-def sample_scores(a: ptr[SampleArgs, Space.CONSTANT]):
+def sample_scores(a: ptr[GpuSampleArgs, Space.CONSTANT]):
     """scores = logits, NaN as −infinity; a workgroup does 1024 of a row."""
     row = u64(workgroup_id(1)) * u64(a.n)
     for part in unroll(0, 1024, 256):
@@ -101,7 +101,7 @@ def sample_scores(a: ptr[SampleArgs, Space.CONSTANT]):
 
 
 @kernel(workgroup=64)
-def sample_adjust(a: ptr[SampleArgs, Space.CONSTANT]):
+def sample_adjust(a: ptr[GpuSampleArgs, Space.CONSTANT]):
     """Bias, then penalties, a lane for each touched token; a workgroup does 64 of a row."""
     row = params_of(a, workgroup_id(1))
     i = workgroup_id(0) * 64 + workitem_id()
@@ -116,7 +116,7 @@ def sample_adjust(a: ptr[SampleArgs, Space.CONSTANT]):
 
 
 @kernel(workgroup=256)
-def sample_totals(a: ptr[SampleArgs, Space.CONSTANT]):
+def sample_totals(a: ptr[GpuSampleArgs, Space.CONSTANT]):
     """The sum of a block's weights, for rows that keep more tokens than there are candidates; a block a workgroup.
 
     They are those of top-p where it drops some, else those that are drawn by.

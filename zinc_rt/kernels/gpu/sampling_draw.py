@@ -5,7 +5,7 @@ Sums have an order (docs/how/sampling.md), so one lane adds them; everything els
 
 from __future__ import annotations
 
-from zinc_rt.kernels.gpu.sampling import SampleArgs, final_weight, keys_of, params_of, row_scores
+from zinc_rt.kernels.gpu.sampling import GpuSampleArgs, final_weight, keys_of, params_of, row_scores
 from zinc_rt.kernels.sampling_math import KEY_OF_NOTHING, below_top, exp, key_score, uniform
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import barrier, cast, minimum, select, shared, target_has, workgroup_id, workitem_id
@@ -240,7 +240,7 @@ def draw_whole(a, row, sums):
 
 
 @kernel(workgroup=1024, resident=256)
-def sample_draw(a: ptr[SampleArgs, Space.CONSTANT]):
+def sample_draw(a: ptr[GpuSampleArgs, Space.CONSTANT]):
     """tokens[row] and status[row], which is `CHOSEN`, `DEGENERATE` or `UNFINISHED`; else the token is −1."""
     sums = shared(f64, most())
     row = params_of(a, workgroup_id(0))

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 
-from zinc_rt.kernels.gpu.sampling import SampleArgs, SampleRow, Touched
+from zinc_rt.kernels.gpu.sampling import GpuSampleArgs, GpuSampleRow, Touched
 from zinc_rt.kernels.gpu.sampling_draw import MOST, RESIDENT_MOST
 from zinc_rt.kernels.gpu.sampling_top import BLOCK, RESIDENT_BLOCK
 from zinc_rt.lang.types import layout_of
@@ -27,9 +27,9 @@ MOST_TOKENS: Final = MOST * SUM_BLOCK
 """Of a vocabulary: `sample_draw` holds the sums of so many blocks."""
 SCORES_OF_GROUP: Final = 1024
 TOUCHED_OF_GROUP: Final = 64
-ROW: Final = _dtype(SampleRow)
+ROW: Final = _dtype(GpuSampleRow)
 TOUCHED: Final = _dtype(Touched)
-ARGS: Final = _dtype(SampleArgs)
+ARGS: Final = _dtype(GpuSampleArgs)
 INPUTS: Final = ("logits", "rows", "touched", "table")
 """Memory that is written before: by the step, by the host for each token, and once."""
 OUTPUTS: Final = ("tokens", "status")
@@ -53,7 +53,7 @@ class SamplingShape:
         )
 
 
-class Recorder(Protocol):
+class PlanRecorder(Protocol):
     """What a plan is recorded into: a `Batch`."""
 
     def dispatch(self, program: Any, groups: tuple[int, int, int], *arguments: Any) -> Any:
@@ -73,7 +73,7 @@ class SamplingStep:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplingPlan:
     """n_vocab tokens, `rows` of them at once. memory: dtype and elements of everything, by name; the inputs and outputs
     may be larger.
     """
@@ -91,7 +91,7 @@ class Plan:
         return sum(t.itemsize * n for name, (t, n) in self.memory.items() if name not in (*INPUTS, *OUTPUTS))
 
     def arguments(self, address: Mapping[str, int]) -> np.ndarray[Any, Any]:
-        """The `SampleArgs` that memory `args` gets, once. address: of all other memory."""
+        """The `GpuSampleArgs` that memory `args` gets, once. address: of all other memory."""
         args = np.zeros(1, ARGS)
         for name in _POINTERS:
             args[name] = address[name]
@@ -100,7 +100,7 @@ class Plan:
         args["n_blocks"], args["max_touched"] = -(-self.n_vocab // SUM_BLOCK), self.shape.touched
         return args
 
-    def record(self, batch: Recorder, programs: Mapping[str, Any], memory: Mapping[str, Any]) -> None:
+    def record(self, batch: PlanRecorder, programs: Mapping[str, Any], memory: Mapping[str, Any]) -> None:
         """Append the dispatches to a batch, each behind a barrier. programs: by the kernels' names."""
         for step in self.steps:
             batch.barrier(light=True)
@@ -109,7 +109,7 @@ class Plan:
             )
 
 
-def resident_plan(n_vocab: int, rows: int, shape: SamplingShape) -> Plan | None:
+def resident_plan(n_vocab: int, rows: int, shape: SamplingShape) -> SamplingPlan | None:
     """The same within a resident program; None for what its kernels do not take: whole vocabularies, many candidates.
 
     Raises what `plan` raises.
@@ -119,7 +119,7 @@ def resident_plan(n_vocab: int, rows: int, shape: SamplingShape) -> Plan | None:
     return plan(n_vocab, rows, shape, RESIDENT_BLOCK)
 
 
-def plan(n_vocab: int, rows: int, shape: SamplingShape, block: int = BLOCK) -> Plan:
+def plan(n_vocab: int, rows: int, shape: SamplingShape, block: int = BLOCK) -> SamplingPlan:
     """How `rows` rows of logits become tokens. block: scores or candidates that a workgroup puts in order.
 
     Raises `ValueError` for sizes that the kernels do not take.
@@ -162,4 +162,4 @@ def plan(n_vocab: int, rows: int, shape: SamplingShape, block: int = BLOCK) -> P
     if shape.whole:
         steps.append(SamplingStep("sample_totals", (blocks, rows, 1), ("args",)))
     steps.append(SamplingStep("sample_draw", (rows, 1, 1), ("args",)))
-    return Plan(n_vocab, rows, shape, tuple(steps), memory, rounds)
+    return SamplingPlan(n_vocab, rows, shape, tuple(steps), memory, rounds)
