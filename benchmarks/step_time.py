@@ -51,14 +51,14 @@ def first(*places: str) -> Any:
 
 def stepper(engine: Any) -> Callable[[int], object]:
     """Decode steps of one sequence from position 0 on."""
-    from zinc_rt.engine.engine import Rows
+    from zinc_rt.engine.engine import SequenceChunk
 
     slot = engine.open_sequence()
 
     def steps(n: int) -> None:
         engine.truncate(slot, 0)
         for i in range(n):
-            engine.step([Rows(slot, i, [5], wanted=(0,))])
+            engine.step([SequenceChunk(slot, i, [5], logits_indices=(0,))])
 
     return steps
 

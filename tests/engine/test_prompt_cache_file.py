@@ -18,7 +18,7 @@ from zinc_rt.backends.amdgpu.cache_layout import GPU_LAYOUT
 from zinc_rt.backends.base import CachePages
 from zinc_rt.backends.cpu.cache_layout import cpu_layout
 from zinc_rt.engine import prompt_cache_file as saved_text
-from zinc_rt.engine.engine import Device, Engine, Rows
+from zinc_rt.engine.engine import Device, Engine, SequenceChunk
 from zinc_rt.engine.prompt_cache_file import SavedTextError
 from zinc_rt.errors import BackendError
 
@@ -39,7 +39,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def compute(engine: Engine, slot: int, start: int, end: int) -> np.ndarray:
     part = TEXT[start:end]
-    return engine.step([Rows(slot, start, part, wanted=range(len(part)))]).logits.copy().view(np.uint32)
+    return engine.step([SequenceChunk(slot, start, part, range(len(part)))]).logits.copy().view(np.uint32)
 
 
 def saved(path: Path, file: Path, **options: object) -> tuple[int, np.ndarray]:
@@ -47,7 +47,7 @@ def saved(path: Path, file: Path, **options: object) -> tuple[int, np.ndarray]:
     with engine_for(path, n_batch=100, n_ctx=128, **options) as engine:
         slot = engine.open_sequence()
         compute(engine, slot, 0, FULL)
-        engine.checkpoint(slot)
+        engine.cache.checkpoint(slot)
         rest = compute(engine, slot, FULL, len(TEXT))
         return saved_text.save(engine, slot, file, SHA, "a model"), rest
 
@@ -59,13 +59,13 @@ def went_on(path: Path, file: Path, **options: object) -> np.ndarray:
         ids = saved_text.fitting(text, engine, SHA, N_VOCAB)
         slot = engine.open_sequence()
         saved_text.load(engine, slot, text, ids)
-        engine.check_integrity()
-        assert engine.tokens(slot) == TEXT[:FULL]
+        engine.cache.check_integrity()
+        assert engine.cache.tokens(slot) == TEXT[:FULL]
         engine.close_sequence(slot)
         slot = engine.open_sequence(TEXT)
-        assert engine.length(slot) == FULL
+        assert engine.cache.length(slot) == FULL
         out = compute(engine, slot, FULL, len(TEXT))
-        engine.check_integrity()
+        engine.cache.check_integrity()
         return out
 
 
@@ -153,7 +153,7 @@ def test_texts_of_other_models_are_refused(paths: dict[str, Path], file: Path, t
         with pytest.raises(SavedTextError, match="nothing to save"):
             saved_text.save(engine, engine.open_sequence(), tmp_path / "none", SHA, "")
         with pytest.raises(BackendError, match="the graph has no KV cache 'x'"):
-            engine.read_pages("x", [0])
+            engine.cache.read_pages("x", [0])
     with (
         engine_for(paths["qwen35"], n_batch=16, n_ctx=128, kernels="reference") as engine,
         pytest.raises(SavedTextError, match="other KV caches"),
@@ -199,14 +199,14 @@ def test_tokens_are_read_only_once_the_rest_fits(paths: dict[str, Path], file: P
 def test_a_failed_load_leaves_nothing(paths: dict[str, Path], file: Path, tmp_path: Path) -> None:
     text = saved_text.read(file)
     with engine_for(paths["qwen3"], n_batch=100, n_ctx=128, kernels="reference") as engine:
-        free = engine.free_pages
+        free = engine.cache.free_pages
         slot = engine.open_sequence()
         Path(shorter := tmp_path / "shorter").write_bytes(file.read_bytes()[: text.contents + 10])
         with pytest.raises(SavedTextError, match="became shorter"):
             saved_text.load(engine, slot, replace(text, path=shorter), TEXT[:FULL])
-        assert engine.length(slot) == 0
-        assert engine.free_pages == free
-        engine.check_integrity()
+        assert engine.cache.length(slot) == 0
+        assert engine.cache.free_pages == free
+        engine.cache.check_integrity()
         assert len(run_tokens(engine, slot, TEXT, 100)) == len(TEXT)
 
 

@@ -134,7 +134,7 @@ def test_every_request_ends_as_it_would_alone(
             assert report.prefill_rows + report.decode_rows or report.events or after.preemptions > before.preemptions
     assert core.idle
     found = events(reports)
-    assert engine.cache_stats().used <= 6 * n_slots
+    assert engine.cache.stats().used <= 6 * n_slots
     for request, _, leave in plan:
         got, whole = found[request.id], alone(request, n_slots=1, n_ctx=n_ctx)
         assert sum(isinstance(event, Finished | Failed) for event in got) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zinc_rt.engine.rows import Rows
+from zinc_rt.engine.batch import SequenceChunk
 from zinc_rt.speculation import Drafter, DraftText
 from zinc_rt.speculation.pace import Pace, Wish
 
@@ -30,10 +30,10 @@ class Oracle(Drafter):
         self._slots[text.number] = text.slot
         self._lengths[text.slot] = held
 
-    def stepped(self, rows: Sequence[Rows]) -> None:
+    def stepped(self, rows: Sequence[SequenceChunk]) -> None:
         for part in rows:
-            assert part.start == self._lengths[part.slot]
-            self._lengths[part.slot] += len(part.tokens)
+            assert part.start == self._lengths[part.seq_id]
+            self._lengths[part.seq_id] += len(part.tokens)
 
     def kept(self, slot: int, n_tokens: int) -> None:
         assert n_tokens <= self._lengths[slot]

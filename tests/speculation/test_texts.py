@@ -83,7 +83,7 @@ def test_prompts(model: zinc_rt.Model, n: int, options: dict[str, Any], monkeypa
         assert told(other, n) == told(model, n)
         status = other.shared.core.status
         assert status.drafted_tokens >= status.accepted_tokens > 20
-        other.engine.check_integrity()
+        other.engine.cache.check_integrity()
 
 
 @pytest.mark.slow
@@ -151,7 +151,7 @@ def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.Monke
         own.check_integrity()
         assert own.cache_stats().used == 0
         drafter.close()
-        engine.check_integrity()
+        engine.cache.check_integrity()
 
 
 def test_vocabularies() -> None:
@@ -202,4 +202,4 @@ def test_kinds_of_models(engine: Engine) -> None:
     core = EngineCore(engine, vocabulary, drafter=Oracle(texts, lambda i: i % 3 == 0, N_VOCAB, free=True))
     assert answers(core, asked) == want
     assert core.status.accepted_tokens
-    engine.check_integrity()
+    engine.cache.check_integrity()

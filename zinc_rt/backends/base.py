@@ -19,8 +19,7 @@ from zinc_rt.backends.errors import StepTooLarge
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import GROUP, PAGE_TOKENS
+from zinc_rt.numerics import GROUP, PAGE_TOKENS, pages_for
 from zinc_rt.utils.closing import Closing
 
 if TYPE_CHECKING:

@@ -89,9 +89,9 @@ class Options(CacheOptions, DeviceOptions):
 
     n_logits: rows of a step whose logits may be wanted, one of each sequence at the least (None: all). check_memory:
     refuse a plan that does not fit. state_memory: bytes of copies of recurrent layers' states (None: one copy a
-    sequence, and two more). drafts: whether steps will have guesses in them (`Rows.draft`), for which each sequence
-    needs one more such copy. card: the GPU, where the device's name says one, as "renderD129" or "0000:03:00.0". tier:
-    the older name of `device`.
+    sequence, and two more). drafts: whether steps will have drafts in them (`SequenceChunk.n_draft`), for which each
+    sequence needs one more such copy. card: the GPU, where the device's name says one, as "renderD129" or
+    "0000:03:00.0". tier: the older name of `device`.
     """
 
     device: Device = Device.cpu

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.base import Bytes
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.sequence_calls import PAGES_AT_ONCE
+from zinc_rt.engine.kv_cache import PAGES_AT_ONCE
 from zinc_rt.errors import ZincError
 from zinc_rt.numerics import PAGE_TOKENS, VERSION
 from zinc_rt.utils.atomic_write import whole_file
@@ -93,24 +93,24 @@ def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
         EngineError: the sequence is not open.
         BackendError: the device failed.
     """
-    pages = engine.resumable_pages(slot)
+    pages = engine.cache.resumable_pages(slot)
     if not pages:
         raise SavedTextError(f"the text has no {PAGE_TOKENS} tokens yet, so there is nothing to save")
-    tokens = engine.tokens(slot)[: len(pages) * PAGE_TOKENS]
-    states = engine.state_behind(pages[-1])
+    tokens = engine.cache.tokens(slot)[: len(pages) * PAGE_TOKENS]
+    states = engine.cache.state_behind(pages[-1])
     header = json.dumps(
         {
             "model": model, "name": name, "kv": engine.options.kv.value, "numerics": VERSION, "tokens": len(tokens),
-            "caches": {cache: about.page_bytes for cache, about in engine.caches.items()},
+            "caches": {cache: about.page_bytes for cache, about in engine.cache.caches.items()},
             "states": {state: list(array.shape) for state, array in states.items()},
         }
     ).encode()  # fmt: skip
 
     def parts() -> Iterator[bytes]:
         yield _HEAD.pack(_MAGIC, _FORMAT, len(header)) + header + np.array(tokens, "<i4").tobytes()
-        for cache in engine.caches:
+        for cache in engine.cache.caches:
             for first in range(0, len(pages), PAGES_AT_ONCE):
-                yield engine.read_pages(cache, pages[first : first + PAGES_AT_ONCE]).tobytes()
+                yield engine.cache.read_pages(cache, pages[first : first + PAGES_AT_ONCE]).tobytes()
         for array in states.values():
             yield array.astype("<f4").tobytes()
 
@@ -223,7 +223,7 @@ def fitting(saved: SavedText, engine: Engine, model: str, n_vocab: int) -> list[
         raise SavedTextError(f"{said}; load with that format (--kv)")
     if saved.numerics != VERSION:
         raise SavedTextError(f"{path} was computed by version {saved.numerics} of the numerics, this is {VERSION}")
-    if dict(saved.caches) != {name: about.page_bytes for name, about in engine.caches.items()}:
+    if dict(saved.caches) != {name: about.page_bytes for name, about in engine.cache.caches.items()}:
         raise SavedTextError(f"{path} holds other KV caches than the model has; save the text again")
     if dict(saved.states) != engine.state_shapes:
         raise SavedTextError(f"{path} holds other recurrent states than the model has; save the text again")
@@ -264,7 +264,7 @@ def load(engine: Engine, slot: int, saved: SavedText, ids: Sequence[int]) -> Non
         contents = _reader(file, saved, starts)
         file.seek(at)
         states = {name: _array(file, saved.path, shape) for name, shape in saved.states.items()}
-        engine.restore(slot, ids, contents, states)
+        engine.cache.restore(slot, ids, contents, states)
 
 
 def _reader(file: BinaryIO, saved: SavedText, starts: Mapping[str, int]) -> Callable[[str, range], Bytes]:

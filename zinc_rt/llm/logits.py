@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.engine.engine import Engine, Rows
+from zinc_rt.engine.engine import Engine, SequenceChunk
 from zinc_rt.scheduler.in_process import CoreLock, SharedCore
 
 
@@ -36,7 +36,7 @@ class LogitsRows:
         for start in range(0, len(ids), sizes.n_logits):
             part = ids[start : start + sizes.n_logits]
             with self._lock, self.borrowed(ids, start, start + len(part)) as slot:
-                result = self._engine.step([Rows(slot, start, part, wanted=range(len(part)))])
+                result = self._engine.step([SequenceChunk(slot, start, part, logits_indices=range(len(part)))])
             yield start, result.logits
 
     @contextmanager
@@ -51,7 +51,7 @@ class LogitsRows:
             held, n_batch = engine.truncate(slot, start), engine.options.n_batch
             for at in range(held, start, n_batch):
                 self._check()
-                engine.step([Rows(slot, at, ids[at : min(at + n_batch, start)])])
+                engine.step([SequenceChunk(slot, at, ids[at : min(at + n_batch, start)])])
             yield slot
         finally:
             core.give_back(slot)

@@ -441,7 +441,7 @@ class Model(LoadedModel, Closing):
         ids = self._fitting(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
         sha256, edge = self._sha256(), len(ids) // PAGE_TOKENS * PAGE_TOKENS
         with self._lock, self._rows.borrowed(ids, edge, edge) as slot:
-            self.engine.checkpoint(slot)
+            self.engine.cache.checkpoint(slot)
             return saved_text.save(self.engine, slot, Path(path_text("path", path)), sha256, self.name)
 
     def load_state(self, path: str | Path) -> list[int]:

@@ -19,7 +19,7 @@ from typing import Any
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.prompts import check_fits, check_ids
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import NoToken, Sampled
@@ -92,10 +92,10 @@ class EngineCore:
         self._engine, self._vocabulary, self._sizes = engine, self._timing.watched(vocabulary), sizes
         self._scheduler = FairScheduler(sizes.n_slots, (options or CoreOptions()).max_tenants)
         self._tenants = Tenants(self._scheduler)
-        self._slots = Slots(engine, sizes)
+        self._slots = Slots(engine.cache, sizes)
         self._planner = StepPlanner(self._scheduler, engine, sizes, options or CoreOptions())
         self._admission = Admission(self._scheduler, self._tenants, self._slots)
-        self._drafting = Drafting(drafter, engine, sizes, self._slots, self._timing, clock)
+        self._drafting = Drafting(drafter, engine.cache, sizes, self._slots, self._timing, clock)
         self._waiting = self._admission.waiting
         self._untouched: Iterator[None] | None = None
         self._live: dict[str, Request] = {}
@@ -200,7 +200,7 @@ class EngineCore:
     def borrow(self, tokens: Sequence[int], n_tokens: int) -> int:
         """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
 
-        Returns its slot. It holds the tokens but for the last one as far as they are known: `Engine.length` says it.
+        Returns its slot. It holds the tokens but for the last one as far as they are known: `cache.length` says it.
         `give_back` it before the next turn. Raises `ContextFull` for more tokens than the KV cache has room for.
         """
         pages = self._slots.pages_of(n_tokens)
@@ -210,7 +210,7 @@ class EngineCore:
 
     def give_back(self, slot: int) -> None:
         """End what `borrow` began. What the sequence holds is kept for a text that begins alike."""
-        self._slots.keep(slot, self._engine.length(slot), b"")
+        self._slots.keep(slot, self._engine.cache.length(slot), b"")
 
     def close(self) -> None:
         """End the engine behind it."""
@@ -220,11 +220,11 @@ class EngineCore:
     def check_integrity(self) -> None:
         """Raise an integrity error unless the books of requests, slots and pages add up."""
         self._scheduler.check_integrity()
-        self._engine.check_integrity()
+        self._engine.cache.check_integrity()
         for place, request in self._running.items():
-            check_place(request, place, self._scheduler.slot(place), returns=self._engine.keeps_recurrent_state)
+            check_place(request, place, self._scheduler.slot(place), returns=self._engine.cache.keeps_recurrent_state)
             if request not in self._broken:
-                check_held(request, self._engine.length(request.slot))
+                check_held(request, self._engine.cache.length(request.slot))
         waiting = set(self._waiting)
         if len(waiting) + len(self._running) != len(self._live) or self._slots.n_running != len(self._running):
             raise CoreIntegrityError(
@@ -259,7 +259,7 @@ class EngineCore:
         if before[2] and not parts and before == (len(self._events), self._slots.given_back, len(self._live)):
             raise CoreIntegrityError(
                 f"{len(self._waiting)} requests wait and {len(self._running)} run, but none can go on;"
-                f" {self._engine.free_pages} of {self._slots.n_pages} KV pages are free"
+                f" {self._engine.cache.free_pages} of {self._slots.n_pages} KV pages are free"
             )
         return parts, seconds, chosen
 
@@ -272,7 +272,7 @@ class EngineCore:
     @property
     def status(self) -> EngineStatus:
         """Counts of requests and KV pages now, and running totals."""
-        cache, held = self._engine.cache_stats(), self._slots.held_pages()
+        cache, held = self._engine.cache.stats(), self._slots.held_pages()
         prefilling = sum(request.computed < request.admitted_tokens for request in self._running.values())
         return EngineStatus(
             queued=len(self._live) - len(self._running),
@@ -328,7 +328,7 @@ class EngineCore:
         if request.admitted is None:
             request.begun(now, held)
             self._events.append(Admitted(request.id, request.cached_tokens, request.queue_seconds))
-        self._engine.checkpoint(slot)
+        self._engine.cache.checkpoint(slot)
         self._drafting.begin(request, held)
 
     def _place(self, request: Request) -> None:
@@ -399,7 +399,7 @@ class EngineCore:
             if part.kind is BatchKind.prefill:
                 self._scheduler.advance_prefill(part.request.place, part.end - part.start)
             if part.checkpoint:
-                self._engine.checkpoint(part.request.slot)
+                self._engine.cache.checkpoint(part.request.slot)
         self._broken = []
         self._steps += 1
         now = self._clock()
@@ -455,7 +455,7 @@ class EngineCore:
             if request.place < 0:
                 continue
             known = min(request.computed, len(request.tokens) - 1)
-            request.computed = self._engine.truncate(request.slot, known)
+            request.computed = self._engine.cache.truncate(request.slot, known)
             self._drafting.went_back(request)
             del self._running[request.place]
             self._scheduler.preempt(request.place)

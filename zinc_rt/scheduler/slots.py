@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.rows import ContextFull
-from zinc_rt.engine.sequence_calls import SequenceCalls
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.engine.batch import ContextFull
+from zinc_rt.engine.kv_cache import KVCacheManager
+from zinc_rt.numerics import PAGE_TOKENS, pages_for
 
 
 class Slots:
     """Sequences of one engine, and promises of its KV pages."""
 
-    def __init__(self, engine: SequenceCalls, sizes: Capacity) -> None:
-        self._engine = engine
+    def __init__(self, cache: KVCacheManager, sizes: Capacity) -> None:
+        self._cache = cache
         self.n_pages, self.n_slots = sizes.n_pages, sizes.n_slots
         self._most = pages_for(sizes.n_ctx)  # of one sequence
         self._running: dict[int, int] = {}  # pages promised
@@ -35,7 +34,7 @@ class Slots:
 
     def held_pages(self) -> int:
         """Pages of requests' sequences. The others are free, or hold what only a next request may want."""
-        return self._engine.distinct_pages(self._running)
+        return self._cache.distinct_pages(self._running)
 
     def pages(self, slot: int) -> int:
         """Pages promised to a request's sequence."""
@@ -62,7 +61,7 @@ class Slots:
 
     def _outstanding(self) -> int:
         """Pages that are promised and not taken yet."""
-        return sum(self._engine.missing_pages(slot, n * PAGE_TOKENS) for slot, n in self._running.items())
+        return sum(self._cache.missing_pages(slot, n * PAGE_TOKENS) for slot, n in self._running.items())
 
     def _longest(self, tokens: Sequence[int], salt: bytes) -> int | None:
         """The finished text that shares most of a text's beginning, its last token aside."""
@@ -74,12 +73,12 @@ class Slots:
 
     def shared(self, slot: int, tokens: Sequence[int]) -> int:
         """How many of a text's tokens a sequence holds and can go on after, the text's last token aside."""
-        return self._engine.resumable(slot, common(self._engine.tokens(slot), tokens))
+        return self._cache.resumable(slot, common(self._cache.tokens(slot), tokens))
 
     def cached(self, tokens: Sequence[int], salt: bytes) -> int:
         """How many of a text's first tokens need not be computed."""
         slot = self._longest(tokens, salt)
-        known = self._engine.cached_prefix(tokens, salt)
+        known = self._cache.cached_prefix(tokens, salt)
         return known if slot is None else max(known, self.shared(slot, tokens))
 
     def take(self, tokens: Sequence[int], salt: bytes, pages: int) -> tuple[int, int] | None:
@@ -96,17 +95,17 @@ class Slots:
         if slot is None:
             if self.n_running + len(self._kept) == self.n_slots:
                 self._forget_oldest()
-            slot = self._engine.open_sequence(None, salt)
+            slot = self._cache.open_sequence(None, salt)
         else:
             del self._kept[slot]
         try:
-            held = self._engine.adopt(slot, tokens)
-            there = self._find_room(self._engine.missing_pages(slot, pages * PAGE_TOKENS))
+            held = self._cache.attach_prefix(slot, tokens)
+            there = self._find_room(self._cache.missing_pages(slot, pages * PAGE_TOKENS))
         except BaseException:
-            self._engine.close_sequence(slot)
+            self._cache.close_sequence(slot)
             raise
         if not there:
-            self._engine.close_sequence(slot)
+            self._cache.close_sequence(slot)
             self._short = self.given_back, tokens
             return None
         self._running[slot] = pages
@@ -114,7 +113,7 @@ class Slots:
 
     def grow(self, slot: int, pages: int) -> bool:
         """Promise a running sequence so many pages in all, at the cost of finished texts; whether they are there."""
-        missing = self._engine.missing_pages
+        missing = self._cache.missing_pages
         more = missing(slot, pages * PAGE_TOKENS) - missing(slot, self._running[slot] * PAGE_TOKENS)
         if not self._find_room(more):
             return False
@@ -123,7 +122,7 @@ class Slots:
 
     def _find_room(self, pages: int) -> bool:
         """Whether so many pages are free and promised to nobody, with finished texts forgotten as need be."""
-        while pages > self._engine.free_pages - self._outstanding():
+        while pages > self._cache.free_pages - self._outstanding():
             if not self._kept:
                 return False
             self._forget_oldest()
@@ -132,12 +131,12 @@ class Slots:
     def _forget_oldest(self) -> None:
         slot = next(iter(self._kept))
         del self._kept[slot]
-        self._engine.close_sequence(slot)
+        self._cache.close_sequence(slot)
 
     def close(self, slot: int) -> None:
         """End a request's sequence; its full pages stay where they are found again, until others need them."""
         del self._running[slot]
-        self._engine.close_sequence(slot)
+        self._cache.close_sequence(slot)
         self.given_back += 1
 
     def keep(self, slot: int, n_tokens: int, salt: bytes) -> None:
@@ -145,9 +144,9 @@ class Slots:
         del self._running[slot]
         self.given_back += 1
         self._kept[slot] = salt
-        if not self._engine.truncate(slot, n_tokens):
+        if not self._cache.truncate(slot, n_tokens):
             del self._kept[slot]
-            self._engine.close_sequence(slot)
+            self._cache.close_sequence(slot)
 
     def forget_texts(self) -> None:
         """Drop all finished texts. Their full pages can still be found."""

@@ -14,10 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.sequence_calls import SequenceCalls
+from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.errors import ZincError
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.numerics import PAGE_TOKENS, pages_for
 from zinc_rt.sampling.sampler import Mask, NoToken
 from zinc_rt.scheduler.batch import BatchKind
 from zinc_rt.scheduler.options import Matcher
@@ -38,15 +37,15 @@ class Drafting:
     def __init__(
         self,
         drafter: Drafter | None,
-        engine: SequenceCalls,
+        cache: KVCacheManager,
         sizes: Capacity,
         slots: Slots,
         timing: Timing,
         clock: Callable[[], float],
     ) -> None:
         self.drafter, self._timing = drafter, timing
-        self._engine, self._sizes, self._slots, self._clock = engine, sizes, slots, clock
-        self._pace = Pace(returns=drafter is not None and engine.keeps_recurrent_state)
+        self._cache, self._sizes, self._slots, self._clock = cache, sizes, slots, clock
+        self._pace = Pace(returns=drafter is not None and cache.keeps_recurrent_state)
         self._records: dict[int, Record] = {}
         self._drafted_before: set[int] = set()
         self.drafted = self.accepted = 0
@@ -164,7 +163,7 @@ class Drafting:
             if isinstance(token, NoToken) or token.token_id != guess:
                 break
             right += 1
-        request.computed = self._engine.settle(request.slot, part.end + right)
+        request.computed = self._cache.accept_drafts(request.slot, part.end + right)
         self.drafter.kept(request.slot, request.computed)
         self._pace.learn(self._records[request.number], len(draft), right)
         self.drafted += len(draft)

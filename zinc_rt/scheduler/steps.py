@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.engine import Engine, Rows
+from zinc_rt.engine.engine import Engine, SequenceChunk
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
@@ -101,16 +101,18 @@ class Part:
             found.append(replace(first, sampler=first.sampler.ahead(i), history=seen, mask=mask))
         return found
 
-    def rows(self) -> Rows:
+    def rows(self) -> SequenceChunk:
         """As the engine takes it."""
         tokens = self.request.tokens[self.start : self.end]
         if self.draft:
             tokens += self.draft
-            return Rows(
+            return SequenceChunk(
                 self.request.slot, self.start, tokens, range(self.end - self.start - 1, len(tokens)), len(self.draft)
             )
         wanted = [i - self.start for i in self.echoes]
-        return Rows(self.request.slot, self.start, tokens, (*wanted, len(tokens) - 1) if self.wanted else wanted)
+        return SequenceChunk(
+            self.request.slot, self.start, tokens, (*wanted, len(tokens) - 1) if self.wanted else wanted
+        )
 
     def cost(self) -> CostPart:
         """As the cost model takes it."""
@@ -201,7 +203,7 @@ class StepPlanner:
             end = min(end, max(start, request.echoed) + n_logits)
         if end == n and not n_logits:
             end -= 1
-        at = self._engine.next_checkpoint(start, n)
+        at = self._engine.cache.next_checkpoint(start, n)
         if at is not None:
             end = min(end, at)
         elif end < n and end // PAGE_TOKENS * PAGE_TOKENS - start > (end - start) // 2:

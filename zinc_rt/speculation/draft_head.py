@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity, check_step
+from zinc_rt.engine.batch import EngineError, SequenceChunk, write_batch
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.rows import EngineError, Rows, write_rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
-from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import with_cache, with_states_of
@@ -29,6 +28,7 @@ from zinc_rt.models.constants import Constants
 from zinc_rt.models.drafts import PRIOR
 from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
 from zinc_rt.models.renaming import OWN
+from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 
 F32 = npt.NDArray[np.float32]
@@ -153,9 +153,9 @@ class GraphBeside:
     def _write(self, rows: Sequence[HeadRows], held: Sequence[int]) -> list[int]:
         """Write a step's inputs; which rows are wanted."""
         inputs, at, wanted = self._lowered.inputs, 0, []
-        asked = [Rows(r.slot, r.start, r.tokens, (len(r.tokens) - 1,) if r.wanted else ()) for r in rows]
+        asked = [SequenceChunk(r.slot, r.start, r.tokens, (len(r.tokens) - 1,) if r.wanted else ()) for r in rows]
         indices = {name: array for name, array in inputs.items() if name != LAST_POSITIONS}
-        self._lowered.counts[:] = write_rows(asked, indices, self.sizes, lambda part: None)
+        self._lowered.counts[:] = write_batch(asked, indices, self.sizes, lambda part: None)
         for row, n in zip(rows, held, strict=True):
             end = at + len(row.tokens)
             self._place(row, n, slice(at, end))

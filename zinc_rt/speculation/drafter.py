@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zinc_rt.engine.rows import Rows
+from zinc_rt.engine.batch import SequenceChunk
 from zinc_rt.sampling.sampler import Sampler
 
 
@@ -77,7 +77,7 @@ class Drafter(ABC):
         them.
         """
 
-    def stepped(self, rows: Sequence[Rows]) -> None:  # noqa: B027
+    def stepped(self, rows: Sequence[SequenceChunk]) -> None:  # noqa: B027
         """A step of the engine is over, that computed these rows; its outputs are valid until this returns."""
 
     def kept(self, slot: int, n_tokens: int) -> None:  # noqa: B027

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.engine.batch import SequenceChunk
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.rows import Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, ModelInfo, architecture_of, define_assistant, define_draft_head
@@ -113,21 +113,21 @@ class HeadDrafter(Drafter):
             return
         self._texts[text.slot] = _Text(ids, held, held, HiddenRows(held, self._head.n_embd))
 
-    def stepped(self, rows: Sequence[Rows]) -> None:
+    def stepped(self, rows: Sequence[SequenceChunk]) -> None:
         """See `Drafter.stepped`."""
         at, ready = 0, []
         hidden = self._head.hidden(sum(len(part.tokens) for part in rows))
         for part in rows:
             n = len(part.tokens)
-            text = self._texts.get(part.slot)
+            text = self._texts.get(part.seq_id)
             if text is not None:
                 self._add(text, part, hidden[at : at + n])
                 if text.held // PAGE_TOKENS > text.filled // PAGE_TOKENS:
-                    ready.append((part.slot, text))
+                    ready.append((part.seq_id, text))
             at += n
         self._fill(ready)
 
-    def _add(self, text: _Text, part: Rows, hidden: F32) -> None:
+    def _add(self, text: _Text, part: SequenceChunk, hidden: F32) -> None:
         text.cut(part.start)
         text.ids += map(int, part.tokens)
         text.hidden.add(hidden)
@@ -136,7 +136,7 @@ class HeadDrafter(Drafter):
             self._seen(text, end)
             return
         for edge in range(-(-(part.start + 1) // PAGE_TOKENS) * PAGE_TOKENS, end + 1, PAGE_TOKENS):
-            self._edges[self._head.page_of(part.slot, edge - 1)] = text.hidden[edge - 1 : edge]
+            self._edges[self._head.page_of(part.seq_id, edge - 1)] = text.hidden[edge - 1 : edge]
 
     def kept(self, slot: int, n_tokens: int) -> None:
         """See `Drafter.kept`. What was computed behind that is kept for `draft`, which knows what of it was right."""
