@@ -103,7 +103,7 @@ def test_a_workgroup_that_a_core_does_not_hold() -> None:
 
 
 def page() -> str:
-    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how/extending.md").read_text(encoding="utf-8")
     start = text.index(SECTION)
     return text[start : text.find("\n## ", start + 1) if "\n## " in text[start + 1 :] else None]
 

@@ -442,7 +442,7 @@ def test_sorting_many_blocks(gpu: Stage, rng: np.random.Generator) -> None:
 
 
 def test_sums_in_blocks_against_loops(rng: np.random.Generator) -> None:
-    """`first_above` and `total` as docs/sampling.md writes them."""
+    """`first_above` and `total` as docs/how/sampling.md writes them."""
     for n in (1, 1023, 1024, 1025, 5000):
         w = rng.random(n) * 10.0 ** rng.integers(-12, 3, n)
         kept = np.sort(rng.choice(n, max(1, n // 50), replace=False))
@@ -510,7 +510,7 @@ def test_what_a_plan_refuses() -> None:
 
 
 def test_the_pages_example_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "sampling.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how" / "sampling.md").read_text(encoding="utf-8")
     ((code, said),) = re.findall(r"^```python\n(.*?)^```\n```text\n(.*?)^```$", page, re.M | re.S)
-    exec(compile(code, "docs/sampling.md", "exec"), {})
+    exec(compile(code, "docs/how/sampling.md", "exec"), {})
     assert capsys.readouterr().out == said

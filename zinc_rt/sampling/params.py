@@ -1,6 +1,6 @@
 """The parameters of text generation: `SamplingParams`, checked when it is made.
 
-docs/sampling.md defines every field to the last bit; the arithmetic is in `sampler.py`.
+docs/how/sampling.md defines every field to the last bit; the arithmetic is in `sampler.py`.
 This module imports no array library, so that reading options stays cheap.
 """
 

@@ -20,7 +20,7 @@ from zinc_rt.serving.api.responses import ResponsesRequest
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.textside import TextSide
 
-PAGE = Path(__file__).parents[3] / "docs" / "openai.md"
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "openai.md"
 
 
 @given(

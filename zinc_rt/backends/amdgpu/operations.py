@@ -14,7 +14,7 @@ BLOCKS = (1, 2, 4, 8)
 """Rows of activations that one dispatch of a product takes at once; the greatest is repeated for more rows."""
 MANY_ROWS = 16
 """Rows of a step from which on they are multiplied in tiles, by matrix instructions, where the GPU has these. 16 rows
-cost one reading of the weights then, and two where a dispatch takes 8 rows at once (`docs/kernels.md` has numbers).
+cost one reading of the weights then, and two where a dispatch takes 8 rows at once (`docs/how/kernels.md` has numbers).
 """
 
 

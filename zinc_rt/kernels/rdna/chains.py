@@ -1,4 +1,4 @@
-"""A row times float activations by one work-item, in the order of docs/numerics.md ("Row products of the boundary")."""
+"""A row times float activations by a work-item: docs/how/numerics.md, "Row products of the boundary"."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Matrices of floats times many rows of activations.
 
-Their chains of fma (docs/numerics.md) are no work for matrix instructions: WMMA of float16 and bfloat16 adds up several
-products before it rounds, and in an order that is not documented. So a work-item makes 8 x 4 elements by itself, from
-groups of 32 columns in LDS that 128 rows of weights and 64 rows of activations share, in the order of `visits`.
+Their chains of fma (docs/how/numerics.md) are no work for matrix instructions: WMMA of float16 and bfloat16 adds up
+several products before it rounds, and in an order that is not documented. So a work-item makes 8 x 4 elements by
+itself, from groups of 32 columns in LDS that 128 rows of weights and 64 rows of activations share, in the order of
+`visits`.
 
 Columns beyond a row's end are zeros: they may turn a chain's -0.0 into +0.0, which no sum that began at +0.0 can tell.
 """

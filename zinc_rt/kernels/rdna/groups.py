@@ -1,4 +1,4 @@
-"""v_g of docs/numerics.md for a lane's group of 32, straight from the file's blocks (docs/gguf.md).
+"""v_g of docs/how/numerics.md for a lane's group of 32, straight from the file's blocks (docs/how/gguf.md).
 
 `group_loads` and `group_activations` ask for what a lane needs, and use nothing of it: whatever a kernel works on at
 once is asked for before it waits; then `group_lookups` for what tables hold. `group_weights` unpacks weights,

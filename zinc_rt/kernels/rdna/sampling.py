@@ -1,4 +1,4 @@
-"""From logits to a token by the rules of docs/sampling.md: scores, bias and penalties, sums over a whole vocabulary.
+"""Logits to a token by the rules of docs/how/sampling.md: scores, bias and penalties, sums over a whole vocabulary.
 
 Every kernel takes `SampleArgs`; each row of the batch has parameters of its own. `sampling_top` sorts between
 `sample_adjust` and `sample_totals`, `sampling_draw` ends it.

@@ -1,6 +1,6 @@
 """The end of sampling: from a row's sorted candidates, or from all its scores, to one token. A workgroup a row.
 
-Sums have an order (docs/sampling.md), so one lane adds them; everything else is done by all.
+Sums have an order (docs/how/sampling.md), so one lane adds them; everything else is done by all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The order in which products of many rows go through groups, and the tree over their sums (docs/numerics.md).
+"""The order in which products of many rows go through groups, and the tree over their sums (docs/how/numerics.md).
 
 Groups are visited lane by lane of the tree over 32 sums, the j-th lane being j with its five bits reversed, so that
 sums merge like a binary counter (the same as under "Row products of the boundary"): the tree needs one sum for each of

@@ -1,4 +1,4 @@
-"""v_g of docs/numerics.md for groups that a lane reads by itself: codebooks, indices of vectors, 2 and 3 bits.
+"""v_g of docs/how/numerics.md for groups that a lane reads by itself: codebooks, indices of vectors, 2 and 3 bits.
 
 Lanes whose groups share bytes ask for them in the same instruction, so that memory is read once. See groups.py for
 what a lane is handed.

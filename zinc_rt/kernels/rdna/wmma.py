@@ -1,7 +1,7 @@
 """Matrix times many rows of activations by matrix instructions: prompts, and steps of many sequences.
 
 A workgroup makes 128 rows of activations by 64 rows of weights. WMMA adds up the products of a group of 32 exactly; the
-rest of docs/numerics.md is done for each element: v_g, the sums of every 32nd group, the tree over 32 of these
+rest of docs/how/numerics.md is done for each element: v_g, the sums of every 32nd group, the tree over 32 of these
 (`visits`).
 
 Activations come as `slabs.arrange` lays them out; weights are read from the file's blocks, once for 128 rows.

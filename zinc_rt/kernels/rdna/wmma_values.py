@@ -1,9 +1,9 @@
-"""v_g of docs/numerics.md for 16 x 16 elements of a wave, from two WMMAs; and what they take of a group of weights.
+"""v_g of docs/how/numerics.md for 16 x 16 elements of a wave, from two WMMAs; and what they take of a group of weights.
 
 A WMMA adds to an integer accumulator, which begins with the bits of the float MAGIC: a float's last place is 1 there,
 so the bits of MAGIC plus isum are those of the float MAGIC + isum, and no conversion is needed. A group's sum is far
-below the 2^22 on either side that keep this true (docs/numerics.md). What is fused below is exact in float32, so that
-it may be fused: an integer below 2^24.
+below the 2^22 on either side that keep this true (docs/how/numerics.md). What is fused below is exact in float32, so
+that it may be fused: an integer below 2^24.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is done with each field of a request: a record for each, from which code and docs/openai.md's tables come."""
+"""What is done with a request's fields: a record for each, from which code and docs/use/openai.md's tables come."""
 
 from __future__ import annotations
 
