@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -126,6 +126,7 @@ class Batch:
     Attributes:
         rows: of each chunk.
         sampling: how to choose a token behind each wanted row.
+        fresh: ids of the requests in prefill, which have no token since they were admitted.
         began: when its masks were begun, by the scheduler's clock.
         seconds: what it took, masks and choosing tokens included; 0 until it is over.
         sampling_seconds: of choosing tokens on the processor.
@@ -135,6 +136,7 @@ class Batch:
     chunks: list[ScheduledChunk] = field(default_factory=list)
     rows: list[Rows] = field(default_factory=list)
     sampling: list[SamplingRequest] = field(default_factory=list)
+    fresh: list[str] = field(default_factory=list)
     seconds: float = 0.0
     sampling_seconds: float = 0.0
 
@@ -142,6 +144,8 @@ class Batch:
         """Add a chunk. first: how to choose its request's next token; None where no row of it wants logits."""
         self.chunks.append(chunk)
         self.rows.append(chunk.rows())
+        if chunk.prefill:
+            self.fresh.append(chunk.request.id)
         if first is not None:
             if chunk.draft or chunk.request.submit.echo is not None:
                 self.sampling += chunk.sampling(first)
@@ -154,31 +158,53 @@ class Batch:
 
 
 class BatchBuilder:
-    """Chooses the rows of steps. The cost model says how many fit into the time, `FairShare` who gets them."""
+    """Chooses the rows of steps. The cost model says how many fit into the time, `FairShare` who gets them.
 
-    def __init__(self, cost: CostModel, engine: Engine, sizes: Capacity, options: CoreOptions) -> None:
+    Args:
+        cost: of rows, as far as it is known.
+        engine: says where prompts have checkpoints.
+        sizes: of the engine.
+        options: of the loop.
+        promised: KV pages promised to each sequence.
+        grow: gets a request a page more; it, or another one, does not run any more where there is none.
+    """
+
+    def __init__(
+        self,
+        cost: CostModel,
+        engine: Engine,
+        sizes: Capacity,
+        options: CoreOptions,
+        promised: Mapping[int, int],
+        grow: Callable[[Request], None],
+    ) -> None:
         self._cost, self._engine, self._sizes, self._options = cost, engine, sizes, options
+        self._promised, self._grow = promised, grow
         self._share = FairShare(cost)
         self._most_texts = min(sizes.n_rows, sizes.n_logits)
         self._beside = PAGE_TOKENS  # rows of prompts in the last step that had some beside texts that decode
 
-    def texts(self, running: Sequence[Request]) -> list[Request]:
-        """Requests whose next token is to be computed; a fifth of the rows is left where prompts are not done."""
-        found = [request for request in running if request.computed >= request.admitted_tokens]
-        most = self._most_texts
-        if len(found) < len(running) and most > 1:
-            most = max(1, most * 4 // 5)
-        return found if len(found) <= most else list(self._share.rows(found, most, prefill=False))
-
-    def decode(self, requests: Iterable[Request]) -> list[ScheduledChunk]:
+    def decode(self, running: Sequence[Request]) -> list[ScheduledChunk]:
         """The rows of requests that decode: one each, and those of tokens that have to be computed again after a wrong
-        draft token, as far as the step has room.
+        draft token, as far as the step has room. A fifth of the rows is left where prompts are not done.
         """
+        texts = []
+        for request in running:
+            if request.computed >= request.admitted_tokens:
+                texts.append(request)
+        most = self._most_texts
+        if len(texts) < len(running) and most > 1:
+            most = most * 4 // 5
+        if len(texts) > most:
+            texts = list(self._share.rows(texts, max(1, most), prefill=False))
+        for request in texts:
+            if request.seq_id >= 0 and len(request.tokens) > self._promised[request.seq_id] * PAGE_TOKENS:
+                self._grow(request)
         found, left = [], self._sizes.n_rows
-        for request in requests:
-            start, end = request.computed, len(request.tokens)
-            if left:
-                end = min(end, start + left)
+        for request in texts:
+            if request.seq_id >= 0 and left:
+                start, n = request.computed, len(request.tokens)
+                end = n if n - start <= left else start + left
                 found.append(ScheduledChunk(request, False, start, end))
                 left -= end - start
         return found

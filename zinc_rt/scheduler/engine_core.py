@@ -218,8 +218,8 @@ class EngineCore:
         self._turns += 1
         batch = self.scheduler.schedule()
         if batch.chunks:
-            if fresh := [chunk.request.id for chunk in batch.chunks if chunk.prefill]:
-                self.at_work(tuple(fresh))
+            if batch.fresh:
+                self.at_work(tuple(batch.fresh))
             tokens = self._engine.step(batch.rows, batch.sampling)
             self.scheduler.postprocess(batch, tokens)
         return batch

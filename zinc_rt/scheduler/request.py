@@ -160,7 +160,7 @@ class Request:
 
         The n-th token takes the n-th random number, also after an interrupted step. Raises what a matcher raises.
         """
-        self.sampler.step = self.n_generated
+        self.sampler.step = len(self.tokens) - self.n_prompt
         if self.bound is None or self.matcher is None or self.matcher.is_free:
             return self.free
         assert self.bound.mask is not None
@@ -192,11 +192,9 @@ class Request:
             self.admitted, self.compiled = now, seconds_compiled()
             self.cached_tokens = min(held, self.n_prompt)
 
-    def took(self, now: float) -> None:
-        """A token was chosen."""
-        if self.first_token is None:
-            self.first_token, self.compiled = now, seconds_compiled() - self.compiled
-        self.last_token = now
+    def begin_text(self, now: float) -> None:
+        """Its first token was chosen."""
+        self.first_token, self.compiled = now, seconds_compiled() - self.compiled
 
     def usage(self) -> Usage:
         """What it has taken so far."""

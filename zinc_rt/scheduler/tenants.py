@@ -43,11 +43,6 @@ class Tenant:
         """Of so many KV pages, those that it may have."""
         return max(1, int(self.kv_share * n_pages))
 
-    def charge(self, ms: float) -> None:
-        """The tenant has had `ms` milliseconds."""
-        self.ms += ms
-        self.service += ms / self.weight
-
 
 class Tenants:
     """Tenants by name, at most so many."""
