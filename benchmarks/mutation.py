@@ -51,8 +51,8 @@ TARGETS = {
         ("tests/amdgpu/pm4", "tests/amdgpu/queue/test_packets.py"),
     ),
     "pages": Target(
-        ("zinc_rt/mem/kv_pages.py", "zinc_rt/mem/arena.py", "zinc_rt/mem/plan.py", "zinc_rt/amdgpu/ranges.py"),
-        ("tests/mem", "tests/amdgpu/queue/test_pool.py"),
+        ("zinc_rt/engine/page_tables.py", "zinc_rt/mem/arena.py", "zinc_rt/mem/plan.py", "zinc_rt/amdgpu/ranges.py"),
+        ("tests/mem", "tests/engine/test_page_tables.py", "tests/amdgpu/queue/test_pool.py"),
     ),
     "scheduler": Target(("zinc_rt/scheduler/batching.py", "zinc_rt/scheduler/batch.py"), ("tests/sched",)),
 }

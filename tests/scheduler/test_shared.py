@@ -49,7 +49,7 @@ def test_a_turn_that_fails_ends_posted_requests_between_other_callers_turns() ->
     told = threading.Event()
 
     def give(pieces: Sequence[object], over: bool) -> None:
-        given.append((pieces, over, lock._lock._is_owned()))  # type: ignore[attr-defined]
+        given.append((pieces, over, lock.plain._is_owned()))  # type: ignore[attr-defined]
         told.set()
 
     shared.post(asked("a"), Events(), give)

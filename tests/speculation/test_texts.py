@@ -142,7 +142,7 @@ def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.Monke
     with engine_for(paths[0], drafts=True, **sizes) as engine, GGUFFile.open(paths[1]) as file:
         plain = EngineCore(engine, vocabulary)
         want = answers(plain, asked)
-        plain._slots.forget_texts()
+        plain.scheduler.pool.forget_texts()
         own = Engine(Options(**sizes), beside=engine)
         assert own.load(file, define(file)).beside == engine.plan.total  # type: ignore[union-attr]
         drafter = ModelDrafter(own, file, n_vocab, 8, 0)
@@ -198,7 +198,7 @@ def test_kinds_of_models(engine: Engine) -> None:
     ]
     plain = EngineCore(engine, vocabulary)
     want = answers(plain, asked)
-    plain._slots.forget_texts()  # the next core takes all sequences
+    plain.scheduler.pool.forget_texts()  # the next core takes all sequences
     texts = [[*request.prompt, *(token.token_id for token in want[request.id])] for request in asked]
     core = EngineCore(engine, vocabulary, drafter=Oracle(texts, lambda i: i % 3 == 0, N_VOCAB, free=True))
     assert answers(core, asked) == want
