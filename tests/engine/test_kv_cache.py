@@ -221,7 +221,7 @@ class Machine(RuleBasedStateMachine):
         if right == k and not settles:  # what goes on behind them will confirm them
             self.note(slot)
             return
-        with pytest.raises(EngineError, match="cannot be settled"):
+        with pytest.raises(EngineError, match="drafts cannot be accepted"):
             self.cache.accept_drafts(slot, sure + k + 1)
         back = self.recurrent and right < k
         assert self.cache.accept_drafts(slot, sure + right) == (len(held) if back else sure + right)
@@ -338,7 +338,7 @@ def test_a_text_that_is_found_has_no_guesses() -> None:
     device.step([SequenceChunk(slot, 0, [90, 91, 92], n_draft=2)])
     assert cache.attach_prefix(slot, [*text, 7]) == 2 * PAGE
     assert cache.tokens(cache.fork(slot)) == text
-    with pytest.raises(EngineError, match="cannot be settled"):
+    with pytest.raises(EngineError, match="drafts cannot be accepted"):
         cache.accept_drafts(slot, 2 * PAGE - 1)
     cache.check_integrity()
 

@@ -144,7 +144,7 @@ def lose_a_cached_page(p: PageTables) -> None:
 
 
 def lose_an_owned_page(p: PageTables) -> None:
-    p._owned[0] -= 1
+    p.n_owned[0] -= 1
     p.table[0, 1] = 0
 
 
@@ -165,7 +165,7 @@ def leave_an_entry_behind(p: PageTables) -> None:
 
 
 def own_more_than_there_is_room(p: PageTables) -> None:
-    p._owned[1] = 5
+    p.n_owned[1] = 5
 
 
 def count_one_too_many(p: PageTables) -> None:

@@ -364,10 +364,11 @@ def check_step(lowered: LoweredGraph) -> tuple[int, int]:
     Raises `StepTooLarge`, `TokenOutOfRange`.
     """
     n_rows, n_logits = lowered.counts.tolist()
-    if not (0 <= n_rows <= lowered.limits[0] and 0 <= n_logits <= lowered.limits[1]):
-        wrong = 0 if not 0 <= n_rows <= lowered.limits[0] else 1
-        count, what = (n_rows, n_logits)[wrong], ("rows", "wanted logits")[wrong]
-        raise StepTooLarge(f"the step has {count} {what}, the graph was lowered for {lowered.limits[wrong]}")
+    max_rows, max_logits = lowered.limits
+    if not 0 <= n_rows <= max_rows:
+        raise StepTooLarge(f"the step has {n_rows} rows, the graph was lowered for {max_rows}")
+    if not 0 <= n_logits <= max_logits:
+        raise StepTooLarge(f"the step has {n_logits} wanted logits, the graph was lowered for {max_logits}")
     for lookup in lowered.lookups:
         _check_tokens(lookup, n_rows)
     return n_rows, n_logits

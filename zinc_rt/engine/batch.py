@@ -26,7 +26,7 @@ class ContextFull(ZincError):
     """A sequence has no room for the positions of a step."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # freezing it costs a microsecond a chunk
 class SequenceChunk:
     """Consecutive positions of one sequence in a step, a row each.
 

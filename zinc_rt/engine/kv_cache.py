@@ -425,6 +425,8 @@ class KVCacheManager:
 
     def _publish(self, seq_id: int, start: int, end: int) -> None:
         """Let pages that positions from start to end - 1 filled be found."""
+        if start // PAGE_TOKENS == end // PAGE_TOKENS:
+            return
         sequence = self._open[seq_id]
         if sequence.root is not None:
             for number in range(start // PAGE_TOKENS, end // PAGE_TOKENS):
@@ -450,6 +452,8 @@ class KVCacheManager:
         """Sequences have no gaps, and recurrent layers go on where their state is, or begin anew at 0."""
         seq_id, start = chunk.seq_id, chunk.start
         length = len(self._sequence(seq_id).ids)
+        if start == length and self._snapshots is None:  # as in every decode step
+            return
         if start > length:
             raise PositionsSkipped(f"sequence {seq_id} holds {length} positions, rows cannot start at {start}")
         if self._writable(seq_id, start) != start:
@@ -475,21 +479,30 @@ class KVCacheManager:
         """The step of these chunks begins: their sequences get the pages. Raises `PagesExhausted`; nothing has changed
         then.
         """
-        starts: dict[int, int] = {}
-        for chunk in chunks:
-            starts.setdefault(chunk.seq_id, chunk.start)
-        ends = {chunk.seq_id: chunk.start + len(chunk.tokens) for chunk in chunks}
-        self._pages.check_room([(seq_id, start, ends[seq_id]) for seq_id, start in starts.items()])
-        for seq_id, start in starts.items():
-            self._cut(seq_id, start)  # also what a step that broke off had been given
-            if n_draft := self._open[seq_id].n_draft:
-                self._confirm(seq_id, start - n_draft, start)
-        for seq_id, end in ends.items():
-            self._pages.grow(seq_id, end)
+        if others := [chunk for chunk in chunks if not self._has_pages(chunk)]:
+            starts = _starts(others)
+            ends = {chunk.seq_id: chunk.start + len(chunk.tokens) for chunk in others}
+            self._pages.check_room([(seq_id, start, ends[seq_id]) for seq_id, start in starts.items()])
+            for seq_id, start in starts.items():
+                self._cut(seq_id, start)  # also what a step that broke off had been given
+                if n_draft := self._open[seq_id].n_draft:
+                    self._confirm(seq_id, start - n_draft, start)
+            for seq_id, end in ends.items():
+                self._pages.grow(seq_id, end)
         if self._snapshots is not None:
+            starts = _starts(chunks)
             for seq_id in {chunk.seq_id for chunk in chunks if chunk.n_draft}:
                 self._snapshots.keep_before(seq_id, starts[seq_id])
             self._snapshots.begin(starts)
+
+    def _has_pages(self, chunk: SequenceChunk) -> bool:
+        """Whether a sequence goes on where it ends, without drafts, in the pages that it has: most decode steps."""
+        start, sequence = chunk.start, self._open[chunk.seq_id]
+        return (
+            start == len(sequence.ids)
+            and not sequence.n_draft
+            and self._pages.n_owned[chunk.seq_id] == pages_for(start) == pages_for(start + len(chunk.tokens))
+        )
 
     def end_step(self, chunks: Sequence[SequenceChunk]) -> None:
         """The step of these chunks is over: pages that it filled can be found from now on, but for drafts. A sequence
@@ -497,11 +510,12 @@ class KVCacheManager:
         """
         returns = {chunk.seq_id for chunk in chunks if chunk.n_draft} if self._snapshots is not None else ()
         for chunk in chunks:
-            self._open[chunk.seq_id].ids += map(int, chunk.tokens)
+            sequence = self._open[chunk.seq_id]
+            sequence.ids += map(int, chunk.tokens)
             if chunk.seq_id in returns:
-                self._open[chunk.seq_id].n_draft += len(chunk.tokens)
+                sequence.n_draft += len(chunk.tokens)
             else:
-                self._confirm(chunk.seq_id, chunk.start, chunk.start + len(chunk.tokens) - chunk.n_draft)
+                self._confirm(chunk.seq_id, chunk.start, len(sequence.ids) - chunk.n_draft)
         if self._snapshots is not None:
             self._snapshots.end({chunk.seq_id: chunk.start + len(chunk.tokens) for chunk in chunks})
 
@@ -559,6 +573,14 @@ class KVCacheManager:
                     f"there are {len(self._snapshots)} copies of states, at most {self._snapshots.limit} are planned;"
                     f" of unknown KV pages: {unknown}"
                 )
+
+
+def _starts(chunks: Sequence[SequenceChunk]) -> dict[int, int]:
+    """The first position of each sequence."""
+    starts: dict[int, int] = {}
+    for chunk in chunks:
+        starts.setdefault(chunk.seq_id, chunk.start)
+    return starts
 
 
 def _packed_or_none(ids: Sequence[int], number: int) -> bytes | None:

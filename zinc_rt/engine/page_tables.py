@@ -22,13 +22,13 @@ class PageTables:
     """Page tables of `n_slots` sequences over `n_pages` pages, each sequence at most `max_pages` long.
 
     table: i32[n_slots, max_pages], the step input that kernels read; entries past a sequence's pages are 0. It may be
-    given, all zero, and is then written in place. pool: the pages.
+    given, all zero, and is then written in place. pool: the pages. n_owned: pages of each sequence.
     """
 
     def __init__(self, n_pages: int, n_slots: int, max_pages: int, table: npt.NDArray[np.int32] | None = None) -> None:
         self.pool = PagePool(n_pages)
         self.table = np.zeros((n_slots, max_pages), np.int32) if table is None else table
-        self._owned = [0] * n_slots
+        self.n_owned = [0] * n_slots
 
     @property
     def n_pages(self) -> int:
@@ -42,7 +42,7 @@ class PageTables:
 
     def pages(self, seq_id: int) -> list[int]:
         """The pages of the sequence."""
-        pages: list[int] = self.table[seq_id, : self._owned[seq_id]].tolist()
+        pages: list[int] = self.table[seq_id, : self.n_owned[seq_id]].tolist()
         return pages
 
     def page(self, seq_id: int, number: int) -> int:
@@ -55,7 +55,7 @@ class PageTables:
 
     def missing(self, seq_id: int, n_tokens: int) -> int:
         """Pages that the sequence lacks for positions 0 .. n_tokens - 1."""
-        return max(0, pages_for(n_tokens) - self._owned[seq_id])
+        return max(0, pages_for(n_tokens) - self.n_owned[seq_id])
 
     def check_room(self, wishes: Sequence[tuple[int, int, int]]) -> None:
         """Raise `PagesExhausted` unless every sequence can `shrink` to its second number, and then each `grow` to its
@@ -65,10 +65,10 @@ class PageTables:
         """
         available = self.pool.available
         for seq_id, keep, _ in wishes:
-            gone = self.table[seq_id, pages_for(keep) : self._owned[seq_id]]
+            gone = self.table[seq_id, pages_for(keep) : self.n_owned[seq_id]]
             available += sum(self.pool.refs[page] == 1 for page in gone.tolist())
         for seq_id, keep, n_tokens in wishes:
-            missing = pages_for(n_tokens) - min(self._owned[seq_id], pages_for(keep))
+            missing = pages_for(n_tokens) - min(self.n_owned[seq_id], pages_for(keep))
             self._check_fits(seq_id, n_tokens, missing, available)
             available -= missing
 
@@ -95,13 +95,13 @@ class PageTables:
             return
         self._check_fits(seq_id, n_tokens, missing, self.pool.available)
         for _ in range(missing):
-            self.table[seq_id, self._owned[seq_id]] = self.pool.take()
-            self._owned[seq_id] += 1
+            self.table[seq_id, self.n_owned[seq_id]] = self.pool.take()
+            self.n_owned[seq_id] += 1
 
     def shared(self, seq_id: int, n_tokens: int) -> bool:
         """Whether others read the page that position `n_tokens` is in, so that it must not be written to."""
         at = n_tokens // PAGE_TOKENS
-        return at < self._owned[seq_id] and self.pool.refs[int(self.table[seq_id, at])] > 1
+        return at < self.n_owned[seq_id] and self.pool.refs[int(self.table[seq_id, at])] > 1
 
     def shrink(self, seq_id: int, n_tokens: int) -> None:
         """Keep the pages for the first `n_tokens` positions and let go of the rest, the last one first.
@@ -109,11 +109,11 @@ class PageTables:
         The positions behind those can be written to then; within a page this must not be asked of a `shared` one.
         """
         keep = pages_for(n_tokens)
-        while self._owned[seq_id] > keep:
-            self._owned[seq_id] -= 1
-            self.pool.drop(int(self.table[seq_id, self._owned[seq_id]]))
-            self.table[seq_id, self._owned[seq_id]] = 0
-        if n_tokens % PAGE_TOKENS and self._owned[seq_id] == keep:
+        while self.n_owned[seq_id] > keep:
+            self.n_owned[seq_id] -= 1
+            self.pool.drop(int(self.table[seq_id, self.n_owned[seq_id]]))
+            self.table[seq_id, self.n_owned[seq_id]] = 0
+        if n_tokens % PAGE_TOKENS and self.n_owned[seq_id] == keep:
             self.pool.reopen(int(self.table[seq_id, keep - 1]))
 
     def release(self, seq_id: int) -> None:
@@ -124,8 +124,8 @@ class PageTables:
         """Let the sequence go on with pages that have contents; it has full ones only."""
         for page in pages:
             self.pool.share(page)
-            self.table[seq_id, self._owned[seq_id]] = page
-            self._owned[seq_id] += 1
+            self.table[seq_id, self.n_owned[seq_id]] = page
+            self.n_owned[seq_id] += 1
 
     def lookup(self, root: bytes | None, ids: Sequence[int], n_tokens: int, behind: Sequence[int] = ()) -> list[int]:
         """Known pages of a text's first `n_tokens` tokens that follow on others.
@@ -181,7 +181,7 @@ class PageTables:
         every known page follows on the one before it.
         """
         references: Counter[int] = Counter()
-        for seq_id, owned in enumerate(self._owned):
+        for seq_id, owned in enumerate(self.n_owned):
             pages = self.pages(seq_id)
             references.update(pages)
             if self.table[seq_id, owned:].any():
