@@ -138,10 +138,10 @@ def test_nothing_else_changes_in_the_model(folder: Path) -> None:
         np.testing.assert_array_equal(
             bits(engine.step([SequenceChunk(engine.open_sequence(), 0, TOKENS, range(21))]).logits), bits(want)
         )
-        backend, model = engine.beside()
+        backend, model = engine.backend, engine.lowered
         alone, shared = (backend.plan(found.graph, drafting.sizes, each) for each in (None, model))
         assert engine.plan is not None
-        assert drafting.plan.beside == engine.plan.total > 0
+        assert drafting.plan.other_model == engine.plan.total > 0
         assert (drafting.plan.available, drafting.plan.snapshots) == (engine.plan.available, 0)
         assert alone["weights"] - shared["weights"] == 4 * 2 * N_VOCAB * 64
         assert alone["kv_cache"] == shared["kv_cache"] == drafting.sizes.n_pages * 16 * 2 * 2 * 2 * 24
@@ -150,7 +150,7 @@ def test_nothing_else_changes_in_the_model(folder: Path) -> None:
 def test_a_name_for_two_things_is_refused(folder: Path) -> None:
     """The other model's block has a projection of the same name, and other heads."""
     with opened(made(folder, "qwen35").path) as (engine, drafting), GGUFFile.open(made(folder, "glm4moe").path) as file:
-        backend, model = engine.beside()
+        backend, model = engine.backend, engine.lowered
         with pytest.raises(BackendError, match=r"weight blk\.2\.attn_k\.weight is f32\[32, 64\], but f32\[48, 64\]"):
             backend.plan(define(file).graph, drafting.sizes, model)
 

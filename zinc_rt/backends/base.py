@@ -195,8 +195,11 @@ class Backend(Closing):
         return 0
 
     @abstractmethod
-    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
-        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants."""
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
+        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants.
+
+        Nothing is measured, and nothing changes. shares: as of `lower`.
+        """
 
     @abstractmethod
     def lower(
@@ -207,7 +210,7 @@ class Backend(Closing):
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        beside: LoweredGraph | None = None,
+        shares: LoweredGraph | None = None,
     ) -> LoweredGraph:
         """Bind a verified graph to planned memory.
 
@@ -218,13 +221,13 @@ class Backend(Closing):
             released: called with a weight's name when its bytes have been copied; from then on they matter only for
                 rows of an embedding.
             progress: called with bytes copied so far and in all, first with 0.
-            beside: a graph lowered here before. Weights and states of the same name are its own, not copies: the
+            shares: a graph lowered here before. Weights and states of the same name are its own, not copies: the
                 caller sees to it that a name means the same rows.
 
         Raises:
             UnsupportedOp: the backend has no kernel for a node.
             MissingBinding: a weight or constant was not given.
-            BackendError: a weight or state of `beside` has the name of one of another shape or type.
+            BackendError: a weight or state of `shares` has the name of one of another shape or type.
         """
 
     @abstractmethod

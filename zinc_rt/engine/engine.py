@@ -142,7 +142,7 @@ class Engine(Closing):
         notify: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
         linux: Linux | None = None,
-        beside: Engine | None = None,
+        shares_device_of: Engine | None = None,
     ) -> None:
         """Open the device.
 
@@ -151,8 +151,8 @@ class Engine(Closing):
             notify: gets lines worth showing.
             progress: gets the bytes of weights loaded so far and in all.
             linux: the machine whose GPUs to use, as an emulated one; None for this one.
-            beside: an engine with a model, whose device and threads this one uses, too; it is closed after this one,
-                and steps of both never run at once. The plans of both have to fit.
+            shares_device_of: an engine with a model, whose device and threads this one uses, too. Close it after this
+                one, and never run steps of both at once. Its model and this one's have to fit together.
 
         Raises:
             DeviceUnavailable: the device cannot run here.
@@ -160,13 +160,13 @@ class Engine(Closing):
             UnsupportedTarget: no kernels for this processor.
         """
         self.options = options or Options()
-        self._notify, self._progress, self._beside = notify, progress, beside
+        self._notify, self._progress, self._owner = notify, progress, shares_device_of
         self.device: Device
         self._backend: Backend
-        if beside is None:
+        if shares_device_of is None:
             self._open_backend(DeviceChoice(self.options.device, self.options.card), linux)
         else:
-            self.device, self._backend = beside.device, beside._backend
+            self.device, self._backend = shares_device_of.device, shares_device_of._backend
         self._definition: ModelDefinition | None = None
         self._forget()
         self.sizes: Capacity | None = None
@@ -183,7 +183,7 @@ class Engine(Closing):
             with suppress(BackendError):  # of a device that is lost
                 self._cache.close()
         self._forget()  # first: a backend's arrays look at memory that it gives back
-        if self._beside is None:
+        if self._owner is None:
             self._backend.close()
 
     @classmethod
@@ -228,7 +228,7 @@ class Engine(Closing):
         try:
             return self._load(file, definition)
         except (BackendError, MemoryPlanError, LangError) as error:
-            if self.options.device is not Device.auto or self.device not in ON_GPU or self._beside is not None:
+            if self.options.device is not Device.auto or self.device not in ON_GPU or self._owner is not None:
                 raise
             line = format_skipped(Device.cpu, [DeviceReport(self.device, False, str(error))])
         with suppress(BackendError):  # of a device that is lost
@@ -255,8 +255,8 @@ class Engine(Closing):
             snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
             **parts,
         )
-        if self._beside is not None and (there := self._beside.plan):  # what it has not touched counts as available
-            plan = replace(plan, available=there.available, beside=there.total)
+        if self._owner is not None and (owners := self._owner.plan):  # what that has not touched counts as available
+            plan = replace(plan, available=owners.available, other_model=owners.total)
         if self._notify is not None:
             self._notify(Detail(f"{self.how}; {plan.summary}"))
         if options.check_memory:
@@ -315,9 +315,15 @@ class Engine(Closing):
         """What the steps since `start_profile` spent their time on."""
         return self._backend.finish_profile()
 
-    def beside(self) -> tuple[Backend, LoweredGraph]:
-        """The device's backend and the model's graph, for graphs beside it. Raises `EngineError` without a model."""
-        return self._backend, self._loaded()
+    @property
+    def backend(self) -> Backend:
+        """What runs the model: for other graphs on the same device."""
+        return self._backend
+
+    @property
+    def lowered(self) -> LoweredGraph:
+        """The model's graph on the backend: for graphs that share its memory. Raises `EngineError` without a model."""
+        return self._loaded()
 
     @property
     def cache(self) -> KVCacheManager:

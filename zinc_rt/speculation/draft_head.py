@@ -89,7 +89,7 @@ class GraphBeside:
         most: int,
         spare: int,
     ) -> None:
-        self._backend, self._model = engine.beside()
+        self._backend, self._model = engine.backend, engine.lowered
         sizes = engine.sizes
         if sizes is None or HIDDEN not in self._model.outputs:
             raise EngineError("the model hands out no hidden states; load it with hidden_beside")
@@ -105,12 +105,12 @@ class GraphBeside:
             parts["kv_cache"] += 4 * sizes.n_pages * self.n_embd
         self.plan = MemoryPlan(**parts, available=self._backend.memory_available)
         if engine.plan is not None:  # what the model has not touched yet counts as available
-            self.plan = replace(engine.plan, **parts, snapshots=0, beside=engine.plan.total)
+            self.plan = replace(engine.plan, **parts, snapshots=0, other_model=engine.plan.total)
         if engine.options.check_memory:
             self.plan.check()
         weights = {b.name: raw(b.name) for b in graph.of_kind(BufferKind.WEIGHT)}
         constants = Constants(definition.constants, sizes.n_ctx)
-        self._lowered = self._backend.lower(graph, self.sizes, weights, constants, release, beside=self._model)
+        self._lowered = self._backend.lower(graph, self.sizes, weights, constants, release, shares=self._model)
         self._prior = self._lowered.inputs[PRIOR].view(np.float32)
 
     def hidden(self, n_rows: int) -> F32:
@@ -228,8 +228,8 @@ class Assistant(GraphBeside):
         def file_of(name: str) -> GGUFFile:
             return own if name.startswith(OWN) else file
 
-        there = engine.beside()[1].memory
-        definition = with_states_of(definition, {name: found.dtype for name, found in there.items()})
+        memory = engine.lowered.memory
+        definition = with_states_of(definition, {name: found.dtype for name, found in memory.items()})
         super().__init__(
             engine,
             definition,

@@ -103,10 +103,10 @@ class CpuBackend(HostBackend):
     def _end(self) -> None:
         self.runner.close()
 
-    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
-        matrices, there = matrices_of(graph), shared(graph, sizes, beside)
+        matrices, there = matrices_of(graph), shared(graph, sizes, shares)
         self.choice = self.ways.kept(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
         vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
@@ -137,7 +137,7 @@ class CpuBackend(HostBackend):
         constants: Mapping[str, F32],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        beside: LoweredGraph | None = None,
+        shares: LoweredGraph | None = None,
     ) -> CpuLoweredGraph:
         """Load the kernels, repack the weights, lay out the program; see `Backend.lower`."""
         self._check_open()
@@ -146,7 +146,7 @@ class CpuBackend(HostBackend):
         self.choice = self.ways.chosen(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
         layout_ = self._layout(graph, sizes)
         self._load(layout_, matrices)
-        there = shared(graph, sizes, beside)
+        there = shared(graph, sizes, shares)
         missing = [m for i, m in matrices.items() if i not in there]
         tiles = in_tiles(missing)
         in_place = {matrices[i].name: made for i, made in there.items() if i in matrices}
