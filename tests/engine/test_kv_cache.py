@@ -277,7 +277,7 @@ class Machine(RuleBasedStateMachine):
         assert self.cache.free_pages == free
         assert n % PAGE == 0
         if not self.recurrent:
-            guessed = self.cache._open[slot].guessed  # what may turn out to be wrong is not passed on
+            guessed = self.cache._open[slot].n_draft  # what may turn out to be wrong is not passed on
             assert n == (len(self.texts[slot]) - guessed) // PAGE * PAGE
         self.texts[other], self.salts[other], self.goals[other] = (
             self.texts[slot][:n], self.salts[slot], self.goals[slot],

@@ -35,7 +35,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(request: pytest.FixtureRequest, path: Path) -> Iterator[Engine]:
     with engine_for(path, n_batch=16, n_slots=3, n_ctx=128, kernels=request.param) as made:
         yield made
-        made.check_integrity()
+        made.cache.check_integrity()
 
 
 def bits(x: np.ndarray) -> np.ndarray:
@@ -220,7 +220,7 @@ def test_embedding_keeps_no_copies(path: Path) -> None:
         plan = made.load(file, hidden_states(define(file)))
         slot = made.open_sequence()
         first = made.hidden([SequenceChunk(slot, 0, TOKENS[:9])]).copy()
-        made.checkpoint(slot)
+        made.cache.checkpoint(slot)
         made.hidden([SequenceChunk(slot, 9, TOKENS[9:12])])
         assert plan.recurrent > 0 == plan.snapshots
         assert made.truncate(slot, 9) == 0

@@ -55,7 +55,7 @@ def alone(tiny: Tiny, prompts: list[list[int]]) -> list[np.ndarray]:
 def engine(request: pytest.FixtureRequest, tiny: Tiny) -> Iterator[Engine]:
     with engine_for(tiny.path, n_batch=96, n_slots=4, n_ctx=96, kernels=request.param) as made:
         yield made
-        made.check_integrity()
+        made.cache.check_integrity()
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 64])

@@ -150,7 +150,7 @@ def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.Monke
         assert answers(core, asked) == want
         assert 0 < core.status.accepted_tokens < core.status.drafted_tokens
         own.cache.check_integrity()
-        assert own.cache_stats().used == 0
+        assert own.cache.stats().used == 0
         drafter.close()
         engine.cache.check_integrity()
 

@@ -201,6 +201,13 @@ class Backend(Closing):
         Nothing is measured, and nothing changes. shares: as of `lower`.
         """
 
+    def tune(self, graph: Graph, sizes: Capacity) -> None:
+        """Find out what is fastest on this machine for such a graph, by a measurement where nobody has made it yet.
+        `lower` takes what is known then; results do not depend on it.
+
+        Raises `UsageError` where an environment variable asks for something that there is not.
+        """
+
     @abstractmethod
     def lower(
         self,

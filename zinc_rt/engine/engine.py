@@ -172,6 +172,11 @@ class Engine(Closing):
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
 
+        if self.options.fast_n_batch is not None:
+            fast = self.features.kernels == "native" or self.device is Device.gpu
+            n_batch = self.options.fast_n_batch if fast else self.options.n_batch
+            self.options = replace(self.options, n_batch=n_batch, fast_n_batch=None)
+
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         options, cache = self.options, CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
         chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu, options.resident)
@@ -261,6 +266,7 @@ class Engine(Closing):
             self._notify(Detail(f"{self.how}; {plan.summary}"))
         if options.check_memory:
             plan.check()
+        backend.tune(graph, sizes)
         constants = Constants(definition.constants, n_ctx)
         raw = {name: definition.raw(file, name) for name in weights}
         self._lowered = self._backend.lower(

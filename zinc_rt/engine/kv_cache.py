@@ -138,9 +138,14 @@ class KVCacheManager:
             self._snapshots.forget(seq_id)
 
     def close(self) -> None:
-        """Give back what lies outside the lowered graph."""
-        if self._snapshots is not None:
-            self._snapshots.close()
+        """End all sequences and give back the copies of states. Whoever still has this object keeps no memory of the
+        model by it.
+        """
+        self._open.clear()
+        snapshots, self._snapshots = self._snapshots, None
+        self._lowered, self._root = LoweredGraph((0, 0), {}, {}), None
+        if snapshots is not None:
+            snapshots.close()
 
     def _sequence(self, seq_id: int) -> _Sequence:
         sequence = self._open.get(seq_id)

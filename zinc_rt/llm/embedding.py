@@ -84,7 +84,7 @@ def embedding_options(options: Options, definition: ModelDefinition, n_batch: in
     n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
     if n_batch is None:
         n_batch = min(MAX_BATCH, n_ctx) if reads_whole(definition.graph) else _N_BATCH
-    return replace(options, n_batch=n_batch, n_slots=N_SLOTS, kv_tokens=max(n_ctx, n_batch))
+    return replace(options, n_batch=n_batch, fast_n_batch=None, n_slots=N_SLOTS, kv_tokens=max(n_ctx, n_batch))
 
 
 @dataclass(frozen=True)

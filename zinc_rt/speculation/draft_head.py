@@ -110,6 +110,7 @@ class GraphBeside:
             self.plan.check()
         weights = {b.name: raw(b.name) for b in graph.of_kind(BufferKind.WEIGHT)}
         constants = Constants(definition.constants, sizes.n_ctx)
+        self._backend.tune(graph, self.sizes)
         self._lowered = self._backend.lower(graph, self.sizes, weights, constants, release, shares=self._model)
         self._prior = self._lowered.inputs[PRIOR].view(np.float32)
 
