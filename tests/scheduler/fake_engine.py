@@ -44,7 +44,7 @@ class FakeEngine:
     recurrent: logits are made from a sequence's state, which steps move on, not from its pages.
     """
 
-    generates, whole_sequences, how = True, False, "a fake"
+    generates, whole_sequences, description = True, False, "a fake"
 
     def __init__(
         self,

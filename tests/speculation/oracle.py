@@ -26,9 +26,9 @@ class Oracle(Drafter):
 
     def begin(self, text: DraftText, held: int) -> None:
         assert text.number not in self._slots
-        assert text.slot not in self._slots.values()
-        self._slots[text.number] = text.slot
-        self._lengths[text.slot] = held
+        assert text.seq_id not in self._slots.values()
+        self._slots[text.number] = text.seq_id
+        self._lengths[text.seq_id] = held
 
     def stepped(self, rows: Sequence[SequenceChunk]) -> None:
         for part in rows:
@@ -45,7 +45,7 @@ class Oracle(Drafter):
     def draft(self, texts: Sequence[DraftText]) -> list[Sequence[int]]:
         found = []
         for text in texts:
-            assert self._slots[text.number] == text.slot
+            assert self._slots[text.number] == text.seq_id
             assert text.most >= 1
             known = list(text.tokens)
             whole = next((t for t in self._texts if t[: len(known)] == known), known)

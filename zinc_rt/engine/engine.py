@@ -217,7 +217,7 @@ class Engine(Closing):
         return self._backend.features
 
     @property
-    def how(self) -> str:
+    def description(self) -> str:
         """The device, its kernels and what runs them, for a line on the screen."""
         return f"{self.device.value}: {self._backend.description}"
 
@@ -263,7 +263,7 @@ class Engine(Closing):
         if self._owner is not None and (owners := self._owner.plan):  # what that has not touched counts as available
             plan = replace(plan, available=owners.available, other_model=owners.total)
         if self._notify is not None:
-            self._notify(Detail(f"{self.how}; {plan.summary}"))
+            self._notify(Detail(f"{self.description}; {plan.summary}"))
         if options.check_memory:
             plan.check()
         backend.tune(graph, sizes)

@@ -79,9 +79,9 @@ class Snapshots:
         if owner in self._kept:
             self._kept.move_to_end(owner)
             return
-        there = [] if page is not None else self.positions(seq_id)
-        if len(there) >= SNAPSHOTS:
-            self._drop((seq_id, there[0]))
+        own = [] if page is not None else self.positions(seq_id)
+        if len(own) >= SNAPSHOTS:
+            self._drop((seq_id, own[0]))
         while len(self._kept) >= self.limit:
             self._drop(next(iter(self._kept)))
         self._kept[owner] = self._backend.save_state(self._lowered, seq_id)

@@ -38,11 +38,11 @@ F32 = npt.NDArray[np.float32]
 class HeadRows:
     """Consecutive positions of a sequence, for a head.
 
-    slot: the sequence. start: position of the first token. tokens: ids. prior: f32[n, n_embd], the hidden state before
-    each. wanted: whether the last one's logits are wanted.
+    seq_id: the sequence. start: position of the first token. tokens: ids. prior: f32[n, n_embd], the hidden state
+    before each. wanted: whether the last one's logits are wanted.
     """
 
-    slot: int
+    seq_id: int
     start: int
     tokens: Sequence[int]
     prior: F32
@@ -118,9 +118,9 @@ class GraphBeside:
         """The model's hidden states of its last step, f32[n_rows, n_embd], valid until its next one."""
         return self._model.outputs[HIDDEN][:n_rows].view(np.float32)
 
-    def page_of(self, slot: int, position: int) -> int:
+    def page_of(self, seq_id: int, position: int) -> int:
         """The page of a position that the sequence holds."""
-        return int(self._model.inputs["page_table"][slot, pages_for(position + 1) - 1])
+        return int(self._model.inputs["page_table"][seq_id, pages_for(position + 1) - 1])
 
     def step(self, rows: Sequence[HeadRows], held: Sequence[int], sampling: Sequence[SamplingRequest] = ()) -> HeadStep:
         """Compute rows, and keep their keys and values where the graph has some.
@@ -154,7 +154,7 @@ class GraphBeside:
     def _write(self, rows: Sequence[HeadRows], held: Sequence[int]) -> list[int]:
         """Write a step's inputs; which rows are wanted."""
         inputs, at, wanted = self._lowered.inputs, 0, []
-        asked = [SequenceChunk(r.slot, r.start, r.tokens, (len(r.tokens) - 1,) if r.wanted else ()) for r in rows]
+        asked = [SequenceChunk(r.seq_id, r.start, r.tokens, (len(r.tokens) - 1,) if r.wanted else ()) for r in rows]
         indices = {name: array for name, array in inputs.items() if name != LAST_POSITIONS}
         self._lowered.counts[:] = write_batch(asked, indices, self.sizes, lambda part: None)
         for row, n in zip(rows, held, strict=True):
@@ -168,8 +168,8 @@ class GraphBeside:
 
     def _place(self, row: HeadRows, held: int, at: slice) -> None:
         """Write where the keys and values of a sequence are. at: its rows in the step."""
-        table, n = self._lowered.inputs["page_table"][row.slot], pages_for(held)
-        table[:n] = self._model.inputs["page_table"][row.slot, :n]
+        table, n = self._lowered.inputs["page_table"][row.seq_id], pages_for(held)
+        table[:n] = self._model.inputs["page_table"][row.seq_id, :n]
 
 
 class DraftHead(GraphBeside):
@@ -200,10 +200,10 @@ class DraftHead(GraphBeside):
     def _place(self, row: HeadRows, held: int, at: slice) -> None:
         """The sequence's pages, and behind them its spare ones."""
         if row.start + len(row.tokens) > held + self.reach:
-            raise EngineError(f"sequence {row.slot} holds {held} positions, a draft has at most {self.reach} more")
+            raise EngineError(f"sequence {row.seq_id} holds {held} positions, a draft has at most {self.reach} more")
         super()._place(row, held, at)
-        table, n = self._lowered.inputs["page_table"][row.slot], pages_for(held)
-        first = self._n_pages + row.slot * self._spare
+        table, n = self._lowered.inputs["page_table"][row.seq_id], pages_for(held)
+        first = self._n_pages + row.seq_id * self._spare
         spare = min(self._spare, len(table) - n)
         table[n : n + spare] = np.arange(first, first + spare)
 

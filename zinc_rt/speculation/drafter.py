@@ -25,8 +25,8 @@ from zinc_rt.sampling.sampler import Sampler
 class DraftText:
     """A text that is being generated.
 
-    number: names it from `begin` to `forget`; no two texts ever have the same. slot: its sequence in the engine, which
-    belongs to it for as long. tokens: prompt and text so far, not to be changed; the draft follows the last one, which
+    number: names it from `begin` to `forget`; no two texts ever have the same. seq_id: its sequence in the engine,
+    which belongs to it for as long. tokens: prompt and text so far, not to be changed; the draft follows the last one, which
     is the only one that the sequence does not hold as a rule (recurrent layers may have had to go back further). It is
     the same list at every call, grown. sampler: how the text's tokens are chosen; not to be used itself, see
     `own_sampler`. step: which random number the draft's first token would be drawn with. most: how many tokens the
@@ -34,7 +34,7 @@ class DraftText:
     """
 
     number: int
-    slot: int
+    seq_id: int
     tokens: Sequence[int]
     sampler: Sampler
     step: int
@@ -80,7 +80,7 @@ class Drafter(ABC):
     def stepped(self, rows: Sequence[SequenceChunk]) -> None:  # noqa: B027
         """A step of the engine is over, that computed these rows; its outputs are valid until this returns."""
 
-    def kept(self, slot: int, n_tokens: int) -> None:  # noqa: B027
+    def kept(self, seq_id: int, n_tokens: int) -> None:  # noqa: B027
         """Of a sequence whose last rows were a draft, or whose step broke off, the first `n_tokens` positions stay."""
 
     def forget(self, number: int) -> None:  # noqa: B027
