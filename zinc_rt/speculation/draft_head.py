@@ -105,7 +105,7 @@ class GraphBeside:
             parts["kv_cache"] += 4 * sizes.n_pages * self.n_embd
         self.plan = MemoryPlan(**parts, available=self._backend.memory_available)
         if engine.plan is not None:  # what the model has not touched yet counts as available
-            self.plan = replace(engine.plan, **parts, snapshots=0, other_model=engine.plan.total)
+            self.plan = replace(engine.plan, **parts, snapshots=0, beside=engine.plan.total)
         if engine.options.check_memory:
             self.plan.check()
         weights = {b.name: raw(b.name) for b in graph.of_kind(BufferKind.WEIGHT)}
