@@ -155,12 +155,10 @@ class Request:
         limit = self.submit.params.max_tokens
         return FinishReason.context if limit is None or self.n_generated < limit else FinishReason.length
 
-    def sampling(self) -> SamplingRequest:
-        """How to choose its next token: with the mask of its grammar, once that has begun.
-
-        The n-th token takes the n-th random number, also after an interrupted step. Raises what a matcher raises.
+    def masked(self) -> SamplingRequest:
+        """How to choose its next token: with the mask of its grammar, once that has begun. Raises what a matcher
+        raises.
         """
-        self.sampler.step = len(self.tokens) - self.n_prompt
         if self.bound is None or self.matcher is None or self.matcher.is_free:
             return self.free
         assert self.bound.mask is not None
