@@ -45,7 +45,7 @@ from zinc_rt.sampling.processors import LogitsProcessor, check_processors
 from zinc_rt.scheduler.delivery import T
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 from zinc_rt.speculation.drafter import Drafter
 from zinc_rt.utils.checks import path_text, show, true_or_false
 from zinc_rt.utils.closing import Closing
@@ -108,7 +108,7 @@ class Model(LoadedModel, Closing):
         Raises `UsageError` for models loaded to embed.
         """
         self._check_generates()
-        vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
+        vocabulary = CoreVocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
         return EngineCore(
             self.engine,
             vocabulary,

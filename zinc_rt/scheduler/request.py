@@ -14,8 +14,8 @@ from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.scheduler.errors import GrammarMismatch, GrammarUnavailable
 from zinc_rt.scheduler.messages import FinishReason, QoS, Submit, Usage
-from zinc_rt.scheduler.options import Matcher, Vocabulary
-from zinc_rt.scheduler.tenants import Tenant
+from zinc_rt.scheduler.options import CoreVocabulary, GrammarMatcher
+from zinc_rt.scheduler.tenants import TenantAccount
 
 LEVELS = {qos: level for level, qos in enumerate(QoS)}
 """A class's level: its place in `QoS`."""
@@ -50,14 +50,14 @@ class Request:
     submit: Submit
     id: str
     number: int
-    tenant: Tenant
+    tenant: TenantAccount
     level: int
     tokens: list[int]
     n_prompt: int
     longest: int
     stop_ids: frozenset[int]
     sampler: Sampler
-    matcher: Matcher | None
+    matcher: GrammarMatcher | None
     free: SamplingRequest
     bound: SamplingRequest | None
     queued: float
@@ -81,8 +81,8 @@ class Request:
     def make(
         cls,
         submit: Submit,
-        tenant: Tenant,
-        vocabulary: Vocabulary,
+        tenant: TenantAccount,
+        vocabulary: CoreVocabulary,
         n_ctx: int,
         number: int,
         now: float,

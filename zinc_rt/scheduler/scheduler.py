@@ -20,7 +20,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import NoToken, Sampled
-from zinc_rt.scheduler.admission import Admission, WaitingQueue
+from zinc_rt.scheduler.admission import AdmissionOrder, WaitingQueue
 from zinc_rt.scheduler.batch import Batch, BatchBuilder, ScheduledChunk, costs
 from zinc_rt.scheduler.cost import CostModel
 from zinc_rt.scheduler.errors import SchedulerIntegrityError
@@ -30,7 +30,7 @@ from zinc_rt.scheduler.preemption import excess, sequence_victim, victim
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.sequence_pool import SequencePool
 from zinc_rt.scheduler.speculative import Speculation
-from zinc_rt.scheduler.tenants import Tenants
+from zinc_rt.scheduler.tenants import TenantAccounts
 from zinc_rt.scheduler.timing import Timing
 from zinc_rt.speculation.drafter import Drafter
 
@@ -78,14 +78,14 @@ class Scheduler:
         self.waiting = WaitingQueue()
         self.running: list[Request] = []
         self.events: list[Event] = []
-        self.tenants = Tenants(options.max_tenants)
+        self.tenants = TenantAccounts(options.max_tenants)
         self.pool = SequencePool(engine, sizes)
         self.speculation: Speculation | None = None
         if drafter is not None:
             self.speculation = Speculation(drafter, engine, sizes, self.pool, timing, clock)
         self.steps = self.preemptions = 0
         self._cost = CostModel()
-        self._admission = Admission(self.waiting, self.pool, self._cost)
+        self._admission = AdmissionOrder(self.waiting, self.pool, self._cost)
         self._builder = BatchBuilder(self._cost, engine, sizes, options, self.pool.promised, self._grow)
         self._deadlines: dict[str, float] = {}
         self._unsettled: Sequence[ScheduledChunk] = ()  # of a step that has not come to its end
