@@ -54,7 +54,10 @@ TARGETS = {
         ("zinc_rt/engine/page_tables.py", "zinc_rt/mem/arena.py", "zinc_rt/mem/plan.py", "zinc_rt/amdgpu/ranges.py"),
         ("tests/mem", "tests/engine/test_page_tables.py", "tests/amdgpu/queue/test_pool.py"),
     ),
-    "scheduler": Target(("zinc_rt/scheduler/batching.py", "zinc_rt/scheduler/batch.py"), ("tests/sched",)),
+    "scheduler": Target(
+        ("zinc_rt/scheduler/fair_share.py", "zinc_rt/scheduler/preemption.py", "zinc_rt/scheduler/admission.py"),
+        ("tests/scheduler",),
+    ),
 }
 
 _COMPARISONS = {

@@ -30,7 +30,7 @@ QUICK = (
     "pictures/test_pictures.py",
     "quantizing/test_rows.py",
     "sampling/test_sampling.py", "sampling/test_stop.py",
-    "scheduler/test_batching.py",
+    "scheduler/test_fair_share.py", "scheduler/test_preemption.py",
     "seed/cs/test_exports.py", "seed/kernels/test_projection.py",
     "serving/test_wire.py",
     "serving/api/test_chat.py", "serving/api/test_limits.py",

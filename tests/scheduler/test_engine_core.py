@@ -35,9 +35,9 @@ from zinc_rt.scheduler.messages import (
     TenantShare,
     Token,
 )
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 
-VOCABULARY = Vocabulary(N_VOCAB, frozenset({STOP}))
+VOCABULARY = CoreVocabulary(N_VOCAB, frozenset({STOP}))
 ENDLESS = SamplingParams(temperature=1.0, max_tokens=None, ignore_eos=True)
 
 
@@ -644,7 +644,7 @@ def test_times_of_grammars_and_of_choosing_tokens() -> None:
             raise UsageError("no grammar")
         return Slow(engine.clock)
 
-    vocabulary = Vocabulary(N_VOCAB, grammar=compiled)
+    vocabulary = CoreVocabulary(N_VOCAB, grammar=compiled)
     core = EngineCore(engine, vocabulary, clock=engine.clock)  # type: ignore[arg-type]
     for i, grammar in enumerate([None, Grammar("a"), Grammar("b"), Grammar("bad")]):
         core.submit(replace(asked(f"{i}", 3, 2), grammar=grammar))

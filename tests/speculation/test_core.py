@@ -20,12 +20,12 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import HostSampled, SamplingRequest
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Event, Failed, Fault, Finished, FinishReason, Grammar, Submit, Token
-from zinc_rt.scheduler.options import Vocabulary
+from zinc_rt.scheduler.options import CoreVocabulary
 from zinc_rt.speculation import Drafter
 from zinc_rt.speculation.ngram import NgramDrafter
 from zinc_rt.speculation.pace import Pace
 
-VOCABULARY = Vocabulary(N_VOCAB, frozenset({STOP}))
+VOCABULARY = CoreVocabulary(N_VOCAB, frozenset({STOP}))
 Text = tuple[list[tuple[int, float | None, object]], object]
 
 

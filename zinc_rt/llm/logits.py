@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.engine.engine import Engine, SequenceChunk
-from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 
 
 class LogitsRows:
@@ -22,7 +22,7 @@ class LogitsRows:
         check: called with the lock held before each step; raises where it must not run.
     """
 
-    def __init__(self, engine: Engine, shared: SharedCore, lock: CoreLock, check: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, shared: InProcessClient, lock: CoreLock, check: Callable[[], None]) -> None:
         self._engine, self._shared, self._lock, self._check = engine, shared, lock, check
 
     def parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:

@@ -46,9 +46,9 @@ from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor, check_processors
 from zinc_rt.scheduler.delivery import T
 from zinc_rt.scheduler.engine_core import EngineCore
-from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 from zinc_rt.scheduler.messages import Grammar
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 from zinc_rt.speculation.drafter import Drafter
 from zinc_rt.utils.checks import path_text, show, true_or_false, whole_numbers
 from zinc_rt.utils.closing import Closing
@@ -108,7 +108,7 @@ class Model(Closing):
         self._notify, self._drafter = notify, drafter
         self.embedder: Embedder | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
-        self.shared = SharedCore(self._lock, self._check_running)
+        self.shared = InProcessClient(self._lock, self._check_running)
         self.requests = Requests(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
         self._rows = LogitsRows(engine, self.shared, self._lock, self._check_running)
         if pooling is None:
@@ -229,7 +229,7 @@ class Model(Closing):
         Raises `UsageError` for models loaded to embed.
         """
         self._check_generates()
-        vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
+        vocabulary = CoreVocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
         return EngineCore(
             self.engine,
             vocabulary,

@@ -28,7 +28,7 @@ class Text(Protocol[T_co]):
         ...
 
 
-class Events:
+class EventPieces:
     """A text whose pieces are the events themselves."""
 
     stopped = False

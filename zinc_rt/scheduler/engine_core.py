@@ -1,6 +1,6 @@
 """`EngineCore`: many requests on one engine, a turn of its loop at a time.
 
-    core = EngineCore(engine, Vocabulary(n_vocab, stop_ids))
+    core = EngineCore(engine, CoreVocabulary(n_vocab, stop_ids))
     core.submit(request)
     while not core.idle:
         report = core.turn()
@@ -31,7 +31,7 @@ from zinc_rt.scheduler.messages import (
     Submit,
     TenantShare,
 )
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.scheduler import Scheduler
 from zinc_rt.scheduler.timing import Timing
@@ -62,7 +62,7 @@ class EngineCore:
     def __init__(
         self,
         engine: Engine,
-        vocabulary: Vocabulary,
+        vocabulary: CoreVocabulary,
         options: CoreOptions | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,

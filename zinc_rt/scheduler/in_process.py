@@ -1,4 +1,4 @@
-"""`SharedCore`: callers of one process on one core, threads that wait and tasks of event loops.
+"""`InProcessClient`: callers of one process on one core, threads that wait and tasks of event loops.
 
 A thread that waits for an event turns the loop, for all callers: of several threads that wait, one turns, and the
 others get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the core's
@@ -88,7 +88,7 @@ class CoreLock:
         held.__exit__()
 
 
-class SharedCore:
+class InProcessClient:
     """One core for callers on any threads. `serve` gives it the core.
 
     Args:

@@ -20,7 +20,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import NoToken, Sampled
-from zinc_rt.scheduler.admission import Admission, WaitingQueue
+from zinc_rt.scheduler.admission import AdmissionOrder, WaitingQueue
 from zinc_rt.scheduler.batch import Batch, BatchBuilder, ScheduledChunk, costs
 from zinc_rt.scheduler.cost import CostModel
 from zinc_rt.scheduler.errors import SchedulerIntegrityError
@@ -30,7 +30,7 @@ from zinc_rt.scheduler.preemption import excess, sequence_victim, victim
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.sequence_pool import SequencePool
 from zinc_rt.scheduler.speculative import Speculation
-from zinc_rt.scheduler.tenants import Tenants
+from zinc_rt.scheduler.tenants import TenantAccounts
 from zinc_rt.scheduler.timing import Timing
 from zinc_rt.speculation.drafter import Drafter
 
@@ -78,14 +78,14 @@ class Scheduler:
         self.waiting = WaitingQueue()
         self.running: list[Request] = []
         self.events: list[Event] = []
-        self.tenants = Tenants(options.max_tenants)
+        self.tenants = TenantAccounts(options.max_tenants)
         self.pool = SequencePool(cache, sizes)
         self.speculation: Speculation | None = None
         if drafter is not None:
             self.speculation = Speculation(drafter, cache, sizes, self.pool, timing, clock)
         self.steps = self.preemptions = 0
         self._cost = CostModel()
-        self._admission = Admission(self.waiting, self.pool, self._cost)
+        self._admission = AdmissionOrder(self.waiting, self.pool, self._cost)
         self._builder = BatchBuilder(self._cost, cache, sizes, options, self.pool.promised, self._grow)
         self._deadlines: dict[str, float] = {}
         self._unsettled: Sequence[ScheduledChunk] = ()  # of a step that has not come to its end
@@ -119,7 +119,9 @@ class Scheduler:
             request, first = chunk.request, None
             try:
                 if chunk.end == len(request.tokens) or request.submit.echo is not None:
-                    first = request.sampling() if request.matcher is None else self._masked(request)
+                    # The n-th token takes the n-th random number, also after a step that broke off.
+                    request.sampler.step = len(request.tokens) - request.n_prompt
+                    first = request.free if request.matcher is None else self._masked(request)
             except ZincError as error:  # of a grammar: the others go on
                 self.fail(request, error)
             else:
@@ -143,7 +145,7 @@ class Scheduler:
     def _masked(self, request: Request) -> SamplingRequest:
         """How to choose a request's next token by its grammar. Raises what a grammar raises."""
         with self._timing.masks():
-            return request.sampling()
+            return request.masked()
 
     def _repair(self) -> None:
         """After a step that broke off, go on with what its sequences still hold."""
@@ -229,7 +231,12 @@ class Scheduler:
 
         sampled: what the engine gave of the batch.
         """
-        tokens = _tokens(sampled, len(batch.sampling))
+        tokens: Sequence[Sampled | NoToken] = ()
+        try:
+            if batch.sampling:
+                tokens = sampled.tokens()
+        except NoToken:
+            tokens = [_token(sampled, row) for row in range(len(batch.sampling))]
         now = self._clock()
         batch.seconds, batch.sampling_seconds = now - batch.began, sampled.seconds
         self._charge(batch)
@@ -361,17 +368,8 @@ class Scheduler:
                 raise SchedulerIntegrityError(f"tenant {tenant.name} has not {tenant.n_requests} requests")
 
 
-def _tokens(sampled: SampledStep, n: int) -> Sequence[Sampled | NoToken]:
-    """The tokens of a step's wanted rows, and why a row has none."""
-    if not n:
-        return ()
-    try:
-        return sampled.tokens()
-    except NoToken:
-        return [_token(sampled, row) for row in range(n)]
-
-
 def _token(sampled: SampledStep, row: int) -> Sampled | NoToken:
+    """The token of a step's wanted row, or why it has none."""
     try:
         return sampled.token(row)
     except NoToken as error:

@@ -18,7 +18,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.numerics import PAGE_TOKENS, pages_for
 from zinc_rt.sampling.sampler import Mask, NoToken, Sampled
 from zinc_rt.scheduler.batch import Batch, ScheduledChunk
-from zinc_rt.scheduler.options import Matcher
+from zinc_rt.scheduler.options import GrammarMatcher
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.sequence_pool import SequencePool
 from zinc_rt.scheduler.timing import Timing
@@ -165,7 +165,7 @@ class Speculation:
         self._records.pop(request.number, None)
 
 
-def _masks(request: Request, ahead: Matcher, draft: Sequence[int]) -> list[Mask | None]:
+def _masks(request: Request, ahead: GrammarMatcher, draft: Sequence[int]) -> list[Mask | None]:
     """What may follow each draft token, up to one that does not fit the grammar or ends it; None: everything."""
     masks: list[Mask | None] = []
     try:
