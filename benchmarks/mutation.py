@@ -58,6 +58,10 @@ TARGETS = {
         ("zinc_rt/scheduler/fair_share.py", "zinc_rt/scheduler/preemption.py", "zinc_rt/scheduler/admission.py"),
         ("tests/scheduler",),
     ),
+    "decoding": Target(
+        ("zinc_rt/formats/decode.py", "zinc_rt/formats/decode_grids.py", "zinc_rt/formats/decode_scales.py"),
+        ("tests/backends/cpu/test_rows.py", "tests/backends/cpu/test_products.py"),
+    ),
 }
 
 _COMPARISONS = {
