@@ -29,7 +29,7 @@ from amdgpu_emu.residency import MEMORY
 from amdgpu_emu.work import Work
 from zinc_rt.backends.amdgpu.emulated import Prediction
 from zinc_rt.backends.gpu.operations import GpuOperation, StepShape
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.cost import graph_cost
 from zinc_rt.ir.sizes import CostSizes
@@ -77,9 +77,9 @@ def measured(path: Path) -> tuple[list[Record], list[str]]:
     with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=64, n_batch=8)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
-        engine.step([Rows(slot, 0, [1])])
+        engine.step([SequenceChunk(slot, 0, [1])])
         engine.start_profile()
-        engine.step([Rows(slot, 1, [2], (0,))])
+        engine.step([SequenceChunk(slot, 1, [2], (0,))])
         found = engine.finish_profile()
         assert isinstance(found, Prediction)
         lowered = engine._lowered

@@ -91,3 +91,8 @@ ACTIVATIONS: Final = ("silu", "gelu", "clamped")
 CLAMP_ALPHA: Final = 1.702
 CLAMP_LIMIT: Final = 7.0
 """Of "clamped", where a graph does not say others."""
+
+
+def pages_for(n_tokens: int) -> int:
+    """Pages of the KV cache that hold `n_tokens` positions."""
+    return -(-n_tokens // PAGE_TOKENS)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from zinc_rt.engine.engine import Rows
+from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.engine.prompts import EmptyPrompt
 from zinc_rt.errors import UsageError
 from zinc_rt.llm.async_model import AsyncModel
@@ -27,7 +27,7 @@ def run(model: zinc_rt.Model, test: Callable[[AsyncModel], Awaitable[None]]) -> 
     asyncio.run(asyncio.wait_for(test(AsyncModel(model)), 60))  # type: ignore[arg-type]
     with model._lock:
         assert model.shared.core.idle
-    model.engine.check_integrity()
+    model.engine.cache.check_integrity()
 
 
 def test_texts_are_those_of_the_model(model: zinc_rt.Model) -> None:
@@ -58,7 +58,7 @@ def test_tasks_and_threads_are_computed_together(model: zinc_rt.Model, monkeypat
     expected = [model.generate(PROMPT, seed=seed, max_tokens=20).text for seed in range(4)]
     step, sizes = model.engine.step, list[int]()
 
-    def counted(rows: Sequence[Rows], *sampling: Any) -> Any:
+    def counted(rows: Sequence[SequenceChunk], *sampling: Any) -> Any:
         sizes.append(len(rows))
         return step(rows, *sampling)
 

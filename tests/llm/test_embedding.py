@@ -61,7 +61,7 @@ def test_a_vector_depends_on_its_text_alone(reference: zinc_rt.Model, n_batch: i
         assert (model.embed(TEXTS[::-1], normalize=False)[::-1] == want).all()
         for text, vector in zip(TEXTS, want, strict=True):
             assert (model.embed([text], normalize=False)[0] == vector).all()
-        model.engine.check_integrity()
+        model.engine.cache.check_integrity()
 
 
 def test_the_emulated_gpu_gives_the_same(reference: zinc_rt.Model) -> None:

@@ -18,7 +18,7 @@ from tests.models.families.qwen_moe import wide
 from tests.models.test_logits import quietest_row
 from tests.models.truth import error
 from zinc_rt.backends.select import Kernels
-from zinc_rt.engine.engine import Device, Engine, Rows
+from zinc_rt.engine.engine import Device, Engine, SequenceChunk
 from zinc_rt.gguf import GGMLType
 
 # The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
@@ -165,10 +165,10 @@ def test_steps_without_rows_or_without_logits(name: str, folder: Path) -> None:
     tokens = text_of(case)[:8]
     with engine_for(case.path, n_batch=8, kernels="reference", n_ctx=512) as engine:
         slot, (lowered, *_) = engine.open_sequence(), engine._loaded()
-        assert engine.step([Rows(slot, 0, tokens[:4])]).logits.shape == (0, N_VOCAB)
+        assert engine.step([SequenceChunk(slot, 0, tokens[:4])]).logits.shape == (0, N_VOCAB)
         lowered.counts[:] = 0, 0
         engine._backend.submit_and_wait(lowered)
-        got = engine.step([Rows(slot, 4, tokens[4:], wanted=range(4))]).logits
+        got = engine.step([SequenceChunk(slot, 4, tokens[4:], logits_indices=range(4))]).logits
     np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(text_of(case))))[4:8])
 
 
@@ -192,8 +192,8 @@ def beside_another(engine: Engine, tokens: list[int]) -> np.ndarray:
     others, out, done = tokens[::-1], [], 0
     for i in range(0, len(tokens), 4):
         part = tokens[i : i + 4]
-        beside = [Rows(other, done + j, others[done + j : done + j + 1]) for j in range(2)]
-        rows = [beside[0], Rows(slot, i, part, wanted=range(len(part))), beside[1]]
+        beside = [SequenceChunk(other, done + j, others[done + j : done + j + 1]) for j in range(2)]
+        rows = [beside[0], SequenceChunk(slot, i, part, logits_indices=range(len(part))), beside[1]]
         out.append(engine.step(rows).logits.copy())
         done += 2
     return np.concatenate(out)

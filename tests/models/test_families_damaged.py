@@ -18,7 +18,7 @@ from tests.helpers import engine_for
 from tests.models.families import ARCHITECTURES, CASES, soon
 from tests.models.families.build import Case, write_case
 from tests.models.families.embedders import EMBEDDERS
-from zinc_rt.engine.engine import Rows
+from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.errors import ZincError
 
 NUMBERS = [0, 1, 2, 3, 5, 7, 13, 255, 1000, 65537, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, -1, -7]
@@ -79,8 +79,8 @@ def opens(path: Path) -> str:
     try:
         with engine_for(path, n_ctx=32, n_batch=4, kernels="reference") as engine:
             slot = engine.open_sequence()
-            engine.step([Rows(slot, 0, [3, 1, 4], (2,))])
-            engine.step([Rows(slot, 3, [1], (0,))])
+            engine.step([SequenceChunk(slot, 0, [3, 1, 4], (2,))])
+            engine.step([SequenceChunk(slot, 3, [1], (0,))])
     except ZincError as error:
         if "\n" in str(error):
             raise RuntimeError("a message of more than one line") from error

@@ -18,7 +18,7 @@ from tests.models.families import gemma4_assistant as small
 from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from tests.models.families.common import Net
 from tests.models.truth import error
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define, define_assistant
 from zinc_rt.models.errors import ModelError
@@ -61,7 +61,7 @@ def opened(large: Made, own: Made, **options: Any) -> Iterator[tuple[Engine, Ass
 def run(engine: Engine, assistant: Assistant) -> tuple[np.ndarray, list[tuple[int, np.ndarray, np.ndarray]]]:
     """The model's hidden states, and two rows of a draft: token, hidden state and logits."""
     slot, n = engine.open_sequence(), len(TOKENS) - 1
-    engine.step([Rows(slot, 0, TOKENS[:-1])])
+    engine.step([SequenceChunk(slot, 0, TOKENS[:-1])])
     hidden, out, token = assistant.hidden(n).copy(), [], TOKENS[-1]
     prior = hidden[-1:]
     for _ in range(2):

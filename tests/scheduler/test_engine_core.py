@@ -35,9 +35,9 @@ from zinc_rt.scheduler.messages import (
     TenantShare,
     Token,
 )
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 
-VOCABULARY = Vocabulary(N_VOCAB, frozenset({STOP}))
+VOCABULARY = CoreVocabulary(N_VOCAB, frozenset({STOP}))
 ENDLESS = SamplingParams(temperature=1.0, max_tokens=None, ignore_eos=True)
 
 
@@ -143,7 +143,7 @@ def test_every_request_ends_as_it_would_alone(
             assert report.prefill_rows + report.decode_rows or report.events or after.preemptions > before.preemptions
     assert core.idle
     found = events(reports)
-    assert engine.cache_stats().used <= 6 * n_slots
+    assert engine.cache.stats().used <= 6 * n_slots
     for request, _, leave in plan:
         got, whole = found[request.id], alone(request, n_slots=1, n_ctx=n_ctx)
         assert sum(isinstance(event, Finished | Failed) for event in got) == 1
@@ -524,7 +524,7 @@ def test_a_sequence_that_cannot_be_prepared_is_free_again(monkeypatch: pytest.Mo
         def fails(*_: object) -> int:
             raise BackendError("hiccup")
 
-        patched.setattr(engine, "adopt", fails)
+        patched.setattr(engine.cache, "attach_prefix", fails)
         with pytest.raises(BackendError):
             core.turn()
     core.check_integrity()
@@ -644,7 +644,7 @@ def test_times_of_grammars_and_of_choosing_tokens() -> None:
             raise UsageError("no grammar")
         return Slow(engine.clock)
 
-    vocabulary = Vocabulary(N_VOCAB, grammar=compiled)
+    vocabulary = CoreVocabulary(N_VOCAB, grammar=compiled)
     core = EngineCore(engine, vocabulary, clock=engine.clock)  # type: ignore[arg-type]
     for i, grammar in enumerate([None, Grammar("a"), Grammar("b"), Grammar("bad")]):
         core.submit(replace(asked(f"{i}", 3, 2), grammar=grammar))

@@ -10,20 +10,20 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.cost import CostModel
 from zinc_rt.scheduler.fair_share import FairShare
 from zinc_rt.scheduler.messages import QoS, Submit
-from zinc_rt.scheduler.options import Vocabulary
+from zinc_rt.scheduler.options import CoreVocabulary
 from zinc_rt.scheduler.request import Request
-from zinc_rt.scheduler.tenants import Tenant
+from zinc_rt.scheduler.tenants import TenantAccount
 
 PROMPTS = st.lists(st.tuples(st.integers(1, 100), st.integers(0, 2), st.integers(0, 2)), min_size=1, max_size=8)
 
 
 def running(prompts: list[tuple[int, int, int]]) -> list[Request]:
     """Requests that were just admitted: tokens of the prompt, class, tenant."""
-    tenants = [Tenant(str(number), number) for number in range(3)]
+    tenants = [TenantAccount(str(number), number) for number in range(3)]
     made = []
     for i, (n, level, tenant) in enumerate(prompts):
         submit = Submit(str(i), (1,) * n, SamplingParams(), 1, qos=list(QoS)[level])
-        made.append(Request.make(submit, tenants[tenant], Vocabulary(N_VOCAB), 200, i, 0.0))
+        made.append(Request.make(submit, tenants[tenant], CoreVocabulary(N_VOCAB), 200, i, 0.0))
         made[-1].admit(i, 0, 0.0)
     return made
 

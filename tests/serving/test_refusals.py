@@ -33,7 +33,7 @@ from zinc_rt.scheduler.messages import (
     Submit,
     TenantShare,
 )
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 from zinc_rt.serving import engine_process
 from zinc_rt.serving.engine_process import hand
 from zinc_rt.serving.process import ProcessClient
@@ -84,7 +84,7 @@ def make(notify: Callable[[str], None], progress: Callable[[int, int], None]) ->
 
 def make_core(notify: Callable[[str], None], progress: Callable[[int, int], None]) -> EngineCore:
     """What the engine's process loads: a real core."""
-    return EngineCore(FakeEngine(), Vocabulary(N_VOCAB, frozenset()), CoreOptions(max_tenants=3))  # type: ignore[arg-type]
+    return EngineCore(FakeEngine(), CoreVocabulary(N_VOCAB, frozenset()), CoreOptions(max_tenants=3))  # type: ignore[arg-type]
 
 
 def test_there_is_a_message_of_each_kind() -> None:

@@ -18,9 +18,9 @@ from zinc_rt.llm.async_model import AsyncModel
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.delivery import Delivery
 from zinc_rt.scheduler.engine_core import EngineCore
-from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 from zinc_rt.scheduler.messages import Admitted, Event, Failed, Fault, Finished, FinishReason, Submit, Token, Usage
-from zinc_rt.scheduler.options import Vocabulary
+from zinc_rt.scheduler.options import CoreVocabulary
 from zinc_rt.serving.thread import ThreadClient
 
 PROMPT = "Once upon a time"
@@ -58,8 +58,8 @@ def request(name: str, n: int | None, resume: tuple[int, ...] = ()) -> Submit:
 def test_texts_that_are_computed_together_end_at_their_stop_strings(drawn: list[tuple[int, int]], n_slots: int) -> None:
     """Those that are read last, too."""
     engine = FakeEngine(n_slots)
-    shared = SharedCore(CoreLock(), lambda: None)
-    shared.serve(EngineCore(engine, Vocabulary(N_VOCAB, frozenset({STOP})), clock=engine.clock))  # type: ignore[arg-type]
+    shared = InProcessClient(CoreLock(), lambda: None)
+    shared.serve(EngineCore(engine, CoreVocabulary(N_VOCAB, frozenset({STOP})), clock=engine.clock))  # type: ignore[arg-type]
     texts = [EndsAt(stop) for stop, _ in drawn]
     asked = [request(str(i), most) for i, (_, most) in enumerate(drawn)]
     inboxes = [shared.submit(one, text) for one, text in zip(asked, texts, strict=True)]

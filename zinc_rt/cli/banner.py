@@ -51,7 +51,7 @@ def _named(model: Model) -> str:
 
 
 def _place(model: Model) -> str:
-    features, how = model.engine.features, model.engine.how.partition(": ")[2]
+    features, how = model.engine.features, model.engine.description.partition(": ")[2]
     if model.device is Device.cpu:
         threads = f"{features.threads} thread{'' if features.threads == 1 else 's'}"
         return f"CPU ({threads})" if features.kernels == "native" else f"CPU (reference kernels, {threads})"

@@ -71,6 +71,6 @@ def profiled(engine: Engine, options: ProfileOptions) -> Iterator[None]:
         if trace.suffix == ".svg":
             from zinc_rt.pictures.timeline import timeline
 
-            text = timeline(text, engine.how)
+            text = timeline(text, engine.description)
         write_file(trace, text)
         say(f"zinc: wrote {trace}: {profile.n_events} spans", style="dim")

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from zinc_rt.errors import UsageError
 from zinc_rt.llm.input_processor import Asked
 from zinc_rt.sampling.generation import Chunk, Generation
-from zinc_rt.scheduler.in_process import Inbox, SharedCore
+from zinc_rt.scheduler.in_process import Inbox, InProcessClient
 from zinc_rt.utils.checks import show
 
 Progress = bool | Callable[[int, int | None], None]
 """True shows a line on standard error; a function gets the number of texts that are whole, and of all, if known."""
 
 
-def finished(shared: SharedCore, asked: Iterable[Asked[Chunk]], n_slots: int) -> Generator[tuple[int, Generation]]:
+def finished(shared: InProcessClient, asked: Iterable[Asked[Chunk]], n_slots: int) -> Generator[tuple[int, Generation]]:
     """Texts in the order in which they end, each with its number from 0. At most n_slots requests are made ahead.
 
     Raises what making, submitting and computing a request raise, with a note of its number.

@@ -10,16 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.backends.devices import Device
 from zinc_rt.engine.engine import ContextFull, Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import Graph
 from zinc_rt.llm.embedding import Embedder, Pooling
 from zinc_rt.llm.input_processor import (
     Asked,
@@ -32,27 +35,29 @@ from zinc_rt.llm.input_processor import (
     several,
     with_params,
 )
-from zinc_rt.llm.loaded import LoadedModel
 from zinc_rt.llm.logits import LogitsRows
 from zinc_rt.llm.many import Progress, counting, finished
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.plan import available_memory, format_bytes
-from zinc_rt.models import ModelDefinition
+from zinc_rt.mem.plan import MemoryPlan, available_memory, format_bytes
+from zinc_rt.models import ModelDefinition, ModelInfo
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor, check_processors
 from zinc_rt.scheduler.delivery import T
 from zinc_rt.scheduler.engine_core import EngineCore
-from zinc_rt.scheduler.in_process import CoreLock, SharedCore
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
+from zinc_rt.scheduler.messages import Grammar
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 from zinc_rt.speculation.drafter import Drafter
-from zinc_rt.utils.checks import path_text, show, true_or_false
+from zinc_rt.utils.checks import path_text, show, true_or_false, whole_numbers
 from zinc_rt.utils.closing import Closing
 
 if TYPE_CHECKING:
-    from zinc_rt.llm.chat import ChatAnswer, ChatChunk
-    from zinc_rt.text import Tokenizer
+    from zinc_rt.grammar.matcher import Matcher
+    from zinc_rt.grammar.vocabulary import GrammarVocabulary
+    from zinc_rt.llm.chat import ChatAnswer, ChatChunk, ChatFormat
+    from zinc_rt.text import ChatTemplate, Tokenizer
 
 __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
 
@@ -65,13 +70,19 @@ class ModelClosed(EngineError):
     """The model was closed, before a call or while a generation ran."""
 
 
-class Model(LoadedModel, Closing):
+class Model(Closing):
     """One model on one engine, ready to generate or to embed; made by `load`.
 
     Threads may share it. Generations that are asked for at the same time are computed together, `n_slots` of them at
     once, and the others wait; no text depends on that. Event loops use it through `AsyncModel`.
 
-    Attributes for those who build on it, beside those of `LoadedModel`:
+    Attributes:
+        name: `general.name`, or the file's name without its ending.
+        file: the GGUF file, open.
+        info: architecture and sizes.
+        graph: the operations of a step.
+        tokenizer: text to token ids and back.
+        engine: the device with the model on it.
         requests, shared: what makes requests, and the core that computes them.
         embedder: makes vectors; None for a model that generates.
     """
@@ -86,11 +97,18 @@ class Model(LoadedModel, Closing):
         pooling: Pooling | None = None,
         drafter: Drafter | None = None,
     ) -> None:
-        super().__init__(file, definition, tokenizer, engine)
+        self.file = file
+        self.info: ModelInfo = definition.info
+        self.graph: Graph = definition.graph
+        self.tokenizer = tokenizer
+        self.engine = engine
+        name = file.metadata.get("general.name")
+        self.name = name if isinstance(name, str) and name else Path(file.path).stem
+        self._closed = False
         self._notify, self._drafter = notify, drafter
         self.embedder: Embedder | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
-        self.shared = SharedCore(self._lock, self._check_running)
+        self.shared = InProcessClient(self._lock, self._check_running)
         self.requests = Requests(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
         self._rows = LogitsRows(engine, self.shared, self._lock, self._check_running)
         if pooling is None:
@@ -101,6 +119,109 @@ class Model(LoadedModel, Closing):
             self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
         self._looked = 0.0  # when the file was compared with what it was
 
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<Model {self.name!r}, closed>"
+        does = "generates" if self.engine.generates else "embeds"
+        return (
+            f"<Model {self.name!r}: {self.architecture}, {self.quantization}, n_ctx={self.n_ctx},"
+            f" device={str(self.device)!r}, {does}>"
+        )
+
+    @property
+    def architecture(self) -> str:
+        """The GGUF architecture."""
+        return self.info.architecture
+
+    @cached_property
+    def quantization(self) -> str:
+        """The formats of its weights in a word, as "Q4_K_M"."""
+        from zinc_rt.quantizing.presets import quantization_of
+
+        return quantization_of(self.file)
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of a sequence, prompt and text together."""
+        if self.engine.sizes is None:
+            raise EngineError("no model is loaded")
+        return self.engine.sizes.n_ctx
+
+    @property
+    def n_vocab(self) -> int:
+        """Width of a row of logits."""
+        return self.info.n_vocab
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """What loading took, in bytes by purpose."""
+        if self.engine.plan is None:
+            raise MemoryPlanError("no model is loaded")
+        return self.engine.plan
+
+    @property
+    def device(self) -> Device:
+        """The device in use."""
+        return self.engine.device
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The file's chat template. Raises `ChatTemplateMissing`."""
+        from zinc_rt.text import ChatTemplate
+
+        return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of a text.
+
+        Args:
+            text: any text.
+            add_special: add the tokens that the model wants at the beginning and the end.
+            parse_special: take names such as "<|im_end|>" for control tokens.
+
+        Returns:
+            The ids; `detokenize` gives the text back.
+
+        Raises:
+            TokenizerError: what is given is no text.
+            UsageError: a switch is neither True nor False.
+        """
+        true_or_false("add_special", add_special)
+        true_or_false("parse_special", parse_special)
+        return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included. Raises `UsageError`, `TokenizerError`."""
+        return self.tokenizer.decode(whole_numbers("token ids", ids))
+
+    def token_text(self, token_id: int) -> str:
+        """What a token adds to a text, with U+FFFD for what is no whole character. Raises `TokenizerError`."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token adds to a text; the name of a special token. Raises `TokenizerError`."""
+        return self.tokenizer.token_bytes(token_id)
+
+    @cached_property
+    def grammar_vocabulary(self) -> GrammarVocabulary:
+        """The tokens' bytes, as grammars need them."""
+        from zinc_rt.grammar.vocabulary import GrammarVocabulary
+
+        return GrammarVocabulary(self.tokenizer)
+
+    def _compile(self, grammar: Grammar) -> Matcher:
+        """A grammar's matcher. Raises `GrammarError`."""
+        from zinc_rt.grammar.matcher import compile_grammar
+
+        return compile_grammar(grammar, self.grammar_vocabulary)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
+        from zinc_rt.llm.chat import ChatFormat
+
+        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary)
+
     def make_core(self, options: CoreOptions | None = None) -> EngineCore:
         """A core on the model's engine, in place of the one that the model itself uses: for servers. Closing it closes
         the model.
@@ -108,7 +229,7 @@ class Model(LoadedModel, Closing):
         Raises `UsageError` for models loaded to embed.
         """
         self._check_generates()
-        vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
+        vocabulary = CoreVocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
         return EngineCore(
             self.engine,
             vocabulary,
@@ -436,13 +557,13 @@ class Model(LoadedModel, Closing):
             ContextFull: the text is too long.
             EmptyPrompt, TokenOutOfRange, UsageError, FileChanged, ModelClosed: as `generate`.
         """
-        from zinc_rt.engine import prompt_cache_file as saved_text
+        from zinc_rt.engine import prompt_cache_file
 
         ids = self._fitting(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
         sha256, edge = self._sha256(), len(ids) // PAGE_TOKENS * PAGE_TOKENS
-        with self._lock, self._rows.borrowed(ids, edge, edge) as slot:
-            self.engine.checkpoint(slot)
-            return saved_text.save(self.engine, slot, Path(path_text("path", path)), sha256, self.name)
+        with self._lock, self._rows.sequence_holding(ids, edge, edge) as seq_id:
+            self.engine.cache.checkpoint(seq_id)
+            return prompt_cache_file.save(self.engine, seq_id, Path(path_text("path", path)), sha256, self.name)
 
     def load_state(self, path: str | Path) -> list[int]:
         """Read a file of `save_state`: prompts that begin with its text need not compute it. No text changes by that.
@@ -458,14 +579,14 @@ class Model(LoadedModel, Closing):
                 room in the context.
             UsageError, FileChanged, ModelClosed: as `generate`.
         """
-        from zinc_rt.engine import prompt_cache_file as saved_text
+        from zinc_rt.engine import prompt_cache_file
 
         self._check_open()
         self._check_generates()
-        saved = saved_text.read(Path(path_text("path", path)))
-        ids = saved_text.fitting(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
-        with self._lock, self._rows.borrowed(ids, 0, len(ids)) as slot:
-            saved_text.load(self.engine, slot, saved, ids)
+        saved = prompt_cache_file.read(Path(path_text("path", path)))
+        ids = prompt_cache_file.checked_tokens(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
+        with self._lock, self._rows.sequence_holding(ids, 0, len(ids)) as seq_id:
+            prompt_cache_file.load(self.engine, seq_id, saved, ids)
         return ids
 
     def _sha256(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.backends.devices import Device, DeviceChoice
-from zinc_rt.engine.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.engine.options import LARGE_BATCH
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.gpu.catalogue import DECODE
@@ -185,6 +185,6 @@ def _run(engine: Engine, slot: int, start: int, n: int, request: SamplingRequest
     for at in range(start, start + n, n_batch):
         count = min(n_batch, start + n - at)
         if request is not None and at + count == start + n:
-            engine.step([Rows(slot, at, [0] * count, (count - 1,))], [request])
+            engine.step([SequenceChunk(slot, at, [0] * count, (count - 1,))], [request])
         else:
-            engine.step([Rows(slot, at, [0] * count)])
+            engine.step([SequenceChunk(slot, at, [0] * count)])

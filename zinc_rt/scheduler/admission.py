@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from zinc_rt.scheduler.cost import CostModel
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.sequence_pool import SequencePool
-from zinc_rt.scheduler.tenants import Tenant
+from zinc_rt.scheduler.tenants import TenantAccount
 
 _LOWER = 5
 """Every so many admissions the lowest class that waits has its turn, so that none starves."""
@@ -18,7 +18,7 @@ class WaitingQueue:
     """Requests that wait: a queue for each class of service and tenant."""
 
     def __init__(self) -> None:
-        self._queues: dict[tuple[int, Tenant], deque[Request]] = {}
+        self._queues: dict[tuple[int, TenantAccount], deque[Request]] = {}
         self._n = 0
 
     def __len__(self) -> int:
@@ -55,21 +55,21 @@ class WaitingQueue:
         return [queue[0] for (at, _), queue in self._queues.items() if at == level]
 
 
-class Admission:
+class AdmissionOrder:
     """The order in which requests are admitted: by class, then by what their tenants have had."""
 
     def __init__(self, waiting: WaitingQueue, pool: SequencePool, cost: CostModel) -> None:
         self._waiting, self._pool, self._cost = waiting, pool, cost
         self._since_lowest = 0  # admissions since the lowest class had its turn
-        self._ahead: dict[Tenant, float] = {}  # service that was given out since `begin`
+        self._ahead: dict[TenantAccount, float] = {}  # service that was given out since `begin`
 
     def begin(self) -> None:
         """A step is scheduled."""
         self._ahead.clear()
 
-    def pages_by_tenant(self, running: Iterable[Request]) -> Counter[Tenant]:
+    def pages_by_tenant(self, running: Iterable[Request]) -> Counter[TenantAccount]:
         """KV pages promised to the requests of each tenant."""
-        pages: Counter[Tenant] = Counter()
+        pages: Counter[TenantAccount] = Counter()
         for request in running:
             pages[request.tenant] += self._pool.promised[request.seq_id]
         return pages

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.engine import Engine, Rows
+from zinc_rt.engine.batch import SequenceChunk
+from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
@@ -101,18 +102,18 @@ class ScheduledChunk:
             found.append(replace(first, sampler=first.sampler.ahead(i), history=seen, mask=mask))
         return found
 
-    def rows(self) -> Rows:
+    def rows(self) -> SequenceChunk:
         """As the engine takes it."""
         request, start = self.request, self.start
         tokens = request.tokens[start : self.end]
         last = len(tokens) - 1
         if self.draft:
             tokens += self.draft
-            return Rows(request.seq_id, start, tokens, range(last, len(tokens)), len(self.draft))
+            return SequenceChunk(request.seq_id, start, tokens, range(last, len(tokens)), len(self.draft))
         wanted: tuple[int, ...] = (last,) if self.end == len(request.tokens) else ()
         if request.submit.echo is not None:
             wanted = (*(i - start for i in self.echoes), *wanted)
-        return Rows(request.seq_id, start, tokens, wanted)
+        return SequenceChunk(request.seq_id, start, tokens, wanted)
 
     def cost(self) -> CostPart:
         """As the cost model takes it."""
@@ -126,6 +127,7 @@ class Batch:
     Attributes:
         rows: of each chunk.
         sampling: how to choose a token behind each wanted row.
+        fresh: ids of the requests in prefill, which have no token since they were admitted.
         began: when its masks were begun, by the scheduler's clock.
         seconds: what it took, masks and choosing tokens included; 0 until it is over.
         sampling_seconds: of choosing tokens on the processor.
@@ -133,8 +135,9 @@ class Batch:
 
     began: float
     chunks: list[ScheduledChunk] = field(default_factory=list)
-    rows: list[Rows] = field(default_factory=list)
+    rows: list[SequenceChunk] = field(default_factory=list)
     sampling: list[SamplingRequest] = field(default_factory=list)
+    fresh: list[str] = field(default_factory=list)
     seconds: float = 0.0
     sampling_seconds: float = 0.0
 
@@ -142,6 +145,8 @@ class Batch:
         """Add a chunk. first: how to choose its request's next token; None where no row of it wants logits."""
         self.chunks.append(chunk)
         self.rows.append(chunk.rows())
+        if chunk.prefill:
+            self.fresh.append(chunk.request.id)
         if first is not None:
             if chunk.draft or chunk.request.submit.echo is not None:
                 self.sampling += chunk.sampling(first)
@@ -154,31 +159,53 @@ class Batch:
 
 
 class BatchBuilder:
-    """Chooses the rows of steps. The cost model says how many fit into the time, `FairShare` who gets them."""
+    """Chooses the rows of steps. The cost model says how many fit into the time, `FairShare` who gets them.
 
-    def __init__(self, cost: CostModel, engine: Engine, sizes: Capacity, options: CoreOptions) -> None:
-        self._cost, self._engine, self._sizes, self._options = cost, engine, sizes, options
+    Args:
+        cost: of rows, as far as it is known.
+        cache: says where prompts have checkpoints.
+        sizes: of the engine.
+        options: of the loop.
+        promised: KV pages promised to each sequence.
+        grow: gets a request a page more; it, or another one, does not run any more where there is none.
+    """
+
+    def __init__(
+        self,
+        cost: CostModel,
+        cache: KVCacheManager,
+        sizes: Capacity,
+        options: CoreOptions,
+        promised: Mapping[int, int],
+        grow: Callable[[Request], None],
+    ) -> None:
+        self._cost, self._cache, self._sizes, self._options = cost, cache, sizes, options
+        self._promised, self._grow = promised, grow
         self._share = FairShare(cost)
         self._most_texts = min(sizes.n_rows, sizes.n_logits)
         self._beside = PAGE_TOKENS  # rows of prompts in the last step that had some beside texts that decode
 
-    def texts(self, running: Sequence[Request]) -> list[Request]:
-        """Requests whose next token is to be computed; a fifth of the rows is left where prompts are not done."""
-        found = [request for request in running if request.computed >= request.admitted_tokens]
-        most = self._most_texts
-        if len(found) < len(running) and most > 1:
-            most = max(1, most * 4 // 5)
-        return found if len(found) <= most else list(self._share.rows(found, most, prefill=False))
-
-    def decode(self, requests: Iterable[Request]) -> list[ScheduledChunk]:
+    def decode(self, running: Sequence[Request]) -> list[ScheduledChunk]:
         """The rows of requests that decode: one each, and those of tokens that have to be computed again after a wrong
-        draft token, as far as the step has room.
+        draft token, as far as the step has room. A fifth of the rows is left where prompts are not done.
         """
+        texts = []
+        for request in running:
+            if request.computed >= request.admitted_tokens:
+                texts.append(request)
+        most = self._most_texts
+        if len(texts) < len(running) and most > 1:
+            most = most * 4 // 5
+        if len(texts) > most:
+            texts = list(self._share.rows(texts, max(1, most), prefill=False))
+        for request in texts:
+            if request.seq_id >= 0 and len(request.tokens) > self._promised[request.seq_id] * PAGE_TOKENS:
+                self._grow(request)
         found, left = [], self._sizes.n_rows
-        for request in requests:
-            start, end = request.computed, len(request.tokens)
-            if left:
-                end = min(end, start + left)
+        for request in texts:
+            if request.seq_id >= 0 and left:
+                start, n = request.computed, len(request.tokens)
+                end = n if n - start <= left else start + left
                 found.append(ScheduledChunk(request, False, start, end))
                 left -= end - start
         return found
@@ -241,7 +268,7 @@ class BatchBuilder:
             end = min(end, max(start, request.echoed) + n_logits)
         if end == n and not n_logits:
             end -= 1
-        at = self._engine.next_checkpoint(start, n)
+        at = self._cache.next_checkpoint(start, n)
         if at is not None:
             end = min(end, at)
         elif end < n and end // PAGE_TOKENS * PAGE_TOKENS - start > (end - start) // 2:

@@ -28,7 +28,7 @@ class Text(Protocol[T_co]):
         ...
 
 
-class Events:
+class EventPieces:
     """A text whose pieces are the events themselves."""
 
     stopped = False
@@ -43,46 +43,48 @@ class Delivery(Generic[T]):
 
     Attributes:
         over: whether there are no more pieces.
+        ended: whether the engine need not go on: a stop string has ended the text, or nothing more can be made of it.
     """
 
     def __init__(self, request: Submit, text: Text[T]) -> None:
         self._request, self._text = request, text
-        self.over = False
+        self.over = self.ended = False
         self._known: list[T | BaseException] = []  # of tokens that are resumed, until there is an event
         for token_id in request.resume:
             if not self.ended:
                 self._known += self._made(Token(request.id, token_id))
 
-    @property
-    def ended(self) -> bool:
-        """Whether the engine need not go on: a stop string has ended the text, or nothing more can be made of it."""
-        return self._text.stopped or self.over
-
     def take(self, event: Event, error: BaseException | None = None) -> Sequence[T | BaseException]:
         """What an event gives the caller, an exception last. error: what is raised for `Failed`, unless the text had
         ended before.
         """
-        if self._text.stopped and not self.over:
+        if self.ended:
+            if self.over:
+                known, self._known = self._known, []
+                return known
             if isinstance(event, Token):
                 return ()
             if isinstance(event, Finished | Failed):
                 usage = event.usage or Usage(len(self._request.prompt))
                 event, error = Finished(event.id, FinishReason.stop, usage), None
-        known, self._known = self._known, []
-        if self.over:
-            return known
-        if isinstance(event, Finished | Failed):
-            made: Sequence[T | BaseException] = self._made(event) if error is None else [error]
-            self.over = True
-            return [*known, *made]
-        made = self._made(event)
-        # Of a request that begins with known tokens nothing comes before its beginning, and no token before those.
-        return [*known, *made] if isinstance(event, Token) else [*made, *known]
+        if isinstance(event, Token):
+            made = self._made(event)
+        elif isinstance(event, Finished | Failed):
+            made = self._made(event) if error is None else [error]
+            self.over = self.ended = True
+        else:  # nothing comes before a request's beginning, not even the tokens that are known
+            made = self._made(event)
+            known, self._known = self._known, []
+            return [*made, *known]
+        if self._known:
+            made, self._known = [*self._known, *made], []
+        return made
 
     def _made(self, event: Event) -> Sequence[T | BaseException]:
         try:
             made = self._text.take(event)
+            self.ended = self.over or self._text.stopped
         except Exception as error:
-            self.over = True
+            self.over = self.ended = True
             return [error]
-        return [] if made is None else [made]
+        return () if made is None else (made,)

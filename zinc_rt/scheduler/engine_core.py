@@ -1,6 +1,6 @@
 """`EngineCore`: many requests on one engine, a turn of its loop at a time.
 
-    core = EngineCore(engine, Vocabulary(n_vocab, stop_ids))
+    core = EngineCore(engine, CoreVocabulary(n_vocab, stop_ids))
     core.submit(request)
     while not core.idle:
         report = core.turn()
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.prompts import check_fits, check_ids
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.scheduler.batch import Batch
 from zinc_rt.scheduler.errors import DuplicateRequest, PromptNeverFits
@@ -31,7 +31,7 @@ from zinc_rt.scheduler.messages import (
     Submit,
     TenantShare,
 )
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.scheduler import Scheduler
 from zinc_rt.scheduler.timing import Timing
@@ -62,7 +62,7 @@ class EngineCore:
     def __init__(
         self,
         engine: Engine,
-        vocabulary: Vocabulary,
+        vocabulary: CoreVocabulary,
         options: CoreOptions | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
@@ -80,7 +80,7 @@ class EngineCore:
         self._timing = Timing(clock)
         self._vocabulary = self._timing.watched(vocabulary)
         self.scheduler = Scheduler(
-            engine, sizes, options or CoreOptions(), self._timing, clock, notify, drafter, failed
+            engine.cache, sizes, options or CoreOptions(), self._timing, clock, notify, drafter, failed
         )
         self._untouched: Iterator[None] | None = None
         self._turns = self._arrivals = 0
@@ -92,7 +92,7 @@ class EngineCore:
         """The engine behind it."""
         sizes, options = self._sizes, self._engine.options
         return EngineInfo(
-            how=self._engine.how,
+            how=self._engine.description,
             n_ctx=sizes.n_ctx,
             n_slots=sizes.n_slots,
             n_batch=sizes.n_rows,
@@ -164,7 +164,7 @@ class EngineCore:
     def borrow(self, tokens: Sequence[int], n_tokens: int) -> int:
         """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
 
-        Returns its id. It holds the tokens but for the last one as far as they are known: `Engine.length` says it.
+        Returns its id. It holds the tokens but for the last one as far as they are known: `cache.length` says it.
         `give_back` it before the next turn. Raises `ContextFull` for more tokens than the KV cache has room for.
         """
         scheduler, pool = self.scheduler, self.scheduler.pool
@@ -175,7 +175,7 @@ class EngineCore:
 
     def give_back(self, seq_id: int) -> None:
         """End what `borrow` began. What the sequence holds is kept for a text that begins alike."""
-        self.scheduler.pool.keep(seq_id, self._engine.length(seq_id), b"")
+        self.scheduler.pool.keep(seq_id, self._engine.cache.length(seq_id), b"")
 
     def close(self) -> None:
         """End the engine behind it."""
@@ -218,8 +218,8 @@ class EngineCore:
         self._turns += 1
         batch = self.scheduler.schedule()
         if batch.chunks:
-            if fresh := [chunk.request.id for chunk in batch.chunks if chunk.prefill]:
-                self.at_work(tuple(fresh))
+            if batch.fresh:
+                self.at_work(tuple(batch.fresh))
             tokens = self._engine.step(batch.rows, batch.sampling)
             self.scheduler.postprocess(batch, tokens)
         return batch
@@ -227,7 +227,7 @@ class EngineCore:
     @property
     def status(self) -> EngineStatus:
         """Counts of requests and KV pages now, and running totals."""
-        scheduler, cache = self.scheduler, self._engine.cache_stats()
+        scheduler, cache = self.scheduler, self._engine.cache.stats()
         held, drafts = scheduler.pool.held_pages(), scheduler.speculation
         prefilling = sum(request.prefilling for request in scheduler.running)
         return EngineStatus(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from zinc_rt.scheduler.cost import CostModel
 from zinc_rt.scheduler.request import Request
-from zinc_rt.scheduler.tenants import Tenant
+from zinc_rt.scheduler.tenants import TenantAccount
 
 _PART = 5
 """Of five rows or turns one is for lower classes that have work; the others go to the highest one."""
@@ -64,7 +64,7 @@ class _Class:
 
     def __init__(self, cost: CostModel, requests: Sequence[Request], *, prefill: bool) -> None:
         self._cost, self._prefill = cost, prefill
-        self._requests: dict[Tenant, deque[Request]] = {}
+        self._requests: dict[TenantAccount, deque[Request]] = {}
         for request in requests:
             self._requests.setdefault(request.tenant, deque()).append(request)
         if not prefill:

@@ -1,4 +1,4 @@
-"""`SharedCore`: callers of one process on one core, threads that wait and tasks of event loops.
+"""`InProcessClient`: callers of one process on one core, threads that wait and tasks of event loops.
 
 A thread that waits for an event turns the loop, for all callers: of several threads that wait, one turns, and the
 others get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the core's
@@ -61,10 +61,13 @@ class CoreLock:
     """A lock that a thread may take again while it has it. Ctrl-C does not break off what is done with it.
 
     Taking it in a forked process raises `OtherProcess`: a thread that stayed behind may have it, for ever.
+
+    Attributes:
+        plain: the same lock for those who are in a `Held` block already and have looked at the process.
     """
 
     def __init__(self) -> None:
-        self._lock, self._pid = threading.RLock(), os.getpid()
+        self.plain, self._pid = threading.RLock(), os.getpid()
         self._held: list[Held] = []
 
     def check_process(self) -> None:
@@ -76,16 +79,16 @@ class CoreLock:
         self.check_process()
         held = Held()
         held.__enter__()
-        self._lock.acquire()
+        self.plain.acquire()
         self._held.append(held)
 
     def __exit__(self, *_: object) -> None:
         held = self._held.pop()
-        self._lock.release()
+        self.plain.release()
         held.__exit__()
 
 
-class SharedCore:
+class InProcessClient:
     """One core for callers on any threads. `serve` gives it the core.
 
     Args:
@@ -143,9 +146,17 @@ class SharedCore:
         Raises the exception behind `Failed`, what the text raises, what the check raises, what `EngineCore.turn`
         raises, and `EngineError` where a turn itself asks for it, as `notify` could.
         """
-        while not inbox.over or inbox.pieces:
-            self.wait((inbox,))
-            yield from inbox.take()
+        pieces = inbox.pieces
+        while True:
+            over = inbox.over  # before its pieces: more may come from another thread's turn
+            while pieces:
+                piece = pieces.popleft()
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+            if over:
+                return
+            self._advance(inbox.ready)
 
     def wait(self, inboxes: Collection[Inbox[Any]]) -> None:
         """Take turns until one of the inboxes is ready. Raises what a turn raises."""
@@ -213,7 +224,7 @@ class SharedCore:
                     return
                 self._turns = threading.current_thread()
             try:
-                with self._lock:
+                with self._lock.plain:
                     self._check()
                     core = self._settled()
                     if not ready():
@@ -237,29 +248,31 @@ class SharedCore:
             self._asked.pop(request_id, None)
             core.cancel(request_id)
             self._errors.pop(request_id, None)
-        self._deliver(core, core.collect())
+        if events := core.collect():
+            self._deliver(core, events)
         return core
 
     def _deliver(self, core: EngineCore, events: Sequence[Event]) -> None:
         """Give events away. A request whose text has ended ends here and now: no step has another row of it."""
         while events:
+            cancelled = False
             for event in events:
-                self._hand(core, event)
-            events = core.collect()
-
-    def _hand(self, core: EngineCore, event: Event) -> None:
-        error = self._error(event) if isinstance(event, Failed) else None
-        if event.id not in self._asked:
-            return
-        delivery, give = self._asked[event.id]
-        pieces = delivery.take(event, error)
-        if delivery.over:
-            del self._asked[event.id]
-            self._gives.pop(event.id, None)
-        if delivery.ended:
-            core.cancel(event.id)
-        if pieces or delivery.over:
-            give(pieces, delivery.over)
+                error = self._error(event) if isinstance(event, Failed) else None
+                asked = self._asked.get(event.id)
+                if asked is None:
+                    continue
+                delivery, give = asked
+                pieces = delivery.take(event, error)
+                if delivery.ended:
+                    core.cancel(event.id)
+                    cancelled = True
+                if delivery.over:
+                    del self._asked[event.id]
+                    self._gives.pop(event.id, None)
+                    give(pieces, True)
+                elif pieces:
+                    give(pieces, False)
+            events = core.collect() if cancelled else ()
 
     def _error(self, event: Failed) -> Exception:
         """The exception behind an event: of a processor, what that raised."""

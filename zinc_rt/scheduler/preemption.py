@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from zinc_rt.scheduler.request import Request
-from zinc_rt.scheduler.tenants import Tenant
+from zinc_rt.scheduler.tenants import TenantAccount
 
 
-def victim(running: Sequence[Request], excess: Mapping[Tenant, float]) -> Request:
+def victim(running: Sequence[Request], excess: Mapping[TenantAccount, float]) -> Request:
     """The request to preempt of at least two: of the lowest class, then of the tenant with the greatest excess over its
     share, then the one that loses the fewest computed tokens.
 
@@ -22,7 +22,9 @@ def victim(running: Sequence[Request], excess: Mapping[Tenant, float]) -> Reques
     return min(open_to, key=lambda r: (-r.level, -excess[r.tenant], r.computed, -r.number))
 
 
-def sequence_victim(request: Request, running: Sequence[Request], parts: Mapping[Tenant, float]) -> Request | None:
+def sequence_victim(
+    request: Request, running: Sequence[Request], parts: Mapping[TenantAccount, float]
+) -> Request | None:
     """The request to preempt where all sequences are taken and another one waits; None where it shall wait.
 
     One of a lower class makes way for a higher one. In one class, tenants have their parts of the sequences: one that
@@ -37,7 +39,7 @@ def sequence_victim(request: Request, running: Sequence[Request], parts: Mapping
     return min(found, key=lambda o: (-o.level, parts[o.tenant] - counts[o.tenant], o.computed, -o.number), default=None)
 
 
-def excess(pages: Mapping[Tenant, int], working: Sequence[Tenant]) -> dict[Tenant, float]:
+def excess(pages: Mapping[TenantAccount, int], working: Sequence[TenantAccount]) -> dict[TenantAccount, float]:
     """How far each tenant's part of the used KV pages is above its weight's part of all weights."""
     total, used = sum(tenant.weight for tenant in working), sum(pages.values())
     return {tenant: pages.get(tenant, 0) / max(used, 1) - tenant.weight / total for tenant in working}

@@ -14,8 +14,8 @@ from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.scheduler.errors import GrammarMismatch, GrammarUnavailable
 from zinc_rt.scheduler.messages import FinishReason, QoS, Submit, Usage
-from zinc_rt.scheduler.options import Matcher, Vocabulary
-from zinc_rt.scheduler.tenants import Tenant
+from zinc_rt.scheduler.options import CoreVocabulary, GrammarMatcher
+from zinc_rt.scheduler.tenants import TenantAccount
 
 LEVELS = {qos: level for level, qos in enumerate(QoS)}
 """A class's level: its place in `QoS`."""
@@ -50,14 +50,14 @@ class Request:
     submit: Submit
     id: str
     number: int
-    tenant: Tenant
+    tenant: TenantAccount
     level: int
     tokens: list[int]
     n_prompt: int
     longest: int
     stop_ids: frozenset[int]
     sampler: Sampler
-    matcher: Matcher | None
+    matcher: GrammarMatcher | None
     free: SamplingRequest
     bound: SamplingRequest | None
     queued: float
@@ -81,8 +81,8 @@ class Request:
     def make(
         cls,
         submit: Submit,
-        tenant: Tenant,
-        vocabulary: Vocabulary,
+        tenant: TenantAccount,
+        vocabulary: CoreVocabulary,
         n_ctx: int,
         number: int,
         now: float,
@@ -155,12 +155,10 @@ class Request:
         limit = self.submit.params.max_tokens
         return FinishReason.context if limit is None or self.n_generated < limit else FinishReason.length
 
-    def sampling(self) -> SamplingRequest:
-        """How to choose its next token: with the mask of its grammar, once that has begun.
-
-        The n-th token takes the n-th random number, also after an interrupted step. Raises what a matcher raises.
+    def masked(self) -> SamplingRequest:
+        """How to choose its next token: with the mask of its grammar, once that has begun. Raises what a matcher
+        raises.
         """
-        self.sampler.step = self.n_generated
         if self.bound is None or self.matcher is None or self.matcher.is_free:
             return self.free
         assert self.bound.mask is not None
@@ -192,11 +190,9 @@ class Request:
             self.admitted, self.compiled = now, seconds_compiled()
             self.cached_tokens = min(held, self.n_prompt)
 
-    def took(self, now: float) -> None:
-        """A token was chosen."""
-        if self.first_token is None:
-            self.first_token, self.compiled = now, seconds_compiled() - self.compiled
-        self.last_token = now
+    def begin_text(self, now: float) -> None:
+        """Its first token was chosen."""
+        self.first_token, self.compiled = now, seconds_compiled() - self.compiled
 
     def usage(self) -> Usage:
         """What it has taken so far."""

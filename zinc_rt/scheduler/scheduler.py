@@ -15,13 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.engine import Engine
+from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.errors import ZincError
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import NoToken, Sampled
-from zinc_rt.scheduler.admission import Admission, WaitingQueue
+from zinc_rt.scheduler.admission import AdmissionOrder, WaitingQueue
 from zinc_rt.scheduler.batch import Batch, BatchBuilder, ScheduledChunk, costs
 from zinc_rt.scheduler.cost import CostModel
 from zinc_rt.scheduler.errors import SchedulerIntegrityError
@@ -31,7 +30,7 @@ from zinc_rt.scheduler.preemption import excess, sequence_victim, victim
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.sequence_pool import SequencePool
 from zinc_rt.scheduler.speculative import Speculation
-from zinc_rt.scheduler.tenants import Tenants
+from zinc_rt.scheduler.tenants import TenantAccounts
 from zinc_rt.scheduler.timing import Timing
 from zinc_rt.speculation.drafter import Drafter
 
@@ -43,7 +42,7 @@ class Scheduler:
     """The requests of one engine. Belongs to one thread.
 
     Args:
-        engine: its free sequences and KV pages are the scheduler's from now on.
+        cache: the engine's; its free sequences and KV pages are the scheduler's from now on.
         sizes: of the engine.
         options: of the loop.
         timing: gets the seconds of grammars' masks.
@@ -64,7 +63,7 @@ class Scheduler:
 
     def __init__(
         self,
-        engine: Engine,
+        cache: KVCacheManager,
         sizes: Capacity,
         options: CoreOptions,
         timing: Timing,
@@ -73,21 +72,21 @@ class Scheduler:
         drafter: Drafter | None,
         failed: Callable[[str, ZincError], None],
     ) -> None:
-        self._cache, self._clock, self._timing = engine.cache, clock, timing
+        self._cache, self._clock, self._timing = cache, clock, timing
         self._notify, self._failed = notify, failed
         self.requests: dict[str, Request] = {}
         self.waiting = WaitingQueue()
         self.running: list[Request] = []
         self.events: list[Event] = []
-        self.tenants = Tenants(options.max_tenants)
-        self.pool = SequencePool(engine, sizes)
+        self.tenants = TenantAccounts(options.max_tenants)
+        self.pool = SequencePool(cache, sizes)
         self.speculation: Speculation | None = None
         if drafter is not None:
-            self.speculation = Speculation(drafter, engine, sizes, self.pool, timing, clock)
+            self.speculation = Speculation(drafter, cache, sizes, self.pool, timing, clock)
         self.steps = self.preemptions = 0
         self._cost = CostModel()
-        self._admission = Admission(self.waiting, self.pool, self._cost)
-        self._builder = BatchBuilder(self._cost, engine, sizes, options)
+        self._admission = AdmissionOrder(self.waiting, self.pool, self._cost)
+        self._builder = BatchBuilder(self._cost, cache, sizes, options, self.pool.promised, self._grow)
         self._deadlines: dict[str, float] = {}
         self._unsettled: Sequence[ScheduledChunk] = ()  # of a step that has not come to its end
 
@@ -117,10 +116,16 @@ class Scheduler:
             self._admit()
         batch = Batch(self._clock())
         for chunk in self._choose():
+            request, first = chunk.request, None
             try:
-                batch.add(chunk, self._sampling(chunk))
+                if chunk.end == len(request.tokens) or request.submit.echo is not None:
+                    # The n-th token takes the n-th random number, also after a step that broke off.
+                    request.sampler.step = len(request.tokens) - request.n_prompt
+                    first = request.free if request.matcher is None else self._masked(request)
             except ZincError as error:  # of a grammar: the others go on
-                self.fail(chunk.request, error)
+                self.fail(request, error)
+            else:
+                batch.add(chunk, first)
         self._unsettled = batch.chunks
         if before[2] and not batch.chunks and before == (len(self.events), self.pool.given_back, len(self.requests)):
             raise SchedulerIntegrityError(
@@ -130,27 +135,17 @@ class Scheduler:
         return batch
 
     def _choose(self) -> list[ScheduledChunk]:
-        builder, promised = self._builder, self.pool.promised
-        texts = builder.texts(self.running)
-        for request in texts:
-            if request.seq_id >= 0 and len(request.tokens) > promised[request.seq_id] * PAGE_TOKENS:
-                self._grow(request)
-        chunks = builder.decode([request for request in texts if request.seq_id >= 0])
+        chunks = self._builder.decode(self.running)
         if len(chunks) < len(self.running):
-            chunks += builder.prefill(chunks, self.running)
+            chunks += self._builder.prefill(chunks, self.running)
         if self.speculation is not None:
             self.speculation.add_drafts(chunks)
         return chunks
 
-    def _sampling(self, chunk: ScheduledChunk) -> SamplingRequest | None:
-        """How to choose the token behind a chunk, None where none is. Raises what a grammar raises."""
-        request = chunk.request
-        if chunk.end < len(request.tokens) and request.submit.echo is None:
-            return None
-        if request.matcher is None:
-            return request.sampling()
+    def _masked(self, request: Request) -> SamplingRequest:
+        """How to choose a request's next token by its grammar. Raises what a grammar raises."""
         with self._timing.masks():
-            return request.sampling()
+            return request.masked()
 
     def _repair(self) -> None:
         """After a step that broke off, go on with what its sequences still hold."""
@@ -236,7 +231,12 @@ class Scheduler:
 
         sampled: what the engine gave of the batch.
         """
-        tokens = _tokens(sampled, len(batch.sampling))
+        tokens: Sequence[Sampled | NoToken] = ()
+        try:
+            if batch.sampling:
+                tokens = sampled.tokens()
+        except NoToken:
+            tokens = [_token(sampled, row) for row in range(len(batch.sampling))]
         now = self._clock()
         batch.seconds, batch.sampling_seconds = now - batch.began, sampled.seconds
         self._charge(batch)
@@ -267,18 +267,16 @@ class Scheduler:
     def _charge(self, batch: Batch) -> None:
         """The step took its time: its tenants and requests are charged, and the cost of rows is learned."""
         chunks, ms = batch.chunks, 1000 * batch.seconds
-        if len(chunks) == 1:
-            request = chunks[0].request
-            request.engine_ms += ms
-            request.tenant.charge(ms)
-            if self.steps % _LEARN_EVERY == 0 or chunks[0].prefill:
-                self._cost.learn(costs(chunks), ms)
-            return
-        parts = costs(chunks)
-        for chunk, share in zip(chunks, self._cost.shares(parts), strict=True):
-            chunk.request.engine_ms += share * ms
-            chunk.request.tenant.charge(share * ms)
-        self._cost.learn(parts, ms)
+        alone = len(chunks) == 1
+        parts = () if alone else costs(chunks)
+        shares = (1.0,) if alone else self._cost.shares(parts)
+        for chunk, share in zip(chunks, shares, strict=True):
+            request, tenant = chunk.request, chunk.request.tenant
+            request.engine_ms += share * ms
+            tenant.ms += share * ms
+            tenant.service += share * ms / tenant.weight
+        if not alone or chunks[0].prefill or self.steps % _LEARN_EVERY == 0:
+            self._cost.learn(parts or costs(chunks), ms)
 
     def _take(self, request: Request, how: SamplingRequest, token: Sampled | NoToken, now: float) -> None:
         """A request's next token was chosen, or none could be."""
@@ -289,7 +287,9 @@ class Scheduler:
             return
         sampler, token_id = request.sampler, token.token_id
         sampler.n_nan, sampler.step = how.sampler.n_nan, how.sampler.step
-        request.took(now)
+        request.last_token = now
+        if request.first_token is None:
+            request.begin_text(now)
         if sampler.n_nan and not request.told_nan:
             request.told_nan = True
             if self._notify is not None:
@@ -302,7 +302,8 @@ class Scheduler:
             return
         request.tokens.append(token_id)
         self.events.append(Token(request.id, token_id, token.logprob, token.top_logprobs))
-        if (reason := request.end_reason()) is not None:
+        ends = request.matcher is not None or len(request.tokens) >= request.longest
+        if ends and (reason := request.end_reason()) is not None:
             self.finish(request, reason)
 
     # -- the end of a request
@@ -367,17 +368,8 @@ class Scheduler:
                 raise SchedulerIntegrityError(f"tenant {tenant.name} has not {tenant.n_requests} requests")
 
 
-def _tokens(sampled: SampledStep, n: int) -> Sequence[Sampled | NoToken]:
-    """The tokens of a step's wanted rows, and why a row has none."""
-    if not n:
-        return ()
-    try:
-        return sampled.tokens()
-    except NoToken:
-        return [_token(sampled, row) for row in range(n)]
-
-
 def _token(sampled: SampledStep, row: int) -> Sampled | NoToken:
+    """The token of a step's wanted row, or why it has none."""
     try:
         return sampled.token(row)
     except NoToken as error:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.rows import ContextFull
-from zinc_rt.engine.sequence_calls import SequenceCalls
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.engine.batch import ContextFull
+from zinc_rt.engine.kv_cache import KVCacheManager
+from zinc_rt.numerics import PAGE_TOKENS, pages_for
 
 
 class SequencePool:
@@ -25,8 +24,8 @@ class SequencePool:
         given_back: sequences of requests that ended so far.
     """
 
-    def __init__(self, engine: SequenceCalls, sizes: Capacity) -> None:
-        self._engine = engine
+    def __init__(self, cache: KVCacheManager, sizes: Capacity) -> None:
+        self._cache = cache
         self.n_pages, self.n_slots = sizes.n_pages, sizes.n_slots
         self._most = pages_for(sizes.n_ctx)  # of one sequence
         self.promised: dict[int, int] = {}
@@ -41,7 +40,7 @@ class SequencePool:
 
     def held_pages(self) -> int:
         """Pages of requests' sequences. The others are free, or hold what only a next request may want."""
-        return self._engine.distinct_pages(self.promised)
+        return self._cache.distinct_pages(self.promised)
 
     @property
     def n_tokens(self) -> int:
@@ -66,7 +65,7 @@ class SequencePool:
 
     def _outstanding(self) -> int:
         """Pages that are promised and not taken yet."""
-        return sum(self._engine.missing_pages(seq_id, n * PAGE_TOKENS) for seq_id, n in self.promised.items())
+        return sum(self._cache.missing_pages(seq_id, n * PAGE_TOKENS) for seq_id, n in self.promised.items())
 
     def _longest(self, tokens: Sequence[int], salt: bytes) -> int | None:
         """The finished text that shares most of a text's beginning, its last token aside."""
@@ -78,12 +77,12 @@ class SequencePool:
 
     def shared(self, seq_id: int, tokens: Sequence[int]) -> int:
         """How many of a text's tokens a sequence holds and can go on after, the text's last token aside."""
-        return self._engine.resumable(seq_id, common(self._engine.tokens(seq_id), tokens))
+        return self._cache.resumable(seq_id, common(self._cache.tokens(seq_id), tokens))
 
     def cached(self, tokens: Sequence[int], salt: bytes) -> int:
         """How many of a text's first tokens need not be computed."""
         seq_id = self._longest(tokens, salt)
-        known = self._engine.cached_prefix(tokens, salt)
+        known = self._cache.cached_prefix(tokens, salt)
         return known if seq_id is None else max(known, self.shared(seq_id, tokens))
 
     def take(self, tokens: Sequence[int], salt: bytes, pages: int) -> tuple[int, int] | None:
@@ -100,17 +99,17 @@ class SequencePool:
         if seq_id is None:
             if self.n_running + len(self._kept) == self.n_slots:
                 self._forget_oldest()
-            seq_id = self._engine.open_sequence(None, salt)
+            seq_id = self._cache.open_sequence(None, salt)
         else:
             del self._kept[seq_id]
         try:
-            held = self._engine.adopt(seq_id, tokens)
-            there = self._find_room(self._engine.missing_pages(seq_id, pages * PAGE_TOKENS))
+            held = self._cache.attach_prefix(seq_id, tokens)
+            there = self._find_room(self._cache.missing_pages(seq_id, pages * PAGE_TOKENS))
         except BaseException:
-            self._engine.close_sequence(seq_id)
+            self._cache.close_sequence(seq_id)
             raise
         if not there:
-            self._engine.close_sequence(seq_id)
+            self._cache.close_sequence(seq_id)
             self._short = self.given_back, tokens
             return None
         self.promised[seq_id] = pages
@@ -118,7 +117,7 @@ class SequencePool:
 
     def grow(self, seq_id: int, pages: int) -> bool:
         """Promise a running sequence so many pages in all, at the cost of finished texts; whether they are there."""
-        missing = self._engine.missing_pages
+        missing = self._cache.missing_pages
         more = missing(seq_id, pages * PAGE_TOKENS) - missing(seq_id, self.promised[seq_id] * PAGE_TOKENS)
         if not self._find_room(more):
             return False
@@ -127,7 +126,7 @@ class SequencePool:
 
     def _find_room(self, pages: int) -> bool:
         """Whether so many pages are free and promised to nobody, with finished texts forgotten as need be."""
-        while pages > self._engine.free_pages - self._outstanding():
+        while pages > self._cache.free_pages - self._outstanding():
             if not self._kept:
                 return False
             self._forget_oldest()
@@ -136,12 +135,12 @@ class SequencePool:
     def _forget_oldest(self) -> None:
         seq_id = next(iter(self._kept))
         del self._kept[seq_id]
-        self._engine.close_sequence(seq_id)
+        self._cache.close_sequence(seq_id)
 
     def close(self, seq_id: int) -> None:
         """End a request's sequence; its full pages stay where they are found again, until others need them."""
         del self.promised[seq_id]
-        self._engine.close_sequence(seq_id)
+        self._cache.close_sequence(seq_id)
         self.given_back += 1
 
     def keep(self, seq_id: int, n_tokens: int, salt: bytes) -> None:
@@ -149,9 +148,9 @@ class SequencePool:
         del self.promised[seq_id]
         self.given_back += 1
         self._kept[seq_id] = salt
-        if not self._engine.truncate(seq_id, n_tokens):
+        if not self._cache.truncate(seq_id, n_tokens):
             del self._kept[seq_id]
-            self._engine.close_sequence(seq_id)
+            self._cache.close_sequence(seq_id)
 
     def forget_texts(self) -> None:
         """Drop all finished texts. Their full pages can still be found."""

@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.sequence_calls import SequenceCalls
+from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.errors import ZincError
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.numerics import PAGE_TOKENS, pages_for
 from zinc_rt.sampling.sampler import Mask, NoToken, Sampled
 from zinc_rt.scheduler.batch import Batch, ScheduledChunk
-from zinc_rt.scheduler.options import Matcher
+from zinc_rt.scheduler.options import GrammarMatcher
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.sequence_pool import SequencePool
 from zinc_rt.scheduler.timing import Timing
@@ -37,15 +36,15 @@ class Speculation:
     def __init__(
         self,
         drafter: Drafter,
-        engine: SequenceCalls,
+        cache: KVCacheManager,
         sizes: Capacity,
         pool: SequencePool,
         timing: Timing,
         clock: Callable[[], float],
     ) -> None:
         self._drafter, self._timing = drafter, timing
-        self._engine, self._sizes, self._pool, self._clock = engine, sizes, pool, clock
-        self._pace = Pace(returns=engine.keeps_recurrent_state)
+        self._cache, self._sizes, self._pool, self._clock = cache, sizes, pool, clock
+        self._pace = Pace(returns=cache.keeps_recurrent_state)
         self._records: dict[int, Record] = {}
         self._drafted_before: set[int] = set()
         self.drafted = self.accepted = 0
@@ -146,7 +145,7 @@ class Speculation:
             if isinstance(token, NoToken) or token.token_id != drafted:
                 break
             right += 1
-        request.computed = self._engine.settle(request.seq_id, chunk.end + right)
+        request.computed = self._cache.accept_drafts(request.seq_id, chunk.end + right)
         self._drafter.kept(request.seq_id, request.computed)
         self._pace.learn(self._records[request.number], len(draft), right)
         self.drafted += len(draft)
@@ -166,7 +165,7 @@ class Speculation:
         self._records.pop(request.number, None)
 
 
-def _masks(request: Request, ahead: Matcher, draft: Sequence[int]) -> list[Mask | None]:
+def _masks(request: Request, ahead: GrammarMatcher, draft: Sequence[int]) -> list[Mask | None]:
     """What may follow each draft token, up to one that does not fit the grammar or ends it; None: everything."""
     masks: list[Mask | None] = []
     try:

@@ -12,7 +12,7 @@ from zinc_rt.scheduler.messages import TenantShare
 
 
 @dataclass(eq=False, slots=True)
-class Tenant:
+class TenantAccount:
     """One tenant, between its first request or share and the engine's end.
 
     The tenant with the least service is next: the virtual token counter of Sheng et al., "Fairness in Serving Large
@@ -43,34 +43,29 @@ class Tenant:
         """Of so many KV pages, those that it may have."""
         return max(1, int(self.kv_share * n_pages))
 
-    def charge(self, ms: float) -> None:
-        """The tenant has had `ms` milliseconds."""
-        self.ms += ms
-        self.service += ms / self.weight
 
-
-class Tenants:
+class TenantAccounts:
     """Tenants by name, at most so many."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: dict[str, Tenant] = {}
+        self._known: dict[str, TenantAccount] = {}
 
-    def get(self, name: str) -> Tenant:
+    def get(self, name: str) -> TenantAccount:
         """A tenant, maybe a new one. Raises `TooManyTenants`."""
         known = self._known.get(name)
         if known is None:
             number = len(self._known)
             if number >= self._most:
                 raise TooManyTenants(f"tenant {number} cannot be registered: all {self._most} places are taken")
-            known = self._known[name] = Tenant(name, number)
+            known = self._known[name] = TenantAccount(name, number)
         return known
 
-    def all(self) -> Iterable[Tenant]:
+    def all(self) -> Iterable[TenantAccount]:
         """All that are known."""
         return self._known.values()
 
-    def working(self) -> list[Tenant]:
+    def working(self) -> list[TenantAccount]:
         """Those with requests."""
         return [tenant for tenant in self._known.values() if tenant.n_requests]
 
@@ -85,7 +80,7 @@ class Tenants:
         tenant = self.get(share.tenant)
         tenant.weight, tenant.kv_share, tenant.max_active = share.weight, share.kv_share, share.max_active
 
-    def begin_request(self, tenant: Tenant) -> None:
+    def begin_request(self, tenant: TenantAccount) -> None:
         """The tenant has one more request. One that had none is raised to the least service of those that have some:
         time that it left unused is nobody's debt.
         """

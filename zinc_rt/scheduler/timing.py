@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from zinc_rt.scheduler.messages import Grammar, StepTimes
-from zinc_rt.scheduler.options import Matcher, Vocabulary
+from zinc_rt.scheduler.options import CoreVocabulary, GrammarMatcher
 
 
 class Timing:
@@ -25,13 +25,13 @@ class Timing:
         self._masks = 0.0
         self.compiles: list[float] = []
 
-    def watched(self, vocabulary: Vocabulary) -> Vocabulary:
+    def watched(self, vocabulary: CoreVocabulary) -> CoreVocabulary:
         """The vocabulary, with its compiler of grammars timed; also where a grammar is refused."""
         made = vocabulary.grammar
         if made is None:
             return vocabulary
 
-        def compiled(grammar: Grammar) -> Matcher:
+        def compiled(grammar: Grammar) -> GrammarMatcher:
             began = self._clock()
             try:
                 return made(grammar)

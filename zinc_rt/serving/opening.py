@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from zinc_rt.engine.engine import Rows
+from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.gguf.errors import FileChanged
 from zinc_rt.llm.load import LoadOptions, load
 from zinc_rt.llm.model import Model
@@ -57,5 +57,5 @@ def _warm(model: Model) -> None:
     engine, token = model.engine, next(iter(model.tokenizer.stop_ids), 0)
     slot = engine.open_sequence(salt=None)
     sampler = Sampler(SamplingParams(temperature=1.0), model.tokenizer.n_vocab)
-    engine.step([Rows(slot, 0, [token], wanted=[0])], [SamplingRequest(sampler, [token])]).token()
+    engine.step([SequenceChunk(slot, 0, [token], logits_indices=[0])], [SamplingRequest(sampler, [token])]).token()
     engine.close_sequence(slot)

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.scheduler.delivery import Events, T, Text
+from zinc_rt.scheduler.delivery import EventPieces, T, Text
 from zinc_rt.scheduler.messages import (
     Cancel,
     CancelReason,
@@ -149,7 +149,7 @@ class ProcessClient:
 
     def submit(self, request: Submit) -> EventStream[Event]:
         """See `EngineClient`."""
-        return self.submit_text(request, Events())
+        return self.submit_text(request, EventPieces())
 
     def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
         """See `EngineClient`."""

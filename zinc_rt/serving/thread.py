@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.errors import ZincError
-from zinc_rt.scheduler.delivery import Events, T, Text
+from zinc_rt.scheduler.delivery import EventPieces, T, Text
 from zinc_rt.scheduler.messages import (
     Cancel,
     CancelReason,
@@ -78,7 +78,7 @@ class ThreadClient:
 
     def submit(self, request: Submit) -> EventStream[Event]:
         """See `EngineClient`. Raises `UsageError` for an id that runs already."""
-        return self.submit_text(request, Events())
+        return self.submit_text(request, EventPieces())
 
     def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
         """See `EngineClient`. Raises what `submit` raises."""

@@ -105,7 +105,7 @@ def _open_model(
             kv_memory=None,
             drafts=False,
         )
-        own = Engine(options, notify=notify, progress=progress, beside=engine)
+        own = Engine(options, notify=notify, progress=progress, shares_device_of=engine)
         own.load(file, definition)
         n_vocab = min(tokenizer.n_vocab, theirs.n_vocab)
         return ModelDrafter(own, file, n_vocab, wish.draft_max, wish.draft_min)

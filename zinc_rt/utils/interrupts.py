@@ -63,7 +63,8 @@ class Held:
         if self._outermost:
             assert _State.handler is not None
             _set(_SIGINT, _State.handler)
-            _handle()
+            if _State.noted:
+                _handle()
 
 
 class Breakable:

@@ -14,7 +14,7 @@ from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, write_model
 from zinc_rt.amdgpu.command_list import Barrier, CommandList, ListedDispatch
 from zinc_rt.backends.gpu import placement
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 from zinc_rt.sampling.params import SamplingParams
@@ -97,16 +97,16 @@ def test_steps_are_ordered(path: Path) -> None:
         full = []
         for start, end in ((0, 12), (12, 16), (16, 17)):
             core.seen.clear()
-            engine.step([Rows(slot, start, tokens[start:end], wanted=(0,))])
+            engine.step([SequenceChunk(slot, start, tokens[start:end], (0,))])
             full.append(check(last_batch(engine), core.seen))
         # A step of as many rows as there may be shares memory; of few rows everything has its own.
         assert full[0] > 0
         assert full[2] == 0
         sampler = Sampler(SamplingParams(seed=1, repetition_penalty=1.2), 61)
         request = SamplingRequest(sampler, tokens[:18])
-        engine.step([Rows(slot, 17, tokens[17:18], wanted=(0,))], [request])  # uploads what sampling needs
+        engine.step([SequenceChunk(slot, 17, tokens[17:18], (0,))], [request])  # uploads what sampling needs
         core.seen.clear()
-        engine.step([Rows(slot, 17, tokens[17:18], wanted=(0,))], [request])
+        engine.step([SequenceChunk(slot, 17, tokens[17:18], (0,))], [request])
         assert check(last_batch(engine), core.seen) == 0
 
 

@@ -25,7 +25,7 @@ from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.gpu.lowering import GpuLowering
 from zinc_rt.backends.gpu.operations import GpuOperation, StepShape
 from zinc_rt.backends.gpu.placement import scheduled
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.op import Op
 from zinc_rt.models import define
@@ -130,8 +130,8 @@ def test_steps_are_ordered(path: Path) -> None:
         engine.load(file, define(file))
         slots = [engine.open_sequence() for _ in range(2)]
         for rows in (
-            [Rows(slots[0], 0, tokens[:1], (0,)), Rows(slots[1], 0, tokens[:2])],
-            [Rows(slots[0], 1, tokens[1:2], (0,))],
+            [SequenceChunk(slots[0], 0, tokens[:1], (0,)), SequenceChunk(slots[1], 0, tokens[:2])],
+            [SequenceChunk(slots[0], 1, tokens[1:2], (0,))],
         ):
             core.seen.clear()
             engine.step(rows)

@@ -25,7 +25,7 @@ from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, tasks
 from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.gpu.work import StepDispatch
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import DeviceLost
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.amd import resident
@@ -52,7 +52,7 @@ def steps(path: Path, device: Device, use: ResidentUse = "auto") -> tuple[np.nda
         groups = [item.groups[0] for item in last_items(engine) if isinstance(item, ListedDispatch)]
         params = SamplingParams(seed=1, temperature=2.0, top_k=20, repetition_penalty=1.1, min_p=0.0, top_p=0.99)
         request = SamplingRequest(Sampler(params, 61), [*tokens, 5])
-        token = engine.step([Rows(slot, TOKENS, [5], wanted=(0,))], [request]).tokens()[0].token_id
+        token = engine.step([SequenceChunk(slot, TOKENS, [5], logits_indices=(0,))], [request]).tokens()[0].token_id
         assert use == "auto" or len([item for item in last_items(engine) if isinstance(item, ListedDispatch)]) == 1
         return logits, groups, token
 

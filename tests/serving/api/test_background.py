@@ -25,7 +25,7 @@ ROOT = Path(zinc_rt.__file__).parent
 OWN = {
     "serving/background.py": {"task", "thread"},
     "serving/engine_process.py": {"main"},  # ends the process, whatever happens in it
-    "serving/core/shared.py": {"post"},  # hands what it raises to all who wait
+    "scheduler/in_process.py": {"post"},  # hands what it raises to all who wait
     "serving/api/call.py": {"attended"},  # the others await what they make, or cancel it with the request
     "serving/api/generate.py": {"_merged"},
     "serving/api/server.py": {"run"},
@@ -52,7 +52,7 @@ def makers(tree: ast.AST, inside: str = "") -> set[str]:
 
 
 def test_what_runs_beside_requests_is_started_in_one_place() -> None:
-    paths = [path for folder in ("serving", "ray") for path in (ROOT / folder).rglob("*.py")]
+    paths = [path for folder in ("scheduler", "serving", "ray") for path in (ROOT / folder).rglob("*.py")]
     found = {str(path.relative_to(ROOT)): makers(ast.parse(path.read_text(encoding="utf-8"))) for path in paths}
     assert {name: made for name, made in found.items() if made} == OWN
 

@@ -122,10 +122,10 @@ class GpuBackend(StateIO):
             self._lowered = graph, sizes, lowered
         return self._lowered[2]
 
-    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
         """Bytes of GPU memory by purpose, see `Backend.plan`."""
         self._check_open()
-        return planned(graph, sizes, self._lowering(graph, sizes), shared(graph, sizes, beside))
+        return planned(graph, sizes, self._lowering(graph, sizes), shared(graph, sizes, shares))
 
     def lower(
         self,
@@ -135,14 +135,14 @@ class GpuBackend(StateIO):
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        beside: LoweredGraph | None = None,
+        shares: LoweredGraph | None = None,
     ) -> LoweredGraph:
         """Compile what is missing, bring weights over, see `Backend.lower`. Raises `BackendError` when memory
         is short.
         """
         self._check_open()
         lowered = self._lowering(graph, sizes)
-        there = shared(graph, sizes, None if beside is None else self._own(beside))
+        there = shared(graph, sizes, None if shares is None else self._own(shares))
         self._load([MOVE, *lowered.kernels])
         uploader = self._uploader()
         memory = GraphMemory()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.scheduler.delivery import Events, T, Text
+from zinc_rt.scheduler.delivery import EventPieces, T, Text
 from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Event, Failed, Fault, Submit, TenantShare
 from zinc_rt.serving.live import EventStream, LiveRequest
 
@@ -57,7 +57,7 @@ class EmbeddingClient:
 
     def submit(self, request: Submit) -> EventStream[Event]:
         """See `EngineClient`."""
-        return self.submit_text(request, Events())
+        return self.submit_text(request, EventPieces())
 
     def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
         """See `EngineClient`."""

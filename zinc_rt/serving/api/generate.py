@@ -106,7 +106,7 @@ async def _one(service: Service, call: Call, answer: Answer, seconds: float | No
 
 
 class _Pieces:
-    """The pieces of one answer, a `serving.delivery.Text`: with each event the answer goes on."""
+    """The pieces of one answer, a `scheduler.delivery.Text`: with each event the answer goes on."""
 
     def __init__(self, service: Service, call: Call, answer: Answer) -> None:
         self._service, self._call, self._answer = service, call, answer

@@ -6,24 +6,56 @@ key and is read-only. Its parent is the page before it in the text, so cached te
 
 Whoever refers to a page refers to its parent as well and lets go of pages from the last one on. So a parent is always
 used later than its children, and the cached page that was unused for longest has none: taking it cuts no text in two.
+
+Keys are a chain of hashes over everything that a page's contents depend on: a page's key is a hash of its parent's key
+and its own 16 token ids; a first page's parent is a root, a hash of the model, the formats and the tenant. Equal keys
+mean equal texts up to the page's end, and so equal contents, unless two texts have one hash: who finds a page by its
+key compares ids and parent, too.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final
 
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
-from zinc_rt.mem.page_keys import page_key
+from zinc_rt.numerics import PAGE_TOKENS
 
-ROOT = -1
+KEY_BYTES: Final = 16
+# Tags keep the domains apart: no root is ever a page's key.
+_ROOT: Final = b"zinc kv root"
+_PAGE: Final = b"zinc kv page"
+_IDS: Final = struct.Struct(f"<{PAGE_TOKENS}i")
+ROOT: Final = -1
 """In place of the parent of a text's first page."""
+
+
+def root_key(*fields: bytes) -> bytes:
+    """The parent key of first pages: 16 bytes, of fields in their order; where one ends is part of it."""
+    digest = blake2b(digest_size=KEY_BYTES, person=_ROOT)
+    for data in fields:
+        digest.update(struct.pack("<Q", len(data)))
+        digest.update(data)
+    return digest.digest()
+
+
+def page_key(parent: bytes, ids: bytes) -> bytes:
+    """The key of a page, 16 bytes, from its parent's and its ids as `packed` gives them."""
+    return blake2b(parent + ids, digest_size=KEY_BYTES, person=_PAGE).digest()
+
+
+def packed(ids: Sequence[int]) -> bytes:
+    """The ids of a full page as 16 int32, little endian. Raises `struct.error` for other numbers of them or others."""
+    return _IDS.pack(*ids)
 
 
 @dataclass(slots=True)
 class Contents:
-    """What is known of a page. parent: the page before it, or `ROOT`; ids: its tokens, as `page_keys.packed` has them;
+    """What is known of a page. parent: the page before it, or `ROOT`; ids: its tokens, as `packed` has them;
     children: the known pages behind it.
     """
 

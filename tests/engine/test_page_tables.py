@@ -11,11 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from zinc_rt.engine.page_pool import ROOT, packed, page_key, root_key
+from zinc_rt.engine.page_tables import PageTables
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
-from zinc_rt.mem.kv_pages import KVPages, pages_for
-from zinc_rt.mem.page_keys import packed, page_key, root_key
-from zinc_rt.mem.page_pool import ROOT
-from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.numerics import PAGE_TOKENS, pages_for
 
 SLOTS = 4
 
@@ -32,7 +31,7 @@ class Books(RuleBasedStateMachine):
 
     @initialize(n_pages=st.integers(0, 12), max_pages=st.integers(1, 6))
     def begin(self, n_pages: int, max_pages: int) -> None:
-        self.pages = KVPages(n_pages, SLOTS, max_pages)
+        self.pages = PageTables(n_pages, SLOTS, max_pages)
         self.n_pages, self.max_pages = n_pages, max_pages
         self.held: list[list[int]] = [[] for _ in range(SLOTS)]
 
@@ -82,7 +81,7 @@ TestBooks = Books.TestCase
 
 
 def test_errors_give_the_numbers() -> None:
-    pages = KVPages(n_pages=3, n_slots=2, max_pages=2)
+    pages = PageTables(n_pages=3, n_slots=2, max_pages=2)
     with pytest.raises(PagesExhausted, match="sequence 1 needs 3 KV pages for 33 tokens; a sequence may have 2"):
         pages.grow(1, 33)
     pages.grow(0, 32)
@@ -97,14 +96,14 @@ def text(n_pages: int, seed: int = 0) -> list[int]:
     return [1000 * seed + i for i in range(n_pages * PAGE_TOKENS)]
 
 
-def publish(pages: KVPages, slot: int, ids: list[int]) -> None:
+def publish(pages: PageTables, slot: int, ids: list[int]) -> None:
     for at in range(len(ids) // PAGE_TOKENS):
         pages.publish(slot, at, ROOT_KEY, ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS])
 
 
-def filled() -> KVPages:
+def filled() -> PageTables:
     """Sequence 0 has pages 0 and 1, 1 has 2 and 3, 2 has 6; sequence 3 was closed: 4 and 5 are cached."""
-    pages = KVPages(n_pages=9, n_slots=4, max_pages=4)
+    pages = PageTables(n_pages=9, n_slots=4, max_pages=4)
     pages.grow(0, 32)
     pages.grow(1, 50)
     pages.grow(2, 1)
@@ -120,96 +119,96 @@ def filled() -> KVPages:
     return pages
 
 
-def own_twice(p: KVPages) -> None:
+def own_twice(p: PageTables) -> None:
     p.table[1, 1] = p.table[0, 0]
 
 
-def own_and_free(p: KVPages) -> None:
+def own_and_free(p: PageTables) -> None:
     p.pool._free.append(int(p.table[1, 0]))
 
 
-def own_and_cached(p: KVPages) -> None:
+def own_and_cached(p: PageTables) -> None:
     p.pool._cached[0] = None
 
 
-def free_twice(p: KVPages) -> None:
+def free_twice(p: PageTables) -> None:
     p.pool._free.append(p.pool._free[0])
 
 
-def lose_a_free_page(p: KVPages) -> None:
+def lose_a_free_page(p: PageTables) -> None:
     p.pool._free.pop()
 
 
-def lose_a_cached_page(p: KVPages) -> None:
+def lose_a_cached_page(p: PageTables) -> None:
     p.pool._cached.popitem()
 
 
-def lose_an_owned_page(p: KVPages) -> None:
-    p._owned[0] -= 1
+def lose_an_owned_page(p: PageTables) -> None:
+    p.n_owned[0] -= 1
     p.table[0, 1] = 0
 
 
-def point_outside(p: KVPages) -> None:
+def point_outside(p: PageTables) -> None:
     p.table[1, 0] = 9
 
 
-def point_below(p: KVPages) -> None:
+def point_below(p: PageTables) -> None:
     p.table[2, 0] = -1
 
 
-def free_a_stranger(p: KVPages) -> None:
+def free_a_stranger(p: PageTables) -> None:
     p.pool._free[0] = 99
 
 
-def leave_an_entry_behind(p: KVPages) -> None:
+def leave_an_entry_behind(p: PageTables) -> None:
     p.table[2, 3] = 5
 
 
-def own_more_than_there_is_room(p: KVPages) -> None:
-    p._owned[1] = 5
+def own_more_than_there_is_room(p: PageTables) -> None:
+    p.n_owned[1] = 5
 
 
-def count_one_too_many(p: KVPages) -> None:
+def count_one_too_many(p: PageTables) -> None:
     p.pool.refs[2] += 1
 
 
-def swap_pages(p: KVPages) -> None:
+def swap_pages(p: PageTables) -> None:
     p.table[0, :2] = p.table[0, 1::-1]
 
 
-def leave_contents_of_a_free_page(p: KVPages) -> None:
+def leave_contents_of_a_free_page(p: PageTables) -> None:
     p.pool.publish(7, b"k" * 16, ROOT, packed(range(16)))
 
 
-def forget_contents(p: KVPages) -> None:
+def forget_contents(p: PageTables) -> None:
     p.pool._forget(5)
 
 
-def forget_a_parent(p: KVPages) -> None:
+def forget_a_parent(p: PageTables) -> None:
     del p.pool._index[p.pool.known.pop(4).key]
 
 
-def change_an_id(p: KVPages) -> None:
+def change_an_id(p: PageTables) -> None:
     p.pool.known[5].ids = packed(range(1, 17))
 
 
-def forget_a_child(p: KVPages) -> None:
+def forget_a_child(p: PageTables) -> None:
     p.pool.known[4].children.clear()
 
 
-def add_a_child(p: KVPages) -> None:
+def add_a_child(p: PageTables) -> None:
     p.pool.known[5].children.add(0)
 
 
-def leave_a_key_behind(p: KVPages) -> None:
+def leave_a_key_behind(p: PageTables) -> None:
     p.pool._index[b"k" * 16] = 4
 
 
-def evict_parents_first(p: KVPages) -> None:
+def evict_parents_first(p: PageTables) -> None:
     p.pool._cached.move_to_end(5)
 
 
-CORRUPTIONS: list[tuple[Callable[[KVPages], None], str]] = [
+CORRUPTIONS: list[tuple[Callable[[PageTables], None], str]] = [
     (own_twice, "KV page 0 of sequence 1 stands behind page 2, not behind its parent -1"),
     (own_and_free, "KV page 2 is in 2 places"),
     (own_and_cached, "KV page 0 is in 2 places"),
@@ -236,7 +235,7 @@ CORRUPTIONS: list[tuple[Callable[[KVPages], None], str]] = [
 
 
 @pytest.mark.parametrize(("damage", "message"), CORRUPTIONS, ids=lambda v: getattr(v, "__name__", ""))
-def test_planted_corruption_is_found(damage: Callable[[KVPages], None], message: str) -> None:
+def test_planted_corruption_is_found(damage: Callable[[PageTables], None], message: str) -> None:
     pages = filled()
     damage(pages)
     with pytest.raises(PageIntegrityError, match=message):
@@ -245,7 +244,7 @@ def test_planted_corruption_is_found(damage: Callable[[KVPages], None], message:
 
 def test_a_table_that_is_given_is_written_in_place() -> None:
     table = np.zeros((2, 3), np.int32)
-    pages = KVPages(4, 2, 3, table)
+    pages = PageTables(4, 2, 3, table)
     pages.grow(1, 2 * PAGE_TOKENS)
     assert table[1].tolist() == [0, 1, 0]
     pages.grow(0, 1)
@@ -299,7 +298,7 @@ def test_the_pages_unused_for_longest_go_first_and_tails_before_beginnings() -> 
 
 def test_one_page_for_one_text() -> None:
     """Two sequences compute the same text at once: the one that is later takes the other's pages."""
-    pages = KVPages(n_pages=6, n_slots=2, max_pages=3)
+    pages = PageTables(n_pages=6, n_slots=2, max_pages=3)
     pages.grow(0, 40)
     pages.grow(1, 40)
     publish(pages, 0, text(2))
@@ -316,7 +315,7 @@ def test_one_page_for_one_text() -> None:
 
 
 def test_writing_to_a_page_forgets_what_is_behind_it() -> None:
-    pages = KVPages(n_pages=6, n_slots=2, max_pages=4)
+    pages = PageTables(n_pages=6, n_slots=2, max_pages=4)
     for end in (2, 1):  # two texts that part behind the first page
         pages.grow(0, 64)
         publish(pages, 0, text(1) + text(3, seed=end))
@@ -332,10 +331,10 @@ def test_writing_to_a_page_forgets_what_is_behind_it() -> None:
 
 def test_two_texts_of_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second is not found, nor is what stands behind it, and no text is taken for another."""
-    monkeypatch.setattr("zinc_rt.mem.kv_pages.page_key", lambda parent, ids: parent[:8] + ids[:1] * 8)
-    monkeypatch.setattr("zinc_rt.mem.page_pool.page_key", lambda parent, ids: parent[:8] + ids[:1] * 8)
+    monkeypatch.setattr("zinc_rt.engine.page_tables.page_key", lambda parent, ids: parent[:8] + ids[:1] * 8)
+    monkeypatch.setattr("zinc_rt.engine.page_pool.page_key", lambda parent, ids: parent[:8] + ids[:1] * 8)
     one, other = text(1) + text(1, seed=5), [0, *text(2, seed=3)[1:]]
-    pages = KVPages(n_pages=8, n_slots=2, max_pages=4)
+    pages = PageTables(n_pages=8, n_slots=2, max_pages=4)
     pages.grow(0, 32)
     publish(pages, 0, one)
     assert pages.lookup(ROOT_KEY, one, 32) == [0, 1]
@@ -350,7 +349,7 @@ def test_two_texts_of_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_room_is_checked_for_all_at_once() -> None:
-    pages = KVPages(n_pages=4, n_slots=3, max_pages=4)
+    pages = PageTables(n_pages=4, n_slots=3, max_pages=4)
     pages.grow(0, 48)
     pages.check_room([(0, 48, 50)])
     pages.check_room([(0, 16, 16), (1, 0, 48)])  # what one gives up the other can have

@@ -1,4 +1,4 @@
-"""The books of sequences against a cache that is only pretended: who reads what, and who may write where.
+"""The cache of sequences against a cache that is only pretended: who reads what, and who may write where.
 
 The pretended device keeps a token for each position of each page, and for recurrent layers all tokens that a state has
 seen. So every row can look whether its sequence's past is really there.
@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.backends.snapshots import Snapshots
-from zinc_rt.engine.kv_cache import Sequences
-from zinc_rt.engine.rows import EngineError, PositionsSkipped, Rows
+from zinc_rt.engine.batch import EngineError, PositionsSkipped, SequenceChunk
+from zinc_rt.engine.kv_cache import KVCacheManager
+from zinc_rt.engine.page_pool import root_key
+from zinc_rt.engine.recurrent_state import Snapshots
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
-from zinc_rt.mem.page_keys import root_key
 
 PAGE = 16
 N_SLOTS, N_PAGES, N_CTX, N_ROWS = 4, 12, 96, 80
@@ -46,9 +46,19 @@ class Pretended:
         self.states: list[tuple[int, ...]] = [()] * N_SLOTS
         self.inputs = {name: np.zeros(N_ROWS, np.int32) for name in ("token_ids", "positions", "slots", "logit_rows")}
         self.table = np.zeros((N_SLOTS, N_CTX // PAGE), np.int32)
+        self.inputs["page_table"] = self.table
         sizes = Capacity(N_ROWS, N_ROWS, N_CTX, N_SLOTS, n_pages)
         self.snapshots = Snapshots(self, SimpleNamespace(), limit) if recurrent else None  # type: ignore[arg-type]
-        self.books = Sequences(sizes, self.table, self.snapshots, lambda salt: root_key(b"model", salt))
+        self.cache = KVCacheManager(
+            self,  # type: ignore[arg-type]
+            SimpleNamespace(inputs=self.inputs, caches={}),  # type: ignore[arg-type]
+            sizes,
+            self.snapshots,
+            lambda salt: root_key(b"model", salt),
+        )
+
+    def drain(self) -> None:
+        """No step is ever left running."""
 
     def save_state(self, _lowered: object, slot: int, _into: object = None) -> State:
         return State(self.states[slot])
@@ -57,11 +67,11 @@ class Pretended:
         assert not state.closed
         self.states[slot] = state.tokens
 
-    def step(self, rows: list[Rows], breaks_after: int | None = None) -> None:
+    def step(self, rows: list[SequenceChunk], breaks_after: int | None = None) -> None:
         """Run rows; of a step that breaks off the first few have been computed."""
-        n_rows, _ = self.books.schedule(rows, self.inputs)
-        self.books.begin(rows)
-        references = Counter(page for slot in range(N_SLOTS) for page in self.books._pages.pages(slot))
+        n_rows, _ = self.cache.write_batch(rows)
+        self.cache.begin_step(rows)
+        references = Counter(page for slot in range(N_SLOTS) for page in self.cache._pages.pages(slot))
         for i in range(n_rows if breaks_after is None else min(n_rows, breaks_after)):
             token, at, slot = (int(self.inputs[name][i]) for name in ("token_ids", "positions", "slots"))
             page = int(self.table[slot, at // PAGE])
@@ -71,7 +81,7 @@ class Pretended:
             if self.snapshots is not None:
                 assert self.states[slot] == tuple(self.read(slot, at + 1))
         if breaks_after is None:
-            self.books.end(rows)
+            self.cache.end_step(rows)
 
     def read(self, slot: int, n: int) -> list[int]:
         """The tokens of a sequence's first positions, as its kernels would find them."""
@@ -96,7 +106,7 @@ class Machine(RuleBasedStateMachine):
     @initialize(limit=st.integers(0, 5), goals=st.lists(TEXTS, min_size=2, max_size=N_SLOTS))
     def begin(self, limit: int, goals: list[list[int]]) -> None:
         self.device = Pretended(recurrent=self.recurrent, limit=limit)
-        self.books = self.device.books
+        self.cache = self.device.cache
         self.texts: dict[int, list[int]] = {}  # what each open sequence holds
         self.goals: dict[int, list[int]] = {}
         self.salts: dict[int, bytes | None] = {}
@@ -112,9 +122,9 @@ class Machine(RuleBasedStateMachine):
     def open(self, salt: bytes | None, goal: list[int]) -> None:
         if len(self.texts) == N_SLOTS:
             with pytest.raises(EngineError, match="all 4 sequences"):
-                self.books.open(salt)
+                self.cache.open_sequence(salt=salt)
             return
-        slot = self.books.open(salt)
+        slot = self.cache.open_sequence(salt=salt)
         assert slot not in self.texts
         self.texts[slot], self.salts[slot], self.goals[slot] = [], salt, goal
         self.adopt(slot, goal, N_CTX)
@@ -133,9 +143,9 @@ class Machine(RuleBasedStateMachine):
     def adopt(self, slot: int, goal: list[int], n_tokens: int) -> None:
         before, salt, ids = self.texts[slot], self.salts[slot], goal[:n_tokens]
         common = next((i for i, (a, b) in enumerate(zip(before, ids[:-1], strict=False)) if a != b), None)
-        own = self.books.resumable(slot, min(len(before), len(ids) - 1) if common is None else common)
-        offered = self.books.lookup(ids, salt)
-        n = self.books.adopt(slot, ids)
+        own = self.cache.resumable(slot, min(len(before), len(ids) - 1) if common is None else common)
+        offered = self.cache.cached_prefix(ids, salt)
+        n = self.cache.attach_prefix(slot, ids)
         assert max(own, offered) == n <= len(ids) - 1
         if n > own:
             assert n % PAGE == 0
@@ -151,15 +161,18 @@ class Machine(RuleBasedStateMachine):
             lost = self.device.snapshots is not None and self.device.snapshots.position(slot) is None
             more = self.goals[slot][len(held) :][: min(n, room)]
             if more and not lost:
-                rows += [Rows(slot, len(held), more[:3]), Rows(slot, len(held) + len(more[:3]), more[3:])]
+                rows += [
+                    SequenceChunk(slot, len(held), more[:3]),
+                    SequenceChunk(slot, len(held) + len(more[:3]), more[3:]),
+                ]
                 room -= len(more)
         if not rows:
             return
         needed = sum(-(-(p.start + len(p.tokens)) // PAGE) for p in rows[1::2])
         needed -= sum(-(-p.start // PAGE) for p in rows[::2])
-        table, free = self.device.table.copy(), self.books.free_pages
+        table, free = self.device.table.copy(), self.cache.free_pages
         for part in rows[::2]:  # pages that a step which broke off has left
-            free += len(self.books._pages.pages(part.slot)) + -len(self.texts[part.slot]) // PAGE
+            free += len(self.cache._pages.pages(part.seq_id)) + -len(self.texts[part.seq_id]) // PAGE
         if needed > free:
             with pytest.raises(PagesExhausted):
                 self.device.step(rows)
@@ -168,10 +181,10 @@ class Machine(RuleBasedStateMachine):
         self.device.step(rows, breaks)
         if breaks is not None:
             return
-        assert self.books.free_pages >= free - needed  # more where two computed one text
+        assert self.cache.free_pages >= free - needed  # more where two computed one text
         for part in rows:
-            self.texts[part.slot] = self.texts[part.slot] + list(part.tokens)
-            self.note(part.slot)
+            self.texts[part.seq_id] = self.texts[part.seq_id] + list(part.tokens)
+            self.note(part.seq_id)
 
     @precondition(lambda self: self.texts)
     @rule(n=st.sampled_from([16, 24, 48]))
@@ -201,17 +214,17 @@ class Machine(RuleBasedStateMachine):
         sure = len(held) + len(more) - k
         tokens = more[: len(more) - k + right] + [7] * (k - right)
         try:
-            self.device.step([Rows(slot, len(held), tokens, draft=k)])
+            self.device.step([SequenceChunk(slot, len(held), tokens, n_draft=k)])
         except PagesExhausted:
             return
         self.texts[slot] = held + tokens
         if right == k and not settles:  # what goes on behind them will confirm them
             self.note(slot)
             return
-        with pytest.raises(EngineError, match="cannot be settled"):
-            self.books.settle(slot, sure + k + 1)
+        with pytest.raises(EngineError, match="drafts cannot be accepted"):
+            self.cache.accept_drafts(slot, sure + k + 1)
         back = self.recurrent and right < k
-        assert self.books.settle(slot, sure + right) == (len(held) if back else sure + right)
+        assert self.cache.accept_drafts(slot, sure + right) == (len(held) if back else sure + right)
         del self.texts[slot][len(held) if back else sure + right :]
         self.note(slot)
 
@@ -225,8 +238,8 @@ class Machine(RuleBasedStateMachine):
     def truncate(self, pick: int, back: int) -> None:
         slot = self.picked(pick)
         n = max(0, len(self.texts[slot]) - back)
-        want = self.books.resumable(slot, n)
-        assert self.books.truncate(slot, n) == want <= n
+        want = self.cache.resumable(slot, n)
+        assert self.cache.truncate(slot, n) == want <= n
         if not self.recurrent:
             assert want >= n // PAGE * PAGE
         del self.texts[slot][want:]
@@ -239,12 +252,12 @@ class Machine(RuleBasedStateMachine):
         held = self.texts[slot]
         start = max(0, len(held) - back)
         try:
-            self.device.step([Rows(slot, start, [7])])
+            self.device.step([SequenceChunk(slot, start, [7])])
         except PositionsSkipped:
             assert start
             assert self.recurrent or start % PAGE
         except PagesExhausted:
-            assert not self.books.free_pages
+            assert not self.cache.free_pages
         else:
             self.texts[slot] = [*held[:start], 7]
             self.goals[slot] = [*self.texts[slot], *self.goals[slot][start + 1 :]]
@@ -256,15 +269,15 @@ class Machine(RuleBasedStateMachine):
         slot = self.picked(pick)
         if len(self.texts) == N_SLOTS:
             with pytest.raises(EngineError, match="all 4 sequences"):
-                self.books.fork(slot)
+                self.cache.fork(slot)
             return
-        free = self.books.free_pages
-        other = self.books.fork(slot)
-        n = len(self.books.ids(other))
-        assert self.books.free_pages == free
+        free = self.cache.free_pages
+        other = self.cache.fork(slot)
+        n = len(self.cache.tokens(other))
+        assert self.cache.free_pages == free
         assert n % PAGE == 0
         if not self.recurrent:
-            guessed = self.books._open[slot].guessed  # what may turn out to be wrong is not passed on
+            guessed = self.cache._open[slot].n_draft  # what may turn out to be wrong is not passed on
             assert n == (len(self.texts[slot]) - guessed) // PAGE * PAGE
         self.texts[other], self.salts[other], self.goals[other] = (
             self.texts[slot][:n], self.salts[slot], self.goals[slot],
@@ -274,32 +287,32 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=PICKS)
     def checkpoint(self, pick: int) -> None:
         slot = self.picked(pick)
-        self.books.checkpoint(slot)
+        self.cache.checkpoint(slot)
         snapshots = self.device.snapshots
         if snapshots is not None and snapshots.limit and snapshots.position(slot) is not None:
-            assert self.books.resumable(slot, N_CTX) == len(self.texts[slot])
+            assert self.cache.resumable(slot, N_CTX) == len(self.texts[slot])
 
     @precondition(lambda self: self.texts)
     @rule(pick=PICKS)
     def close(self, pick: int) -> None:
         slot = self.picked(pick)
-        self.books.close(slot)
+        self.cache.close_sequence(slot)
         del self.texts[slot], self.salts[slot], self.goals[slot]
         with pytest.raises(EngineError, match="not open"):
-            self.books.truncate(slot, 0)
+            self.cache.truncate(slot, 0)
 
     @invariant()
     def the_books_add_up(self) -> None:
         if not hasattr(self, "device"):
             return
-        self.books.check_integrity()
+        self.cache.check_integrity()
         snapshots = self.device.snapshots
         for slot, held in self.texts.items():
-            assert self.books.ids(slot) == held == self.device.read(slot, len(held))
+            assert self.cache.tokens(slot) == held == self.device.read(slot, len(held))
             if snapshots is not None and snapshots.position(slot) is not None:
                 assert snapshots.position(slot) == len(held)
                 assert not held or self.device.states[slot] == tuple(held)
-        stats = self.books.stats()
+        stats = self.cache.stats()
         used = {int(p) for slot, held in self.texts.items() for p in self.device.table[slot, : -(-len(held) // PAGE)]}
         assert stats.free + stats.cached + stats.used == N_PAGES
         assert stats.used >= len(used)
@@ -319,49 +332,49 @@ TestRecurrentSequences = RecurrentMachine.TestCase
 def test_a_text_that_is_found_has_no_guesses() -> None:
     """Whatever the sequence held before: its pages are passed on, and it settles where it ends."""
     device = Pretended(recurrent=False)
-    text, books = list(range(2 * PAGE)), device.books
-    device.step([Rows(books.open(), 0, text)])
-    slot = books.open()
-    device.step([Rows(slot, 0, [90, 91, 92], draft=2)])
-    assert books.adopt(slot, [*text, 7]) == 2 * PAGE
-    assert books.ids(books.fork(slot)) == text
-    with pytest.raises(EngineError, match="cannot be settled"):
-        books.settle(slot, 2 * PAGE - 1)
-    books.check_integrity()
+    text, cache = list(range(2 * PAGE)), device.cache
+    device.step([SequenceChunk(cache.open_sequence(), 0, text)])
+    slot = cache.open_sequence()
+    device.step([SequenceChunk(slot, 0, [90, 91, 92], n_draft=2)])
+    assert cache.attach_prefix(slot, [*text, 7]) == 2 * PAGE
+    assert cache.tokens(cache.fork(slot)) == text
+    with pytest.raises(EngineError, match="drafts cannot be accepted"):
+        cache.accept_drafts(slot, 2 * PAGE - 1)
+    cache.check_integrity()
 
 
 def test_a_state_of_as_many_positions_of_another_text() -> None:
     """What a slot's recurrent layers hold is not taken for what a page's copy holds."""
     device = two_sequences()
-    device.books.close(1)
-    assert device.books.adopt(0, text(1)) == 32
+    device.cache.close_sequence(1)
+    assert device.cache.attach_prefix(0, text(1)) == 32
     assert device.states[0] == tuple(text(1)[:32])
-    device.step([Rows(0, 32, text(1)[32:40])])
+    device.step([SequenceChunk(0, 32, text(1)[32:40])])
 
 
 def two_sequences() -> Pretended:
     device = Pretended(recurrent=True)
-    for slot in (device.books.open(), device.books.open()):
-        device.step([Rows(slot, 0, text(slot)[:32])])
-        device.books.checkpoint(slot)
-    device.books.check_integrity()
+    for slot in (device.cache.open_sequence(), device.cache.open_sequence()):
+        device.step([SequenceChunk(slot, 0, text(slot)[:32])])
+        device.cache.checkpoint(slot)
+    device.cache.check_integrity()
     return device
 
 
 def change_a_token(device: Pretended) -> None:
-    device.books.ids(0)[20] += 1
+    device.cache.tokens(0)[20] += 1
 
 
 def lose_a_token(device: Pretended) -> None:
-    device.books.ids(0).pop()
+    device.cache.tokens(0).pop()
 
 
 def hold_more_than_there_is_room(device: Pretended) -> None:
-    device.books.ids(1).append(5)
+    device.cache.tokens(1).append(5)
 
 
 def forget_to_release(device: Pretended) -> None:
-    del device.books._open[1]
+    del device.cache._open[1]
 
 
 def keep_a_state_of_no_page(device: Pretended) -> None:
@@ -388,4 +401,4 @@ def test_planted_corruption_is_found(damage: Callable[[Pretended], None], messag
     device = two_sequences()
     damage(device)
     with pytest.raises(PageIntegrityError, match=message):
-        device.books.check_integrity()
+        device.cache.check_integrity()
