@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.serve import AllowHost, CertFile, CertKeyFile, Cors, Host, LogLevel, Port
+from zinc_rt.cli.server_options import AllowHost, CertFile, CertKeyFile, Cors, Host, LogLevel, Port
 from zinc_rt.cli.terminal import write
 
 Servers = Annotated[

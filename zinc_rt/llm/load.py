@@ -25,7 +25,7 @@ from zinc_rt.llm.embedding import Pooling, embedding_options, parse_pooling, poo
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.hidden import ends_hidden, hidden_states
 from zinc_rt.speculation.drafter import Drafter
-from zinc_rt.speculation.opening import open_drafter, prepared
+from zinc_rt.speculation.factory import open_drafter, prepared
 from zinc_rt.speculation.options import DraftOptions, SpecKind, refuse_embedding
 from zinc_rt.utils.aside import Aside
 from zinc_rt.utils.checks import function_or_none, path_text, show, true_or_false

@@ -1,8 +1,8 @@
 """The parameters of text generation: one table of them, and `SamplingParams`, checked when it is made.
 
 The table is the fields of `SamplingParams`: each is a `Parameter` with its default, its limits, its option on the
-command line and its field in JSON requests. The command, the servers' requests and docs/how/sampling.md's table are
-made from it. A new parameter is a field here, a name in `SamplingOverrides`, and the arithmetic.
+command line and its field in JSON requests. The command, the servers' requests and the table in docs/how/sampling.md
+are made from it. A new parameter is a field here, a name in `SamplingOverrides`, and the arithmetic.
 
 docs/how/sampling.md defines every field to the last bit; the arithmetic is in `sampler.py`. This module imports no
 array library, so that reading options stays cheap.

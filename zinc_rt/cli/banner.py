@@ -10,26 +10,26 @@ from zinc_rt.backends.devices import Device
 from zinc_rt.cli.terminal import one_line
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.voice import Voice
+    from zinc_rt.cli.verbosity import Verbosity
     from zinc_rt.gguf import GGUFFile
     from zinc_rt.llm.model import Model
 
 
-def greet(model: Model, voice: Voice, threads: int | None, more: str = "") -> None:
+def show_banner(model: Model, verbosity: Verbosity, threads: int | None, more: str = "") -> None:
     """Say what runs, in one line, and a line for each thing that is odd. threads: as asked for. more: behind it all."""
-    voice.tell(greeting(model) + more, style="dim")
-    for line in oddities(model, threads):
-        voice.warn(line)
+    verbosity.tell(banner(model) + more, style="dim")
+    for line in warnings(model, threads):
+        verbosity.warn(line)
 
 
-def greeting(model: Model) -> str:
+def banner(model: Model) -> str:
     """As `Qwen3 0.6B Q8_0 on CPU (2 threads), context 4096 of 40960`."""
     trained = model.info.n_ctx_train
     context = f"context {model.n_ctx}" + (f" of {trained}" if trained > model.n_ctx else "")
     return one_line(f"{_named(model)} on {_place(model)}, {context}")
 
 
-def oddities(model: Model, threads: int | None) -> Iterator[str]:
+def warnings(model: Model, threads: int | None) -> Iterator[str]:
     """What works and is worth a line. threads: as asked for."""
     if model.n_ctx > model.info.n_ctx_train:
         yield (

@@ -17,7 +17,7 @@ _MEASURED: Final = 256 << 20
 """Bytes that are read to measure the memory's bandwidth."""
 
 
-def outlook(size: int, summary: Summary | None) -> Iterator[str]:
+def estimate_fit(size: int, summary: Summary | None) -> Iterator[str]:
     """Lines about a model of `size` bytes that can run, as far as its summary is known."""
     yield from _memory(size, summary)
     yield from _speed(size, summary)

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.terminal import LoadingBar, is_terminal
-from zinc_rt.cli.voice import Voice
-from zinc_rt.errors import UsageError
-from zinc_rt.utils.checks import show
+from zinc_rt.cli.verbosity import Verbosity
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from zinc_rt.cli.opening import Opening
+    from zinc_rt.cli.engine_options import EngineOptions
     from zinc_rt.llm.chat import ChatChunk
     from zinc_rt.llm.model import Model
     from zinc_rt.sampling.generation import Chunk, Stats
@@ -26,7 +24,7 @@ INTERRUPTED = "interrupted"
 _BASES: Final = ("base", "pt", "pretrained")
 """How `general.finetune` ends for models that nobody tuned to answer; converters take it from a name's end."""
 Piece = TypeVar("Piece")
-AnyOpening = TypeVar("AnyOpening", bound="Opening")
+AnyEngine = TypeVar("AnyEngine", bound="EngineOptions")
 
 _ENDINGS = {
     "stop": "the text ended",
@@ -37,48 +35,39 @@ _ENDINGS = {
 
 
 def open_model(
-    opening: Opening,
+    engine: EngineOptions,
     *,
     n_ctx: int | None = None,
     n_batch: int | None = None,
     embeddings: bool | None = False,
     pooling: str | None = None,
-    voice: Voice = Voice.VERBOSE,
+    verbosity: Verbosity = Verbosity.VERBOSE,
 ) -> Model:
     """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
 
-    opening: what the command line says; voice: which notices to show; the others as for `load`, and the model generates
-    unless told otherwise. Raises what `load` raises, and `UsageError`.
+    engine: what the command line says; verbosity: which notices to show; the others as for `load`, and the model
+    generates unless told otherwise. Raises what `load` raises, and `UsageError`.
     """
     from zinc_rt.llm.load import load
 
-    path = model_file(opening.model, opening.hub, voice)
-    device, layers = opening.device, opening.gpu_layers
+    path = model_file(engine.model, engine.hub, verbosity)
     with LoadingBar() as bar:
         return load(
             path,
-            device=device if layers is None else device_for_layers(layers, device, voice),
+            **engine.load_options(verbosity),
             n_ctx=n_ctx,
-            threads=opening.threads,
             n_batch=n_batch,
-            gpu=opening.gpu,
-            resident=opening.resident,
-            kernels=opening.kernels,
-            isa=opening.isa,
-            cache_dir=opening.cache_dir,
             embeddings=embeddings,
             pooling=pooling,
-            kv=opening.kv,
             n_slots=1,
-            **opening.guesses,
-            notify=voice.notice,
-            progress=bar.show if is_terminal(sys.stderr) and voice is not Voice.QUIET else None,
+            notify=verbosity.notice,
+            progress=bar.show if is_terminal(sys.stderr) and verbosity is not Verbosity.QUIET else None,
         )
 
 
-def located(opening: AnyOpening, voice: Voice) -> AnyOpening:
+def located(engine: AnyEngine, verbosity: Verbosity) -> AnyEngine:
     """The same with the model's file in place of its name, downloaded where needed. Raises what `model_file` raises."""
-    return replace(opening, model=model_file(opening.model, opening.hub, voice), hub=None)
+    return replace(engine, model=model_file(engine.model, engine.hub, verbosity), hub=None)
 
 
 def converses(file: Path | None) -> bool:
@@ -95,40 +84,11 @@ def converses(file: Path | None) -> bool:
         return not base and any(key.startswith("tokenizer.chat_template") for key in opened.metadata)
 
 
-def check_emulated(opening: Opening, flag: str) -> None:
-    """Refuse options that say what runs the model, where nothing runs it. Raises `UsageError`."""
-    given = {
-        "--device": opening.device, "--gpu": opening.gpu, "-ngl": opening.gpu_layers, "--threads": opening.threads,
-        "--kernels": opening.kernels, "--isa": opening.isa, "--resident": opening.resident,
-    }  # fmt: skip
-    for name, value in given.items():
-        if value is not None and (name, value) != ("--device", "emu"):
-            raise UsageError(f"{name} is {value}, but {flag} runs nothing; leave it out")
-
-
 def prepare_chat() -> None:
     """Have the process that renders chat templates start while the model is loaded."""
     from zinc_rt.text import template_process
 
     template_process.prepare()
-
-
-def device_for_layers(layers: str, device: str | None, voice: Voice = Voice.VERBOSE) -> str | None:
-    """The device that llama.cpp's -ngl asks for: 0 is the CPU, anything else leaves the choice. Says so in one line.
-
-    Raises `UsageError` when it is no number, or 0 together with a GPU.
-    """
-    from zinc_rt.backends.devices import ON_GPU, Device, parse_device
-
-    if not (layers in ("all", "auto", "-1") or (layers.isascii() and layers.isdigit())):
-        raise UsageError(f"-ngl is {show(layers)}; it must be a whole number, all or auto")
-    if layers.strip("0"):
-        voice.tell(f"zinc: -ngl {layers}: layers are not divided, --device runs all of them", style="dim")
-        return device
-    if device is not None and parse_device(device).device in ON_GPU:
-        raise UsageError(f"-ngl 0 means the CPU, but --device is {device}; give one of them")
-    voice.tell("zinc: -ngl 0: the CPU runs all layers, as with --device cpu", style="dim")
-    return Device.cpu.value
 
 
 def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> list[int]:

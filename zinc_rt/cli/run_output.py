@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.cli.answering import schema_named
-from zinc_rt.cli.session import Reply, chat_ids, chunk_of, stream_answer
+from zinc_rt.cli.chat_options import schema_named
+from zinc_rt.cli.model_session import Reply, chat_ids, chunk_of, stream_answer
 from zinc_rt.cli.terminal import is_terminal, write
 from zinc_rt.cli.wrap import Wrapper
 
@@ -32,8 +32,8 @@ class Shown:
 class Question:
     """A message to answer.
 
-    system: the system prompt. form: of the answer, see `answering.Form`, and the option that says it. variables: of the
-    chat template.
+    system: the system prompt. form: of the answer, see `chat_options.FormatOptions`, and the option that says it.
+    variables: of the chat template.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Output:
+class RunOutput:
     """What came of a prompt. prompt: its token ids; marks: reasoning and calls, where the model marks them."""
 
     prompt: list[int]
@@ -97,7 +97,7 @@ class Continued:
             write("\n")
 
 
-def continue_text(model: Model, text: str, params: SamplingParams, shown: Continued | None) -> Output:
+def continue_text(model: Model, text: str, params: SamplingParams, shown: Continued | None) -> RunOutput:
     """What follows a text. It is no answer: a model's marks belong to it.
 
     shown: gets it as it comes. Raises what `Model.stream` raises.
@@ -114,15 +114,15 @@ def continue_text(model: Model, text: str, params: SamplingParams, shown: Contin
     whole = "".join(pieces)
     if shown is not None:
         shown.end()
-    return Output(ids, reply, whole)
+    return RunOutput(ids, reply, whole)
 
 
-def answer(model: Model, question: Question, params: SamplingParams, shown: Shown) -> Output:
+def answer(model: Model, question: Question, params: SamplingParams, shown: Shown) -> RunOutput:
     """The answer to a message, on the screen as it comes.
 
     Raises `UsageError` for a schema that cannot be followed, `ChatTemplateError` and what `Model.stream` raises.
     """
-    from zinc_rt.cli.answer import AnswerScreen
+    from zinc_rt.cli.answer_view import AnswerScreen
 
     messages, variables = question.messages, question.variables
     ids = chat_ids(model, messages, variables)
@@ -140,10 +140,10 @@ def answer(model: Model, question: Question, params: SamplingParams, shown: Show
     if screen.marked:
         marks["reasoning"] = screen.reasoning
         marks["tool_calls"] = [{"name": tool, "arguments": arguments} for tool, arguments in screen.calls]
-    return Output(ids, reply, screen.text, marks)
+    return RunOutput(ids, reply, screen.text, marks)
 
 
-def as_dict(model: Model, prompt: str, params: SamplingParams, output: Output) -> dict[str, Any]:
+def as_dict(model: Model, prompt: str, params: SamplingParams, output: RunOutput) -> dict[str, Any]:
     """A generation for --json: text, tokens, why it ended, speeds."""
     answer = output.reply
     stats = answer.stats

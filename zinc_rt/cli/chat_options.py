@@ -7,14 +7,16 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.prompts import read_text
 from zinc_rt.cli.terminal import is_terminal, one_line, shows_styles
-from zinc_rt.cli.voice import Voice
+from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.errors import UsageError
 from zinc_rt.utils.checks import show
 
@@ -26,22 +28,12 @@ _FORMATS: Final = ("text", "json")
 _LONGEST: Final = 4 << 20  # bytes of a schema, grammar or template
 
 
-def _reasonings(incomplete: str) -> list[str]:
-    """Shell completion of --reasoning."""
-    return [name for name in _SHOWN if name.startswith(incomplete)]
-
-
-def _formats(incomplete: str) -> list[str]:
-    """Shell completion of --format."""
-    return [name for name in _FORMATS if name.startswith(incomplete)]
-
-
 Reasoning = Annotated[
     str | None,
     typer.Option(
         "--reasoning",
         metavar="show|hide",
-        autocompletion=_reasonings,
+        autocompletion=o.completes(lambda: _SHOWN),
         help="What the model marks as reasoning: dimmed on standard error, or nowhere. Default: show on a terminal.",
         rich_help_panel=o.OUTPUT,
         show_default=False,
@@ -124,7 +116,7 @@ Format = Annotated[
     typer.Option(
         "--format",
         metavar="text|json",
-        autocompletion=_formats,
+        autocompletion=o.completes(lambda: _FORMATS),
         help="json: the answer is one JSON object, of any schema.",
         rich_help_panel=o.PROMPT,
         show_default=False,
@@ -138,51 +130,107 @@ Image = Annotated[
 ]
 
 
-def refuse_images(image: list[str] | None) -> None:
-    """Raises `UsageError` for a picture."""
-    if image:
-        raise UsageError(
-            f"{show(image[0])} is for pictures: of models with images only the text runs here; leave it out"
-        )
+@dataclass(frozen=True, kw_only=True)
+class DisplayOptions(OptionRecord):
+    """How an answer is shown."""
+
+    reasoning: Reasoning = None
+    plain: Plain = False
+
+    def shows_reasoning(self, verbosity: Verbosity) -> bool:
+        """Whether reasoning is shown. Raises `UsageError`."""
+        if self.reasoning is not None and self.reasoning not in _SHOWN:
+            raise UsageError(f"--reasoning is {show(self.reasoning)}; it must be show or hide")
+        if self.reasoning == "show" and verbosity is Verbosity.QUIET:
+            raise UsageError("--reasoning show and --quiet are both given; give one of them")
+        if self.reasoning is None:
+            return verbosity is not Verbosity.QUIET and is_terminal(sys.stderr)
+        return self.reasoning == "show"
+
+    @property
+    def shows_markdown(self) -> bool:
+        """Whether answers are shown with their Markdown rendered."""
+        return not self.plain and shows_styles(sys.stdout)
 
 
-def shows_reasoning(reasoning: str | None, voice: Voice) -> bool:
-    """Whether reasoning is shown. Raises `UsageError`."""
-    if reasoning is not None and reasoning not in _SHOWN:
-        raise UsageError(f"--reasoning is {show(reasoning)}; it must be show or hide")
-    if reasoning == "show" and voice is Voice.QUIET:
-        raise UsageError("--reasoning show and --quiet are both given; give one of them")
-    if reasoning is None:
-        return voice is not Voice.QUIET and is_terminal(sys.stderr)
-    return reasoning == "show"
+@dataclass(frozen=True, kw_only=True)
+class ConversationOptions(OptionRecord):
+    """What a conversation begins with, and by which template it is written."""
+
+    system: o.SystemPrompt = None
+    system_file: o.SystemFile = None
+    think: Think = None
+    template: TemplateText = None
+    template_file: TemplateFile = None
+    image: Image = None
+
+    def check(self) -> None:
+        """Raises `UsageError` for pictures."""
+        if self.image:
+            raise UsageError(
+                f"{show(self.image[0])} is for pictures: of models with images only the text runs here; leave it out"
+            )
+
+    @cached_property
+    def system_prompt(self) -> str | None:
+        """The system prompt, None for none. Raises `UsageError` for two, `InputError`."""
+        if self.system_file is None:
+            return self.system
+        if self.system is not None:
+            raise UsageError("--system and --system-prompt-file are both given; give one of them")
+        return read_text(self.system_file)
+
+    @property
+    def option(self) -> str:
+        """The first option given that a plain continuation has no use for; empty for none."""
+        named = {
+            "--system": self.system_prompt,
+            "--chat-template": self.template,
+            "--chat-template-file": self.template_file,
+        }
+        return next((name for name, value in named.items() if value is not None), "")
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """The variables that the options set in a chat template."""
+        return {} if self.think is None else {"enable_thinking": self.think}
+
+    def set_template(self, model: Model) -> None:
+        """Have a model converse by the template of the options, if there is one. Raises `UsageError`, `InputError`."""
+        text, file = self.template, self.template_file
+        if text is None and file is None:
+            return
+        if text is not None and file is not None:
+            raise UsageError("--chat-template and --chat-template-file are both given; give one of them")
+        source = text if text is not None else read_text(file, _LONGEST)
+        if "{" not in source:
+            raise UsageError(
+                f"the chat template is {show(source)}; give the Jinja text itself, or its file with"
+                " --chat-template-file"
+            )
+        from zinc_rt.text import ChatTemplate
+
+        model.chat_template = ChatTemplate.from_text(source, model.tokenizer)
 
 
-def shows_markdown(plain: bool) -> bool:
-    """Whether answers are shown with their Markdown rendered."""
-    return not plain and shows_styles(sys.stdout)
-
-
-def template_variables(think: bool | None) -> dict[str, Any]:
-    """The variables that the options set in a chat template."""
-    return {} if think is None else {"enable_thinking": think}
-
-
-@dataclass(frozen=True)
-class Form:
+@dataclass(frozen=True, kw_only=True)
+class FormatOptions(OptionRecord):
     """What the options say of an answer's form, which is one of them at the most."""
 
-    schema: str | None = None
-    format: str | None = None
-    grammar: str | None = None
-    grammar_file: str | None = None
+    schema: JsonSchema = None
+    format: Format = None
+    grammar: GrammarText = None
+    grammar_file: GrammarFile = None
 
     @property
     def option(self) -> str:
         """The option that was given; empty for none. Raises `UsageError` for several."""
         given = {
-            "--json-schema": self.schema, "--grammar": self.grammar, "--grammar-file": self.grammar_file,
+            "--json-schema": self.schema,
+            "--grammar": self.grammar,
+            "--grammar-file": self.grammar_file,
             "--format json": self.format if self.format == "json" else None,
-        }  # fmt: skip
+        }
         named = [name for name, value in given.items() if value is not None]
         if "--json-schema" in named and "--format json" in named:
             named.remove("--format json")  # a schema makes JSON
@@ -231,22 +279,6 @@ def _lark(text: str, option: str) -> str:
         return gbnf_to_lark(text).replace("%llguidance {}", "", 1)
     except (GbnfToLarkError, ValueError, RecursionError) as error:
         raise UsageError(f"{option} is no GBNF: {one_line(str(error))}") from None
-
-
-def set_template(model: Model, text: str | None, file: str | None) -> None:
-    """Have a model converse by the template of the options, if there is one. Raises `UsageError`, `InputError`."""
-    if text is None and file is None:
-        return
-    if text is not None and file is not None:
-        raise UsageError("--chat-template and --chat-template-file are both given; give one of them")
-    source = text if text is not None else read_text(file, _LONGEST)
-    if "{" not in source:
-        raise UsageError(
-            f"the chat template is {show(source)}; give the Jinja text itself, or its file with --chat-template-file"
-        )
-    from zinc_rt.text import ChatTemplate
-
-    model.chat_template = ChatTemplate.from_text(source, model.tokenizer)
 
 
 @contextmanager

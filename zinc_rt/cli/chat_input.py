@@ -1,4 +1,4 @@
-"""`Messages`: what is typed into a chat, pasted or piped in, message by message."""
+"""`ChatInput`: what is typed into a chat, pasted or piped in, message by message."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_LINE: Final = 4096
 _LONGEST_MESSAGE: Final = 16 << 20  # characters of a line from a pipe, which may have no end
 
 
-class Messages:
+class ChatInput:
     """Lines of standard input as messages and commands.
 
     A line that ends in a backslash takes the next one along, and lines between two `QUOTES` are one message. So is what

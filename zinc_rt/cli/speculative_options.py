@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from zinc_rt.cli.options import MODEL
+from zinc_rt.cli.options import MODEL, completes
 
 
-def _spec_kinds(incomplete: str) -> list[str]:
-    """Shell completion of --spec."""
+def _spec_kinds() -> list[str]:
     from zinc_rt.speculation.options import SpecKind
 
-    return [kind.value for kind in SpecKind if kind.startswith(incomplete)]
+    return [kind.value for kind in SpecKind]
 
 
 SpecName = Annotated[
@@ -22,7 +21,7 @@ SpecName = Annotated[
     typer.Option(
         "--spec",
         metavar="off|ngram|draft|mtp",
-        autocompletion=_spec_kinds,
+        autocompletion=completes(_spec_kinds),
         help="Guess the next tokens and compute them at once, which changes no text and may be faster: ngram guesses"
         " from prompt and text, draft by the model of -md, mtp by heads in the file. Default: draft with -md, else"
         " off.",

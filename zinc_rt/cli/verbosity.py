@@ -1,13 +1,15 @@
-"""`Voice`: how much a verb says on standard error beside errors."""
+"""`Verbosity`: how much a verb says on standard error beside errors."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated
 
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.terminal import one_line, say
 from zinc_rt.errors import UsageError
 from zinc_rt.utils.notices import Detail
@@ -34,19 +36,12 @@ Verbose = Annotated[
 ]
 
 
-class Voice(IntEnum):
+class Verbosity(IntEnum):
     """From nothing to everything."""
 
     QUIET = 0
     USUAL = 1
     VERBOSE = 2
-
-    @classmethod
-    def chosen(cls, quiet: bool, verbose: bool) -> Voice:
-        """By the options. Raises `UsageError` for both."""
-        if quiet and verbose:
-            raise UsageError("--quiet and --verbose are both given; give one of them")
-        return cls.QUIET if quiet else cls.VERBOSE if verbose else cls.USUAL
 
     def notice(self, line: str) -> None:
         """What the runtime says while it opens a model."""
@@ -61,3 +56,17 @@ class Voice(IntEnum):
     def warn(self, line: str) -> None:
         """What works, and is hardly meant."""
         self.tell(f"zinc: {one_line(line)}", style="yellow")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerbosityOptions(OptionRecord):
+    """Which of them is asked for."""
+
+    quiet: Quiet = False
+    verbose: Verbose = False
+
+    def chosen(self) -> Verbosity:
+        """Raises `UsageError` for both."""
+        if self.quiet and self.verbose:
+            raise UsageError("--quiet and --verbose are both given; give one of them")
+        return Verbosity.QUIET if self.quiet else Verbosity.VERBOSE if self.verbose else Verbosity.USUAL
