@@ -1,4 +1,8 @@
-"""Compiles machine code to closures: each instruction is decoded and compiled once, when it is reached first."""
+"""Compiles machine code to closures: each instruction is decoded and compiled once, when it is reached first.
+
+What an instruction does depends on its bytes and on the waves' registers and lanes, and only for jumps on its address,
+too. So programs share the closures of equal instructions, wherever they lie and whichever shader core runs them.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,14 @@ _SCALAR = (Format.SOP1, Format.SOP2, Format.SOPK, Format.SOPC)
 _MEMORY = (Format.SMEM, Format.GLOBAL, Format.FLAT, Format.SCRATCH, Format.BUFFER)
 _LONGEST = 20  # bytes: VOP3 of two words with a literal or DPP word; VBUFFER and VFLAT take twelve
 _N_SGPRS = 106
+_HEAD = 8  # bytes: two words tell how long an instruction is
+_HERE = ("s_branch", "s_cbranch", "s_call", "s_getpc", "s_swappc")  # what depends on its address
+_MOST = 20_000
+
+_sizes: dict[tuple[bytes, int, int], int] = {}
+"""Bytes of instructions, by their first two words, lanes and gfx."""
+_compiled: dict[tuple[bytes, int, int, int], Op] = {}
+"""Instructions by bytes, vector registers, lanes and gfx."""
 
 
 class Op:
@@ -47,6 +59,16 @@ class Op:
         self.counters, self.kind, self.vector = counters, class_of(ins), not ins.name.startswith("s_")
         self.code = b"".join(word.to_bytes(4, "little") for word in ins.words)
 
+    def moved(self, address: int) -> Op:
+        """The same instruction at another address, with a count of its own."""
+        other = Op.__new__(Op)
+        other.ins, other.fn, other.next, other.count = self.ins, self.fn, address + self.ins.size, 0
+        if self.ins.address != address:
+            other.ins = replace(self.ins, address=address)
+        other.use_v, other.use_s, other.touch_v, other.touch_s = self.use_v, self.use_s, self.touch_v, self.touch_s
+        other.counters, other.kind, other.vector, other.code = self.counters, self.kind, self.vector, self.code
+        return other
+
 
 class Program:
     """The compiled code from an address on. fetch: reads bytes of memory, raises `GpuFault`; gfx: 12 or 11."""
@@ -61,7 +83,7 @@ class Program:
         """The compiled instruction at an address. Raises `ShaderError`, `GpuFault`."""
         op = self.ops.get(address)
         if op is None:
-            op = self.ops[address] = self._compile(self._decode(address))
+            op = self.ops[address] = self._made(address)
         return op
 
     def take(self, old: Program) -> None:
@@ -88,14 +110,36 @@ class Program:
         if len(self.ops) == len(old.ops):
             self._image = low, code, len(self.ops)
 
-    def _decode(self, address: int) -> Instruction:
+    def _made(self, address: int) -> Op:
+        code = self._bytes(address)
+        head = code[:_HEAD], self.lanes, self.gfx
+        size = _sizes.get(head)
+        if size is not None:
+            known = _compiled.get((code[:size], self.n_vgprs, self.lanes, self.gfx))
+            if known is not None:
+                return known.moved(address)
+        ins = self._decode(address, code)
+        op = self._compile(ins)
+        if len(code) == _LONGEST and not ins.name.startswith(_HERE):
+            if len(_compiled) >= _MOST:
+                _compiled.clear()
+                _sizes.clear()
+            _sizes[head] = ins.size
+            # A copy: the profiler and the sampler change `fn` of those that they run.
+            _compiled[code[: ins.size], self.n_vgprs, self.lanes, self.gfx] = op.moved(address)
+        return op
+
+    def _bytes(self, address: int) -> bytes:
+        """The bytes of an instruction and some behind it, fewer at the end of a page."""
         if address % 4:
             raise ShaderError(f"jumps to {address:#x}, which is misaligned")
         page = address // PAGE
         if page not in self._pages:
             self.fetch(address, 4)  # raises `GpuFault`; a page is mapped, and executable, as a whole
             self._pages[page] = self.fetch(page * PAGE, PAGE)
-        code = self._pages[page][address % PAGE :][:_LONGEST]
+        return self._pages[page][address % PAGE :][:_LONGEST]
+
+    def _decode(self, address: int, code: bytes) -> Instruction:
         try:
             return decode(code, address, wave=self.lanes, gfx=self.gfx)
         except UnknownInstruction:
@@ -220,11 +264,11 @@ def _issuing(ins: Instruction, fn: Step, counters: tuple[str, ...], lanes: int) 
     scalar = ins.format is Format.SMEM
     v, s = registers(ins.dst, lanes)
     bits = s if scalar else v
-    at, name = ins.address, ins.name
+    name = ins.name
 
     def run(g: Group) -> None:
         fn(g)
         for counter in counters:
-            issue(g, counter, bits, scalar, at, name)
+            issue(g, counter, bits, scalar, g.pc, name)
 
     return run
