@@ -38,7 +38,7 @@ LAYERS = (
     ("converting",),
     ("engine",),
     ("speculation",),
-    ("scheduler.messages", "scheduler.delivery"),
+    ("scheduler.messages", "scheduler.output"),
     ("grammar",),
     ("dialects",),
     ("scheduler",),

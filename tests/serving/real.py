@@ -27,7 +27,7 @@ from zinc_rt.serving.api.keys import Keys
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.metrics import Metrics
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.start import EngineChoice, make_client, open_recorder
@@ -161,7 +161,7 @@ async def real(
     restarts: int = 3,
     stuck: float = 10.0,
     model: Path | None = None,
-    factory: str = "zinc_rt.serving.opening:open_core",
+    factory: str = "zinc_rt.serving.load_engine:open_core",
     **options: Any,
 ) -> AsyncIterator[Real]:
     """Run a server.

@@ -16,7 +16,7 @@ from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.call import Receive, Scope, Send
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.web import WebRule
 from zinc_rt.serving.route.backends import Backends

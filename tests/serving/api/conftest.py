@@ -20,7 +20,7 @@ from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.config import Config, Tenants
 from zinc_rt.serving.api.keys import Keys
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import Tokenizer
 

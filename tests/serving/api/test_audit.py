@@ -12,7 +12,7 @@ from tests.serving.api.test_records import server
 from zinc_rt.scheduler.messages import Failed, Fault, QoS
 from zinc_rt.serving.api.auditing import TENANT, Auditor
 from zinc_rt.serving.api.config import TENANT_NAME, Tenant, Tenants
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.records.store import Keep
 
 

@@ -20,7 +20,7 @@ from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.fields import Rule, table
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 
 __all__ = ["caller", "calls"]

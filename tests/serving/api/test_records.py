@@ -19,7 +19,7 @@ from zinc_rt.serving.api.config import Config, Tenant, Tenants
 from zinc_rt.serving.api.keys import Keys, add_key, read_keys
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.recording import Recorder
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.records.receipt import malformed
 from zinc_rt.serving.records.store import Keep, RecordStore

@@ -23,7 +23,7 @@ from zinc_rt.serving.api import errors
 from zinc_rt.serving.api.config import Config
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.logs import make_logger, tell
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 
 
@@ -105,7 +105,7 @@ def test_a_fault_of_ours_is_logged_and_told_without_details(bench: MakeBench, mo
         def broken(*args: object) -> None:
             raise RuntimeError("secret")
 
-        monkeypatch.setattr(b.service, "text_side", broken)
+        monkeypatch.setattr(b.service, "submit_of", broken)
         answer = await b.chat()
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
         assert "secret" not in answer.text

@@ -15,16 +15,15 @@ from msgspec import Meta
 
 from zinc_rt.dialects.deltas import Answer as Message
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
-from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.completions import CompletionRequest, plans_of_texts, prompts_of, token_ids
-from zinc_rt.serving.api.converse import Conversation, plans_of
+from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
+from zinc_rt.serving.api.choice import Choice
+from zinc_rt.serving.api.completions import CompletionRequest, prompts_of, text_choices, token_ids
 from zinc_rt.serving.api.embeddings import vectors_of
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import Field, Rule, judge
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.requests import Penalty, S, Sampling, Share, converted, ignore, read_json, stops_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream
@@ -161,8 +160,8 @@ async def chat(service: Service, call: Call) -> None:
         if not request.messages:
             await call.reply_json(lines.line("", "") | {"done_reason": "load", "done": True})
             return
-        plans = await _chat_plans(service, call, request, _messages(request.messages), request.tools)
-        await _answer(service, call, request, plans, lines)
+        choices = await _chat_choices(service, call, request, _messages(request.messages), request.tools)
+        await _answer(service, call, request, choices, lines)
 
 
 async def generate(service: Service, call: Call) -> None:
@@ -176,12 +175,12 @@ async def generate(service: Service, call: Call) -> None:
             await call.reply_json(lines.line("", "") | {"done_reason": "load", "done": True})
             return
         if request.raw or service.model.chat is None:
-            plans: Sequence[Plan] = await _raw_plans(service, call, request)
+            choices = await _raw_choices(service, call, request)
         else:
             said = [{"role": "system", "content": request.system}] if request.system else []
             said.append({"role": "user", "content": request.prompt})
-            plans = await _chat_plans(service, call, request, said)
-        await _answer(service, call, request, plans, lines)
+            choices = await _chat_choices(service, call, request, said)
+        await _answer(service, call, request, choices, lines)
 
 
 async def embed(service: Service, call: Call) -> None:
@@ -300,32 +299,29 @@ def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequ
     return converted(obeyed, kind)
 
 
-async def _chat_plans(
+async def _chat_choices(
     service: Service,
     call: Call,
     request: OllamaChat | OllamaGenerate,
-    messages: Sequence[Mapping[str, Any]],
+    messages: list[dict[str, Any]],
     tools: list[dict[str, Any]] | None = None,
-) -> Sequence[Plan]:
+) -> list[Choice]:
     options, think = request.options, request.think
-    form = Form(
-        tools=tools or None,
-        response_format=_format(request.format),
-        effort=think if isinstance(think, str) else None,
-        variables={"enable_thinking": think} if isinstance(think, bool) else None,
-    )
-    conversation = Conversation(
+    response_format = _format(request.format)
+    conversation = ChatRequest(
         messages=messages,
-        sampling=Sampling(**options.fields()),
         max_tokens=options.limit,
-        max_tokens_param="options.num_predict",
-        stops=stops_of(options.stop, "options.stop"),
-        form=form,
+        stop=list(stops_of(options.stop, "options.stop")),
+        tools=tools or None,
+        response_format=response_format,
+        reasoning_effort=think if isinstance(think, str) else None,
+        chat_template_kwargs={"enable_thinking": think} if isinstance(think, bool) else None,
+        **options.fields(),
     )
-    return await plans_of(service, call, conversation)
+    return await chat_choices(service, call, conversation, limit_param="options.num_predict")
 
 
-async def _raw_plans(service: Service, call: Call, request: OllamaGenerate) -> Sequence[Plan]:
+async def _raw_choices(service: Service, call: Call, request: OllamaGenerate) -> list[Choice]:
     if request.format:
         raise unsupported("format", "a raw prompt has none; leave out raw")
     options = request.options
@@ -336,7 +332,7 @@ async def _raw_plans(service: Service, call: Call, request: OllamaGenerate) -> S
         stop=options.stop,
         **options.fields(),
     )
-    return await plans_of_texts(service, call, asked)
+    return await text_choices(service, call, asked)
 
 
 def _format(given: str | dict[str, Any] | None) -> dict[str, Any] | None:
@@ -418,7 +414,7 @@ class _Lines:
 
 def _end(call: Call) -> dict[str, Any]:
     """What the last line has more: why the answer ended, counts, and times in nanoseconds."""
-    (answer,) = call.answers
+    (answer,) = call.choices
     usage = answer.usage
     prefill, decode = (usage.prefill_seconds, usage.decode_seconds) if usage is not None else (0.0, 0.0)
     return {
@@ -426,9 +422,9 @@ def _end(call: Call) -> dict[str, Any]:
         "done_reason": "length" if answer.finish == "length" else "stop",
         "total_duration": int((monotonic() - call.started) * _NANO),
         "load_duration": 0,
-        "prompt_eval_count": prompt_tokens(call.answers),
+        "prompt_eval_count": prompt_tokens(call.choices),
         "prompt_eval_duration": int(prefill * _NANO),
-        "eval_count": completion_tokens(call.answers),
+        "eval_count": completion_tokens(call.choices),
         "eval_duration": int(decode * _NANO),
     }
 
@@ -452,9 +448,9 @@ def _texts(deltas: Sequence[Delta]) -> tuple[str, str]:
 
 
 async def _answer(
-    service: Service, call: Call, request: OllamaChat | OllamaGenerate, plans: Sequence[Plan], lines: _Lines
+    service: Service, call: Call, request: OllamaChat | OllamaGenerate, choices: list[Choice], lines: _Lines
 ) -> None:
-    steps = run(service, call, plans, service.seconds(call))
+    steps = run(service, call, choices, service.seconds(call))
     if request.stream is False:
         deltas = [delta async for _, piece in steps for delta in piece.deltas]
         await call.reply_json(lines.line(*_texts(deltas), _calls_out(deltas)) | _end(call))

@@ -13,8 +13,8 @@ from typing import Final
 
 from zinc_rt.errors import ZincError
 from zinc_rt.scheduler.messages import FinishReason, Usage
-from zinc_rt.serving.api.answer import Answer
 from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.choice import Choice
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.records.record import ModelIdentity, RequestRecord
@@ -92,8 +92,8 @@ class Recorder:
 
     def add(self, call: Call, keep: Keep, outcome: str) -> None:
         """Write the answers of a request that is over."""
-        for answer in call.answers:
-            unkept = keep is Keep.none or answer.finish is None or answer.plan.silent  # nothing to replay
+        for answer in call.choices:
+            unkept = keep is Keep.none or answer.finish is None or answer.silent  # nothing to replay
             made = None if unkept else _record_of(call, answer)
             entry = LedgerEntry(
                 id=_id(call, answer),
@@ -106,7 +106,7 @@ class Recorder:
             )
             if self._settled.is_set() or made is None:
                 self._put(entry, made, keep)
-            elif self._has_room(len(answer.plan.prompt) + len(answer.tokens)):
+            elif self._has_room(len(answer.request.prompt) + len(answer.tokens)):
                 self._waiting.append((entry, made, keep))
             else:
                 self._put(entry, None, keep)
@@ -145,18 +145,18 @@ class Recorder:
         self.store.close()
 
 
-def _id(call: Call, answer: Answer) -> str:
+def _id(call: Call, answer: Choice) -> str:
     return call.record_id if not answer.index else f"{call.record_id}-{answer.index}"
 
 
-def _usage(answer: Answer) -> Usage:
+def _usage(answer: Choice) -> Usage:
     """What the request took, without tokens from before it."""
-    used = answer.usage or Usage(len(answer.plan.prompt), answer.cached, len(answer.tokens))
-    return replace(used, completion_tokens=max(0, used.completion_tokens - len(answer.plan.resume)))
+    used = answer.usage or Usage(len(answer.request.prompt), answer.cached, len(answer.tokens))
+    return replace(used, completion_tokens=max(0, used.completion_tokens - len(answer.request.resume)))
 
 
-def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestRecord]:
-    plan, created = answer.plan, time.time()
+def _record_of(call: Call, answer: Choice) -> Callable[[ModelIdentity], RequestRecord]:
+    request, created = answer.request, time.time()
     finish = _FINISH.get(answer.finish or "", FinishReason.cancelled)
 
     def made(model: ModelIdentity) -> RequestRecord:
@@ -166,13 +166,13 @@ def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestR
             tenant=call.tenant,
             endpoint=call.endpoint,
             model=model,
-            prompt=plan.prompt,
-            params=plan.params,
-            seed=plan.seed,
-            given=tuple(answer.tokens[: plan.given]),
-            output=tuple(answer.tokens[plan.given :]),
+            prompt=request.prompt,
+            params=request.params,
+            seed=request.seed,
+            given=tuple(answer.tokens[: answer.given]),
+            output=tuple(answer.tokens[answer.given :]),
             finish_reason=finish,
-            grammar=plan.grammar,
+            grammar=request.grammar,
         )
 
     return made

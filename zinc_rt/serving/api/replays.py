@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from zinc_rt.scheduler.messages import Admitted, Event, Failed, Finished, Submit, Token
+from zinc_rt.scheduler.output import Output
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, cancelled, failed, invalid
 from zinc_rt.serving.api.ids import new_id
@@ -94,10 +95,14 @@ async def compare(
 
 
 async def _run(service: Service, request: Submit, admitted: Callable[[], None]) -> list[Event]:
-    stream = service.client.submit(request)
+    stream = service.client.submit(Output[Event](request))
     events: list[Event] = []
+    n_known = len(request.resume)  # tokens that are told again, and were not computed
     try:
         async for event in stream:
+            if n_known and isinstance(event, Token):
+                n_known -= 1
+                continue
             events.append(event)
             if isinstance(event, Admitted):
                 admitted()

@@ -15,7 +15,7 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import Field, judge
 from zinc_rt.serving.api.limits import CHOICES, LOGIT_BIASES, check_depth, check_stops
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 
 S = TypeVar("S", bound=msgspec.Struct)
 

@@ -22,7 +22,7 @@ from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import Recorder
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.background import Background
@@ -31,7 +31,7 @@ from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import Tokenizer, template_process
 
-_CORE: Final = "zinc_rt.serving.opening:open_core"
+_CORE: Final = "zinc_rt.serving.load_engine:open_core"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def make_client(
     path = None if choice.path is None else str(choice.path)
     arguments = {"path": path, "stamps": choice.stamps, **choice.options, **choice.core}
     if choice.one_process:
-        from zinc_rt.serving.opening import open_core
+        from zinc_rt.serving.load_engine import open_core
         from zinc_rt.serving.thread import ThreadClient
 
         opening = partial(open_core, **arguments, notify=notify)
