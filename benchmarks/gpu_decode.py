@@ -5,7 +5,7 @@ python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--di
 A model of the same widths is written, with two periods of its layers or four layers, few experts and a small
 vocabulary, and a decode step of it is executed and measured. A layer counts as often as the model has layers of its
 kind and formats, one of its kind where no such one was measured; the router's logits and the product of the logits are
-scaled to their true sizes. The model of the card is that of `zinc emu profile` (docs/emulator.md). `zinc bench
+scaled to their true sizes. The model of the card is that of `zinc emu profile` (docs/how/emulator.md). `zinc bench
 --predict` does the same for a file, from the real graph.
 """
 
@@ -33,7 +33,7 @@ from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.cost import graph_cost
 from zinc_rt.ir.sizes import CostSizes
-from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.models import define
 
 SMALL_VOCABULARY = 2048

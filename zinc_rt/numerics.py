@@ -1,4 +1,4 @@
-"""The constants of docs/numerics.md. All backends (reference, CPU, GPU) and their callers take them from here.
+"""The constants of docs/how/numerics.md. All backends (reference, CPU, GPU) and their callers take them from here.
 
 Kernels take them at compile time. Changing one changes the bits of every backend alike.
 """

@@ -20,8 +20,8 @@ from zinc_rt.utils.installation import version_line
 
 
 def test_the_reference_in_docs_is_current():
-    stored = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert stored == reference(), "run: python -m zinc_rt.cli.reference > docs/cli.md"
+    stored = (Path(__file__).parents[2] / "docs" / "use" / "cli.md").read_text(encoding="utf-8")
+    assert stored == reference(), "run: python -m zinc_rt.cli.reference > docs/use/cli.md"
 
 
 def test_the_reference_is_plain():

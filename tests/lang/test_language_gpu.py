@@ -127,7 +127,7 @@ def test_dot_products() -> None:
 
 
 def test_wave_reduction() -> None:
-    """Distances 16, 8, 4, 2, 1 in this order: the tree of docs/numerics.md."""
+    """Distances 16, 8, 4, 2, 1 in this order: the tree of docs/how/numerics.md."""
     lines = listing("rms_norm")
     steps = [m[0] for line in lines if (m := re.search(r"v_permlanex16_b32|row_xmask:\d+", line))]
     assert steps == ["v_permlanex16_b32", *(f"row_xmask:{d}" for d in (8, 4, 2, 1))]

@@ -21,7 +21,7 @@ from zinc_rt.engine.engine import Device, Engine, EngineError, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define, define_draft_head
-from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.sampling.params import SamplingParams
@@ -158,7 +158,7 @@ def test_a_name_for_two_things_is_refused(folder: Path) -> None:
 def test_parts_of_blocks_are_refused(folder: Path) -> None:
     with GGUFFile.open(made(folder, "qwen35", T.Q8_0).path) as file:
         parts = GraphParts(file, define(file).info, 1e-6)
-        with pytest.raises(UnsupportedFeature, match=r"eh_proj.* cut into 8: 16 elements are no whole .* of 32"):
+        with pytest.raises(ModelError, match=r"eh_proj.* cut into 8: 16 elements are no whole .* of 32"):
             parts.weight_columns("blk.3.nextn.eh_proj.weight", (64, 128), 0, 8)
 
 

@@ -17,7 +17,6 @@ from tests.serving.fake_core import FakeCore
 from zinc_rt.errors import BackendError, UsageError, ZincError
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.scheduler.core_errors import CoreIntegrityError
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.errors import SchedulerIntegrityError, TooManyTenants
 from zinc_rt.scheduler.faults import failed
@@ -43,7 +42,7 @@ from zinc_rt.serving.thread import ThreadClient
 from zinc_rt.serving.wire import Frames, FromEngine, Notice, Start, ToEngine, pack, unpack_from
 
 BAD = "bad"
-LOST = (BackendError, CoreIntegrityError, PageIntegrityError, SchedulerIntegrityError)
+LOST = (BackendError, PageIntegrityError, SchedulerIntegrityError)
 REFUSED = (ZincError, UsageError, TooManyTenants, PagesExhausted)
 
 

@@ -19,7 +19,7 @@ from zinc_rt.engine.engine import Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define, define_assistant, define_draft_head
-from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
@@ -269,5 +269,5 @@ def test_models_without_a_block_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"spec is 'mtp', but .*none\.gguf of architecture 'qwen35' has no block"):
         zinc_rt.load(path, device="cpu", spec="mtp", draft_model=path)
     other = write_case(tmp_path / "other.gguf", CASES["qwen3"]).path
-    with pytest.raises(UnsupportedFeature, match=r"is of architecture 'qwen3'; what drafts from another"):
+    with pytest.raises(ModelError, match=r"is of architecture 'qwen3'; what drafts from another"):
         zinc_rt.load(path, device="cpu", spec="mtp", draft_model=other)

@@ -17,6 +17,7 @@ from tests.models.families.build import N_VOCAB, write_case
 from tests.speculation.oracle import Oracle, lengths
 from tests.text.vocabularies import bpe_metadata, recorded
 from zinc_rt.engine.engine import Engine, Options
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
@@ -25,7 +26,7 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Failed, Submit, Token
 from zinc_rt.scheduler.options import Vocabulary
-from zinc_rt.speculation.draft_model import ModelDrafter, OtherVocabulary, check_vocabulary
+from zinc_rt.speculation.draft_model import ModelDrafter, check_vocabulary
 from zinc_rt.speculation.pace import Pace
 from zinc_rt.text import Tokenizer
 
@@ -163,9 +164,9 @@ def test_vocabularies() -> None:
 
     check_vocabulary(made(tokens), made([*tokens, "[PAD1]"]))
     check_vocabulary(made([*tokens, "[PAD1]"]), made(tokens))
-    with pytest.raises(OtherVocabulary, match="token 300 is 'other' there and"):
+    with pytest.raises(UsageError, match="token 300 is 'other' there and"):
         check_vocabulary(made([*tokens[:300], "other", *tokens[301:]]), made(tokens))
-    with pytest.raises(OtherVocabulary, match=f"{len(tokens) + 2000} tokens, the model has {len(tokens)}"):
+    with pytest.raises(UsageError, match=f"{len(tokens) + 2000} tokens, the model has {len(tokens)}"):
         check_vocabulary(made([*tokens, *(f"[FILL{i}]" for i in range(2000))]), made(tokens))
 
 

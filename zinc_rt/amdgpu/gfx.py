@@ -1,7 +1,7 @@
 """Generations of AMD's graphics core: one record for each, with everything of it that the driver has to know.
 
 The kernel has two forms of a core's version: gfx_target_version in KFD's topology (120001 for gfx1201: major, two
-digits of minor, two of stepping), and the discovery table's 0x0C0001 in HW_IP_INFO. docs/extending.md says what
+digits of minor, two of stepping), and the discovery table's 0x0C0001 in HW_IP_INFO. docs/how/extending.md says what
 else a new generation takes.
 """
 

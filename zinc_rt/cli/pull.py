@@ -106,11 +106,11 @@ def fetch(wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: 
 
 
 def _approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, voice: Voice) -> bool:
-    """Say what would be downloaded and what it takes here; whether to go on. Raises `CannotRun`."""
+    """Say what would be downloaded and what it takes here; whether to go on. Raises `HubError`."""
     from zinc_rt.cli.outlook import outlook
     from zinc_rt.cli.summary import summarize
     from zinc_rt.gguf import GGUFFile
-    from zinc_rt.hub.errors import CannotRun
+    from zinc_rt.hub.errors import HubError
     from zinc_rt.hub.pull import offer
 
     voice.notice(offer(repository, files))
@@ -127,7 +127,7 @@ def _approve(repository: Repository, files: Sequence[RemoteFile], head: Path | N
         voice.notice(cannot)
         return True
     if not is_terminal(sys.stdin):
-        raise CannotRun(f"{cannot}; `zinc pull --force` downloads it all the same")
+        raise HubError(f"{cannot}; `zinc pull --force` downloads it all the same")
     say(f"zinc: {cannot}")
     return asked("download it all the same")
 

@@ -223,7 +223,7 @@ class Engine(SequenceCalls, Closing):
         """Plan, say so, check the plan against the memory there is, then lower the graph.
 
         A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
-        `BackendError`, `UnsupportedFeature` where the model's heads do not fit the options' format of the KV cache.
+        `BackendError`, `ModelError` where the model's heads do not fit the options' format of the KV cache.
         """
         if self._lowered is not None:
             raise EngineError("the engine has a model already; open another engine for a second one")

@@ -19,7 +19,7 @@ from zinc_rt.engine.prompts import known_tokens
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import reads_whole
 
 if TYPE_CHECKING:
@@ -52,20 +52,19 @@ def pooling_of(file: GGUFFile) -> Pooling | None:
     """The pooling that the file names; None where it names none, so that it is no embedding model.
 
     Raises:
-        InvalidKey: `pooling_type` is no known number.
-        UnsupportedFeature: the file is a reranker.
+        ModelError: `pooling_type` is no known number, or the file is a reranker.
     """
     key = f"{file.metadata.get('general.architecture')}.pooling_type"
     number = file.metadata.get(key)
     if number is None or number == 0:
         return None
     if number == _RANK:
-        raise UnsupportedFeature(
+        raise ModelError(
             f"{key} is {_RANK}: {file.path} is a reranker, whose scores are not computed here; embedding models are"
         )
     if not isinstance(number, int) or number not in _BY_NUMBER:
         known = ", ".join(f"{n} ({pooling})" for n, pooling in _BY_NUMBER.items())
-        raise InvalidKey(f"{key} is {number!r}; known are 0 (none), {known}")
+        raise ModelError(f"{key} is {number!r}; known are 0 (none), {known}")
     return _BY_NUMBER[number]
 
 

@@ -100,7 +100,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         The model, which holds memory and the file until it is closed.
 
     Raises:
-        NotDownloaded, UnknownModel: a name of a model that is not here, or none.
+        HubError, UnknownModel: a name of a model that is not here, or none.
         GGUFError: the file cannot be read; `FileChanged` where it was written to meanwhile.
         ModelError, TokenizerError: what is in it cannot be run.
         MemoryPlanError: it does not fit.

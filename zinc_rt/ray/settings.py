@@ -18,10 +18,6 @@ Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[float, Meta(ge=0)]
 
 
-class BadSettings(UsageError):
-    """Settings of an application on Ray that cannot be used."""
-
-
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What every replica serves, and how many there are. Files must be on each machine under the same path.
 
@@ -87,21 +83,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_settings(settings: Mapping[str, Any]) -> Settings:
-    """Check them. Raises `BadSettings`."""
+    """Check them. Raises `UsageError`."""
     try:
         found = msgspec.convert(dict(settings), Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise BadSettings(f"settings of zinc_rt.ray: {error}") from None
+        raise UsageError(f"settings of zinc_rt.ray: {error}") from None
     if found.min_replicas > found.max_replicas:
-        raise BadSettings(
-            f"min_replicas is {found.min_replicas}; it must be at most max_replicas, {found.max_replicas}"
-        )
+        raise UsageError(f"min_replicas is {found.min_replicas}; it must be at most max_replicas, {found.max_replicas}")
     if "n_slots" in found.options:
-        raise BadSettings("options has n_slots; say parallel in its place")
+        raise UsageError("options has n_slots; say parallel in its place")
     if found.alias is not None and not all(found.config.alias):
-        raise BadSettings(f"alias is {found.alias!r}; it must be names with commas between them")
+        raise UsageError(f"alias is {found.alias!r}; it must be names with commas between them")
     try:
         _ = found.config
     except UsageError as error:
-        raise BadSettings(f"settings of zinc_rt.ray: {error}") from None
+        raise UsageError(f"settings of zinc_rt.ray: {error}") from None
     return found

@@ -1,4 +1,4 @@
-"""`Sampler`: from one row of logits to one token. The exact definition is docs/sampling.md.
+"""`Sampler`: from one row of logits to one token. The exact definition is docs/how/sampling.md.
 
 Stages: logit bias, penalties, then the greedy choice (temperature 0) or top-k, min-p, top-p, temperature and one draw.
 """
@@ -50,10 +50,6 @@ class DegenerateLogits(NoToken):
         super().__init__(
             f"no token can be chosen: all {n_vocab} logits are {what}; check {check}, and the model file for damage"
         )
-
-
-class InvalidMask(UsageError):
-    """A token mask of another form than u32 words with a bit for each token."""
 
 
 @dataclass(frozen=True)
@@ -235,12 +231,12 @@ def _below_top(scores: Floats) -> Floats:
 
 
 def check_mask(mask: object, n_vocab: int) -> None:
-    """Raise `InvalidMask` unless a mask is u32[words] without gaps, with a bit for each of n_vocab tokens."""
+    """Raise `UsageError` unless a mask is u32[words] without gaps, with a bit for each of n_vocab tokens."""
     words = -(-n_vocab // 32)
     if not isinstance(mask, np.ndarray) or mask.dtype != np.uint32 or mask.ndim != 1 or not mask.flags.c_contiguous:
-        raise InvalidMask(f"a token mask is {show(mask)}; it must be a contiguous array of uint32 or None")
+        raise UsageError(f"a token mask is {show(mask)}; it must be a contiguous array of uint32 or None")
     if len(mask) < words:
-        raise InvalidMask(f"a token mask has {len(mask)} words; {n_vocab} tokens need {words} of 32 bits")
+        raise UsageError(f"a token mask has {len(mask)} words; {n_vocab} tokens need {words} of 32 bits")
 
 
 def allows(mask: Mask, token: int) -> bool:

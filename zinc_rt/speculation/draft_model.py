@@ -23,20 +23,16 @@ _PADDING: Final = 1024
 """Tokens that one vocabulary may have behind those of the other: sizes of one family differ by what fills up tiles."""
 
 
-class OtherVocabulary(UsageError):
-    """A draft model's tokens mean something else than the model's."""
-
-
 def check_vocabulary(draft: Tokenizer, target: Tokenizer) -> None:
-    """Raise `OtherVocabulary`, with the first difference, unless all token ids that both have mean the same."""
+    """Raise `UsageError`, with the first difference, unless all token ids that both have mean the same."""
     at = target.difference(draft)
     if at is not None:
-        raise OtherVocabulary(
+        raise UsageError(
             f"the draft model has another vocabulary: token {at} is {draft.token_text(at)!r} there and"
             f" {target.token_text(at)!r} in the model; take a draft model of the same family"
         )
     if abs(draft.n_vocab - target.n_vocab) > _PADDING:
-        raise OtherVocabulary(
+        raise UsageError(
             f"the draft model has another vocabulary: {draft.n_vocab} tokens, the model has {target.n_vocab}, and at"
             f" most {_PADDING} may be missing; take a draft model of the same family"
         )

@@ -16,7 +16,7 @@ from zinc_rt.serving.api.config import BadTenants, Config, Tenants, read_tenants
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.vllm_names import vllm_text
 
-DOCS = Path(__file__).parents[3] / "docs" / "serving.md"
+DOCS = Path(__file__).parents[3] / "docs" / "use" / "serving.md"
 
 
 def samples(text: str, prefix: str) -> dict[str, float]:

@@ -21,7 +21,7 @@ from zinc_rt.serving.api.fields import Field, Rule, table
 from zinc_rt.serving.api.responses import ResponsesRequest
 from zinc_rt.serving.api.served_model import ServedModel
 
-PAGE = Path(__file__).parents[3] / "docs" / "openai.md"
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "openai.md"
 
 
 @given(

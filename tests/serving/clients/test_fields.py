@@ -1,4 +1,4 @@
-"""docs/openai.md against a server: what each field that is not obeyed does, and that each one that is has an effect."""
+"""docs/use/openai.md against a server: what a field that is not obeyed does; that the others have an effect."""
 
 from __future__ import annotations
 

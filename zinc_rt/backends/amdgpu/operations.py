@@ -8,13 +8,13 @@ from typing import Any
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.lowering import Counted
-from zinc_rt.kernels.rdna.catalogue import KernelEntry
+from zinc_rt.kernels.gpu.catalogue import KernelEntry
 
 BLOCKS = (1, 2, 4, 8)
 """Rows of activations that one dispatch of a product takes at once; the greatest is repeated for more rows."""
 MANY_ROWS = 16
 """Rows of a step from which on they are multiplied in tiles, by matrix instructions, where the GPU has these. 16 rows
-cost one reading of the weights then, and two where a dispatch takes 8 rows at once (`docs/kernels.md` has numbers).
+cost one reading of the weights then, and two where a dispatch takes 8 rows at once (`docs/how/kernels.md` has numbers).
 """
 
 

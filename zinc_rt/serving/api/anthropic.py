@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices, prompt_of
@@ -17,7 +18,7 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import ANTHROPIC, Skipped
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.limits import LOGIT_BIASES
-from zinc_rt.serving.api.requests import Count, ignore, read, stops_of
+from zinc_rt.serving.api.requests import Count, given_sampling, ignore, read, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
@@ -51,17 +52,13 @@ class CountRequest(msgspec.Struct, kw_only=True):
     output_config: OutputConfig | None = None
 
 
+@takes_sampling(Api.anthropic)
 class MessagesRequest(CountRequest, kw_only=True):
     """The fields that are obeyed; `fields.ANTHROPIC` says what each does."""
 
     max_tokens: Count
     stop_sequences: Annotated[list[str], Meta(max_length=LOGIT_BIASES)] | None = None
     stream: bool | None = None
-    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: int | None = None
 
 
 async def messages(service: Service, call: Call) -> None:
@@ -74,11 +71,7 @@ async def messages(service: Service, call: Call) -> None:
             call,
             request,
             service.config.strict,
-            temperature=request.temperature,
-            top_k=request.top_k,
-            top_p=request.top_p,
-            min_p=request.min_p,
-            seed=request.seed,
+            **given_sampling(request, Api.anthropic),
             max_tokens=request.max_tokens,
             stop=list(stops_of(request.stop_sequences, "stop_sequences")),
         )

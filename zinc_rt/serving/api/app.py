@@ -166,7 +166,7 @@ class App:
                 allowed.add(endpoint.method)
         if allowed:
             raise ApiError(405, f"{path[:80]} takes {' or '.join(sorted(allowed))}", code="method_not_allowed")
-        raise ApiError(404, f"there is no {path[:80]!r}; docs/openai.md lists what there is", code="not_found")
+        raise ApiError(404, f"there is no {path[:80]!r}; docs/use/openai.md lists what there is", code="not_found")
 
 
 async def _never(*_: object) -> None:

@@ -14,19 +14,21 @@ from zinc_rt.dialects.messages import Ending
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.llm.chat import ChatPrompt
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import Choice
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import SCHEMA_BYTES, TOOLS, TOP_LOGPROBS
 from zinc_rt.serving.api.requests import (
     Count,
-    Sampling,
     StreamOptions,
     choices_of,
+    given_sampling,
     nth_seed,
     sampling_params,
     seed_of,
     stops_of,
+    takes_sampling,
 )
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
@@ -36,10 +38,12 @@ Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model is to think. Templates that know other words get them as `chat_template_kwargs`."""
 
 
-class ChatRequest(Sampling, kw_only=True):
+@takes_sampling(Api.openai)
+class ChatRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `fields.CHAT` says what each does."""
 
     messages: list[dict[str, Any]]
+    model: str | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
     max_completion_tokens: Count | None = None
@@ -147,8 +151,9 @@ async def chat_choices(
     asked = request.max_completion_tokens or request.max_tokens
     limit = service.max_tokens(call, asked, limit_param, defaults.max_tokens)
     n_logprobs = (request.top_logprobs or 0) if request.logprobs else None
-    params = sampling_params(request, model, limit, n_logprobs)
-    seed = call.draw_seed(seed_of(request), defaults.seed)
+    given = given_sampling(request, Api.openai)
+    params = sampling_params(given, model, limit, n_logprobs)
+    seed = call.draw_seed(seed_of(given), defaults.seed)
     service.admission.widen(service.ticket(call), n)
     service.note_prompt(call, request.messages)
     prompt = await (_cut(service, call, request, param, asked) if cut else prompt_of(service, request, param))

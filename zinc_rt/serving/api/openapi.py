@@ -78,7 +78,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "zinc",
             "version": zinc_rt.__version__,
-            "description": "docs/openai.md says what each field does.",
+            "description": "docs/use/openai.md says what each field does.",
         },
         "security": [{name: []} for name in _KEYS],
         "paths": paths,
