@@ -11,7 +11,7 @@ from zinc_rt.errors import BackendError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 from zinc_rt.scheduler.messages import Event, Finished, FinishReason, Submit, Usage
-from zinc_rt.scheduler.output import Output
+from zinc_rt.scheduler.output import RequestOutput
 
 
 class Core:
@@ -52,7 +52,7 @@ def test_a_turn_that_fails_ends_posted_requests_between_other_callers_turns() ->
         given.append((pieces, over, lock.inner._is_owned()))  # type: ignore[attr-defined]
         told.set()
 
-    client.post(Output(asked("a")), give)
+    client.post(RequestOutput(asked("a")), give)
     assert told.wait(60)
     ([error], over, held), *more = given
     assert isinstance(error, BackendError)
@@ -60,7 +60,7 @@ def test_a_turn_that_fails_ends_posted_requests_between_other_callers_turns() ->
     assert held
     assert not more
     core.fails = False
-    (last,) = client.pieces(client.submit(Output(asked("b"))))
+    (last,) = client.pieces(client.submit(RequestOutput(asked("b"))))
     assert isinstance(last, Finished)
 
 
@@ -69,7 +69,7 @@ def test_after_a_turn_that_failed_others_go_on() -> None:
     client = InProcessClient(CoreLock(), lambda: None)
     client.serve(core)  # type: ignore[arg-type]
     with pytest.raises(BackendError):
-        list(client.pieces(client.submit(Output(asked("a")))))
+        list(client.pieces(client.submit(RequestOutput(asked("a")))))
     core.fails = False
-    (last,) = client.pieces(client.submit(Output(asked("b"))))
+    (last,) = client.pieces(client.submit(RequestOutput(asked("b"))))
     assert isinstance(last, Finished)

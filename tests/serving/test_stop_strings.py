@@ -19,13 +19,13 @@ from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 from zinc_rt.scheduler.messages import Admitted, Event, Failed, Fault, Finished, FinishReason, Submit, Token, Usage
 from zinc_rt.scheduler.options import Vocabulary
-from zinc_rt.scheduler.output import Output
+from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.thread import ThreadClient
 
 PROMPT = "Once upon a time"
 
 
-class EndsAt(Output[Event]):
+class EndsAt(RequestOutput[Event]):
     """A text that a stop string ends with its n-th token."""
 
     def __init__(self, request: Submit, n: int) -> None:
@@ -112,7 +112,7 @@ def test_what_happens_behind_a_stop_string_is_not_told(end: Failed | Finished) -
 
 
 def test_a_text_that_cannot_be_made_ends_its_request() -> None:
-    class Broken(Output[Event]):
+    class Broken(RequestOutput[Event]):
         def piece(self, event: Event) -> Event:
             raise ValueError("no text")
 

@@ -357,7 +357,7 @@ def serve(
         "kv_memory": None if kv_memory is None else size_bytes("--kv-memory", kv_memory),
         **guesses(spec, model_draft, draft_max, draft_min),
     }
-    from zinc_rt.serving.api.config import Config
+    from zinc_rt.serving.api.config import ServerConfig
     from zinc_rt.serving.api.start import EngineChoice, start_server
     from zinc_rt.serving.api.tls import Certificate
     from zinc_rt.serving.api.web import WebRule
@@ -370,7 +370,7 @@ def serve(
         embeddings=embeddings or pooling is not None,
         pooling=pooling,
     )
-    config = Config(
+    config = ServerConfig(
         host=host,
         port=port,
         keys=api_key_file,

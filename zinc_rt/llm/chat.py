@@ -228,7 +228,7 @@ class ChatOutput(OutputProcessor[ChatChunk]):
     """The chunks of the answer to a conversation: one for each token, and one that ends it."""
 
     def piece(self, event: Event) -> ChatChunk | None:
-        """See `Output`."""
+        """See `RequestOutput`."""
         if type(event) is Token:
             deltas = tuple(self.read(event.token_id))
             return ChatChunk(deltas, self.chunk(event, self.text))

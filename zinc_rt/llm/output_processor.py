@@ -1,7 +1,7 @@
 """`OutputProcessor`: from a request's tokens to text, reasoning and tool calls, up to a stop string.
 
 `Model`, `AsyncModel` and the server read every answer with it. They differ in the pieces that a caller gets: chunks of
-a text (`TextOutput`), chunks of a chat (`chat.ChatOutput`), parts of a choice (`serving.api.choice.Choice`).
+a text (`TextOutput`), chunks of a chat (`chat.ChatOutput`), parts of a choice (`serving.api.choice.AnswerChoice`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDel
 from zinc_rt.sampling.generation import Chunk, Stats, TokenLogprob
 from zinc_rt.sampling.stop import StopMatcher
 from zinc_rt.scheduler.messages import Event, Finished, Submit, Token
-from zinc_rt.scheduler.output import Output, T
+from zinc_rt.scheduler.output import RequestOutput, T
 
 if TYPE_CHECKING:
     from zinc_rt.dialects.parser import StreamParser
     from zinc_rt.text import Tokenizer
 
 
-class OutputProcessor(Output[T]):
+class OutputProcessor(RequestOutput[T]):
     """Reads one answer token by token. Stop strings end its content; reasoning and calls are not searched for them, and
     no stop string is ever shown in part.
 
     Args:
-        request: as for `Output`.
+        request: as for `RequestOutput`.
         tokenizer: of the model.
         stop: strings that end the answer.
         parser: divides the text into content, reasoning and calls; None where all of it is content.
@@ -141,7 +141,7 @@ class TextOutput(OutputProcessor[Chunk]):
     """The chunks of a text: one for each token, and one that ends it."""
 
     def piece(self, event: Event) -> Chunk | None:
-        """See `Output`."""
+        """See `RequestOutput`."""
         if type(event) is Token:
             return self.chunk(event, self.read_text(event.token_id))
         if isinstance(event, Finished):

@@ -20,7 +20,7 @@ from zinc_rt.errors import ZincError
 from zinc_rt.sampling.processors import ProcessorFailed, Processors
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Event, Failed, Finished
-from zinc_rt.scheduler.output import Output, T
+from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.utils.interrupts import Held
 
 Give = Callable[[Sequence[Any], bool], None]
@@ -104,9 +104,9 @@ class InProcessClient:
     def __init__(self, lock: CoreLock, check: Callable[[], None]) -> None:
         self._lock, self._check = lock, check
         self._core: EngineCore | None = None
-        self._outputs: dict[str, tuple[Output[Any], Give]] = {}  # of requests that the core has
+        self._outputs: dict[str, tuple[RequestOutput[Any], Give]] = {}  # of requests that the core has
         self._errors: dict[str, ZincError] = {}
-        self._submitted: deque[tuple[Output[Any], Processors, Give]] = deque()  # for the next turn
+        self._submitted: deque[tuple[RequestOutput[Any], Processors, Give]] = deque()  # for the next turn
         self._left: deque[str] = deque()  # requests that nobody waits for any more
         self._turn_lock = threading.Lock()  # held by the thread that turns
         self._turner = 0  # the thread that turns
@@ -137,7 +137,7 @@ class InProcessClient:
 
     # -- for threads
 
-    def submit(self, output: Output[T], processors: Processors = ()) -> Inbox[T]:
+    def submit(self, output: RequestOutput[T], processors: Processors = ()) -> Inbox[T]:
         """Queue a request; `pieces` gives what its output makes of it. Raises `EngineError` in a turn."""
         self._lock.check_process()
         self.check_no_turn()
@@ -172,7 +172,7 @@ class InProcessClient:
 
     # -- for tasks of event loops: nothing here waits for a step
 
-    def post(self, output: Output[Any], give: Give, processors: Processors = ()) -> None:
+    def post(self, output: RequestOutput[Any], give: Give, processors: Processors = ()) -> None:
         """Queue a request and give the pieces of its text away. `leave` it then."""
         self._lock.check_process()
         with Held(), self._tasks:

@@ -1,4 +1,4 @@
-"""`Output`: a request's events on their way to its caller.
+"""`RequestOutput`: a request's events on their way to its caller.
 
 Every client of an engine gives events through it, so a text ends in one place, as soon as the token is there that
 completes a stop string: what the engine computes behind that reaches nobody, and the client ends the request at once,
@@ -15,7 +15,7 @@ from zinc_rt.scheduler.messages import Event, Failed, Finished, FinishReason, Su
 T = TypeVar("T")
 
 
-class Output(Generic[T]):
+class RequestOutput(Generic[T]):
     """What the caller of one request gets of its events, piece by piece: here the events themselves.
 
     A subclass overrides `piece`, and sets `stopped` where a stop string ends the text.

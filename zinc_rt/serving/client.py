@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, TenantShare
-from zinc_rt.scheduler.output import Output, T
+from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.request_log import OutputStream
 
 
@@ -18,7 +18,7 @@ class EngineClient(Protocol):
         """Return once the engine has loaded its model. Raises what loading raises."""
         ...
 
-    def submit(self, output: Output[T]) -> OutputStream[T]:
+    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
         """Queue a request; what its output makes of the events comes from the stream. The output is fed when they
         arrive, and may end the request. Closing the stream before its end cancels the request.
         """

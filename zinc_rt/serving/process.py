@@ -33,7 +33,7 @@ from zinc_rt.scheduler.messages import (
     StepReport,
     TenantShare,
 )
-from zinc_rt.scheduler.output import Output, T
+from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.request_log import OutputStream, RequestLog
 from zinc_rt.serving.wire import (
@@ -145,7 +145,7 @@ class ProcessClient:
         ]
         return info
 
-    def submit(self, output: Output[T]) -> OutputStream[T]:
+    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
         """See `EngineClient`."""
         request, live = output.request, self._live.add(output)
         if self._over:

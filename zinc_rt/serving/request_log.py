@@ -22,7 +22,7 @@ from zinc_rt.scheduler.messages import (
     Token,
     Usage,
 )
-from zinc_rt.scheduler.output import Output, T
+from zinc_rt.scheduler.output import RequestOutput, T
 
 POISON_CANDIDATE: Final = 2
 """Engines that ended in a row while they computed a request, without a token of it between; from then on it is tried
@@ -36,7 +36,7 @@ _END: Final = object()
 class LiveRequest:
     """One request, from `submit` to its last event."""
 
-    def __init__(self, output: Output[Any], now: float) -> None:
+    def __init__(self, output: RequestOutput[Any], now: float) -> None:
         self.request, self.output = output.request, output
         self.pieces: asyncio.Queue[Any] = asyncio.Queue()  # exceptions among them; `_END` last
         self._tokens = list(self.request.resume)
@@ -101,7 +101,7 @@ class RequestLog:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._live
 
-    def add(self, output: Output[Any]) -> LiveRequest:
+    def add(self, output: RequestOutput[Any]) -> LiveRequest:
         """A new request, which may be over at once. Raises `UsageError` for an id that runs already."""
         request = output.request
         if request.id in self._live:

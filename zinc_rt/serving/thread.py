@@ -24,7 +24,7 @@ from zinc_rt.scheduler.messages import (
     StepReport,
     TenantShare,
 )
-from zinc_rt.scheduler.output import Output, T
+from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.engine_process import Core, hand
 from zinc_rt.serving.request_log import OutputStream, RequestLog
@@ -74,7 +74,7 @@ class ThreadClient:
         self._wrong = None
         return info
 
-    def submit(self, output: Output[T]) -> OutputStream[T]:
+    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
         """See `EngineClient`. Raises `UsageError` for an id that runs already."""
         request, live = output.request, self._live.add(output)
         if self._lost_why is not None:

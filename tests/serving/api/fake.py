@@ -22,7 +22,7 @@ from zinc_rt.scheduler.messages import (
     Token,
     Usage,
 )
-from zinc_rt.scheduler.output import Output, T
+from zinc_rt.scheduler.output import RequestOutput, T
 
 LOGPROB = -0.5
 
@@ -67,7 +67,7 @@ class FakeClient:
     async def start(self) -> EngineInfo:
         return EngineInfo("fake", self.n_ctx, self.slots, 16, "f16", 1024)
 
-    def submit(self, output: Output[T]) -> AsyncGenerator[T]:
+    def submit(self, output: RequestOutput[T]) -> AsyncGenerator[T]:
         output.begin()
         request = output.request
         if output.ended:
@@ -79,7 +79,7 @@ class FakeClient:
     async def _over(self, request: Submit) -> AsyncGenerator[Event]:
         yield Finished(request.id, FinishReason.cancelled, self._usage(request, len(request.resume)))
 
-    async def _pieces(self, events: AsyncGenerator[Event], output: Output[T]) -> AsyncGenerator[T]:
+    async def _pieces(self, events: AsyncGenerator[Event], output: RequestOutput[T]) -> AsyncGenerator[T]:
         async with aclosing(events):
             async for event in events:
                 for piece in output.take(event):

@@ -18,7 +18,7 @@ from tests.serving.api.test_records import kept, replay, server
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.records.store import RecordStore
-from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.backends import RouteBackends
 from zinc_rt.serving.route.router import Router
 
 HERE = "http://127.0.0.1:9"
@@ -35,7 +35,7 @@ def before(bench: Bench, way: str) -> Any:
     """An ASGI application by which clients reach the server."""
     if way == "router":
         http = httpx2.AsyncClient(transport=httpx2.ASGITransport(bench.app), timeout=30)
-        backends = Backends([HERE], http, make_logger())
+        backends = RouteBackends([HERE], http, make_logger())
         backends.all[0].wrong = None
         return Router(backends, http, make_logger())
     if way == "ray":

@@ -14,10 +14,10 @@ from zinc_rt.scheduler.messages import Event, Finished, FinishReason, Submit, To
 from zinc_rt.serving.api import fields
 from zinc_rt.serving.api.anthropic import CountRequest, MessagesRequest
 from zinc_rt.serving.api.chat_common import ChatRequest
-from zinc_rt.serving.api.choice import Choice, ChoiceDelta
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest
 from zinc_rt.serving.api.embeddings import EmbeddingRequest
-from zinc_rt.serving.api.fields import Field, Rule, table
+from zinc_rt.serving.api.fields import ApiField, FieldRule, table
 from zinc_rt.serving.api.responses import ResponsesRequest
 from zinc_rt.serving.api.served_model import ServedModel
 
@@ -31,7 +31,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "use" / "openai.md"
 def test_text_and_log_probabilities_up_to_a_stop_string(served: ServedModel, text: str, stops: list[str]) -> None:
     """What is shown is the text before the first stop string that is complete; the tokens shown cover it."""
     ids = served.tokenizer.encode(text, add_special=False)
-    choice = Choice(0, Submit("r", (1,), SamplingParams(), 0), served.tokenizer, stops)
+    choice = AnswerChoice(0, Submit("r", (1,), SamplingParams(), 0), served.tokenizer, stops)
     events: list[Event] = [Token("r", i, -1.0) for i in ids]
     events.append(Finished("r", FinishReason.length, Usage(1)))
     pieces = [piece for event in events for piece in choice.take(event) if isinstance(piece, ChoiceDelta)]
@@ -59,7 +59,7 @@ TABLES = {
 @pytest.mark.parametrize("path", TABLES)
 def test_the_fields_that_are_obeyed_are_those_that_are_read(path: str) -> None:
     records, (kind, *_) = TABLES[path]
-    obeyed = {field.name for field in records if field.rule is Rule.obeyed}
+    obeyed = {field.name for field in records if field.rule is FieldRule.obeyed}
     assert obeyed == set(kind.__struct_fields__)
     assert len({field.name for field in records}) == len(records)
 
@@ -74,4 +74,4 @@ def test_the_page_has_the_table_of_the_code(path: str) -> None:
 def test_every_field_of_the_chat_requests_is_known() -> None:
     own = {field.name for field in fields.CHAT if field.own}
     assert len(fields.CHAT) - len(own) == 37
-    assert isinstance(fields.CHAT[0], Field)
+    assert isinstance(fields.CHAT[0], ApiField)

@@ -13,7 +13,7 @@ from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices, prompt_of
-from zinc_rt.serving.api.choice import Choice
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import ANTHROPIC, Skipped
 from zinc_rt.serving.api.generate import run
@@ -152,7 +152,7 @@ def _format(form: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.get("schema"), "strict": True}}
 
 
-def _usage(answers: Sequence[Choice]) -> dict[str, int]:
+def _usage(answers: Sequence[AnswerChoice]) -> dict[str, int]:
     cached = cached_tokens(answers)
     return {
         "input_tokens": prompt_tokens(answers) - cached,
@@ -162,7 +162,7 @@ def _usage(answers: Sequence[Choice]) -> dict[str, int]:
     }
 
 
-def _ending(answer: Choice) -> dict[str, Any]:
+def _ending(answer: AnswerChoice) -> dict[str, Any]:
     if answer.stop is not None:
         return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop}
     return {"stop_reason": _REASONS.get(answer.finish or "", "end_turn"), "stop_sequence": None}
@@ -197,7 +197,7 @@ def _block(delta: Delta) -> dict[str, Any]:
     return {"type": "thinking", "thinking": "", "signature": ""}
 
 
-async def _whole(service: Service, call: Call, choices: list[Choice]) -> None:
+async def _whole(service: Service, call: Call, choices: list[AnswerChoice]) -> None:
     deltas = [d async for _, piece in run(service, call, choices, service.seconds(call)) for d in piece.deltas]
     content: list[dict[str, Any]] = []
     last: Key | None = None
@@ -261,7 +261,7 @@ def _told(error: ApiError) -> bytes:
     return named("error", error.anthropic())
 
 
-async def _stream(service: Service, call: Call, choices: list[Choice]) -> None:
+async def _stream(service: Service, call: Call, choices: list[AnswerChoice]) -> None:
     blocks = _Blocks()
     async with event_stream(call, service.tenants.limits, _told) as stream:
         begun = False

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from zinc_rt.serving.api.admission import Ticket
-from zinc_rt.serving.api.choice import Choice
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, Headers, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.limits import Limits
@@ -52,7 +52,7 @@ class Call:
         self.record_id = ""  # of what is kept of it
         self.created = int(time.time())
         self.seed = 0
-        self.choices: list[Choice] = []
+        self.choices: list[AnswerChoice] = []
         self.ticket: Ticket | None = None
         self.facts: dict[str, Any] = {}  # for the log
         self.resume: Resume | None = None  # where the stream broke off that this one goes on with

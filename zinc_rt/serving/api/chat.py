@@ -9,7 +9,7 @@ from zinc_rt.dialects.deltas import Answer as Message
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, chat_choices
-from zinc_rt.serving.api.choice import Choice
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import CHAT
 from zinc_rt.serving.api.generate import Step, run
@@ -55,7 +55,7 @@ class _Writer:
         """A chunk of a stream."""
         return data({**self._common, "object": "chat.completion.chunk", "choices": choices, **more})
 
-    def choice(self, answer: Choice, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    def choice(self, answer: AnswerChoice, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         """The choice of a chunk."""
         return {"index": answer.index, "delta": delta, "logprobs": None, "finish_reason": finish}
 
@@ -73,7 +73,7 @@ class _Writer:
             made.append(self.chunk([choice]))
         return made
 
-    def body(self, answers: list[Choice], steps: list[Step], call: Call) -> dict[str, Any]:
+    def body(self, answers: list[AnswerChoice], steps: list[Step], call: Call) -> dict[str, Any]:
         """The whole answer."""
         choices = []
         for answer in answers:
@@ -112,12 +112,12 @@ def message_of(deltas: Sequence[Delta]) -> dict[str, Any]:
     return {"role": "assistant", "content": whole.content, "refusal": None, **whole.marks()}
 
 
-async def _whole(service: Service, call: Call, choices: list[Choice], writer: _Writer) -> None:
+async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer) -> None:
     steps = [step async for step in run(service, call, choices, service.seconds(call))]
     await call.reply_json(writer.body(call.choices, steps, call))
 
 
-async def _stream(service: Service, call: Call, choices: list[Choice], writer: _Writer, usage: bool) -> None:
+async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:
     async with event_stream(call, service.tenants.limits) as stream:
         told: set[int] = set()
         async for step in run(service, call, choices, service.seconds(call)):

@@ -16,7 +16,7 @@ from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.llm.chat import ChatPrompt
 from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.choice import Choice
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import SCHEMA_BYTES, TOOLS, TOP_LOGPROBS
 from zinc_rt.serving.api.requests import (
@@ -140,7 +140,7 @@ async def chat_choices(
     param: str = "messages",
     limit_param: str = "max_completion_tokens",
     cut: bool = False,
-) -> list[Choice]:
+) -> list[AnswerChoice]:
     """What the engine is asked for a conversation. Reserves places and tokens. Raises `ApiError`.
 
     param, limit_param: the endpoint's fields of the messages and of the limit of tokens. cut: leave out the oldest
@@ -166,7 +166,7 @@ async def chat_choices(
     for i in range(n):
         submit = service.submit_of(call, i, prompt.ids, params, nth_seed(seed, i), grammar=prompt.grammar)
         parser = chat.parser(prompt, submit.seed, prompt.bound)
-        made.append(Choice(i, submit, model.tokenizer, stops, parser, chat.mark_ids))
+        made.append(AnswerChoice(i, submit, model.tokenizer, stops, parser, chat.mark_ids))
     return made
 
 

@@ -1,4 +1,4 @@
-"""`Choice`: one of the answers to a request while it is made."""
+"""`AnswerChoice`: one of the answers to a request while it is made."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ChoiceDelta(msgspec.Struct, frozen=True):
         return [token for token in self.tokens if token.logprob is not None]
 
 
-class Choice(OutputProcessor[ChoiceDelta]):
+class AnswerChoice(OutputProcessor[ChoiceDelta]):
     """One answer to a request, in OpenAI's words a choice, while it is made.
 
     index: its number. given: so many of the tokens that it resumes the client says, and nobody here knows them. silent:
@@ -98,8 +98,9 @@ class Choice(OutputProcessor[ChoiceDelta]):
         return min(len(self.request.resume), len(self.tokens))
 
     def piece(self, event: Event) -> ChoiceDelta | None:
-        """See `Output`: an empty one when the engine begins, then what is shown, and a last one with a `finish`. Raises
-        `ApiError` where the choice does not end by itself, and where a log-probability is not a number.
+        """See `RequestOutput`: an empty one when the engine begins, then what is shown, and a last one with a `finish`.
+
+        Raises `ApiError` where the choice does not end by itself, and where a log-probability is not a number.
         """
         match event:
             case Token():

@@ -11,7 +11,7 @@ from msgspec import Meta
 from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.choice import Choice, ChoiceDelta
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import COMPLETIONS
 from zinc_rt.serving.api.generate import run
@@ -106,7 +106,7 @@ async def token_ids(service: Service, prompts: Sequence[str | list[int]], param:
     return made
 
 
-async def text_choices(service: Service, call: Call, request: CompletionRequest) -> list[Choice]:
+async def text_choices(service: Service, call: Call, request: CompletionRequest) -> list[AnswerChoice]:
     """What the engine is asked for texts. Reserves places and tokens. Raises `ApiError`."""
     prompts = prompts_of(request.prompt)
     defaults = service.model.defaults
@@ -122,12 +122,12 @@ async def text_choices(service: Service, call: Call, request: CompletionRequest)
     tokens = await token_ids(service, prompts, "prompt")
     service.count(call, tokens, "prompt")
     call.extra.append((b"x-zinc-seed", b"%d" % seed))
-    made: list[Choice] = []
+    made: list[AnswerChoice] = []
     for prompt in tokens:
         fitted = service.fitted(call, params, prompt)
         for i in range(n):
             submit = service.submit_of(call, len(made), prompt, fitted, nth_seed(seed, i), echo=echo)
-            made.append(Choice(len(made), submit, service.model.tokenizer, stops, silent=silent))
+            made.append(AnswerChoice(len(made), submit, service.model.tokenizer, stops, silent=silent))
     return made
 
 
@@ -152,7 +152,7 @@ class _Writer:
         return {**self._common, "choices": choices, **more}
 
     def choice(
-        self, answer: Choice, text: str, pieces: Sequence[ChoiceDelta], finish: str | None, begins: bool
+        self, answer: AnswerChoice, text: str, pieces: Sequence[ChoiceDelta], finish: str | None, begins: bool
     ) -> dict[str, Any]:
         """A choice with this text more. begins: it is the first of its answer; the prompt comes before it then."""
         logprobs, first = None, None
@@ -170,7 +170,7 @@ def _text(piece: ChoiceDelta) -> str:
     return "".join(delta.text for delta in piece.deltas if isinstance(delta, ContentDelta))
 
 
-async def _whole(service: Service, call: Call, choices: list[Choice], writer: _Writer) -> None:
+async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer) -> None:
     pieces: dict[int, list[ChoiceDelta]] = {i: [] for i in range(len(choices))}
     async for answer, piece in run(service, call, choices, service.seconds(call)):
         pieces[answer.index].append(piece)
@@ -182,7 +182,7 @@ async def _whole(service: Service, call: Call, choices: list[Choice], writer: _W
     await call.reply_json(writer.body(made, usage=usage))
 
 
-async def _stream(service: Service, call: Call, choices: list[Choice], writer: _Writer, usage: bool) -> None:
+async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:
     async with event_stream(call, service.tenants.limits) as stream:
         told: set[int] = set()
         async for answer, piece in run(service, call, choices, service.seconds(call)):

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Failed, Fault, TenantShare
-from zinc_rt.scheduler.output import Output, T
+from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.request_log import LiveRequest, OutputStream
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class EmbeddingClient:
             self._running -= 1
             self._steps += 1
 
-    def submit(self, output: Output[T]) -> OutputStream[T]:
+    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
         """See `EngineClient`."""
         live = LiveRequest(output, 0.0)
         message = "the model embeds texts and generates none"

@@ -10,17 +10,17 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.choice import Choice, ChoiceDelta
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
 
 _QUEUE: Final = 256
 
-Step = tuple[Choice, ChoiceDelta]
+Step = tuple[AnswerChoice, ChoiceDelta]
 
 
-async def run(service: Service, call: Call, choices: list[Choice], seconds: float | None) -> AsyncGenerator[Step]:
+async def run(service: Service, call: Call, choices: list[AnswerChoice], seconds: float | None) -> AsyncGenerator[Step]:
     """What is added to the choices: to each an empty delta when the engine begins with it, then its text, and a last
     one with a `finish`. A choice itself may be further than its deltas that were taken. Closed early, it cancels what
     runs.
@@ -76,13 +76,13 @@ async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Ste
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _one(service: Service, choice: Choice) -> AsyncGenerator[Step]:
+async def _one(service: Service, choice: AnswerChoice) -> AsyncGenerator[Step]:
     async with contextlib.aclosing(service.client.submit(choice)) as deltas:
         async for delta in deltas:
             yield choice, delta
 
 
-def _resume(service: Service, call: Call, choice: Choice) -> None:
+def _resume(service: Service, call: Call, choice: AnswerChoice) -> None:
     """Go on with a stream that is resumed, behind the tokens of its events, where they will do. Of tokens that the
     client gives, or a router for it, nobody knows where they come from: they are its word, never the model's.
 

@@ -14,7 +14,7 @@ from zinc_rt.serving.api.chat_common import ChatRequest, make_prompt
 from zinc_rt.serving.api.choice import ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest, text_choices
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.fields import Field, Rule, sampling
+from zinc_rt.serving.api.fields import ApiField, FieldRule, sampling
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.requests import converted, given_sampling, read, read_json, takes_sampling
@@ -24,16 +24,16 @@ from zinc_rt.serving.api.sse import data, event_stream
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, prompt_tokens
 
 INFILL: Final = (
-    Field("input_prefix", Rule.obeyed, "the text before the gap"),
-    Field("input_suffix", Rule.obeyed, "the text behind it"),
-    Field("input_extra", Rule.obeyed, 'other files, as `{"filename": ..., "text": ...}`, before both'),
-    Field("prompt", Rule.obeyed, "the beginning of what is filled in"),
-    Field("n_predict", Rule.obeyed, "tokens of the answer; omitted, 0 and less: until the model ends"),
-    Field("model", Rule.obeyed, "this server's model or one of its aliases, else 404; may be left out"),
-    Field("stop", Rule.obeyed, "up to 16 strings of up to 256 bytes"),
-    Field("stream", Rule.obeyed, "server-sent events"),
-    Field("cache_prompt", Rule.accepted, "prefixes are cached as memory allows"),
-    Field("id_slot", Rule.accepted, "a request takes any place"),
+    ApiField("input_prefix", FieldRule.obeyed, "the text before the gap"),
+    ApiField("input_suffix", FieldRule.obeyed, "the text behind it"),
+    ApiField("input_extra", FieldRule.obeyed, 'other files, as `{"filename": ..., "text": ...}`, before both'),
+    ApiField("prompt", FieldRule.obeyed, "the beginning of what is filled in"),
+    ApiField("n_predict", FieldRule.obeyed, "tokens of the answer; omitted, 0 and less: until the model ends"),
+    ApiField("model", FieldRule.obeyed, "this server's model or one of its aliases, else 404; may be left out"),
+    ApiField("stop", FieldRule.obeyed, "up to 16 strings of up to 256 bytes"),
+    ApiField("stream", FieldRule.obeyed, "server-sent events"),
+    ApiField("cache_prompt", FieldRule.accepted, "prefixes are cached as memory allows"),
+    ApiField("id_slot", FieldRule.accepted, "a request takes any place"),
     *sampling(Api.openai),
 )
 

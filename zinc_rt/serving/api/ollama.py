@@ -18,11 +18,11 @@ from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDel
 from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
-from zinc_rt.serving.api.choice import Choice
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.completions import CompletionRequest, prompts_of, text_choices, token_ids
 from zinc_rt.serving.api.embeddings import vectors_of
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
-from zinc_rt.serving.api.fields import Field, Rule, judge, sampling
+from zinc_rt.serving.api.fields import ApiField, FieldRule, judge, sampling
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.requests import S, converted, given_sampling, ignore, read_json, stops_of, takes_sampling
@@ -35,45 +35,55 @@ VERSION: Final = "0.12.6"
 _LATEST: Final = ":latest"
 _NANO: Final = 10**9
 
-KEEP_ALIVE: Final = Field("keep_alive", Rule.accepted, "the model stays loaded as long as the server runs")
-MODEL: Final = Field("model", Rule.obeyed, "this server's model or one of its aliases, with or without `:latest`")
-OPTIONS_FIELD: Final = Field("options", Rule.obeyed, "see below")
+KEEP_ALIVE: Final = ApiField("keep_alive", FieldRule.accepted, "the model stays loaded as long as the server runs")
+MODEL: Final = ApiField(
+    "model", FieldRule.obeyed, "this server's model or one of its aliases, with or without `:latest`"
+)
+OPTIONS_FIELD: Final = ApiField("options", FieldRule.obeyed, "see below")
 COMMON: Final = (
     MODEL,
-    Field("stream", Rule.obeyed, "lines of JSON; `true` where it is omitted"),
-    Field("format", Rule.obeyed, "`json`, or a JSON schema"),
-    Field("think", Rule.obeyed, "given to the chat template as `enable_thinking`, a word as `reasoning_effort`"),
+    ApiField("stream", FieldRule.obeyed, "lines of JSON; `true` where it is omitted"),
+    ApiField("format", FieldRule.obeyed, "`json`, or a JSON schema"),
+    ApiField(
+        "think", FieldRule.obeyed, "given to the chat template as `enable_thinking`, a word as `reasoning_effort`"
+    ),
     OPTIONS_FIELD,
     KEEP_ALIVE,
 )
 CHAT: Final = (
-    Field("messages", Rule.obeyed, "text, `thinking`, `tool_calls`; images are refused; none: says that it is loaded"),
-    Field("tools", Rule.obeyed, "at most 128 functions"),
+    ApiField(
+        "messages", FieldRule.obeyed, "text, `thinking`, `tool_calls`; images are refused; none: says that it is loaded"
+    ),
+    ApiField("tools", FieldRule.obeyed, "at most 128 functions"),
     *COMMON,
 )
 GENERATE: Final = (
-    Field("prompt", Rule.obeyed, "the message of the user; empty: says that the model is loaded"),
-    Field("system", Rule.obeyed, "the message of the system"),
-    Field("raw", Rule.obeyed, "the prompt goes to the model as it is, and so it does where there is no chat template"),
-    Field("suffix", Rule.refused, "use `/infill`", ("",)),
-    Field("images", Rule.refused, "no model here takes images", ([],)),
-    Field("template", Rule.refused, "the model's own template is used; send `raw`", ("",)),
-    Field("context", Rule.ignored, "send the conversation to `/api/chat`", ([],)),
+    ApiField("prompt", FieldRule.obeyed, "the message of the user; empty: says that the model is loaded"),
+    ApiField("system", FieldRule.obeyed, "the message of the system"),
+    ApiField(
+        "raw", FieldRule.obeyed, "the prompt goes to the model as it is, and so it does where there is no chat template"
+    ),
+    ApiField("suffix", FieldRule.refused, "use `/infill`", ("",)),
+    ApiField("images", FieldRule.refused, "no model here takes images", ([],)),
+    ApiField("template", FieldRule.refused, "the model's own template is used; send `raw`", ("",)),
+    ApiField("context", FieldRule.ignored, "send the conversation to `/api/chat`", ([],)),
     *COMMON,
 )
 EMBED: Final = (
     MODEL,
-    Field("input", Rule.obeyed, "a text, or up to 64 of them"),
-    Field("dimensions", Rule.obeyed, "keep the first elements; for models trained for it"),
-    Field("truncate", Rule.ignored, "a text that is too long is refused", (False,)),
-    Field("options", Rule.ignored, "nothing is drawn", ({},)),
+    ApiField("input", FieldRule.obeyed, "a text, or up to 64 of them"),
+    ApiField("dimensions", FieldRule.obeyed, "keep the first elements; for models trained for it"),
+    ApiField("truncate", FieldRule.ignored, "a text that is too long is refused", (False,)),
+    ApiField("options", FieldRule.ignored, "nothing is drawn", ({},)),
     KEEP_ALIVE,
 )
 OPTIONS: Final = (
-    Field("num_predict", Rule.obeyed, "tokens of the answer; 0 and less: until the model ends or the context is full"),
-    Field("stop", Rule.obeyed, "up to 16 strings of up to 256 bytes"),
+    ApiField(
+        "num_predict", FieldRule.obeyed, "tokens of the answer; 0 and less: until the model ends or the context is full"
+    ),
+    ApiField("stop", FieldRule.obeyed, "up to 16 strings of up to 256 bytes"),
     *sampling(Api.ollama),
-    Field("num_ctx", Rule.ignored, "the server's context holds (`zinc serve -c`)"),
+    ApiField("num_ctx", FieldRule.ignored, "the server's context holds (`zinc serve -c`)"),
 )
 
 
@@ -266,7 +276,7 @@ def _name(service: Service, name: str) -> str:
     return name
 
 
-def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequence[Field]) -> S:
+def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequence[ApiField]) -> S:
     """A body as a request; options are judged one by one. Raises `ApiError`."""
     obeyed, ignored = judge(fields, read_json(body), service.config.strict)
     given = obeyed.get("options")
@@ -285,7 +295,7 @@ async def _chat_choices(
     request: OllamaChat | OllamaGenerate,
     messages: list[dict[str, Any]],
     tools: list[dict[str, Any]] | None = None,
-) -> list[Choice]:
+) -> list[AnswerChoice]:
     options, think = request.options, request.think
     response_format = _format(request.format)
     conversation = ChatRequest(
@@ -301,7 +311,7 @@ async def _chat_choices(
     return await chat_choices(service, call, conversation, limit_param="options.num_predict")
 
 
-async def _raw_choices(service: Service, call: Call, request: OllamaGenerate) -> list[Choice]:
+async def _raw_choices(service: Service, call: Call, request: OllamaGenerate) -> list[AnswerChoice]:
     if request.format:
         raise unsupported("format", "a raw prompt has none; leave out raw")
     options = request.options
@@ -428,7 +438,7 @@ def _texts(deltas: Sequence[Delta]) -> tuple[str, str]:
 
 
 async def _answer(
-    service: Service, call: Call, request: OllamaChat | OllamaGenerate, choices: list[Choice], lines: _Lines
+    service: Service, call: Call, request: OllamaChat | OllamaGenerate, choices: list[AnswerChoice], lines: _Lines
 ) -> None:
     steps = run(service, call, choices, service.seconds(call))
     if request.stream is False:

@@ -12,7 +12,7 @@ from msgspec import Meta
 from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
-from zinc_rt.serving.api.choice import Choice
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import RESPONSES, Skipped
 from zinc_rt.serving.api.generate import run
@@ -179,7 +179,7 @@ class _Response:
         return made
 
 
-async def _whole(service: Service, call: Call, choices: list[Choice], response: _Response) -> None:
+async def _whole(service: Service, call: Call, choices: list[AnswerChoice], response: _Response) -> None:
     async for _, piece in run(service, call, choices, service.seconds(call)):
         response.output.add(piece)
     response.output.close("completed")
@@ -198,7 +198,7 @@ class _Numbered:
         return named(kind, {"type": kind, "sequence_number": self._n, **members})
 
 
-async def _stream(service: Service, call: Call, choices: list[Choice], response: _Response) -> None:
+async def _stream(service: Service, call: Call, choices: list[AnswerChoice], response: _Response) -> None:
     numbered = _Numbered()
 
     def told(error: ApiError) -> bytes:

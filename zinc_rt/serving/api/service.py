@@ -14,16 +14,16 @@ from typing import Any, Final
 
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import EngineInfo, Grammar, Submit
-from zinc_rt.serving.api.admission import Admission, Ticket
+from zinc_rt.serving.api.admission import AdmissionControl, Ticket
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.choice import Choice
-from zinc_rt.serving.api.config import DEFAULT_TENANT, Config, Tenants
+from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.config import DEFAULT_TENANT, ServerConfig, TenantConfigs
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.keys import Keys, key_of
+from zinc_rt.serving.api.keys import ApiKeys, key_of
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
-from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.responses_store import ResponseStore
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
@@ -43,25 +43,25 @@ class Service:
 
     def __init__(
         self,
-        config: Config,
+        config: ServerConfig,
         client: EngineClient,
         model: ServedModel,
         log: logging.Logger,
-        tenants: Tenants | None = None,
-        keys: Keys | None = None,
-        recorder: Recorder | None = None,
+        tenants: TenantConfigs | None = None,
+        keys: ApiKeys | None = None,
+        recorder: RequestRecorder | None = None,
         metrics: Metrics | None = None,
         background: Background | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
-        self.tenants = tenants or Tenants()
+        self.tenants = tenants or TenantConfigs()
         self.keys = keys
         self.recorder = recorder
         self.metrics = metrics or Metrics()
         self.background = background or Background(log)
         self.metrics.status = lambda: client.status
         self.metrics.restarts = lambda: client.restarts
-        self.admission = Admission(self.tenants, lambda: client.status)
+        self.admission = AdmissionControl(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -83,7 +83,7 @@ class Service:
         for name, tenant in self.tenants.named.items():
             self.client.share(tenant.share(name))
 
-    def replace(self, tenants: Tenants, keys: Keys | None) -> None:
+    def replace(self, tenants: TenantConfigs, keys: ApiKeys | None) -> None:
         """Other tenants and keys from now on."""
         self.tenants, self.keys = tenants, keys
         self.admission.replace(tenants)
@@ -148,14 +148,14 @@ class Service:
         tenant, tokens, given = self.broken.get(call.id, ("", (), 0))
         return (tokens, given) if tenant == call.tenant else ((), 0)
 
-    def began(self, call: Call, choice: Choice) -> None:
+    def began(self, call: Call, choice: AnswerChoice) -> None:
         """The engine begins with a choice."""
         qos = self.tenants.get(call.tenant).qos
         self.metrics.queue.labels(qos).observe(choice.queue_seconds)
         if call.ticket is not None and all(a.begun for a in call.choices):
             self.admission.admitted(call.ticket)
 
-    def timed(self, call: Call, choice: Choice) -> None:
+    def timed(self, call: Call, choice: AnswerChoice) -> None:
         """A token of a choice has come."""
         metrics, qos, now = self.metrics, self.tenants.get(call.tenant).qos, time.monotonic()
         if choice.first is None:

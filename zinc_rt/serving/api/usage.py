@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from zinc_rt.serving.api.choice import Choice
+from zinc_rt.serving.api.choice import AnswerChoice
 
 
-def prompt_tokens(answers: Sequence[Choice]) -> int:
+def prompt_tokens(answers: Sequence[AnswerChoice]) -> int:
     """Tokens of the prompts, each counted once however many answers it has."""
     return sum(len(prompt) for prompt in {id(a.request.prompt): a.request.prompt for a in answers}.values())
 
 
-def cached_tokens(answers: Sequence[Choice]) -> int:
+def cached_tokens(answers: Sequence[AnswerChoice]) -> int:
     """Tokens of the prompts that came from the cache, for the first answer of each."""
     seen: set[int] = set()
     total = 0
@@ -24,12 +24,12 @@ def cached_tokens(answers: Sequence[Choice]) -> int:
     return total
 
 
-def completion_tokens(answers: Sequence[Choice]) -> int:
+def completion_tokens(answers: Sequence[AnswerChoice]) -> int:
     """Tokens generated, up to the one that completes a stop string."""
     return sum(a.n_tokens for a in answers)
 
 
-def chat_usage(answers: Sequence[Choice]) -> dict[str, Any]:
+def chat_usage(answers: Sequence[AnswerChoice]) -> dict[str, Any]:
     """`usage` of chat completions and completions."""
     prompt, made = prompt_tokens(answers), completion_tokens(answers)
     return {
@@ -46,7 +46,7 @@ def chat_usage(answers: Sequence[Choice]) -> dict[str, Any]:
     }
 
 
-def own_usage(answers: Sequence[Choice]) -> dict[str, Any]:
+def own_usage(answers: Sequence[AnswerChoice]) -> dict[str, Any]:
     """`usage.zinc`: the seed, times in seconds, and of a stream that was resumed the tokens from before."""
     used = [a.usage for a in answers if a.usage is not None]
     resumed = sum(a.n_resumed for a in answers)
