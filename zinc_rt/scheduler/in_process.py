@@ -69,8 +69,8 @@ class CoreLock:
     def __init__(self) -> None:
         self.inner, self._pid = threading.RLock(), os.getpid()
         """For blocks that are `Held` anyway, in the process that `check_process` has seen."""
-        self.n_waiting = 0
-        """Threads that want it."""
+        self.waiting: set[int] = set()
+        """Threads that want it. A count would be wrong where two threads change it at once."""
         self._held: list[Held] = []
 
     def check_process(self) -> None:
@@ -82,9 +82,9 @@ class CoreLock:
         self.check_process()
         held = Held()
         held.__enter__()
-        self.n_waiting += 1
+        self.waiting.add(threading.get_ident())
         self.inner.acquire()
-        self.n_waiting -= 1
+        self.waiting.discard(threading.get_ident())
         self._held.append(held)
 
     def __exit__(self, *_: object) -> None:
@@ -237,7 +237,7 @@ class InProcessClient:
             if self._n_waiting:
                 with self._turned:
                     self._turned.notify_all()
-        if self._lock.n_waiting:
+        if self._lock.waiting:
             time.sleep(_YIELD_SECONDS)
 
     def _wait_for_turn(self, ready: Callable[[], object]) -> None:
