@@ -34,6 +34,7 @@ from zinc_rt.scheduler.messages import (
     TenantShare,
 )
 from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
+from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving import engine_process
 from zinc_rt.serving.engine_process import hand
 from zinc_rt.serving.process import ProcessClient
@@ -156,11 +157,11 @@ def test_an_engine_on_a_thread_goes_on_after_a_refusal(kind: type[ToEngine]) -> 
         if kind is TenantShare:
             client.share(TenantShare(BAD))
         else:
-            events = [event async for event in client.submit(asked(BAD))]
+            events = [event async for event in client.submit(RequestOutput(asked(BAD)))]
             assert events == [Failed(BAD, Fault.too_many_tenants, "it is refused")]
         if kind is Cancel:
             client._send(Cancel(BAD))
-        good = [event async for event in client.submit(asked("good"))]
+        good = [event async for event in client.submit(RequestOutput(asked("good")))]
         assert isinstance(good[-1], Finished)
         assert client.healthy is None
         assert len(said) == (kind is not Submit)
@@ -182,7 +183,7 @@ def test_shares_and_tenants_that_a_core_refuses_end_no_engine() -> None:
         client.share(TenantShare("late"))
 
         async def last(tenant: str) -> Event:
-            return [event async for event in client.submit(replace(asked(tenant), tenant=tenant))][-1]
+            return [event async for event in client.submit(RequestOutput(replace(asked(tenant), tenant=tenant)))][-1]
 
         assert isinstance(await last("t1"), Finished)
         late = await last("late")

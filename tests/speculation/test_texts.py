@@ -82,7 +82,7 @@ def test_prompts(model: zinc_rt.Model, n: int, options: dict[str, Any], monkeypa
     monkeypatch.setattr(Pace, "lengths", lengths([16, 3, 0, 7]))
     with guessing(**options) as other:
         assert told(other, n) == told(model, n)
-        status = other.shared.core.status
+        status = other.client.core.status
         assert status.drafted_tokens >= status.accepted_tokens > 20
         other.engine.cache.check_integrity()
 
@@ -104,7 +104,7 @@ def test_answers_of_a_form(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch
     asked = [{"role": "user", "content": "An animal, please."}]
     with guessing(draft_model=built_in_model()) as other:
         one, again = (m.chat(asked, response_format=form, seed=3, max_tokens=60) for m in (model, other))
-        drafted, right = other.shared.core.status.drafted_tokens, other.shared.core.status.accepted_tokens
+        drafted, right = other.client.core.status.drafted_tokens, other.client.core.status.accepted_tokens
         assert drafted >= right > 10
         calls: list[int] = []
 
@@ -114,7 +114,7 @@ def test_answers_of_a_form(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch
 
         other.generate("A fox", max_tokens=9, ignore_eos=True, logits_processors=[counting])
         assert calls == list(range(calls[0], calls[0] + 9))  # it is not asked about guesses
-        assert other.shared.core.status.drafted_tokens == drafted
+        assert other.client.core.status.drafted_tokens == drafted
     assert one.content == again.content
     assert one.content.startswith("{")
 

@@ -98,7 +98,7 @@ def chat_ids(model: Model, messages: Sequence[Mapping[str, Any]], variables: Map
     """
     from zinc_rt.dialects.messages import Ending
 
-    return list(model.chat_format.request(messages, variables=variables, ending=Ending(continued=False)).prompt)
+    return list(model.chat_format.prompt(messages, variables=variables, ending=Ending(continued=False)).ids)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.sampling.params import SamplingParams
-    from zinc_rt.serving.api.config import Config
+    from zinc_rt.serving.api.config import ServerConfig
 
 SERVER: Final = "Server"
 
@@ -248,13 +248,13 @@ class ServerOptions(OptionRecord):
         """The keys of the tenant `default`."""
         return () if self.api_key is None else tuple(key.strip() for key in self.api_key.split(","))
 
-    def config(self, defaults: SamplingParams) -> Config:
+    def config(self, defaults: SamplingParams) -> ServerConfig:
         """It as the server takes it. defaults: what requests omit. Raises `UsageError`."""
-        from zinc_rt.serving.api.config import Config
+        from zinc_rt.serving.api.config import ServerConfig
         from zinc_rt.serving.api.tls import Certificate
         from zinc_rt.serving.api.web import WebRule
 
-        return Config(
+        return ServerConfig(
             host=self.host,
             port=self.port,
             keys=self.api_key_file,

@@ -17,13 +17,13 @@ class LogitsRows:
 
     Args:
         engine: the core's.
-        shared: has the core.
+        client: has the core.
         lock: held while a step runs and while what it gave is read.
         check: called with the lock held before each step; raises where it must not run.
     """
 
-    def __init__(self, engine: Engine, shared: InProcessClient, lock: CoreLock, check: Callable[[], None]) -> None:
-        self._engine, self._shared, self._lock, self._check = engine, shared, lock, check
+    def __init__(self, engine: Engine, client: InProcessClient, lock: CoreLock, check: Callable[[], None]) -> None:
+        self._engine, self._client, self._lock, self._check = engine, client, lock, check
 
     def parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """The rows in order, a step's worth at a time: (index of the first, f32[some, n_vocab]).
@@ -46,7 +46,7 @@ class LogitsRows:
         Requests may have taken what an earlier one held of the text: that is computed again.
         """
         self._check()
-        core, engine = self._shared.core, self._engine
+        core, engine = self._client.core, self._engine
         seq_id = core.borrow(ids[: start + 1], end)
         try:
             held, n_batch = engine.truncate(seq_id, start), engine.options.n_batch

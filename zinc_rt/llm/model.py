@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack, cast, overload
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +25,14 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Graph
 from zinc_rt.llm.embedding import Embedder, Pooling
 from zinc_rt.llm.input_processor import (
-    Asked,
     ChatOptions,
+    InputProcessor,
     Messages,
+    PreparedRequest,
     Prompt,
     Prompts,
-    Requests,
     is_ids,
-    several,
+    prompt_list,
     with_params,
 )
 from zinc_rt.llm.logits import LogitsRows
@@ -44,11 +44,11 @@ from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor, check_processors
-from zinc_rt.scheduler.delivery import T
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 from zinc_rt.scheduler.messages import Grammar
 from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
+from zinc_rt.scheduler.output import T
 from zinc_rt.speculation.drafter import Drafter
 from zinc_rt.utils.checks import path_text, show, true_or_false, whole_numbers
 from zinc_rt.utils.closing import Closing
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Tokenizer
 
 __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
+
+R = TypeVar("R")
 
 _LOOK_SECONDS = 0.01
 _PREFILL_MS = 2000.0
@@ -83,7 +85,7 @@ class Model(Closing):
         graph: the operations of a step.
         tokenizer: text to token ids and back.
         engine: the device with the model on it.
-        requests, shared: what makes requests, and the core that computes them.
+        input_processor, client: what makes requests, and what has them computed.
         embedder: makes vectors; None for a model that generates.
     """
 
@@ -108,13 +110,13 @@ class Model(Closing):
         self._notify, self._drafter = notify, drafter
         self.embedder: Embedder | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
-        self.shared = InProcessClient(self._lock, self._check_running)
-        self.requests = Requests(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
-        self._rows = LogitsRows(engine, self.shared, self._lock, self._check_running)
+        self.client = InProcessClient(self._lock, self._check_running)
+        self.input_processor = InputProcessor(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
+        self._rows = LogitsRows(engine, self.client, self._lock, self._check_running)
         if pooling is None:
             # Nobody but the process itself waits for a step: prompts get larger ones than a server gives them, since
             # weights, those of experts above all, are then read for more rows.
-            self.shared.serve(self.make_core(CoreOptions(max_prefill_ms=_PREFILL_MS)))
+            self.client.serve(self.make_core(CoreOptions(max_prefill_ms=_PREFILL_MS)))
         else:
             self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
         self._looked = 0.0  # when the file was compared with what it was
@@ -237,7 +239,7 @@ class Model(Closing):
             notify=self._tell,
             close=self.close,
             drafter=self._drafter,
-            failed=self.shared.failed,
+            failed=self.client.failed,
         )
 
     def _tell(self, line: str) -> None:
@@ -251,7 +253,7 @@ class Model(Closing):
         Raises `EngineError` where a function that a step calls closes the model.
         """
         with self._lock:
-            self.shared.check_no_turn()
+            self.client.check_no_turn()
             self._closed = True
             try:
                 if self._drafter is not None:
@@ -382,14 +384,15 @@ class Model(Closing):
         Raises:
             What `stream` raises and what iterating over it raises.
         """
-        prompts = several(prompt)
+        prompts = prompt_list(prompt)
         if prompts is None:
             one, chosen = cast("Prompt", prompt), cast("SamplingParams | None", params)
-            return Generation.collect(self.stream(one, chosen, logits_processors=logits_processors, **overrides))
+            self.check_ready()
+            return self._whole(self.input_processor.text(one, chosen, logits_processors, overrides), Generation.collect)
         self.check_ready()
-        asked = self.requests.several(prompts, params, logits_processors, overrides)
-        found = dict(self._each(asked, prompts, progress))
-        return [found[number] for number in range(len(asked))]
+        requests = self.input_processor.texts(prompts, params, logits_processors, overrides)
+        found = dict(self._each(requests, prompts, progress))
+        return [found[number] for number in range(len(requests))]
 
     def generate_each(
         self,
@@ -418,17 +421,17 @@ class Model(Closing):
         self.check_ready()
         if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
             raise UsageError(f"prompts is {show(prompts)}; give an iterable of texts or of lists of token ids")
-        functions, plain = check_processors(logits_processors), self.requests.plain
-        asked = (plain(prompt, own, functions, overrides) for prompt, own in with_params(prompts, params))
-        return self._each(asked, prompts, progress)
+        functions, prepare = check_processors(logits_processors), self.input_processor.text
+        requests = (prepare(prompt, own, functions, overrides) for prompt, own in with_params(prompts, params))
+        return self._each(requests, prompts, progress)
 
     def _each(
-        self, asked: Iterable[Asked[Chunk]], prompts: object, progress: Progress
+        self, requests: Iterable[PreparedRequest[Chunk]], prompts: object, progress: Progress
     ) -> Generator[tuple[int, Generation]]:
         """See `generate_each`."""
         with (
             counting(progress, prompts) as tell,
-            closing(finished(self.shared, asked, self.engine.options.n_slots)) as texts,
+            closing(finished(self.client, requests, self.engine.options.n_slots)) as texts,
         ):
             for done, text in enumerate(texts, 1):
                 tell(done)
@@ -463,19 +466,28 @@ class Model(Closing):
             While iterating also what a processor raises, `DegenerateLogits` and `BackendError`.
         """
         self.check_ready()
-        return self._stream(self.requests.plain(prompt, params, logits_processors, overrides))
+        return self._stream(self.input_processor.text(prompt, params, logits_processors, overrides))
 
-    def _stream(self, asked: Asked[T]) -> Generator[T]:
+    def _stream(self, request: PreparedRequest[T]) -> Generator[T]:
         try:
-            yield from self.shared.pieces(self.shared.submit(asked.submit, asked.text, asked.processors))
+            yield from self.client.pieces(self.client.submit(request.output, request.processors))
         finally:
-            self.shared.leave(asked.submit.id)
+            self.client.leave(request.output.request.id)
+
+    def _whole(self, request: PreparedRequest[T], collect: Callable[[list[T]], R]) -> R:
+        """What is collected of all pieces of a request."""
+        try:
+            return collect(self.client.whole(self.client.submit(request.output, request.processors)))
+        finally:
+            self.client.leave(request.output.request.id)
 
     def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> ChatAnswer:
         """The whole answer to a conversation; arguments and errors as for `chat_stream`."""
         from zinc_rt.llm.chat import ChatAnswer
 
-        return ChatAnswer.collect(self.chat_stream(messages, **options), options.get("response_format"))
+        self.check_ready()
+        request, form = self.input_processor.chat(messages, options), options.get("response_format")
+        return self._whole(request, lambda chunks: ChatAnswer.collect(chunks, form))
 
     def chat_stream(self, messages: Messages, **options: Unpack[ChatOptions]) -> Generator[ChatChunk]:
         """Answer a conversation, token by token: reasoning, content and tool calls apart.
@@ -483,7 +495,7 @@ class Model(Closing):
         Args:
             messages: the conversation in OpenAI's form; a text alone is one message of the user, and a last message of
                 the assistant is continued.
-            tools, tool_choice, parallel_tool_calls, response_format, variables: see `requests.ChatFields`.
+            tools, tool_choice, parallel_tool_calls, response_format, variables: see `input_processor.ChatFields`.
             params, logits_processors, and fields of `SamplingParams` by name: as for `stream`. Stop strings are looked
                 for in the content alone.
 
@@ -496,7 +508,7 @@ class Model(Closing):
             What `stream` raises. All arguments are checked before the first chunk is asked for.
         """
         self.check_ready()
-        return self._stream(self.requests.chat(messages, options))
+        return self._stream(self.input_processor.chat(messages, options))
 
     def check_ready(self) -> None:
         """Raises `ModelClosed`, `FileChanged`, and `UsageError` for a model that was loaded to embed."""
@@ -537,7 +549,7 @@ class Model(Closing):
         """
         self._check_generates()
         with self._lock:
-            return self.shared.core.cached_tokens(prompt)
+            return self.client.core.cached_tokens(prompt)
 
     def save_state(self, path: str | Path, prompt: Prompt) -> int:
         """Write what the model keeps of a text to a file, so that it is computed once: `load_state` reads it.

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.errors import UsageError
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.start import EngineChoice
 from zinc_rt.serving.api.web import WebRule
 
@@ -60,10 +60,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     drain: Amount = 30.0
 
     @property
-    def config(self) -> Config:
+    def config(self) -> ServerConfig:
         """A replica's, as a command line would give it. A replica has no address: Ray Serve listens."""
         names = tuple(name.strip() for name in self.alias.split(",")) if self.alias is not None else ()
-        return Config(
+        return ServerConfig(
             keys=None if self.api_key_file is None else Path(self.api_key_file),
             tenants=None if self.tenants is None else Path(self.tenants),
             strict=self.strict,

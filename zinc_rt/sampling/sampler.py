@@ -63,6 +63,18 @@ class Sampled:
     top_logprobs: tuple[tuple[int, float], ...] | None = None
 
 
+def check_token_ids(params: SamplingParams, n_vocab: int) -> None:
+    """Raise `InvalidSamplingParam` where parameters name tokens that a vocabulary has not."""
+    for name, given in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+        if any(token_id >= n_vocab for token_id in given):
+            raise InvalidSamplingParam(name, given, f"about token ids from 0 to {n_vocab - 1}")
+
+
+def seed_of(params: SamplingParams) -> int:
+    """The seed of the parameters, a fresh one where they have none."""
+    return params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+
+
 class Sampler:
     """The sampler of one sequence, which chooses its tokens. The n-th call uses the n-th random number of `seed`, so a
     text depends on the logits and the seed alone, not on how steps are batched or chunked.
@@ -71,12 +83,10 @@ class Sampler:
     """
 
     def __init__(self, params: SamplingParams, n_vocab: int) -> None:
-        for name, given in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
-            if any(token_id >= n_vocab for token_id in given):
-                raise InvalidSamplingParam(name, given, f"about token ids from 0 to {n_vocab - 1}")
+        check_token_ids(params, n_vocab)
         self.params = params
         self.n_vocab = n_vocab
-        self.seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+        self.seed = seed_of(params)
         self._scores = np.empty(n_vocab, dtype=np.float64)  # reused: fresh memory costs more than the sums
         self.step = 0  # how many tokens have been sampled
         self.n_nan = 0  # logits of the last row seen here that are NaN

@@ -3,7 +3,7 @@
 A caller sends `Submit` and `Cancel`. The engine answers with one `StepReport` a step, which holds the events of all
 requests in order. Of a request come `Admitted`, then `PromptLogprobs` where `Submit.echo` asks for them, then a `Token`
 for each generated token, then `Finished`; or `Failed` at any point. Text is not known here: clients of the engine turn
-tokens into text and cancel at stop strings (`scheduler.delivery`).
+tokens into text and cancel at stop strings (`scheduler.output`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from zinc_rt.sampling.generation import TopLogprobs
 from zinc_rt.sampling.params import SamplingParams
@@ -150,8 +152,7 @@ class Admitted:
     queue_seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):  # one is made a token: a struct takes a tenth of a dataclass's time
     """One generated token; log-probabilities where `params.logprobs` asks for them."""
 
     id: str

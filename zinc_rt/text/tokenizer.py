@@ -203,9 +203,14 @@ class Tokenizer:
         """The id whose `token_text` is `text`, or None."""
         return self._vocabulary.ids.get(text)
 
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that are markup and not text: control and unknown tokens."""
+        return frozenset(self._vocabulary.of_kind(TokenKind.CONTROL, TokenKind.UNKNOWN))
+
     def is_special(self, token_id: int) -> bool:
         """Whether a token is markup and not text: a control or an unknown token. Raises TokenizerError."""
-        return int(self._vocabulary.kinds[self._check(token_id)]) in (TokenKind.CONTROL, TokenKind.UNKNOWN)
+        return self._check(token_id) in self.special_ids
 
     def _check(self, token_id: int) -> int:
         index = whole(token_id)

@@ -11,7 +11,7 @@ from zinc_rt.sampling.params import Api, parameters_of
 from zinc_rt.serving.api.errors import ApiError, unsupported
 
 
-class Rule(StrEnum):
+class FieldRule(StrEnum):
     """What a field does."""
 
     obeyed = "obeyed"
@@ -24,11 +24,11 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ApiField:
     """One field of a request. neutral: values besides null that ask for nothing, so that they are always taken."""
 
     name: str
-    rule: Rule
+    rule: FieldRule
     note: str
     neutral: tuple[Any, ...] = ()
     own: bool = False
@@ -39,30 +39,31 @@ class Field:
         return value is not None and not any(value is known or value == known for known in self.neutral)
 
 
-def _obeyed(name: str, note: str) -> Field:
-    return Field(name, Rule.obeyed, note)
+def _obeyed(name: str, note: str) -> ApiField:
+    return ApiField(name, FieldRule.obeyed, note)
 
 
-def _own(name: str, note: str) -> Field:
-    return Field(name, Rule.obeyed, note, own=True)
+def _own(name: str, note: str) -> ApiField:
+    return ApiField(name, FieldRule.obeyed, note, own=True)
 
 
-def _accepted(name: str, note: str) -> Field:
-    return Field(name, Rule.accepted, note)
+def _accepted(name: str, note: str) -> ApiField:
+    return ApiField(name, FieldRule.accepted, note)
 
 
-def _ignored(name: str, note: str, *neutral: Any) -> Field:
-    return Field(name, Rule.ignored, note, neutral)
+def _ignored(name: str, note: str, *neutral: Any) -> ApiField:
+    return ApiField(name, FieldRule.ignored, note, neutral)
 
 
-def _refused(name: str, note: str, *neutral: Any) -> Field:
-    return Field(name, Rule.refused, note, neutral)
+def _refused(name: str, note: str, *neutral: Any) -> ApiField:
+    return ApiField(name, FieldRule.refused, note, neutral)
 
 
-def sampling(api: Api) -> tuple[Field, ...]:
+def sampling(api: Api) -> tuple[ApiField, ...]:
     """The parameters of sampling that an interface takes; those that its authors do not have come last."""
     made = [
-        Field(row.json_name(api), Rule.obeyed, row.json_note(api), own=row.is_ours(api)) for row in parameters_of(api)
+        ApiField(row.json_name(api), FieldRule.obeyed, row.json_note(api), own=row.is_ours(api))
+        for row in parameters_of(api)
     ]
     return tuple(sorted(made, key=lambda field: field.own))
 
@@ -188,7 +189,7 @@ EMBEDDINGS: Final = (
 )
 
 
-def judge(fields: Sequence[Field], given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Any], list[str]]:
+def judge(fields: Sequence[ApiField], given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Any], list[str]]:
     """The fields to obey and the names of those that are ignored.
 
     Raises `ApiError` for a field that is refused; with `strict` also for one that is ignored or not known.
@@ -198,14 +199,14 @@ def judge(fields: Sequence[Field], given: Mapping[str, Any], strict: bool) -> tu
     ignored: list[str] = []
     for name, value in given.items():
         field = known.get(name)
-        if field is None or (field.rule is Rule.ignored and field.asks(value)):
+        if field is None or (field.rule is FieldRule.ignored and field.asks(value)):
             if strict:
                 why = "no such field is known" if field is None else field.note
                 raise ApiError(400, f"{_shown(name)}: {why}", param=_shown(name), code="unknown_parameter")
             ignored.append(_shown(name))
-        elif field.rule is Rule.refused and field.asks(value):
+        elif field.rule is FieldRule.refused and field.asks(value):
             raise unsupported(name, field.note)
-        elif field.rule is Rule.obeyed:
+        elif field.rule is FieldRule.obeyed:
             obeyed[name] = value
     return obeyed, ignored
 
@@ -231,7 +232,7 @@ def _shown(name: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else c if c in "_-." else "?" for c in name[:64])
 
 
-def table(fields: Sequence[Field]) -> str:
+def table(fields: Sequence[ApiField]) -> str:
     """The fields as a Markdown table, in the order of their records."""
     rows = [f"| `{f.name}`{' (own)' if f.own else ''} | {f.rule} | {f.note} |" for f in fields]
     return "\n".join(["| field | what happens | |", "|---|---|---|", *rows])

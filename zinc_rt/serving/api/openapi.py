@@ -12,7 +12,7 @@ import msgspec
 
 import zinc_rt
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.fields import Field
+from zinc_rt.serving.api.fields import ApiField
 from zinc_rt.serving.api.service import Service
 
 Handler = Callable[[Service, Call], Awaitable[None]]
@@ -52,7 +52,7 @@ class Endpoint:
     public: bool = False
     counted: bool = True
     body: type[msgspec.Struct] | None = None
-    fields: Sequence[Field] = ()
+    fields: Sequence[ApiField] = ()
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from zinc_rt.sampling.params import (
 )
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.fields import Field, judge
+from zinc_rt.serving.api.fields import ApiField, judge
 from zinc_rt.serving.api.limits import CHOICES, LOGIT_BIASES, check_depth, check_stops
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -97,7 +97,7 @@ def read_json(body: bytes) -> dict[str, Any]:
     return tree
 
 
-def read(call: Call, body: bytes, kind: type[S], fields: Sequence[Field], strict: bool) -> S:
+def read(call: Call, body: bytes, kind: type[S], fields: Sequence[ApiField], strict: bool) -> S:
     """A body as a request. Names of ignored fields go into the answer's headers. Raises `ApiError`."""
     obeyed, ignored = judge(fields, read_json(body), strict)
     ignore(call, ignored)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, Self
 
 from zinc_rt.errors import UsageError
-from zinc_rt.scheduler.delivery import Delivery, T, Text
 from zinc_rt.scheduler.messages import (
     Admitted,
     CancelReason,
@@ -23,12 +22,13 @@ from zinc_rt.scheduler.messages import (
     Token,
     Usage,
 )
+from zinc_rt.scheduler.output import RequestOutput, T
 
-SUSPECT: Final = 2
+POISON_CANDIDATE: Final = 2
 """Engines that ended in a row while they computed a request, without a token of it between; from then on it is tried
 apart from others under suspicion.
 """
-MOST_LOSSES: Final = SUSPECT + 1
+MOST_LOSSES: Final = POISON_CANDIDATE + 1
 """Engines after which a request fails: it may be what ends them."""
 _END: Final = object()
 
@@ -36,23 +36,23 @@ _END: Final = object()
 class LiveRequest:
     """One request, from `submit` to its last event."""
 
-    def __init__(self, request: Submit, text: Text[Any], now: float) -> None:
-        self.request = request
-        self.delivery = Delivery(request, text)
+    def __init__(self, output: RequestOutput[Any], now: float) -> None:
+        self.request, self.output = output.request, output
         self.pieces: asyncio.Queue[Any] = asyncio.Queue()  # exceptions among them; `_END` last
-        self._tokens = list(request.resume)
-        self._deadline = None if request.seconds is None else now + request.seconds
+        self._tokens = list(self.request.resume)
+        self._deadline = None if self.request.seconds is None else now + self.request.seconds
         self.cancelled: CancelReason | None = None
         """The reason, where the caller asked for the end."""
         self._told = False  # that it was admitted
-        self.blamed = False
+        self.in_flight = False
         """Whether the engine that runs computes it: it may be what ends that engine."""
         self.losses = 0
         """Engines that ended in a row while they computed it, without a token of it."""
-        if self.delivery.ended:  # by the tokens that it resumes
+        output.begin()
+        if output.ended:  # by the tokens that it resumes
             self.take(self.as_cancelled())
 
-    def again(self, now: float) -> Submit:
+    def resubmit(self, now: float) -> Submit:
         """The request for an engine that goes on behind the tokens that were sent."""
         left = None if self._deadline is None else max(0.001, self._deadline - now)
         return dataclasses.replace(self.request, resume=tuple(self._tokens), seconds=left)
@@ -66,12 +66,12 @@ class LiveRequest:
                 self._told = True
             case Token():
                 self._tokens.append(event.token_id)
-                self.blamed, self.losses = True, 0
-        for piece in self.delivery.take(event):
+                self.in_flight, self.losses = True, 0
+        for piece in self.output.take(event):
             self.pieces.put_nowait(piece)
-        if self.delivery.over:
+        if self.output.over:
             self.pieces.put_nowait(_END)
-        return self.delivery.over
+        return self.output.over
 
     def as_cancelled(self) -> Finished:
         """The last event of a request whose engine cannot give it."""
@@ -80,11 +80,11 @@ class LiveRequest:
 
     def lost(self) -> None:
         """The engine ended."""
-        self.losses += self.blamed
-        self.blamed = False
+        self.losses += self.in_flight
+        self.in_flight = False
 
 
-class LiveRequests:
+class RequestLog:
     """The requests of one client, by id. cancel: tells the engine of a request whose text has ended before it."""
 
     def __init__(
@@ -101,26 +101,27 @@ class LiveRequests:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._live
 
-    def add(self, request: Submit, text: Text[Any]) -> LiveRequest:
+    def add(self, output: RequestOutput[Any]) -> LiveRequest:
         """A new request, which may be over at once. Raises `UsageError` for an id that runs already."""
+        request = output.request
         if request.id in self._live:
             raise UsageError(f"request {request.id} runs already; ids must be unique")
-        live = LiveRequest(request, text, self._clock())
-        if not live.delivery.over:
+        live = LiveRequest(output, self._clock())
+        if not live.output.over:
             self._live[request.id] = live
         return live
 
     def at_work(self, ids: Iterable[str]) -> None:
         """The engine computes these requests, which have no token of it yet, until its next report."""
-        self.at_rest()
+        self.clear()
         self._at_work = [self._live[request_id] for request_id in ids if request_id in self._live]
         for live in self._at_work:
-            live.blamed = True
+            live.in_flight = True
 
-    def at_rest(self) -> None:
+    def clear(self) -> None:
         """The engine did not end over what it computed."""
         for live in self._at_work:
-            live.blamed = False
+            live.in_flight = False
         self._at_work = []
 
     def take(self, events: Iterable[Event]) -> None:
@@ -133,7 +134,7 @@ class LiveRequests:
                 continue
             if live.take(event):
                 del self._live[event.id]
-            if live.delivery.ended and live.cancelled is None and not isinstance(event, Finished | Failed):
+            if live.output.ended and live.cancelled is None and not isinstance(event, Finished | Failed):
                 live.cancelled = CancelReason.stop_string
                 self._cancel(event.id, CancelReason.stop_string)
 
@@ -157,14 +158,14 @@ class LiveRequests:
         live.cancelled = reason
         return True
 
-    def again(self) -> list[Submit]:
+    def resubmit(self) -> list[Submit]:
         """The requests for a new engine, in the order in which they came. Those that were cancelled end; of those under
         suspicion only one is among them.
         """
         self.take([live.as_cancelled() for live in self._live.values() if live.cancelled is not None])
-        self._held = deque(request_id for request_id, live in self._live.items() if live.losses >= SUSPECT)
+        self._held = deque(request_id for request_id, live in self._live.items() if live.losses >= POISON_CANDIDATE)
         now = self._clock()
-        first = [live.again(now) for request_id, live in self._live.items() if request_id not in self._held]
+        first = [live.resubmit(now) for request_id, live in self._live.items() if request_id not in self._held]
         return first + self._try_next()
 
     def released(self) -> list[Submit]:
@@ -180,7 +181,7 @@ class LiveRequests:
     def _try_next(self) -> list[Submit]:
         while self._held and self._held[0] not in self._live:
             self._held.popleft()
-        return [self._live[self._held[0]].again(self._clock())] if self._held else []
+        return [self._live[self._held[0]].resubmit(self._clock())] if self._held else []
 
     def fail(self, error: Fault, message: str, requests: Iterable[str] | None = None) -> None:
         """End requests, or all of them."""
@@ -188,7 +189,7 @@ class LiveRequests:
         self.take([Failed(request_id, error, message) for request_id in chosen])
 
 
-class EventStream(Generic[T]):
+class OutputStream(Generic[T]):
     """The pieces of one request, to its last; its events, where they are asked for. left: called where the caller goes
     before that.
     """

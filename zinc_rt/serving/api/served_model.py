@@ -75,11 +75,6 @@ class ServedModel:
 
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    @cached_property
-    def marks(self) -> frozenset[int]:
-        """Special tokens that are parts of answers to chats."""
-        return frozenset() if self.chat is None else self.chat.dialect.mark_ids(self.tokenizer)
-
     @property
     def name(self) -> str:
         """The name that answers carry."""
