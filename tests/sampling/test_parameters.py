@@ -30,13 +30,13 @@ from zinc_rt.serving.api.anthropic import MessagesRequest
 from zinc_rt.serving.api.chat import ChatRequest
 from zinc_rt.serving.api.completions import CompletionRequest
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.fields import Field
+from zinc_rt.serving.api.fields import ApiField
 from zinc_rt.serving.api.llamacpp import INFILL, InfillRequest
 from zinc_rt.serving.api.requests import converted, given_sampling, takes_sampling
 from zinc_rt.serving.api.responses import ResponsesRequest
 
 DOCS = Path(__file__).parents[2] / "docs"
-REQUESTS: list[tuple[Api, type[msgspec.Struct], tuple[Field, ...]]] = [
+REQUESTS: list[tuple[Api, type[msgspec.Struct], tuple[ApiField, ...]]] = [
     (Api.openai, ChatRequest, fields.CHAT),
     (Api.openai, CompletionRequest, fields.COMPLETIONS),
     (Api.openai, InfillRequest, INFILL),
@@ -99,7 +99,7 @@ def test_a_chat_changes_every_number_that_has_an_option() -> None:
 
 @pytest.mark.parametrize(("api", "request_type", "records"), REQUESTS, ids=lambda value: getattr(value, "__name__", ""))
 def test_requests_have_the_fields_of_the_table(
-    api: Api, request_type: type[msgspec.Struct], records: tuple[Field, ...]
+    api: Api, request_type: type[msgspec.Struct], records: tuple[ApiField, ...]
 ) -> None:
     names = {row.json_name(api) for row in parameters_of(api)}
     assert names <= set(request_type.__struct_fields__)
