@@ -39,10 +39,6 @@ class BackendError(ZincError):
     """A backend, or the device below it, cannot do what was asked."""
 
 
-class BackendClosed(BackendError):
-    """The backend or its device was closed before the call."""
-
-
 class IntegrityError(ZincError):
     """Books contradict each other: a defect, not a bad request."""
 

@@ -427,7 +427,7 @@ def test_the_builder_verifies() -> None:
     b = GraphBuilder("g")
     x = b.buffer("x", TEMP, F32, ROW)
     b.node(Op.RESIDUAL_ADD, [x, x], [x], "add")
-    with pytest.raises(GraphError, match="'add'.*no other node writes"):
+    with pytest.raises(GraphError, match=r"'add'.*no other node writes"):
         b.build()
 
 

@@ -11,7 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
+from zinc_rt.errors import IntegrityError
+from zinc_rt.mem.errors import PagesExhausted
 from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.page_keys import packed, page_key, root_key
 from zinc_rt.mem.page_pool import ROOT
@@ -239,7 +240,7 @@ CORRUPTIONS: list[tuple[Callable[[KVPages], None], str]] = [
 def test_planted_corruption_is_found(damage: Callable[[KVPages], None], message: str) -> None:
     pages = filled()
     damage(pages)
-    with pytest.raises(PageIntegrityError, match=message):
+    with pytest.raises(IntegrityError, match=message):
         pages.check_integrity()
 
 

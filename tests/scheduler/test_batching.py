@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zinc_rt import engine
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import IntegrityError, ZincError
 from zinc_rt.scheduler.batch import Batch, BatchEntry, BatchKind, RequestConfig, RequestState, TenantId, TenantLimits
 from zinc_rt.scheduler.batching import BatchScheduler
 from zinc_rt.scheduler.errors import (
@@ -27,7 +27,6 @@ from zinc_rt.scheduler.errors import (
     InvalidTokenCount,
     LimitBelowActiveRequests,
     SchedulerError,
-    SchedulerIntegrityError,
     TenantRequestQuotaExceeded,
     TooManyTenants,
     UnknownTenant,
@@ -405,7 +404,7 @@ def test_the_integrity_check_sees_damage(damage: Callable[[BatchScheduler], None
     scheduler = full()
     scheduler.check_integrity()
     damage(scheduler)
-    with pytest.raises(SchedulerIntegrityError, match=message):
+    with pytest.raises(IntegrityError, match=message):
         scheduler.check_integrity()
 
 

@@ -19,10 +19,6 @@ class SignalMismatch(BackendError):
     """The fence retired, but the signal is not the one that the packets were to write."""
 
 
-class PoolIntegrityError(BackendError):
-    """The books of a memory pool do not add up: bytes lost, owned twice, or free and owned at once."""
-
-
 class DeviceLost(BackendError):
     """The GPU hung, was reset or left the bus; nothing on it can be trusted. A new process may open it again."""
 
@@ -46,10 +42,6 @@ class CallFailed(InterfaceError):
 
 class IoctlFailed(CallFailed):
     """An ioctl was refused."""
-
-
-class GemMapFailed(CallFailed):
-    """The kernel told where a buffer can be mapped, and then refused to map it there."""
 
 
 class StepFailed(InterfaceError):

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from zinc_rt.amdgpu.errors import DeviceLost
-from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.errors import BackendError
 from zinc_rt.utils.linux import Linux
 
 
 class DeviceGuard:
     """Threads take turns, also with a wait. A forked child is refused: the device's memory and queue are its parent's.
 
-    After the device was lost every use raises `DeviceLost`, after `close` `BackendClosed`.
+    After the device was lost every use raises `DeviceLost`, after `close` `BackendError`.
 
     label: for messages; lock: held during a turn; lost: why the device is gone, None while it is there.
     """
@@ -30,7 +30,7 @@ class DeviceGuard:
     def entered(self, about_loss: Callable[[], str] = lambda: "") -> Iterator[None]:
         """The caller's turn. about_loss: what to add to the first `DeviceLost` that comes from inside.
 
-        Raises `DeviceLost`, `BackendClosed`, and `BackendError` in a forked child.
+        Raises `DeviceLost`, `BackendError` in a forked child.
         """
         if self._linux.pid() != self._pid:
             raise BackendError(
@@ -39,7 +39,7 @@ class DeviceGuard:
             )
         with self.lock:
             if self._closed:
-                raise BackendClosed(f"{self._label} was closed")
+                raise BackendError(f"{self._label} was closed")
             if self.lost is not None:
                 raise DeviceLost(self.lost)
             try:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.errors import StepTooLarge
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -176,7 +175,7 @@ _NO_PROFILE = "profiles are recorded by the native kernels and the emulated GPU"
 
 
 class Backend(Closing):
-    """Runs graphs on one device. Every method raises `BackendClosed` after `close`, except `close` itself."""
+    """Runs graphs on one device. Every method raises `BackendError` after `close`, except `close` itself."""
 
     features: BackendFeatures
 
@@ -223,9 +222,8 @@ class Backend(Closing):
                 caller sees to it that a name means the same rows.
 
         Raises:
-            UnsupportedOp: the backend has no kernel for a node.
-            MissingBinding: a weight or constant was not given.
-            BackendError: a weight or state of `beside` has the name of one of another shape or type.
+            BackendError: the backend has no kernel for a node; a weight or constant was not given; a weight or state
+                of `beside` has the name of one of another shape or type.
         """
 
     @abstractmethod
@@ -237,9 +235,9 @@ class Backend(Closing):
             sampling: what `sampling_for` returned, to end the step with tokens; the outputs stay what they were.
 
         Raises:
-            StepTooLarge: counts exceed what the graph was lowered for.
+            BackendError: counts exceed what the graph was lowered for; `lowered` or `sampling` is of another backend.
+                Errors of the device are subclasses.
             TokenOutOfRange: a token id has no row in the embedding.
-            BackendError: `lowered` or `sampling` is of another backend. Errors of the device are subclasses.
         """
 
     @abstractmethod
@@ -362,13 +360,13 @@ def check_copy(arrays: Mapping[str, npt.NDArray[np.float32]], shapes: Mapping[st
 def check_step(lowered: LoweredGraph) -> tuple[int, int]:
     """A step's n_rows and n_logits, after all checks that protect the memory of a backend.
 
-    Raises `StepTooLarge`, `TokenOutOfRange`.
+    Raises `BackendError`, `TokenOutOfRange`.
     """
     n_rows, n_logits = lowered.counts.tolist()
     if not (0 <= n_rows <= lowered.limits[0] and 0 <= n_logits <= lowered.limits[1]):
         wrong = 0 if not 0 <= n_rows <= lowered.limits[0] else 1
         count, what = (n_rows, n_logits)[wrong], ("rows", "wanted logits")[wrong]
-        raise StepTooLarge(f"the step has {count} {what}, the graph was lowered for {lowered.limits[wrong]}")
+        raise BackendError(f"the step has {count} {what}, the graph was lowered for {lowered.limits[wrong]}")
     for lookup in lowered.lookups:
         _check_tokens(lookup, n_rows)
     return n_rows, n_logits

@@ -193,7 +193,7 @@ class Form:
         return named[0] if named else ""
 
     def response_format(self) -> dict[str, Any] | None:
-        """It in OpenAI's words, None for any form. Raises `UsageError`, `InputError`."""
+        """It in OpenAI's words, None for any form. Raises `UsageError`, `CommandError`."""
         if self.format is not None and self.format not in _FORMATS:
             raise UsageError(f"--format is {show(self.format)}; it must be text or json")
         option = self.option
@@ -234,7 +234,7 @@ def _lark(text: str, option: str) -> str:
 
 
 def set_template(model: Model, text: str | None, file: str | None) -> None:
-    """Have a model converse by the template of the options, if there is one. Raises `UsageError`, `InputError`."""
+    """Have a model converse by the template of the options, if there is one. Raises `UsageError`, `CommandError`."""
     if text is None and file is None:
         return
     if text is not None and file is not None:

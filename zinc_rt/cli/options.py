@@ -421,7 +421,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_pane
 
 
 def system_prompt(text: str | None, file: str | None) -> str | None:
-    """The system prompt of the options, None for none. Raises `UsageError` for two, `InputError`."""
+    """The system prompt of the options, None for none. Raises `UsageError` for two, `CommandError`."""
     if file is None:
         return text
     if text is not None:

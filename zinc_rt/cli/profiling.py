@@ -43,7 +43,7 @@ TraceFile = Annotated[
 def profiled(engine: Engine, wanted: bool, trace: Path) -> Iterator[None]:
     """Record what runs inside, then print the tables and write the trace or picture.
 
-    Raises `BackendError`, `FileWriteError`.
+    Raises `BackendError`, `CommandError`.
     """
     if not wanted:
         yield

@@ -38,12 +38,12 @@ LoadState = Annotated[
 
 
 def load_state(model: Model, path: Path | None, voice: Voice) -> None:
-    """Read a file if one is named. Raises `SavedTextError`."""
+    """Read a file if one is named. Raises `EngineError`."""
     if path is not None:
         voice.tell(f"zinc: {path}: {len(model.load_state(path))} tokens that need not be computed", style="dim")
 
 
 def save_state(model: Model, path: Path | None, ids: list[int], voice: Voice) -> None:
-    """Write a file if one is named. ids: prompt and text. Raises `SavedTextError`."""
+    """Write a file if one is named. ids: prompt and text. Raises `EngineError`."""
     if path is not None:
         voice.tell(f"zinc: wrote {path}: {model.save_state(path, ids)} tokens", style="dim")

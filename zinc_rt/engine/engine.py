@@ -38,7 +38,7 @@ from zinc_rt.backends.select import BackendOptions, open_backend, probe_devices
 from zinc_rt.backends.snapshots import Snapshots, copies
 from zinc_rt.engine.kv_cache import CacheStats, Sequences
 from zinc_rt.engine.options import DEFAULT_N_CTX, Options
-from zinc_rt.engine.rows import ContextFull, EngineError, PositionsSkipped, Rows
+from zinc_rt.engine.rows import EngineError, Rows
 from zinc_rt.engine.sequence_calls import SequenceCalls
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CacheStats",
-    "ContextFull",
     "Device",
     "DeviceChoice",
     "DeviceReport",
@@ -73,7 +72,6 @@ __all__ = [
     "Engine",
     "EngineError",
     "Options",
-    "PositionsSkipped",
     "Rows",
     "StepResult",
     "UnknownDevice",
@@ -347,8 +345,8 @@ class Engine(SequenceCalls, Closing):
                 samples does it where the logits are; elsewhere `SampledStep` does it from the logits. Same tokens.
 
         Raises:
-            EngineError: bad rows; `PositionsSkipped` where they do not go on after what a sequence holds.
-            ContextFull, PagesExhausted: no room for a row's position.
+            EngineError: bad rows, or rows that do not go on after what a sequence holds; no room in the context.
+            PagesExhausted: no page for a row's position.
             TokenOutOfRange: a token id has no row in the embedding.
             BackendError: the device failed. With the others nothing has run.
         """

@@ -11,10 +11,9 @@ import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.snapshots import Snapshots
-from zinc_rt.engine.rows import EngineError, PositionsSkipped, Rows, write_rows
-from zinc_rt.errors import BackendError
+from zinc_rt.engine.rows import EngineError, Rows, write_rows
+from zinc_rt.errors import BackendError, IntegrityError
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.mem.errors import PageIntegrityError
 from zinc_rt.mem.kv_pages import KVPages, pages_for
 from zinc_rt.mem.page_keys import packed
 from zinc_rt.numerics import PAGE_TOKENS
@@ -307,7 +306,7 @@ class Sequences:
     def schedule(self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]]) -> tuple[int, int]:
         """Write a step's inputs, but for the page table; returns its row and logit counts.
 
-        Raises `EngineError`, `ContextFull`, `TokenOutOfRange`.
+        Raises `EngineError`, `TokenOutOfRange`.
         """
         return write_rows(rows, inputs, self._sizes, self._check_start)
 
@@ -316,9 +315,9 @@ class Sequences:
         slot, start = part.slot, part.start
         length = len(self._held(slot).ids)
         if start > length:
-            raise PositionsSkipped(f"sequence {slot} holds {length} positions, rows cannot start at {start}")
+            raise EngineError(f"sequence {slot} holds {length} positions, rows cannot start at {start}")
         if self._writable(slot, start) != start:
-            raise PositionsSkipped(
+            raise EngineError(
                 f"sequence {slot}: other sequences read the KV page of position {start}, so rows cannot start there;"
                 f" truncate() goes back to {start - start % PAGE_TOKENS}"
             )
@@ -326,12 +325,12 @@ class Sequences:
             return
         position = self.snapshots.position(slot)
         if position is None:
-            raise PositionsSkipped(
+            raise EngineError(
                 f"sequence {slot}: a step broke off, so the state of its recurrent layers is lost; rows cannot"
                 f" start at {start} before truncate() has gone back"
             )
         if start != position:
-            raise PositionsSkipped(
+            raise EngineError(
                 f"sequence {slot}: recurrent layers hold the state after {position} positions, rows cannot start"
                 f" at {start}; truncate() goes back to a checkpoint"
             )
@@ -409,20 +408,20 @@ class Sequences:
         )
 
     def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless the books of pages, tokens and copies add up."""
+        """Raise `IntegrityError` unless the books of pages, tokens and copies add up."""
         self._pages.check_integrity()
         known = self._pages.pool.known
         for slot in range(self._sizes.n_slots):
             pages, held = self._pages.pages(slot), self._open.get(slot)
             if len(pages) < pages_for(len(held.ids) if held else 0) or (pages and held is None):
-                raise PageIntegrityError(f"sequence {slot} has {len(pages)} KV pages, which its positions do not fit")
+                raise IntegrityError(f"sequence {slot} has {len(pages)} KV pages, which its positions do not fit")
             for at, page in enumerate(pages):
                 if held and page in known and known[page].ids != _packed_or_none(held.ids, at):
-                    raise PageIntegrityError(f"KV page {page} does not hold the tokens of sequence {slot}")
+                    raise IntegrityError(f"KV page {page} does not hold the tokens of sequence {slot}")
         if self.snapshots is not None:
             strange = [page for page in self.snapshots.pages() if page not in known]
             if strange or len(self.snapshots) > self.snapshots.limit:
-                raise PageIntegrityError(
+                raise IntegrityError(
                     f"there are {len(self.snapshots)} copies of states, at most {self.snapshots.limit} are planned;"
                     f" of unknown KV pages: {strange}"
                 )

@@ -20,14 +20,6 @@ class EngineError(ZincError):
     """The engine was used against its rules."""
 
 
-class PositionsSkipped(EngineError):
-    """Rows do not follow the positions that a sequence holds."""
-
-
-class ContextFull(ZincError):
-    """A sequence has no room for the positions of a step."""
-
-
 @dataclass(frozen=True)
 class Rows:
     """Consecutive positions of one sequence in a step.
@@ -53,7 +45,7 @@ def write_rows(
 
     check_start: called with the first rows of each sequence, to raise where they cannot start.
 
-    Raises `EngineError`, `PositionsSkipped`, `ContextFull`, `TokenOutOfRange` for ids outside int32.
+    Raises `EngineError`, `TokenOutOfRange` for ids outside int32.
     """
     n_rows, n_wanted = 0, 0
     ids, positions, slots = (inputs[name] for name in _STEP_INPUTS)
@@ -66,7 +58,7 @@ def write_rows(
         if held is None:
             check_start(part)
         elif part.start != held:
-            raise PositionsSkipped(f"sequence {part.slot} holds {held} positions, rows cannot start at {part.start}")
+            raise EngineError(f"sequence {part.slot} holds {held} positions, rows cannot start at {part.start}")
         if last is not None and (part.start or held is not None):
             raise EngineError(f"sequence {part.slot}: every row sees all others; a step takes all of its rows at once")
         ends[part.slot] = end
@@ -100,7 +92,7 @@ def _check_rows(part: Rows, n_before: int, sizes: Capacity) -> None:
     if n_before + n > sizes.n_rows:
         raise EngineError(f"the step has {n_before + n} rows or more, n_batch is {sizes.n_rows}")
     if part.start < 0 or part.start + n > sizes.n_ctx:
-        raise ContextFull(
+        raise EngineError(
             f"positions {part.start} to {part.start + n - 1} do not fit the context of {sizes.n_ctx} tokens"
         )
     for i in part.wanted:

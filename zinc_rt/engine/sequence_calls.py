@@ -266,5 +266,5 @@ class SequenceCalls(ABC):
         return self._books().stats()
 
     def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless the books of KV pages, tokens and copies of states add up."""
+        """Raise `IntegrityError` unless the books of KV pages, tokens and copies of states add up."""
         self._books().check_integrity()

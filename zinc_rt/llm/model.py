@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Unpack, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.engine.engine import ContextFull, Engine, EngineError
+from zinc_rt.engine.engine import Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
@@ -157,7 +157,7 @@ class Model(LoadedModel, Closing):
 
         Raises:
             UsageError: an argument is wrong, or the model was loaded to generate.
-            ContextFull, TokenizerError: a text cannot be computed.
+            EngineError, TokenizerError: a text cannot be computed.
             FileChanged, ModelClosed: the model, or its file, is gone.
         """
         self._check_open()
@@ -184,7 +184,7 @@ class Model(LoadedModel, Closing):
             f32[n_tokens, n_vocab]: row i belongs to what follows token i.
 
         Raises:
-            EmptyPrompt, ContextFull, TokenOutOfRange: the tokens cannot be computed.
+            EmptyPrompt, EngineError, TokenOutOfRange: the tokens cannot be computed.
             UsageError: they are no whole numbers, or the model was loaded to embed.
             MemoryPlanError: there is not enough memory for all rows.
             ModelClosed, FileChanged, BackendError.
@@ -212,7 +212,7 @@ class Model(LoadedModel, Closing):
         self.check_ready()
         ids = check_ids(tokens, self.tokenizer.n_vocab)
         if len(ids) > self.n_ctx:
-            raise ContextFull(
+            raise EngineError(
                 f"{len(ids)} tokens do not fit the context of {self.n_ctx} tokens; load with a larger n_ctx"
             )
         return ids
@@ -432,8 +432,7 @@ class Model(LoadedModel, Closing):
             How many of its tokens the file holds: whole pages of 16.
 
         Raises:
-            SavedTextError: fewer than 16 tokens, or the file cannot be written.
-            ContextFull: the text is too long.
+            EngineError: fewer than 16 tokens, too many, or the file cannot be written.
             EmptyPrompt, TokenOutOfRange, UsageError, FileChanged, ModelClosed: as `generate`.
         """
         from zinc_rt.engine import prompt_cache_file as saved_text
@@ -454,7 +453,7 @@ class Model(LoadedModel, Closing):
             The text's token ids.
 
         Raises:
-            SavedTextError: the file cannot be read, is damaged, or is of another model or format, or its text leaves no
+            EngineError: the file cannot be read, is damaged, or is of another model or format, or its text leaves no
                 room in the context.
             UsageError, FileChanged, ModelClosed: as `generate`.
         """

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
+from zinc_rt.errors import IntegrityError
+from zinc_rt.mem.errors import PagesExhausted
 from zinc_rt.mem.page_keys import packed, page_key
 from zinc_rt.mem.page_pool import ROOT, PagePool
 from zinc_rt.numerics import PAGE_TOKENS
@@ -179,7 +180,7 @@ class KVPages:
             self.pool.drop(mine)
 
     def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless free, cached and used pages are all pages, each with its references, and
+        """Raise `IntegrityError` unless free, cached and used pages are all pages, each with its references, and
         every known page follows on the one before it.
         """
         references: Counter[int] = Counter()
@@ -187,11 +188,11 @@ class KVPages:
             pages = self.pages(slot)
             references.update(pages)
             if self.table[slot, owned:].any():
-                raise PageIntegrityError(f"the page table of sequence {slot} has entries past its {owned} pages")
+                raise IntegrityError(f"the page table of sequence {slot} has entries past its {owned} pages")
             for before, page in zip([ROOT, *pages], pages, strict=False):
                 contents = self.pool.known.get(page)
                 if contents is not None and contents.parent != before:
-                    raise PageIntegrityError(
+                    raise IntegrityError(
                         f"KV page {page} of sequence {slot} stands behind page {before}, not behind its parent"
                         f" {contents.parent}"
                     )

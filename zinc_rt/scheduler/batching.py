@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field, fields, replace
 
+from zinc_rt.errors import IntegrityError
 from zinc_rt.scheduler.batch import (
     MAX_U32,
     READY,
@@ -44,7 +45,6 @@ from zinc_rt.scheduler.errors import (
     InvalidTenantLimits,
     InvalidTokenCount,
     LimitBelowActiveRequests,
-    SchedulerIntegrityError,
     TenantRequestQuotaExceeded,
     TooManyTenants,
     UnknownTenant,
@@ -298,31 +298,29 @@ class BatchScheduler:
     # -- integrity
 
     def check_integrity(self) -> None:
-        """Raise `SchedulerIntegrityError` unless slots, states, counts and quotas agree with each other."""
+        """Raise `IntegrityError` unless slots, states, counts and quotas agree with each other."""
         active: Counter[TenantId] = Counter()
         owners: dict[RequestId, int] = {}
         for slot_id, slot in enumerate(self._slots):
             if slot is None:
                 continue
             if slot.slot_id != slot_id:
-                raise SchedulerIntegrityError(
-                    f"slot {slot_id} holds a request that takes itself for slot {slot.slot_id}"
-                )
+                raise IntegrityError(f"slot {slot_id} holds a request that takes itself for slot {slot.slot_id}")
             if slot.request_id in owners or not 1 <= slot.request_id < self._next_request:
-                raise SchedulerIntegrityError(f"slot {slot_id} has request id {slot.request_id}, given twice or never")
+                raise IntegrityError(f"slot {slot_id} has request id {slot.request_id}, given twice or never")
             if slot.tenant_id not in self._tenants:
-                raise SchedulerIntegrityError(f"slot {slot_id} belongs to tenant {slot.tenant_id}, which is unknown")
+                raise IntegrityError(f"slot {slot_id} belongs to tenant {slot.tenant_id}, which is unknown")
             if not consistent(slot):
-                raise SchedulerIntegrityError(f"slot {slot_id} is impossible: {slot}")
+                raise IntegrityError(f"slot {slot_id} is impossible: {slot}")
             owners[slot.request_id] = slot_id
             active[slot.tenant_id] += slot.state.active
         for tenant_id, tenant in self._tenants.items():
             if tenant.active != active[tenant_id]:
-                raise SchedulerIntegrityError(
+                raise IntegrityError(
                     f"tenant {tenant_id} is said to have {tenant.active} active requests, its slots {active[tenant_id]}"
                 )
             if tenant.active > tenant.limits.max_active_requests:
-                raise SchedulerIntegrityError(
+                raise IntegrityError(
                     f"tenant {tenant_id} has {tenant.active} active requests, its limit is"
                     f" {tenant.limits.max_active_requests}"
                 )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import IntegrityError, UsageError, ZincError
-
-
-class CoreIntegrityError(IntegrityError):
-    """The loop of steps has broken one of its own rules: a defect, not a bad request."""
+from zinc_rt.errors import UsageError, ZincError
 
 
 class DuplicateRequest(UsageError):

@@ -18,14 +18,14 @@ from typing import Any
 
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.prompts import check_fits, check_ids
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.errors import IntegrityError, UsageError, ZincError
 from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import NoToken, Sampled
 from zinc_rt.scheduler.admission import Admission
 from zinc_rt.scheduler.batch import BatchKind, RequestConfig, TenantId
-from zinc_rt.scheduler.core_errors import CoreIntegrityError, DuplicateRequest, PromptNeverFits
+from zinc_rt.scheduler.core_errors import DuplicateRequest, PromptNeverFits
 from zinc_rt.scheduler.fair import FairScheduler
 from zinc_rt.scheduler.integrity import check_held, check_place
 from zinc_rt.scheduler.messages import (
@@ -201,7 +201,7 @@ class EngineCore:
         """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
 
         Returns its slot. It holds the tokens but for the last one as far as they are known: `Engine.length` says it.
-        `give_back` it before the next turn. Raises `ContextFull` for more tokens than the KV cache has room for.
+        `give_back` it before the next turn. Raises `EngineError` for more tokens than the KV cache has room for.
         """
         pages = self._slots.pages_of(n_tokens)
         while (taken := self._slots.take(tokens, b"", pages)) is None:
@@ -227,7 +227,7 @@ class EngineCore:
                 check_held(request, self._engine.length(request.slot))
         waiting = set(self._waiting)
         if len(waiting) + len(self._running) != len(self._live) or self._slots.n_running != len(self._running):
-            raise CoreIntegrityError(
+            raise IntegrityError(
                 f"{len(self._live)} requests are known, {len(waiting)} wait and {len(self._running)} run"
             )
 
@@ -237,7 +237,7 @@ class EngineCore:
         """Admit what there is room for, run one step, and say what came of it.
 
         Raises:
-            CoreIntegrityError: requests wait or run, and nothing could be done for any of them.
+            IntegrityError: requests wait or run, and nothing could be done for any of them.
             BackendError: the device failed; the engine is lost, as a rule.
         """
         return self._report(*self._turn())
@@ -257,7 +257,7 @@ class EngineCore:
         parts = self._plan()
         seconds, chosen = self._compute(parts) if parts else (0.0, 0.0)
         if before[2] and not parts and before == (len(self._events), self._slots.given_back, len(self._live)):
-            raise CoreIntegrityError(
+            raise IntegrityError(
                 f"{len(self._waiting)} requests wait and {len(self._running)} run, but none can go on;"
                 f" {self._engine.free_pages} of {self._slots.n_pages} KV pages are free"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import IntegrityError, ZincError
+from zinc_rt.errors import ZincError
 
 
 class SchedulerError(ZincError):
@@ -55,7 +55,3 @@ class InvalidState(SchedulerError):
 
 class InvalidTokenCount(SchedulerError):
     """A number of tokens, or a token budget, is outside its range."""
-
-
-class SchedulerIntegrityError(SchedulerError, IntegrityError):
-    """The scheduler's state is inconsistent."""

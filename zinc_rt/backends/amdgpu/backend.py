@@ -37,9 +37,8 @@ from zinc_rt.backends.base import (
 )
 from zinc_rt.backends.cache_pages import cache_pages
 from zinc_rt.backends.devices import ResidentUse
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
-from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.rdna.catalogue import DECODE, HeadForm, KernelEntry, TailForm
@@ -248,7 +247,7 @@ class AmdBackend(KeepsStates):
         """Memory for choosing the tokens of `rows` wanted rows among the first `n_vocab` logits of each; the last few
         are kept. With several rows n_vocab must be all logits of a row.
 
-        Raises `UnsupportedOp` for a graph without one product of logits, `BackendError`, `InterfaceError`.
+        Raises `BackendError` for a graph without one product of logits, `InterfaceError`.
         """
         ours = self._own(lowered)
         key = (n_vocab, rows, shape)
@@ -257,7 +256,7 @@ class AmdBackend(KeepsStates):
             return known
         logits = logits_of(ours.graph)
         if len(logits) != 1:
-            raise UnsupportedOp(f"{len(logits)} products give logits; tokens can be sampled from those of one")
+            raise BackendError(f"{len(logits)} products give logits; tokens can be sampled from those of one")
         width = int(ours.graph.buffer(logits[0]).shape[1])
         if not 1 <= n_vocab <= width or (rows > 1 and n_vocab != width):
             raise BackendError(f"tokens of {rows} rows sampled among {n_vocab}; a row has {width} logits")
@@ -388,7 +387,7 @@ class AmdBackend(KeepsStates):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise BackendClosed("the GPU backend is closed")
+            raise BackendError("the GPU backend is closed")
 
 
 def label(entry: KernelEntry) -> str:
