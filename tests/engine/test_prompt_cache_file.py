@@ -175,7 +175,7 @@ def test_what_a_file_calls_itself_is_shown_cut_and_escaped(paths: dict[str, Path
     text, odd = saved_text.read(file), "\x1b[31m" + "a" * 100_000
     with engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine:
         for change in ({"name": odd, "model": odd}, {"kv": odd}):
-            with pytest.raises(EngineError, match="is a text of another model|holds a KV cache of") as refused:
+            with pytest.raises(EngineError, match=r"is a text of another model|holds a KV cache of") as refused:
                 saved_text.fitting(replace(text, **change), engine, SHA, N_VOCAB)  # type: ignore[arg-type]
             assert "\x1b" not in str(refused.value)
             assert len(str(refused.value)) < len(str(file)) + 300
