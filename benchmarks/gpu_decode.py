@@ -33,7 +33,7 @@ from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.cost import graph_cost
 from zinc_rt.ir.sizes import CostSizes
-from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.models import define
 
 SMALL_VOCABULARY = 2048

@@ -104,7 +104,8 @@ def test_the_emulator_stands_apart() -> None:
 APART = (
     ("amdgpu.cs", "amdgpu.kfd", "amdgpu.umq"),
     ("backends.reference", "backends.cpu", "backends.amdgpu"),
-    ("kernels.reference", "kernels.cpu", "kernels.rdna"),
+    ("kernels.reference", "kernels.cpu", "kernels.gpu"),
+    ("kernels.reference", "kernels.cpu", "kernels.amd"),
     ("seed.cs", "seed.kfd", "seed.umq", "seed.kernels"),
 )
 # A module that compares two of them.

@@ -11,7 +11,7 @@ from zinc_rt.backends.devices import Device, DeviceChoice
 from zinc_rt.engine.engine import Engine, Options, Rows
 from zinc_rt.engine.options import LARGE_BATCH
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import define

@@ -90,7 +90,7 @@ def test_compiled_kernels_are_refused_elsewhere(version: int) -> None:
 
 
 def test_a_workgroup_that_a_core_does_not_hold() -> None:
-    """gfx1102 has fewer registers. `tests/rdna/test_code.py` says that all kernels fit."""
+    """gfx1102 has fewer registers. `tests/kernels/gpu/test_code.py` says that all kernels fit."""
     wide = replace(gpu_kernel(Spec(rms_norm), "gfx1100"), workgroup=1024)
     wide = replace(wide, rsrc1=wide.rsrc1 & ~0x3F | 16)  # 136 registers
     for version, fits in ((110000, True), (110001, True), (110002, False)):

@@ -18,7 +18,8 @@ from amdgpu_emu.work import Work
 from benchmarks import rdna_kernels
 from tests.amdgpu_emu.core.stage import Stage
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED, matvec_rows
+from zinc_rt.kernels.amd.catalogue import KERNELS
+from zinc_rt.kernels.gpu.catalogue import FLOATS, QUANTIZED, matvec_rows
 from zinc_rt.lang import fma, kernel, lane_id, ptr, u32, workgroup_id
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel

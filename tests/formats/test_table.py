@@ -17,7 +17,7 @@ from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import SUPPORTED, GGMLType
 from zinc_rt.ir.dtype import DType
 from zinc_rt.kernels.cpu import layout
-from zinc_rt.kernels.rdna import catalogue
+from zinc_rt.kernels.gpu import catalogue
 from zinc_rt.numerics import GROUP
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +101,7 @@ def test_every_list_is_the_tables() -> None:
     assert all(DType.of(GGMLType[name]).ggml is GGMLType[name] for name in NAMES)
     assert set(layout.TILES) == set(NAMES)
     assert (floats, quantised) == (catalogue.FLOATS, catalogue.QUANTIZED)
-    assert {f"{what}_{name.lower()}" for what in ("matvec", "embed") for name in NAMES} <= set(catalogue.KERNELS)
+    assert {f"{what}_{name.lower()}" for what in ("matvec", "embed") for name in NAMES} <= set(catalogue.DECODE)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/how/gguf.md", "docs/use/models.md"])

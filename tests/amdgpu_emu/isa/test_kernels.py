@@ -17,7 +17,8 @@ from amdgpu_emu.isa.instruction import Instruction
 from amdgpu_emu.isa.listing import target
 from amdgpu_emu.isa.printer import text
 from tests.lang import gpu_kernels
-from zinc_rt.kernels.rdna import catalogue
+from zinc_rt.kernels.amd.catalogue import KERNELS
+from zinc_rt.kernels.gpu import catalogue
 from zinc_rt.lang import TARGETS, GpuKernel, Spec, emit_module
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.gpu import describe_kernel
@@ -33,7 +34,7 @@ def specs() -> dict[str, Spec]:
         ),
         "matvec_rows": catalogue.matvec_rows("Q4_0", 4),
     }
-    found = {name: entry.spec for name, entry in {**catalogue.KERNELS, **shaped}.items()}
+    found = {name: entry.spec for name, entry in {**KERNELS, **shaped}.items()}
     return found | {f"language_{f.name}": Spec(f) for f in gpu_kernels.ALL}
 
 

@@ -27,9 +27,9 @@ from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.forecast import _Engine, forecast
 from zinc_rt.gguf import GGMLType, GGUFFile
-from zinc_rt.kernels.rdna.ahead import BYTES
-from zinc_rt.kernels.rdna.arrival import is_last
-from zinc_rt.kernels.rdna.catalogue import DECODE, matvec_rows
+from zinc_rt.kernels.gpu.ahead import BYTES
+from zinc_rt.kernels.gpu.arrival import is_last
+from zinc_rt.kernels.gpu.catalogue import DECODE, matvec_rows
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import gpu_kernel

@@ -27,8 +27,8 @@ from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms,
 from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.kernels.rdna import resident
-from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.amd import resident
+from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.models import define
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest

@@ -15,7 +15,7 @@ from zinc_rt.backends.cpu.sampling import CpuSampled
 from zinc_rt.engine.engine import Device, Engine, Options, Rows
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.kernels.rdna.sampling_draw import UNFINISHED
+from zinc_rt.kernels.gpu.sampling_draw import UNFINISHED
 from zinc_rt.llm.model import Model
 from zinc_rt.models import define
 from zinc_rt.sampling.gpu import DeviceSampled, common_shape

@@ -16,7 +16,7 @@ import zinc_rt
 from tests.serving.api.conftest import N_CTX, Bench, MakeBench, events
 from zinc_rt.errors import IntegrityError, UsageError, ZincError
 from zinc_rt.sampling.sampler import DegenerateLogits
-from zinc_rt.scheduler import core_errors
+from zinc_rt.scheduler import errors as scheduler_errors
 from zinc_rt.scheduler.faults import FAULTS, failed
 from zinc_rt.scheduler.messages import CancelReason, Failed, Fault, StepReport
 from zinc_rt.serving.api import errors
@@ -59,7 +59,7 @@ def test_every_fault_and_every_cancellation_has_a_row() -> None:
 
 
 def test_every_error_of_the_core_has_a_kind() -> None:
-    own = {kind for kind in vars(core_errors).values() if isinstance(kind, type) and issubclass(kind, ZincError)}
+    own = {kind for kind in vars(scheduler_errors).values() if isinstance(kind, type) and issubclass(kind, ZincError)}
     assert {kind for kind in own if not issubclass(kind, IntegrityError)} - {ZincError, UsageError} <= set(FAULTS)
     assert failed("x", DegenerateLogits("-")).error is Fault.degenerate_logits
     assert failed("x", ZincError("-")).error is Fault.engine_error

@@ -1,1 +1,1 @@
-"""Graphs on AMD GPUs: a graph becomes dispatches of the kernels in `kernels.rdna`, recorded once for a step's shape."""
+"""Graphs on AMD GPUs: a graph becomes dispatches of the kernels in `kernels.gpu`, recorded once for a step's shape."""

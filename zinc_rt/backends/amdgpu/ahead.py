@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from zinc_rt.kernels.rdna.ahead import BYTES
+from zinc_rt.kernels.gpu.ahead import BYTES
 from zinc_rt.lang.occupancy import workgroups_at_once
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from zinc_rt.kernels.rdna.resident import LANES, LINE, RANGES, WAVE
+from zinc_rt.kernels.amd.resident import LANES, LINE, RANGES, WAVE
 
 MEETING_BYTES: Final = 768 << 10
 """Asked for at a meeting: what 640 GB/s bring in the 1.2 us in which the last waves end and all meet. More comes no

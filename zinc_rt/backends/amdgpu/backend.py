@@ -41,8 +41,9 @@ from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import DECODE, HeadForm, KernelEntry, TailForm
-from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan, resident_plan
+from zinc_rt.kernels.amd.catalogue import WMMA
+from zinc_rt.kernels.gpu.catalogue import DECODE, HeadForm, KernelEntry, TailForm
+from zinc_rt.kernels.gpu.sampling_plan import SamplingShape, plan, resident_plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels, gpu_target
 from zinc_rt.numerics import SPLIT
@@ -152,7 +153,7 @@ class AmdBackend(KeepsStates):
             step_inputs(graph)
             lowered = GpuLowering(graph, sizes).run()
             if sizes.n_rows >= MANY_ROWS and "wmma" in gpu_target(self.gpu.gfx.kernel_target).isa:
-                lowered.take(GpuLowering(graph, sizes, many=True).run())
+                lowered.take(GpuLowering(graph, sizes, WMMA).run())
             for way in lowered.ways:
                 scheduled(way.operations)
             self._lowered = graph, sizes, lowered

@@ -27,9 +27,9 @@ from zinc_rt.backends.arg_structs import Records
 from zinc_rt.backends.graph_check import logits_of
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.ahead import BYTES
-from zinc_rt.kernels.rdna.catalogue import DECODE
-from zinc_rt.kernels.rdna.sampling_plan import Plan
+from zinc_rt.kernels.gpu.ahead import BYTES
+from zinc_rt.kernels.gpu.catalogue import DECODE
+from zinc_rt.kernels.gpu.sampling_plan import Plan
 
 _SPARE = 0.75
 """Of what a submission may have: the pace changes a little all the time, which shall not mean another recording."""

@@ -1,6 +1,6 @@
 """How a GPU's kernels keep pages of a KV cache: float16 as declared, of blocks all integers of a page, then all scales.
 
-See `kernels.rdna.kv_quant`.
+See `kernels.gpu.kv_quant`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.kernels.rdna.calibration import STREAMS, chase, stream
+from zinc_rt.kernels.gpu.calibration import STREAMS, chase, stream
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu_library import gpu_kernels

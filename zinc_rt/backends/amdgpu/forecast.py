@@ -37,9 +37,9 @@ from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.memory import GraphMemory, Uploader
 from zinc_rt.backends.amdgpu.sampling import GpuSampling
 from zinc_rt.backends.base import StepFence
-from zinc_rt.kernels.rdna.ahead import BYTES
-from zinc_rt.kernels.rdna.catalogue import DECODE
-from zinc_rt.kernels.rdna.expert_lists import TILE_WORDS
+from zinc_rt.kernels.gpu.ahead import BYTES
+from zinc_rt.kernels.gpu.catalogue import DECODE
+from zinc_rt.kernels.gpu.expert_lists import TILE_WORDS
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Ptr, Struct

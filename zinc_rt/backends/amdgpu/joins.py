@@ -29,7 +29,7 @@ from zinc_rt.backends.fusion import (
 from zinc_rt.backends.fusion.nodes import Gate
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.tails import WAVES
+from zinc_rt.kernels.gpu.epilogue import WAVES
 
 
 class Gated(NamedTuple):

@@ -20,7 +20,7 @@ from zinc_rt.backends.arrays import sequence_states
 from zinc_rt.backends.base import Backend, Bytes, LoweredGraph, SequenceState, cache_of, check_copy
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph
-from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.gpu.catalogue import DECODE
 
 MOVE = DECODE["move"]
 """The kernel that copies memory; a backend that keeps anything has loaded it."""

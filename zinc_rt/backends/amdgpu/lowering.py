@@ -26,8 +26,8 @@ from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry
-from zinc_rt.kernels.rdna.slabs import SLAB_BYTES, SLAB_ROWS, slabs_of
+from zinc_rt.kernels.gpu.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry, MatrixTiles
+from zinc_rt.kernels.gpu.tile_layout import SLAB_BYTES, SLAB_ROWS, slabs_of
 from zinc_rt.numerics import GROUP
 
 FOUR = 1024
@@ -75,13 +75,13 @@ class GpuLowered:
 class GpuLowering(Lowering):
     """Makes operations of a graph.
 
-    many: for steps of `MANY_ROWS` rows and more, with matrix instructions. there: rows that were gathered, made int8 or
-    laid out already, by key.
+    tiles: the target's products by matrix instructions, for steps of `MANY_ROWS` rows and more; None: for all steps.
+    there: rows that were gathered, made int8 or laid out already, by key.
     """
 
-    def __init__(self, graph: Graph, sizes: Capacity, *, many: bool = False) -> None:
+    def __init__(self, graph: Graph, sizes: Capacity, tiles: MatrixTiles | None = None) -> None:
         super().__init__(graph, sizes)
-        self.many = many
+        self.tiles = tiles
         self.out = GpuLowered()
         self.there: set[Hashable] = set()
 
@@ -94,7 +94,7 @@ class GpuLowering(Lowering):
 
     def nodes(self) -> Iterable[Any]:
         """The fused nodes, some of them joined further."""
-        return Joins(self.graph, self.fused, products=not self.many).nodes()
+        return Joins(self.graph, self.fused, products=self.tiles is None).nodes()
 
     def at(self, buffer: int) -> TempSpec:
         """A buffer as an argument."""
@@ -212,7 +212,7 @@ class GpuLowering(Lowering):
 
     def blocks(self, counted: Counted) -> tuple[int, ...]:
         """Rows that a product's dispatch may have to take at once."""
-        if self.many and counted == "n_rows":
+        if self.tiles is not None and counted == "n_rows":
             return BLOCKS[-1:]
         return tuple(m for m in BLOCKS if m <= padded_rows(int(getattr(self.sizes, counted))))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.lowering import Counted
-from zinc_rt.kernels.rdna.catalogue import KernelEntry
+from zinc_rt.kernels.gpu.catalogue import KernelEntry
 
 BLOCKS = (1, 2, 4, 8)
 """Rows of activations that one dispatch of a product takes at once; the greatest is repeated for more rows."""

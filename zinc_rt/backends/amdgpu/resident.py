@@ -1,6 +1,6 @@
 """Steps as one resident program: the phases of a batch in one dispatch, whose workgroups stay and meet between them.
 
-`zinc_rt.kernels.rdna.resident` is the program; here is what it is told: the tasks of a step, and how many workgroups it
+`zinc_rt.kernels.amd.resident` is the program; here is what it is told: the tasks of a step, and how many workgroups it
 has. They must all run at once, so there are no more than half of what fits on the card: the other half is for whoever
 else computes on it, another such program included.
 """
@@ -20,7 +20,7 @@ from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.backends.amdgpu.asked import asked
 from zinc_rt.backends.devices import ResidentUse
-from zinc_rt.kernels.rdna import resident
+from zinc_rt.kernels.amd import resident
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.frontend import Spec
@@ -71,7 +71,7 @@ class ResidentPrograms:
     """The resident programs of a backend: compiled and loaded when first asked for.
 
     least, most: workgroups of a program; most None: half of what fits on the card. patience: see
-    `kernels.rdna.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one
+    `kernels.amd.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one
     ended early; forecast: whether none is run, but asked about.
     """
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.backends.amdgpu.memory import Uploader
-from zinc_rt.kernels.rdna.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, SamplingShape
+from zinc_rt.kernels.gpu.sampling_plan import INPUTS, OUTPUTS, ROW, TOUCHED, Plan, SamplingShape
 from zinc_rt.sampling.gpu import DeviceSampled, write_requests
 from zinc_rt.sampling.request import SamplingRequest
 

@@ -16,7 +16,7 @@ from zinc_rt.errors import BackendError
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
 

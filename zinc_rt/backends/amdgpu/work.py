@@ -9,7 +9,7 @@ from typing import Any
 from zinc_rt.amdgpu.command_list import CommandList, Groups
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
-from zinc_rt.kernels.rdna.catalogue import FLOATS, KernelEntry
+from zinc_rt.kernels.gpu.catalogue import FLOATS, KernelEntry
 
 _FLOAT_PRODUCT = 4
 """Of a product of floats: four products of int8 are one instruction, and float weights are two to four bytes."""

@@ -20,7 +20,7 @@ from zinc_rt.backends.base import LoweredGraph, StepFence
 from zinc_rt.backends.card.differences import first_difference
 from zinc_rt.backends.probe import PROBE_SECONDS, open_interface
 from zinc_rt.errors import ZincError
-from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.utils.linux import PAGE, Linux

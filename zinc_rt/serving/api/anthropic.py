@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
 from zinc_rt.serving.api.call import Call
@@ -18,7 +19,7 @@ from zinc_rt.serving.api.fields import ANTHROPIC, Skipped
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import LOGIT_BIASES
-from zinc_rt.serving.api.requests import Count, Sampling, ignore, read, stops_of
+from zinc_rt.serving.api.requests import Count, given_sampling, ignore, read, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
@@ -52,17 +53,13 @@ class CountRequest(msgspec.Struct, kw_only=True):
     output_config: OutputConfig | None = None
 
 
+@takes_sampling(Api.anthropic)
 class MessagesRequest(CountRequest, kw_only=True):
     """The fields that are obeyed; `fields.ANTHROPIC` says what each does."""
 
     max_tokens: Count
     stop_sequences: Annotated[list[str], Meta(max_length=LOGIT_BIASES)] | None = None
     stream: bool | None = None
-    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: int | None = None
 
 
 async def messages(service: Service, call: Call) -> None:
@@ -71,19 +68,11 @@ async def messages(service: Service, call: Call) -> None:
     service.enter(call)
     request = read(call, await call.body(), MessagesRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
-        sampling = Sampling(
-            model=request.model,
-            temperature=request.temperature,
-            top_k=request.top_k,
-            top_p=request.top_p,
-            min_p=request.min_p,
-            seed=request.seed,
-        )
         conversation = _conversation(
             call,
             request,
             service.config.strict,
-            sampling=sampling,
+            sampling=given_sampling(request, Api.anthropic),
             max_tokens=request.max_tokens,
             max_tokens_param="max_tokens",
             stops=stops_of(request.stop_sequences, "stop_sequences"),
@@ -102,7 +91,7 @@ async def count_tokens(service: Service, call: Call) -> None:
     service.enter(call)
     request = read(call, await call.body(), CountRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
-        conversation = _conversation(call, request, service.config.strict, sampling=Sampling(model=request.model))
+        conversation = _conversation(call, request, service.config.strict)
         prompt = await prompt_of(service, conversation)
         await call.reply_json({"input_tokens": len(prompt.prompt)})
 
@@ -127,7 +116,7 @@ def _conversation(call: Call, request: CountRequest, strict: bool, **more: Any) 
         effort=config.effort,
         variables=variables,
     )
-    return Conversation(messages=to_openai(request.messages, system), form=form, **more)
+    return Conversation(messages=to_openai(request.messages, system), model=request.model, form=form, **more)
 
 
 def _tool(tool: dict[str, Any], i: int, skipped: Skipped) -> dict[str, Any] | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.deltas import Answer as Message
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
 from zinc_rt.dialects.messages import Ending
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
@@ -21,22 +23,25 @@ from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import chat_logprobs
 from zinc_rt.serving.api.requests import (
     Count,
-    Sampling,
     StreamOptions,
     check_stream_options,
     choices_of,
+    given_sampling,
     read,
     stops_of,
+    takes_sampling,
 )
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import DONE, data, event_stream
 from zinc_rt.serving.api.usage import chat_usage, own_usage
 
 
-class ChatRequest(Sampling, kw_only=True):
+@takes_sampling(Api.openai)
+class ChatRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `fields.CHAT` says what each does."""
 
     messages: list[dict[str, Any]]
+    model: str | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
     max_completion_tokens: Count | None = None
@@ -75,7 +80,8 @@ async def chat_completions(service: Service, call: Call) -> None:
 def _conversation(request: ChatRequest) -> Conversation:
     return Conversation(
         messages=request.messages,
-        sampling=request,
+        model=request.model,
+        sampling=given_sampling(request, Api.openai),
         max_tokens=request.max_completion_tokens or request.max_tokens,
         stops=stops_of(request.stop),
         n=choices_of(request.n),

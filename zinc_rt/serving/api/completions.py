@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.deltas import ContentDelta
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import invalid
@@ -16,15 +18,16 @@ from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import text_logprobs
 from zinc_rt.serving.api.requests import (
-    Sampling,
     StreamOptions,
     check_stream_options,
     choices_of,
+    given_sampling,
     nth_seed,
     read,
     sampling_params,
     seed_of,
     stops_of,
+    takes_sampling,
 )
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import DONE, data, event_stream
@@ -35,10 +38,12 @@ from zinc_rt.utils.checks import show, whole
 _MAX_TOKENS = 16
 
 
-class CompletionRequest(Sampling, kw_only=True):
+@takes_sampling(Api.openai)
+class CompletionRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `fields.COMPLETIONS` says what each does."""
 
     prompt: str | list[Any]
+    model: str | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -110,8 +115,9 @@ async def plans_of_texts(service: Service, call: Call, request: CompletionReques
     echo = request.logprobs if request.echo else None
     asked = 1 if silent else request.max_tokens
     limit = service.max_tokens(call, asked, "max_tokens", defaults.max_tokens or _MAX_TOKENS)
-    params = sampling_params(request, service.model, limit, request.logprobs)
-    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request), defaults.seed)
+    given = given_sampling(request, Api.openai)
+    params = sampling_params(given, service.model, limit, request.logprobs)
+    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(given), defaults.seed)
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
     tokens = await token_ids(service, prompts, "prompt")

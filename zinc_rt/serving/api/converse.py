@@ -11,16 +11,19 @@ from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.intent import Form, make_prompt, reader_of
-from zinc_rt.serving.api.requests import Sampling, nth_seed, sampling_params, seed_of
+from zinc_rt.serving.api.requests import nth_seed, sampling_params, seed_of
 from zinc_rt.serving.api.service import Service
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A request for the next message, in the words of OpenAI's chat completions. param: the field of the messages."""
+    """A request for the next message, in the words of OpenAI's chat completions.
+
+    sampling: see `given_sampling`. param: the field of the messages."""
 
     messages: Sequence[Mapping[str, Any]]
-    sampling: Sampling
+    model: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
     form: Form = field(default_factory=Form)
     param: str = "messages"
     max_tokens: int | None = None
@@ -34,7 +37,7 @@ class Conversation:
 async def prompt_of(service: Service, conversation: Conversation) -> ChatRequest:
     """Token ids of a conversation, and what its answer may be made of. Raises `ApiError`."""
     model, one = service.model, conversation
-    model.check_name(one.sampling.model)
+    model.check_name(one.model)
     return await model.aside(lambda: make_prompt(model, one.messages, one.form, one.param))
 
 

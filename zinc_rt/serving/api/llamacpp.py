@@ -8,15 +8,15 @@ import msgspec
 
 import zinc_rt
 from zinc_rt.dialects.deltas import ContentDelta
-from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.params import Api, parameters_of
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.completions import CompletionRequest, plans_of_texts
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.fields import OWN_SAMPLING, Field, Rule
+from zinc_rt.serving.api.fields import Field, Rule, sampling
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.intent import Form, make_prompt
-from zinc_rt.serving.api.requests import Sampling, converted, read, read_json
+from zinc_rt.serving.api.requests import converted, given_sampling, read, read_json, takes_sampling
 from zinc_rt.serving.api.served import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import data, event_stream
@@ -30,17 +30,11 @@ INFILL: Final = (
     Field("prompt", Rule.obeyed, "the beginning of what is filled in"),
     Field("n_predict", Rule.obeyed, "tokens of the answer; omitted, 0 and less: until the model ends"),
     Field("model", Rule.obeyed, "this server's model or one of its aliases, else 404; may be left out"),
-    Field("seed", Rule.obeyed, "the same seed, the same bytes"),
     Field("stop", Rule.obeyed, "up to 16 strings of up to 256 bytes"),
     Field("stream", Rule.obeyed, "server-sent events"),
-    Field("temperature", Rule.obeyed, "0 to 2; 0.8 where it is omitted"),
-    Field("top_p", Rule.obeyed, "0 to 1; 0.95 where it is omitted"),
-    Field("frequency_penalty", Rule.obeyed, "-2 to 2"),
-    Field("presence_penalty", Rule.obeyed, "-2 to 2"),
-    Field("logit_bias", Rule.obeyed, "at most 1,024 token ids"),
     Field("cache_prompt", Rule.accepted, "prefixes are cached as memory allows"),
     Field("id_slot", Rule.accepted, "a request takes any place"),
-    *OWN_SAMPLING,
+    *sampling(Api.openai),
 )
 
 
@@ -51,13 +45,15 @@ class ExtraFile(msgspec.Struct):
     filename: str = "tmp"
 
 
-class InfillRequest(Sampling, kw_only=True):
+@takes_sampling(Api.openai)
+class InfillRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `INFILL` says what each does."""
 
     input_prefix: str
     input_suffix: str
     input_extra: list[ExtraFile] = msgspec.field(default_factory=list)
     prompt: str = ""
+    model: str | None = None
     n_predict: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
@@ -82,10 +78,10 @@ class RerankRequest(msgspec.Struct, kw_only=True):
 
 async def props(service: Service, call: Call) -> None:
     """What the server and its model are."""
-    model, defaults = service.model, SamplingParams()
+    model = service.model
     tokenizer = model.tokenizer
-    names = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repeat_last_n")
-    params = {**{name: getattr(defaults, name) for name in names}, "repeat_penalty": defaults.repetition_penalty}
+    rows = sorted(parameters_of(Api.ollama), key=lambda row: row.json_name(Api.ollama) != row.name)
+    params = {row.json_name(Api.ollama): row.default for row in rows if row.default is not None}
     await call.reply_json(
         {
             "default_generation_settings": {"n_ctx": model.n_ctx, "params": params},
@@ -142,8 +138,8 @@ async def infill(service: Service, call: Call) -> None:
         prompt = await service.model.aside(lambda: _prompt(service.model, request))
         room = service.tenants.get(call.tenant).max_tokens or service.model.n_ctx
         limit = request.n_predict if request.n_predict is not None and request.n_predict > 0 else room
-        shared = {name: getattr(request, name) for name in Sampling.__struct_fields__}
-        asked = CompletionRequest(prompt=prompt, max_tokens=limit, stop=request.stop, **shared)
+        given = given_sampling(request, Api.openai)
+        asked = CompletionRequest(prompt=prompt, max_tokens=limit, stop=request.stop, **given)
         service.model.check_name(request.model)
         steps = run(service, call, await plans_of_texts(service, call, asked), service.seconds(call))
         if not request.stream:

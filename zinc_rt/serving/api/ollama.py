@@ -15,17 +15,18 @@ from msgspec import Meta
 
 from zinc_rt.dialects.deltas import Answer as Message
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.completions import CompletionRequest, plans_of_texts, prompts_of, token_ids
 from zinc_rt.serving.api.converse import Conversation, plans_of
 from zinc_rt.serving.api.embeddings import vectors_of
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
-from zinc_rt.serving.api.fields import Field, Rule, judge
+from zinc_rt.serving.api.fields import Field, Rule, judge, sampling
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.intent import Effort, Form
-from zinc_rt.serving.api.requests import Penalty, S, Sampling, Share, converted, ignore, read_json, stops_of
+from zinc_rt.serving.api.requests import S, converted, given_sampling, ignore, read_json, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream
 from zinc_rt.serving.api.usage import completion_tokens, prompt_tokens
@@ -71,44 +72,23 @@ EMBED: Final = (
 )
 OPTIONS: Final = (
     Field("num_predict", Rule.obeyed, "tokens of the answer; 0 and less: until the model ends or the context is full"),
-    Field("temperature", Rule.obeyed, "0 to 2; 0.8 where it is omitted"),
-    Field("seed", Rule.obeyed, "the same seed, the same bytes"),
-    Field("top_k", Rule.obeyed, "keep the k likeliest tokens, 0 all; 40 where it is omitted"),
-    Field("top_p", Rule.obeyed, "0 to 1; 0.95 where it is omitted"),
-    Field("min_p", Rule.obeyed, "drop tokens less likely than this share of the likeliest; 0.05 where it is omitted"),
-    Field("repeat_penalty", Rule.obeyed, "divides the logits of recent tokens; 1, which is off, where it is omitted"),
-    Field("repeat_last_n", Rule.obeyed, "how many tokens are recent, prompt included; -1 all"),
-    Field("presence_penalty", Rule.obeyed, "-2 to 2"),
-    Field("frequency_penalty", Rule.obeyed, "-2 to 2"),
     Field("stop", Rule.obeyed, "up to 16 strings of up to 256 bytes"),
+    *sampling(Api.ollama),
     Field("num_ctx", Rule.ignored, "the server's context holds (`zinc serve -c`)"),
 )
 
 
+@takes_sampling(Api.ollama)
 class OllamaOptions(msgspec.Struct, kw_only=True):
     """The options that are obeyed; `OPTIONS` says what each does."""
 
     num_predict: int | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    seed: int | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    top_p: Share | None = None
-    min_p: Share | None = None
-    repeat_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
-    repeat_last_n: Annotated[int, Meta(ge=-1)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     stop: str | list[str] | None = None
 
     @property
     def limit(self) -> int | None:
         """Tokens of the answer; None for as many as there is room for."""
         return self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
-
-    def fields(self) -> dict[str, Any]:
-        """Fields of `Sampling`."""
-        found = {name: getattr(self, name) for name in self.__struct_fields__ if name in Sampling.__struct_fields__}
-        return {**found, "repetition_penalty": self.repeat_penalty}
 
 
 class _Common(msgspec.Struct, kw_only=True):
@@ -316,7 +296,7 @@ async def _chat_plans(
     )
     conversation = Conversation(
         messages=messages,
-        sampling=Sampling(**options.fields()),
+        sampling=given_sampling(options, Api.ollama),
         max_tokens=options.limit,
         max_tokens_param="options.num_predict",
         stops=stops_of(options.stop, "options.stop"),
@@ -334,7 +314,7 @@ async def _raw_plans(service: Service, call: Call, request: OllamaGenerate) -> S
         prompt=request.system + request.prompt,
         max_tokens=options.limit or room,
         stop=options.stop,
-        **options.fields(),
+        **given_sampling(options, Api.ollama),
     )
     return await plans_of_texts(service, call, asked)
 

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.messages import Ending
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.answer import Plan
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.converse import Conversation, plans_of
@@ -18,7 +19,7 @@ from zinc_rt.serving.api.fields import RESPONSES, Skipped
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
-from zinc_rt.serving.api.requests import Count, Sampling, converted, ignore, read
+from zinc_rt.serving.api.requests import Count, converted, given_sampling, ignore, read, takes_sampling
 from zinc_rt.serving.api.responses_items import effort_of, to_choice, to_format, to_items, to_messages, to_tools
 from zinc_rt.serving.api.responses_output import Output
 from zinc_rt.serving.api.service import Service
@@ -35,6 +36,7 @@ class Reasoning(msgspec.Struct):
     summary: str | None = None
 
 
+@takes_sampling(Api.responses)
 class ResponsesRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `fields.RESPONSES` says what each does."""
 
@@ -49,16 +51,11 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     reasoning: Reasoning | None = None
     store: bool | None = None
     stream: bool | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     text: dict[str, Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: int | None = None
 
 
 async def responses(service: Service, call: Call) -> None:
@@ -94,17 +91,10 @@ def _conversation(service: Service, call: Call, request: ResponsesRequest, items
     ignore(call, skipped.names)
     effort = effort_of(items, request.reasoning.effort if request.reasoning is not None else None)
     wanted = request.top_logprobs if request.top_logprobs else 0 if _LOGPROBS in (request.include or ()) else None
-    sampling = Sampling(
-        model=request.model,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        min_p=request.min_p,
-        seed=request.seed,
-    )
     return Conversation(
         messages=messages,
-        sampling=sampling,
+        model=request.model,
+        sampling=given_sampling(request, Api.responses),
         param="input",
         max_tokens=request.max_output_tokens,
         max_tokens_param="max_output_tokens",
@@ -129,6 +119,7 @@ class _Response:
         self._store = None if request.store is False else service.responses
         self.output = Output(service.model.tokenizer, call.id.removeprefix("resp_"))
         defaults, reasoning = service.model.defaults, request.reasoning
+        given = given_sampling(request, Api.responses)
         self._common: dict[str, Any] = {
             "id": call.id,
             "object": "response",
@@ -144,12 +135,12 @@ class _Response:
             "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
             "service_tier": "default",
             "store": self._store is not None,
-            "temperature": defaults.temperature if request.temperature is None else request.temperature,
+            "temperature": given.get("temperature", defaults.temperature),
             "text": request.text or {"format": {"type": "text"}},
             "tool_choice": request.tool_choice or "auto",
             "tools": request.tools or [],
             "top_logprobs": request.top_logprobs or 0,
-            "top_p": defaults.top_p if request.top_p is None else request.top_p,
+            "top_p": given.get("top_p", defaults.top_p),
             "truncation": request.truncation or "disabled",
         }
 

@@ -6,7 +6,7 @@ from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering
 from zinc_rt.backends.fusion import Single
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
-from zinc_rt.kernels.rdna.catalogue import KernelEntry
+from zinc_rt.kernels.gpu.catalogue import KernelEntry
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import workgroup_id, workitem_id

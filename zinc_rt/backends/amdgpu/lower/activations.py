@@ -12,8 +12,8 @@ from zinc_rt.backends.fusion import Gate, NormRows, Single
 from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import product_weights
-from zinc_rt.kernels.rdna.catalogue import DECODE, FLOATS, KernelEntry, gate_kernels, plain_norm, sum_norm
-from zinc_rt.kernels.rdna.norm import GpuSumNormArgs
+from zinc_rt.kernels.gpu.catalogue import DECODE, FLOATS, KernelEntry, gate_kernels, plain_norm, sum_norm
+from zinc_rt.kernels.gpu.norm import GpuSumNormArgs
 
 HOST_TABLE = 256 << 20
 """Bytes from which on a table of which steps read rows alone stays in the host's memory."""

@@ -11,8 +11,8 @@ from zinc_rt.backends.amdgpu.operations import ArgumentBlock, TempSpec
 from zinc_rt.backends.caches import quantized_caches
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.errors import BackendError
-from zinc_rt.kernels.rdna.attention import GpuAttentionArgs
-from zinc_rt.kernels.rdna.catalogue import attention_kernel
+from zinc_rt.kernels.gpu.attention import GpuAttentionArgs
+from zinc_rt.kernels.gpu.catalogue import attention_kernel
 from zinc_rt.numerics import GROUP, SPLIT
 
 MAX_KEY_DIM, _MAX_HEAD_DIM = 1024, 512

@@ -5,8 +5,8 @@ from __future__ import annotations
 from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering
 from zinc_rt.backends.fusion import Single
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna import encoder
-from zinc_rt.kernels.rdna.catalogue import KernelEntry
+from zinc_rt.kernels.gpu import encoder
+from zinc_rt.kernels.gpu.catalogue import KernelEntry
 from zinc_rt.lang.frontend import Spec
 
 LAYER_NORM = KernelEntry(Spec(encoder.layer_norm, {}), ("x", "w", "b", "y", "n", "eps"), "rows")

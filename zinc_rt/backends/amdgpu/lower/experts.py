@@ -14,8 +14,8 @@ from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
-from zinc_rt.kernels.rdna import catalogue
-from zinc_rt.kernels.rdna.catalogue import (
+from zinc_rt.kernels.gpu import catalogue
+from zinc_rt.kernels.gpu.catalogue import (
     DECODE,
     choose_experts,
     expert_rows,
@@ -23,10 +23,10 @@ from zinc_rt.kernels.rdna.catalogue import (
     gated_experts,
     gated_rows,
 )
-from zinc_rt.kernels.rdna.down import GpuDownArgs
-from zinc_rt.kernels.rdna.experts import GpuExpertRowsArgs, GpuGatedArgs
-from zinc_rt.kernels.rdna.router import MOST_CHOSEN, MOST_EXPERTS, MOST_GROUPS, GpuRouterArgs
-from zinc_rt.kernels.rdna.tails import GpuRouteArgs
+from zinc_rt.kernels.gpu.down import GpuDownArgs
+from zinc_rt.kernels.gpu.epilogue import GpuRouteArgs
+from zinc_rt.kernels.gpu.experts import GpuExpertRowsArgs, GpuGatedArgs
+from zinc_rt.kernels.gpu.router import MOST_CHOSEN, MOST_EXPERTS, MOST_GROUPS, GpuRouterArgs
 from zinc_rt.numerics import GROUP
 
 _PACKED = ("q", "d", "s")

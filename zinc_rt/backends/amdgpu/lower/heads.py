@@ -14,8 +14,8 @@ from zinc_rt.backends.fusion import HeadsWrite
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import FLOATS, HeadForm, head_form, heads_kernel, matvec_heads, rows_before_heads
-from zinc_rt.kernels.rdna.heads import GpuHeadsArgs
+from zinc_rt.kernels.gpu.catalogue import FLOATS, HeadForm, head_form, heads_kernel, matvec_heads, rows_before_heads
+from zinc_rt.kernels.gpu.heads import GpuHeadsArgs
 from zinc_rt.numerics import GROUP
 
 

@@ -9,14 +9,15 @@ from zinc_rt.backends.amdgpu.operations import TempSpec, block_of
 from zinc_rt.backends.fusion import Product, Single
 from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna import float_tiles, wmma
-from zinc_rt.kernels.rdna.argmax import PART
-from zinc_rt.kernels.rdna.catalogue import (
+from zinc_rt.kernels.gpu import float_tiles
+from zinc_rt.kernels.gpu.argmax import PART
+from zinc_rt.kernels.gpu.catalogue import (
     DECODE,
     FLOATS,
     QUANTIZED,
+    MatrixTiles,
+    float_tile,
     grouped_rows,
-    many_rows,
     matvec_rows,
     rows_of_workgroup,
 )
@@ -33,8 +34,8 @@ def product(low: GpuLowering, n: Product) -> None:
     counted: Counted = "n_rows" if n.logit_rows is None else "n_logits"
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
-    if low.many and counted == "n_rows" and (kind in QUANTIZED or n_out > FEW_FOR_TILES):
-        _of_many_rows(low, n, kind)
+    if low.tiles is not None and counted == "n_rows" and (kind in QUANTIZED or n_out > FEW_FOR_TILES):
+        _of_many_rows(low, n, kind, low.tiles)
         return
     entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in low.blocks(counted)}
     low.out.kernels += entries.values()
@@ -53,16 +54,19 @@ def product(low: GpuLowering, n: Product) -> None:
     )  # fmt: skip
 
 
-def _of_many_rows(low: GpuLowering, n: Product, kind: str) -> None:
+def _of_many_rows(low: GpuLowering, n: Product, kind: str, tiles: MatrixTiles) -> None:
     """By tiles of rows: of blocks by matrix instructions, of floats by chains that share what they load."""
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
-    floats = kind in FLOATS
-    x = TempSpec(n.x) if floats else TempSpec(low.slabs(n.node, n.x, n_in))
-    tile = float_tiles if floats else wmma
     bias = () if n.bias is None else (low.at(n.bias),)
+    if kind in FLOATS:
+        x, units, entry = TempSpec(n.x), n_in, float_tile(kind, bias=bool(bias))
+        rows, columns = float_tiles.TILE_X, float_tiles.TILE_W
+    else:
+        x, units, entry = TempSpec(low.slabs(n.node, n.x, n_in)), n_in // GROUP, tiles.product(kind, bool(bias))
+        rows, columns = tiles.rows, tiles.columns
     low.emit(
-        n.node, many_rows(kind, bias=bool(bias)), lambda s: (-(-s.n_rows // tile.TILE_X), -(-n_out // tile.TILE_W)),
-        (low.at(n.weight), x, *bias, low.at(n.y), n_in if floats else n_in // GROUP, n_out, lambda s: s.n_rows),
+        n.node, entry, lambda s: (-(-s.n_rows // rows), -(-n_out // columns)),
+        (low.at(n.weight), x, *bias, low.at(n.y), units, n_out, lambda s: s.n_rows),
         "n_rows", (x.key,), (n.y,), lambda s: s.n_rows * n_out * n_in,
     )  # fmt: skip
 

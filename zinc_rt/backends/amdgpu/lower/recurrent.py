@@ -15,8 +15,8 @@ from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
-from zinc_rt.kernels.rdna.catalogue import FLOATS, conv1d, delta_net, gated_norm, matvec_conv, rows_before_norm
-from zinc_rt.kernels.rdna.recurrent import (
+from zinc_rt.kernels.gpu.catalogue import FLOATS, conv1d, delta_net, gated_norm, matvec_conv, rows_before_norm
+from zinc_rt.kernels.gpu.recurrent import (
     CHANNELS,
     FEW_VALUES,
     IN_REGISTERS,

@@ -10,9 +10,9 @@ from zinc_rt.backends.amdgpu.lower.experts import down_arguments
 from zinc_rt.backends.amdgpu.lowering import GPU, GpuLowering
 from zinc_rt.backends.amdgpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
 from zinc_rt.backends.fusion import NormRows, Product
-from zinc_rt.kernels.rdna.catalogue import FLOATS, TailForm, experts_down_norm, matvec_norm, rows_before_norm
-from zinc_rt.kernels.rdna.tails import WAVES, GpuNormTail
-from zinc_rt.kernels.rdna.whole_norm import LONGEST, STEP
+from zinc_rt.kernels.gpu.catalogue import FLOATS, TailForm, experts_down_norm, matvec_norm, rows_before_norm
+from zinc_rt.kernels.gpu.epilogue import WAVES, GpuNormTail
+from zinc_rt.kernels.gpu.whole_norm import LONGEST, STEP
 from zinc_rt.numerics import GROUP
 
 

@@ -1,0 +1,162 @@
+"""Kernels run on an emulated machine, arrays in and out, through any interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from amdgpu_emu.core.core import ShaderCore
+from amdgpu_emu.machine import Machine
+from tests.amdgpu.queue.stage import INTERFACES, machine, opened
+from tests.kernels.gpu.listing import ATTENTION, BLOCKS, HEADS, HEADS_FORMS, compiled
+from zinc_rt.amdgpu.command_list import CommandList
+from zinc_rt.amdgpu.errors import DeviceLost
+from zinc_rt.amdgpu.pool import GpuMemory
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.kernels.amd.catalogue import KERNELS, wmma_product
+from zinc_rt.kernels.gpu.catalogue import (
+    FLOATS,
+    KernelEntry,
+    attention_kernel,
+    float_tile,
+    head_form,
+    heads_kernel,
+    matvec_rows,
+)
+from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.types import Struct
+
+MANY: Mapping[str, bool] = {"Q4_0": False, "Q4_K": True, "Q6_K": False, "Q2_K": False, "F16": True}
+"""Formats whose products of many rows are tested, and whether with a bias."""
+
+
+def many_rows(kind: str, *, bias: bool) -> KernelEntry:
+    """A matrix times many rows of activations."""
+    return float_tile(kind, bias=bias) if kind in FLOATS else wmma_product(kind, bias)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A struct of arguments in memory: its fields by name, arrays for pointers."""
+
+    kind: Any
+    values: dict[str, Any]
+
+
+@dataclass
+class Stage:
+    """A ring and what was put into its memory for one dispatch."""
+
+    machine: Machine
+    ring: GpuQueue
+    held: list[tuple[np.ndarray, GpuMemory]] = field(default_factory=list)
+
+    def run(self, entry: KernelEntry, groups: int | tuple[int, ...], *arguments: Any) -> None:
+        """Dispatch a kernel: arrays go to the GPU and come back as the kernel left them, all else as it is.
+
+        A kernel's first dispatch is repeated through the other interfaces, which must give the same bytes.
+        """
+        arrays = list(_arrays(arguments))
+        before = [array.copy() for array in arrays]
+        self._run(entry, groups, arguments)
+        if entry.spec.symbol not in _EVERYWHERE:
+            _EVERYWHERE.add(entry.spec.symbol)
+            after = [array.copy() for array in arrays]
+            for interface in sorted(set(INTERFACES) - {self.ring.interface.name}):
+                for array, old in zip(arrays, before, strict=True):
+                    array[...] = old
+                with opened(interface, self.machine.process()) as ring:
+                    Stage(self.machine, ring)._run(entry, groups, arguments)
+                for array, first in zip(arrays, after, strict=True):
+                    assert array.tobytes() == first.tobytes(), f"{entry.spec.symbol}: {interface} gives other bytes"
+
+    def _run(self, entry: KernelEntry, groups: int | tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+        kernel = kernel_of(entry, self.ring.gfx.kernel_target)
+        values = [self._place(value) for value in arguments]
+        shape = (groups,) if isinstance(groups, int) else groups
+        batch = CommandList(kernel.name)
+        batch.dispatch(self.ring.load_kernel(kernel), (*shape, 1, 1)[:3], *values)
+        try:
+            self.ring.wait(self.ring.submit(batch), 30.0)
+        except DeviceLost as error:
+            error.add_note("; ".join(self.machine.dmesg))
+            raise
+        for array, memory in self.held:
+            array.reshape(-1).view(np.uint8)[:] = np.frombuffer(self.ring.read(memory, array.nbytes), np.uint8)
+            self.ring.free(memory)
+        self.held.clear()
+
+    def _place(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            assert value.flags.c_contiguous
+            memory = self.ring.alloc(max(value.nbytes, 4))
+            self.ring.write(memory, value)
+            self.held.append((value, memory))
+            return memory
+        if isinstance(value, Block):
+            assert isinstance(value.kind, Struct)
+            row = np.zeros(1, np.dtype(dict(value.kind.numpy)))
+            for name, x in value.values.items():
+                row[name] = self._place(x).va if isinstance(x, np.ndarray) else x
+            return self._place(row)
+        return value
+
+
+_EVERYWHERE: set[str] = set()
+"""Kernels that every interface has run."""
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, Block):
+            yield from _arrays(value.values.values())
+
+
+@cache
+def _compiled(target: str) -> dict[str, GpuKernel]:
+    """By symbol: the catalogue, and the shapes that the tests use."""
+    entries = {
+        **KERNELS,
+        **{f"rows {kind} {rows}": matvec_rows(kind, rows) for kind, rows in BLOCKS},
+        **{f"bias {kind} {m}": matvec_rows(kind, m, bias=True) for kind in ("Q8_0", "Q4_K", "F16") for m in (1, 3)},
+        **{
+            f"heads {shape} {form}": heads_kernel(
+                head_form(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
+            )
+            for shape in HEADS
+            for form in HEADS_FORMS
+        },
+        **{
+            f"attention {shape} {sinks} {packed}": attention_kernel(shape[0], shape[2], sinks=sinks, packed=packed)
+            for shape in ATTENTION
+            for sinks, packed in ((False, False), (True, False), (True, True))
+            if not packed or shape[0] % 32 == 0
+        },
+        **{f"many {kind}": many_rows(kind, bias=bias) for kind, bias in MANY.items()},
+    }
+    once = {entry.spec.symbol: entry for entry in entries.values()}
+    return compiled(once, target)
+
+
+def kernel_of(entry: KernelEntry, target: str = "gfx1201") -> GpuKernel:
+    """The kernel's machine code for a target, made once."""
+    return _compiled(target)[entry.spec.symbol]
+
+
+@contextmanager
+def stage(interface: str = "cs", core: ShaderCore | None = None) -> Iterator[Stage]:
+    """A machine of its own with a shader core; what it found wrong raises at the end."""
+    with machine(shader=core or ShaderCore(), time_scale=1.0) as made, opened(interface, made.process()) as ring:
+        yield Stage(made, ring)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal, where NaN equals NaN."""
+    return a.shape == b.shape and bool(((a == b) | (np.isnan(a) & np.isnan(b))).all())
