@@ -13,6 +13,7 @@ import pytest
 import zinc_rt
 from amdgpu_emu.models import MODELS, R9700, RAPHAEL, RX7900XTX
 from tests.amdgpu.queue.fake import DEVICE, FakeInterface
+from tests.compiled import gpu_kernel
 from tests.lang.gpu_kernels import rms_norm
 from zinc_rt.amdgpu.gfx import (
     GENERATIONS,
@@ -28,7 +29,6 @@ from zinc_rt.amdgpu.pm4.registers import USER_DATA_COUNT
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.errors import BackendError
 from zinc_rt.lang import Spec
-from zinc_rt.lang.gpu import gpu_kernel
 from zinc_rt.lang.target import TARGETS
 
 ROOT = Path(zinc_rt.__file__).parents[1]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.formats import grids as written
+from tests.kernels.material import OF_EACH_KIND
 from zinc_rt.formats import grids, table
 from zinc_rt.formats.kinds import Kind, Scale, Signs
 from zinc_rt.formats.record import Format
@@ -138,3 +139,8 @@ def test_the_table_of_gguf_md_is_this_one() -> None:
     assert rows == [
         (f.name, str(f.block), str(f.block_bytes), Kind(f.kind).name, Scale(f.scale).name) for f in table.quantized()
     ]
+
+
+def test_each_kind_of_format_has_products_by_default() -> None:
+    ways = {f.name: (f.kind, f.scale, f.minimum is not None) for f in table.quantized()}
+    assert {ways[name] for name in OF_EACH_KIND if name in ways} == set(ways.values())

@@ -20,6 +20,7 @@ from amdgpu_emu.process import Process
 from amdgpu_emu.shader import RecordingShader
 from tests.amdgpu.queue.fake import DEVICE, FakeInterface
 from tests.amdgpu.queue.stage import INTERFACES, affine, install, machine, opened, pointers, queue_of
+from tests.compiled import gpu_kernel
 from tests.lang.gpu_kernels import rms_norm
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, SignalMismatch
@@ -29,7 +30,6 @@ from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.errors import BackendError
 from zinc_rt.lang import Spec
-from zinc_rt.lang.gpu import gpu_kernel
 
 N = 1024  # dwords of the buffers below
 

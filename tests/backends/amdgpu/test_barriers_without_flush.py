@@ -51,7 +51,7 @@ def test_a_flush_that_does_not_wait_gives_wrong_results() -> None:
         check(backend, case, want)
 
 
-@pytest.mark.parametrize("interface", ["cs", "kfd", "umq"])
+@pytest.mark.parametrize("interface", ["cs", *(pytest.param(n, marks=pytest.mark.slow) for n in ("kfd", "umq"))])
 def test_they_are_taken_after_a_failed_proof(interface: str) -> None:
     case, want = random_case(101)
     said: list[str] = []

@@ -15,6 +15,7 @@ from amdgpu_emu.models import R9700, RX9070XT
 from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.sampler import Kind, Sampler, _runs, _samples
 from amdgpu_emu.work import Work
+from tests.compiled import gpu_kernel
 from tests.helpers import QWEN3, write_model
 from tests.models.families import CASES
 from tests.models.families.build import write_case
@@ -32,7 +33,6 @@ from zinc_rt.kernels.gpu.arrival import is_last
 from zinc_rt.kernels.gpu.catalogue import DECODE, matvec_rows
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.gpu import gpu_kernel
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import workgroup_id, workitem_id
 from zinc_rt.lang.types import ptr, u32

@@ -20,6 +20,7 @@ from tests.kernels.material import (
     activations,
     adversarial_activations,
     adversarial_rows,
+    by_kind,
     float_rows,
     packed_rows,
 )
@@ -31,7 +32,7 @@ from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
 
-SEEDS = range(100, 112)
+SEEDS = range(100, 105)
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +47,12 @@ def test_random_graphs(backend: AmdBackend, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(200, 320))
+@pytest.mark.parametrize("seed", [*range(105, 112), *range(200, 320)])
 def test_more_random_graphs(backend: AmdBackend, seed: int) -> None:
     check(backend, *random_case(seed))
 
 
-SOON = ("Q4_0", "Q5_1", "Q8_0", "Q4_K", "Q3_K", "IQ3_S", "MXFP4", "F16", "F32")
-"""One of each kind of format; the kernels of the others are compiled in slow tests."""
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(k, id=k.name, marks=() if k.name in SOON else pytest.mark.slow) for k in (*QUANTISED, *FLOATS)],
-)
+@pytest.mark.parametrize("kind", by_kind((*QUANTISED, *FLOATS)))
 def test_products_of_any_number_of_rows(backend: AmdBackend, rng: np.random.Generator, kind: T) -> None:
     """From one row to several blocks of eight, and the table of the same rows."""
     width, n_out = 512 if kind in QUANTISED else 77, 37

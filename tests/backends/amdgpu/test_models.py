@@ -33,7 +33,7 @@ def logits(path: Path, tokens: list[int], chunk: int, options: Options, on: Mach
         return run_tokens(engine, engine.open_sequence(), tokens, chunk)
 
 
-SLOW = ("llama-mixed", "qwen2-short-rows", "qwen2-q5_1-bf16", "qwen2-q5_k", "llama-q4_0", "llama-partial")
+SLOW = ("qwen3-q8_0", "llama-mixed", "qwen2-short-rows", "qwen2-q5_1-bf16", "qwen2-q5_k", "llama-q4_0", "llama-partial")
 """Models that differ from the others by few kernels, which take longest to compile."""
 
 

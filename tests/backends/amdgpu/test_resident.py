@@ -84,7 +84,10 @@ CASES: dict[str, tuple[Callable[[], Case], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+SOON = ("experts", "heads behind their products")
+
+
+@pytest.mark.parametrize("name", [n if n in SOON else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
 def test_other_operations(name: str) -> None:
     """Workgroups of one, two, four and eight waves, with barriers and without, and the last of some to arrive."""
     made, kernel = CASES[name]

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
+from tests.compiled import gpu_kernel, kernel_images
 from zinc_rt.kernels.amd.catalogue import KERNELS
 from zinc_rt.kernels.gpu.catalogue import KernelEntry, attention_kernel, head_form, heads_kernel
-from zinc_rt.lang import TARGETS, GpuKernel, emit_module
-from zinc_rt.lang.compiler import Compiler
+from zinc_rt.lang import TARGETS, GpuKernel
 from zinc_rt.lang.gpu import describe_kernel
 
 ENTRIES: Mapping[str, KernelEntry] = {
@@ -38,6 +38,12 @@ _FUSED = r"(v_|s_|v_dual_)(pk_)?(fma|mac|mad)(?!\w*_[iu]\d)"
 
 
 @cache
+def kernel_of(name: str, target: str = "gfx1201") -> GpuKernel:
+    """One of them with its listing."""
+    return gpu_kernel(ENTRIES[name].spec, target, disassemble=True)
+
+
+@cache
 def kernels(target: str = "gfx1201") -> dict[str, GpuKernel]:
     """All of them."""
     return compiled(ENTRIES, target, disassemble=True)
@@ -47,9 +53,8 @@ def compiled(
     entries: Mapping[str, KernelEntry], target: str = "gfx1201", *, disassemble: bool = False
 ) -> dict[str, GpuKernel]:
     """Kernels by the entries' names; together, since each compile process takes a while to start."""
-    modules = [emit_module(name, [entry.spec], TARGETS[target]) for name, entry in entries.items()]
-    images = Compiler().compile(modules, disassemble=disassemble)
-    pairs = zip(entries.items(), images, strict=True)
+    made = kernel_images([entry.spec for entry in entries.values()], TARGETS[target], disassemble=disassemble)
+    pairs = zip(entries.items(), made, strict=True)
     return {name: describe_kernel(entry.spec, image) for (name, entry), image in pairs}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,16 @@ import numpy as np
 from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.machine import Machine
 from tests.amdgpu.queue.stage import INTERFACES, machine, opened
-from tests.kernels.gpu.listing import ATTENTION, BLOCKS, HEADS, HEADS_FORMS, compiled
+from tests.compiled import gpu_kernel
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.kernels.amd.catalogue import KERNELS, wmma_product
+from zinc_rt.kernels.amd.catalogue import wmma_product
 from zinc_rt.kernels.gpu.catalogue import (
     FLOATS,
     KernelEntry,
-    attention_kernel,
     float_tile,
-    head_form,
-    heads_kernel,
-    matvec_rows,
 )
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.types import Struct
@@ -59,13 +54,16 @@ class Stage:
     def run(self, entry: KernelEntry, groups: int | tuple[int, ...], *arguments: Any) -> None:
         """Dispatch a kernel: arrays go to the GPU and come back as the kernel left them, all else as it is.
 
-        A kernel's first dispatch is repeated through the other interfaces, which must give the same bytes.
+        The first dispatch of each form (wave, workgroup, dwords of arguments, local memory) is repeated through the
+        other interfaces, which must give the same bytes: a shader core does not know through which it was reached.
         """
         arrays = list(_arrays(arguments))
         before = [array.copy() for array in arrays]
         self._run(entry, groups, arguments)
-        if entry.spec.symbol not in _EVERYWHERE:
-            _EVERYWHERE.add(entry.spec.symbol)
+        kernel = kernel_of(entry, self.ring.gfx.kernel_target)
+        form = (kernel.wave, kernel.workgroup, kernel.dwords, kernel.lds_bytes > 0)
+        if form not in _EVERYWHERE:
+            _EVERYWHERE.add(form)
             after = [array.copy() for array in arrays]
             for interface in sorted(set(INTERFACES) - {self.ring.interface.name}):
                 for array, old in zip(arrays, before, strict=True):
@@ -107,8 +105,8 @@ class Stage:
         return value
 
 
-_EVERYWHERE: set[str] = set()
-"""Kernels that every interface has run."""
+_EVERYWHERE: set[tuple[Any, ...]] = set()
+"""Forms of dispatches that every interface has run."""
 
 
 def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
@@ -119,35 +117,15 @@ def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
             yield from _arrays(value.values.values())
 
 
-@cache
-def _compiled(target: str) -> dict[str, GpuKernel]:
-    """By symbol: the catalogue, and the shapes that the tests use."""
-    entries = {
-        **KERNELS,
-        **{f"rows {kind} {rows}": matvec_rows(kind, rows) for kind, rows in BLOCKS},
-        **{f"bias {kind} {m}": matvec_rows(kind, m, bias=True) for kind in ("Q8_0", "Q4_K", "F16") for m in (1, 3)},
-        **{
-            f"heads {shape} {form}": heads_kernel(
-                head_form(*shape[:2], interleaved=shape[2], norm=form[0], cache=form[1])
-            )
-            for shape in HEADS
-            for form in HEADS_FORMS
-        },
-        **{
-            f"attention {shape} {sinks} {packed}": attention_kernel(shape[0], shape[2], sinks=sinks, packed=packed)
-            for shape in ATTENTION
-            for sinks, packed in ((False, False), (True, False), (True, True))
-            if not packed or shape[0] % 32 == 0
-        },
-        **{f"many {kind}": many_rows(kind, bias=bias) for kind, bias in MANY.items()},
-    }
-    once = {entry.spec.symbol: entry for entry in entries.values()}
-    return compiled(once, target)
+_KERNELS: dict[tuple[str, str], GpuKernel] = {}
 
 
 def kernel_of(entry: KernelEntry, target: str = "gfx1201") -> GpuKernel:
     """The kernel's machine code for a target, made once."""
-    return _compiled(target)[entry.spec.symbol]
+    key = (entry.spec.symbol, target)
+    if key not in _KERNELS:
+        _KERNELS[key] = gpu_kernel(entry.spec, target)
+    return _KERNELS[key]
 
 
 @contextmanager

@@ -53,6 +53,7 @@ def scratch_and_waves(target: str, names: list[tuple[str, bool]]) -> dict[str, t
     return {name: (k.scratch_bytes, k.occupancy >= LEAST_WAVES) for name, k in compiled(entries, target).items()}
 
 
+@pytest.mark.slow  # the largest kernels, and registers as one compiler hands them out
 @pytest.mark.parametrize("target", ["gfx1201", "gfx1100"])
 def test_the_deciding_shapes_stay_in_registers(target: str) -> None:
     found = scratch_and_waves(target, [(name, blocks) for where, name, blocks in DECIDING if where == target])

@@ -39,7 +39,9 @@ def product(gpu: Stage, kind: GGMLType, w: np.ndarray, x: np.ndarray, n_rows: in
     return y[:n_x]
 
 
-@pytest.mark.parametrize("kind", MANY)
+@pytest.mark.parametrize(
+    "kind", [kind if kind in ("Q4_K", "F16") else pytest.param(kind, marks=pytest.mark.slow) for kind in MANY]
+)
 def test_many_rows(gpu: Stage, rng: np.random.Generator, kind: str) -> None:
     """Of ordinary numbers, of ones at the edge of what floats hold, and of what is no number."""
     of = GGMLType[kind]
@@ -62,6 +64,7 @@ def test_many_rows(gpu: Stage, rng: np.random.Generator, kind: str) -> None:
         assert same(product(gpu, of, w, x, n_rows, bias), want), (groups, n_rows, n_x)
 
 
+@pytest.mark.slow  # of this compiler
 @pytest.mark.parametrize("kind", [kind for kind in MANY if GGMLType[kind] not in m.FLOATS])
 def test_registers_of_matrix_instructions(kind: str) -> None:
     """Nothing is spilled, and two workgroups fit: one multiplies while the other waits for memory."""

@@ -59,7 +59,7 @@ def test_activations_next_to_a_tie(gpu: Stage, rng: np.random.Generator) -> None
     assert same(d, want[1])
 
 
-@pytest.mark.parametrize("kind", m.QUANTISED, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", m.by_kind(m.QUANTISED))
 def test_memory_that_is_read(rng: np.random.Generator, kind: GGMLType) -> None:
     """Weights and activations, nothing behind them, and every byte of the weights asked for by one request a row."""
     groups, n_rows = 40, 5
@@ -83,7 +83,7 @@ def test_memory_that_is_read(rng: np.random.Generator, kind: GGMLType) -> None:
     assert counted.bytes_read == w.nbytes + n_rows * activations
 
 
-@pytest.mark.parametrize("kind", m.QUANTISED, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", m.by_kind(m.QUANTISED))
 def test_quantised_weights(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> None:
     # Group counts: less than a wave's lanes, one for each, more, and more than two for each.
     for groups, scales in ((8, None), (40, m.FINITE_F16), (64, m.WILD_F16), (104, None)):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from tests.amdgpu_emu.core.stage import Stage
+from tests.compiled import gpu_kernel
 from zinc_rt.kernels.amd import resident
 from zinc_rt.kernels.amd.resident import TASK_WORDS, arrive, leave, meet
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
+from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import pause, shared, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, ptr, u32

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compiled import gpu_kernel
 from tests.kernels.gpu.sampling_kernels import parts, uniforms
 from tests.kernels.gpu.stage import Block, Stage, kernel_of, stage
 from zinc_rt.amdgpu.command_list import CommandList
@@ -28,7 +29,7 @@ from zinc_rt.kernels.gpu.sampling_plan import (
     resident_plan,
 )
 from zinc_rt.kernels.sampling_math import KEY_OF_NOTHING
-from zinc_rt.lang import Spec, gpu_kernel
+from zinc_rt.lang import Spec
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.kernel import Function
 from zinc_rt.sampling.arithmetic import exp, first_above, largest, total, uniform
