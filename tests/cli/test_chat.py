@@ -286,5 +286,5 @@ def test_load_refuses_what_save_did_not_write(tmp_path, text):
     assert c.system == "kept"
     assert len(c.messages) == 2
     (tmp_path / "latin").write_bytes(b"\xff\xfe")
-    with pytest.raises(CommandError, match="is not UTF-16 text"):
+    with pytest.raises(CommandError, match="is not JSON text"):
         c.load(str(tmp_path / "latin"))
