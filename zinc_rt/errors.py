@@ -39,10 +39,6 @@ class BackendError(ZincError):
     """A backend, or the device below it, cannot do what was asked."""
 
 
-class BackendClosed(BackendError):
-    """The backend or its device was closed before the call."""
-
-
 class FenceTimeout(BackendError):
     """A submission to a GPU did not retire within the timeout."""
 

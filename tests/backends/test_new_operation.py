@@ -19,9 +19,9 @@ from tests.kernels.material import T
 from zinc_rt.backends.cpu import lower as cpu_folder
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.cpu.lowering import CPU
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.gpu import lower as gpu_folder
 from zinc_rt.backends.gpu.lowering import GPU
+from zinc_rt.errors import BackendError
 from zinc_rt.ir import ops
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.cost import node_cost
@@ -116,7 +116,7 @@ def test_what_is_defined_twice_is_refused() -> None:
 def test_a_backend_without_a_lowering_refuses_it() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(CPU, "_known", {key: f for key, f in CPU._known.items() if key is not NEW})
-        with CpuBackend(threads=1) as backend, pytest.raises(UnsupportedOp, match="LOAD_REQUEST_STATE"):
+        with CpuBackend(threads=1) as backend, pytest.raises(BackendError, match="LOAD_REQUEST_STATE"):
             backend.plan(case().graph, case().sizes)
 
 

@@ -8,8 +8,7 @@ import zinc_rt
 from tests.cli.tiny import write_tiny_model
 from zinc_rt.cli.chat import Chat
 from zinc_rt.cli.chat_input import keep_history, read_history
-from zinc_rt.cli.conversation import ChatHistory, TurnTooLong
-from zinc_rt.cli.prompts import InputError
+from zinc_rt.cli.conversation import ChatHistory, CommandError
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.params import SamplingParams
 
@@ -252,7 +251,7 @@ def test_fit_drops_whole_turns_and_keeps_the_system_prompt():
 
 def test_fit_refuses_a_message_that_never_fits_and_drops_nothing():
     c = talk(1, 1, 99)
-    with pytest.raises(TurnTooLong, match="99 tokens"):
+    with pytest.raises(CommandError, match="99 tokens"):
         c.fit(length, 50)
     assert c.dropped == 0
 
@@ -281,10 +280,10 @@ def test_undo_only_takes_the_role_asked_for():
 def test_load_refuses_what_save_did_not_write(tmp_path, text):
     (tmp_path / "c.json").write_text(text)
     c = talk(1, 2, system="kept")
-    with pytest.raises(InputError, match="no saved conversation"):
+    with pytest.raises(CommandError, match="no saved conversation"):
         c.load(str(tmp_path / "c.json"))
     assert c.system == "kept"
     assert len(c.messages) == 2
     (tmp_path / "latin").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError):
+    with pytest.raises(CommandError, match="is not JSON text"):
         c.load(str(tmp_path / "latin"))

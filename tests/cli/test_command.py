@@ -12,7 +12,8 @@ import typer
 
 from zinc_rt.backends.probe import Gpu
 from zinc_rt.cli import options, sampling_options
-from zinc_rt.cli.files import FileWriteError, write_file
+from zinc_rt.cli.errors import CommandError
+from zinc_rt.cli.files import write_file
 from zinc_rt.cli.main import GROUPS, VERBS, application
 from zinc_rt.cli.reference import reference
 from zinc_rt.engine.options import DEFAULT_N_CTX, LARGE_BATCH, Options
@@ -198,7 +199,7 @@ def test_write_file(tmp_path, capsys):
     assert (tmp_path / "f").read_text() == "x"
     write_file("-", "y")
     assert capsys.readouterr().out == "y"
-    with pytest.raises(FileWriteError, match="cannot be written"):
+    with pytest.raises(CommandError, match="cannot be written"):
         write_file(str(tmp_path), "x")
 
 

@@ -18,7 +18,7 @@ from zinc_rt.cli.native import _products
 from zinc_rt.engine.engine import Device, DeviceReport
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
 from zinc_rt.lang.cache import default_cache_dir
-from zinc_rt.lang.errors import CompilerCrashed
+from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.target import host_target, host_targets
 
 NO_CHOICE = "in vectors; there is no other way here, so nothing is measured"
@@ -208,7 +208,7 @@ def test_check_of_the_cache(zinc, tmp_path):
 
 def test_check_says_why_the_self_test_failed(zinc, monkeypatch):
     def broken(self, modules, **_):
-        return [CompilerCrashed("the compile process was killed", m.name) for m in modules]
+        return [CompileError("the compile process was killed", m.name) for m in modules]
 
     monkeypatch.setattr("zinc_rt.lang.compiler.Compiler.compile_each", broken)
     test = finding(zinc, "self-test")

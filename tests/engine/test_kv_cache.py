@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.batch import EngineError, PositionsSkipped, SequenceChunk
+from zinc_rt.engine.batch import EngineError, SequenceChunk
 from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.engine.page_pool import root_key
 from zinc_rt.engine.recurrent_state import Snapshots
-from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
+from zinc_rt.errors import IntegrityError
+from zinc_rt.mem.errors import PagesExhausted
 
 PAGE = 16
 N_SLOTS, N_PAGES, N_CTX, N_ROWS = 4, 12, 96, 80
@@ -253,7 +254,7 @@ class Machine(RuleBasedStateMachine):
         start = max(0, len(held) - back)
         try:
             self.device.step([SequenceChunk(slot, start, [7])])
-        except PositionsSkipped:
+        except EngineError:
             assert start
             assert self.recurrent or start % PAGE
         except PagesExhausted:
@@ -400,5 +401,5 @@ def keep_too_many_states(device: Pretended) -> None:
 def test_planted_corruption_is_found(damage: Callable[[Pretended], None], message: str) -> None:
     device = two_sequences()
     damage(device)
-    with pytest.raises(PageIntegrityError, match=message):
+    with pytest.raises(IntegrityError, match=message):
         device.cache.check_integrity()

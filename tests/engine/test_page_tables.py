@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from zinc_rt.engine.page_pool import ROOT, packed, page_key, root_key
 from zinc_rt.engine.page_tables import PageTables
-from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
+from zinc_rt.errors import IntegrityError
+from zinc_rt.mem.errors import PagesExhausted
 from zinc_rt.numerics import PAGE_TOKENS, pages_for
 
 SLOTS = 4
@@ -238,7 +239,7 @@ CORRUPTIONS: list[tuple[Callable[[PageTables], None], str]] = [
 def test_planted_corruption_is_found(damage: Callable[[PageTables], None], message: str) -> None:
     pages = filled()
     damage(pages)
-    with pytest.raises(PageIntegrityError, match=message):
+    with pytest.raises(IntegrityError, match=message):
         pages.check_integrity()
 
 

@@ -19,7 +19,7 @@ from zinc_rt.backends.cpu.cache_layout import cpu_layout
 from zinc_rt.backends.gpu.cache_layout import GPU_LAYOUT
 from zinc_rt.engine import prompt_cache_file
 from zinc_rt.engine.engine import Device, Engine, SequenceChunk
-from zinc_rt.engine.prompt_cache_file import SavedTextError
+from zinc_rt.engine.prompt_cache_file import EngineError
 from zinc_rt.errors import BackendError
 
 TEXT = random_tokens(3, 70, 60)
@@ -136,27 +136,27 @@ def file(paths: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pa
 def test_damaged_files_are_refused(file: Path, tmp_path: Path, change, says: str) -> None:  # type: ignore[no-untyped-def]
     broken = tmp_path / "broken"
     broken.write_bytes(change(file.read_bytes()))
-    with pytest.raises(SavedTextError, match=says):
+    with pytest.raises(EngineError, match=says):
         prompt_cache_file.read(broken)
 
 
 def test_texts_of_other_models_are_refused(paths: dict[str, Path], file: Path, tmp_path: Path) -> None:
     text = prompt_cache_file.read(file)
     with engine_for(paths["wide"], n_batch=16, n_ctx=128, kernels="reference", kv="q8_0") as engine:
-        with pytest.raises(SavedTextError, match=r"another model \('a model', SHA-256 abababababababab"):
+        with pytest.raises(EngineError, match=r"another model \('a model', SHA-256 abababababababab"):
             prompt_cache_file.checked_tokens(text, engine, "cd" * 32, N_VOCAB)
-        with pytest.raises(SavedTextError, match="a KV cache of 'f16', this one is q8_0; load with that format"):
+        with pytest.raises(EngineError, match="a KV cache of 'f16', this one is q8_0; load with that format"):
             prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
     with engine_for(paths["qwen3"], n_batch=16, n_ctx=64, kernels="reference") as engine:
-        with pytest.raises(SavedTextError, match="64 tokens, which leaves no room in the context of 64"):
+        with pytest.raises(EngineError, match="64 tokens, which leaves no room in the context of 64"):
             prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
-        with pytest.raises(SavedTextError, match="nothing to save"):
+        with pytest.raises(EngineError, match="nothing to save"):
             prompt_cache_file.save(engine, engine.open_sequence(), tmp_path / "none", SHA, "")
         with pytest.raises(BackendError, match="the graph has no KV cache 'x'"):
             engine.cache.read_pages("x", [0])
     with (
         engine_for(paths["qwen35"], n_batch=16, n_ctx=128, kernels="reference") as engine,
-        pytest.raises(SavedTextError, match="other KV caches"),
+        pytest.raises(EngineError, match="other KV caches"),
     ):
         prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
 
@@ -164,10 +164,10 @@ def test_texts_of_other_models_are_refused(paths: dict[str, Path], file: Path, t
 def test_texts_with_states_that_the_model_has_not_are_refused(paths: dict[str, Path], file: Path) -> None:
     text = prompt_cache_file.read(file)
     with engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine:
-        with pytest.raises(SavedTextError, match="outside of the vocabulary of 3"):
+        with pytest.raises(EngineError, match="outside of the vocabulary of 3"):
             prompt_cache_file.checked_tokens(text, engine, SHA, 3)
         for states in ({"x": (1 << 30, 1 << 30)}, {"x": (2,)}):
-            with pytest.raises(SavedTextError, match="other recurrent states"):
+            with pytest.raises(EngineError, match="other recurrent states"):
                 prompt_cache_file.checked_tokens(replace(text, states=states), engine, SHA, N_VOCAB)
 
 
@@ -175,7 +175,7 @@ def test_what_a_file_calls_itself_is_shown_cut_and_escaped(paths: dict[str, Path
     text, odd = prompt_cache_file.read(file), "\x1b[31m" + "a" * 100_000
     with engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine:
         for change in ({"name": odd, "model": odd}, {"kv": odd}):
-            with pytest.raises(SavedTextError) as refused:
+            with pytest.raises(EngineError) as refused:
                 prompt_cache_file.checked_tokens(replace(text, **change), engine, SHA, N_VOCAB)  # type: ignore[arg-type]
             assert "\x1b" not in str(refused.value)
             assert len(str(refused.value)) < len(str(file)) + 300
@@ -186,12 +186,12 @@ def test_tokens_are_read_only_once_the_rest_fits(paths: dict[str, Path], file: P
     data = bytearray(file.read_bytes().replace(b'"tokens": 64', b'"tokens": 2147483632'))
     data[12:16] = (int.from_bytes(data[12:16], "little") + 8).to_bytes(4, "little")
     (tmp_path / "many").write_bytes(data)
-    with pytest.raises(SavedTextError, match="its header speaks of"):
+    with pytest.raises(EngineError, match="its header speaks of"):
         prompt_cache_file.read(tmp_path / "many")
     text = replace(prompt_cache_file.read(file), n_tokens=2**31 - 16, path=tmp_path / "none")
     with (
         engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine,
-        pytest.raises(SavedTextError, match="holds 2147483632 tokens"),
+        pytest.raises(EngineError, match="holds 2147483632 tokens"),
     ):
         prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
 
@@ -202,7 +202,7 @@ def test_a_failed_load_leaves_nothing(paths: dict[str, Path], file: Path, tmp_pa
         free = engine.cache.free_pages
         slot = engine.open_sequence()
         Path(shorter := tmp_path / "shorter").write_bytes(file.read_bytes()[: text.contents + 10])
-        with pytest.raises(SavedTextError, match="became shorter"):
+        with pytest.raises(EngineError, match="became shorter"):
             prompt_cache_file.load(engine, slot, replace(text, path=shorter), TEXT[:FULL])
         assert engine.cache.length(slot) == 0
         assert engine.cache.free_pages == free
@@ -211,7 +211,7 @@ def test_a_failed_load_leaves_nothing(paths: dict[str, Path], file: Path, tmp_pa
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(paths: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(SavedTextError, match="cannot be written: No such file or directory"):
+    with pytest.raises(EngineError, match="cannot be written: No such file or directory"):
         saved(paths["qwen3"], tmp_path / "no" / "file", kernels="reference")
     assert [*tmp_path.iterdir()] == []
 
@@ -224,7 +224,7 @@ def test_a_model_goes_on_from_a_file(tmp_path: Path) -> None:
         count = model.save_state(file, prompt)
         assert count == len(model.tokenize(prompt)) // 16 * 16 > 0
         ids = model.load_state(file)
-        with pytest.raises(SavedTextError, match="nothing to save"):
+        with pytest.raises(EngineError, match="nothing to save"):
             model.save_state(tmp_path / "short", "Once")
     with zinc_rt.load(threads=1, n_ctx=128) as model:
         assert model.cached_tokens(model.tokenize(prompt)) == 0
@@ -232,8 +232,8 @@ def test_a_model_goes_on_from_a_file(tmp_path: Path) -> None:
         made = model.generate(prompt, seed=3, max_tokens=20)
         assert made.text == text
         assert made.stats.cached_tokens == count
-    with zinc_rt.load(kv="q8_0") as model, pytest.raises(SavedTextError, match="load with that format"):
+    with zinc_rt.load(kv="q8_0") as model, pytest.raises(EngineError, match="load with that format"):
         model.load_state(file)
-    with zinc_rt.load(n_ctx=count) as model, pytest.raises(SavedTextError, match="no room"):
+    with zinc_rt.load(n_ctx=count) as model, pytest.raises(EngineError, match="no room"):
         model.load_state(file)
     assert [*tmp_path.iterdir()] == [file]

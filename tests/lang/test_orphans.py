@@ -16,7 +16,7 @@ import pytest
 from tests.lang.modules import AVX2, increment, slow
 from zinc_rt.lang import children
 from zinc_rt.lang.compiler import Compiler
-from zinc_rt.lang.errors import CompileLimit
+from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.worker import FRAME
 
@@ -146,7 +146,7 @@ def test_what_takes_too_long_is_refused_by_name_and_number() -> None:
     quick, limited, last = Compiler(jobs=1, cpu_seconds=1).compile_each([increment("a"), slow("long"), increment("b")])
     assert isinstance(quick, Image)
     assert isinstance(last, Image)
-    assert isinstance(limited, CompileLimit)
+    assert isinstance(limited, CompileError)
     assert str(limited) == (
         "cannot compile long: not done after 1 s of processor time, the limit of one kernel; make it smaller"
     )

@@ -9,7 +9,7 @@ import pytest
 
 import zinc_rt
 from tests.cli.tiny import write_tiny_model
-from zinc_rt.engine.engine import ContextFull
+from zinc_rt.engine.batch import EngineError
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.llm.embedding import Pooling
@@ -91,7 +91,7 @@ def test_what_is_refused(reference: zinc_rt.Model) -> None:
         reference.embed([[1, -1]])
     with pytest.raises(UsageError, match="text 0 has no tokens"):
         reference.embed([[]])
-    with pytest.raises(ContextFull, match=r"text 1 has \d+ tokens, the context holds"):
+    with pytest.raises(EngineError, match=r"text 1 has \d+ tokens, the context holds"):
         reference.embed(["a", "word " * 5000])
     with pytest.raises(UsageError, match="embeddings=False"):
         reference.generate("a")

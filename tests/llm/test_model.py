@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from zinc_rt.engine.engine import ContextFull
+from zinc_rt.engine.batch import EngineError
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.llm.model import EmptyPrompt, PromptTooLong
@@ -122,7 +122,7 @@ def test_the_context_fills_and_says_so() -> None:
         assert out.stats.prompt_tokens + out.stats.completion_tokens == 25  # the last token needs no place
         with pytest.raises(PromptTooLong, match="the context holds 24"):
             small.generate(list(range(65, 65 + 24)))
-        with pytest.raises(ContextFull, match="25 tokens do not fit the context of 24"):
+        with pytest.raises(EngineError, match="25 tokens do not fit the context of 24"):
             small.logits([65] * 25)
         assert small.generate(list(range(65, 65 + 23)), max_tokens=1).finish_reason == "length"
 
@@ -205,7 +205,7 @@ def test_logits_do_not_depend_on_generations_beside_them(model: zinc_rt.Model) -
 def test_a_text_that_the_kv_cache_has_no_room_for_is_refused_with_numbers(tmp_path: Path) -> None:
     with zinc_rt.load(device="cpu", n_ctx=256, kv_tokens=64) as small:
         for call in (lambda: small.logits([5] * 100), lambda: small.save_state(tmp_path / "s", [5] * 100)):
-            with pytest.raises(ContextFull, match=r"(100|96) tokens need [67] KV pages of 16 positions, there are 5;"):
+            with pytest.raises(EngineError, match=r"(100|96) tokens need [67] KV pages of 16 positions, there are 5;"):
                 call()
         assert small.logits([5] * 40).shape == (40, small.n_vocab)
         assert not list(tmp_path.iterdir())

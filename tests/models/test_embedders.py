@@ -13,7 +13,7 @@ from tests.helpers import random_tokens
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.common import Net
 from tests.models.families.embedders import EMBEDDERS, vector
-from zinc_rt.engine.engine import ContextFull
+from zinc_rt.engine.batch import EngineError
 from zinc_rt.errors import UsageError
 
 
@@ -88,9 +88,9 @@ def test_a_text_or_a_context_beyond_the_learned_positions(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"the model has learned 64 positions; give a context \(n_ctx, -c\) of 64"):
         zinc_rt.load(made.path, device="cpu", kernels="reference", n_ctx=65)
     with zinc_rt.load(made.path, device="cpu", kernels="reference", n_batch=8) as model:
-        with pytest.raises(ContextFull, match=r"a step holds 8; .* larger batch \(n_batch, -b\)"):
+        with pytest.raises(EngineError, match=r"a step holds 8; .* larger batch \(n_batch, -b\)"):
             model.embed([[1] * 9])
-        with pytest.raises(ContextFull, match=r"text 1 has 65 tokens"):
+        with pytest.raises(EngineError, match=r"text 1 has 65 tokens"):
             model.embed([[1], [1] * 65])
     with pytest.raises(UsageError, match=r"cannot generate any; use `zinc embed`"):
         zinc_rt.load(made.path, embeddings=False)

@@ -325,7 +325,7 @@ def test_a_matrix_of_integers(tmp_path: Path) -> None:
 
 def test_messages_are_one_line(tmp_path: Path) -> None:
     path = altered(tmp_path, tensors={"blk.0.attn_q.weight": None})
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=r"blk\.0\.attn_q\.weight") as caught:
         defined(path)
     assert "\n" not in str(caught.value)
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.scheduler.fake_engine import FakeEngine
 from tests.scheduler.test_engine_core import asked, core_on
-from zinc_rt.errors import UsageError
-from zinc_rt.scheduler.errors import SchedulerIntegrityError, TooManyTenants
+from zinc_rt.errors import IntegrityError, UsageError
+from zinc_rt.scheduler.errors import TooManyTenants
 from zinc_rt.scheduler.messages import TenantShare
 from zinc_rt.scheduler.scheduler import Scheduler
 from zinc_rt.scheduler.tenants import TenantAccounts
@@ -85,7 +85,7 @@ def test_the_integrity_check_sees_damage(damage: Callable[[Scheduler], None]) ->
     core.turn()
     core.check_integrity()
     damage(core.scheduler)
-    with pytest.raises(SchedulerIntegrityError):
+    with pytest.raises(IntegrityError):
         core.check_integrity()
 
 
@@ -94,5 +94,5 @@ def test_a_turn_that_can_do_nothing_raises() -> None:
     core = core_on(FakeEngine(n_slots=1, n_pages=16))
     core.scheduler.pool.promised[0] = 16
     core.submit(asked("a"))
-    with pytest.raises(SchedulerIntegrityError, match="1 requests wait and 0 run, but none can go on"):
+    with pytest.raises(IntegrityError, match="1 requests wait and 0 run, but none can go on"):
         core.turn()

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import zinc_rt
+from zinc_rt.amdgpu.errors import CallFailed
 from zinc_rt.seed import kmd
-from zinc_rt.seed.kmd import Bo, GemMapFailed, IoctlFailed, QueryStatus, last_errno
+from zinc_rt.seed.kmd import Bo, IoctlFailed, QueryStatus, last_errno
 from zinc_rt.utils.linux import MAP_SHARED, PROT_READ, PROT_WRITE, Argument, Linux
 
 # Requests as the kernel's headers make them (exports, section 1.1a), and the variant of INFO's direction.
@@ -297,7 +298,7 @@ def test_mmap_gem_that_fails() -> None:
     assert last_errno() == errno.ENOENT
     kernel = FakeKernel({GEM_MMAP: lambda a: None})
     kernel.refuse_mmap = errno.ENOMEM
-    with pytest.raises(GemMapFailed, match="mmap of the render node") as caught:
+    with pytest.raises(CallFailed, match="mmap of the render node") as caught:
         kmd.mmap_gem(7, Bo(9, 4096), PROT_READ, linux=kernel)
     assert caught.value.errno == errno.ENOMEM
     assert last_errno() is None  # the ioctl went well

@@ -175,11 +175,12 @@ def test_no_replica_counts_for_all() -> None:
 
 
 def test_a_replica_is_given_time_to_load_again() -> None:
-    from zinc_rt.ray.replica import Patience, Unhealthy
+    from zinc_rt.errors import ZincError
+    from zinc_rt.ray.replica import Patience
 
     times = iter((0.0, 119.0, 121.0, 240.0, 241.0))
     patience = Patience(lambda: next(times))
     for state in ("loading", "loading", None, "loading", "loading"):
         patience.check(state)
-    with pytest.raises(Unhealthy, match="unwell for 120 s: loading"):
+    with pytest.raises(ZincError, match="unwell for 120 s: loading"):
         patience.check("loading")

@@ -14,11 +14,11 @@ import pytest
 
 from tests.scheduler.fake_engine import N_VOCAB, FakeEngine
 from tests.serving.fake_core import FakeCore
-from zinc_rt.errors import BackendError, UsageError, ZincError
-from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
+from zinc_rt.errors import BackendError, IntegrityError, UsageError, ZincError
+from zinc_rt.mem.errors import PagesExhausted
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.engine_core import EngineCore
-from zinc_rt.scheduler.errors import SchedulerIntegrityError, TooManyTenants
+from zinc_rt.scheduler.errors import TooManyTenants
 from zinc_rt.scheduler.faults import failed
 from zinc_rt.scheduler.messages import (
     Cancel,
@@ -42,7 +42,7 @@ from zinc_rt.serving.thread import ThreadClient
 from zinc_rt.serving.wire import Frames, FromEngine, Notice, Start, ToEngine, pack, unpack_from
 
 BAD = "bad"
-LOST = (BackendError, PageIntegrityError, SchedulerIntegrityError)
+LOST = (BackendError, IntegrityError)
 REFUSED = (ZincError, UsageError, TooManyTenants, PagesExhausted)
 
 

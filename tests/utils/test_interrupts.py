@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import zinc_rt
+from zinc_rt.engine.batch import EngineError
 from zinc_rt.llm.model import Model
 from zinc_rt.sampling.generation import Generation
-from zinc_rt.scheduler.in_process import OtherProcess
 from zinc_rt.utils.interrupts import Breakable, Held
 
 pytestmark = pytest.mark.usefixtures("ctrl_c")
@@ -190,7 +190,7 @@ def test_a_forked_process_is_told_to_load_its_own_model(model: Model) -> None:
         try:
             signal.alarm(30)  # one that hangs is ended
             for call in (lambda: model.generate([1]), model.close, lambda: model.logits([1])):
-                with pytest.raises(OtherProcess, match="load it here again"):
+                with pytest.raises(EngineError, match="load it here again"):
                     call()
         except BaseException:
             code = 1

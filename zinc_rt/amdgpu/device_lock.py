@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from zinc_rt.errors import BackendClosed, BackendError, DeviceLost
+from zinc_rt.errors import BackendError, DeviceLost
 from zinc_rt.utils.linux import Linux
 
 
 class DeviceLock:
     """Threads take turns, also with a wait. A forked child is refused: the device's memory and queue are its parent's.
 
-    After the device was lost every use raises `DeviceLost`, after `close` `BackendClosed`.
+    After the device was lost every use raises `DeviceLost`, after `close` `BackendError`.
 
     label: for messages; lock: held during a turn; lost: why the device is gone, None while it is there.
     """
@@ -29,7 +29,7 @@ class DeviceLock:
     def entered(self, about_loss: Callable[[], str] = lambda: "") -> Iterator[None]:
         """The caller's turn. about_loss: what to add to the first `DeviceLost` that comes from inside.
 
-        Raises `DeviceLost`, `BackendClosed`, and `BackendError` in a forked child.
+        Raises `DeviceLost`, `BackendError` in a forked child.
         """
         if self._linux.pid() != self._pid:
             raise BackendError(
@@ -38,7 +38,7 @@ class DeviceLock:
             )
         with self.lock:
             if self._closed:
-                raise BackendClosed(f"{self._label} was closed")
+                raise BackendError(f"{self._label} was closed")
             if self.lost is not None:
                 raise DeviceLost(self.lost)
             try:

@@ -15,10 +15,6 @@ class SignalMismatch(BackendError):
     """The fence retired, but the signal is not the one that the packets were to write."""
 
 
-class PoolIntegrityError(BackendError):
-    """The books of a memory pool do not add up: bytes lost, owned twice, or free and owned at once."""
-
-
 class InterfaceError(BackendError):
     """The driver refused a step. step: which one, in words; errno: the kernel's answer, None when there was none."""
 
@@ -38,10 +34,6 @@ class CallFailed(InterfaceError):
 
 class IoctlFailed(CallFailed):
     """An ioctl was refused."""
-
-
-class GemMapFailed(CallFailed):
-    """The kernel told where a buffer can be mapped, and then refused to map it there."""
 
 
 class StepFailed(InterfaceError):

@@ -88,6 +88,6 @@ class Heaps:
             self._drop_map(buffer)
 
     def check_integrity(self) -> None:
-        """Raise `PoolIntegrityError` when the books of a pool do not add up."""
+        """Raise `BackendError` when the books of a pool do not add up."""
         for pool in self:
             pool.check_integrity()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from zinc_rt.amdgpu.errors import InterfaceError, PoolIntegrityError
+from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, HostUse, Interface
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.vram import check_room
@@ -115,21 +115,21 @@ class Pool:
         raise BackendError(f"{memory.label}: {memory.size} bytes at {memory.va:#x}: the memory {why}")
 
     def check_integrity(self) -> None:
-        """Raise `PoolIntegrityError` unless every byte of every buffer is free or owned by one live piece."""
+        """Raise `BackendError` unless every byte of every buffer is free or owned by one live piece."""
         spans = sorted((chunk.buffer.va, chunk.buffer.size) for chunk in self._chunks)
         for (va, size), (following, _) in pairwise(spans):
             if va + size > following:
-                raise PoolIntegrityError(f"{self.label}: two buffers share the address {following:#x}")
+                raise BackendError(f"{self.label}: two buffers share the address {following:#x}")
         for chunk in self._chunks:
             chunk.ranges.check_integrity()
             if chunk.ranges.size != chunk.buffer.size:
-                raise PoolIntegrityError(f"{self.label}: a buffer of {chunk.buffer.size} bytes has other books")
+                raise BackendError(f"{self.label}: a buffer of {chunk.buffer.size} bytes has other books")
             owned = {at: self._span(memory.size) for at, memory in chunk.owned.items()}
             if owned != chunk.ranges.parts():
-                raise PoolIntegrityError(f"{self.label}: pieces {owned} are owned, {chunk.ranges.parts()} are in use")
+                raise BackendError(f"{self.label}: pieces {owned} are owned, {chunk.ranges.parts()} are in use")
             for at, memory in chunk.owned.items():
                 if memory.offset != at or memory.buffer is not chunk.buffer:
-                    raise PoolIntegrityError(f"{self.label}: {memory.label} says it is elsewhere than at {at:#x}")
+                    raise BackendError(f"{self.label}: {memory.label} says it is elsewhere than at {at:#x}")
 
     def _span(self, n_bytes: int) -> int:
         """What a piece takes: a large one all of its buffer, so that no small one keeps it from going back."""

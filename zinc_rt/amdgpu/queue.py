@@ -50,7 +50,7 @@ class GpuQueue(Closing):
 
     The queue makes the checks that interfaces leave to their caller. Threads take turns, each with one call, a wait
     included: only one thread is ever inside an interface. A forked child is refused with `BackendError`. After the
-    device was lost every call raises `DeviceLost` and says so, after `close` `BackendClosed`. Memory, fences and
+    device was lost every call raises `DeviceLost` and says so, after `close` `BackendError`. Memory, fences and
     timeouts are checked for being this queue's, in use, and finite.
     """
 
@@ -353,7 +353,7 @@ class GpuQueue(Closing):
         return self._guard.entered(self._progress)
 
     def check_integrity(self) -> None:
-        """Raise `PoolIntegrityError` when the books of a pool do not add up."""
+        """Raise `BackendError` when the books of a pool do not add up."""
         with self._guard.lock:
             self._heaps.check_integrity()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from zinc_rt.amdgpu.errors import PoolIntegrityError
 from zinc_rt.errors import BackendError
 
 
@@ -52,17 +51,17 @@ class Ranges:
         return size
 
     def check_integrity(self) -> None:
-        """Raise `PoolIntegrityError` unless every number is in exactly one part and free neighbours are merged."""
+        """Raise `BackendError` unless every number is in exactly one part and free neighbours are merged."""
         parts = sorted([(*part, "free") for part in self._free] + [(*part, "used") for part in self._used.items()])
         at, before = self.start, ""
         for start, size, kind in parts:
             if start != at or size <= 0:
                 what = "lost" if start > at else "in two parts"
-                raise PoolIntegrityError(f"{self.label}: {min(start, at):#x}..{max(start, at):#x} is {what}")
+                raise BackendError(f"{self.label}: {min(start, at):#x}..{max(start, at):#x} is {what}")
             if kind == before == "free":
-                raise PoolIntegrityError(f"{self.label}: two free parts meet at {start:#x} and were not merged")
+                raise BackendError(f"{self.label}: two free parts meet at {start:#x} and were not merged")
             at, before = start + size, kind
         if at != self.start + self.size:
-            raise PoolIntegrityError(f"{self.label}: {at:#x}..{self.start + self.size:#x} is lost")
+            raise BackendError(f"{self.label}: {at:#x}..{self.start + self.size:#x} is lost")
         if self._free != sorted(self._free):
-            raise PoolIntegrityError(f"{self.label}: the free parts are not in order")
+            raise BackendError(f"{self.label}: the free parts are not in order")

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Bytes, Capacity, LoweredGraph, Shareable
-from zinc_rt.backends.errors import MissingBinding
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 
@@ -17,9 +16,9 @@ _T = TypeVar("_T")
 
 
 def bound(given: Mapping[str, _T], buffer: Buffer) -> _T:
-    """What the caller gave for a buffer. Raises `MissingBinding`."""
+    """What the caller gave for a buffer. Raises `BackendError`."""
     if buffer.name not in given:
-        raise MissingBinding(f"{buffer.kind.value} {buffer.name} of the graph was not given to lower()")
+        raise BackendError(f"{buffer.kind.value} {buffer.name} of the graph was not given to lower()")
     return given[buffer.name]
 
 

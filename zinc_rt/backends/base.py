@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.errors import StepTooLarge
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -175,7 +174,7 @@ _NO_PROFILE = "profiles are recorded by the native kernels and the emulated GPU"
 
 
 class Backend(Closing):
-    """Runs graphs on one device. Every method raises `BackendClosed` after `close`, except `close` itself."""
+    """Runs graphs on one device. Every method raises `BackendError` after `close`, except `close` itself."""
 
     features: BackendFeatures
 
@@ -232,8 +231,8 @@ class Backend(Closing):
                 caller sees to it that a name means the same rows.
 
         Raises:
-            UnsupportedOp: the backend has no kernel for a node.
-            MissingBinding: a weight or constant was not given.
+            BackendError: the backend has no kernel for a node.
+            BackendError: a weight or constant was not given.
             BackendError: a weight or state of `shares` has the name of one of another shape or type.
         """
 
@@ -246,9 +245,9 @@ class Backend(Closing):
             sampling: what `sampling_for` returned, to end the step with tokens; the outputs stay what they were.
 
         Raises:
-            StepTooLarge: counts exceed what the graph was lowered for.
+            BackendError: counts exceed what the graph was lowered for; `lowered` or `sampling` is of another backend.
+                Errors of the device are subclasses.
             TokenOutOfRange: a token id has no row in the embedding.
-            BackendError: `lowered` or `sampling` is of another backend. Errors of the device are subclasses.
         """
 
     @abstractmethod
@@ -371,14 +370,14 @@ def check_copy(arrays: Mapping[str, npt.NDArray[np.float32]], shapes: Mapping[st
 def check_step(lowered: LoweredGraph) -> tuple[int, int]:
     """A step's n_rows and n_logits, after all checks that protect the memory of a backend.
 
-    Raises `StepTooLarge`, `TokenOutOfRange`.
+    Raises `BackendError`, `TokenOutOfRange`.
     """
     n_rows, n_logits = lowered.counts.tolist()
     max_rows, max_logits = lowered.limits
     if not 0 <= n_rows <= max_rows:
-        raise StepTooLarge(f"the step has {n_rows} rows, the graph was lowered for {max_rows}")
+        raise BackendError(f"the step has {n_rows} rows, the graph was lowered for {max_rows}")
     if not 0 <= n_logits <= max_logits:
-        raise StepTooLarge(f"the step has {n_logits} wanted logits, the graph was lowered for {max_logits}")
+        raise BackendError(f"the step has {n_logits} wanted logits, the graph was lowered for {max_logits}")
     for lookup in lowered.lookups:
         _check_tokens(lookup, n_rows)
     return n_rows, n_logits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from zinc_rt.backends.base import Ints, TokenLookup
-from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.definition import ACTIVATION, Port
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
@@ -15,7 +15,7 @@ from zinc_rt.ir.ops import DEFINITIONS, signature_of
 def step_inputs(graph: Graph) -> dict[str, int]:
     """What the step's indices are for, and the input that holds them: buffer ids by role.
 
-    Raises `UnsupportedOp` where a role has two inputs, and where an operation's rows are not counted by the step.
+    Raises `BackendError` where a role has two inputs, and where an operation's rows are not counted by the step.
     """
     found: dict[str, int] = {}
     for node in graph.nodes:
@@ -24,7 +24,7 @@ def step_inputs(graph: Graph) -> dict[str, int]:
                 _check_rows(node, port, buffer)
             elif buffer.kind is not BufferKind.INPUT or found.setdefault(port.role, buffer.id) != buffer.id:
                 first = graph.buffer(found.get(port.role, buffer.id)).name
-                raise UnsupportedOp(
+                raise BackendError(
                     f"node {node.name}: compiled kernels take {port.role} from one input of the step, {first},"
                     f" not from {buffer.kind.value} {buffer.name}"
                 )
@@ -72,7 +72,7 @@ def _check_rows(node: Node, port: Port | None, buffer: Buffer) -> None:
     elif port is not None and port.shape[0] == "L":
         fitting = ("n_logits",)
     if buffer.shape[0] not in fitting:
-        raise UnsupportedOp(
+        raise BackendError(
             f"node {node.name}: compiled kernels work on {' or '.join(fitting)} rows, buffer {buffer.name} has"
             f" {buffer.shape[0]}"
         )

@@ -21,7 +21,7 @@ from zinc_rt.backends.base import (
     check_step,
 )
 from zinc_rt.backends.cache_pages import PageLayout
-from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.errors import BackendError
 from zinc_rt.mem.plan import available_memory
 from zinc_rt.sampling.request import DeviceSampling
 from zinc_rt.utils.checks import whole_between
@@ -83,7 +83,7 @@ class HostBackend(Backend):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise BackendClosed("the CPU backend is closed")
+            raise BackendError("the CPU backend is closed")
 
     @abstractmethod
     def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int, sampling: DeviceSampling | None) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, Literal, TypeVar
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import STANDS_FOR, Single, fuse
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op, name
 
@@ -52,14 +52,14 @@ class LoweringTable(Generic[_Lowering]):
         return register
 
     def find(self, node: Any) -> Callable[[_Lowering, Any], None]:
-        """The function that lowers a node. Raises `UnsupportedOp`."""
+        """The function that lowers a node. Raises `BackendError`."""
         if not self._collected:
             self.collect()
         key = node.node.op if type(node) is Single else type(node)
         if key not in self._known:
             supported = ", ".join(map(name, self.operations()))
             end = f"; {self._elsewhere}" if self._elsewhere else ""
-            raise UnsupportedOp(
+            raise BackendError(
                 f"node {node.node.name}: the {self._kernels} kernels have none for {name(node.node.op)}; they have"
                 f" {supported}{end}"
             )
@@ -91,7 +91,7 @@ class Lowering:
         self.fused = fuse(graph)
 
     def walk(self) -> None:
-        """Lower all nodes in order. Raises `UnsupportedOp`."""
+        """Lower all nodes in order. Raises `BackendError`."""
         for node in self.nodes():
             self.table.find(node)(self, node)
 

@@ -18,7 +18,7 @@ def report(path: Path, cache_dir: Path | None, *, as_json: bool = False, linux: 
     right results, else 1.
 
     The file is there from the first step on, so that of a machine that stops something remains. Raises
-    `FileWriteError`.
+    `CommandError`.
     """
     from zinc_rt.backends.diagnostics.report import card_report
     from zinc_rt.lang.cache import CompileCache, default_cache_dir

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from zinc_rt.cli.prompts import InputError
+from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.terminal import is_terminal, one_line, say
 from zinc_rt.utils.atomic_write import whole_file
 
@@ -83,7 +83,7 @@ class ChatInput:
             if not line:
                 raise EOFError
             if len(line) == _LONGEST_MESSAGE and not line.endswith("\n"):
-                raise InputError(f"a line has more than {_LONGEST_MESSAGE >> 20} million characters; make it shorter")
+                raise CommandError(f"a line has more than {_LONGEST_MESSAGE >> 20} million characters; make it shorter")
             return line.rstrip("\r\n")
         if is_terminal(sys.stdout):
             return input(prompt)

@@ -173,7 +173,7 @@ class ConversationOptions(OptionRecord):
 
     @cached_property
     def system_prompt(self) -> str | None:
-        """The system prompt, None for none. Raises `UsageError` for two, `InputError`."""
+        """The system prompt, None for none. Raises `UsageError` for two, `CommandError`."""
         if self.system_file is None:
             return self.system
         if self.system is not None:
@@ -196,7 +196,7 @@ class ConversationOptions(OptionRecord):
         return {} if self.think is None else {"enable_thinking": self.think}
 
     def set_template(self, model: Model) -> None:
-        """Have a model converse by the template of the options, if there is one. Raises `UsageError`, `InputError`."""
+        """Have a model use the template of the options, if there is one. Raises `UsageError`, `CommandError`."""
         text, file = self.template, self.template_file
         if text is None and file is None:
             return
@@ -241,7 +241,7 @@ class FormatOptions(OptionRecord):
         return named[0] if named else ""
 
     def response_format(self) -> dict[str, Any] | None:
-        """It in OpenAI's words, None for any form. Raises `UsageError`, `InputError`."""
+        """It in OpenAI's words, None for any form. Raises `UsageError`, `CommandError`."""
         if self.format is not None and self.format not in _FORMATS:
             raise UsageError(f"--format is {show(self.format)}; it must be text or json")
         option = self.option

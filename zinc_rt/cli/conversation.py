@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypedDict
 
+from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.files import write_file
-from zinc_rt.cli.prompts import InputError, read_text
+from zinc_rt.cli.prompts import read_text
 from zinc_rt.errors import ZincError
 
 ROLES = ("system", "user", "assistant")
@@ -20,10 +21,6 @@ class Message(TypedDict):
 
     role: str
     content: str
-
-
-class TurnTooLong(ZincError):
-    """A message does not fit into the context even alone."""
 
 
 class ChatHistory:
@@ -73,7 +70,7 @@ class ChatHistory:
     def fit(self, encode: Callable[[Sequence[Message]], list[int]], room: int) -> list[int]:
         """Token ids of what the model gets, dropping the oldest turns until at most `room` are left.
 
-        Raises `TurnTooLong` when even the last message alone does not fit; nothing is dropped then.
+        Raises `CommandError` when even the last message alone does not fit; nothing is dropped then.
         """
         before = self.dropped
         while True:
@@ -82,7 +79,7 @@ class ChatHistory:
                 return ids
             if self.dropped + 1 >= len(self.messages):
                 self.dropped = before
-                raise TurnTooLong(
+                raise CommandError(
                     f"the message takes {len(ids)} tokens with its system prompt, the context leaves {room} "
                     "for it; shorten it or use a larger context (-c)"
                 )
@@ -91,23 +88,23 @@ class ChatHistory:
                 self.dropped += 1
 
     def save(self, path: str) -> None:
-        """Write everything as JSON; an older file is replaced by a whole one or stays. Raises `FileWriteError`."""
+        """Write everything as JSON; an older file is replaced by a whole one or stays. Raises `CommandError`."""
         tree = {"system": self.system, "messages": self.messages}
         write_file(path, json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
 
     def load(self, path: str) -> None:
-        """Replace everything by what `save` wrote. Raises `InputError`; nothing has changed then."""
+        """Replace everything by what `save` wrote. Raises `CommandError`; nothing has changed then."""
         try:
             tree = json.loads(read_text(os.path.abspath(path)))
         except (ValueError, RecursionError):
-            raise InputError(f"{path} is no saved conversation: it is not JSON text") from None
+            raise CommandError(f"{path} is no saved conversation: it is not JSON text") from None
         system, messages = _checked(tree, path)
         self.system, self.messages, self.dropped = system, messages, 0
 
 
 def _checked(tree: object, path: str) -> tuple[str | None, list[Message]]:
-    def bad(problem: str) -> InputError:
-        return InputError(f"{path} is no saved conversation: {problem}")
+    def bad(problem: str) -> CommandError:
+        return CommandError(f"{path} is no saved conversation: {problem}")
 
     if not isinstance(tree, dict) or not isinstance(tree.get("messages"), list):
         raise bad('it has no list "messages"')

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.terminal import say, write, write_heading, write_table
 from zinc_rt.errors import UsageError, ZincError
 
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from amdgpu_emu.profiler import Profiler
 
 MACHINE = "The machine"
-
-
-class ScriptError(ZincError):
-    """The user's script raised an exception."""
 
 
 class EmuAction(StrEnum):
@@ -208,7 +205,7 @@ def _run(machine: Machine, action: EmuAction, script: Path | None, arguments: li
     except ZincError:
         raise
     except Exception as error:
-        raise ScriptError(_where(script, error)) from error
+        raise CommandError(_where(script, error)) from error
     return 0
 
 

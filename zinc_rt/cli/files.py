@@ -8,15 +8,11 @@ from typing import Annotated
 
 import typer
 
+from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.terminal import one_line, write
 from zinc_rt.cli.verbosity import Verbosity
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.errors import UsageError
 from zinc_rt.utils.atomic_write import whole_file
-
-
-class FileWriteError(ZincError):
-    """A result file cannot be written."""
-
 
 ModelArgument = Annotated[
     Path | None,
@@ -60,7 +56,7 @@ def write_file(path: str | Path, text: str) -> None:
     """Write a file beside its place and move it there; a device or pipe is written to as it is, a link stays one, and
     "-" is standard output.
 
-    Raises `FileWriteError`; nothing half-written stays. For standard output: what `write` raises.
+    Raises `CommandError`; nothing half-written stays. For standard output: what `write` raises.
     """
     if str(path) == "-":
         write(text)
@@ -78,7 +74,7 @@ def write_bytes(path: str | Path, data: bytes) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Raise `FileWriteError` where a file cannot be written, before hours of work for it. It is not touched."""
+    """Raise `CommandError` where a file cannot be written, before hours of work for it. It is not touched."""
     folder = path.parent
     if path.is_dir():
         raise _unwritable(path, "Is a directory")
@@ -89,5 +85,5 @@ def check_writable(path: Path) -> None:
         raise _unwritable(path, "Permission denied")
 
 
-def _unwritable(path: str | Path, reason: str) -> FileWriteError:
-    return FileWriteError(f"{one_line(str(path))} cannot be written: {reason}; choose another file or make room")
+def _unwritable(path: str | Path, reason: str) -> CommandError:
+    return CommandError(f"{one_line(str(path))} cannot be written: {reason}; choose another file or make room")

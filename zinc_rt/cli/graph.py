@@ -11,16 +11,13 @@ from typing import Annotated, Final
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.files import ModelArgument, path_or_built_in, write_bytes, write_file
 from zinc_rt.cli.terminal import one_line
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.errors import UsageError
 from zinc_rt.utils.checks import show
 
 _PICTURES: Final = (".svg", ".png", ".pdf")
-
-
-class GraphvizFailed(ZincError):
-    """Graphviz could not draw a graph."""
 
 
 class GraphFormat(StrEnum):
@@ -131,5 +128,5 @@ def _graphviz(output: str) -> str:
 def _picture(painter: str, kind: str, drawing: str) -> bytes:
     done = subprocess.run([painter, f"-T{kind}"], input=drawing.encode(), capture_output=True, check=False)
     if done.returncode:
-        raise GraphvizFailed(f"{painter} -T{kind} failed: {one_line(done.stderr.decode(errors='replace'))}")
+        raise CommandError(f"{painter} -T{kind} failed: {one_line(done.stderr.decode(errors='replace'))}")
     return done.stdout

@@ -13,9 +13,10 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.engine_options import EngineOptions
+from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.model_session import open_model
 from zinc_rt.cli.option_records import takes_records
-from zinc_rt.cli.prompts import InputError, read_text
+from zinc_rt.cli.prompts import read_text
 from zinc_rt.cli.terminal import advance, progress, say, write
 from zinc_rt.cli.verbosity import VerbosityOptions
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
@@ -114,9 +115,9 @@ def perplexity(
 
 
 def cut(ids: Sequence[int], window: int) -> list[Sequence[int]]:
-    """Cut the tokens into whole windows, or all of them as one shorter window. Raises `InputError` below 4."""
+    """Cut the tokens into whole windows, or all of them as one shorter window. Raises `CommandError` below 4."""
     if len(ids) < 4:
-        raise InputError(f"the text has {len(ids)} tokens, at least 4 are needed")
+        raise CommandError(f"the text has {len(ids)} tokens, at least 4 are needed")
     if len(ids) < window:
         return [ids]
     return [ids[i : i + window] for i in range(0, len(ids) - window + 1, window)]

@@ -53,7 +53,7 @@ class ProfileOptions(OptionRecord):
 def profiled(engine: Engine, options: ProfileOptions) -> Iterator[None]:
     """Record what runs inside, then print the tables and write the trace or picture.
 
-    Raises `BackendError`, `FileWriteError`.
+    Raises `BackendError`, `CommandError`.
     """
     if not options.profile:
         yield

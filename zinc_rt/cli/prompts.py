@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.terminal import is_terminal, say
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.errors import UsageError
 from zinc_rt.utils.checks import show
 
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'"}
@@ -24,17 +25,13 @@ _UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _PATIENCE: Final = 2.0  # seconds
 
 
-class InputError(ZincError):
-    """A text cannot be read: the file is missing, forbidden, too large, or no text."""
-
-
 def prompt_text(
     words: list[str] | None, option: str | None, file: str | None, *, escape: bool = False, piped: bool = True
 ) -> str:
     """The prompt: an argument, -p or -f, else standard input.
 
     piped: what a pipe brings stands before an argument or -p. One line end at the end of a file or of standard input
-    is dropped. Raises `InputError`, and `UsageError` for no prompt, an empty one or several.
+    is dropped. Raises `CommandError`, and `UsageError` for no prompt, an empty one or several.
     """
     words = words or []
     if len(words) > 1:
@@ -91,7 +88,7 @@ def refuse_model(words: list[str] | None, verb: str) -> None:
 def read_bytes(file: str | None, limit: int | None = None) -> bytes:
     """What is in a file, or on standard input for None and "-". Devices and pipes may have no end.
 
-    Raises OSError, and `InputError` for more than `limit` bytes (None: `LONGEST`).
+    Raises OSError, and `CommandError` for more than `limit` bytes (None: `LONGEST`).
     """
     limit = LONGEST if limit is None else limit
     if file is None or file == "-":
@@ -101,7 +98,7 @@ def read_bytes(file: str | None, limit: int | None = None) -> bytes:
             data = source.read(limit + 1)
     if len(data) > limit:
         shown = "standard input" if file in (None, "-") else show(str(file))
-        raise InputError(f"{shown} has more than {limit >> 20} MiB, which is the limit; give a part of it")
+        raise CommandError(f"{shown} has more than {limit >> 20} MiB, which is the limit; give a part of it")
     return data
 
 
@@ -109,7 +106,7 @@ def read_text(file: str | None, limit: int | None = None) -> str:
     """The text of a file, or of standard input for None and "-", without its last line end.
 
     It is UTF-8, or UTF-16 where it begins with a mark that says so. Raises `UsageError` when a person would have to
-    type it, `InputError` when it cannot be read or has more than `limit` bytes (None: `LONGEST`).
+    type it, `CommandError` when it cannot be read or has more than `limit` bytes (None: `LONGEST`).
     """
     if file is None and (sys.stdin is None or is_terminal(sys.stdin)):
         raise UsageError(NO_TEXT)
@@ -118,11 +115,11 @@ def read_text(file: str | None, limit: int | None = None) -> str:
         data = read_bytes(file, limit)
         text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
     except OSError as error:
-        raise InputError(f"cannot read {shown}: {error.strerror or error}") from None
+        raise CommandError(f"cannot read {shown}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise InputError(f"{shown} is not {error.encoding.upper()} text (byte {error.start}); convert it") from None
+        raise CommandError(f"{shown} is not {error.encoding.upper()} text (byte {error.start}); convert it") from None
     if "\0" in text:
-        raise InputError(
+        raise CommandError(
             f"{shown} has NUL characters (the first is number {text.index(chr(0)) + 1}): it is no text, or UTF-16"
             " without a mark; convert it to UTF-8"
         )

@@ -47,12 +47,12 @@ class StateOptions(OptionRecord):
     to_state: SaveState = None
 
     def load(self, model: Model, verbosity: Verbosity) -> None:
-        """Read a file if one is named. Raises `SavedTextError`."""
+        """Read a file if one is named. Raises `EngineError`."""
         if (path := self.from_state) is not None:
             n_tokens = len(model.load_state(path))
             verbosity.tell(f"zinc: {path}: {n_tokens} tokens that need not be computed", style="dim")
 
     def save(self, model: Model, ids: list[int], verbosity: Verbosity) -> None:
-        """Write a file if one is named. ids: prompt and text. Raises `SavedTextError`."""
+        """Write a file if one is named. ids: prompt and text. Raises `EngineError`."""
         if (path := self.to_state) is not None:
             verbosity.tell(f"zinc: wrote {path}: {model.save_state(path, ids)} tokens", style="dim")

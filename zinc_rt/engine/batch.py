@@ -18,14 +18,6 @@ class EngineError(ZincError):
     """The engine was used against its rules."""
 
 
-class PositionsSkipped(EngineError):
-    """A chunk does not follow the positions that its sequence holds."""
-
-
-class ContextFull(ZincError):
-    """A sequence has no room for the positions of a step."""
-
-
 @dataclass(slots=True)  # freezing it costs a microsecond a chunk
 class SequenceChunk:
     """Consecutive positions of one sequence in a step, a row each.
@@ -52,7 +44,7 @@ def write_batch(
 
     check_start: called with the first chunk of each sequence, to raise where it cannot start.
 
-    Raises `EngineError`, `PositionsSkipped`, `ContextFull`, `TokenOutOfRange` for ids outside int32.
+    Raises `EngineError`, `TokenOutOfRange` for ids outside int32.
     """
     n_rows, n_logits = 0, 0
     ids, positions, slots = inputs["token_ids"], inputs["positions"], inputs["slots"]
@@ -65,13 +57,13 @@ def write_batch(
         if n_after > sizes.n_rows:
             raise EngineError(f"the step has {n_after} rows or more, n_batch is {sizes.n_rows}")
         if start < 0 or end > sizes.n_ctx:
-            raise ContextFull(f"positions {start} to {end - 1} do not fit the context of {sizes.n_ctx} tokens")
+            raise EngineError(f"positions {start} to {end - 1} do not fit the context of {sizes.n_ctx} tokens")
         _check_indices(wanted, n)
         length = ends.get(seq_id)
         if length is None:
             check_start(chunk)
         elif start != length:
-            raise PositionsSkipped(f"sequence {seq_id} holds {length} positions, rows cannot start at {start}")
+            raise EngineError(f"sequence {seq_id} holds {length} positions, rows cannot start at {start}")
         if last is not None and (start or length is not None):
             raise EngineError(f"sequence {seq_id}: every row sees all others; a step takes all of its rows at once")
         ends[seq_id] = end

@@ -35,7 +35,7 @@ from zinc_rt.backends.devices import (
     parse_device,
 )
 from zinc_rt.backends.select import BackendOptions, open_backend, probe_devices
-from zinc_rt.engine.batch import ContextFull, EngineError, PositionsSkipped, SequenceChunk
+from zinc_rt.engine.batch import EngineError, SequenceChunk
 from zinc_rt.engine.kv_cache import CacheStats, KVCacheManager
 from zinc_rt.engine.options import DEFAULT_N_CTX, Options
 from zinc_rt.engine.page_pool import root_key
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CacheStats",
-    "ContextFull",
     "Device",
     "DeviceChoice",
     "DeviceReport",
@@ -70,7 +69,6 @@ __all__ = [
     "Engine",
     "EngineError",
     "Options",
-    "PositionsSkipped",
     "SequenceChunk",
     "StepResult",
     "UnknownDevice",
@@ -371,8 +369,8 @@ class Engine(Closing):
                 that samples does it where the logits are; elsewhere `SampledStep` does it from the logits. Same tokens.
 
         Raises:
-            EngineError: a bad batch; `PositionsSkipped` where it does not go on after what a sequence holds.
-            ContextFull, PagesExhausted: no room for a row's position.
+            EngineError: a bad batch; `EngineError` where it does not go on after what a sequence holds.
+            EngineError, PagesExhausted: no room for a row's position.
             TokenOutOfRange: a token id has no row in the embedding.
             BackendError: the device failed. With the others nothing has run.
         """

@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Backend, Bytes, CachePages, Capacity, LoweredGraph
-from zinc_rt.engine.batch import EngineError, PositionsSkipped, SequenceChunk, write_batch
+from zinc_rt.engine.batch import EngineError, SequenceChunk, write_batch
 from zinc_rt.engine.page_pool import packed
 from zinc_rt.engine.page_tables import PageTables
 from zinc_rt.engine.recurrent_state import Snapshots
-from zinc_rt.errors import BackendError
+from zinc_rt.errors import BackendError, IntegrityError
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.mem.errors import PageIntegrityError
 from zinc_rt.numerics import PAGE_TOKENS, pages_for
 
 CHECKPOINT_TOKENS: Final = 512
@@ -449,7 +448,7 @@ class KVCacheManager:
     def write_batch(self, chunks: Sequence[SequenceChunk]) -> tuple[int, int]:
         """Write a step's inputs, but for the page table; returns the numbers of rows and of logits.
 
-        Raises `EngineError`, `ContextFull`, `TokenOutOfRange`.
+        Raises `EngineError`, `TokenOutOfRange`.
         """
         return write_batch(chunks, self._lowered.inputs, self.sizes, self._check_start)
 
@@ -460,9 +459,9 @@ class KVCacheManager:
         if start == length and self._snapshots is None:  # as in every decode step
             return
         if start > length:
-            raise PositionsSkipped(f"sequence {seq_id} holds {length} positions, rows cannot start at {start}")
+            raise EngineError(f"sequence {seq_id} holds {length} positions, rows cannot start at {start}")
         if self._writable(seq_id, start) != start:
-            raise PositionsSkipped(
+            raise EngineError(
                 f"sequence {seq_id}: other sequences read the KV page of position {start}, so rows cannot start there;"
                 f" truncate() goes back to {start - start % PAGE_TOKENS}"
             )
@@ -470,12 +469,12 @@ class KVCacheManager:
             return
         position = self._snapshots.position(seq_id)
         if position is None:
-            raise PositionsSkipped(
+            raise EngineError(
                 f"sequence {seq_id}: a step broke off, so the state of its recurrent layers is lost; rows cannot"
                 f" start at {start} before truncate() has gone back"
             )
         if start != position:
-            raise PositionsSkipped(
+            raise EngineError(
                 f"sequence {seq_id}: recurrent layers hold the state after {position} positions, rows cannot start"
                 f" at {start}; truncate() goes back to a checkpoint"
             )
@@ -561,20 +560,20 @@ class KVCacheManager:
         )
 
     def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless page tables, tokens and copies of states agree."""
+        """Raise `IntegrityError` unless page tables, tokens and copies of states agree."""
         self._pages.check_integrity()
         known = self._pages.pool.known
         for seq_id in range(self.sizes.n_slots):
             pages, sequence = self._pages.pages(seq_id), self._open.get(seq_id)
             if len(pages) < pages_for(len(sequence.ids) if sequence else 0) or (pages and sequence is None):
-                raise PageIntegrityError(f"sequence {seq_id} has {len(pages)} KV pages, which its positions do not fit")
+                raise IntegrityError(f"sequence {seq_id} has {len(pages)} KV pages, which its positions do not fit")
             for number, page in enumerate(pages):
                 if sequence and page in known and known[page].ids != _packed_or_none(sequence.ids, number):
-                    raise PageIntegrityError(f"KV page {page} does not hold the tokens of sequence {seq_id}")
+                    raise IntegrityError(f"KV page {page} does not hold the tokens of sequence {seq_id}")
         if self._snapshots is not None:
             unknown = [page for page in self._snapshots.pages() if page not in known]
             if unknown or len(self._snapshots) > self._snapshots.limit:
-                raise PageIntegrityError(
+                raise IntegrityError(
                     f"there are {len(self._snapshots)} copies of states, at most {self._snapshots.limit} are planned;"
                     f" of unknown KV pages: {unknown}"
                 )

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
+from zinc_rt.errors import IntegrityError
+from zinc_rt.mem.errors import PagesExhausted
 from zinc_rt.numerics import PAGE_TOKENS
 
 KEY_BYTES: Final = 16
@@ -180,7 +181,7 @@ class PagePool:
         self.forgotten(page)
 
     def check(self, references: Mapping[int, int]) -> None:
-        """Raise `PageIntegrityError` unless the books add up. references: of pages in page tables, how often."""
+        """Raise `IntegrityError` unless the books add up. references: of pages in page tables, how often."""
         self._check_places(references)
         self._check_known()
 
@@ -188,40 +189,40 @@ class PagePool:
         places = Counter([*self._free, *self._cached, *(page for page, n in references.items() if n)])
         for page, count in places.items():
             if not 0 <= page < self.n_pages:
-                raise PageIntegrityError(f"KV page {page} is outside 0 .. {self.n_pages - 1}")
+                raise IntegrityError(f"KV page {page} is outside 0 .. {self.n_pages - 1}")
             if count > 1:
-                raise PageIntegrityError(f"KV page {page} is in {count} places; it must be free, cached or used")
+                raise IntegrityError(f"KV page {page} is in {count} places; it must be free, cached or used")
         for page, refs in enumerate(self.refs):
             if refs != references.get(page, 0):
-                raise PageIntegrityError(
+                raise IntegrityError(
                     f"KV page {page} counts {refs} references, page tables have {references.get(page, 0)}"
                 )
         if len(places) != self.n_pages:
             lost = sorted(set(range(self.n_pages)) - set(places))[:8]
-            raise PageIntegrityError(f"{self.n_pages - len(places)} KV pages are lost, among them {lost}")
+            raise IntegrityError(f"{self.n_pages - len(places)} KV pages are lost, among them {lost}")
         for page in self._free:
             if page in self.known:
-                raise PageIntegrityError(f"KV page {page} is free, but its contents are known")
+                raise IntegrityError(f"KV page {page} is free, but its contents are known")
         for page in self._cached:
             if page not in self.known:
-                raise PageIntegrityError(f"KV page {page} is cached, but its contents are not known")
+                raise IntegrityError(f"KV page {page} is cached, but its contents are not known")
 
     def _check_known(self) -> None:
         if self._index != {contents.key: page for page, contents in self.known.items()}:
-            raise PageIntegrityError("the index of KV pages and their keys differ")
+            raise IntegrityError("the index of KV pages and their keys differ")
         older = {page: i for i, page in enumerate(self._cached)}
         for page, contents in self.known.items():
             if contents.parent == ROOT:
                 continue
             parent = self.known.get(contents.parent)
             if parent is None:
-                raise PageIntegrityError(f"KV page {page} follows page {contents.parent}, which is not known")
+                raise IntegrityError(f"KV page {page} follows page {contents.parent}, which is not known")
             if page not in parent.children or page_key(parent.key, contents.ids) != contents.key:
-                raise PageIntegrityError(f"the key of KV page {page} does not follow from page {contents.parent}")
+                raise IntegrityError(f"the key of KV page {page} does not follow from page {contents.parent}")
             if self.refs[page] > self.refs[contents.parent]:
-                raise PageIntegrityError(f"KV page {page} is used more often than page {contents.parent} before it")
+                raise IntegrityError(f"KV page {page} is used more often than page {contents.parent} before it")
             if older.get(page, -1) > older.get(contents.parent, self.n_pages):
-                raise PageIntegrityError(f"KV page {contents.parent} would be evicted before page {page} behind it")
+                raise IntegrityError(f"KV page {contents.parent} would be evicted before page {page} behind it")
         children = sum(len(contents.children) for contents in self.known.values())
         if children != sum(contents.parent != ROOT for contents in self.known.values()):
-            raise PageIntegrityError("KV pages have children that do not name them as parents")
+            raise IntegrityError("KV pages have children that do not name them as parents")

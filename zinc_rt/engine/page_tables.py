@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.engine.page_pool import ROOT, PagePool, packed, page_key
-from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
+from zinc_rt.errors import IntegrityError
+from zinc_rt.mem.errors import PagesExhausted
 from zinc_rt.numerics import PAGE_TOKENS, pages_for
 
 
@@ -177,7 +178,7 @@ class PageTables:
             self.pool.drop(mine)
 
     def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless free, cached and used pages are all pages, each with its references, and
+        """Raise `IntegrityError` unless free, cached and used pages are all pages, each with its references, and
         every known page follows on the one before it.
         """
         references: Counter[int] = Counter()
@@ -185,11 +186,11 @@ class PageTables:
             pages = self.pages(seq_id)
             references.update(pages)
             if self.table[seq_id, owned:].any():
-                raise PageIntegrityError(f"the page table of sequence {seq_id} has entries past its {owned} pages")
+                raise IntegrityError(f"the page table of sequence {seq_id} has entries past its {owned} pages")
             for before, page in zip([ROOT, *pages], pages, strict=False):
                 contents = self.pool.known.get(page)
                 if contents is not None and contents.parent != before:
-                    raise PageIntegrityError(
+                    raise IntegrityError(
                         f"KV page {page} of sequence {seq_id} stands behind page {before}, not behind its parent"
                         f" {contents.parent}"
                     )

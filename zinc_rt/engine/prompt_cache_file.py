@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Bytes
+from zinc_rt.engine.batch import EngineError
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.kv_cache import PAGES_AT_ONCE
-from zinc_rt.errors import ZincError
 from zinc_rt.numerics import PAGE_TOKENS, VERSION
 from zinc_rt.utils.atomic_write import whole_file
 from zinc_rt.utils.checks import printable, show
@@ -37,10 +37,6 @@ _DIGEST: Final = 32
 _LONGEST_HEADER: Final = 1 << 24
 _MOST_DIMS: Final = 8
 _CHUNK: Final = 8 << 20
-
-
-class SavedTextError(ZincError):
-    """A file of a saved text cannot be written, read or used with this model."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +85,12 @@ def save(engine: Engine, seq_id: int, path: Path, model: str, name: str) -> int:
         name: the model's name, for messages.
 
     Raises:
-        SavedTextError: the sequence holds no page, or the file cannot be written.
-        EngineError: the sequence is not open.
+        EngineError: the sequence is not open or holds no page, or the file cannot be written.
         BackendError: the device failed.
     """
     pages = engine.cache.resumable_pages(seq_id)
     if not pages:
-        raise SavedTextError(f"the text has no {PAGE_TOKENS} tokens yet, so there is nothing to save")
+        raise EngineError(f"the text has no {PAGE_TOKENS} tokens yet, so there is nothing to save")
     tokens = engine.cache.tokens(seq_id)[: len(pages) * PAGE_TOKENS]
     states = engine.cache.state_behind(pages[-1])
     header = json.dumps(
@@ -119,9 +114,9 @@ def save(engine: Engine, seq_id: int, path: Path, model: str, name: str) -> int:
 
 
 def _check_path(path: Path) -> None:
-    """Raises `SavedTextError` for what `open` would refuse with a `ValueError`."""
+    """Raises `EngineError` for what `open` would refuse with a `ValueError`."""
     if "\0" in str(path):
-        raise SavedTextError(f"{str(path)!r} is no path: it has a NUL character")
+        raise EngineError(f"{str(path)!r} is no path: it has a NUL character")
 
 
 def _write(path: Path, parts: Iterator[bytes]) -> None:
@@ -134,29 +129,29 @@ def _write(path: Path, parts: Iterator[bytes]) -> None:
                 out.write(data)
             out.write(digest.digest())
     except OSError as error:
-        raise SavedTextError(f"{path} cannot be written: {error.strerror}; nothing was left behind") from None
+        raise EngineError(f"{path} cannot be written: {error.strerror}; nothing was left behind") from None
 
 
 def read(path: Path) -> PromptCacheFile:
     """A file's header; the contents are compared with their hash.
 
-    Raises `SavedTextError` for a file that cannot be read, is none of these, or is damaged.
+    Raises `EngineError` for a file that cannot be read, is none of these, or is damaged.
     """
     with _opened(path) as file:
         saved = _header(path, file)
         size = os.fstat(file.fileno()).st_size
         if size != saved.n_bytes:
-            raise SavedTextError(f"{path} has {size} bytes, its header speaks of {saved.n_bytes}; save the text again")
+            raise EngineError(f"{path} has {size} bytes, its header speaks of {saved.n_bytes}; save the text again")
         file.seek(0)
         digest, left = blake2b(digest_size=_DIGEST), size - _DIGEST
         while left:
             data = file.read(min(_CHUNK, left))
             if not data:
-                raise SavedTextError(f"{path} became shorter while it was read")
+                raise EngineError(f"{path} became shorter while it was read")
             digest.update(data)
             left -= len(data)
         if file.read(_DIGEST) != digest.digest():
-            raise SavedTextError(f"{path} is damaged: its contents have not the hash at its end; save the text again")
+            raise EngineError(f"{path} is damaged: its contents have not the hash at its end; save the text again")
     return saved
 
 
@@ -167,21 +162,21 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         with open(path, "rb") as file:
             yield file
     except OSError as error:
-        raise SavedTextError(f"{path} cannot be read: {error.strerror}") from None
+        raise EngineError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _header(path: Path, file: BinaryIO) -> PromptCacheFile:
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size or not head.startswith(_MAGIC):
-        raise SavedTextError(f"{path} is no saved text; `zinc run --save-state` writes such files")
+        raise EngineError(f"{path} is no saved text; `zinc run --save-state` writes such files")
     _, version, length = _HEAD.unpack(head)
     if version != _FORMAT:
-        raise SavedTextError(f"{path} has format {version}, this version reads {_FORMAT}; save the text again")
+        raise EngineError(f"{path} has format {version}, this version reads {_FORMAT}; save the text again")
     try:
         tree = json.loads(file.read(length)) if length <= _LONGEST_HEADER else None
         return _parsed(path, tree, _HEAD.size + length)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise SavedTextError(f"{path} is damaged: its header cannot be read; save the text again") from None
+        raise EngineError(f"{path} is damaged: its header cannot be read; save the text again") from None
 
 
 def _parsed(path: Path, tree: Any, at: int) -> PromptCacheFile:
@@ -211,24 +206,24 @@ def _count(value: object) -> int:
 def checked_tokens(saved: PromptCacheFile, engine: Engine, model: str, n_vocab: int) -> list[int]:
     """The text's token ids, once it is one of this model, in this engine's formats, and fits it.
 
-    Raises `SavedTextError`.
+    Raises `EngineError`.
     """
     path, sizes = saved.path, engine.sizes
     assert sizes is not None
     if saved.model != model:
         whose = f"{show(saved.name)}, SHA-256 {printable(saved.model[:16])}..."
-        raise SavedTextError(f"{path} is a text of another model ({whose})")
+        raise EngineError(f"{path} is a text of another model ({whose})")
     if saved.kv != (kv := engine.options.kv.value):
         said = f"{path} holds a KV cache of {show(saved.kv)}, this one is {kv}"
-        raise SavedTextError(f"{said}; load with that format (--kv)")
+        raise EngineError(f"{said}; load with that format (--kv)")
     if saved.numerics != VERSION:
-        raise SavedTextError(f"{path} was computed by version {saved.numerics} of the numerics, this is {VERSION}")
+        raise EngineError(f"{path} was computed by version {saved.numerics} of the numerics, this is {VERSION}")
     if dict(saved.caches) != {name: about.page_bytes for name, about in engine.cache.caches.items()}:
-        raise SavedTextError(f"{path} holds other KV caches than the model has; save the text again")
+        raise EngineError(f"{path} holds other KV caches than the model has; save the text again")
     if dict(saved.states) != engine.state_shapes:
-        raise SavedTextError(f"{path} holds other recurrent states than the model has; save the text again")
+        raise EngineError(f"{path} holds other recurrent states than the model has; save the text again")
     if saved.n_tokens >= sizes.n_ctx:
-        raise SavedTextError(
+        raise EngineError(
             f"{path} holds {saved.n_tokens} tokens, which leaves no room in the context of {sizes.n_ctx};"
             " use a larger one (-c)"
         )
@@ -236,14 +231,14 @@ def checked_tokens(saved: PromptCacheFile, engine: Engine, model: str, n_vocab: 
         file.seek(saved.at)
         ids = np.frombuffer(_exactly(file, path, 4 * saved.n_tokens), "<i4")
     if ids.min() < 0 or ids.max() >= n_vocab:
-        raise SavedTextError(f"{path} is damaged: it has token ids outside of the vocabulary of {n_vocab}")
+        raise EngineError(f"{path} is damaged: it has token ids outside of the vocabulary of {n_vocab}")
     return list(map(int, ids))
 
 
 def _exactly(file: BinaryIO, path: Path, n_bytes: int) -> bytes:
     data = file.read(n_bytes)
     if len(data) != n_bytes:
-        raise SavedTextError(f"{path} became shorter while it was read")
+        raise EngineError(f"{path} became shorter while it was read")
     return data
 
 
@@ -251,8 +246,7 @@ def load(engine: Engine, seq_id: int, saved: PromptCacheFile, ids: Sequence[int]
     """Make a sequence hold the text of a file; ids: what `checked_tokens` gave. Other sequences find it, too.
 
     Raises:
-        SavedTextError: the file cannot be read any more.
-        EngineError: the sequence is not open.
+        EngineError: the file cannot be read any more, or the sequence is not open.
         PagesExhausted: the text does not fit.
         BackendError: the device failed, or the states are not those of the model.
     """

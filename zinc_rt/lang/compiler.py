@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zinc_rt.lang.errors import CompileError, CompileLimit, CompilerCrashed, LangError
+from zinc_rt.lang.errors import CompileError, LangError
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.target import Target
 
@@ -66,8 +66,7 @@ class Compiler:
     def compile(self, modules: Sequence[Module], *, disassemble: bool = False) -> list[Image]:
         """The images, in order. Compiles all modules before it raises the first module's error.
 
-        Raises `CompileError` for what LLVM refuses, `CompilerCrashed` for what kills it and `CompileLimit` for what
-        takes it too long, naming the module.
+        Raises `CompileError` for what LLVM refuses, what kills it and what takes it too long, naming the module.
         """
         images: list[Image] = []
         for result in self.compile_each(modules, disassemble=disassemble):
@@ -118,8 +117,8 @@ def _result(module: Module, answer: Answer | Crash, cpu_seconds: int) -> Image |
     if isinstance(answer, Crash):
         if answer.over_cpu_limit:
             problem = f"not done after {cpu_seconds} s of processor time, the limit of one kernel; make it smaller"
-            return CompileLimit(problem, module.name, lasting=True)
-        return CompilerCrashed(answer.reason, module.name, lasting=answer.by_llvm)
+            return CompileError(problem, module.name, lasting=True)
+        return CompileError(answer.reason, module.name, lasting=answer.by_llvm)
     header = answer.header
     if header["problem"] is not None:
         return CompileError(_with_line(module.ir, header), module.name, lasting=header.get("refused", False))

@@ -26,14 +26,6 @@ class CompileError(LangError):
         self.lasting = lasting
 
 
-class CompilerCrashed(CompileError):
-    """The compile process died on a module: LLVM aborted, or the system killed it."""
-
-
-class CompileLimit(CompileError):
-    """The module needs more processor time than a module may take."""
-
-
 class ImageError(LangError):
     """The bytes of a compiled image are damaged, or the image cannot be made executable here."""
 

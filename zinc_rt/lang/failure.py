@@ -6,17 +6,16 @@ import json
 from hashlib import blake2b
 from typing import Final
 
-from zinc_rt.lang.errors import CompileError, CompileLimit, CompilerCrashed, ImageError
+from zinc_rt.lang.errors import CompileError, ImageError
 
 _MAGIC: Final = b"ZINCERR\0"
 _DIGEST: Final = 16
 _MAX_TEXT: Final = 4096  # characters of a problem
-_KINDS: Final = {kind.__name__: kind for kind in (CompileError, CompilerCrashed, CompileLimit)}
 
 
 def failure_to_bytes(error: CompileError, key: str = "") -> bytes:
     """Magic, checksum, JSON. key: under which it is stored, hex digits."""
-    tree = {"kind": type(error).__name__, "problem": error.problem[:_MAX_TEXT], "module": error.module}
+    tree = {"problem": error.problem[:_MAX_TEXT], "module": error.module}
     text = json.dumps(tree).encode()
     return _MAGIC + _checksum(text, key) + text
 
@@ -33,12 +32,12 @@ def failure_from_bytes(data: bytes, key: str = "") -> CompileError:
         raise ImageError("the note of a failed compile is damaged: its checksum does not hold")
     try:
         tree = json.loads(text)
-        kind, problem, module = _KINDS[tree["kind"]], tree["problem"], tree["module"]
+        problem, module = tree["problem"], tree["module"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ImageError(f"the note of a failed compile cannot be read: {error!r}") from None
     if not (isinstance(problem, str) and isinstance(module, str)):
         raise ImageError("the note of a failed compile has the wrong form")
-    return kind(problem, module, lasting=True)
+    return CompileError(problem, module, lasting=True)
 
 
 def _checksum(text: bytes, key: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.engine.engine import ContextFull, Engine, Options, SequenceChunk
+from zinc_rt.engine.engine import Engine, EngineError, Options, SequenceChunk
 from zinc_rt.engine.options import DEFAULT_N_CTX, MAX_BATCH
 from zinc_rt.engine.prompts import known_tokens
 from zinc_rt.errors import UsageError
@@ -116,7 +116,7 @@ class Embedder:
         Raises:
             UsageError: no text, or more dimensions than the model has.
             TokenOutOfRange: a token id that the vocabulary has not.
-            ContextFull: a text has more tokens than the context, or than a step where its rows see each other.
+            EngineError: a text has more tokens than the context, or than a step where its rows see each other.
         """
         width = self._width(dimensions)
         ids = [self._ids(i, text) for i, text in enumerate(texts)]
@@ -161,7 +161,7 @@ class Embedder:
         if self.engine.whole_sequences and sizes.n_rows < limit:
             limit, what, remedy = sizes.n_rows, "a step", "batch (n_batch, -b)"
         if len(ids) > limit:
-            raise ContextFull(
+            raise EngineError(
                 f"text {i} has {len(ids)} tokens, {what} holds {limit}; shorten it or load with a larger {remedy}"
             )
         return ids

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.devices import Device
-from zinc_rt.engine.engine import ContextFull, Engine, EngineError
+from zinc_rt.engine.engine import Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
@@ -280,7 +280,7 @@ class Model(Closing):
 
         Raises:
             UsageError: an argument is wrong, or the model was loaded to generate.
-            ContextFull, TokenizerError: a text cannot be computed.
+            EngineError, TokenizerError: a text cannot be computed.
             FileChanged, ModelClosed: the model, or its file, is gone.
         """
         self._check_open()
@@ -307,7 +307,7 @@ class Model(Closing):
             f32[n_tokens, n_vocab]: row i belongs to what follows token i.
 
         Raises:
-            EmptyPrompt, ContextFull, TokenOutOfRange: the tokens cannot be computed.
+            EmptyPrompt, EngineError, TokenOutOfRange: the tokens cannot be computed.
             UsageError: they are no whole numbers, or the model was loaded to embed.
             MemoryPlanError: there is not enough memory for all rows.
             ModelClosed, FileChanged, BackendError.
@@ -335,7 +335,7 @@ class Model(Closing):
         self.check_ready()
         ids = check_ids(tokens, self.tokenizer.n_vocab)
         if len(ids) > self.n_ctx:
-            raise ContextFull(
+            raise EngineError(
                 f"{len(ids)} tokens do not fit the context of {self.n_ctx} tokens; load with a larger n_ctx"
             )
         return ids
@@ -565,8 +565,7 @@ class Model(Closing):
             How many of its tokens the file holds: whole pages of 16.
 
         Raises:
-            SavedTextError: fewer than 16 tokens, or the file cannot be written.
-            ContextFull: the text is too long.
+            EngineError: fewer than 16 tokens, too many, or the file cannot be written.
             EmptyPrompt, TokenOutOfRange, UsageError, FileChanged, ModelClosed: as `generate`.
         """
         from zinc_rt.engine import prompt_cache_file
@@ -587,7 +586,7 @@ class Model(Closing):
             The text's token ids.
 
         Raises:
-            SavedTextError: the file cannot be read, is damaged, or is of another model or format, or its text leaves no
+            EngineError: the file cannot be read, is damaged, or is of another model or format, or its text leaves no
                 room in the context.
             UsageError, FileChanged, ModelClosed: as `generate`.
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import IntegrityError, ZincError
+from zinc_rt.errors import ZincError
 
 
 class MemoryPlanError(ZincError):
@@ -11,7 +11,3 @@ class MemoryPlanError(ZincError):
 
 class PagesExhausted(ZincError):
     """No free KV page is left for a sequence that needs one."""
-
-
-class PageIntegrityError(IntegrityError):
-    """The page allocator's state is inconsistent: a page lost, owned twice, or free and owned at once."""

@@ -122,8 +122,8 @@ def forecast(
         notify: gets lines worth showing.
 
     Raises:
-        UnknownGpu: no card of this name can be emulated.
-        UnsupportedOp: the GPU kernels cannot run the model.
+        UsageError: no card of this name can be emulated.
+        BackendError: the GPU kernels cannot run the model.
         What opening a file raises.
     """
     room = [n_ctx or 1, *(n + 1 for n in prompts), *(depth + 2 for depth in depths)]

@@ -27,10 +27,6 @@ _PATIENCE: Final = 120.0
 """Seconds for which a replica may be unwell: its engine may load a large model again."""
 
 
-class Unhealthy(ZincError):
-    """A replica's `/health` has been 503 for long; Ray replaces one that stays so."""
-
-
 class Replica:
     """What a process of Ray holds. Belongs to the event loop that Ray runs it on; the engine has its own process."""
 
@@ -58,7 +54,7 @@ class Replica:
             task.cancel()
 
     async def check_health(self) -> None:
-        """Ray asks every few seconds. Raises `Unhealthy`."""
+        """Ray asks every few seconds. Raises `ZincError`."""
         self._patience.check(unhealthy(self._service))
 
     async def __del__(self) -> None:
@@ -76,14 +72,14 @@ class Patience:
         self._since: float | None = None
 
     def check(self, state: str | None) -> None:
-        """state: what is wrong now, None for nothing. Raises `Unhealthy` where something has been for long."""
+        """state: what is wrong now, None for nothing. Raises `ZincError` where something has been for long."""
         if state is None:
             self._since = None
             return
         now = self._clock()
         self._since = now if self._since is None else self._since
         if now - self._since >= _PATIENCE:
-            raise Unhealthy(f"unwell for {now - self._since:.0f} s: {state}")
+            raise ZincError(f"unwell for {now - self._since:.0f} s: {state}")
 
 
 class _Exchange:

@@ -165,7 +165,7 @@ class EngineCore:
         """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
 
         Returns its id. It holds the tokens but for the last one as far as they are known: `cache.length` says it.
-        `give_back` it before the next turn. Raises `ContextFull` for more tokens than the KV cache has room for.
+        `give_back` it before the next turn. Raises `EngineError` for more tokens than the KV cache has room for.
         """
         scheduler, pool = self.scheduler, self.scheduler.pool
         pages = pool.pages_of(n_tokens)
@@ -192,7 +192,7 @@ class EngineCore:
         """Admit what there is room for, run one step, and say what came of it.
 
         Raises:
-            SchedulerIntegrityError: requests wait or run, and nothing could be done for any of them.
+            IntegrityError: requests wait or run, and nothing could be done for any of them.
             BackendError: the device failed; the engine is lost, as a rule.
         """
         batch = self._step()

@@ -1,12 +1,8 @@
-"""Errors of the scheduler. Each ends one request, but for `SchedulerIntegrityError`."""
+"""Errors of the scheduler. Each ends one request, but for `IntegrityError`."""
 
 from __future__ import annotations
 
-from zinc_rt.errors import IntegrityError, UsageError, ZincError
-
-
-class SchedulerIntegrityError(IntegrityError):
-    """The scheduler has broken one of its own rules: a defect, not a bad request."""
+from zinc_rt.errors import UsageError, ZincError
 
 
 class TooManyTenants(ZincError):

@@ -56,14 +56,10 @@ class Inbox(Generic[T]):
             yield piece
 
 
-class OtherProcess(EngineError):
-    """A process that was forked uses a model of its parent."""
-
-
 class CoreLock:
     """A lock that a thread may take again while it has it. Ctrl-C does not break off what is done with it.
 
-    Taking it in a forked process raises `OtherProcess`: a thread that stayed behind may have it, for ever.
+    Taking it in a forked process raises `EngineError`: a thread that stayed behind may have it, for ever.
 
     Attributes:
         plain: the same lock for those who are in a `Held` block already and have looked at the process.
@@ -77,9 +73,9 @@ class CoreLock:
         self._held: list[Held] = []
 
     def check_process(self) -> None:
-        """Raises `OtherProcess`."""
+        """Raises `EngineError`."""
         if (pid := os.getpid()) != self._pid:
-            raise OtherProcess(f"process {self._pid} loaded the model and forked process {pid}; load it here again")
+            raise EngineError(f"process {self._pid} loaded the model and forked process {pid}; load it here again")
 
     def __enter__(self) -> None:
         self.check_process()

@@ -16,14 +16,13 @@ from typing import Any
 
 from zinc_rt.backends.base import Capacity
 from zinc_rt.engine.kv_cache import KVCacheManager
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import IntegrityError, ZincError
 from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.request import SampledStep, SamplingRequest
 from zinc_rt.sampling.sampler import NoToken, Sampled
 from zinc_rt.scheduler.admission import AdmissionOrder, WaitingQueue
 from zinc_rt.scheduler.batch import Batch, BatchBuilder, ScheduledChunk, costs
 from zinc_rt.scheduler.cost import CostModel
-from zinc_rt.scheduler.errors import SchedulerIntegrityError
 from zinc_rt.scheduler.messages import Admitted, CancelReason, Event, Finished, FinishReason, Token, Usage
 from zinc_rt.scheduler.options import CoreOptions
 from zinc_rt.scheduler.preemption import excess, sequence_victim, victim
@@ -105,7 +104,7 @@ class Scheduler:
     def schedule(self) -> Batch:
         """What the next step computes; a batch without chunks where there is nothing.
 
-        Raises `SchedulerIntegrityError` where requests wait or run, and nothing could be done for any of them.
+        Raises `IntegrityError` where requests wait or run, and nothing could be done for any of them.
         """
         before = len(self.events), self.pool.given_back, len(self.requests)
         if self._unsettled:
@@ -128,7 +127,7 @@ class Scheduler:
                 batch.add(chunk, first)
         self._unsettled = batch.chunks
         if before[2] and not batch.chunks and before == (len(self.events), self.pool.given_back, len(self.requests)):
-            raise SchedulerIntegrityError(
+            raise IntegrityError(
                 f"{len(self.waiting)} requests wait and {len(self.running)} run, but none can go on;"
                 f" {self._cache.free_pages} of {self.pool.n_pages} KV pages are free"
             )
@@ -353,19 +352,17 @@ class Scheduler:
         for request in self.running:
             held = self._cache.length(request.seq_id)
             if held != request.computed and request not in unsettled:
-                raise SchedulerIntegrityError(
+                raise IntegrityError(
                     f"request {request.id} has {request.computed} tokens computed, its sequence holds {held}"
                 )
         waiting, running = set(self.waiting), set(self.running)
         if waiting & running or waiting | running != set(self.requests.values()):
-            raise SchedulerIntegrityError(
-                f"{len(self.requests)} requests are known, {len(waiting)} wait and {len(running)} run"
-            )
+            raise IntegrityError(f"{len(self.requests)} requests are known, {len(waiting)} wait and {len(running)} run")
         if {request.seq_id for request in running} != self.pool.promised.keys():
-            raise SchedulerIntegrityError(f"requests run on {len(running)} of {self.pool.n_running} sequences")
+            raise IntegrityError(f"requests run on {len(running)} of {self.pool.n_running} sequences")
         for tenant in self.tenants.all():
             if tenant.n_requests != sum(request.tenant is tenant for request in self.requests.values()):
-                raise SchedulerIntegrityError(f"tenant {tenant.name} has not {tenant.n_requests} requests")
+                raise IntegrityError(f"tenant {tenant.name} has not {tenant.n_requests} requests")
 
 
 def _token(sampled: SampledStep, row: int) -> Sampled | NoToken:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.batch import ContextFull
+from zinc_rt.engine.batch import EngineError
 from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.numerics import PAGE_TOKENS, pages_for
 
@@ -48,10 +48,10 @@ class SequencePool:
         return self.n_pages * PAGE_TOKENS
 
     def pages_of(self, n_tokens: int) -> int:
-        """Pages for so many positions of one sequence. Raises `ContextFull` for more than there are."""
+        """Pages for so many positions of one sequence. Raises `EngineError` for more than there are."""
         pages = pages_for(n_tokens)
         if pages > self.n_pages:
-            raise ContextFull(
+            raise EngineError(
                 f"{n_tokens} tokens need {pages} KV pages of {PAGE_TOKENS} positions, there are {self.n_pages};"
                 " load with more kv_tokens or kv_memory"
             )

@@ -51,8 +51,8 @@ from zinc_rt.amdgpu.drm.query import (
     query_info,
 )
 from zinc_rt.amdgpu.drm.userq import create_compute_userq, free_userq
+from zinc_rt.amdgpu.errors import CallFailed, IoctlFailed
 from zinc_rt.amdgpu.errors import CallFailed as KmdError
-from zinc_rt.amdgpu.errors import GemMapFailed, IoctlFailed
 
 __all__ = [
     "AMDGPU_GEM_CREATE_CPU_GTT_USWC",
@@ -72,6 +72,7 @@ __all__ = [
     "AMDGPU_VM_PAGE_READABLE",
     "AMDGPU_VM_PAGE_WRITEABLE",
     "Bo",
+    "CallFailed",
     "ComputeUserqInfo",
     "DrmAmdgpuGemCreate",
     "DrmAmdgpuGemCreateIn",
@@ -88,7 +89,6 @@ __all__ = [
     "DrmAmdgpuUserqMqdComputeGfx11",
     "DrmAmdgpuUserqOut",
     "File",
-    "GemMapFailed",
     "IoctlFailed",
     "KmdError",
     "Mapped",

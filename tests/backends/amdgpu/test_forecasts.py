@@ -22,10 +22,9 @@ from tests.models.families.build import write_case
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.emulated import Prediction, UnknownGpu
+from zinc_rt.backends.amdgpu.emulated import Prediction, UsageError
 from zinc_rt.backends.diagnostics.calibration import CARD, SMALL, measure
 from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
-from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.kernels.gpu.ahead import BYTES
 from zinc_rt.kernels.gpu.arrival import is_last
@@ -199,7 +198,7 @@ def test_whether_it_fits(path: Path) -> None:
 
 
 def test_cards_have_names(path: Path) -> None:
-    with pytest.raises(UnknownGpu, match=r"unknown GPU 'r9701'; these can be emulated: r9700, rx9070, rx9070xt"):
+    with pytest.raises(UsageError, match=r"unknown GPU 'r9701'; these can be emulated: r9700, rx9070, rx9070xt"):
         forecast(path, "r9701", [], [1])
     with pytest.raises(UsageError, match="--gpu r9700 names a card to emulate; it cannot be used with --device cpu"):
         Engine(Options(Device.cpu, gpu="r9700"))

@@ -15,7 +15,8 @@ from zinc_rt.backends.cpu import profile as profiles
 from zinc_rt.backends.cpu.profile import PROMPT, TEXT, CpuProfile, ticks
 from zinc_rt.backends.cpu.profile_phases import PhaseSums, Reading, phase_lines
 from zinc_rt.backends.cpu.program import CpuOperation
-from zinc_rt.cli.files import FileWriteError, write_file
+from zinc_rt.cli.errors import CommandError
+from zinc_rt.cli.files import write_file
 from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
@@ -191,7 +192,7 @@ def test_bandwidth_is_a_plausible_speed() -> None:
 def test_result_files_are_whole_or_not_there(tmp_path: Path) -> None:
     write_file(tmp_path / "a.json", "{}")
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-    with pytest.raises(FileWriteError, match="cannot be written"):
+    with pytest.raises(CommandError, match="cannot be written"):
         write_file(tmp_path / "no" / "b.json", "{}")
 
 

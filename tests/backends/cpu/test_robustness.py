@@ -19,7 +19,7 @@ from zinc_rt.backends import host_memory
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.cli.main import main
 from zinc_rt.engine.engine import Engine, EngineError, Options, SequenceChunk
-from zinc_rt.errors import BackendClosed, ZincError
+from zinc_rt.errors import BackendError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.op import Op
 from zinc_rt.lang.cache import CompileCache
@@ -71,7 +71,7 @@ def test_closing_while_a_step_runs(path: Path) -> None:
                 try:
                     while True:
                         run_tokens(engine, slot, TOKENS, 3)
-                except (BackendClosed, EngineError) as error:
+                except (BackendError, EngineError) as error:
                     result.append(error)
 
             thread = threading.Thread(target=steps)
@@ -81,7 +81,7 @@ def test_closing_while_a_step_runs(path: Path) -> None:
             thread.join(20)
             assert not thread.is_alive()
             assert len(result) == 1
-            with pytest.raises((BackendClosed, EngineError)):
+            with pytest.raises((BackendError, EngineError)):
                 engine.step([SequenceChunk(slot, 0, [1])])
 
 

@@ -11,8 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serving.api.conftest import MakeBench
+from zinc_rt.errors import UsageError
 from zinc_rt.scheduler.messages import EngineStatus, StepReport, StepTimes
-from zinc_rt.serving.api.config import BadTenants, ServerConfig, TenantConfigs, read_tenants
+from zinc_rt.serving.api.config import ServerConfig, TenantConfigs, read_tenants
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.vllm_names import vllm_text
 
@@ -121,5 +122,5 @@ def test_the_names_in_a_file(tmp_path: Path) -> None:
         assert read_tenants(path).vllm_names is told
     for wrong in ('[metrics]\nnames = "x"', '[metrics]\nname = "vllm"'):
         path.write_text(wrong)
-        with pytest.raises(BadTenants, match="name"):
+        with pytest.raises(UsageError, match="name"):
             read_tenants(path)

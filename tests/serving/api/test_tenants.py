@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.serving.api.conftest import SAYS, Bench, MakeBench
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.scheduler.messages import MAX_TENANTS, QoS
 from zinc_rt.serving.api.buckets import TokenBucket
-from zinc_rt.serving.api.config import BadTenants, ServerConfig, TenantConfig, TenantConfigs, read_tenants
-from zinc_rt.serving.api.keys import ApiKeys, BadKeys, add_key, new_key, read_keys
+from zinc_rt.serving.api.config import (
+    ServerConfig,
+    TenantConfig,
+    TenantConfigs,
+    read_tenants,
+)
+from zinc_rt.serving.api.keys import ApiKeys, add_key, new_key, read_keys
 from zinc_rt.serving.api.limits import Limits
-from zinc_rt.serving.api.server import CannotListen, Server, check_exposure, listen
+from zinc_rt.serving.api.server import Server, check_exposure, listen
 
 
 def test_the_file_of_keys_has_digests_alone(tmp_path: Path) -> None:
@@ -55,15 +61,15 @@ def test_many_keys_of_a_tenant_are_read_in_linear_time(tmp_path: Path) -> None:
 def test_bad_files_of_keys_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "keys"
     path.write_text(content, "latin-1")
-    with pytest.raises(BadKeys, match="keys"):
+    with pytest.raises(UsageError, match="keys"):
         read_keys(path)
-    with pytest.raises(BadKeys, match="No such file"):
+    with pytest.raises(UsageError, match="No such file"):
         read_keys(tmp_path / "missing")
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a" * 33, "a b"])
 def test_names_that_tenants_cannot_have(name: str) -> None:
-    with pytest.raises(BadKeys, match="tenant"):
+    with pytest.raises(UsageError, match="tenant"):
         new_key(name)
 
 
@@ -152,7 +158,7 @@ def test_the_file_of_tenants(tmp_path: Path) -> None:
 def test_bad_files_of_tenants_are_refused(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "tenants.toml"
     path.write_text(text)
-    with pytest.raises(BadTenants, match=said) as refused:
+    with pytest.raises(UsageError, match=said) as refused:
         read_tenants(path)
     assert len(str(refused.value)) < len(str(path)) + 300
 
@@ -161,7 +167,7 @@ def test_bad_files_of_tenants_are_refused(tmp_path: Path, text: str, said: str) 
 def test_messages_about_files_of_tenants_are_short(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tenants.toml"
     path.write_text(text.format("a" * 100_000))
-    with pytest.raises(BadTenants) as refused:
+    with pytest.raises(UsageError, match=re.escape(str(path))) as refused:
         read_tenants(path)
     assert len(str(refused.value)) < len(str(path)) + 300
 
@@ -203,7 +209,7 @@ def test_other_machines_are_not_served_without_keys(tmp_path: Path) -> None:
 def test_an_address_that_is_taken() -> None:
     with listen(ServerConfig(port=0)) as sock:
         port = sock.getsockname()[1]
-        with pytest.raises(CannotListen, match=f"127.0.0.1:{port}: Address already in use"):
+        with pytest.raises(ZincError, match=f"127.0.0.1:{port}: Address already in use"):
             listen(ServerConfig(port=port))
 
 

@@ -14,9 +14,10 @@ import pytest
 
 from tests.serving.api.conftest import MakeBench
 from zinc_rt.cli.main import main
+from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.server import Server, listen
-from zinc_rt.serving.api.tls import BadCertificate, Certificate
+from zinc_rt.serving.api.tls import Certificate
 from zinc_rt.serving.route.backends import RouteBackends
 from zinc_rt.serving.route.router import make_client
 
@@ -80,13 +81,13 @@ def test_a_server_with_a_certificate_answers_https_alone(bench: MakeBench, tmp_p
     ],
 )
 def test_files_that_cannot_be_used(file: str, key: str | None, said: str) -> None:
-    with pytest.raises(BadCertificate, match=said):
+    with pytest.raises(UsageError, match=said):
         Certificate(FILES / file, None if key is None else FILES / key).context()
 
 
 @pytest.mark.parametrize(("name", "said"), [("key.pem", "has no certificate"), ("missing.pem", "No such file")])
 def test_issuers_that_cannot_be_used(name: str, said: str) -> None:
-    with pytest.raises(BadCertificate, match=said):
+    with pytest.raises(UsageError, match=said):
         make_client(FILES / name)
 
 

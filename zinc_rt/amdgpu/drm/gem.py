@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.abi.gem import (
 )
 from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_CREATE, AMDGPU_GEM_MMAP, AMDGPU_GEM_VA, DRM_GEM_CLOSE
 from zinc_rt.amdgpu.drm.call import File, descriptor, ioctl
-from zinc_rt.amdgpu.errors import GemMapFailed
+from zinc_rt.amdgpu.errors import CallFailed
 from zinc_rt.utils.linux import MAP_SHARED, PAGE, Linux, host
 
 Mapped = ctypes.Array[ctypes.c_uint8]
@@ -46,7 +46,7 @@ def close_gem(file: File, bo: Bo, *, linux: Linux | None = None) -> None:
 def mmap_gem(file: File, bo: Bo, prot: int, *, linux: Linux | None = None) -> Mapped:
     """The buffer in this process, u8[bo.size] from a page's start; prot: `PROT_*`. It stays until `unmap_gem`.
 
-    Raises `IoctlFailed` when the kernel does not say where it can be mapped, `GemMapFailed` when it cannot be there.
+    Raises `IoctlFailed` when the kernel does not say where it can be mapped, `CallFailed` when it cannot be there.
     """
     argument = DrmAmdgpuGemMmap(in_=DrmAmdgpuGemMmapIn(bo.handle))
     ioctl(file, AMDGPU_GEM_MMAP, argument, linux)
@@ -54,7 +54,7 @@ def mmap_gem(file: File, bo: Bo, prot: int, *, linux: Linux | None = None) -> Ma
     try:
         address = (linux or host()).mmap(0, bo.size, prot, MAP_SHARED, fd, argument.out.addr_ptr)
     except OSError as error:
-        raise GemMapFailed("mmap of the render node", error.errno or 0) from None
+        raise CallFailed("mmap of the render node", error.errno or 0) from None
     return (ctypes.c_uint8 * bo.size).from_address(address)
 
 

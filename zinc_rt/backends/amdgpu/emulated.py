@@ -128,16 +128,12 @@ def _microseconds(rows: Sequence[dict[str, Any]]) -> float:
     return sum(float(row["microseconds"]) for row in rows)
 
 
-class UnknownGpu(UsageError):
-    """No card of this name can be emulated."""
-
-
 def gpu_model(name: str | None) -> GpuModel:
-    """An emulated card by name, None for the R9700. Raises `UnknownGpu`."""
+    """An emulated card by name, None for the R9700. Raises `UsageError`."""
     if name is None:
         return R9700
     if name not in MODELS:
-        raise UnknownGpu(f"unknown GPU {show(name)}; these can be emulated: {', '.join(MODELS)}")
+        raise UsageError(f"unknown GPU {show(name)}; these can be emulated: {', '.join(MODELS)}")
     return MODELS[name]
 
 

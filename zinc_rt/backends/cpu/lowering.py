@@ -175,7 +175,7 @@ class CpuLowering(Lowering):
             out.split_rows = min(self.sizes.n_rows, 4 * self.threads // max(n.n_kv_heads for n in attended))
 
     def run(self) -> CpuLowered:
-        """All operations. Raises `UnsupportedOp`."""
+        """All operations. Raises `BackendError`."""
         self.walk()
         return self.out
 

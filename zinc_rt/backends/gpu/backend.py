@@ -20,7 +20,6 @@ from zinc_rt.backends.base import (
     check_step,
 )
 from zinc_rt.backends.cache_pages import cache_pages
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.gpu.batches import Batches, StepPrograms
 from zinc_rt.backends.gpu.device import DeviceKernel, GpuDevice
 from zinc_rt.backends.gpu.lowering import GpuLowered, GpuLowering
@@ -30,7 +29,7 @@ from zinc_rt.backends.gpu.placement import scheduled
 from zinc_rt.backends.gpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.gpu.state_io import MOVE, StatefulGraph, StateIO
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
-from zinc_rt.errors import BackendClosed, BackendError, DeviceLost, FenceTimeout
+from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.ir.graph import Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry, MatrixTiles, kernel_label
@@ -206,7 +205,7 @@ class GpuBackend(StateIO):
         """Memory for choosing the tokens of `rows` wanted rows among the first `n_vocab` logits of each; the last few
         are kept. With several rows n_vocab must be all logits of a row.
 
-        Raises `UnsupportedOp` for a graph without one product of logits, `BackendError`.
+        Raises `BackendError` for a graph without one product of logits, `BackendError`.
         """
         ours = self._own(lowered)
         key = (n_vocab, rows, shape)
@@ -215,7 +214,7 @@ class GpuBackend(StateIO):
             return known
         logits = logits_of(ours.graph)
         if len(logits) != 1:
-            raise UnsupportedOp(f"{len(logits)} products give logits; tokens can be sampled from those of one")
+            raise BackendError(f"{len(logits)} products give logits; tokens can be sampled from those of one")
         width = int(ours.graph.buffer(logits[0]).shape[1])
         if not 1 <= n_vocab <= width or (rows > 1 and n_vocab != width):
             raise BackendError(f"tokens of {rows} rows sampled among {n_vocab}; a row has {width} logits")
@@ -333,7 +332,7 @@ class GpuBackend(StateIO):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise BackendClosed("the GPU backend is closed")
+            raise BackendError("the GPU backend is closed")
 
 
 def _shape(batch: GpuLoweredGraph, n_rows: int, n_logits: int) -> StepShape:

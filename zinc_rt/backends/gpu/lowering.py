@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.gpu.fusion import STANDS_FOR, GpuFusion
 from zinc_rt.backends.gpu.operations import (
     BLOCKS,
@@ -24,6 +23,7 @@ from zinc_rt.backends.gpu.operations import (
     padded_rows,
 )
 from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gpu.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry, MatrixTiles
@@ -86,7 +86,7 @@ class GpuLowering(Lowering):
         self.there: set[Hashable] = set()
 
     def run(self) -> GpuLowered:
-        """All operations. Raises `UnsupportedOp`."""
+        """All operations. Raises `BackendError`."""
         self.walk()
         self.out.kernels.append(DECODE["ahead"])
         self.out.counters[UNUSED] = 4
@@ -155,11 +155,11 @@ class GpuLowering(Lowering):
         )  # fmt: skip
 
     def format_of(self, n: Node, buffer: int) -> str:
-        """A matrix's format. Raises `UnsupportedOp`."""
+        """A matrix's format. Raises `BackendError`."""
         kind = self.graph.buffer(buffer).dtype.ggml.name
         if kind not in QUANTIZED and kind not in FLOATS:
             known = ", ".join((*QUANTIZED, *FLOATS))
-            raise UnsupportedOp(
+            raise BackendError(
                 f"node {n.name}: the GPU kernels read no weights of type {kind}; they read {known}; {ELSEWHERE}"
             )
         return kind
@@ -180,7 +180,7 @@ class GpuLowering(Lowering):
         return bool(weights) and n.inputs[0] == buffer and all(self.quantized(n, n.inputs[w]) for w in weights)
 
     def quantized(self, n: Node, weight: int) -> bool:
-        """Whether rows that are multiplied by a matrix are int8 before. Raises `UnsupportedOp`."""
+        """Whether rows that are multiplied by a matrix are int8 before. Raises `BackendError`."""
         return self.format_of(n, weight) in QUANTIZED
 
     def packed(self, x: Hashable, width: int, counted: Counted = "n_rows") -> tuple[TempSpec, ...]:

@@ -146,7 +146,7 @@ def fill(
 ) -> None:  # fmt: skip
     """Allocate everything and bring weights and constants over. there: what another graph has, by buffer.
 
-    Raises `MissingBinding`, `InterfaceError`.
+    Raises `BackendError`, `InterfaceError`.
     """
     memory.va.update({key: piece.va for key, piece in there.items()})
     memory.pieces.update(there.items())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.errors import UnsupportedOp
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Graph, Node
 from zinc_rt.ir.op import name
 from zinc_rt.ir.ops import DEFINITIONS, attributes
@@ -76,10 +76,10 @@ class NodeOperands:
 
 
 def lower_node(context: NodeContext, node: Node) -> Callable[[], None]:
-    """The node as a call without arguments. Raises `UnsupportedOp`."""
+    """The node as a call without arguments. Raises `BackendError`."""
     definition = DEFINITIONS.get(node.op)
     if definition is None:
         supported = ", ".join(name(op) for op in sorted(DEFINITIONS))
-        raise UnsupportedOp(f"node {node.name}: the CPU backend has no kernel for {name(node.op)}; it has {supported}")
+        raise BackendError(f"node {node.name}: the CPU backend has no kernel for {name(node.op)}; it has {supported}")
     operands, kernel = NodeOperands(context, node), definition.reference
     return lambda: kernel(operands)

@@ -1,9 +1,9 @@
 """What a `TokenBoundary` does, one method each.
 
 Every operation is one submission that is waited for. All of them raise `SubmitFailed`, `WaitFailed`, `WaitTimedOut`,
-`OutOfSpace`, `BackendClosed`, and `SignalMismatch` when the fence retired without the operation's sentinel; the output
+`OutOfSpace`, `BackendError`, and `SignalMismatch` when the fence retired without the operation's sentinel; the output
 is written only after that. Operands are checked before anything is submitted: `ShapeMismatch`, `InputTooLarge`,
-`OutputTooLarge`, `ValueOutOfRange`. Inputs are f32[cols], an array or a sequence; weights are rows as the GGUF file
+`OutputTooLarge`, `BackendError`. Inputs are f32[cols], an array or a sequence; weights are rows as the GGUF file
 has them, bytes or an array; outputs are writable float32 arrays, of which the first `rows` elements are written. The
 arithmetic: docs/how/numerics.md, "Row products of the boundary".
 """
@@ -15,14 +15,10 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.amdgpu.pm4 import PacketBuilder
+from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGMLType
 from zinc_rt.seed.cs.boundary_programs import pair
-from zinc_rt.seed.cs.errors import (
-    ArgmaxRangeInvalidToken,
-    ArgmaxTop2InvalidToken,
-    ShapeMismatch,
-    ValueOutOfRange,
-)
+from zinc_rt.seed.cs.errors import ArgmaxRangeInvalidToken, ArgmaxTop2InvalidToken, ShapeMismatch
 from zinc_rt.seed.cs.operands import Bytes, bits_of, checked_rows, packed, row_bytes, target, token, vector
 from zinc_rt.seed.cs.results import ArgmaxRangeResult, DmmvArgmaxResult
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, key_of_bits
@@ -38,9 +34,9 @@ class Operations(Submissions):
     """The operations alone; `TokenBoundary` adds how they begin and end."""
 
     def copy_u32(self, value: int) -> int:
-        """Let the command processor copy a number through memory; what came out. Raises `ValueOutOfRange`."""
+        """Let the command processor copy a number through memory; what came out. Raises `BackendError`."""
         if not 0 <= value < 1 << 32:
-            raise ValueOutOfRange(f"{value} is no u32: 0 to {(1 << 32) - 1} can be copied")
+            raise BackendError(f"{value} is no u32: 0 to {(1 << 32) - 1} can be copied")
 
         def prepare() -> None:
             self.input_map[0] = value

@@ -19,6 +19,7 @@ __all__ = [
     "BUFFER_ERRORS",
     "ArgmaxRangeInvalidToken",
     "ArgmaxTop2InvalidToken",
+    "BackendError",
     "BoListFailed",
     "BufferFailed",
     "CsError",
@@ -50,7 +51,6 @@ __all__ = [
     "UnsupportedComputeIp",
     "UnsupportedOs",
     "VaReservationFailed",
-    "ValueOutOfRange",
     "WaitFailed",
     "WaitTimedOut",
 ]
@@ -155,10 +155,6 @@ def named() -> Iterator[None]:
         if named_kind is None or isinstance(error, named_kind):
             raise
         raise named_kind(error.word, error.errno, error.step, error.advice) from None
-
-
-class ValueOutOfRange(BackendError):
-    """A value does not fit into the packet's field."""
 
 
 class InputTooLarge(BackendError):

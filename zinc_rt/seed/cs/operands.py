@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGMLType
-from zinc_rt.seed.cs.errors import ShapeMismatch, ValueOutOfRange
+from zinc_rt.seed.cs.errors import ShapeMismatch
 
 _DWORD = 0xFFFF_FFFF
 
@@ -73,9 +74,9 @@ def target(output: Any, rows: int) -> Floats:
 
 
 def token(value: int, what: str) -> int:
-    """A token id. Raises `ValueOutOfRange`."""
+    """A token id. Raises `BackendError`."""
     if not 0 <= value <= _DWORD:
-        raise ValueOutOfRange(f"{what} is {value}; a token id is 0 to {_DWORD}")
+        raise BackendError(f"{what} is {value}; a token id is 0 to {_DWORD}")
     return value
 
 

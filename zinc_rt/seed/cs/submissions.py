@@ -66,7 +66,7 @@ class Submissions:
     def exclusive(self) -> AbstractContextManager[None]:
         """Keep other threads from submitting, from preparing the input to reading the output.
 
-        Raises `BackendClosed`; `BackendError` in a forked child.
+        Raises `BackendError`, also in a forked child.
         """
         return self._guard.entered()
 
@@ -166,7 +166,7 @@ class Submissions:
         return self.dispatch(operation, kernel, words, stage, n_words, before)
 
     def check_room(self, n_input: int, n_output: int) -> None:
-        """Raise `InputTooLarge` or `OutputTooLarge` unless so many bytes fit; `BackendClosed` after the end."""
+        """Raise `InputTooLarge` or `OutputTooLarge` unless so many bytes fit; `BackendError` after the end."""
         with self.exclusive():
             if n_input > (room := self.input_map.nbytes):
                 raise InputTooLarge(f"the operands take {n_input} bytes; the input buffer has {room}")

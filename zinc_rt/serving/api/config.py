@@ -26,10 +26,6 @@ DEFAULTS: Final = SamplingParams(max_tokens=None)
 TENANT_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
-class BadTenants(UsageError):
-    """The file of tenants cannot be used."""
-
-
 class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one tenant is served; None means no limit beside the server's own.
 
@@ -92,40 +88,40 @@ class TenantConfigs:
 def read_tenants(path: Path) -> TenantConfigs:
     """The file of tenants: a table `[tenants.NAME]` each, `[limits]` and `[metrics]` for the server.
 
-    Raises `BadTenants`.
+    Raises `UsageError`.
     """
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadTenants(f"{path}: {error.strerror or error}") from None
+        raise UsageError(f"{path}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
-        raise BadTenants(f"{path} is no TOML: {str(error)[:200]}") from None
+        raise UsageError(f"{path} is no TOML: {str(error)[:200]}") from None
     if unknown := sorted(tree.keys() - {"tenants", "limits", "metrics"}):
-        raise BadTenants(f"{path}: unknown table {show(unknown[0])}; known: limits, metrics, tenants")
+        raise UsageError(f"{path}: unknown table {show(unknown[0])}; known: limits, metrics, tenants")
     try:
         limits = msgspec.convert(_known(tree.get("limits", {}), Limits), Limits)
         named = msgspec.convert(tree.get("tenants", {}), dict[str, TenantConfig])
         metrics = msgspec.convert(tree.get("metrics", {}), MetricsTable)
     except msgspec.ValidationError as error:
-        raise BadTenants(f"{path}: {str(error)[:200]}") from None
+        raise UsageError(f"{path}: {str(error)[:200]}") from None
     if len(named) >= MAX_TENANTS:
-        raise BadTenants(f"{path}: there are {len(named)} tenants; it must be fewer than {MAX_TENANTS}")
+        raise UsageError(f"{path}: there are {len(named)} tenants; it must be fewer than {MAX_TENANTS}")
     for name, tenant in named.items():
         if not TENANT_NAME.fullmatch(name):
-            raise BadTenants(f"{path}: tenant {show(name)} must be 1 to 32 of a-z, 0-9 and -, not - first")
+            raise UsageError(f"{path}: tenant {show(name)} must be 1 to 32 of a-z, 0-9 and -, not - first")
         for key, least in _LEAST.items():
             value = getattr(tenant, key)
             if value is not None and not abs(value) <= _MOST:  # nor where it is NaN
                 wanted = f"a finite number, at most {_MOST}"
-                raise BadTenants(f"{path}: tenants.{name}.{key} is {show(value)}; it must be {wanted}")
+                raise UsageError(f"{path}: tenants.{name}.{key} is {show(value)}; it must be {wanted}")
             if value is not None and not (value > least if key in _OPEN else value >= least):
                 sign = "more than" if key in _OPEN else "at least"
-                raise BadTenants(f"{path}: tenants.{name}.{key} is {value}; it must be {sign} {least}")
+                raise UsageError(f"{path}: tenants.{name}.{key} is {value}; it must be {sign} {least}")
         if tenant.kv_share > 1:
-            raise BadTenants(f"{path}: tenants.{name}.kv_share is {tenant.kv_share}; it must be at most 1")
+            raise UsageError(f"{path}: tenants.{name}.kv_share is {tenant.kv_share}; it must be at most 1")
     for key in Limits.__slots__:
         if not 0 < getattr(limits, key) <= _MOST:
-            raise BadTenants(
+            raise UsageError(
                 f"{path}: limits.{key} is {show(getattr(limits, key))}; it must be from above 0 to {_MOST}"
             )
     return TenantConfigs(named, limits, metrics.names == "vllm")

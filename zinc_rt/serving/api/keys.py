@@ -21,14 +21,10 @@ _KEY: Final = re.compile(r"zk_([a-z0-9][a-z0-9-]{0,31})_[0-9A-Za-z]{32}")
 _LINE: Final = re.compile(r"([a-z0-9][a-z0-9-]{0,31})\s+([0-9a-f]{64})")
 
 
-class BadKeys(UsageError):
-    """The file of keys cannot be used."""
-
-
 def new_key(tenant: str) -> str:
-    """A new key of a tenant, with 190 bits of chance. Raises `BadKeys` for a name that tenants cannot have."""
+    """A new key of a tenant, with 190 bits of chance. Raises `UsageError` for a name that tenants cannot have."""
     if not TENANT_NAME.fullmatch(tenant):
-        raise BadKeys(f"tenant {tenant[:80]!r} must be 1 to 32 of a-z, 0-9 and -, not - first")
+        raise UsageError(f"tenant {tenant[:80]!r} must be 1 to 32 of a-z, 0-9 and -, not - first")
     return f"zk_{tenant}_" + "".join(secrets.choice(_LETTERS) for _ in range(32))
 
 
@@ -38,7 +34,7 @@ def digest(key: str) -> str:
 
 
 def add_key(path: Path, tenant: str) -> str:
-    """Make a key and add its digest to the file, which only its owner may read. Raises `BadKeys`."""
+    """Make a key and add its digest to the file, which only its owner may read. Raises `UsageError`."""
     key = new_key(tenant)
     try:
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -47,7 +43,7 @@ def add_key(path: Path, tenant: str) -> str:
             ended = not size or os.pread(handle, 1, size - 1) == b"\n"  # an editor may leave the last line without
             file.write(f"{'' if ended else chr(10)}{tenant} {digest(key)}\n".encode())
     except OSError as error:
-        raise BadKeys(f"{path}: {error.strerror or error}") from None
+        raise UsageError(f"{path}: {error.strerror or error}") from None
     return key
 
 
@@ -75,12 +71,12 @@ class ApiKeys:
 
 
 def read_keys(path: Path) -> ApiKeys:
-    """The file of keys: a tenant and a digest a line; # begins a comment. Raises `BadKeys`."""
+    """The file of keys: a tenant and a digest a line; # begins a comment. Raises `UsageError`."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else "it is no text"
-        raise BadKeys(f"{path}: {said}") from None
+        raise UsageError(f"{path}: {said}") from None
     digests: dict[str, set[str]] = {}
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
@@ -88,12 +84,12 @@ def read_keys(path: Path) -> ApiKeys:
             continue
         parts = _LINE.fullmatch(text)
         if parts is None:
-            raise BadKeys(
+            raise UsageError(
                 f"{path}: line {number} is no tenant and digest; `zinc keys new TENANT --file FILE` writes one"
             )
         digests.setdefault(parts[1], set()).add(parts[2])
     if not digests:
-        raise BadKeys(f"{path} has no key; `zinc keys new TENANT --file FILE` makes one")
+        raise UsageError(f"{path} has no key; `zinc keys new TENANT --file FILE` makes one")
     return ApiKeys({tenant: frozenset(known) for tenant, known in digests.items()})
 
 

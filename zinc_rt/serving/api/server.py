@@ -31,10 +31,6 @@ _LAST_WORDS = 2.0
 """Seconds for error events to reach clients when the time to drain is over."""
 
 
-class CannotListen(ZincError):
-    """The address cannot be listened on: it is taken, or not this machine's."""
-
-
 @dataclass(frozen=True, slots=True)
 class Files:
     """What the files of tenants and keys say."""
@@ -44,7 +40,7 @@ class Files:
 
 
 def read_files(config: ServerConfig) -> Files:
-    """Read and check them. Raises `BadTenants`, `BadKeys`."""
+    """Read and check them. Raises `UsageError`."""
     tenants = read_tenants(config.tenants) if config.tenants is not None else TenantConfigs()
     keys = read_keys(config.keys) if config.keys is not None else None
     if config.api_keys:
@@ -62,7 +58,7 @@ def check_exposure(config: ServerConfig) -> None:
 
 
 def listen(config: ServerConfig) -> socket.socket:
-    """A socket that listens. Port 0 takes a free one. Raises `CannotListen`."""
+    """A socket that listens. Port 0 takes a free one. Raises `ZincError`."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -78,11 +74,11 @@ def listen(config: ServerConfig) -> socket.socket:
         return sock
     except OSError as error:
         why = error.strerror or str(error)
-        raise CannotListen(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
+        raise ZincError(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
 
 
 def tls_of(config: ServerConfig) -> ssl.SSLContext | None:
-    """What encrypts connections, None where nothing does. Raises `BadCertificate`."""
+    """What encrypts connections, None where nothing does. Raises `UsageError`."""
     return None if config.certificate is None else config.certificate.context()
 
 

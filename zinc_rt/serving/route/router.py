@@ -340,7 +340,7 @@ def _seconds(ping: str | None) -> float:
 def make_client(issuers: Path | None = None) -> httpx2.AsyncClient:
     """The client that a router passes requests on with: a stream may be silent for long, a connection may not.
 
-    issuers: whom the certificates of servers may be of; None for those that the system trusts. Raises `BadCertificate`.
+    issuers: whom the certificates of servers may be of; None for those that the system trusts. Raises `UsageError`.
     """
     verify: ssl.SSLContext | bool = True if issuers is None else trusting(issuers)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)

@@ -27,7 +27,7 @@ def start_router(
 ) -> int:
     """Route until a signal ends it; returns the exit code. started: gets the address once requests are passed on.
 
-    Raises `UsageError` for addresses that are none, `CannotListen`.
+    Raises `UsageError` for addresses that are none, `ZincError`.
     """
     tls = tls_of(config)
     http = make_client(issuers)

@@ -6,11 +6,11 @@ from collections.abc import Hashable
 from typing import Any
 
 from zinc_rt.backends.caches import quantized_caches
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.backends.gpu.fusion import GatedAttend
 from zinc_rt.backends.gpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.gpu.operations import ArgumentBlock, TempSpec
+from zinc_rt.errors import BackendError
 from zinc_rt.kernels.gpu.attention import GpuAttentionArgs
 from zinc_rt.kernels.gpu.catalogue import attention_kernel
 from zinc_rt.numerics import GROUP, SPLIT
@@ -90,14 +90,14 @@ def _queries(low: GpuLowering, n: Attend, quantized: bool) -> tuple[dict[str, An
 
 
 def _check_attention(n: Attend) -> None:
-    """Raise `UnsupportedOp` for heads that the kernels cannot do."""
+    """Raise `BackendError` for heads that the kernels cannot do."""
     if n.value_dim > _MAX_HEAD_DIM or n.head_dim > MAX_KEY_DIM:
-        raise UnsupportedOp(
+        raise BackendError(
             f"node {n.node.name}: heads of {n.head_dim} elements with values of {n.value_dim}; the GPU kernels do"
             f" keys up to {MAX_KEY_DIM}, values up to {_MAX_HEAD_DIM}; {ELSEWHERE}"
         )
     if n.head_dim % 8 or n.value_dim % 8 or n.group > _MAX_GROUP:
-        raise UnsupportedOp(
+        raise BackendError(
             f"node {n.node.name}: {n.group} query heads to a key head, of {n.head_dim} elements with values of"
             f" {n.value_dim}; the GPU kernels do up to {_MAX_GROUP}, of multiples of 8; {ELSEWHERE}"
         )

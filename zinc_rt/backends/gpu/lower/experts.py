@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import ExpertGate, Single
 from zinc_rt.backends.gpu.fusion import ExpertsDown, Gated, RouterProduct
 from zinc_rt.backends.gpu.lower.expert_tiles import down_tiles, gated_tiles, lies_in_slots, takes_tiles
 from zinc_rt.backends.gpu.lowering import ELSEWHERE, FOUR, GPU, GpuLowering
 from zinc_rt.backends.gpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
@@ -67,16 +67,16 @@ def route(low: GpuLowering, n: RouterProduct) -> None:
 
 
 def _choice(low: GpuLowering, n: Node) -> tuple[int, dict[str, Any], ArgumentBlock]:
-    """Experts, the constants of the kernels that choose them, and their arguments. Raises `UnsupportedOp`."""
+    """Experts, the constants of the kernels that choose them, and their arguments. Raises `BackendError`."""
     attrs = attributes(n)
     _, bias, scale = (*n.inputs, None, None)[:3]
     (ids, weights), n_experts, k = n.outputs, low.width(n.inputs[0]), int(attrs["k"])
     groups, used = int(attrs["n_groups"]), int(attrs["n_groups_used"])
     for what, has, most in (("experts", n_experts, MOST_EXPERTS), ("experts of a row", k, MOST_CHOSEN)):
         if has > most:
-            raise UnsupportedOp(f"node {n.name}: {has} {what}; the GPU kernels do up to {most}; {ELSEWHERE}")
+            raise BackendError(f"node {n.name}: {has} {what}; the GPU kernels do up to {most}; {ELSEWHERE}")
     if used < groups and groups > MOST_GROUPS:
-        raise UnsupportedOp(
+        raise BackendError(
             f"node {n.name}: {groups} groups of experts; the GPU kernels do up to {MOST_GROUPS}; {ELSEWHERE}"
         )
     block = ArgumentBlock(GpuRouterArgs, {

@@ -6,12 +6,12 @@ from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from zinc_rt.backends.caches import quantized_caches
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import HeadsWrite
 from zinc_rt.backends.gpu.fusion import ProductHeads
 from zinc_rt.backends.gpu.lower.attention import MAX_KEY_DIM
 from zinc_rt.backends.gpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.gpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gpu.catalogue import FLOATS, HeadForm, head_form, heads_kernel, matvec_heads, rows_before_heads
@@ -110,8 +110,8 @@ def _caches(n: Node) -> tuple[int, ...]:
 
 
 def _check_head(n: Node, dim: int) -> None:
-    """Raise `UnsupportedOp` for heads that the kernels cannot write."""
+    """Raise `BackendError` for heads that the kernels cannot write."""
     if dim > MAX_KEY_DIM:
-        raise UnsupportedOp(
+        raise BackendError(
             f"node {n.name}: heads of {dim} elements; the GPU kernels do up to {MAX_KEY_DIM}; {ELSEWHERE}"
         )

@@ -6,12 +6,12 @@ import math
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from zinc_rt.backends.errors import UnsupportedOp
 from zinc_rt.backends.fusion import Single
 from zinc_rt.backends.gpu.fusion import DeltaNet, ProductConv
 from zinc_rt.backends.gpu.lower import products
 from zinc_rt.backends.gpu.lowering import ELSEWHERE, GPU, GpuLowering
 from zinc_rt.backends.gpu.operations import BLOCKS, ArgumentBlock, StepShape, TempSpec, block_of, padded_rows
+from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
@@ -53,7 +53,7 @@ def _convolution(low: GpuLowering, n: Node) -> Convolution:
     _, weight, state, positions, slots, *bias = n.inputs
     channels, taps = (int(d) for d in low.graph.buffer(weight).shape)
     if not 2 <= taps <= MOST_TAPS:
-        raise UnsupportedOp(
+        raise BackendError(
             f"node {n.name}: a convolution of {taps} taps; the GPU kernels do 2 to {MOST_TAPS}; {ELSEWHERE}"
         )
     values = {
@@ -109,7 +109,7 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
     u, alpha, beta, decay, dt_bias, state, positions, slots = node.inputs
     n_k, heads, dim = (int(attrs[a]) for a in ("n_k_heads", "n_v_heads", "head_dim"))
     if dim > MOST_HEAD_DIM:
-        raise UnsupportedOp(
+        raise BackendError(
             f"node {node.name}: heads of {dim} elements; the GPU kernels of the delta rule do up to {MOST_HEAD_DIM};"
             f" {ELSEWHERE}"
         )
