@@ -5,7 +5,7 @@ python benchmarks/gpu_decode.py [MODEL-MIX] [--folder /tmp] [--experts 32] [--di
 A model of the same widths is written, with two periods of its layers or four layers, few experts and a small
 vocabulary, and a decode step of it is executed and measured. A layer counts as often as the model has layers of its
 kind and formats, one of its kind where no such one was measured; the router's logits and the product of the logits are
-scaled to their true sizes. The model of the card is that of `zinc emu profile` (docs/emulator.md). `zinc bench
+scaled to their true sizes. The model of the card is that of `zinc emu profile` (docs/how/emulator.md). `zinc bench
 --predict` does the same for a file, from the real graph.
 """
 
@@ -28,12 +28,12 @@ from amdgpu_emu.profiler import Record
 from amdgpu_emu.residency import MEMORY
 from amdgpu_emu.work import Work
 from zinc_rt.backends.amdgpu.emulated import Prediction
-from zinc_rt.backends.amdgpu.operations import GpuOperation, StepShape
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.backends.gpu.operations import GpuOperation, StepShape
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.cost import graph_cost
 from zinc_rt.ir.sizes import CostSizes
-from zinc_rt.kernels.rdna.catalogue import DECODE
+from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.models import define
 
 SMALL_VOCABULARY = 2048
@@ -77,9 +77,9 @@ def measured(path: Path) -> tuple[list[Record], list[str]]:
     with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=64, n_batch=8)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
-        engine.step([Rows(slot, 0, [1])])
+        engine.step([SequenceChunk(slot, 0, [1])])
         engine.start_profile()
-        engine.step([Rows(slot, 1, [2], (0,))])
+        engine.step([SequenceChunk(slot, 1, [2], (0,))])
         found = engine.finish_profile()
         assert isinstance(found, Prediction)
         lowered = engine._lowered

@@ -19,8 +19,8 @@ from amdgpu_emu.isa.decoder import instructions
 from amdgpu_emu.isa.instruction import Instruction
 from amdgpu_emu.isa.listing import target
 from amdgpu_emu.rates import vector_cycles
-from zinc_rt.kernels.rdna.catalogue import (
-    KERNELS,
+from zinc_rt.kernels.amd.catalogue import KERNELS
+from zinc_rt.kernels.gpu.catalogue import (
     QUANTIZED,
     KernelEntry,
     attention_kernel,

@@ -51,10 +51,17 @@ TARGETS = {
         ("tests/amdgpu/pm4", "tests/amdgpu/queue/test_packets.py"),
     ),
     "pages": Target(
-        ("zinc_rt/mem/kv_pages.py", "zinc_rt/mem/arena.py", "zinc_rt/mem/plan.py", "zinc_rt/amdgpu/ranges.py"),
-        ("tests/mem", "tests/amdgpu/queue/test_pool.py"),
+        ("zinc_rt/engine/page_tables.py", "zinc_rt/mem/arena.py", "zinc_rt/mem/plan.py", "zinc_rt/amdgpu/ranges.py"),
+        ("tests/mem", "tests/engine/test_page_tables.py", "tests/amdgpu/queue/test_pool.py"),
     ),
-    "scheduler": Target(("zinc_rt/scheduler/batching.py", "zinc_rt/scheduler/batch.py"), ("tests/sched",)),
+    "scheduler": Target(
+        ("zinc_rt/scheduler/fair_share.py", "zinc_rt/scheduler/preemption.py", "zinc_rt/scheduler/admission.py"),
+        ("tests/scheduler",),
+    ),
+    "decoding": Target(
+        ("zinc_rt/formats/decode.py", "zinc_rt/formats/decode_grids.py", "zinc_rt/formats/decode_scales.py"),
+        ("tests/backends/cpu/test_rows.py", "tests/backends/cpu/test_products.py"),
+    ),
 }
 
 _COMPARISONS = {

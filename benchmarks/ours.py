@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from rows import CONTEXT, Kind, Row
 
-from zinc_rt.engine.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, define
@@ -87,7 +87,7 @@ def driver(path: Path, row: Row, threads: int, kernels: str | None) -> Iterator[
         for slot in slots:
             _prefill(engine, slot, row.depth, n_vocab)
             if hasattr(engine, "checkpoint"):  # versions before had no model that needs one
-                engine.checkpoint(slot)
+                engine.cache.checkpoint(slot)
         _decode(engine, slots, row.depth, min(row.n, 4))
 
         def decode() -> dict[str, float]:
@@ -106,7 +106,7 @@ def _prefill(engine: Engine, slot: int, n: int, n_vocab: int) -> float:
     for at in range(0, n, n_batch):
         part = tokens[at : at + n_batch]
         last = at + len(part) == n
-        engine.step([Rows(slot, at, part, wanted=(len(part) - 1,) if last else ())])
+        engine.step([SequenceChunk(slot, at, part, logits_indices=(len(part) - 1,) if last else ())])
     return time.perf_counter() - start
 
 
@@ -115,7 +115,10 @@ def _decode(engine: Engine, slots: list[int], depth: int, n: int) -> float:
     tokens = [1 + slot for slot in slots]
     start = time.perf_counter()
     for position in range(depth, depth + n):
-        rows = [Rows(slot, position, (token,), wanted=(0,)) for slot, token in zip(slots, tokens, strict=True)]
+        rows = [
+            SequenceChunk(slot, position, (token,), logits_indices=(0,))
+            for slot, token in zip(slots, tokens, strict=True)
+        ]
         tokens = [int(token) for token in engine.step(rows).tokens]
     seconds = time.perf_counter() - start
     for slot in slots:

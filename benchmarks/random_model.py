@@ -148,7 +148,7 @@ def _vector(name: str, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np
 
 
 def write(path: Path, name: str) -> int:
-    """Write the model of that name; returns the file's size. Raises `GGUFWriteError`, ValueError for no such name."""
+    """Write the model of that name; returns the file's size. Raises `GGUFError`, ValueError for no such name."""
     sizes, quant = parse(name)
     rng = np.random.default_rng(0)
     writer = GGUFWriter(path)

@@ -24,7 +24,7 @@ from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.vm import GpuVm, Mapping
 from amdgpu_emu.work import Work
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.kernels.rdna.catalogue import FLOATS, QUANTIZED, matvec_rows
+from zinc_rt.kernels.gpu.catalogue import FLOATS, QUANTIZED, matvec_rows
 from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
 
 PAGE = 4096

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from ours import options
 
-from zinc_rt.engine.engine import Engine, Rows
+from zinc_rt.engine.engine import Engine, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 
@@ -45,11 +45,13 @@ def measure(path: Path, threads: int, streams: int) -> dict[str, float]:
             for slot in slots:
                 engine.truncate(slot, 0)
             begin = time.perf_counter()
-            rows = [Rows(slot, 0, prompt, wanted=(PROMPT - 1,)) for slot, prompt in zip(slots, prompts, strict=True)]
+            rows = [SequenceChunk(slot, 0, prompt, (PROMPT - 1,)) for slot, prompt in zip(slots, prompts, strict=True)]
             tokens = [int(token) for token in engine.step(rows).tokens]
             read = time.perf_counter()
             for position in range(PROMPT, PROMPT + GENERATED - 1):
-                rows = [Rows(slot, position, (token,), wanted=(0,)) for slot, token in zip(slots, tokens, strict=True)]
+                rows = [
+                    SequenceChunk(slot, position, (token,), (0,)) for slot, token in zip(slots, tokens, strict=True)
+                ]
                 tokens = [int(token) for token in engine.step(rows).tokens]
             reading.append(read - begin)
             decoding.append(time.perf_counter() - read)

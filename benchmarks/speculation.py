@@ -70,10 +70,10 @@ def main() -> None:
 
         HostSampled._choose = choose  # type: ignore[method-assign]
         for _ in range(given.r):
-            before = model.shared.core.status
+            before = model.client.core.status
             done = model.generate([prompt] * given.np, temperature=0.0, max_tokens=given.n, ignore_eos=True)
             rate = given.np * (given.n - 1) / max(one.stats.decode_seconds for one in done)
-            now = model.shared.core.status
+            now = model.client.core.status
             drafted = now.drafted_tokens - before.drafted_tokens
             right = now.accepted_tokens - before.accepted_tokens
             print(given.text, given.md or given.spec, drafted, right, f"{rate:.1f}", flush=True)

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from zinc_rt.engine.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
@@ -49,10 +49,10 @@ def milliseconds(path: Path, threads: int, steps: int) -> float:
     with GGUFFile.open(path) as file, Engine(Options(threads=threads, n_ctx=steps + 32)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
-        engine.step([Rows(slot, 0, [1] * 16)])
+        engine.step([SequenceChunk(slot, 0, [1] * 16)])
         start = time.perf_counter()
         for i in range(steps):
-            engine.step([Rows(slot, 16 + i, [1], (0,))])
+            engine.step([SequenceChunk(slot, 16 + i, [1], (0,))])
         return (time.perf_counter() - start) / steps * 1e3
 
 

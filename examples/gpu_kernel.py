@@ -13,7 +13,7 @@ from amdgpu_emu.profiler import Profiler
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.cs.interface import CsInterface
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.kernels.rdna.catalogue import KERNELS
+from zinc_rt.kernels.amd.catalogue import KERNELS
 from zinc_rt.lang.gpu import gpu_kernel
 
 ROWS, COLUMNS = 64, 1024

@@ -1,12 +1,16 @@
-"""What all tests share: a folder for compiled kernels, and the model in the package, loaded once."""
+"""What all tests share: a kept folder of compiled kernels, collection, and the model in the package, loaded once."""
 
 from __future__ import annotations
 
+import gc
+import importlib
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,10 @@ import zinc_rt
 from tests import hardware
 from tests.quick import QUICK
 from zinc_rt.utils.environment import CACHE_DIR
+
+TESTS = Path(__file__).parent
+KERNELS = TESTS.parent / ".pytest_cache" / "kernels"
+"""Compiled kernels by the hash of all that they are made from: one run fills it for the next, and CI may keep it."""
 
 _folder = ""
 
@@ -28,17 +36,56 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if config.getoption("--gpu") and hardware.ignored(collection_path) else None
+    if config.getoption("--gpu") and hardware.ignored(collection_path):
+        return True
+    if config.option.markexpr == "quick" and collection_path.name.startswith("test_"):
+        return True if collection_path.relative_to(TESTS).as_posix() not in QUICK else None
+    return None
 
 
 def pytest_configure() -> None:
-    """Kernels are compiled once a run, into a folder that ends with it; one named by the environment is kept.
+    """Choose the folder of compiled kernels, and keep compiled Python for the workers and child processes.
 
     Set before the tests are collected: some note the environment of their child processes when they are imported.
+    A folder of kernels that the environment names is taken; one that cannot be written to becomes a temporary one.
     """
     global _folder  # noqa: PLW0603  one process is one run
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not os.environ.get(CACHE_DIR.name):
-        os.environ[CACHE_DIR.name] = _folder = tempfile.mkdtemp(prefix="zinc_rt-tests-")
+        try:
+            KERNELS.mkdir(0o700, parents=True, exist_ok=True)
+            KERNELS.chmod(0o700)
+            os.environ[CACHE_DIR.name] = str(KERNELS)
+        except OSError:
+            os.environ[CACHE_DIR.name] = _folder = tempfile.mkdtemp(prefix="zinc_rt-tests-")
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import all test modules, each worker in an order of its own, so that not all compile the same ones at once.
+
+    Collection, which goes through them in one order, then finds them ready.
+    """
+    worker, count = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if (
+        count == 1
+        or session.config.option.markexpr == "quick"
+        or [Path(a).resolve() for a in session.config.args] != [TESTS]
+    ):
+        return
+    names = [
+        ".".join(path.relative_to(TESTS.parent).with_suffix("").parts) for path in sorted(TESTS.rglob("test_*.py"))
+    ]
+    first = int(worker.removeprefix("gw")) * len(names) // count
+    for name in names[first:] + names[:first]:
+        with suppress(Exception, pytest.skip.Exception):  # collection imports it again and reports what is wrong
+            importlib.import_module(name)
+
+
+def pytest_collection_finish() -> None:
+    """What has been collected stays until the end: searches for garbage pass it over."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -90,7 +137,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the inner loop by one table, so that it is seen whole and each area has its share."""
-    quick = {Path(__file__).parent / name for name in QUICK}
+    quick = {TESTS / name for name in QUICK}
     for item in items:
         if item.path in quick and item.get_closest_marker("slow") is None:
             item.add_marker(pytest.mark.quick)

@@ -24,7 +24,7 @@ from zinc_rt.utils.linux import Linux
 
 HERE = Path(__file__).parent
 FOLDERS = tuple(
-    HERE / name for name in ("amdgpu/cs", "amdgpu/kfd", "amdgpu/umq", "amdgpu/queue", "backends/amdgpu", "rdna")
+    HERE / name for name in ("amdgpu/cs", "amdgpu/kfd", "amdgpu/umq", "amdgpu/queue", "backends/amdgpu", "kernels/gpu")
 )
 """What is collected with the switch."""
 _PACKAGES = tuple("tests." + ".".join(folder.relative_to(HERE).parts) for folder in FOLDERS)

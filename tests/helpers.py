@@ -14,7 +14,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from zinc_rt.engine.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models import define
@@ -199,7 +199,7 @@ def run_tokens(engine: Engine, slot: int, tokens: list[int], chunk: int, start: 
     out = []
     for i in range(0, len(tokens), chunk):
         part = tokens[i : i + chunk]
-        out.append(engine.step([Rows(slot, start + i, part, wanted=range(len(part)))]).logits.copy())
+        out.append(engine.step([SequenceChunk(slot, start + i, part, logits_indices=range(len(part)))]).logits.copy())
     return np.concatenate(out)
 
 

@@ -1,4 +1,4 @@
-"""docs/dependencies.md names what an install brings, and the extra for tests has what the tests import."""
+"""docs/how/dependencies.md names what an install brings, and the extra for tests has what the tests import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-PAGE = (ROOT / "docs" / "dependencies.md").read_text()
+PAGE = (ROOT / "docs" / "how" / "dependencies.md").read_text()
 TOOLS = {"ruff", "mypy", "pytest-timeout"}  # of the extra; programs, and what pytest loads by itself
 
 PYTHON = {"extra": "", "python_version": "3.11", "python_full_version": "3.11.0"}

@@ -25,8 +25,8 @@ from zinc_rt.llm.load import built_in_model
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-GENERATED = ("cli.md", "lang_reference.md")
-PAGES = [ROOT / "README.md", *sorted(p for p in DOCS.glob("*.md") if p.name not in GENERATED)]
+GENERATED = ("use/cli.md", "how/lang_reference.md")
+PAGES = [ROOT / "README.md", *sorted(p for p in DOCS.rglob("*.md") if str(p.relative_to(DOCS)) not in GENERATED)]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 OPTION = re.compile(r"(?<!\S)-{1,2}[a-z][\w-]*")
@@ -233,7 +233,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_the_index_has_every_page_once() -> None:
     links = LINK.findall((DOCS / "README.md").read_text(encoding="utf-8"))
-    assert sorted(links) == sorted({page.name for page in DOCS.glob("*.md")} - {"README.md"})
+    assert sorted(links) == sorted({str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"})
 
 
 def test_no_page_repeats_another() -> None:
@@ -257,7 +257,7 @@ def rows(page: str, columns: int) -> list[list[str]]:
 def test_speeds_are_those_of_the_results() -> None:
     """Each row of the tables beside llama.cpp stands in a table of benchmarks/results, to the digit."""
     results = "\n".join(p.read_text(encoding="utf-8") for p in (ROOT / "benchmarks/results").glob("*.md"))
-    shown = [row for row in rows("docs/speed.md", 5) if row[0].startswith("`")]
+    shown = [row for row in rows("docs/use/speed.md", 5) if row[0].startswith("`")]
     assert len(shown) > 10
     for name, ours, peer, ratio, share in shown:
         wanted = (
@@ -269,7 +269,7 @@ def test_speeds_are_those_of_the_results() -> None:
 
 def test_the_table_of_models_is_computed() -> None:
     """Speeds follow from bytes, files fit the memory with a cache of 4,096 tokens, sizes are those of `zinc list`."""
-    shown = [row for row in rows("docs/start.md", 6) if row[1].startswith("`")]
+    shown = [row for row in rows("docs/use/start.md", 6) if row[1].startswith("`")]
     assert len(shown) > 5
     for memory, model, file, cache_size, step, speed in shown:
         name, quant = re.fullmatch(r"`(.+)` (\w+)", model).groups()  # type: ignore[union-attr]
@@ -283,8 +283,8 @@ def test_the_table_of_models_is_computed() -> None:
 
 def test_figures_of_the_readme_stand_in_the_pages() -> None:
     """The README shows some rows of the tables of speeds and of models."""
-    speeds = [row[1:4] for row in rows("docs/speed.md", 5)]
-    models = [[row[0], row[2], row[5]] for row in rows("docs/start.md", 6)]
+    speeds = [row[1:4] for row in rows("docs/use/speed.md", 5)]
+    models = [[row[0], row[2], row[5]] for row in rows("docs/use/start.md", 6)]
     for row in rows("README.md", 4):
         if row[3].replace(".", "").isdigit():
             assert row[1:] in speeds or [row[0], *row[2:]] in models, row

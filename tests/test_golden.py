@@ -1,7 +1,7 @@
 """Golden tokens of the model in the package: every tier must give exactly these, with every kind of kernels.
 
-`python -m tests.test_golden` writes the file anew; do so only when the model or docs/numerics.md changes. Other bits
-for the same model need another `numerics.VERSION`.
+`python -m tests.test_golden` writes the file anew; do so only when the model or docs/how/numerics.md changes. Other
+bits for the same model need another `numerics.VERSION`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md, programs of `examples/` among them, print what the page says.
+"""The examples of docs/use/python.md, programs of `examples/` among them, print what the page says.
 
 `python -m tests.test_python_docs` writes what they print into the page.
 """
@@ -21,7 +21,7 @@ from zinc_rt.llm.chat import ChatFormat
 from zinc_rt.text import ChatTemplate
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs/python.md"
+PAGE = ROOT / "docs/use/python.md"
 BLOCK = re.compile(r"```(?P<kind>python|sh)\n(?P<code>.*?)```\n(?:\n```text\n(?P<printed>.*?)```\n)?", re.DOTALL)
 TRAINED = "Qwen3-4B-Q4_K_M.gguf"
 

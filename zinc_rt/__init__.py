@@ -5,8 +5,8 @@
     with zinc_rt.load() as model:  # the model inside the package, or load("model.gguf")
         print(model.generate("Once upon a time"))
 
-docs/python.md is the guide. Names are imported when they are first used: importing the package touches no device, file
-or environment variable.
+docs/use/python.md is the guide. Names are imported when they are first used: importing the package touches no
+device, file or environment variable.
 """
 
 from __future__ import annotations

@@ -43,6 +43,14 @@ class BackendClosed(BackendError):
     """The backend or its device was closed before the call."""
 
 
+class FenceTimeout(BackendError):
+    """A submission to a GPU did not retire within the timeout."""
+
+
+class DeviceLost(BackendError):
+    """The GPU hung, was reset or left the bus; nothing on it can be trusted. A new process may open it again."""
+
+
 class IntegrityError(ZincError):
     """Books contradict each other: a defect, not a bad request."""
 

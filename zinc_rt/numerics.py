@@ -1,4 +1,4 @@
-"""The constants of docs/numerics.md. All backends (reference, CPU, GPU) and their callers take them from here.
+"""The constants of docs/how/numerics.md. All backends (reference, CPU, GPU) and their callers take them from here.
 
 Kernels take them at compile time. Changing one changes the bits of every backend alike.
 """
@@ -91,3 +91,8 @@ ACTIVATIONS: Final = ("silu", "gelu", "clamped")
 CLAMP_ALPHA: Final = 1.702
 CLAMP_LIMIT: Final = 7.0
 """Of "clamped", where a graph does not say others."""
+
+
+def pages_for(n_tokens: int) -> int:
+    """Pages of the KV cache that hold `n_tokens` positions."""
+    return -(-n_tokens // PAGE_TOKENS)

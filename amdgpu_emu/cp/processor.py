@@ -1,6 +1,6 @@
 """The loop over packets: indirect buffers, chained and called, and rings. `execute` has what the packets do.
 
-Facts: `docs/pm4.md`. Every error names packet, dword offset and decoded text; nothing else comes out of any stream.
+Facts: `docs/how/pm4.md`. Every error names packet, dword offset and decoded text; nothing else comes out of any stream.
 """
 
 from __future__ import annotations

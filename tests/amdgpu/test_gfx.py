@@ -13,6 +13,7 @@ import pytest
 import zinc_rt
 from amdgpu_emu.models import MODELS, R9700, RAPHAEL, RX7900XTX
 from tests.amdgpu.queue.fake import DEVICE, FakeInterface
+from tests.compiled import gpu_kernel
 from tests.lang.gpu_kernels import rms_norm
 from zinc_rt.amdgpu.gfx import (
     GENERATIONS,
@@ -28,7 +29,6 @@ from zinc_rt.amdgpu.pm4.registers import USER_DATA_COUNT
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.errors import BackendError
 from zinc_rt.lang import Spec
-from zinc_rt.lang.gpu import gpu_kernel
 from zinc_rt.lang.target import TARGETS
 
 ROOT = Path(zinc_rt.__file__).parents[1]
@@ -90,7 +90,7 @@ def test_compiled_kernels_are_refused_elsewhere(version: int) -> None:
 
 
 def test_a_workgroup_that_a_core_does_not_hold() -> None:
-    """gfx1102 has fewer registers. `tests/rdna/test_code.py` says that all kernels fit."""
+    """gfx1102 has fewer registers. `tests/kernels/gpu/test_code.py` says that all kernels fit."""
     wide = replace(gpu_kernel(Spec(rms_norm), "gfx1100"), workgroup=1024)
     wide = replace(wide, rsrc1=wide.rsrc1 & ~0x3F | 16)  # 136 registers
     for version, fits in ((110000, True), (110001, True), (110002, False)):
@@ -103,7 +103,7 @@ def test_a_workgroup_that_a_core_does_not_hold() -> None:
 
 
 def page() -> str:
-    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how/extending.md").read_text(encoding="utf-8")
     start = text.index(SECTION)
     return text[start : text.find("\n## ", start + 1) if "\n## " in text[start + 1 :] else None]
 

@@ -12,7 +12,7 @@ from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USE
 from zinc_rt.amdgpu.cs.interface import CsInterface
 from zinc_rt.amdgpu.job_limit import default_limit, job_limit, parsed_limit
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
-from zinc_rt.amdgpu.pace import RATE_PER_UNIT, Pace
+from zinc_rt.amdgpu.submission_budget import RATE_PER_UNIT, SubmissionBudget
 from zinc_rt.amdgpu.umq.interface import UserQueueInterface
 from zinc_rt.utils.linux import Linux
 
@@ -72,13 +72,13 @@ def test_each_interface_has_its_own() -> None:
 
 
 def test_the_pace_starts_low() -> None:
-    assert Pace(0.5, 64).most_work == RATE_PER_UNIT * 64 // 2
-    assert Pace(0.5, 0).most_work == RATE_PER_UNIT // 2
-    assert Pace(0.5, 64).most_work * 4 < 1 << 40
+    assert SubmissionBudget(0.5, 64).most_work == RATE_PER_UNIT * 64 // 2
+    assert SubmissionBudget(0.5, 0).most_work == RATE_PER_UNIT // 2
+    assert SubmissionBudget(0.5, 64).most_work * 4 < 1 << 40
 
 
 def test_a_slow_submission_counts_at_once() -> None:
-    pace = Pace(0.5, 64)
+    pace = SubmissionBudget(0.5, 64)
     before = pace.most_work
     pace.took(before, 2.0)
     assert pace.most_work == before // 4
@@ -87,7 +87,7 @@ def test_a_slow_submission_counts_at_once() -> None:
 
 
 def test_fast_ones_raise_it_by_degrees() -> None:
-    pace = Pace(0.5, 64)
+    pace = SubmissionBudget(0.5, 64)
     before = pace.most_work
     pace.took(before, 0.01)
     assert pace.most_work == 2 * before
@@ -98,7 +98,7 @@ def test_fast_ones_raise_it_by_degrees() -> None:
 
 
 def test_short_ones_say_little() -> None:
-    pace = Pace(0.5, 64)
+    pace = SubmissionBudget(0.5, 64)
     before = pace.most_work
     for work, seconds in ((1000, 0.001), (before // 100, 0.0001), (0, 1.0), (before, 0.0), (before, -1.0)):
         pace.took(work, seconds)

@@ -17,11 +17,14 @@ from amdgpu_emu.residency import INFINITY, L2, MEMORY, OWN
 from amdgpu_emu.work import Work
 from benchmarks import rdna_kernels
 from tests.amdgpu_emu.core.stage import Stage
+from tests.compiled import gpu_kernel
+from tests.kernels.material import by_kind
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.kernels.rdna.catalogue import FLOATS, KERNELS, QUANTIZED, matvec_rows
+from zinc_rt.kernels.amd.catalogue import KERNELS
+from zinc_rt.kernels.gpu.catalogue import FLOATS, QUANTIZED, matvec_rows
 from zinc_rt.lang import fma, kernel, lane_id, ptr, u32, workgroup_id
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.gpu import GpuKernel, gpu_kernel
+from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.occupancy import waves_per_simd
 from zinc_rt.lang.types import f32
 
@@ -396,7 +399,7 @@ def table_bytes(kind: str) -> int:
     return 0 if grid is None else len(grid.words) * 4 * BYTES // 256
 
 
-@pytest.mark.parametrize("kind", [*QUANTIZED, *FLOATS])
+@pytest.mark.parametrize("kind", by_kind((*QUANTIZED, *FLOATS)))
 def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
     made, columns = gpu_kernel(KERNELS[f"matvec_{kind.lower()}"].spec), 4096
     part, shared = rdna_kernels.measured(made, kind, 16, columns)

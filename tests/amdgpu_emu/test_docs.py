@@ -1,4 +1,4 @@
-"""docs/emulator.md and the example: they run and print what is shown."""
+"""docs/how/emulator.md and the example: they run and print what is shown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amdgpu_emu.machine import Machine
 from zinc_rt.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "emulator.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how" / "emulator.md").read_text(encoding="utf-8")
 
 
 def test_examples_print_what_is_shown() -> None:
@@ -34,7 +34,7 @@ def test_commands(capsys) -> None:
 
 
 def test_the_page_about_gpus(capsys) -> None:
-    page = (ROOT / "docs" / "amd.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how" / "amd.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert code is not None
     with Machine() as machine:

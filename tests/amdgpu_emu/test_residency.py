@@ -8,9 +8,9 @@ import pytest
 from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.residency import INFINITY, L2, MEMORY, OWN, Residency
 from tests.amdgpu_emu.core.stage import Stage
+from tests.compiled import gpu_kernel
 from zinc_rt.lang import kernel, lane_id, ptr, u32, workgroup_id
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.gpu import gpu_kernel
 
 LINES = np.arange(0, 64 * 128, 128, dtype=np.uint64)
 ONE = np.zeros(64, np.int64)

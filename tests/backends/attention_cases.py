@@ -18,7 +18,7 @@ from tests.kernels.material import packed_rows
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
-from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import pages_for
 
 Row = tuple[int, int]
 """A row of a step: sequence, position."""

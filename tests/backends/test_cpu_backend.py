@@ -28,7 +28,7 @@ from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.norms import rms_norm_rows
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import pages_for
 
 SIZES = Capacity(n_rows=6, n_logits=4, n_ctx=40, n_slots=2, n_pages=6)
 

@@ -14,8 +14,8 @@ import zinc_rt.backends.probe
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import MI300X, R9700, RAPHAEL, RX7900XTX
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
-from zinc_rt.backends.amdgpu import selftest
 from zinc_rt.backends.devices import Device, DeviceReport, DeviceUnavailable
+from zinc_rt.backends.gpu import selftest
 from zinc_rt.backends.probe import Gpu, find_gpus, probe_interface
 from zinc_rt.backends.select import probe_devices, select_device
 from zinc_rt.utils.linux import Linux

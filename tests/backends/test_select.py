@@ -9,14 +9,13 @@ from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.drm.jobs import JobVm
 from amdgpu_emu.machine import MES_HANGS, Machine
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
-from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.selftest import WrongResults
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.devices import ON_GPU, RESIDENT_USES, Device, DeviceUnavailable
+from zinc_rt.backends.gpu.selftest import WrongResults
 from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.backends.select import BackendOptions, open_backend
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import DeviceLost, UsageError
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 
 

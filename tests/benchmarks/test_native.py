@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import engine_for
-from zinc_rt.engine.engine import Rows
+from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.gguf import GGMLType
 
 
@@ -62,7 +62,7 @@ def test_bytes_of_a_step(bench: dict[str, ModuleType], toy: Path) -> None:
 
 def test_a_random_model_runs(toy: Path) -> None:
     with engine_for(toy, n_batch=4) as engine:
-        logits = engine.step([Rows(engine.open_sequence(), 0, [1, 2, 3], wanted=(2,))]).logits
+        logits = engine.step([SequenceChunk(engine.open_sequence(), 0, [1, 2, 3], logits_indices=(2,))]).logits
         assert logits.shape == (1, 512)
         assert np.isfinite(logits).all()
         assert logits.std() > 0.01

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zinc_rt.cli.answer import AnswerScreen
+from zinc_rt.cli.answer_view import AnswerScreen
 from zinc_rt.dialects.families import GPT_OSS, HERMES, PLAIN
 from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.record import Dialect

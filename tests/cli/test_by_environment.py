@@ -71,7 +71,7 @@ def test_env_shows_them_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_says_how_they_are_named() -> None:
-    page = (Path(__file__).parents[2] / "docs/environment.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/use/environment.md").read_text(encoding="utf-8")
     section = page.partition("## Options of servers")[2].partition("\n## ")[0]
     named = {word.strip("`=") for word in section.replace("=", " ").split() if word.strip("`").startswith("ZINC_")}
     known = {variable(name, o) for name in OPTION_PREFIXES for p in verb(name).params for o in p.opts[-1:] + p.opts}

@@ -23,10 +23,10 @@ from amdgpu_emu.shader_memory import ShaderMemory
 from tests.cli.conftest import Outcome
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.calibrate import SMALL
-from zinc_rt.backends.card.private import HIDDEN, scrubbed, secrets
-from zinc_rt.backends.card.report import card_report
-from zinc_rt.backends.card.steps import STEPS
+from zinc_rt.backends.diagnostics.calibration import SMALL
+from zinc_rt.backends.diagnostics.private import HIDDEN, scrubbed, secrets
+from zinc_rt.backends.diagnostics.report import card_report
+from zinc_rt.backends.diagnostics.steps import STEPS
 from zinc_rt.cli.card_report import report, summary
 from zinc_rt.ir.ops import elementwise
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -44,7 +44,9 @@ def little_is_measured() -> Iterator[None]:
 
 def only(monkeypatch: pytest.MonkeyPatch, *interfaces: str) -> None:
     """Have cards with these interfaces alone."""
-    monkeypatch.setattr("zinc_rt.backends.card.report.gfx_of", lambda version: replace(GFX12, interfaces=interfaces))
+    monkeypatch.setattr(
+        "zinc_rt.backends.diagnostics.report.gfx_of", lambda version: replace(GFX12, interfaces=interfaces)
+    )
 
 
 def machine(**how: Any) -> Machine:

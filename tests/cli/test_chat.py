@@ -7,8 +7,8 @@ import pytest
 import zinc_rt
 from tests.cli.tiny import write_tiny_model
 from zinc_rt.cli.chat import Chat
-from zinc_rt.cli.conversation import Conversation, TurnTooLong
-from zinc_rt.cli.lines import keep_history, read_history
+from zinc_rt.cli.chat_input import keep_history, read_history
+from zinc_rt.cli.conversation import ChatHistory, TurnTooLong
 from zinc_rt.cli.prompts import InputError
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.params import SamplingParams
@@ -111,7 +111,7 @@ def test_a_regeneration_that_fails_keeps_message_and_answer(chat, monkeypatch):
     monkeypatch.setattr(Chat, "_answer", failing)
     outcome = chat("hello\n/regenerate\n")
     assert outcome.code == 1
-    talk, params = Conversation(), SamplingParams(seed=3)
+    talk, params = ChatHistory(), SamplingParams(seed=3)
     talk.ask("hello")
     talk.answer("yes")
     one = Chat.__new__(Chat)
@@ -232,7 +232,7 @@ def length(messages):
 
 
 def talk(*lengths, system=None):
-    c = Conversation(system)
+    c = ChatHistory(system)
     for i, n in enumerate(lengths):
         (c.answer if i % 2 else c.ask)("x" * n)
     return c

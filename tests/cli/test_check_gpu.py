@@ -13,11 +13,12 @@ from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RAPHAEL
 from amdgpu_emu.profiles import LINUX_7_3_USERQ
 from tests.cli.conftest import Outcome
-from zinc_rt.amdgpu.errors import FenceTimeout
-from zinc_rt.backends.amdgpu import resident_proof, selftest
+from zinc_rt.backends.amdgpu import resident_proof
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.gpu import selftest
 from zinc_rt.cli.native import NativeReport
 from zinc_rt.cli.options import _devices
+from zinc_rt.errors import FenceTimeout
 
 Zinc = Callable[..., Outcome]
 WORK = ("AMDGPU_C", "AMDGPU_USERQ", "AMDGPU_GEM", "KFD_")

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from zinc_rt.backends.probe import Gpu
-from zinc_rt.cli import choosing, options
+from zinc_rt.cli import options, sampling_options
 from zinc_rt.cli.files import FileWriteError, write_file
 from zinc_rt.cli.main import GROUPS, VERBS, application
 from zinc_rt.cli.reference import reference
@@ -20,8 +20,8 @@ from zinc_rt.utils.installation import version_line
 
 
 def test_the_reference_in_docs_is_current():
-    stored = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert stored == reference(), "run: python -m zinc_rt.cli.reference > docs/cli.md"
+    stored = (Path(__file__).parents[2] / "docs" / "use" / "cli.md").read_text(encoding="utf-8")
+    assert stored == reference(), "run: python -m zinc_rt.cli.reference > docs/use/cli.md"
 
 
 def test_the_reference_is_plain():
@@ -189,8 +189,8 @@ def test_completion_offers_the_devices_that_there_are(gpus, devices, monkeypatch
 def test_completion_of_models(monkeypatch):
     models = [SimpleNamespace(name=name) for name in ("qwen3-0.6b:Q8_0", "a/b:Q4_0")]
     monkeypatch.setattr("zinc_rt.hub.cached.cached_models", lambda: models)
-    assert options._downloaded("q") == ["qwen3-0.6b:Q8_0"]
-    assert options._downloaded("./") == []
+    assert options.completes(options._downloaded)("q") == ["qwen3-0.6b:Q8_0"]
+    assert options.completes(options._downloaded)("./") == []
 
 
 def test_write_file(tmp_path, capsys):
@@ -203,14 +203,14 @@ def test_write_file(tmp_path, capsys):
 
 
 def test_logit_bias_forms():
-    assert choosing._bias("15+2.5") == (15, 2.5)
-    assert choosing._bias("15-1e-3") == (15, -1e-3)
-    assert choosing._bias("0-inf") == (0, float("-inf"))
+    assert sampling_options._bias("15+2.5") == (15, 2.5)
+    assert sampling_options._bias("15-1e-3") == (15, -1e-3)
+    assert sampling_options._bias("0-inf") == (0, float("-inf"))
 
 
 def test_seed_minus_one_is_drawn():
     def draw():
-        return choosing.sampling_params(max_tokens=-1, seed=-1, stop=None, logit_bias=None).seed
+        return sampling_options.SamplingOptions(seed=-1).params().seed
 
     assert draw() != draw()
     assert 0 <= draw() < 2**32

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from zinc_rt.cli import kernels as verb
-from zinc_rt.kernels.rdna.catalogue import KERNELS
+from zinc_rt.kernels.amd.catalogue import KERNELS
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.gpu_library import gpu_kernels
 

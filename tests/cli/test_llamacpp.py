@@ -83,7 +83,7 @@ def test_joined_names_are_never_read(text: str) -> None:
         (("-xyz",), "No such option: '-xyz'"),
         (("--tmp", "1"), "did you mean --temp"),
         (("--lora", "a.gguf", "x"), "--lora of llama.cpp is not supported here: merge"),
-        (("--mirostat", "2", "x"), "docs/sampling.md"),
+        (("--mirostat", "2", "x"), "docs/how/sampling.md"),
         (("-tb", "many", "x"), "-tb is 'many'; it must be a whole number"),
         (("-ub",), "-ub needs a value: -ub N"),
         (("--color=loud", "x"), "--color is 'loud'; it must be one of on, off, auto"),

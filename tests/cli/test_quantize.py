@@ -106,5 +106,5 @@ def test_the_help_names_every_type():
 
 
 def test_the_documentation_names_every_type():
-    text = (Path(__file__).parents[2] / "docs" / "gguf.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "how" / "gguf.md").read_text(encoding="utf-8")
     assert [name for name in PRESETS if f"`{name}`" not in text] == []

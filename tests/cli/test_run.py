@@ -10,8 +10,8 @@ import pytest
 import zinc_rt
 from tests.cli.test_answer import ANSWER, MARKS
 from tests.cli.tiny import SPECIALS, write_tiny_model
+from zinc_rt.cli.model_session import INTERRUPTED, converses, stream_answer
 from zinc_rt.cli.prompts import prompt_text
-from zinc_rt.cli.session import INTERRUPTED, converses, stream_answer
 from zinc_rt.llm.chat import ChatChunk
 from zinc_rt.llm.model import Model
 from zinc_rt.sampling.generation import Chunk
@@ -75,7 +75,7 @@ def test_no_text(run, tmp_path):
 
 def test_endless_files_are_refused(answer, run, monkeypatch):
     monkeypatch.setattr("zinc_rt.cli.prompts.LONGEST", 1 << 20)
-    monkeypatch.setattr("zinc_rt.cli.answering._LONGEST", 1 << 20)
+    monkeypatch.setattr("zinc_rt.cli.chat_options._LONGEST", 1 << 20)
     for args in (("-f", "/dev/zero"), ("hi", "-j", "/dev/zero"), ("hi", "--grammar-file", "/dev/zero")):
         outcome = answer(*args)
         assert outcome.code == 1
@@ -84,7 +84,7 @@ def test_endless_files_are_refused(answer, run, monkeypatch):
 
 def test_endless_lines_and_streams_are_refused(zinc, tiny, monkeypatch):
     monkeypatch.setattr("zinc_rt.cli.prompts.LONGEST", 1 << 20)
-    monkeypatch.setattr("zinc_rt.cli.lines._LONGEST_MESSAGE", 1 << 20)
+    monkeypatch.setattr("zinc_rt.cli.chat_input._LONGEST_MESSAGE", 1 << 20)
     assert "a line has more than 1 million characters" in zinc("chat", "-m", tiny, stdin="x" * (1 << 20)).error
     assert "standard input has more than 1 MiB" in zinc("pm4", "decode", "-", stdin=bytes((1 << 20) + 1)).error
     assert "'/dev/zero' has more than 1 MiB" in zinc("pm4", "decode", "/dev/zero").error
@@ -351,7 +351,7 @@ def test_an_answer_whose_channels_are_marked(zinc, tmp_path, monkeypatch):
     monkeypatch.setattr(Model, "chat_stream", lambda *_, **__: (ChatChunk((), piece) for piece in pieces))
     call = "zinc: the model calls functions.f({}); there are no tools here"
     for terminal in (False, True):
-        monkeypatch.setattr("zinc_rt.cli.answering.is_terminal", lambda _, terminal=terminal: terminal)
+        monkeypatch.setattr("zinc_rt.cli.chat_options.is_terminal", lambda _, terminal=terminal: terminal)
         outcome = zinc("run", "-m", path, "hi", "--chat")
         assert outcome.out == "It is 42.\n", outcome.err
         assert ("Let me see." in outcome.err) is terminal

@@ -33,7 +33,8 @@ NEVER = {
     "http", "multiprocessing", "concurrent", "sqlite3", "numpy.random", "numpy.fft", "numpy.polynomial",
     "numpy.testing", "typer.rich_utils", "amdgpu_emu", "zinc_rt.amdgpu", "zinc_rt.backends.amdgpu",
     "zinc_rt.backends.reference",
-    "zinc_rt.kernels.rdna", "zinc_rt.seed", "zinc_rt.ray", "zinc_rt.dialects", "zinc_rt.grammar", "zinc_rt.llm.chat",
+    "zinc_rt.kernels.gpu", "zinc_rt.kernels.amd", "zinc_rt.seed", "zinc_rt.ray", "zinc_rt.dialects", "zinc_rt.grammar",
+    "zinc_rt.llm.chat",
     "zinc_rt.serving.api", "zinc_rt.serving.process", "zinc_rt.serving.thread", "zinc_rt.lang.frontend",
     "zinc_rt.lang.lower", "zinc_rt.text.chat_template", "zinc_rt.text.sandbox", "zinc_rt.gguf.writer",
 }  # fmt: skip

@@ -261,5 +261,5 @@ def test_yarn_with_a_magnitude() -> None:
 
 
 def test_the_documentation_names_every_class() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "use" / "models.md").read_text(encoding="utf-8")
     assert [name for name in (*CONVERTED, *BY_TEXT_MODEL) if f"`{name}`" not in text] == []

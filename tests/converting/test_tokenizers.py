@@ -15,7 +15,7 @@ from tests.text import test_pretokenizers
 from tests.text.random_texts import random_texts
 from tests.text.test_pretokenizers import UPSTREAM
 from tests.text.vocabularies import KEY, recorded, spm_metadata
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.folder import Folder
 from zinc_rt.converting.model import ConvertedModel
 from zinc_rt.converting.text.check import TEXTS, check_texts
@@ -59,7 +59,7 @@ def test_words_are_known_by_their_expressions(name: str) -> None:
     whole = PRE_TOKENIZERS[name].ignore_merges
     assert pretokenizer_name(written["pre_tokenizer"], ignore_merges=whole) == name
     other = json.loads(json.dumps(written["pre_tokenizer"]).replace(r"\\s+(?!", r"\\s(?!"))
-    with pytest.raises(UnsupportedModel, match="none of the ways"):
+    with pytest.raises(ConvertError, match="none of the ways"):
         pretokenizer_name(other, ignore_merges=whole)
 
 
@@ -74,7 +74,7 @@ def test_other_ways_to_write_the_same_words() -> None:
     digits = {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": True}, words]}
     assert pretokenizer_name(digits, ignore_merges=False) == "smollm"
     for other in (None, level | {"add_prefix_space": True}, [split | {"behavior": "MergedWithNext"}, level]):
-        with pytest.raises(UnsupportedModel, match="none of the ways"):
+        with pytest.raises(ConvertError, match="none of the ways"):
             pretokenizer_name(other, ignore_merges=False)
 
 
@@ -103,7 +103,7 @@ def test_another_tokenizer_is_seen(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(made.to_str())
     keys, _ = of(tmp_path, made.get_vocab_size())
     keys[f"{KEY}pre"] = "gpt-2"
-    with pytest.raises(UnsupportedModel, match="'1 12 123 1234"):
+    with pytest.raises(ConvertError, match="'1 12 123 1234"):
         check_texts(keys, made.to_str())
 
 
@@ -231,7 +231,7 @@ def test_preparations_that_are_not_known(tmp_path: Path) -> None:
     made = byte_fallback()
     made.normalizer = normalizers.Lowercase()
     (tmp_path / "tokenizer.json").write_text(made.to_str())
-    with pytest.raises(UnsupportedModel, match="none of SentencePiece's"):
+    with pytest.raises(ConvertError, match="none of SentencePiece's"):
         of(tmp_path, made.get_vocab_size())
 
 

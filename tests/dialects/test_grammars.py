@@ -15,7 +15,7 @@ from tests.dialects.walks import TooLong, walk
 from zinc_rt.dialects.deltas import Answer
 from zinc_rt.dialects.families import PLAIN
 from zinc_rt.dialects.grammars import build_grammar
-from zinc_rt.dialects.reader import AnswerReader
+from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.record import Dialect, Thinking
 from zinc_rt.dialects.tools import (
     ChoiceMode,
@@ -29,7 +29,9 @@ from zinc_rt.dialects.tools import (
 from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.grammar.matcher import Matcher, compile_grammar
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
-from zinc_rt.scheduler.messages import Grammar
+from zinc_rt.llm.output_processor import OutputProcessor
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.messages import Grammar, Submit
 
 PHRASES = (
     "\n</parameter>\n", "</parameter>", "</tool_call>", "</function>", "\n</function>", '<|"|>', "<escape>", '"}',
@@ -43,8 +45,11 @@ def read(dialect: Dialect, ids: list[int], tools: tuple[Tool, ...], tokens: Gram
     """The answer of these tokens, one by one; the same where calls are told while they are written."""
     found = []
     for bound in (False, True):
-        reader = AnswerReader(tokens.tokenizer, dialect, tools, Thinking.off, bound=bound)
-        found.append(Answer.join([delta for token in ids for delta in reader.add(token)] + reader.finish()))
+        parser = StreamParser(dialect, tools, Thinking.off, bound=bound)
+        submit = Submit("r", (1,), SamplingParams(), 0)
+        marks = dialect.mark_ids(tokens.tokenizer)
+        output = OutputProcessor[object](submit, tokens.tokenizer, parser=parser, marks=marks)
+        found.append(Answer.join([delta for token in ids for delta in output.read(token)] + output.read_end()))
     assert found[0] == found[1]
     return found[0]
 

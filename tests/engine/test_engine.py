@@ -19,7 +19,7 @@ from zinc_rt.engine.engine import (
     Engine,
     EngineError,
     Options,
-    Rows,
+    SequenceChunk,
     UnknownDevice,
     device_from_env,
     parse_device,
@@ -141,7 +141,9 @@ def test_mixed_steps_give_the_bits_of_lonely_ones(engine: Engine) -> None:
     alone = []
     for tokens in texts:
         slot = engine.open_sequence()
-        rows = [engine.step([Rows(slot, i, tokens[i : i + 1], wanted=(0,))]).logits.copy() for i in range(len(tokens))]
+        rows = [
+            engine.step([SequenceChunk(slot, i, tokens[i : i + 1], (0,))]).logits.copy() for i in range(len(tokens))
+        ]
         alone.append(np.concatenate(rows))
         engine.close_sequence(slot)
     slots = [engine.open_sequence() for _ in texts]
@@ -152,13 +154,13 @@ def test_mixed_steps_give_the_bits_of_lonely_ones(engine: Engine) -> None:
         for i in rng.permutation(3):
             n = min(int(rng.integers(0, 9)), len(texts[i]) - done[i])
             if n:
-                parts.append(Rows(slots[i], done[i], texts[i][done[i] : done[i] + n], wanted=range(n)))
+                parts.append(SequenceChunk(slots[i], done[i], texts[i][done[i] : done[i] + n], logits_indices=range(n)))
                 owners += [i] * n
                 done[i] += n
         if parts:
             for owner, row in zip(owners, engine.step(parts).logits, strict=True):
                 mixed[owner].append(row.copy())
-        engine.check_integrity()
+        engine.cache.check_integrity()
     for one, rows in zip(alone, mixed, strict=True):
         assert (one.view(np.uint32) == np.array(rows).view(np.uint32)).all()
 
@@ -179,14 +181,14 @@ def test_sequences_run_out_and_come_back(engine: Engine) -> None:
 def test_rows_follow_what_the_sequence_holds(engine: Engine) -> None:
     slot = engine.open_sequence()
     with pytest.raises(EngineError, match="holds 0 positions, rows cannot start at 1"):
-        engine.step([Rows(slot, 1, [1])])
-    first = engine.step([Rows(slot, 0, [5, 6, 7]), Rows(slot, 3, [8], wanted=(0,))]).logits.copy()
+        engine.step([SequenceChunk(slot, 1, [1])])
+    first = engine.step([SequenceChunk(slot, 0, [5, 6, 7]), SequenceChunk(slot, 3, [8], (0,))]).logits.copy()
     with pytest.raises(EngineError, match="holds 6 positions, rows cannot start at 5"):
-        engine.step([Rows(slot, 4, [1, 2]), Rows(slot, 5, [3])])
+        engine.step([SequenceChunk(slot, 4, [1, 2]), SequenceChunk(slot, 5, [3])])
     engine.truncate(slot, 3)
     with pytest.raises(EngineError, match="holds 3 positions"):
-        engine.step([Rows(slot, 4, [1])])
-    again = engine.step([Rows(slot, 3, [8], wanted=(0,))]).logits
+        engine.step([SequenceChunk(slot, 4, [1])])
+    again = engine.step([SequenceChunk(slot, 3, [8], (0,))]).logits
     assert (first.view(np.uint32) == again.view(np.uint32)).all()
 
 
@@ -195,31 +197,31 @@ def test_bad_rows(engine: Engine) -> None:
     with pytest.raises(EngineError, match="at least one row"):
         engine.step([])
     with pytest.raises(EngineError, match="not open"):
-        engine.step([Rows(slot + 1, 0, [1])])
+        engine.step([SequenceChunk(slot + 1, 0, [1])])
     with pytest.raises(EngineError, match="n_batch is 24"):
-        engine.step([Rows(slot, 0, [1] * 25)])
+        engine.step([SequenceChunk(slot, 0, [1] * 25)])
     with pytest.raises(ContextFull, match="context of 64"):
-        engine.step([Rows(slot, 60, [1] * 5)])
+        engine.step([SequenceChunk(slot, 60, [1] * 5)])
     for wanted in ((2,), (-1,), (0, 0)):
-        with pytest.raises(EngineError, match="wanted"):
-            engine.step([Rows(slot, 0, [1, 2], wanted=wanted)])
+        with pytest.raises(EngineError, match="logits_indices"):
+            engine.step([SequenceChunk(slot, 0, [1, 2], logits_indices=wanted)])
     with pytest.raises(zinc_rt.ZincError, match="vocabulary"):
-        engine.step([Rows(slot, 0, [1 << 20])])
+        engine.step([SequenceChunk(slot, 0, [1 << 20])])
     for token in (-1, 1 << 40):
         with pytest.raises(zinc_rt.ZincError, match="vocabulary"):
-            engine.step([Rows(slot, 0, [token])])
+            engine.step([SequenceChunk(slot, 0, [token])])
     for tokens in ([1, 1 << 40], np.array([1, 1 << 40]), [1, -(1 << 31) - 1]):
         with pytest.raises(zinc_rt.ZincError, match="vocabulary"):
-            engine.step([Rows(slot, 0, tokens)])
-    engine.step([Rows(slot, 0, [1])])  # nothing had run
-    engine.check_integrity()
+            engine.step([SequenceChunk(slot, 0, tokens)])
+    engine.step([SequenceChunk(slot, 0, [1])])  # nothing had run
+    engine.cache.check_integrity()
 
 
 def test_sampled_steps_give_the_tokens_of_the_logits(engine: Engine) -> None:
     """Rows of one step, each with its own sampler, against what the parameters say of the logits."""
     asked = [SamplingParams(temperature=0), SamplingParams(seed=4, top_k=3), SamplingParams(seed=5, logprobs=2)]
     slots = [engine.open_sequence() for _ in asked]
-    rows = [Rows(slot, 0, [3 + slot, 7], wanted=(1,)) for slot in slots]
+    rows = [SequenceChunk(slot, 0, [3 + slot, 7], logits_indices=(1,)) for slot in slots]
     logits = engine.step(rows).logits.copy()
     n_vocab = logits.shape[1]
     requests = [SamplingRequest(Sampler(p, n_vocab - i), [3, 7]) for i, p in enumerate(asked)]
@@ -248,10 +250,10 @@ def test_no_more_logits_than_there_is_room_for() -> None:
     with engine_for(built_in_model(), n_ctx=32, n_batch=8, n_logits=2) as engine:
         slot = engine.open_sequence()
         with pytest.raises(EngineError, match="n_logits is 2"):
-            engine.step([Rows(slot, 0, [1, 2, 3, 4], wanted=(0, 1, 3))])
-        few = engine.step([Rows(slot, 0, [1, 2, 3, 4], wanted=(0, 3))]).logits.copy()
+            engine.step([SequenceChunk(slot, 0, [1, 2, 3, 4], logits_indices=(0, 1, 3))])
+        few = engine.step([SequenceChunk(slot, 0, [1, 2, 3, 4], logits_indices=(0, 3))]).logits.copy()
     with engine_for(built_in_model(), n_ctx=32, n_batch=8) as engine:
-        all_rows = engine.step([Rows(engine.open_sequence(), 0, [1, 2, 3, 4], wanted=range(4))]).logits
+        all_rows = engine.step([SequenceChunk(engine.open_sequence(), 0, [1, 2, 3, 4], logits_indices=range(4))]).logits
         assert np.array_equal(few, all_rows[[0, 3]])
 
 
@@ -261,17 +263,17 @@ def test_touching_the_memory_of_states_changes_none_of_it() -> None:
         found = []
         for touched in (False, True):
             slot = engine.open_sequence()
-            engine.step([Rows(slot, 0, prompt, wanted=(3,))])
+            engine.step([SequenceChunk(slot, 0, prompt, logits_indices=(3,))])
             if touched:
                 assert sum(1 for _ in engine.touch_states()) > 0
-            found.append(engine.step([Rows(slot, 4, [9], wanted=(0,))]).logits.tobytes())
+            found.append(engine.step([SequenceChunk(slot, 4, [9], logits_indices=(0,))]).logits.tobytes())
         assert found[0] == found[1]
 
 
 def test_every_sequence_has_room_for_its_logits() -> None:
     with engine_for(built_in_model(), n_ctx=32, n_batch=8, n_logits=2, n_slots=3) as engine:
         slots = [engine.open_sequence() for _ in range(3)]
-        assert engine.step([Rows(slot, 0, [1], wanted=(0,)) for slot in slots]).logits.shape[0] == 3
+        assert engine.step([SequenceChunk(slot, 0, [1], logits_indices=(0,)) for slot in slots]).logits.shape[0] == 3
 
 
 def test_logits_of_a_long_text_are_the_same_for_every_batch() -> None:

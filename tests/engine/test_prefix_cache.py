@@ -13,7 +13,7 @@ from tests.amdgpu.queue.stage import machine
 from tests.helpers import T, engine_for, random_tokens, run_tokens
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
-from zinc_rt.engine.engine import Device, Engine, EngineError, Options, PositionsSkipped, Rows
+from zinc_rt.engine.engine import Device, Engine, EngineError, Options, PositionsSkipped, SequenceChunk
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.errors import PagesExhausted
@@ -43,16 +43,16 @@ def alone(paths: dict[str, Path]) -> dict[tuple[str, int], np.ndarray]:
 
 def finish(engine: Engine, slot: int, text: list[int], chunk: int) -> tuple[int, np.ndarray]:
     """Compute what a sequence lacks of a text, in pieces, keeping states where prompts should; where it went on."""
-    start = at = engine.length(slot)
+    start = at = engine.cache.length(slot)
     out = []
     while at < len(text):
-        cut = engine.next_checkpoint(at, len(text)) or len(text)
+        cut = engine.cache.next_checkpoint(at, len(text)) or len(text)
         part = text[at : min(at + chunk, cut)]
-        out.append(engine.step([Rows(slot, at, part, wanted=range(len(part)))]).logits.copy())
+        out.append(engine.step([SequenceChunk(slot, at, part, logits_indices=range(len(part)))]).logits.copy())
         at += len(part)
         if at == cut:
-            engine.checkpoint(slot)
-        engine.check_integrity()
+            engine.cache.checkpoint(slot)
+        engine.cache.check_integrity()
     return start, np.concatenate(out).view(np.uint32)
 
 
@@ -61,13 +61,13 @@ def loaded(request: pytest.FixtureRequest, paths: dict[str, Path]) -> Iterator[t
     name, kernels = request.param
     with engine_for(paths[name], n_batch=64, n_slots=4, n_ctx=128, kernels=kernels, kv_tokens=224) as engine:
         yield name, engine
-        engine.check_integrity()
+        engine.cache.check_integrity()
 
 
 def test_the_bits_of_texts_alone(loaded: tuple[str, Engine], alone: dict[tuple[str, int], np.ndarray]) -> None:
     """Cold, warm, from another text's beginning, from a closed sequence, and again when all was evicted."""
     name, engine = loaded
-    hybrid = engine.keeps_recurrent_state
+    hybrid = engine.cache.keeps_recurrent_state
     expected = {0: 96, 1: 0 if hybrid else 64}  # of the second text only the first one's end has a copy
     seen = []
     for which, text, chunk in (
@@ -86,7 +86,7 @@ def test_the_bits_of_texts_alone(loaded: tuple[str, Engine], alone: dict[tuple[s
         engine.close_sequence(slot)
         seen.append(start)
     assert seen == [0, expected[0], expected[1], 96, 0, 0, expected[1]]  # the last pages of both were taken for others
-    stats = engine.cache_stats()
+    stats = engine.cache.stats()
     assert (stats.pages, stats.used, stats.free + stats.cached) == (18, 0, 18)
     assert (stats.hits, stats.hits + stats.misses) == (sum(seen), 700)
     assert stats.evictions >= 3
@@ -99,35 +99,39 @@ def test_sequences_of_one_step_share_pages(
     name, engine = loaded
     first = engine.open_sequence()
     for end in (32, 64):
-        engine.step([Rows(first, end - 32, ONE[end - 32 : end])])
-    engine.checkpoint(first)
-    slots = {first: ONE, engine.open_sequence(TWO): TWO, engine.open_sequence(ONE): ONE, engine.fork(first): TWO}
-    assert [engine.length(slot) for slot in slots] == [64] * 4
-    assert engine.cache_stats().used == 4
+        engine.step([SequenceChunk(first, end - 32, ONE[end - 32 : end])])
+    engine.cache.checkpoint(first)
+    slots = {first: ONE, engine.open_sequence(TWO): TWO, engine.open_sequence(ONE): ONE, engine.cache.fork(first): TWO}
+    assert [engine.cache.length(slot) for slot in slots] == [64] * 4
+    assert engine.cache.stats().used == 4
     got: dict[int, list[np.ndarray]] = {slot: [] for slot in slots}
     for at in range(64, 100, 6):
-        rows = [Rows(slot, at, text[at : at + 6], wanted=range(len(text[at : at + 6]))) for slot, text in slots.items()]
+        rows = [
+            SequenceChunk(slot, at, text[at : at + 6], range(len(text[at : at + 6]))) for slot, text in slots.items()
+        ]
         logits = engine.step(rows).logits.copy().view(np.uint32)
         for slot, part in zip(slots, np.split(logits, 4), strict=True):
             got[slot].append(part)
-        engine.check_integrity()
+        engine.cache.check_integrity()
     for slot, text in slots.items():
         np.testing.assert_array_equal(np.concatenate(got[slot]), alone[name, int(text is TWO)][64:])
-    assert engine.cache_stats().used == 4 + 2 * 2 + 4  # two texts of two more full pages, four parts of pages
+    assert engine.cache.stats().used == 4 + 2 * 2 + 4  # two texts of two more full pages, four parts of pages
 
 
 def test_tenants_do_not_meet(loaded: tuple[str, Engine]) -> None:
     _, engine = loaded
     slot = engine.open_sequence(salt=b"a")
     finish(engine, slot, ONE, 32)
-    assert engine.cached_prefix(ONE, b"a") == 96
-    assert [engine.cached_prefix(ONE, salt) for salt in (b"", b"b", b"a\0", None)] == [0] * 4
+    assert engine.cache.cached_prefix(ONE, b"a") == 96
+    assert [engine.cache.cached_prefix(ONE, salt) for salt in (b"", b"b", b"a\0", None)] == [0] * 4
     for salt in (b"b", None):
         other = engine.open_sequence(ONE, salt)
-        assert engine.length(other) == 0
+        assert engine.cache.length(other) == 0
         engine.close_sequence(other)
-    assert engine.cached_prefix(ONE[:96], b"a") == (0 if engine.keeps_recurrent_state else 80)  # never all of it
-    assert engine.cached_prefix([], b"a") == engine.cached_prefix([1], b"a") == 0
+    assert engine.cache.cached_prefix(ONE[:96], b"a") == (
+        0 if engine.cache.keeps_recurrent_state else 80
+    )  # never all of it
+    assert engine.cache.cached_prefix([], b"a") == engine.cache.cached_prefix([1], b"a") == 0
 
 
 def test_a_shared_page_is_not_written_to(
@@ -137,14 +141,18 @@ def test_a_shared_page_is_not_written_to(
     slot = engine.open_sequence()
     finish(engine, slot, ONE, 32)
     other = engine.open_sequence(ONE)
-    if not engine.keeps_recurrent_state:
+    if not engine.cache.keeps_recurrent_state:
         with pytest.raises(PositionsSkipped, match=r"read the KV page of position 70.*truncate\(\) goes back to 64"):
-            engine.step([Rows(other, 70, [1])])
-    assert engine.resumable(other, 70) == engine.truncate(other, 70) == (0 if engine.keeps_recurrent_state else 64)
+            engine.step([SequenceChunk(other, 70, [1])])
+    assert (
+        engine.cache.resumable(other, 70)
+        == engine.truncate(other, 70)
+        == (0 if engine.cache.keeps_recurrent_state else 64)
+    )
     start, got = finish(engine, other, TWO, 9)
     np.testing.assert_array_equal(got, alone[name, 1][start:])
     engine.close_sequence(other)
-    if not engine.keeps_recurrent_state:  # a page of its own can be cut anywhere
+    if not engine.cache.keeps_recurrent_state:  # a page of its own can be cut anywhere
         assert engine.truncate(slot, 90) == 90
         start, got = finish(engine, slot, ONE, 3)
         np.testing.assert_array_equal(got, alone[name, 0][90:])
@@ -156,22 +164,28 @@ def test_room(loaded: tuple[str, Engine]) -> None:
     slots = [engine.open_sequence() for _ in range(3)]
     finish(engine, slots[0], ONE, 32)
     finish(engine, slots[1], OTHER, 32)
-    assert (engine.free_pages, engine.missing_pages(slots[2], 65)) == (4, 5)
-    assert engine.can_grow(slots[2], 64)
-    assert not engine.can_grow(slots[2], 65)
-    engine.step([Rows(slots[2], 0, ONE[:16]), Rows(slots[2], 16, ONE[16:19])])  # its first page is one that is there
-    assert engine.free_pages == 3
-    rows = [Rows(slots[0], 100, [1] * 13), Rows(slots[2], 19, [2] * 16), Rows(slots[2], 35, [2] * 14)]
+    assert (engine.cache.free_pages, engine.cache.missing_pages(slots[2], 65)) == (4, 5)
+    assert engine.cache.can_grow(slots[2], 64)
+    assert not engine.cache.can_grow(slots[2], 65)
+    engine.step(
+        [SequenceChunk(slots[2], 0, ONE[:16]), SequenceChunk(slots[2], 16, ONE[16:19])]
+    )  # its first page is one that is there
+    assert engine.cache.free_pages == 3
+    rows = [
+        SequenceChunk(slots[0], 100, [1] * 13),
+        SequenceChunk(slots[2], 19, [2] * 16),
+        SequenceChunk(slots[2], 35, [2] * 14),
+    ]
     with pytest.raises(PagesExhausted, match=f"sequence {slots[1]} needs 1 more KV pages for 113 tokens; 0 of 18"):
-        engine.step([*rows, Rows(slots[1], 100, [3] * 13)])
+        engine.step([*rows, SequenceChunk(slots[1], 100, [3] * 13)])
     engine.step(rows)
-    engine.check_integrity()
+    engine.cache.check_integrity()
     engine.close_sequence(slots[0])
-    assert engine.free_pages == 18 - 7 - 4
+    assert engine.cache.free_pages == 18 - 7 - 4
     with pytest.raises(EngineError, match="not open"):
-        engine.can_grow(slots[0], 1)
+        engine.cache.can_grow(slots[0], 1)
     with pytest.raises(TokenOutOfRange, match="outside every vocabulary"):
-        engine.adopt(slots[2], [1 << 40] * 20)
+        engine.cache.attach_prefix(slots[2], [1 << 40] * 20)
 
 
 def test_memory_in_bytes(paths: dict[str, Path]) -> None:
@@ -183,13 +197,13 @@ def test_memory_in_bytes(paths: dict[str, Path]) -> None:
     ) as engine:
         assert engine.plan is not None
         assert (engine.plan.kv_cache, engine.plan.snapshots) == (page * 40, state)
-        assert engine.cache_stats().pages == engine.free_pages == 40
+        assert engine.cache.stats().pages == engine.cache.free_pages == 40
         slot = engine.open_sequence()
         finish(engine, slot, ONE, 16)
-        assert (engine.cache_stats().states, engine.cache_stats().state_bytes) == (1, state)
+        assert (engine.cache.stats().states, engine.cache.stats().state_bytes) == (1, state)
     with engine_for(paths["qwen35"], n_ctx=128, n_batch=16, state_memory=state - 1) as engine:
         finish(engine, engine.open_sequence(), ONE, 16)
-        assert (engine.cache_stats().states, engine.cached_prefix(ONE)) == (0, 0)
+        assert (engine.cache.stats().states, engine.cache.cached_prefix(ONE)) == (0, 0)
     few = engine_for(paths["qwen35"], n_ctx=128, kv_memory=page * 8 - 1)
     with pytest.raises(UsageError, match=r"kv_memory is .*, one sequence of n_ctx = 128 tokens needs"), few:
         pass
@@ -208,7 +222,7 @@ def test_on_an_emulated_gpu(name: str, paths: dict[str, Path], alone: dict[tuple
             paths[name], linux=on.process(), device=Device.gpu_kfd, n_ctx=64, n_batch=16, n_slots=2, kv_tokens=16
         ) as engine,
     ):
-        assert engine.cache_stats().pages == 3
+        assert engine.cache.stats().pages == 3
         for which, text, found in ((0, ONE, 0), (1, TWO, 16), (2, OTHER, 0), (0, ONE, 0)):
             slot = engine.open_sequence(text[:19])
             start, got = finish(engine, slot, text[:19], 16)
@@ -219,4 +233,4 @@ def test_on_an_emulated_gpu(name: str, paths: dict[str, Path], alone: dict[tuple
                 slot = engine.open_sequence()
                 finish(engine, slot, OTHER[50:98], 16)
                 engine.close_sequence(slot)
-        assert engine.cache_stats().evictions == 4
+        assert engine.cache.stats().evictions == 4

@@ -14,11 +14,11 @@ import zinc_rt
 from tests.helpers import QWEN3, T, engine_for, random_tokens, run_tokens, write_model
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
-from zinc_rt.backends.amdgpu.cache_layout import GPU_LAYOUT
 from zinc_rt.backends.base import CachePages
 from zinc_rt.backends.cpu.cache_layout import cpu_layout
-from zinc_rt.engine import prompt_cache_file as saved_text
-from zinc_rt.engine.engine import Device, Engine, Rows
+from zinc_rt.backends.gpu.cache_layout import GPU_LAYOUT
+from zinc_rt.engine import prompt_cache_file
+from zinc_rt.engine.engine import Device, Engine, SequenceChunk
 from zinc_rt.engine.prompt_cache_file import SavedTextError
 from zinc_rt.errors import BackendError
 
@@ -39,7 +39,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def compute(engine: Engine, slot: int, start: int, end: int) -> np.ndarray:
     part = TEXT[start:end]
-    return engine.step([Rows(slot, start, part, wanted=range(len(part)))]).logits.copy().view(np.uint32)
+    return engine.step([SequenceChunk(slot, start, part, range(len(part)))]).logits.copy().view(np.uint32)
 
 
 def saved(path: Path, file: Path, **options: object) -> tuple[int, np.ndarray]:
@@ -47,25 +47,25 @@ def saved(path: Path, file: Path, **options: object) -> tuple[int, np.ndarray]:
     with engine_for(path, n_batch=100, n_ctx=128, **options) as engine:
         slot = engine.open_sequence()
         compute(engine, slot, 0, FULL)
-        engine.checkpoint(slot)
+        engine.cache.checkpoint(slot)
         rest = compute(engine, slot, FULL, len(TEXT))
-        return saved_text.save(engine, slot, file, SHA, "a model"), rest
+        return prompt_cache_file.save(engine, slot, file, SHA, "a model"), rest
 
 
 def went_on(path: Path, file: Path, **options: object) -> np.ndarray:
     """Load the text into a new engine, forget the sequence, and go on in another one."""
     with engine_for(path, n_batch=100, n_ctx=128, **options) as engine:
-        text = saved_text.read(file)
-        ids = saved_text.fitting(text, engine, SHA, N_VOCAB)
+        text = prompt_cache_file.read(file)
+        ids = prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
         slot = engine.open_sequence()
-        saved_text.load(engine, slot, text, ids)
-        engine.check_integrity()
-        assert engine.tokens(slot) == TEXT[:FULL]
+        prompt_cache_file.load(engine, slot, text, ids)
+        engine.cache.check_integrity()
+        assert engine.cache.tokens(slot) == TEXT[:FULL]
         engine.close_sequence(slot)
         slot = engine.open_sequence(TEXT)
-        assert engine.length(slot) == FULL
+        assert engine.cache.length(slot) == FULL
         out = compute(engine, slot, FULL, len(TEXT))
-        engine.check_integrity()
+        engine.cache.check_integrity()
         return out
 
 
@@ -137,46 +137,46 @@ def test_damaged_files_are_refused(file: Path, tmp_path: Path, change, says: str
     broken = tmp_path / "broken"
     broken.write_bytes(change(file.read_bytes()))
     with pytest.raises(SavedTextError, match=says):
-        saved_text.read(broken)
+        prompt_cache_file.read(broken)
 
 
 def test_texts_of_other_models_are_refused(paths: dict[str, Path], file: Path, tmp_path: Path) -> None:
-    text = saved_text.read(file)
+    text = prompt_cache_file.read(file)
     with engine_for(paths["wide"], n_batch=16, n_ctx=128, kernels="reference", kv="q8_0") as engine:
         with pytest.raises(SavedTextError, match=r"another model \('a model', SHA-256 abababababababab"):
-            saved_text.fitting(text, engine, "cd" * 32, N_VOCAB)
+            prompt_cache_file.checked_tokens(text, engine, "cd" * 32, N_VOCAB)
         with pytest.raises(SavedTextError, match="a KV cache of 'f16', this one is q8_0; load with that format"):
-            saved_text.fitting(text, engine, SHA, N_VOCAB)
+            prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
     with engine_for(paths["qwen3"], n_batch=16, n_ctx=64, kernels="reference") as engine:
         with pytest.raises(SavedTextError, match="64 tokens, which leaves no room in the context of 64"):
-            saved_text.fitting(text, engine, SHA, N_VOCAB)
+            prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
         with pytest.raises(SavedTextError, match="nothing to save"):
-            saved_text.save(engine, engine.open_sequence(), tmp_path / "none", SHA, "")
+            prompt_cache_file.save(engine, engine.open_sequence(), tmp_path / "none", SHA, "")
         with pytest.raises(BackendError, match="the graph has no KV cache 'x'"):
-            engine.read_pages("x", [0])
+            engine.cache.read_pages("x", [0])
     with (
         engine_for(paths["qwen35"], n_batch=16, n_ctx=128, kernels="reference") as engine,
         pytest.raises(SavedTextError, match="other KV caches"),
     ):
-        saved_text.fitting(text, engine, SHA, N_VOCAB)
+        prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
 
 
 def test_texts_with_states_that_the_model_has_not_are_refused(paths: dict[str, Path], file: Path) -> None:
-    text = saved_text.read(file)
+    text = prompt_cache_file.read(file)
     with engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine:
         with pytest.raises(SavedTextError, match="outside of the vocabulary of 3"):
-            saved_text.fitting(text, engine, SHA, 3)
+            prompt_cache_file.checked_tokens(text, engine, SHA, 3)
         for states in ({"x": (1 << 30, 1 << 30)}, {"x": (2,)}):
             with pytest.raises(SavedTextError, match="other recurrent states"):
-                saved_text.fitting(replace(text, states=states), engine, SHA, N_VOCAB)
+                prompt_cache_file.checked_tokens(replace(text, states=states), engine, SHA, N_VOCAB)
 
 
 def test_what_a_file_calls_itself_is_shown_cut_and_escaped(paths: dict[str, Path], file: Path) -> None:
-    text, odd = saved_text.read(file), "\x1b[31m" + "a" * 100_000
+    text, odd = prompt_cache_file.read(file), "\x1b[31m" + "a" * 100_000
     with engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine:
         for change in ({"name": odd, "model": odd}, {"kv": odd}):
             with pytest.raises(SavedTextError) as refused:
-                saved_text.fitting(replace(text, **change), engine, SHA, N_VOCAB)  # type: ignore[arg-type]
+                prompt_cache_file.checked_tokens(replace(text, **change), engine, SHA, N_VOCAB)  # type: ignore[arg-type]
             assert "\x1b" not in str(refused.value)
             assert len(str(refused.value)) < len(str(file)) + 300
 
@@ -187,26 +187,26 @@ def test_tokens_are_read_only_once_the_rest_fits(paths: dict[str, Path], file: P
     data[12:16] = (int.from_bytes(data[12:16], "little") + 8).to_bytes(4, "little")
     (tmp_path / "many").write_bytes(data)
     with pytest.raises(SavedTextError, match="its header speaks of"):
-        saved_text.read(tmp_path / "many")
-    text = replace(saved_text.read(file), n_tokens=2**31 - 16, path=tmp_path / "none")
+        prompt_cache_file.read(tmp_path / "many")
+    text = replace(prompt_cache_file.read(file), n_tokens=2**31 - 16, path=tmp_path / "none")
     with (
         engine_for(paths["qwen3"], n_batch=16, n_ctx=128, kernels="reference") as engine,
         pytest.raises(SavedTextError, match="holds 2147483632 tokens"),
     ):
-        saved_text.fitting(text, engine, SHA, N_VOCAB)
+        prompt_cache_file.checked_tokens(text, engine, SHA, N_VOCAB)
 
 
 def test_a_failed_load_leaves_nothing(paths: dict[str, Path], file: Path, tmp_path: Path) -> None:
-    text = saved_text.read(file)
+    text = prompt_cache_file.read(file)
     with engine_for(paths["qwen3"], n_batch=100, n_ctx=128, kernels="reference") as engine:
-        free = engine.free_pages
+        free = engine.cache.free_pages
         slot = engine.open_sequence()
         Path(shorter := tmp_path / "shorter").write_bytes(file.read_bytes()[: text.contents + 10])
         with pytest.raises(SavedTextError, match="became shorter"):
-            saved_text.load(engine, slot, replace(text, path=shorter), TEXT[:FULL])
-        assert engine.length(slot) == 0
-        assert engine.free_pages == free
-        engine.check_integrity()
+            prompt_cache_file.load(engine, slot, replace(text, path=shorter), TEXT[:FULL])
+        assert engine.cache.length(slot) == 0
+        assert engine.cache.free_pages == free
+        engine.cache.check_integrity()
         assert len(run_tokens(engine, slot, TEXT, 100)) == len(TEXT)
 
 

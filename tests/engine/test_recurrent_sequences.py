@@ -14,8 +14,8 @@ from tests.amdgpu.queue.stage import machine
 from tests.helpers import T, engine_for, random_tokens, run_tokens
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
-from zinc_rt.backends.snapshots import SNAPSHOTS, copies
-from zinc_rt.engine.engine import Device, Engine, EngineError, Options, PositionsSkipped, Rows
+from zinc_rt.engine.engine import Device, Engine, EngineError, Options, PositionsSkipped, SequenceChunk
+from zinc_rt.engine.recurrent_state import SNAPSHOTS, copies
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -35,7 +35,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def engine(request: pytest.FixtureRequest, path: Path) -> Iterator[Engine]:
     with engine_for(path, n_batch=16, n_slots=3, n_ctx=128, kernels=request.param) as made:
         yield made
-        made.check_integrity()
+        made.cache.check_integrity()
 
 
 def bits(x: np.ndarray) -> np.ndarray:
@@ -60,7 +60,7 @@ def go_on(engine: Engine, slot: int, tokens: list[int], start: int) -> np.ndarra
     out = []
     for at in range(start, len(tokens), 16):
         part = tokens[at : at + 16]
-        out.append(engine.step([Rows(slot, at, part, wanted=range(len(part)))]).logits.copy())
+        out.append(engine.step([SequenceChunk(slot, at, part, logits_indices=range(len(part)))]).logits.copy())
     return np.concatenate(out)
 
 
@@ -75,7 +75,7 @@ def test_sequences_of_a_step_do_not_meet(engine: Engine, fresh: dict[str, np.nda
         for piece in range(2):
             for i in range(3):
                 if n := sizes[i][piece]:
-                    rows.append(Rows(slots[i], at[i], texts[i][at[i] : at[i] + n], wanted=range(n)))
+                    rows.append(SequenceChunk(slots[i], at[i], texts[i][at[i] : at[i] + n], logits_indices=range(n)))
                     order += [i] * n
                     at[i] += n
         for i, row in zip(order, engine.step(rows).logits.copy(), strict=True):
@@ -88,9 +88,9 @@ def test_sequences_of_a_step_do_not_meet(engine: Engine, fresh: dict[str, np.nda
 def test_going_back_to_a_checkpoint(engine: Engine, fresh: dict[str, np.ndarray]) -> None:
     slot = engine.open_sequence()
     run_tokens(engine, slot, TOKENS[:20], 7)
-    engine.checkpoint(slot)
+    engine.cache.checkpoint(slot)
     run_tokens(engine, slot, TOKENS[20:], 9, 20)
-    assert [engine.resumable(slot, n) for n in (60, 59, 20, 19, 0, 99)] == [60, 20, 20, 0, 0, 60]
+    assert [engine.cache.resumable(slot, n) for n in (60, 59, 20, 19, 0, 99)] == [60, 20, 20, 0, 0, 60]
     assert engine.truncate(slot, 41) == 20
     same(go_on(engine, slot, TOKENS, 20), fresh["tokens"][20:])
     assert engine.truncate(slot, 20) == 20  # the same copy again
@@ -106,8 +106,8 @@ def test_few_copies_are_kept(engine: Engine, fresh: dict[str, np.ndarray]) -> No
     for at in range(0, 60, 10):
         run_tokens(engine, slot, TOKENS[at : at + 10], 10, at)
         for _ in range(2):  # a second one of a position changes nothing
-            engine.checkpoint(slot)
-    kept = [n for n in range(10, 60, 10) if engine.resumable(slot, n) == n]
+            engine.cache.checkpoint(slot)
+    kept = [n for n in range(10, 60, 10) if engine.cache.resumable(slot, n) == n]
     assert SNAPSHOTS == 3
     assert kept == [40, 50]  # and that of the last position, where the sequence is
     assert engine.truncate(slot, 55) == 50
@@ -119,12 +119,12 @@ def test_copies_of_all_sequences_are_few(engine: Engine) -> None:
     slots = [engine.open_sequence() for _ in range(3)]
     for at in range(3):
         for slot in slots:
-            engine.step([Rows(slot, at, TOKENS[at : at + 1])])
-            engine.checkpoint(slot)
+            engine.step([SequenceChunk(slot, at, TOKENS[at : at + 1])])
+            engine.cache.checkpoint(slot)
     for slot in slots:
-        engine.step([Rows(slot, 3, TOKENS[3:4])])
+        engine.step([SequenceChunk(slot, 3, TOKENS[3:4])])
     assert copies(3) == 5
-    assert [[n for n in (1, 2, 3) if engine.resumable(slot, n) == n] for slot in slots] == [[3], [2, 3], [2, 3]]
+    assert [[n for n in (1, 2, 3) if engine.cache.resumable(slot, n) == n] for slot in slots] == [[3], [2, 3], [2, 3]]
 
 
 def test_rows_must_follow(engine: Engine, fresh: dict[str, np.ndarray]) -> None:
@@ -135,27 +135,27 @@ def test_rows_must_follow(engine: Engine, fresh: dict[str, np.ndarray]) -> None:
         (19, "after 20 positions.*at 19.*trunc"),
     ):
         with pytest.raises(PositionsSkipped, match=message):
-            engine.step([Rows(slot, start, TOKENS[start : start + 2])])
+            engine.step([SequenceChunk(slot, start, TOKENS[start : start + 2])])
     with pytest.raises(PositionsSkipped, match="holds 22 positions, rows cannot start at 23"):
-        engine.step([Rows(slot, 20, TOKENS[20:22]), Rows(slot, 23, TOKENS[23:25])])
+        engine.step([SequenceChunk(slot, 20, TOKENS[20:22]), SequenceChunk(slot, 23, TOKENS[23:25])])
     with pytest.raises(TokenOutOfRange):
-        engine.step([Rows(slot, 20, [N_VOCAB])])
+        engine.step([SequenceChunk(slot, 20, [N_VOCAB])])
     same(go_on(engine, slot, TOKENS, 20), fresh["tokens"][20:])  # what was refused has changed nothing
 
 
 def test_a_slot_begins_anew(engine: Engine, fresh: dict[str, np.ndarray]) -> None:
     slot = engine.open_sequence()
     run_tokens(engine, slot, OTHER, 16)
-    engine.checkpoint(slot)
+    engine.cache.checkpoint(slot)
     same(go_on(engine, slot, TOKENS, 0), fresh["tokens"])  # from 0 without a word
-    assert engine.resumable(slot, 59) == 0  # copies of the other text are gone
-    engine.checkpoint(slot)
+    assert engine.cache.resumable(slot, 59) == 0  # copies of the other text are gone
+    engine.cache.checkpoint(slot)
     engine.close_sequence(slot)
     assert engine.open_sequence() == slot
-    assert engine.resumable(slot, 60) == 0
+    assert engine.cache.resumable(slot, 60) == 0
     same(go_on(engine, slot, OTHER, 0), fresh["other"])
     with pytest.raises(EngineError, match="not open"):
-        engine.checkpoint(slot + 1)
+        engine.cache.checkpoint(slot + 1)
 
 
 def test_a_step_that_breaks_off(
@@ -164,7 +164,7 @@ def test_a_step_that_breaks_off(
     """The state is not known then: the sequence goes back to a copy, or to 0."""
     slot = engine.open_sequence()
     run_tokens(engine, slot, TOKENS[:16], 16)
-    engine.checkpoint(slot)
+    engine.cache.checkpoint(slot)
     run_tokens(engine, slot, TOKENS[16:20], 4, 16)
 
     def broken(*_: object) -> None:
@@ -173,9 +173,9 @@ def test_a_step_that_breaks_off(
     with monkeypatch.context() as patched:
         patched.setattr(engine._backend, "wait", broken)
         with pytest.raises(KeyboardInterrupt):
-            engine.step([Rows(slot, 20, TOKENS[20:25])])
+            engine.step([SequenceChunk(slot, 20, TOKENS[20:25])])
     with pytest.raises(PositionsSkipped, match="a step broke off"):
-        engine.step([Rows(slot, 20, TOKENS[20:25])])
+        engine.step([SequenceChunk(slot, 20, TOKENS[20:25])])
     assert engine.truncate(slot, 20) == 16
     same(go_on(engine, slot, TOKENS, 16), fresh["tokens"][16:])
 
@@ -219,12 +219,12 @@ def test_embedding_keeps_no_copies(path: Path) -> None:
     with GGUFFile.open(path) as file, Engine(Options(kernels="reference", n_ctx=32, n_slots=2)) as made:
         plan = made.load(file, hidden_states(define(file)))
         slot = made.open_sequence()
-        first = made.hidden([Rows(slot, 0, TOKENS[:9])]).copy()
-        made.checkpoint(slot)
-        made.hidden([Rows(slot, 9, TOKENS[9:12])])
+        first = made.hidden([SequenceChunk(slot, 0, TOKENS[:9])]).copy()
+        made.cache.checkpoint(slot)
+        made.hidden([SequenceChunk(slot, 9, TOKENS[9:12])])
         assert plan.recurrent > 0 == plan.snapshots
         assert made.truncate(slot, 9) == 0
-        same(made.hidden([Rows(slot, 0, TOKENS[:9])]), bits(first))
+        same(made.hidden([SequenceChunk(slot, 0, TOKENS[:9])]), bits(first))
 
 
 def test_a_conversation(path: Path) -> None:
@@ -261,7 +261,7 @@ def test_on_an_emulated_gpu(path: Path, fresh: dict[str, np.ndarray]) -> None:
     ):
         slot, other = engine.open_sequence(), engine.open_sequence()
         same(run_tokens(engine, slot, TOKENS[:4], 2), fresh["tokens"][:4])
-        engine.checkpoint(slot)
+        engine.cache.checkpoint(slot)
         run_tokens(engine, slot, OTHER[:2], 1, 4)
         run_tokens(engine, other, OTHER[:3], 3)
         assert engine.truncate(slot, 5) == 4

@@ -44,8 +44,9 @@ def attempts() -> Iterator[tuple[str, Callable[[], object]]]:
 
     from zinc_rt.backends.cpu.choice import TargetTuning
     from zinc_rt.gguf import GGMLType, blocks
+    from zinc_rt.kernels.amd import boundary, wmma
     from zinc_rt.kernels.cpu import layout, matmul_float, repack
-    from zinc_rt.kernels.rdna import boundary, catalogue, embed, float_tiles, matvec, wmma
+    from zinc_rt.kernels.gpu import catalogue, embed, float_tiles, matvec
     from zinc_rt.kernels.reference.matmul import Weight, matmul
     from zinc_rt.lang.frontend import Spec, emit_module
     from zinc_rt.lang.target import TARGETS
@@ -64,7 +65,7 @@ def attempts() -> Iterator[tuple[str, Callable[[], object]]]:
     specs["avx2 matmul_float"] = "avx2", Spec(matmul_float.matmul_float, floats)
     specs["avx2 repack_float"] = "avx2", Spec(repack.repack_float, {"FMT": NAME})
     for name in ("matvec", "embed"):
-        specs[f"gfx1201 {name}"] = "gfx1201", catalogue.KERNELS[f"{name}_{NAME.lower()}"].spec
+        specs[f"gfx1201 {name}"] = "gfx1201", catalogue.DECODE[f"{name}_{NAME.lower()}"].spec
     specs["gfx1201 matvec_rows"] = "gfx1201", catalogue.matvec_rows(NAME, 2).spec
     tiles = wmma.wmma, float_tiles.float_tile
     for function in (matvec.matvec_float, embed.embed_float, boundary.dmmv_serial, boundary.dmmv_argmax, *tiles):
@@ -101,10 +102,10 @@ def same() -> dict[str, bool]:
 
     from tests.backends.cpu.both import LEVELS, Net, Step, expected, native, outputs
     from tests.kernels import material as m
-    from tests.rdna.stage import stage
+    from tests.kernels.gpu.stage import stage
     from zinc_rt.gguf import GGMLType, blocks
     from zinc_rt.ir.op import Op
-    from zinc_rt.kernels.rdna.catalogue import KERNELS
+    from zinc_rt.kernels.amd.catalogue import KERNELS
     from zinc_rt.kernels.reference.activations import quantize_activations
     from zinc_rt.kernels.reference.matmul import Weight, matmul
 
@@ -179,12 +180,12 @@ def compared() -> dict[str, str]:
     import numpy as np
 
     from tests.kernels import material as m
-    from tests.rdna import stage
+    from tests.kernels.gpu import stage
     from zinc_rt.gguf import GGMLType
     from zinc_rt.lang.diagnostics import KernelError
     from zinc_rt.lang.gpu import gpu_kernel
 
-    stage.kernel_of = lambda entry: gpu_kernel(entry.spec)  # one at a time: those of other variants may be refused
+    stage.kernel_of = lambda entry, *_: gpu_kernel(entry.spec)  # not from the cache: the formats are made up
     out: dict[str, str] = {}
     rng = np.random.default_rng(4)
     x = m.activations(rng, 2, N_IN)
@@ -231,7 +232,7 @@ def on_gpu(gpu: Any, kind: Any, raw: Any, x: Any) -> Iterator[tuple[str, Callabl
     import numpy as np
 
     from zinc_rt.gguf import blocks
-    from zinc_rt.kernels.rdna.catalogue import KERNELS
+    from zinc_rt.kernels.amd.catalogue import KERNELS
     from zinc_rt.kernels.reference.activations import quantize_activations
     from zinc_rt.kernels.reference.matmul import Weight, matmul
 

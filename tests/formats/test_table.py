@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.formats import grids as written
+from tests.kernels.material import OF_EACH_KIND
 from zinc_rt.formats import grids, table
 from zinc_rt.formats.kinds import Kind, Scale, Signs
 from zinc_rt.formats.record import Format
@@ -17,7 +18,7 @@ from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import SUPPORTED, GGMLType
 from zinc_rt.ir.dtype import DType
 from zinc_rt.kernels.cpu import layout
-from zinc_rt.kernels.rdna import catalogue
+from zinc_rt.kernels.gpu import catalogue
 from zinc_rt.numerics import GROUP
 
 ROOT = Path(__file__).parents[2]
@@ -101,10 +102,10 @@ def test_every_list_is_the_tables() -> None:
     assert all(DType.of(GGMLType[name]).ggml is GGMLType[name] for name in NAMES)
     assert set(layout.TILES) == set(NAMES)
     assert (floats, quantised) == (catalogue.FLOATS, catalogue.QUANTIZED)
-    assert {f"{what}_{name.lower()}" for what in ("matvec", "embed") for name in NAMES} <= set(catalogue.KERNELS)
+    assert {f"{what}_{name.lower()}" for what in ("matvec", "embed") for name in NAMES} <= set(catalogue.DECODE)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/gguf.md", "docs/models.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/how/gguf.md", "docs/use/models.md"])
 def test_pages_list_the_formats_of_the_table(page: str) -> None:
     """The first run of names of ggml's types, in the table's order."""
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -115,13 +116,13 @@ def test_pages_list_the_formats_of_the_table(page: str) -> None:
 
 
 def test_numerics_md_has_a_formula_for_every_quantised_format() -> None:
-    text = (ROOT / "docs/numerics.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how/numerics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ((?:I?Q|MX|NV)[\w, ]+) \| `", text, re.M)
     assert sorted(n for row in rows for n in row.split(", ")) == sorted(f.name for f in table.quantized())
 
 
 def test_extending_md_names_files_that_exist() -> None:
-    text = (ROOT / "docs/extending.md").read_text(encoding="utf-8").split("## A block format")[1].split("\n## ")[0]
+    text = (ROOT / "docs/how/extending.md").read_text(encoding="utf-8").split("## A block format")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) >= 9
     for row in rows:
@@ -133,8 +134,13 @@ def test_extending_md_names_files_that_exist() -> None:
 
 def test_the_table_of_gguf_md_is_this_one() -> None:
     """A row a format: its kind of integers and of scales, and the bytes of its block."""
-    text = (ROOT / "docs/gguf.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/how/gguf.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| `(\w+)` \| `(\w+)` \|", text, re.M)
     assert rows == [
         (f.name, str(f.block), str(f.block_bytes), Kind(f.kind).name, Scale(f.scale).name) for f in table.quantized()
     ]
+
+
+def test_each_kind_of_format_has_products_by_default() -> None:
+    ways = {f.name: (f.kind, f.scale, f.minimum is not None) for f in table.quantized()}
+    assert {ways[name] for name in OF_EACH_KIND if name in ways} == set(ways.values())

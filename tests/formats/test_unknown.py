@@ -71,7 +71,7 @@ def test_combinations_that_no_format_has_are_right_or_refused() -> None:
 
 
 def test_what_has_no_record_is_refused() -> None:
-    from zinc_rt.kernels.rdna.catalogue import matvec_rows
+    from zinc_rt.kernels.gpu.catalogue import matvec_rows
 
     with pytest.raises(KernelError, match=r"format IQ1_S has no record in zinc_rt/formats/table\.py") as caught:
         emit_module("m", [matvec_rows("IQ1_S", 1).spec], TARGETS["gfx1201"])
@@ -111,9 +111,8 @@ def test_records_that_no_block_can_have(kind: Kind, scale: Scale, fields: dict[s
 
 # -- no silent branch -------------------------------------------------------------------------------------------------
 
-KERNELS = sorted(
-    [*PACKAGE.glob("kernels/cpu/*.py"), *PACKAGE.glob("kernels/rdna/*.py"), *PACKAGE.glob("formats/decode*.py")]
-)
+FOLDERS = ("kernels/cpu/*.py", "kernels/gpu/*.py", "kernels/amd/*.py", "formats/decode*.py")
+KERNELS = sorted(path for folder in FOLDERS for path in PACKAGE.glob(folder))
 BRANCHED = ("kind", "scale", "high_bits")
 """Fields of a record that kernels choose code by."""
 

@@ -104,13 +104,13 @@ def test_permission_denied_for_real(tmp_path: Path) -> None:
     ],
 )
 def test_other_kinds_of_file(write: Write, content: bytes, words: str) -> None:
-    refused(write(content), e.NotGGUF, words)
+    refused(write(content), e.GGUFError, words)
 
 
 def test_versions_and_byte_order(write: Write) -> None:
     for version in (0, 1, 4, 2**31 + 1, 2**32 - 1):
-        refused(write(build.file(version=version)), e.UnsupportedVersion, f"version {version}")
-    refused(write(b"GGUF" + struct.pack(">IQQ", 3, 1, 1) + bytes(50)), e.UnsupportedVersion, "big-endian")
+        refused(write(build.file(version=version)), e.GGUFError, f"version {version}")
+    refused(write(b"GGUF" + struct.pack(">IQQ", 3, 1, 1) + bytes(50)), e.GGUFError, "big-endian")
 
 
 # ---------------------------------------------------------------- counts and lengths
@@ -120,18 +120,18 @@ def test_truncation_names_what_is_cut(write: Write) -> None:
     """At every 7th byte; fuzzing takes every one."""
     whole = build.small()
     for size in range(4, len(whole), 7):
-        refused(write(whole[:size]), e.TruncatedFile, f"ends at byte {size}")
+        refused(write(whole[:size]), e.GGUFError, f"ends at byte {size}")
 
 
 @pytest.mark.parametrize("count", [limits.MAX_KEYS + 1, HUGE, 2**64 - 1])
 def test_counts_of_keys_and_tensors(write: Write, count: int) -> None:
-    refused(write(build.file(n_keys=count)), e.LimitExceeded, f"{count} metadata keys", "byte 16")
-    refused(write(build.file(n_tensors=count)), e.LimitExceeded, f"{count} tensors", "byte 8")
+    refused(write(build.file(n_keys=count)), e.GGUFError, f"{count} metadata keys", "byte 16")
+    refused(write(build.file(n_tensors=count)), e.GGUFError, f"{count} tensors", "byte 8")
 
 
 def test_counts_within_the_limits_but_not_in_the_file(write: Write) -> None:
-    refused(write(build.file(n_keys=60_000)), e.TruncatedFile, "metadata key 1 of 60000")
-    refused(write(build.file(n_tensors=60_000)), e.TruncatedFile, "tensor 1 of 60000")
+    refused(write(build.file(n_keys=60_000)), e.GGUFError, "metadata key 1 of 60000")
+    refused(write(build.file(n_tensors=60_000)), e.GGUFError, "tensor 1 of 60000")
 
 
 @pytest.mark.parametrize("length", [1000, HUGE, 2**63, 2**64 - 1])
@@ -151,7 +151,7 @@ def test_counts_within_the_limits_but_not_in_the_file(write: Write) -> None:
 )
 def test_lengths_past_the_end(write: Write, make: Callable[[int], list[bytes]], length: int) -> None:
     path = write(build.file(make(length)) + bytes(100))
-    with pytest.raises(e.TruncatedFile, match=r"ends at byte"):
+    with pytest.raises(e.GGUFError, match=r"ends at byte"):
         GGUFFile.open(path)
 
 
@@ -164,23 +164,23 @@ def test_lengths_past_the_limits_where_the_file_has_the_bytes(tmp_path: Path) ->
         os.truncate(path, 1 << 40)
         refused(path, kind, *words)
 
-    sparse(build.file([build.text("k", 70_000)]), e.LimitExceeded, "70000 bytes long, the limit is 65535")
-    sparse(build.file([build.key("k", build.U32.pack(STRING) + build.text("v", 1 << 39))]), e.LimitExceeded)
-    sparse(build.file([build.key("k", build.array(U8, [], 1 << 39))]), e.LimitExceeded)
+    sparse(build.file([build.text("k", 70_000)]), e.GGUFError, "70000 bytes long, the limit is 65535")
+    sparse(build.file([build.key("k", build.U32.pack(STRING) + build.text("v", 1 << 39))]), e.GGUFError)
+    sparse(build.file([build.key("k", build.array(U8, [], 1 << 39))]), e.GGUFError)
     many = limits.MAX_STRINGS // 2 + 1
     sparse(
         build.file([build.key("k", build.array(STRING, [], 2 * many))]),
-        e.LimitExceeded,
+        e.GGUFError,
         f"{2 * many} strings",
     )
     two = [build.key(name, build.array(STRING, [bytes(8 * many)], many)) for name in "ab"]
-    sparse(build.file(two), e.LimitExceeded, f"'b' has {many} strings")
-    sparse(build.file([build.key("k", build.array(ARRAY, [], 1 << 17))]), e.LimitExceeded, "131072 of them")
-    sparse(build.file(n_keys=2), e.InvalidMetadata, "'' twice")
-    sparse(build.file(n_tensors=2), e.InvalidTensor, "'' twice")
-    sparse(build.file(tensors=[build.text("t", 5000)]), e.LimitExceeded, "the limit is 1024")
+    sparse(build.file(two), e.GGUFError, f"'b' has {many} strings")
+    sparse(build.file([build.key("k", build.array(ARRAY, [], 1 << 17))]), e.GGUFError, "131072 of them")
+    sparse(build.file(n_keys=2), e.GGUFError, "'' twice")
+    sparse(build.file(n_tensors=2), e.GGUFError, "'' twice")
+    sparse(build.file(tensors=[build.text("t", 5000)]), e.GGUFError, "the limit is 1024")
     names = [build.key(f"{i:060000d}", b"\0\0\0\0\0") for i in range(300)]
-    sparse(build.file(names), e.LimitExceeded, "names", "metadata key 280 of 300")
+    sparse(build.file(names), e.GGUFError, "names", "metadata key 280 of 300")
 
 
 def test_the_limit_of_strings_itself_is_taken(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def test_the_limit_of_strings_itself_is_taken(write: Write, monkeypatch: pytest.
     two = [build.key("a", build.strings(["x"] * 2)), build.key("b", build.strings(["y"] * 3))]
     with GGUFFile.open(write(build.file(two))) as file:
         assert [list(file.metadata[name]) for name in "ab"] == [["x"] * 2, ["y"] * 3]
-    refused(write(build.file([*two, build.key("c", build.strings(["z"]))])), e.LimitExceeded, "'c' has 1 strings")
+    refused(write(build.file([*two, build.key("c", build.strings(["z"]))])), e.GGUFError, "'c' has 1 strings")
 
 
 def test_arrays_nested_too_deep_or_in_a_circle(write: Write) -> None:
@@ -204,10 +204,10 @@ def test_arrays_nested_too_deep_or_in_a_circle(write: Write) -> None:
             (value,) = value
         assert value.tolist() == [7]
     for depth in (limits.MAX_DEPTH + 1, 1000):
-        refused(write(nested(depth)), e.LimitExceeded, "nests arrays 9 deep")
+        refused(write(nested(depth)), e.GGUFError, "nests arrays 9 deep")
     # An array whose header repeats for ever, as a cycle would look in a format without pointers.
     endless = build.array(ARRAY, [build.U32.pack(ARRAY) + build.U64.pack(1)] * 10_000, 1)
-    refused(write(build.file([build.key("k", endless)])), e.LimitExceeded, "deep")
+    refused(write(build.file([build.key("k", endless)])), e.GGUFError, "deep")
 
 
 # ---------------------------------------------------------------- metadata
@@ -216,10 +216,10 @@ def test_arrays_nested_too_deep_or_in_a_circle(write: Write) -> None:
 def test_value_types_out_of_range(write: Write) -> None:
     for number in (13, 255, 2**32 - 1):
         bad = build.key("k", build.U32.pack(number) + bytes(20))
-        refused(write(build.file([bad])), e.InvalidMetadata, f"value type {number}", "byte 33")
+        refused(write(build.file([bad])), e.GGUFError, f"value type {number}", "byte 33")
         refused(
             write(build.file([build.key("k", build.array(number, [bytes(20)]))])),
-            e.InvalidMetadata,
+            e.GGUFError,
             str(number),
         )
 
@@ -228,13 +228,13 @@ def test_text_that_is_not_utf8(write: Write) -> None:
     good = build.key("a", build.u32(1))
     refused(
         write(build.file([good, build.key(b"b\xff", build.u32(1))])),
-        e.InvalidMetadata,
+        e.GGUFError,
         "metadata key 2",
         "0xff",
     )
     refused(
         write(build.file([build.key("k", build.string(b"ab\x80"))])),
-        e.InvalidMetadata,
+        e.GGUFError,
         "'k'",
         "0x80",
         "byte 47",
@@ -244,44 +244,44 @@ def test_text_that_is_not_utf8(write: Write) -> None:
     long[7000] = b"q\xc3"  # a character cut off at the end of a string
     refused(
         write(build.file([build.key("k", build.strings(long))])),
-        e.InvalidMetadata,
+        e.GGUFError,
         "string 7000 of",
         f"byte {at}",
     )
-    refused(write(build.file([], [build.tensor(b"\xfe", [1], 0, 0)], bytes(4))), e.InvalidMetadata, "tensor 1")
+    refused(write(build.file([], [build.tensor(b"\xfe", [1], 0, 0)], bytes(4))), e.GGUFError, "tensor 1")
     surrogate = "\ud800".encode("utf-8", "surrogatepass")
-    refused(write(build.file([build.key("k", build.string(surrogate))])), e.InvalidMetadata, "0xed")
+    refused(write(build.file([build.key("k", build.string(surrogate))])), e.GGUFError, "0xed")
 
 
 def test_bools_that_are_neither(write: Write) -> None:
     for value in (2, 255):
         raw = bytes([value])
         path = write(build.file([build.key("k", build.U32.pack(ValueType.BOOL) + raw)]))
-        refused(path, e.InvalidMetadata, f"byte {value}", "0 or 1")
+        refused(path, e.GGUFError, f"byte {value}", "0 or 1")
         path = write(build.file([build.key("k", build.array(ValueType.BOOL, [b"\1", b"\0", raw]))]))
-        refused(path, e.InvalidMetadata, "item 2", f"byte {value}")
+        refused(path, e.GGUFError, "item 2", f"byte {value}")
 
 
 def test_keys_and_tensors_given_twice(write: Write) -> None:
     keys = [build.key("dup", build.u32(1)), build.key("x", build.u32(1)), build.key("dup", build.string("2"))]
-    refused(write(build.file(keys)), e.InvalidMetadata, "'dup' twice")
+    refused(write(build.file(keys)), e.GGUFError, "'dup' twice")
     tensors = [build.tensor("w", [4], 0, 0), build.tensor("w", [4], 0, 32)]
-    refused(write(build.file([], tensors, bytes(64))), e.InvalidTensor, "'w' twice")
+    refused(write(build.file([], tensors, bytes(64))), e.GGUFError, "'w' twice")
 
 
 @pytest.mark.parametrize("value", [0, 3, 48, 2**31, 2**32 - 1])
 def test_alignment_that_is_no_power_of_two(write: Write, value: int) -> None:
     path = write(build.file([build.key("general.alignment", build.u32(value))]))
-    refused(path, e.InvalidMetadata, f"alignment is {value}")
+    refused(path, e.GGUFError, f"alignment is {value}")
 
 
 def test_alignment_and_architecture_of_the_wrong_type(write: Write) -> None:
     for value in (build.string("32"), build.scalar(ValueType.UINT64, "Q", 32), build.array(U8, [b"\x20"])):
         path = write(build.file([build.key("general.alignment", value)]))
-        refused(path, e.WrongMetadataType, "general.alignment", "uint32")
+        refused(path, e.GGUFError, "general.alignment", "uint32")
     with (
         GGUFFile.open(write(build.file([build.key("general.architecture", build.u32(5))]))) as file,
-        pytest.raises(e.WrongMetadataType, match="holds 5, where a string is needed"),
+        pytest.raises(e.GGUFError, match="holds 5, where a string is needed"),
     ):
         _ = file.architecture
 
@@ -289,7 +289,7 @@ def test_alignment_and_architecture_of_the_wrong_type(write: Write) -> None:
 def test_hostile_names_stay_one_line_in_messages(write: Write) -> None:
     name = "a\nb\x1b[31m" + "z" * 5000
     keys = [build.key(name, build.u32(1))] * 2
-    assert "a\\nb\\x1b[31m" in str(refused(write(build.file(keys)), e.InvalidMetadata))
+    assert "a\\nb\\x1b[31m" in str(refused(write(build.file(keys)), e.GGUFError))
 
 
 # ---------------------------------------------------------------- tensors
@@ -312,7 +312,7 @@ def test_hostile_names_stay_one_line_in_messages(write: Write) -> None:
     ],
 )
 def test_tensor_entries(write: Write, entry: bytes, words: str) -> None:
-    refused(write(build.file([], [entry], bytes(256))), e.InvalidTensor, "tensor 'w'", words)
+    refused(write(build.file([], [entry], bytes(256))), e.GGUFError, "tensor 'w'", words)
 
 
 @pytest.mark.parametrize("number", [42, 1000, 2**32 - 1])
@@ -334,21 +334,21 @@ def test_tensor_types_nobody_knows(write: Write, number: int) -> None:
 )
 def test_tensors_past_the_end(write: Write, dims: list[int], kind: int, offset: int) -> None:
     path = write(build.file([], [build.tensor("w", dims, kind, offset)], bytes(256)))
-    refused(path, e.TruncatedFile, "tensor 'w' takes bytes", "ends at byte")
+    refused(path, e.GGUFError, "tensor 'w' takes bytes", "ends at byte")
 
 
 def test_the_last_byte_counts(write: Write) -> None:
     content = build.file([], [build.tensor("w", [64], 0, 0)], bytes(256))
     with GGUFFile.open(write(content)) as file:
         assert file.raw("w").size == 256
-    refused(write(content[:-1]), e.TruncatedFile, "'w'")
+    refused(write(content[:-1]), e.GGUFError, "'w'")
 
 
 def test_overlapping_tensors(write: Write) -> None:
     a, b, c = (build.tensor(n, [24], 0, at) for n, at in (("a", 128), ("b", 0), ("c", 64)))
-    refused(write(build.file([], [a, b, c], bytes(256))), e.InvalidTensor, "'b' and 'c' overlap")
+    refused(write(build.file([], [a, b, c], bytes(256))), e.GGUFError, "'b' and 'c' overlap")
     twins = [build.tensor("a", [8], 0, 0), build.tensor("b", [8], 0, 0)]
-    refused(write(build.file([], twins, bytes(64))), e.InvalidTensor, "overlap")
+    refused(write(build.file([], twins, bytes(64))), e.GGUFError, "overlap")
     neighbours = [build.tensor("a", [8], 0, 0), build.tensor("b", [8], 0, 32)]
     GGUFFile.open(write(build.file([], neighbours, bytes(64)))).close()
 
@@ -396,7 +396,7 @@ def test_hostile_sizes_take_no_memory(tmp_path: Path) -> None:
     ):
         path.write_bytes(build.file(keys))
         os.truncate(path, 1 << 41)
-        refused(path, e.LimitExceeded)
+        refused(path, e.GGUFError)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10
 
 

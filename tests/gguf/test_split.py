@@ -15,16 +15,7 @@ import zinc_rt
 from tests.cli.tiny import write_tiny_model
 from tests.gguf.parts import split
 from zinc_rt.gguf import GGMLType, GGUFError, GGUFFile, GGUFWriter, ValueType
-from zinc_rt.gguf.errors import (
-    FileChanged,
-    LimitExceeded,
-    MissingKey,
-    MissingTensor,
-    NotGGUF,
-    SplitMismatch,
-    TruncatedFile,
-    WrongMetadataType,
-)
+from zinc_rt.gguf.errors import FileChanged, MissingKey
 from zinc_rt.gguf.part import GGUFPart
 
 
@@ -69,7 +60,7 @@ def test_what_is_released_is_read_again(opened: GGUFFile) -> None:
 
 def test_missing_tensors_are_named(opened: GGUFFile) -> None:
     for ask in (opened.raw, opened.release, opened.tensor):
-        with pytest.raises(MissingTensor, match="has no tensor 'x'; it has 12 tensors"):
+        with pytest.raises(MissingKey, match="has no tensor 'x'; it has 12 tensors"):
             ask("x")
 
 
@@ -141,7 +132,7 @@ def refused(path: Path, kind: type[GGUFError], *says: str) -> None:
 def test_another_part_than_the_first(number: int, parts: list[Path]) -> None:
     refused(
         parts[number - 1],
-        SplitMismatch,
+        GGUFError,
         f"tiny-0000{number}-of-00003.gguf: is part {number} of 3 of a split model",
         "open the first part, tiny-00001-of-00003.gguf",
     )
@@ -158,7 +149,7 @@ def test_a_missing_part(number: int, parts: list[Path]) -> None:
     parts[number - 1].unlink()
     refused(
         parts[0],
-        SplitMismatch,
+        GGUFError,
         f"tiny-0000{number}-of-00003.gguf: cannot be opened: No such file or directory",
         f"it is part {number} of 3 of {parts[0]}",
         "all parts of one download belong into one folder",
@@ -167,27 +158,27 @@ def test_a_missing_part(number: int, parts: list[Path]) -> None:
 
 def test_a_first_part_with_another_name(parts: list[Path]) -> None:
     renamed = parts[0].rename(parts[0].with_name("model.gguf"))
-    refused(renamed, SplitMismatch, "model.gguf: is part 1 of 3", "must end in -00001-of-00003.gguf")
+    refused(renamed, GGUFError, "model.gguf: is part 1 of 3", "must end in -00001-of-00003.gguf")
 
 
 def test_damaged_parts_are_named(parts: list[Path]) -> None:
     content = parts[1].read_bytes()
     parts[1].write_bytes(content[:-100])
-    refused(parts[0], TruncatedFile, "tiny-00002-of-00003.gguf: ends at byte")
+    refused(parts[0], GGUFError, "tiny-00002-of-00003.gguf: ends at byte")
     parts[1].write_bytes(b"")
-    refused(parts[0], NotGGUF, "tiny-00002-of-00003.gguf: is empty")
+    refused(parts[0], GGUFError, "tiny-00002-of-00003.gguf: is empty")
 
 
 def test_two_parts_that_are_the_same_file(parts: list[Path]) -> None:
     shutil.copy(parts[1], parts[2])
-    refused(parts[0], SplitMismatch, f"{parts[2]}: has split.no 1, where part 3 of {parts[0]} has 2")
+    refused(parts[0], GGUFError, f"{parts[2]}: has split.no 1, where part 3 of {parts[0]} has 2")
 
 
 def test_a_part_of_a_model_in_another_number_of_parts(whole: Path, parts: list[Path], tmp_path: Path) -> None:
     others = split(whole, tmp_path / "others", per_part=3)
     assert len(others) != len(parts)
     shutil.copy(others[1], parts[1])
-    refused(parts[0], SplitMismatch, f"{parts[1]}: has split.count {len(others)}, where part 2", "has 3")
+    refused(parts[0], GGUFError, f"{parts[1]}: has split.count {len(others)}, where part 2", "has 3")
 
 
 def small_part(path: Path, tensors: dict[str, int], **keys: Any) -> None:
@@ -203,16 +194,16 @@ def small_part(path: Path, tensors: dict[str, int], **keys: Any) -> None:
 @pytest.mark.parametrize(
     ("second", "kind", "says"),
     [
-        ({"tensors": {"a": 4}}, SplitMismatch, "has the tensor 'a', which"),
-        ({"tensors": {"b": 4, "c": 4}}, SplitMismatch, "announces 2 tensors, but its 2 parts have 3"),
-        ({"tensors": {}}, SplitMismatch, "announces 2 tensors, but its 2 parts have 1"),
-        ({"split__tensors__count": 3}, SplitMismatch, "has split.tensors.count 3, where part 2 of"),
-        ({"general__name": "other"}, SplitMismatch, "has general.name 'other', where"),
-        ({"general__architecture": "qwen2"}, SplitMismatch, "has general.architecture 'qwen2', where"),
+        ({"tensors": {"a": 4}}, GGUFError, "has the tensor 'a', which"),
+        ({"tensors": {"b": 4, "c": 4}}, GGUFError, "announces 2 tensors, but its 2 parts have 3"),
+        ({"tensors": {}}, GGUFError, "announces 2 tensors, but its 2 parts have 1"),
+        ({"split__tensors__count": 3}, GGUFError, "has split.tensors.count 3, where part 2 of"),
+        ({"general__name": "other"}, GGUFError, "has general.name 'other', where"),
+        ({"general__architecture": "qwen2"}, GGUFError, "has general.architecture 'qwen2', where"),
         ({"split__no": None}, MissingKey, "has no metadata key 'split.no'"),
         ({"split__count": None}, MissingKey, "has no metadata key 'split.count'"),
-        ({"split__no": [1]}, WrongMetadataType, "'split.no' holds"),
-        ({"split__no": "1"}, WrongMetadataType, "'split.no' holds"),
+        ({"split__no": [1]}, GGUFError, "'split.no' holds"),
+        ({"split__no": "1"}, GGUFError, "'split.no' holds"),
     ],
 )
 def test_second_parts_that_do_not_fit(second: dict[str, Any], kind: type[GGUFError], says: str, tmp_path: Path) -> None:
@@ -229,11 +220,11 @@ def test_second_parts_that_do_not_fit(second: dict[str, Any], kind: type[GGUFErr
 @pytest.mark.parametrize(
     ("keys", "kind", "says"),
     [
-        ({"split__count": 513, "split__no": 0}, LimitExceeded, "is one of 513 parts, the limit is 512"),
+        ({"split__count": 513, "split__no": 0}, GGUFError, "is one of 513 parts, the limit is 512"),
         ({"split__count": 2}, MissingKey, "split.no"),
-        ({"split__count": 2, "split__no": 2}, SplitMismatch, "is part 3 of 2 by its key split.no"),
-        ({"split__count": "2", "split__no": 0}, WrongMetadataType, "split.count"),
-        ({"split__count": [2, 2], "split__no": 0}, WrongMetadataType, "split.count"),
+        ({"split__count": 2, "split__no": 2}, GGUFError, "is part 3 of 2 by its key split.no"),
+        ({"split__count": "2", "split__no": 0}, GGUFError, "split.count"),
+        ({"split__count": [2, 2], "split__no": 0}, GGUFError, "split.count"),
     ],
 )
 def test_first_parts_that_make_no_sense(keys: dict[str, Any], kind: type[GGUFError], says: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType, blocks, limits
-from zinc_rt.gguf.errors import GGUFWriteError
+from zinc_rt.gguf.errors import GGUFError
 
 V = ValueType
 RANGES = {
@@ -216,7 +216,7 @@ def test_types_are_inferred(tmp_path: Path) -> None:
 )
 def test_values_that_do_not_fit(tmp_path: Path, value: Any, kind: ValueType | None, words: str) -> None:
     writer = GGUFWriter(tmp_path / "x.gguf")
-    with pytest.raises(GGUFWriteError, match=words) as caught:
+    with pytest.raises(GGUFError, match=words) as caught:
         writer.add("the.key", value, kind)
     assert "'the.key'" in str(caught.value)
     writer.add("the.key", 1)  # a refused value leaves no trace
@@ -224,7 +224,7 @@ def test_values_that_do_not_fit(tmp_path: Path, value: Any, kind: ValueType | No
 
 
 def test_a_number_too_long_for_python_to_print(tmp_path: Path) -> None:
-    with pytest.raises(GGUFWriteError, match="a huge int does not fit INT64"):
+    with pytest.raises(GGUFError, match="a huge int does not fit INT64"):
         GGUFWriter(tmp_path / "x.gguf").add("k", 10**5000, V.INT64)
 
 
@@ -234,7 +234,7 @@ def test_nesting_stops_where_reading_does(tmp_path: Path) -> None:
         value = [value]
     writer = GGUFWriter(tmp_path / "x.gguf")
     writer.add("deep", value, V.UINT8)
-    with pytest.raises(GGUFWriteError, match="nested"):
+    with pytest.raises(GGUFError, match="nested"):
         writer.add("deeper", [value], V.UINT8)
     writer.write()
     with GGUFFile.open(tmp_path / "x.gguf") as file:
@@ -261,7 +261,7 @@ def test_keys_tensors_and_settings_that_are_refused(tmp_path: Path) -> None:
         (lambda: GGUFWriter("x", alignment=48), "alignment 48"),
         (lambda: GGUFWriter("x", version=1), "version 1"),
     ):
-        with pytest.raises(GGUFWriteError, match=words):
+        with pytest.raises(GGUFError, match=words):
             action()
 
 
@@ -312,7 +312,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 18, hard))
     try:
-        with pytest.raises(GGUFWriteError, match="cannot be written: File too large"):
+        with pytest.raises(GGUFError, match="cannot be written: File too large"):
             filled(path).write()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -331,7 +331,7 @@ def test_failure_at_the_last_step(
     path = tmp_path / "x.gguf"
     for call in calls:
         monkeypatch.setattr(os, call, fail)
-    with pytest.raises(GGUFWriteError if isinstance(error, OSError) else KeyboardInterrupt):
+    with pytest.raises(GGUFError if isinstance(error, OSError) else KeyboardInterrupt):
         filled(path).write()
     assert list(tmp_path.iterdir()) == []
 
@@ -339,7 +339,7 @@ def test_failure_at_the_last_step(
 def test_places_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "dir").mkdir()
     for path in (tmp_path / "absent" / "x.gguf", tmp_path / "dir", Path("with\0nul"), tmp_path / ("n" * 300)):
-        with pytest.raises(GGUFWriteError, match="cannot be written"):
+        with pytest.raises(GGUFError, match="cannot be written"):
             filled(path, 16).write()
     assert list(tmp_path.iterdir()) == [tmp_path / "dir"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.ir.dense import CONSTANT, F16, F32, I32, INPUT, OUTPUT, STATE, TEMP, WEIGHT, Dims, dense, named
-from zinc_rt.ir import errors as e
 from zinc_rt.ir import verify
 from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.errors import MAX_FINDINGS, GraphError, Reason
 from zinc_rt.ir.graph import Buffer, BufferKind, Dim, DType, Graph, Node
 from zinc_rt.ir.op import Op
 
@@ -20,7 +20,7 @@ ROW: tuple[Dim, ...] = ("n_rows", 64)
 
 def refused(
     graph: Graph,
-    kind: type[e.VerifyError],
+    reason: Reason,
     node: str | None,
     buffer: str | None,
     *words: str,
@@ -31,16 +31,17 @@ def refused(
     `only`: it is the one finding, and what `verify` raises.
     """
     found = verify.findings(graph)
-    wanted = [f for f in found if (f.kind, f.node, f.buffer) == (kind, node, buffer)]
-    assert wanted, [f"{f.kind.__name__}: {f.message}" for f in found]
+    wanted = [f for f in found if (f.reason, f.node, f.buffer) == (reason, node, buffer)]
+    assert wanted, [f"{f.reason}: {f.message}" for f in found]
     message = wanted[0].message
     assert "\n" not in message
     for word in (*filter(None, (node, buffer)), *words):
         assert word in message
     if only:
         assert len(found) == 1, [f.message for f in found]
-        with pytest.raises(kind) as caught:
+        with pytest.raises(GraphError) as caught:
             verify.verify(graph)
+        assert caught.value.reason is reason
         assert caught.value.findings == tuple(found)
         assert message in str(caught.value)
 
@@ -86,7 +87,7 @@ def test_dense_graphs_have_no_finding(dims: Dims) -> None:
 
 
 def test_empty_graph() -> None:
-    refused(Graph("g", (Buffer(0, "x", TEMP, F32, ROW),), ()), e.EmptyGraph, None, None)
+    refused(Graph("g", (Buffer(0, "x", TEMP, F32, ROW),), ()), Reason.EMPTY_GRAPH, None, None)
 
 
 @pytest.mark.parametrize("unknown", [-1, 85, 1 << 40])
@@ -95,9 +96,9 @@ def test_unknown_buffers(unknown: int) -> None:
     assert len(graph.buffers) == 85
     embd = named(graph, "token_embd.weight").id
     bad = rebuilt(graph, nodes={"embed": {"inputs": (unknown, embd)}})
-    refused(bad, e.UnknownInputBuffer, "embed", None, str(unknown), "85", only=False)
+    refused(bad, Reason.UNKNOWN_INPUT_BUFFER, "embed", None, str(unknown), "85", only=False)
     bad = rebuilt(graph, nodes={"argmax": {"outputs": (unknown,)}})
-    refused(bad, e.UnknownOutputBuffer, "argmax", None, str(unknown), only=False)
+    refused(bad, Reason.UNKNOWN_OUTPUT_BUFFER, "argmax", None, str(unknown), only=False)
 
 
 def test_only_barrier_and_stream_out_write_nothing() -> None:
@@ -105,8 +106,8 @@ def test_only_barrier_and_stream_out_write_nothing() -> None:
         b = GraphBuilder("g")
         x = b.buffer("x", INPUT, F32, ROW)
         b.node(op, [x], [], "lonely")
-        kinds = {f.kind for f in verify.findings(Graph("g", *parts(b)))}
-        assert (e.NodeWithoutOutput in kinds) == (op not in (Op.BARRIER, Op.STREAM_OUT)), op
+        kinds = {f.reason for f in verify.findings(Graph("g", *parts(b)))}
+        assert (Reason.NODE_WITHOUT_OUTPUT in kinds) == (op not in (Op.BARRIER, Op.STREAM_OUT)), op
 
 
 def parts(builder: GraphBuilder) -> tuple[tuple[Buffer, ...], tuple[Node, ...]]:
@@ -123,26 +124,26 @@ def test_barriers_may_stand_anywhere() -> None:
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 257, "\ud800", "tab\t"])
 def test_names_are_printable(name: str) -> None:
     graph = dense()
-    assert verify.findings(rebuilt(graph, nodes={"embed": {"name": name}}))[0].kind is e.BadGraph
-    assert verify.findings(rebuilt(graph, buffers={"embedded": {"name": name}}))[0].kind is e.BadGraph
-    assert verify.findings(dataclasses.replace(graph, name=name))[0].kind is e.BadGraph
-    assert verify.findings(dataclasses.replace(graph, meta={name: 1}))[0].kind is e.BadGraph
+    assert verify.findings(rebuilt(graph, nodes={"embed": {"name": name}}))[0].reason is Reason.BAD_GRAPH
+    assert verify.findings(rebuilt(graph, buffers={"embedded": {"name": name}}))[0].reason is Reason.BAD_GRAPH
+    assert verify.findings(dataclasses.replace(graph, name=name))[0].reason is Reason.BAD_GRAPH
+    assert verify.findings(dataclasses.replace(graph, meta={name: 1}))[0].reason is Reason.BAD_GRAPH
     odd = rebuilt(graph, nodes={"blk.0.attn_norm": {"attrs": {"eps": 1e-6, name: 1}}})
-    assert verify.findings(odd)[0].kind is e.BadAttribute
+    assert verify.findings(odd)[0].reason is Reason.BAD_ATTRIBUTE
 
 
 def test_ids_are_positions() -> None:
     graph = dense()
-    refused(rebuilt(graph, nodes={"embed": {"id": 7}}), e.BadGraph, "embed", None, "7", "0")
+    refused(rebuilt(graph, nodes={"embed": {"id": 7}}), Reason.BAD_GRAPH, "embed", None, "7", "0")
     bad = rebuilt(graph, buffers={"slots": {"id": 9}})
-    refused(bad, e.BadGraph, None, "slots", "9", "2", only=False)
+    refused(bad, Reason.BAD_GRAPH, None, "slots", "9", "2", only=False)
 
 
 def test_names_are_unique() -> None:
     graph = dense()
     bad = rebuilt(graph, buffers={"blk.1.attn_q.weight": {"name": "blk.0.attn_q.weight"}})
-    refused(bad, e.DuplicateName, None, "blk.0.attn_q.weight")
-    refused(rebuilt(graph, nodes={"blk.1.attn_q": {"name": "embed"}}), e.DuplicateName, "embed", None)
+    refused(bad, Reason.DUPLICATE_NAME, None, "blk.0.attn_q.weight")
+    refused(rebuilt(graph, nodes={"blk.1.attn_q": {"name": "embed"}}), Reason.DUPLICATE_NAME, "embed", None)
 
 
 @pytest.mark.parametrize(
@@ -163,19 +164,19 @@ def test_names_are_unique() -> None:
 )
 def test_impossible_buffers(dtype: DType, shape: tuple[Any, ...], words: list[str]) -> None:
     bad = rebuilt(dense(), buffers={"blk.0.ffn_up.weight": {"dtype": dtype, "shape": shape}})
-    refused(bad, e.BadBuffer, None, "blk.0.ffn_up.weight", *words)
+    refused(bad, Reason.BAD_BUFFER, None, "blk.0.ffn_up.weight", *words)
 
 
 def test_missing_and_surplus_bindings() -> None:
     graph = dense()
     q = node_named(graph, "blk.0.attn_q")
     bad = rebuilt(graph, nodes={q.name: {"inputs": q.inputs[:1]}})
-    refused(bad, e.WrongBindingCount, q.name, None, "1 inputs", "2", "x, weight", only=False)
+    refused(bad, Reason.WRONG_BINDING_COUNT, q.name, None, "1 inputs", "2", "x, weight", only=False)
     bad = rebuilt(graph, nodes={q.name: {"inputs": (*q.inputs, q.inputs[0])}})
-    refused(bad, e.WrongBindingCount, q.name, None, "3 inputs", "2")
+    refused(bad, Reason.WRONG_BINDING_COUNT, q.name, None, "3 inputs", "2")
     norm = node_named(graph, "blk.0.ffn_norm")
     bad = rebuilt(graph, nodes={norm.name: {"outputs": norm.outputs[:1]}})
-    refused(bad, e.WrongBindingCount, norm.name, None, "1 outputs", "2", "sum, normed", only=False)
+    refused(bad, Reason.WRONG_BINDING_COUNT, norm.name, None, "1 outputs", "2", "sum, normed", only=False)
 
 
 # Of every executable operation, each port once: another shape that is possible in itself.
@@ -209,7 +210,7 @@ WRONG_SHAPES: list[tuple[str, str, tuple[Dim, ...], str]] = [
 @pytest.mark.parametrize(("node", "buffer", "shape", "expected"), WRONG_SHAPES)
 def test_shape_mismatches(node: str, buffer: str, shape: tuple[Dim, ...], expected: str) -> None:
     bad = rebuilt(dense(Dims(weights=F32)), buffers={buffer: {"shape": shape}})
-    about = {f.node: f for f in verify.findings(bad) if f.kind is e.ShapeConflict}
+    about = {f.node: f for f in verify.findings(bad) if f.reason is Reason.SHAPE_CONFLICT}
     message = about[node].message
     seen = named(bad, about[node].buffer or "").type_text
     assert expected in message
@@ -219,7 +220,7 @@ def test_shape_mismatches(node: str, buffer: str, shape: tuple[Dim, ...], expect
 def test_a_shape_mismatch_says_who_decided() -> None:
     bad = rebuilt(dense(), buffers={"blk.0.attn_q.weight": {"shape": (128, 96)}})
     refused(
-        bad, e.ShapeConflict, "blk.0.attn_q", "blk.0.attn_q.weight",
+        bad, Reason.SHAPE_CONFLICT, "blk.0.attn_q", "blk.0.attn_q.weight",
         "q8_0[128, 96]", "[n_out, 64]", "n_in is 64 by input x 'blk.0.attn_norm.out'",
     )  # fmt: skip
 
@@ -235,14 +236,14 @@ def test_reshapes_cost_no_node() -> None:
     assert verify.findings(rebuilt(graph, buffers=split)) == []
     # Where the heads are written out, they have to be the right ones.
     bad = rebuilt(graph, buffers={"blk.0.attn_q_rope.out": {"shape": ("n_rows", 8, 16)}})
-    refused(bad, e.ShapeConflict, "blk.0.attn", "blk.0.attn_q_rope.out", "[R, 4, 32]", only=False)
+    refused(bad, Reason.SHAPE_CONFLICT, "blk.0.attn", "blk.0.attn_q_rope.out", "[R, 4, 32]", only=False)
 
 
 def test_partial_rotation_is_at_most_a_head() -> None:
     graph = dense()
     assert verify.findings(rebuilt(graph, buffers={"rope_table": {"shape": ("n_ctx", 8, 2)}})) == []
     bad = rebuilt(graph, buffers={"rope_table": {"shape": ("n_ctx", 17, 2)}})
-    refused(bad, e.ShapeConflict, "blk.0.attn_q_rope", None, "34", "32", only=False)
+    refused(bad, Reason.SHAPE_CONFLICT, "blk.0.attn_q_rope", None, "34", "32", only=False)
 
 
 def test_query_heads_share_key_heads_evenly() -> None:
@@ -253,7 +254,7 @@ def test_query_heads_share_key_heads_evenly() -> None:
     where.append(b.buffer("page_table", INPUT, I32, ("n_slots", "max_pages")))
     y = b.buffer("y", OUTPUT, F32, ("n_rows", 96))
     b.node(Op.FLASH_ATTN, [q, *caches, *where], [y], "attn", scale=1.0, n_heads=3, n_kv_heads=2, head_dim=32)
-    refused(Graph("g", *parts(b)), e.ShapeConflict, "attn", None, "3", "2")
+    refused(Graph("g", *parts(b)), Reason.SHAPE_CONFLICT, "attn", None, "3", "2")
 
 
 @pytest.mark.parametrize(
@@ -272,8 +273,8 @@ def test_query_heads_share_key_heads_evenly() -> None:
 )
 def test_dtype_mismatches(node: str, buffer: str, dtype: DType, expected: str) -> None:
     bad = rebuilt(dense(), buffers={buffer: {"dtype": dtype}})
-    refused(bad, e.DTypeMismatch, node, buffer, f"{dtype.value}[", expected, only=False)
-    assert {f.kind for f in verify.findings(bad)} == {e.DTypeMismatch}
+    refused(bad, Reason.DTYPE_MISMATCH, node, buffer, f"{dtype.value}[", expected, only=False)
+    assert {f.reason for f in verify.findings(bad)} == {Reason.DTYPE_MISMATCH}
 
 
 @pytest.mark.parametrize(
@@ -288,79 +289,79 @@ def test_dtype_mismatches(node: str, buffer: str, dtype: DType, expected: str) -
 )
 def test_kind_mismatches(node: str, buffer: str, kind: BufferKind, expected: str) -> None:
     bad = rebuilt(dense(), buffers={buffer: {"kind": kind}})
-    refused(bad, e.KindMismatch, node, buffer, kind.value, expected, only=False)
+    refused(bad, Reason.KIND_MISMATCH, node, buffer, kind.value, expected, only=False)
 
 
 def test_one_meaning_for_each_step_input_and_cache() -> None:
     graph = dense()
     k, v, positions, slots, table = node_named(graph, "blk.1.kv").inputs
     bad = rebuilt(graph, nodes={"blk.1.kv": {"inputs": (k, v, slots, positions, table)}})
-    refused(bad, e.RoleConflict, "blk.1.kv", "slots", "input positions", only=False)
+    refused(bad, Reason.ROLE_CONFLICT, "blk.1.kv", "slots", "input positions", only=False)
     q, k_cache, v_cache, *where = node_named(graph, "blk.0.attn").inputs
     bad = rebuilt(graph, nodes={"blk.0.attn": {"inputs": (q, v_cache, k_cache, *where)}})
-    refused(bad, e.RoleConflict, "blk.0.attn", "blk.0.v_cache", "input k_cache", "'blk.0.kv'", only=False)
+    refused(bad, Reason.ROLE_CONFLICT, "blk.0.attn", "blk.0.v_cache", "input k_cache", "'blk.0.kv'", only=False)
 
 
 @pytest.mark.parametrize(
-    ("change", "kind", "words"),
+    ("change", "reason", "words"),
     [
-        ({"eps": None}, e.MissingAttribute, ["'eps'", "float"]),
-        ({"head_dim": None}, e.MissingAttribute, ["'head_dim'", "int"]),
-        ({"epsilon": 1.0}, e.UnknownAttribute, ["'epsilon'", "eps, head_dim, n_heads"]),
-        ({"eps": 1}, e.BadAttribute, ["'eps'", "1", "float"]),
-        ({"eps": -1e-6}, e.BadAttribute, ["-1e-06", "at least 0"]),
-        ({"n_heads": 4.0}, e.BadAttribute, ["'n_heads'", "4.0", "int"]),
-        ({"n_heads": True}, e.BadAttribute, ["'n_heads'", "True", "int"]),
-        ({"eps": "small"}, e.BadAttribute, ["'small'", "float"]),
+        ({"eps": None}, Reason.MISSING_ATTRIBUTE, ["'eps'", "float"]),
+        ({"head_dim": None}, Reason.MISSING_ATTRIBUTE, ["'head_dim'", "int"]),
+        ({"epsilon": 1.0}, Reason.UNKNOWN_ATTRIBUTE, ["'epsilon'", "eps, head_dim, n_heads"]),
+        ({"eps": 1}, Reason.BAD_ATTRIBUTE, ["'eps'", "1", "float"]),
+        ({"eps": -1e-6}, Reason.BAD_ATTRIBUTE, ["-1e-06", "at least 0"]),
+        ({"n_heads": 4.0}, Reason.BAD_ATTRIBUTE, ["'n_heads'", "4.0", "int"]),
+        ({"n_heads": True}, Reason.BAD_ATTRIBUTE, ["'n_heads'", "True", "int"]),
+        ({"eps": "small"}, Reason.BAD_ATTRIBUTE, ["'small'", "float"]),
     ],
 )
-def test_attributes(change: dict[str, Any], kind: type[e.VerifyError], words: list[str]) -> None:
+def test_attributes(change: dict[str, Any], reason: Reason, words: list[str]) -> None:
     graph = dense()
     attrs = {**node_named(graph, "blk.0.attn_q_norm").attrs, **change}
     attrs = {key: value for key, value in attrs.items() if value is not None}
-    refused(rebuilt(graph, nodes={"blk.0.attn_q_norm": {"attrs": attrs}}), kind, "blk.0.attn_q_norm", None, *words)
+    refused(rebuilt(graph, nodes={"blk.0.attn_q_norm": {"attrs": attrs}}), reason, "blk.0.attn_q_norm", None, *words)
 
 
 def test_a_head_count_below_one_is_a_bad_attribute() -> None:
     graph = dense()
     attrs = {**node_named(graph, "blk.0.attn_q_norm").attrs, "n_heads": 0}
     bad = rebuilt(graph, nodes={"blk.0.attn_q_norm": {"attrs": attrs}})
-    refused(bad, e.BadAttribute, "blk.0.attn_q_norm", None, "'n_heads'", "0", "at least 1", only=False)
+    refused(bad, Reason.BAD_ATTRIBUTE, "blk.0.attn_q_norm", None, "'n_heads'", "0", "at least 1", only=False)
 
 
 @pytest.mark.parametrize("kind", [WEIGHT, CONSTANT, INPUT])
 def test_read_only_buffers_are_not_written(kind: BufferKind) -> None:
     graph = rebuilt(dense(), buffers={"tokens": {"kind": kind}})
-    refused(graph, e.WriteToReadOnly, "argmax", "tokens", kind.value)
+    refused(graph, Reason.WRITE_TO_READ_ONLY, "argmax", "tokens", kind.value)
 
 
 def test_one_writer_for_each_buffer() -> None:
     graph = dense()
     bad = rebuilt(graph, nodes={"blk.1.attn_v": {"outputs": ids(graph, "blk.0.attn_v.out")}})
-    refused(bad, e.DoublyWritten, "blk.1.attn_v", "blk.0.attn_v.out", "'blk.0.attn_v'", only=False)
+    refused(bad, Reason.DOUBLY_WRITTEN, "blk.1.attn_v", "blk.0.attn_v.out", "'blk.0.attn_v'", only=False)
     twice = ids(graph, "blk.0.k_cache") * 2
     bad = rebuilt(graph, nodes={"blk.0.kv": {"outputs": twice}})
-    refused(bad, e.DoublyWritten, "blk.0.kv", "blk.0.k_cache", "itself", only=False)
+    refused(bad, Reason.DOUBLY_WRITTEN, "blk.0.kv", "blk.0.k_cache", "itself", only=False)
 
 
 def test_reads_of_what_nobody_writes() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", TEMP, F32, ROW), b.buffer("y", OUTPUT, F32, ROW)
     b.node(Op.RESIDUAL_ADD, [x, x], [y], "add")
-    refused(Graph("g", *parts(b)), e.ReadBeforeWrite, "add", "x", "temp")
+    refused(Graph("g", *parts(b)), Reason.READ_BEFORE_WRITE, "add", "x", "temp")
 
 
 def test_in_place_work_on_a_temporary_reads_before_the_write() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ROW), b.buffer("y", OUTPUT, F32, ROW)
     b.node(Op.RESIDUAL_ADD, [x, y], [y], "add")
-    refused(Graph("g", *parts(b)), e.ReadBeforeWrite, "add", "y", "output")
+    refused(Graph("g", *parts(b)), Reason.READ_BEFORE_WRITE, "add", "y", "output")
 
 
 def test_nodes_stand_behind_what_they_read() -> None:
     graph = dense()
     first, second, *rest = graph.nodes
-    refused(ordered(graph, [second, first, *rest]), e.NonTopologicalOrder, second.name, "embedded", "'embed'")
+    refused(ordered(graph, [second, first, *rest]), Reason.NON_TOPOLOGICAL_ORDER, second.name, "embedded", "'embed'")
 
 
 def test_caches_are_written_before_they_are_read() -> None:
@@ -371,7 +372,7 @@ def test_caches_are_written_before_they_are_read() -> None:
     nodes = list(graph.nodes)
     nodes[at], nodes[at + 1] = nodes[at + 1], nodes[at]
     bad = ordered(graph, nodes)
-    refused(bad, e.StateReadBeforeWrite, "blk.0.attn", "blk.0.k_cache", "'blk.0.kv'", only=False)
+    refused(bad, Reason.STATE_READ_BEFORE_WRITE, "blk.0.attn", "blk.0.k_cache", "'blk.0.kv'", only=False)
     assert {f.buffer for f in verify.findings(bad)} == {"blk.0.k_cache", "blk.0.v_cache"}
 
 
@@ -385,7 +386,7 @@ def test_a_state_may_be_read_only_or_updated_in_place() -> None:
 
 def test_outputs_are_written() -> None:
     graph = dense()
-    refused(ordered(graph, graph.nodes[:-1]), e.OutputNeverWritten, None, "tokens", "i32[n_logits]")
+    refused(ordered(graph, graph.nodes[:-1]), Reason.OUTPUT_NEVER_WRITTEN, None, "tokens", "i32[n_logits]")
 
 
 @pytest.mark.parametrize("kind", [k for k in BufferKind if k is not OUTPUT])
@@ -393,11 +394,11 @@ def test_dangling_buffers(kind: BufferKind) -> None:
     graph = dense()
     loose = Buffer(len(graph.buffers), "loose", kind, F32, (4,))
     bad = dataclasses.replace(graph, buffers=(*graph.buffers, loose))
-    refused(bad, e.DanglingBuffer, None, "loose", kind.value, "f32[4]")
+    refused(bad, Reason.DANGLING_BUFFER, None, "loose", kind.value, "f32[4]")
 
 
 def test_temporaries_are_read() -> None:
-    refused(rebuilt(dense(), buffers={"tokens": {"kind": TEMP}}), e.UnreadTemporary, "argmax", "tokens")
+    refused(rebuilt(dense(), buffers={"tokens": {"kind": TEMP}}), Reason.UNREAD_TEMPORARY, "argmax", "tokens")
 
 
 def test_all_findings_come_at_once() -> None:
@@ -407,9 +408,9 @@ def test_all_findings_come_at_once() -> None:
         buffers={"blk.0.attn_q.bias": {"dtype": F16}, "tokens": {"kind": TEMP}},
         nodes={"blk.0.attn_norm": {"attrs": {}}},
     )
-    with pytest.raises(e.MissingAttribute) as caught:
+    with pytest.raises(GraphError, match="is missing") as caught:
         verify.verify(bad)
-    assert [f.kind.__name__ for f in caught.value.findings] == ["MissingAttribute", "DTypeMismatch", "UnreadTemporary"]
+    assert [f.reason for f in caught.value.findings] == ["missing_attribute", "dtype_mismatch", "unread_temporary"]
     assert "(and 2 more)" in str(caught.value)
     assert "'dense'" in str(caught.value)
 
@@ -417,8 +418,8 @@ def test_all_findings_come_at_once() -> None:
 def test_the_verifier_gives_up_on_graphs_that_are_all_wrong() -> None:
     nodes = tuple(Node(i, Op.BARRIER, f"n{i}", range(8), range(8)) for i in range(1000))  # type: ignore[arg-type]
     found = verify.findings(Graph("g", (), nodes))
-    assert len(found) == e.MAX_FINDINGS
-    with pytest.raises(e.UnknownInputBuffer, match=r"and at least 999 more"):
+    assert len(found) == MAX_FINDINGS
+    with pytest.raises(GraphError, match=r"input 0 is buffer .*and at least 999 more"):
         verify.verify(Graph("g", (), nodes))
 
 
@@ -426,7 +427,7 @@ def test_the_builder_verifies() -> None:
     b = GraphBuilder("g")
     x = b.buffer("x", TEMP, F32, ROW)
     b.node(Op.RESIDUAL_ADD, [x, x], [x], "add")
-    with pytest.raises(e.ReadBeforeWrite, match="'add'"):
+    with pytest.raises(GraphError, match=r"'add'.*no other node writes"):
         b.build()
 
 
@@ -434,4 +435,4 @@ def test_opcodes_without_a_signature_get_the_structural_checks() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, I32, (3,)), b.buffer("y", TEMP, F16, ROW)
     b.node(Op.RMS_NORM_FUSED_QKV, [x], [y], "route", anything="goes")
-    refused(Graph("g", *parts(b)), e.UnreadTemporary, "route", "y")
+    refused(Graph("g", *parts(b)), Reason.UNREAD_TEMPORARY, "route", "y")

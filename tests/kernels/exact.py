@@ -102,7 +102,7 @@ def maximum(values: list[float]) -> float:
     return math.nan if any(map(math.isnan, values)) else max(values)
 
 
-# Coefficients of docs/numerics.md's exp, as bits: the polynomial is part of the contract.
+# Coefficients of docs/how/numerics.md's exp, as bits: the polynomial is part of the contract.
 LOG2_E = float.fromhex("0x1.715476p+0")
 LN2_HIGH = float.fromhex("0x1.63p-1")
 LN2_LOW = float.fromhex("-0x1.bd0106p-13")

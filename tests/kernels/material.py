@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
+import pytest
 
 from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType
@@ -11,6 +15,13 @@ T = GGMLType
 QUANTISED = tuple(T[f.name] for f in table.quantized())
 FLOATS = tuple(T[f.name] for f in table.floats())
 SUPER = tuple(T[f.name] for f in table.quantized() if f.groups > 1)
+OF_EACH_KIND = (
+    *("Q4_0", "Q5_1", "IQ4_NL", "Q8_0", "Q5_K", "Q6_K", "MXFP4", "IQ4_XS", "Q3_K", "Q2_K", "NVFP4"),
+    *("IQ2_XXS", "IQ2_S", "IQ3_S", "F32", "F16", "BF16"),
+)
+"""A format of each way to hold integers, scales and minima. Products of the others are slow tests; how each format is
+decoded, the tests of embeddings check for all of them.
+"""
 SCALE_BYTES = {T[f.name]: f.halves for f in table.quantized()}
 """Where the float16 scales of a block lie."""
 EXPONENT = {T[f.name]: f.d for f in table.quantized() if f.scale == table.Scale.POWER_OF_TWO}
@@ -19,6 +30,13 @@ EXPONENT = {T[f.name]: f.d for f in table.quantized() if f.scale == table.Scale.
 FINITE_F16 = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x1400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF]
 WILD_F16 = [*FINITE_F16, 0x7C00, 0xFC00, 0x7E00, 0xFE01]
 AWKWARD_E = [0, 1, 2, 3, 100, 128, 200, 254, 255]
+
+
+def by_kind(formats: Iterable[GGMLType | str]) -> list[Any]:
+    """Parameters of a test by their names: one format of each kind by default, the others where slow tests run."""
+    names = {of: of if isinstance(of, str) else of.name for of in formats}
+    marks = {name: () if name in OF_EACH_KIND else pytest.mark.slow for name in names.values()}
+    return [pytest.param(of, id=name, marks=marks[name]) for of, name in names.items()]
 
 
 def packed_rows(kind: GGMLType, rng: np.random.Generator, n_rows: int, n_in: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The reductions and kernels of docs/numerics.md, one scalar operation after the other, in exact arithmetic."""
+"""The reductions and kernels of docs/how/numerics.md, one scalar operation after the other, in exact arithmetic."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import DEFINITIONS
 from zinc_rt.kernels.reference.matmul import Weight, weights_of
 from zinc_rt.kernels.reference.routing import choose_experts
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.routed import MAX_EXPERTS, MAX_USED, Routing
 
 LEAST = 6.103515625e-05
@@ -190,22 +190,21 @@ def test_shared_expert() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "error", "message"),
+    ("counts", "message"),
     [
-        ({"n_experts": 8, "n_used": 9}, InvalidKey, "expert_used_count is 9, it must be between 1 and .* 8"),
-        ({"n_experts": 8, "n_used": 0}, InvalidKey, "expert_used_count is 0"),
-        ({"n_experts": 0, "n_used": 0}, InvalidKey, "expert_count, which is 0"),
-        ({"n_experts": 8, "n_used": 2, "n_groups": 3}, InvalidKey, "expert_group_count is 3, it must divide .* 8"),
+        ({"n_experts": 8, "n_used": 9}, "expert_used_count is 9, it must be between 1 and .* 8"),
+        ({"n_experts": 8, "n_used": 0}, "expert_used_count is 0"),
+        ({"n_experts": 0, "n_used": 0}, "expert_count, which is 0"),
+        ({"n_experts": 8, "n_used": 2, "n_groups": 3}, "expert_group_count is 3, it must divide .* 8"),
         (
             {"n_experts": 8, "n_used": 3, "n_groups": 4},
-            InvalidKey,
             "3 experts cannot come from 1 of 4 groups of 2",
         ),
-        ({"n_experts": 8, "n_used": 2, "n_groups": 2, "n_groups_used": 3}, InvalidKey, "expert_group_used_count is 3"),
-        ({"n_experts": MAX_EXPERTS + 1, "n_used": 2}, UnsupportedFeature, "2 of 1025 experts .* at most 64 of 1024"),
-        ({"n_experts": 128, "n_used": MAX_USED + 1}, UnsupportedFeature, "65 of 128 experts"),
+        ({"n_experts": 8, "n_used": 2, "n_groups": 2, "n_groups_used": 3}, "expert_group_used_count is 3"),
+        ({"n_experts": MAX_EXPERTS + 1, "n_used": 2}, "2 of 1025 experts .* at most 64 of 1024"),
+        ({"n_experts": 128, "n_used": MAX_USED + 1}, "65 of 128 experts"),
     ],
 )
-def test_counts_out_of_range(counts: dict[str, int], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_counts_out_of_range(counts: dict[str, int], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         Routing(**counts)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from tests.compiled import images
 from zinc_rt.lang import NativeKernel, Spec, emit_module, host_targets
-from zinc_rt.lang.compiler import Compiler
 
 LEVELS = [target.name for target in host_targets()]
 _GROUP = 24  # kernels in a module: few, so that a child has some work; not too few, since each module costs a pass
@@ -22,7 +22,7 @@ class Kernels:
         groups = [specs[i : i + _GROUP] for i in range(0, len(specs), _GROUP)]
         modules = [emit_module(f"group {i}", group, target) for i, group in enumerate(groups)]
         self._built: dict[str, NativeKernel] = {}
-        for group, image in zip(groups, Compiler().compile(modules), strict=True):
+        for group, image in zip(groups, images(modules), strict=True):
             code = image.load()
             self._built |= {s.symbol: NativeKernel(s, target, code.address(s.symbol), code) for s in group}
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from typing import Any
 
 import pytest
 
+from tests.compiled import images, listing
 from tests.lang import arith_kernels, control_kernels, value_kernels
 from tests.lang import code_kernels as k
 from tests.lang.levels import LEVELS
-from zinc_rt.lang import TARGETS, Spec, Target, bf16, compile_image, emit_module, f16, f32, f64, i8, i16, u8, u64
-from zinc_rt.lang.compiler import Compiler
+from zinc_rt.lang import TARGETS, Spec, Target, bf16, emit_module, f16, f32, f64, i8, i16, u8, u64
 from zinc_rt.lang.lower import LOWERINGS
 from zinc_rt.lang.ops import WORDS
 
@@ -26,8 +27,7 @@ def name(target: Target) -> str:
 
 
 def text(target: Target, function: object, **constants: object) -> str:
-    spec = Spec(function, constants)  # type: ignore[arg-type]
-    return str(compile_image(spec, target, disassemble=True).meta["assembly"])
+    return listing(Spec(function, constants), target)  # type: ignore[arg-type]
 
 
 SAMPLE = [
@@ -43,11 +43,17 @@ SAMPLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("target", ELSEWHERE, ids=name)
+def soon(targets: list[Target]) -> list[Any]:
+    """Parameters: AVX2 and 64-bit Arm by default, the other targets where slow tests run."""
+    names = ("avx2", "aarch64")
+    return [pytest.param(t, id=name(t), marks=() if name(t) in names else pytest.mark.slow) for t in targets]
+
+
+@pytest.mark.parametrize("target", soon(ELSEWHERE))
 def test_every_target_compiles_what_cannot_run_here(target: Target) -> None:
     groups = [SAMPLE[i::2] for i in range(2)]
-    images = Compiler().compile([emit_module(f"sample {i}", group, target) for i, group in enumerate(groups)])
-    for group, image in zip(groups, images, strict=True):
+    made = images([emit_module(f"sample {i}", group, target) for i, group in enumerate(groups)])
+    for group, image in zip(groups, made, strict=True):
         assert set(image.entries) == {spec.symbol for spec in group}
 
 
@@ -65,7 +71,7 @@ def test_the_ir_takes_no_liberties() -> None:
             assert re.fullmatch(r"  %i\d+ = (add|sub) (nsw|nuw) i\d+ %i\d+, -?\d+", line), line
 
 
-@pytest.mark.parametrize("target", CPUS, ids=name)
+@pytest.mark.parametrize("target", soon(CPUS))
 def test_products_and_sums_are_not_contracted(target: Target) -> None:
     fused = r"\b(vfn?m(add|sub)\w*|fn?m(add|sub|la|ls)\b|fmla|fmls)"
     code = text(target, k.products_and_sums)
@@ -82,7 +88,7 @@ def test_products_and_sums_are_not_contracted_on_a_gpu() -> None:
     assert re.search(r"v_\w*fma", text(gpu, k.fused))
 
 
-@pytest.mark.parametrize("level", ["avx2", "avx512", "amx"])
+@pytest.mark.parametrize("level", ["avx2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("avx512", "amx"))])
 def test_halves_round_in_the_nearest_even_mode_and_keep_subnormals(level: str) -> None:
     code = text(TARGETS[level], k.halves)
     # 0: to nearest even, by the instruction; 4: by the control register, whose default is the same.
@@ -92,6 +98,7 @@ def test_halves_round_in_the_nearest_even_mode_and_keep_subnormals(level: str) -
     assert not re.search(r"\b(call|bl)\b", code)
 
 
+@pytest.mark.slow  # which instructions one compiler chooses; results have tests of their own
 @pytest.mark.parametrize(
     ("target", "kind", "n", "bound", "instruction"),
     [
@@ -124,6 +131,7 @@ def test_dot_products_use_the_targets_instruction(
     assert re.search(instruction, code)
 
 
+@pytest.mark.slow  # likewise
 @pytest.mark.parametrize(
     ("target", "n", "instruction"),
     [
@@ -165,6 +173,7 @@ def test_orders_reach_the_machine() -> None:
     assert all(re.search(rf"\b{word}\b", code) for word in ("ldxr", "stlr", "dmb\tish", "yield"))
 
 
+@pytest.mark.slow  # likewise
 @pytest.mark.parametrize("level", ["avx2", "avx512"])
 def test_conversions_to_integers_and_extremes_stay_vectors(level: str) -> None:
     code = text(TARGETS[level], k.quantised)
@@ -172,6 +181,7 @@ def test_conversions_to_integers_and_extremes_stay_vectors(level: str) -> None:
     assert not re.search(r"vcvttss2si|vucomiss", code)
 
 
+@pytest.mark.slow  # likewise
 def test_constant_memory_is_read_once() -> None:
     code = text(TARGETS["avx2"], k.unchanging)
     loop = code[code.rindex("vmulss") :]

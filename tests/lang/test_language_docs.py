@@ -11,7 +11,7 @@ import pytest
 
 from zinc_rt.lang.reference import reference, undocumented
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "how"
 GUIDE = (DOCS / "lang.md").read_text(encoding="utf-8")
 
 
@@ -47,7 +47,7 @@ def test_the_guides_examples_print_what_it_says(
 
 def test_the_reference_is_current() -> None:
     written = (DOCS / "lang_reference.md").read_text(encoding="utf-8")
-    assert written == reference(), "run: python -m zinc_rt.lang.reference > docs/lang_reference.md"
+    assert written == reference(), "run: python -m zinc_rt.lang.reference > docs/how/lang_reference.md"
 
 
 def test_every_word_is_in_the_reference_once() -> None:

@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tests.compiled import images, kernel_images
 from tests.lang import gpu_kernels as g
 from zinc_rt.lang import TARGETS, GpuKernel, LangError, Spec, emit_module
-from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.gpu import describe_kernel
 
@@ -22,9 +22,8 @@ ALL = [f.name for f in g.ALL]
 def compiled() -> dict[str, GpuKernel]:
     """Each kernel in a module of its own, so that its listing is its own, too."""
     specs = [Spec(f) for f in g.ALL]
-    modules = [emit_module(s.symbol, [s], TARGETS["gfx1201"]) for s in specs]
-    images = Compiler().compile(modules, disassemble=True)
-    return {s.function.name: describe_kernel(s, image) for s, image in zip(specs, images, strict=True)}
+    made = kernel_images(specs, TARGETS["gfx1201"], disassemble=True)
+    return {s.function.name: describe_kernel(s, image) for s, image in zip(specs, made, strict=True)}
 
 
 def listing(name: str) -> list[str]:
@@ -127,7 +126,7 @@ def test_dot_products() -> None:
 
 
 def test_wave_reduction() -> None:
-    """Distances 16, 8, 4, 2, 1 in this order: the tree of docs/numerics.md."""
+    """Distances 16, 8, 4, 2, 1 in this order: the tree of docs/how/numerics.md."""
     lines = listing("rms_norm")
     steps = [m[0] for line in lines if (m := re.search(r"v_permlanex16_b32|row_xmask:\d+", line))]
     assert steps == ["v_permlanex16_b32", *(f"row_xmask:{d}" for d in (8, 4, 2, 1))]
@@ -182,7 +181,7 @@ def test_loads_stay_above_a_schedule_barrier() -> None:
     for first in (True, False):
         module = emit_module("loads", [Spec(g.sixteen_loads, {"FIRST": first})], TARGETS["gfx1201"])
         assert '"amdgpu-waves-per-eu"="12,16"' in module.ir
-        lines = Compiler().compile([module], disassemble=True)[0].meta["assembly"].splitlines()
+        lines = images([module], disassemble=True)[0].meta["assembly"].splitlines()
         wait = next(i for i, line in enumerate(lines) if "s_wait_loadcnt" in line)
         before[first] = sum("global_load_b32" in line for line in lines[:wait])
     assert before[True] == 16
@@ -202,7 +201,7 @@ def test_atomics_order_memory_among_the_devices_waves() -> None:
 
 def test_a_kernel_is_found_in_an_image_of_several() -> None:
     specs = [Spec(g.rms_norm), Spec(g.tile_matmul)]
-    (image,) = Compiler().compile([emit_module("two", specs, TARGETS["gfx1201"])])
+    (image,) = images([emit_module("two", specs, TARGETS["gfx1201"])])
     for spec in specs:
         alone = compiled()[spec.function.name]
         kernel = describe_kernel(spec, image)
@@ -213,7 +212,7 @@ def test_a_kernel_is_found_in_an_image_of_several() -> None:
 
 def test_waves_of_64_lanes() -> None:
     spec, words = Spec(g.lanes_of_64), TARGETS["gfx1201"]
-    kernel = describe_kernel(spec, Compiler().compile([emit_module("w", [spec], words)], disassemble=True)[0])
+    kernel = describe_kernel(spec, images([emit_module("w", [spec], words)], disassemble=True)[0])
     assert (kernel.wave, kernel.workgroup, kernel.vgprs % 4) == (64, 64, 0)
     assert "v_mbcnt_hi_u32_b32" in kernel.assembly
     assert "global_store_b32" in kernel.assembly

@@ -170,9 +170,9 @@ def test_without_proc_there_are_no_flags(tmp_path: Path) -> None:
 
 
 def test_the_page_about_levels_names_files_that_exist() -> None:
-    """docs/extending.md, "An instruction-set level": the files, and that kernels ask for instruction sets alone."""
+    """docs/how/extending.md, "An instruction-set level": the files, and that kernels ask for instruction sets alone."""
     root = Path(__file__).parents[2]
-    page = (root / "docs/extending.md").read_text(encoding="utf-8")
+    page = (root / "docs/how/extending.md").read_text(encoding="utf-8")
     section = page.split("## An instruction-set level")[1].split("\n## ")[0]
     files = re.findall(r"`((?:zinc_rt|tests)/[\w/]+\.py)`", section)
     assert "zinc_rt/lang/target.py" in files

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from zinc_rt.engine.engine import Rows
+from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.engine.prompts import EmptyPrompt
 from zinc_rt.errors import UsageError
 from zinc_rt.llm.async_model import AsyncModel
@@ -26,8 +26,8 @@ ENDLESS: dict[str, Any] = {"max_tokens": None, "ignore_eos": True, "temperature"
 def run(model: zinc_rt.Model, test: Callable[[AsyncModel], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(test(AsyncModel(model)), 60))  # type: ignore[arg-type]
     with model._lock:
-        assert model.shared.core.idle
-    model.engine.check_integrity()
+        assert model.client.core.idle
+    model.engine.cache.check_integrity()
 
 
 def test_texts_are_those_of_the_model(model: zinc_rt.Model) -> None:
@@ -58,7 +58,7 @@ def test_tasks_and_threads_are_computed_together(model: zinc_rt.Model, monkeypat
     expected = [model.generate(PROMPT, seed=seed, max_tokens=20).text for seed in range(4)]
     step, sizes = model.engine.step, list[int]()
 
-    def counted(rows: Sequence[Rows], *sampling: Any) -> Any:
+    def counted(rows: Sequence[SequenceChunk], *sampling: Any) -> Any:
         sizes.append(len(rows))
         return step(rows, *sampling)
 
@@ -66,7 +66,7 @@ def test_tasks_and_threads_are_computed_together(model: zinc_rt.Model, monkeypat
         thread = asyncio.to_thread(model.generate, PROMPT, seed=3, max_tokens=20)
         with model._lock:
             asked = [asyncio.create_task(tasks.generate(PROMPT, seed=seed, max_tokens=20)) for seed in range(3)]
-            while len(model.shared._gives) < 3:
+            while len(model.client._gives) < 3:
                 await asyncio.sleep(0)
         texts = [made.text for made in await asyncio.gather(*asked, thread)]
         assert texts == expected
@@ -111,13 +111,13 @@ def test_a_loop_that_is_closed_leaves_the_model_usable(model: zinc_rt.Model) -> 
     loop.close()
     assert model.generate(PROMPT, max_tokens=2).token_ids
     for _ in range(1000):
-        if model.shared._driver is None:
+        if model.client._driver is None:
             break
         model.generate(PROMPT, max_tokens=2)
     else:
         pytest.fail("steps go on for nobody")
     with model._lock:
-        assert model.shared.core.idle
+        assert model.client.core.idle
 
 
 def test_wrong_requests_are_refused(model: zinc_rt.Model) -> None:

@@ -129,27 +129,27 @@ def test_a_named_call_and_its_result(caller: Model) -> None:
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}]},
         {"role": "tool", "tool_call_id": call.id, "content": "noon"},
     ]  # fmt: skip
-    prompt = caller.chat_format.request(talk, tools=REQUEST).prompt
+    prompt = caller.chat_format.prompt(talk, tools=REQUEST).ids
     assert "<tool_response>\nnoon\n</tool_response>" in caller.detokenize(prompt)
     second = caller.chat(talk, tools=REQUEST, tool_choice=choice, seed=1)
     assert second.tool_calls[0].id != call.id  # of another prompt
 
 
 def test_tools_that_may_not_be_called(caller: Model) -> None:
-    request = caller.chat_format.request(HELLO, tools=REQUEST, tool_choice="none")
-    assert (request.grammar, request.tools) == (None, ())
-    assert request.prompt == caller.chat_format.request(HELLO).prompt
+    prompt = caller.chat_format.prompt(HELLO, tools=REQUEST, tool_choice="none")
+    assert (prompt.grammar, prompt.tools) == (None, ())
+    assert prompt.ids == caller.chat_format.prompt(HELLO).ids
     assert caller.chat(HELLO, tools=REQUEST, tool_choice="none", max_tokens=8, seed=1).tool_calls == ()
 
 
 def test_reasoning_comes_first(caller: Model) -> None:
     form = {"type": "regex", "regex": "[a-z]{5}"}
-    request = caller.chat_format.request(HELLO, response_format=form, variables={"enable_thinking": False})
-    assert request.thinking is Thinking.off
+    prompt = caller.chat_format.prompt(HELLO, response_format=form, variables={"enable_thinking": False})
+    assert prompt.thinking is Thinking.off
     answer = caller.chat(HELLO, response_format=form, variables={"enable_thinking": False}, seed=1)
     assert (len(answer.text), answer.reasoning) == (5, None)
     # Its marks are no tokens of this vocabulary: the model may begin with one in letters, or answer at once.
-    assert caller.chat_format.request(HELLO, response_format=form).thinking is Thinking.possible
+    assert caller.chat_format.prompt(HELLO, response_format=form).thinking is Thinking.possible
 
 
 def test_stop_strings_end_the_content(model: Model) -> None:
@@ -216,6 +216,6 @@ def test_an_answer_is_a_message_of_the_next_turn(caller: Model) -> None:
         assert (message["role"], message["content"]) == ("assistant", answer.content)
         calls = [call["function"] for call in message.get("tool_calls", ())]
         assert calls == [{"name": call.name, "arguments": call.arguments} for call in answer.tool_calls]
-        prompt = caller.chat_format.request([*HELLO, message, *HELLO], tools=REQUEST).prompt
+        prompt = caller.chat_format.prompt([*HELLO, message, *HELLO], tools=REQUEST).ids
         for part in (answer.text, *(call.name for call in answer.tool_calls)):
             assert part.strip() in caller.detokenize(prompt)

@@ -13,7 +13,7 @@ from zinc_rt.engine.engine import ContextFull
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.llm.embedding import Pooling
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 
 TEXTS = ["Once upon a time", "the dog", "a", "There was a little girl who had a red ball. " * 12, "the dog"]
 
@@ -61,7 +61,7 @@ def test_a_vector_depends_on_its_text_alone(reference: zinc_rt.Model, n_batch: i
         assert (model.embed(TEXTS[::-1], normalize=False)[::-1] == want).all()
         for text, vector in zip(TEXTS, want, strict=True):
             assert (model.embed([text], normalize=False)[0] == vector).all()
-        model.engine.check_integrity()
+        model.engine.cache.check_integrity()
 
 
 def test_the_emulated_gpu_gives_the_same(reference: zinc_rt.Model) -> None:
@@ -115,7 +115,7 @@ def test_the_file_says_what_it_is(tmp_path: Path) -> None:
         assert model.embedder is None
     with zinc_rt.load(write_tiny_model(tmp_path / "n.gguf", pooling=0), device="cpu") as model:
         assert model.embedder is None
-    with pytest.raises(UnsupportedFeature, match="reranker"):
+    with pytest.raises(ModelError, match="reranker"):
         zinc_rt.load(write_tiny_model(tmp_path / "r.gguf", pooling=4))
-    with pytest.raises(InvalidKey, match="pooling_type is 9; known are"):
+    with pytest.raises(ModelError, match="pooling_type is 9; known are"):
         zinc_rt.load(write_tiny_model(tmp_path / "u.gguf", pooling=9))

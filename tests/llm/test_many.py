@@ -81,8 +81,8 @@ def test_an_iterator_that_is_closed_ends_its_texts(model: zinc_rt.Model) -> None
     texts = model.generate_each((f"Day {n}" for n in range(10**9)), max_tokens=2, ignore_eos=True)
     next(texts)
     texts.close()
-    with model.shared._lock:  # what was left ends here
-        assert model.shared.core.idle
+    with model.client._lock:  # what was left ends here
+        assert model.client.core.idle
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_a_reused_prefix_changes_nothing(model: zinc_rt.Model) -> None:
         cold = fresh.generate(longer, temperature=0.0, max_tokens=10)
     assert cold.stats.cached_tokens == 0
     assert cold.token_ids == again.token_ids
-    model.engine.check_integrity()
+    model.engine.cache.check_integrity()
 
 
 def test_stop_strings_are_never_shown(model: zinc_rt.Model) -> None:
@@ -156,7 +156,7 @@ def test_a_closed_stream_leaves_the_model_usable(model: zinc_rt.Model) -> None:
     next(running)
     running.close()
     assert model.generate(PROMPT, max_tokens=1).token_ids
-    model.engine.check_integrity()
+    model.engine.cache.check_integrity()
 
 
 def test_many_prompts_are_what_each_is_alone(model: zinc_rt.Model) -> None:
@@ -199,7 +199,7 @@ def test_logits_do_not_depend_on_generations_beside_them(model: zinc_rt.Model) -
         assert (bits(part) == bits(expected[start : start + len(part)])).all()
         chunks += [next(running) for _ in range(3)]
     assert zinc_rt.Generation.collect([*chunks, *running]).token_ids == text.token_ids
-    model.engine.check_integrity()
+    model.engine.cache.check_integrity()
 
 
 def test_a_text_that_the_kv_cache_has_no_room_for_is_refused_with_numbers(tmp_path: Path) -> None:

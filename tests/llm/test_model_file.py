@@ -18,7 +18,7 @@ import zinc_rt
 from tests.cli.tiny import write_tiny_model
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.errors import FileChanged
-from zinc_rt.models.errors import UnsupportedArchitecture
+from zinc_rt.models.errors import ModelError
 
 N_VOCAB = 256 + 5
 
@@ -196,5 +196,5 @@ def test_a_closed_model_has_no_file_open(kernels: str, tmp_path: Path) -> None:
 
 def test_long_names_are_cut_in_messages(tmp_path: Path) -> None:
     path = write_tiny_model(tmp_path / "m.gguf", architecture="x" * 65_000)
-    with pytest.raises(UnsupportedArchitecture, match=r"^architecture 'x{77}\.\.\.' is not supported$"):
+    with pytest.raises(ModelError, match=r"^architecture 'x{77}\.\.\.' is not supported$"):
         zinc_rt.load(path, device="cpu")

@@ -17,7 +17,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import CacheFormat, with_cache
-from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 
 SPEC = replace(QWEN3, weights=T.Q8_0, n_heads=4, n_kv_heads=2, head_dim=32)
 LATENT = {"attn_q_b": (3 * 64, 32), "attn_kv_a_mqa": (96, 64)}
@@ -94,12 +94,12 @@ def test_other_names_are_refused(name: object) -> None:
 def test_heads_that_are_no_whole_blocks_are_refused(tmp_path: Path) -> None:
     narrow = write_model(tmp_path / "m.gguf", replace(SPEC, head_dim=16)).path
     with (
-        pytest.raises(UnsupportedFeature, match=r"head_dim is 16; .* q8_0 .* multiples of 32 .* f16"),
+        pytest.raises(ModelError, match=r"head_dim is 16; .* q8_0 .* multiples of 32 .* f16"),
         engine_for(narrow, kernels="reference", kv="q8_0"),
     ):
         pass
     latent = write_case(tmp_path / "latent.gguf", CASES["deepseek2"]).path
-    with pytest.raises(UnsupportedFeature, match=r"rope_dim is 16; .* multiples of 32"):
+    with pytest.raises(ModelError, match=r"rope_dim is 16; .* multiples of 32"):
         with_cache(definition(latent), CacheFormat.Q8_0)
 
 

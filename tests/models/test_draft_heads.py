@@ -17,11 +17,11 @@ from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from tests.models.families.common import Net
 from tests.models.families.drafting import WRONG, head, with_block
 from tests.models.truth import error
-from zinc_rt.engine.engine import Device, Engine, EngineError, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, EngineError, Options, SequenceChunk
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define, define_draft_head
-from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.sampling.params import SamplingParams
@@ -64,7 +64,7 @@ def opened(path: Path, **options: Any) -> Iterator[tuple[Engine, DraftHead]]:
 def run(engine: Engine, head: DraftHead, cuts: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hidden states of the model, and of the head hidden states and logits of rows that end a cut."""
     slot = engine.open_sequence()
-    engine.step([Rows(slot, 0, TOKENS)])
+    engine.step([SequenceChunk(slot, 0, TOKENS)])
     hidden = head.hidden(len(TOKENS)).copy()
     prior = np.concatenate([np.zeros_like(hidden[:1]), hidden[:-1]])
     states, logits = [], []
@@ -129,16 +129,16 @@ def test_nothing_else_changes_in_the_model(folder: Path) -> None:
         assert hidden_beside(hidden_beside(definition)).graph == hidden_beside(definition).graph
         with Engine(Options(n_ctx=64, kernels="reference")) as plain:
             plain.load(file, definition)
-            want = plain.step([Rows(plain.open_sequence(), 0, TOKENS, range(21))]).logits.copy()
+            want = plain.step([SequenceChunk(plain.open_sequence(), 0, TOKENS, range(21))]).logits.copy()
             found = define_draft_head(file)
             assert found is not None
             with pytest.raises(EngineError, match="no hidden states"):
                 DraftHead(plain, file, found, 8)
     with opened(case.path) as (engine, drafting):
         np.testing.assert_array_equal(
-            bits(engine.step([Rows(engine.open_sequence(), 0, TOKENS, range(21))]).logits), bits(want)
+            bits(engine.step([SequenceChunk(engine.open_sequence(), 0, TOKENS, range(21))]).logits), bits(want)
         )
-        backend, model = engine.beside()
+        backend, model = engine.backend, engine.lowered
         alone, shared = (backend.plan(found.graph, drafting.sizes, each) for each in (None, model))
         assert engine.plan is not None
         assert drafting.plan.beside == engine.plan.total > 0
@@ -150,7 +150,7 @@ def test_nothing_else_changes_in_the_model(folder: Path) -> None:
 def test_a_name_for_two_things_is_refused(folder: Path) -> None:
     """The other model's block has a projection of the same name, and other heads."""
     with opened(made(folder, "qwen35").path) as (engine, drafting), GGUFFile.open(made(folder, "glm4moe").path) as file:
-        backend, model = engine.beside()
+        backend, model = engine.backend, engine.lowered
         with pytest.raises(BackendError, match=r"weight blk\.2\.attn_k\.weight is f32\[32, 64\], but f32\[48, 64\]"):
             backend.plan(define(file).graph, drafting.sizes, model)
 
@@ -158,7 +158,7 @@ def test_a_name_for_two_things_is_refused(folder: Path) -> None:
 def test_parts_of_blocks_are_refused(folder: Path) -> None:
     with GGUFFile.open(made(folder, "qwen35", T.Q8_0).path) as file:
         parts = GraphParts(file, define(file).info, 1e-6)
-        with pytest.raises(UnsupportedFeature, match=r"eh_proj.* cut into 8: 16 elements are no whole .* of 32"):
+        with pytest.raises(ModelError, match=r"eh_proj.* cut into 8: 16 elements are no whole .* of 32"):
             parts.weight_columns("blk.3.nextn.eh_proj.weight", (64, 128), 0, 8)
 
 

@@ -1,4 +1,4 @@
-"""docs/extending.md, "An architecture", and docs/models.md say which files there are."""
+"""docs/how/extending.md, "An architecture", and docs/use/models.md say which files there are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zinc_rt.models.architectures import FILES as MODULES
 
 PACKAGE = Path(zinc_rt.__file__).parent
 ROOT = PACKAGE.parent
-EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+EXTENDING = (ROOT / "docs" / "how" / "extending.md").read_text(encoding="utf-8")
 SECTION = re.split(r"\n## ", EXTENDING.split("## An architecture\n")[1])[0]
 FILES = re.findall(r"^\| `([^`]+)` \|", SECTION.partition("A program can")[0], re.MULTILINE)
 
@@ -67,7 +67,9 @@ def test_no_other_file_of_the_package_knows_an_architecture(name: str) -> None:
 def test_each_is_tested_and_documented(name: str) -> None:
     proven = {case.architecture for case in CASES.values()} | {case.architecture for case in EMBEDDERS.values()}
     assert name in proven, f"no formulas of {name} in tests/models/families"
-    assert re.search(rf"^\| [^|]*`{name}`", (ROOT / "docs" / "models.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.search(
+        rf"^\| [^|]*`{name}`", (ROOT / "docs" / "use" / "models.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
 
 
 def test_the_example_is_the_file() -> None:

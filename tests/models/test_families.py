@@ -11,14 +11,14 @@ import pytest
 from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import machine
 from tests.helpers import T, engine_for, logits_of, random_tokens, run_tokens
-from tests.models.families import CASES
+from tests.models.families import ARCHITECTURES, CASES, FAMILIES, soon
 from tests.models.families.build import N_VOCAB, Made, write_case
 from tests.models.families.common import Net
 from tests.models.families.qwen_moe import wide
 from tests.models.test_logits import quietest_row
 from tests.models.truth import error
 from zinc_rt.backends.select import Kernels
-from zinc_rt.engine.engine import Device, Engine, Rows
+from zinc_rt.engine.engine import Device, Engine, SequenceChunk
 from zinc_rt.gguf import GGMLType
 
 # The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
@@ -58,7 +58,7 @@ def bits(x: np.ndarray) -> np.ndarray:
     return x.view(np.uint32)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", soon(ARCHITECTURES))
 def test_the_formulas_notice(name: str, folder: Path) -> None:
     """One thing done wrongly is far outside the tolerance, and the choice of experts hangs on no rounding."""
     case = made(folder, name)
@@ -138,7 +138,7 @@ def test_a_long_text_with_the_references_kernels(name: str, folder: Path) -> Non
     np.testing.assert_array_equal(bits(long_logits(case, 280, "reference")), bits(long_logits(case, 140)))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", soon(ARCHITECTURES))
 def test_quantised_logits(name: str, folder: Path) -> None:
     case = made(folder, name, T.Q8_0)
     tokens = text_of(case)
@@ -147,7 +147,7 @@ def test_quantised_logits(name: str, folder: Path) -> None:
     assert quietest_row(got, want) < ROW
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", soon(FAMILIES))
 def test_pieces_of_a_text(name: str, folder: Path) -> None:
     """The reference's bits do not depend on how a text is cut into steps."""
     case = made(folder, name)
@@ -158,21 +158,21 @@ def test_pieces_of_a_text(name: str, folder: Path) -> None:
             np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(tokens))))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", soon(FAMILIES))
 def test_steps_without_rows_or_without_logits(name: str, folder: Path) -> None:
     """They change nothing: the text goes on with the same bits."""
     case = made(folder, name)
     tokens = text_of(case)[:8]
     with engine_for(case.path, n_batch=8, kernels="reference", n_ctx=512) as engine:
         slot, (lowered, *_) = engine.open_sequence(), engine._loaded()
-        assert engine.step([Rows(slot, 0, tokens[:4])]).logits.shape == (0, N_VOCAB)
+        assert engine.step([SequenceChunk(slot, 0, tokens[:4])]).logits.shape == (0, N_VOCAB)
         lowered.counts[:] = 0, 0
         engine._backend.submit_and_wait(lowered)
-        got = engine.step([Rows(slot, 4, tokens[4:], wanted=range(4))]).logits
+        got = engine.step([SequenceChunk(slot, 4, tokens[4:], logits_indices=range(4))]).logits
     np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(text_of(case))))[4:8])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", soon(ARCHITECTURES))
 def test_cpu(name: str, folder: Path) -> None:
     """The CPU's kernels give the reference's bits: in pieces, at once, beside another text, in a slot used before."""
     case = made(folder, name)
@@ -192,14 +192,14 @@ def beside_another(engine: Engine, tokens: list[int]) -> np.ndarray:
     others, out, done = tokens[::-1], [], 0
     for i in range(0, len(tokens), 4):
         part = tokens[i : i + 4]
-        beside = [Rows(other, done + j, others[done + j : done + j + 1]) for j in range(2)]
-        rows = [beside[0], Rows(slot, i, part, wanted=range(len(part))), beside[1]]
+        beside = [SequenceChunk(other, done + j, others[done + j : done + j + 1]) for j in range(2)]
+        rows = [beside[0], SequenceChunk(slot, i, part, logits_indices=range(len(part))), beside[1]]
         out.append(engine.step(rows).logits.copy())
         done += 2
     return np.concatenate(out)
 
 
-@pytest.mark.parametrize("name", [n if n in GPU_SOON else pytest.param(n, marks=pytest.mark.slow) for n in CASES])
+@pytest.mark.parametrize("name", soon(GPU_SOON))
 @pytest.mark.usefixtures("patience")
 def test_gpu(name: str, folder: Path) -> None:
     """The emulated GPU gives the reference's bits: a prompt, then single rows."""

@@ -15,15 +15,7 @@ from tests.models.families.build import write_case
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.op import Op
 from zinc_rt.models import ModelDefinition, define
-from zinc_rt.models.errors import (
-    InvalidKey,
-    MissingModelKey,
-    MissingWeight,
-    ModelError,
-    TensorShapeMismatch,
-    UnsupportedArchitecture,
-    UnsupportedFeature,
-)
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.mistral3 import temperatures
 
 
@@ -43,78 +35,78 @@ def changed(
 
 PATTERN = "attention.sliding_window_pattern"
 WRONG: list[tuple[str, dict[str, Any], type[ModelError], str]] = [
-    ("smollm3", {"expert_count": 4}, UnsupportedFeature, "smollm3.expert_count is set"),
-    ("smollm3", {"attention.scale": -1.0}, InvalidKey, "attention.scale is -1.0, it must be at least 0"),
-    ("mistral3", {"attention.temperature_scale": float("inf")}, InvalidKey, "temperature_scale is inf, a finite"),
-    ("mistral3", {"rope.scaling.yarn_log_multiplier": -1.0}, InvalidKey, "yarn_log_multiplier is -1.0"),
-    ("mistral3", {"rope.scaling.yarn_log_multiplier": 1e30}, InvalidKey, r"multiplier is 1.*e\+30, it must be at most"),
-    ("phi3", {"rope.scaling.type": "ntk"}, UnsupportedFeature, "'ntk'; supported are none, linear, yarn, longrope"),
-    ("phi3-long", {"rope.dimension_count": 14}, TensorShapeMismatch, r"rope_factors_long.* F32\[7\] is needed"),
-    ("olmo3", {"attention.sliding_window": 0}, InvalidKey, "sliding_window is 0, it must be between 1 and"),
-    ("olmo3", {PATTERN: 0}, InvalidKey, "sliding_window_pattern is 0, it must be between 1 and 4096"),
-    ("olmo3", {PATTERN: [True, False]}, InvalidKey, r"pattern is \[True, False\], 4 of true or false are needed"),
-    ("glm4", {"rope.dimension_count": 9}, InvalidKey, "dimension_count is 9, it must be even"),
-    ("granite", {"logit_scale": None}, MissingModelKey, "granite.logit_scale"),
-    ("granite", {"logit_scale": 0.0}, InvalidKey, "logit_scale is 0.0, it must be at least"),
-    ("granite", {"residual_scale": -0.5}, InvalidKey, "residual_scale is -0.5"),
-    ("granite", {"rope.scaling.finetuned": 1}, InvalidKey, "finetuned is 1, true or false is needed"),
-    ("granitemoe", {"expert_used_count": 9}, InvalidKey, "expert_used_count is 9, it must be between 1 and"),
-    ("gemma2", {"attn_logit_softcapping": 0.0}, InvalidKey, "attn_logit_softcapping is 0.0, it must be above 0"),
-    ("gemma3", {"attention.sliding_window": None}, MissingModelKey, "gemma3.attention.sliding_window"),
-    ("gemma3", {"rope.freq_base_swa": 1.0}, InvalidKey, "freq_base_swa is 1.0, it must be above 1"),
-    ("gemma3", {"final_logit_softcapping": -30.0}, InvalidKey, "final_logit_softcapping is -30"),
-    ("gemma4", {PATTERN: None}, MissingModelKey, "gemma4.attention.sliding_window_pattern"),
-    ("gemma4", {PATTERN: [True] * 3}, InvalidKey, "8 of true or false are needed"),
-    ("gemma4", {"attention.shared_kv_layers": 9}, InvalidKey, "shared_kv_layers is 9, it must be between 0 and 8"),
-    ("gemma4", {"attention.shared_kv_layers": 7}, InvalidKey, "is 7 of 8 layers: layer -1 must be there"),
-    ("gemma4", {"attention.shared_kv_layers": 3}, InvalidKey, "is 3 of 8 layers: layer 3 must be there"),
-    ("gemma4", {"attention.value_length": 16}, InvalidKey, "value_length is 16, it must be as .*key_length, 32"),
-    ("gemma4", {"attention.value_length_swa": 8}, InvalidKey, "value_length_swa is 8, it must be as .*, 16"),
-    ("gemma4", {"rope.dimension_count_swa": 15}, InvalidKey, "dimension_count_swa is 15, it must be even"),
-    ("gemma4", {"rope.dimension_count_swa": 18}, InvalidKey, "dimension_count_swa is 18, it must be between 1 and 16"),
-    ("gemma4", {"attention.head_count_kv": [2] * 7}, InvalidKey, "8 integers are needed, one a layer"),
-    ("gemma4", {"attention.head_count_kv": [2] * 7 + [1]}, InvalidKey, "1 in layer 7, which reads .* 5, where it is 2"),
-    ("gemma4", {"attention.head_count_kv": 4}, InvalidKey, "head_count 6 must be a multiple of .*head_count_kv 4"),
-    ("gemma4", {"feed_forward_length": [96] * 8}, TensorShapeMismatch, r"ffn_.*weight has shape"),
-    ("gemma4", {"embedding_length_per_layer_input": 16}, TensorShapeMismatch, r"per_layer_token_embd.*\[320, 128\]"),
-    ("gemma4", {"embedding_length_per_layer_input": 0}, UnsupportedFeature, "tensors that .*'gemma4' does not use"),
+    ("smollm3", {"expert_count": 4}, "smollm3.expert_count is set"),
+    ("smollm3", {"attention.scale": -1.0}, "attention.scale is -1.0, it must be at least 0"),
+    ("mistral3", {"attention.temperature_scale": float("inf")}, "temperature_scale is inf, a finite"),
+    ("mistral3", {"rope.scaling.yarn_log_multiplier": -1.0}, "yarn_log_multiplier is -1.0"),
+    ("mistral3", {"rope.scaling.yarn_log_multiplier": 1e30}, r"multiplier is 1.*e\+30, it must be at most"),
+    ("phi3", {"rope.scaling.type": "ntk"}, "'ntk'; supported are none, linear, yarn, longrope"),
+    ("phi3-long", {"rope.dimension_count": 14}, r"rope_factors_long.* F32\[7\] is needed"),
+    ("olmo3", {"attention.sliding_window": 0}, "sliding_window is 0, it must be between 1 and"),
+    ("olmo3", {PATTERN: 0}, "sliding_window_pattern is 0, it must be between 1 and 4096"),
+    ("olmo3", {PATTERN: [True, False]}, r"pattern is \[True, False\], 4 of true or false are needed"),
+    ("glm4", {"rope.dimension_count": 9}, "dimension_count is 9, it must be even"),
+    ("granite", {"logit_scale": None}, "granite.logit_scale"),
+    ("granite", {"logit_scale": 0.0}, "logit_scale is 0.0, it must be at least"),
+    ("granite", {"residual_scale": -0.5}, "residual_scale is -0.5"),
+    ("granite", {"rope.scaling.finetuned": 1}, "finetuned is 1, true or false is needed"),
+    ("granitemoe", {"expert_used_count": 9}, "expert_used_count is 9, it must be between 1 and"),
+    ("gemma2", {"attn_logit_softcapping": 0.0}, "attn_logit_softcapping is 0.0, it must be above 0"),
+    ("gemma3", {"attention.sliding_window": None}, "gemma3.attention.sliding_window"),
+    ("gemma3", {"rope.freq_base_swa": 1.0}, "freq_base_swa is 1.0, it must be above 1"),
+    ("gemma3", {"final_logit_softcapping": -30.0}, "final_logit_softcapping is -30"),
+    ("gemma4", {PATTERN: None}, "gemma4.attention.sliding_window_pattern"),
+    ("gemma4", {PATTERN: [True] * 3}, "8 of true or false are needed"),
+    ("gemma4", {"attention.shared_kv_layers": 9}, "shared_kv_layers is 9, it must be between 0 and 8"),
+    ("gemma4", {"attention.shared_kv_layers": 7}, "is 7 of 8 layers: layer -1 must be there"),
+    ("gemma4", {"attention.shared_kv_layers": 3}, "is 3 of 8 layers: layer 3 must be there"),
+    ("gemma4", {"attention.value_length": 16}, "value_length is 16, it must be as .*key_length, 32"),
+    ("gemma4", {"attention.value_length_swa": 8}, "value_length_swa is 8, it must be as .*, 16"),
+    ("gemma4", {"rope.dimension_count_swa": 15}, "dimension_count_swa is 15, it must be even"),
+    ("gemma4", {"rope.dimension_count_swa": 18}, "dimension_count_swa is 18, it must be between 1 and 16"),
+    ("gemma4", {"attention.head_count_kv": [2] * 7}, "8 integers are needed, one a layer"),
+    ("gemma4", {"attention.head_count_kv": [2] * 7 + [1]}, "1 in layer 7, which reads .* 5, where it is 2"),
+    ("gemma4", {"attention.head_count_kv": 4}, "head_count 6 must be a multiple of .*head_count_kv 4"),
+    ("gemma4", {"feed_forward_length": [96] * 8}, r"ffn_.*weight has shape"),
+    ("gemma4", {"embedding_length_per_layer_input": 16}, r"per_layer_token_embd.*\[320, 128\]"),
+    ("gemma4", {"embedding_length_per_layer_input": 0}, "tensors that .*'gemma4' does not use"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "keys", "error", "message"), WRONG, ids=[f"{w[0]}-{next(iter(w[1]))}-{i}" for i, w in enumerate(WRONG)]
+    ("name", "keys", "message"), WRONG, ids=[f"{w[0]}-{next(iter(w[1]))}-{i}" for i, w in enumerate(WRONG)]
 )
-def test_wrong_keys(name: str, keys: dict[str, Any], error: type[ModelError], message: str, tmp_path: Path) -> None:
+def test_wrong_keys(name: str, keys: dict[str, Any], message: str, tmp_path: Path) -> None:
     arrays = {
         key: np.array(value, np.int32) if isinstance(value, list) and type(value[0]) is int else value
         for key, value in keys.items()
     }
-    with pytest.raises(error, match=message):
+    with pytest.raises(ModelError, match=message):
         changed(tmp_path, name, arrays)
 
 
 def test_a_bias_that_only_one_form_has(tmp_path: Path) -> None:
     """qwen2 needs biases, in one tensor or in three."""
     gone = {f"blk.0.attn_{part}.bias": None for part in "qkv"}
-    with pytest.raises(MissingWeight, match=r"blk\.0\.attn_q\.bias"):
+    with pytest.raises(ModelError, match=r"blk\.0\.attn_q\.bias"):
         changed(tmp_path, "qwen2", {}, gone)
 
 
 def test_a_bias_of_another_length(tmp_path: Path) -> None:
-    with pytest.raises(TensorShapeMismatch, match=r"attn_qkv\.bias is F32\[9\], F32\[240\] is needed"):
+    with pytest.raises(ModelError, match=r"attn_qkv\.bias is F32\[9\], F32\[240\] is needed"):
         changed(tmp_path, "qwen3-fused-qkv-biases", {}, {"blk.1.attn_qkv.bias": (9,)})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_layer_scale_that_is_no_number(value: float, tmp_path: Path) -> None:
-    with pytest.raises(TensorShapeMismatch, match=r"layer_output_scale\.weight is .*, a finite number is needed"):
+    with pytest.raises(ModelError, match=r"layer_output_scale\.weight is .*, a finite number is needed"):
         changed(tmp_path, "gemma4", {}, given={"blk.2.layer_output_scale.weight": [value]})
 
 
 @pytest.mark.parametrize("name", ["clip", "phimoe", "granitehybrid", "mistral4", "gemma3n"])
 def test_relatives_are_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     write_case(tmp_path / "m.gguf", replace(CASES["qwen3"], architecture=name))
-    with GGUFFile.open(tmp_path / "m.gguf") as file, pytest.raises(UnsupportedArchitecture) as caught:
+    with GGUFFile.open(tmp_path / "m.gguf") as file, pytest.raises(ModelError) as caught:
         define(file)
     text = str(caught.value)
     assert text.startswith(f"architecture {name!r} is not supported: ")

@@ -18,10 +18,10 @@ from tests.models.families import gemma4_assistant as small
 from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from tests.models.families.common import Net
 from tests.models.truth import error
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.models import define, define_assistant
-from zinc_rt.models.errors import InvalidKey, UnsupportedArchitecture, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
@@ -61,7 +61,7 @@ def opened(large: Made, own: Made, **options: Any) -> Iterator[tuple[Engine, Ass
 def run(engine: Engine, assistant: Assistant) -> tuple[np.ndarray, list[tuple[int, np.ndarray, np.ndarray]]]:
     """The model's hidden states, and two rows of a draft: token, hidden state and logits."""
     slot, n = engine.open_sequence(), len(TOKENS) - 1
-    engine.step([Rows(slot, 0, TOKENS[:-1])])
+    engine.step([SequenceChunk(slot, 0, TOKENS[:-1])])
     hidden, out, token = assistant.hidden(n).copy(), [], TOKENS[-1]
     prior = hidden[-1:]
     for _ in range(2):
@@ -127,15 +127,15 @@ def test_files_that_do_not_belong_together(folder: Path) -> None:
     def with_key(name: str, value: Any) -> Case:
         return replace(own, keys={**own.keys, name: value})
 
-    with pytest.raises(UnsupportedFeature, match=r"another model: .*embedding_length_out is 96, of this one 64"):
+    with pytest.raises(ModelError, match=r"another model: .*embedding_length_out is 96, of this one 64"):
         refused(folder, model, with_key("embedding_length_out", 96))
-    with pytest.raises(InvalidKey, match=r"heads of 48 elements cannot read the model's block 4, of 16"):
+    with pytest.raises(ModelError, match=r"heads of 48 elements cannot read the model's block 4, of 16"):
         refused(folder, model, replace(own, keys={**own.keys, **dict.fromkeys(
             ("attention.key_length_swa", "attention.value_length_swa"), 48)}))  # fmt: skip
-    with pytest.raises(UnsupportedFeature, match=r"drafts for gemma4 models, not for architecture 'qwen3'"):
+    with pytest.raises(ModelError, match=r"drafts for gemma4 models, not for architecture 'qwen3'"):
         refused(folder, CASES["qwen3"], own)
-    with pytest.raises(UnsupportedFeature, match=r"is of architecture 'qwen3'; what drafts from another"):
+    with pytest.raises(ModelError, match=r"is of architecture 'qwen3'; what drafts from another"):
         refused(folder, model, CASES["qwen3"])
     message, path = r"none by itself; run that with --spec mtp -md FILE", write_case(folder / "own.gguf", own).path
-    with GGUFFile.open(path) as file, pytest.raises(UnsupportedArchitecture, match=message):
+    with GGUFFile.open(path) as file, pytest.raises(ModelError, match=message):
         define(file)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, Tiny, engine_for, random_tokens, run_tokens, write_model
 from zinc_rt.backends.select import KERNELS, Kernels
-from zinc_rt.engine.engine import Engine, Rows
+from zinc_rt.engine.engine import Engine, SequenceChunk
 
 SPECS: dict[str, Spec] = {
     "qwen3-q8_0": replace(QWEN3, weights=T.Q8_0),
@@ -55,7 +55,7 @@ def alone(tiny: Tiny, prompts: list[list[int]]) -> list[np.ndarray]:
 def engine(request: pytest.FixtureRequest, tiny: Tiny) -> Iterator[Engine]:
     with engine_for(tiny.path, n_batch=96, n_slots=4, n_ctx=96, kernels=request.param) as made:
         yield made
-        made.check_integrity()
+        made.cache.check_integrity()
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 64])
@@ -87,7 +87,7 @@ def run_mixed(engine: Engine, prompts: list[list[int]], seed: int) -> list[np.nd
         for i in rng.permutation(np.repeat(np.arange(len(prompts)), 2)):
             n = min(int(rng.integers(0, 14)), len(prompts[i]) - done[i], room)
             if n > 0:
-                step.append(Rows(slots[i], done[i], prompts[i][done[i] : done[i] + n], wanted=range(n)))
+                step.append(SequenceChunk(slots[i], done[i], prompts[i][done[i] : done[i] + n], range(n)))
                 owners += [i] * n
                 done[i], room = done[i] + n, room - n
         if step:
@@ -103,7 +103,7 @@ def test_sequences_in_one_step(engine: Engine, prompts: list[list[int]], alone: 
     for seed in range(2):
         for got, want in zip(run_mixed(engine, prompts, seed), alone, strict=True):
             assert_same(got, want)
-        engine.check_integrity()
+        engine.cache.check_integrity()
 
 
 def test_pages_come_back(engine: Engine, prompts: list[list[int]], alone: list[np.ndarray]) -> None:
@@ -127,7 +127,7 @@ def test_truncate_and_go_on(engine: Engine, prompts: list[list[int]], alone: lis
     run_tokens(engine, slot, prompts[1], 64)
     for cut in (65, 33, 16, 0):
         engine.truncate(slot, cut)
-        engine.check_integrity()
+        engine.cache.check_integrity()
         run_tokens(engine, slot, prompts[2][:20], 20, start=cut)  # other tokens in the place of those cut off
         engine.truncate(slot, cut)
         rest = run_tokens(engine, slot, prompts[1][cut:], 32, start=cut)
@@ -137,7 +137,7 @@ def test_truncate_and_go_on(engine: Engine, prompts: list[list[int]], alone: lis
 def test_wanted_rows_do_not_matter(engine: Engine, prompts: list[list[int]], alone: list[np.ndarray]) -> None:
     slot = engine.open_sequence()
     for wanted in ((0,), (20, 3, 11), (), tuple(range(21))):
-        result = engine.step([Rows(slot, 0, prompts[0], wanted=wanted)])
+        result = engine.step([SequenceChunk(slot, 0, prompts[0], logits_indices=wanted)])
         assert result.logits.shape == (len(wanted), alone[0].shape[1])
         assert_same(result.logits.copy(), alone[0][list(wanted)])
         assert result.tokens.tolist() == [int(alone[0][i].argmax()) for i in wanted]

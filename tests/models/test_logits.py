@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, logits_of, random_tokens, write_model
 from tests.models.truth import Truth, error
-from zinc_rt.engine.engine import Rows
+from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 
@@ -139,7 +139,7 @@ def test_greedy_tokens_are_the_argmax(tmp_path: Path) -> None:
     tiny = write_model(tmp_path / "tiny.gguf", QWEN3)
     tokens = random_tokens(5, 9, tiny.spec.n_vocab)
     with engine_for(tiny.path, kernels="reference") as engine:
-        result = engine.step([Rows(engine.open_sequence(), 0, tokens, wanted=(8, 0, 4))])
+        result = engine.step([SequenceChunk(engine.open_sequence(), 0, tokens, logits_indices=(8, 0, 4))])
         want = Truth(tiny).logits(tokens)[[8, 0, 4]]
         assert error(result.logits, want) < 1e-3
         assert result.tokens.tolist() == want.argmax(axis=1).tolist()

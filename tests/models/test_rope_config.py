@@ -17,7 +17,7 @@ from tests.models.truth import frequencies
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter
 from zinc_rt.models import define
 from zinc_rt.models.config import DenseInfo
-from zinc_rt.models.errors import InvalidKey, TensorShapeMismatch, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.rope_config import RopeConfig
 
@@ -119,33 +119,33 @@ def test_which_factor_counts(keys: dict[str, Any], divisor: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "error", "message"),
+    ("keys", "message"),
     [
-        ({"dimension_count": 7}, InvalidKey, "llama.rope.dimension_count is 7, it must be even"),
-        ({"dimension_count": 66}, InvalidKey, "between 1 and 64"),
-        ({"dimension_count": 0}, InvalidKey, "between 1 and 64"),
-        ({"dimension_count": "8"}, InvalidKey, "an integer is needed"),
-        ({"freq_base": 0.0}, InvalidKey, "llama.rope.freq_base is 0.0"),
-        ({"freq_base": -1.0}, InvalidKey, "above"),
-        ({"freq_base": math.inf}, InvalidKey, "finite"),
-        ({"freq_base": math.nan}, InvalidKey, "finite"),
-        ({"freq_base": 1.0, "scaling__type": "yarn", "scaling__factor": 2.0}, InvalidKey, "freq_base"),
-        ({"scaling__type": "longrope"}, UnsupportedFeature, "'longrope'; supported are none, linear, yarn"),
-        ({"scaling__type": 3}, InvalidKey, "a string is needed"),
-        ({"scaling__type": "linear", "scaling__factor": 0.0}, InvalidKey, "scaling.factor is 0.0"),
-        ({"scaling__type": "linear", "scaling__factor": True}, InvalidKey, "finite number"),
-        ({"scaling__type": "yarn", "scaling__original_context_length": 0}, InvalidKey, "between 1"),
-        ({"scaling__type": "yarn", "scaling__yarn_beta_fast": 0.0}, InvalidKey, "above 0"),
-        ({"scale_linear": -2.0}, InvalidKey, "above 0"),
-        ({"scaling__factor": 2.0**21}, InvalidKey, r"factor is 2097152.0, it must be between 9.54e-07 and 1048576"),
-        ({"scale_linear": 2.0**-21}, InvalidKey, r"scale_linear is 4.7\d*e-07, it must be between"),
-        ({"scaling__yarn_beta_slow": 5e-324}, InvalidKey, "yarn_beta_slow is 5e-324, it must be between"),
-        ({"scaling__yarn_beta_fast": 1e308}, InvalidKey, r"yarn_beta_fast is 1e\+308, it must be between"),
-        ({"scaling__attn_factor": 1e39}, InvalidKey, r"attn_factor is 1e\+39, it must be between"),
+        ({"dimension_count": 7}, "llama.rope.dimension_count is 7, it must be even"),
+        ({"dimension_count": 66}, "between 1 and 64"),
+        ({"dimension_count": 0}, "between 1 and 64"),
+        ({"dimension_count": "8"}, "an integer is needed"),
+        ({"freq_base": 0.0}, "llama.rope.freq_base is 0.0"),
+        ({"freq_base": -1.0}, "above"),
+        ({"freq_base": math.inf}, "finite"),
+        ({"freq_base": math.nan}, "finite"),
+        ({"freq_base": 1.0, "scaling__type": "yarn", "scaling__factor": 2.0}, "freq_base"),
+        ({"scaling__type": "longrope"}, "'longrope'; supported are none, linear, yarn"),
+        ({"scaling__type": 3}, "a string is needed"),
+        ({"scaling__type": "linear", "scaling__factor": 0.0}, "scaling.factor is 0.0"),
+        ({"scaling__type": "linear", "scaling__factor": True}, "finite number"),
+        ({"scaling__type": "yarn", "scaling__original_context_length": 0}, "between 1"),
+        ({"scaling__type": "yarn", "scaling__yarn_beta_fast": 0.0}, "above 0"),
+        ({"scale_linear": -2.0}, "above 0"),
+        ({"scaling__factor": 2.0**21}, r"factor is 2097152.0, it must be between 9.54e-07 and 1048576"),
+        ({"scale_linear": 2.0**-21}, r"scale_linear is 4.7\d*e-07, it must be between"),
+        ({"scaling__yarn_beta_slow": 5e-324}, "yarn_beta_slow is 5e-324, it must be between"),
+        ({"scaling__yarn_beta_fast": 1e308}, r"yarn_beta_fast is 1e\+308, it must be between"),
+        ({"scaling__attn_factor": 1e39}, r"attn_factor is 1e\+39, it must be between"),
     ],
 )
-def test_errors(keys: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_errors(keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
         config(**keys)
 
 
@@ -169,7 +169,7 @@ POSITIVE = st.floats(min_value=0.0, exclude_min=True, allow_infinity=False)
 def test_whatever_is_taken_gives_finite_tables(kind: str, values: dict[str, Any]) -> None:
     try:
         rope = config(scaling__type=kind, **values)
-    except InvalidKey:
+    except ModelError:
         return
     frequencies, magnitude = rope.frequencies()
     assert np.isfinite(frequencies).all()
@@ -209,7 +209,7 @@ def with_factors(tmp_path: Path, values: np.ndarray) -> DenseInfo:
     ids=["short", "f16", "zero", "negative", "nan"],
 )
 def test_bad_frequency_factors(values: np.ndarray, tmp_path: Path) -> None:
-    with pytest.raises(TensorShapeMismatch, match=r"rope_freqs\.weight"):
+    with pytest.raises(ModelError, match=r"rope_freqs\.weight"):
         with_factors(tmp_path, values)
 
 

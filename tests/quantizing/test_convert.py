@@ -19,7 +19,7 @@ from tests.models.families.build import write_case
 from tests.models.truth import error
 from tests.quantizing.test_rows import LARGEST_LOSS
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType, blocks
-from zinc_rt.gguf.errors import GGUFWriteError, InvalidBlocks
+from zinc_rt.gguf.errors import GGUFError, InvalidBlocks
 from zinc_rt.quantizing.convert import Conversion
 from zinc_rt.quantizing.errors import QuantizeError
 from zinc_rt.quantizing.plan import Planner
@@ -215,7 +215,7 @@ def test_a_disk_that_fills_up(floats: Path, tmp_path: Path, monkeypatch: pytest.
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("zinc_rt.gguf.writer._write_all", full)
-    with pytest.raises(GGUFWriteError, match="No space left on device"):
+    with pytest.raises(GGUFError, match="No space left on device"):
         convert(floats, tmp_path / "q.gguf", "Q4_0")
     assert left(tmp_path) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from zinc_rt.formats.table import FORMATS, quantized
 from zinc_rt.gguf import GGMLType, blocks
-from zinc_rt.gguf.errors import InvalidBlocks, InvalidTensor
+from zinc_rt.gguf.errors import GGUFError, InvalidBlocks
 from zinc_rt.quantizing.levels import levels_of
 from zinc_rt.quantizing.rows import NEED_IMPORTANCE, SEARCHED, WRITTEN, quantize_rows
 
@@ -155,7 +155,7 @@ def test_what_is_no_number_is_refused_where_values_share_a_scale(kind: GGMLType,
 
 
 def test_refusals() -> None:
-    with pytest.raises(InvalidTensor, match="100"):
+    with pytest.raises(GGUFError, match="100"):
         quantize_rows(T.Q4_K, np.zeros((1, 100), np.float32))
     with pytest.raises(InvalidBlocks, match="only read"):
         quantize_rows(T.IQ2_XXS, np.zeros((1, 256), np.float32))

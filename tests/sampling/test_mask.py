@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zinc_rt.errors import UsageError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import HostSampled, SamplingRequest
-from zinc_rt.sampling.sampler import DegenerateLogits, InvalidMask, Sampler
+from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
 
 
 def mask_of(allowed: set[int], n: int) -> np.ndarray:
@@ -82,7 +83,7 @@ def test_the_likeliest_token_is_taken_only_where_it_may_be() -> None:
     ],
 )
 def test_masks_of_another_form_are_refused(mask: object, message: str) -> None:
-    with pytest.raises(InvalidMask, match=message):
+    with pytest.raises(UsageError, match=message):
         SamplingRequest(Sampler(SamplingParams(), 40), [], mask)  # type: ignore[arg-type]
 
 

@@ -99,8 +99,8 @@ def test_an_exception_ends_its_text_alone_and_comes_out(model: zinc_rt.Model) ->
     with pytest.raises(Broken, match="7"):
         model.generate(PROMPT, logits_processors=[late], **DRAWN)
     assert (first, *(chunk.token_id for chunk in running))[:-1] == expected
-    assert model.shared.core.idle
-    model.engine.check_integrity()
+    assert model.client.core.idle
+    model.engine.cache.check_integrity()
 
 
 @pytest.mark.parametrize(

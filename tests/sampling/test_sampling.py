@@ -142,7 +142,7 @@ def test_exp_is_within_one_ulp_of_the_true_value():
 
 
 def scalar_exp(x):
-    """The formula of docs/sampling.md, one Python operation after the other."""
+    """The formula of docs/how/sampling.md, one Python operation after the other."""
     if x < -708.0:
         return 0.0
     getcontext().prec = 50
@@ -250,7 +250,7 @@ def chi_square(counts, probabilities):
 
 
 def sum_by_blocks(values: list[float]) -> float:
-    """A plain loop over what docs/sampling.md says: blocks of 1024 from left to right, then their sums."""
+    """A plain loop over what docs/how/sampling.md says: blocks of 1024 from left to right, then their sums."""
     whole = 0.0
     for start in range(0, len(values), 1024):
         block = values[start]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import QWEN3, write_model
 from zinc_rt.backends.cpu.sampling import CpuSampled
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
@@ -40,8 +40,8 @@ def engine(path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
         yield made
 
 
-def rows(start: int = 0) -> list[Rows]:
-    return [Rows(slot, start, [3 + slot, 7], wanted=(1,)) for slot in range(3)]
+def rows(start: int = 0) -> list[SequenceChunk]:
+    return [SequenceChunk(slot, start, [3 + slot, 7], logits_indices=(1,)) for slot in range(3)]
 
 
 def requests(n_vocab: int, masks: list[Mask | None], asked: list[SamplingParams] = ASKED) -> list[SamplingRequest]:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Capacity, LoweredGraph
-from zinc_rt.backends.snapshots import Snapshots
-from zinc_rt.engine.engine import Options, Rows
-from zinc_rt.engine.kv_cache import Sequences
-from zinc_rt.engine.rows import EngineError
-from zinc_rt.engine.sequence_calls import SequenceCalls
+from zinc_rt.backends.base import Capacity
+from zinc_rt.engine.engine import Options, SequenceChunk
+from zinc_rt.engine.kv_cache import KVCacheManager
+from zinc_rt.engine.recurrent_state import Snapshots
 from zinc_rt.errors import BackendError
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.numerics import PAGE_TOKENS, pages_for
 from zinc_rt.sampling.request import HostSampled, SamplingRequest
 
 N_VOCAB = 24
@@ -40,13 +38,13 @@ class Clock:
         return self.now
 
 
-class FakeEngine(SequenceCalls):
+class FakeEngine:
     """See above. A step takes `step_ms`, and `row_ms` for each row of a prompt or of a text.
 
     recurrent: logits are made from a sequence's state, which steps move on, not from its pages.
     """
 
-    generates, whole_sequences, how = True, False, "a fake"
+    generates, whole_sequences, description = True, False, "a fake"
 
     def __init__(
         self,
@@ -69,19 +67,17 @@ class FakeEngine(SequenceCalls):
         self.rows: list[int] = []
         self._ms = step_ms, prompt_ms, text_ms
         self._table = np.zeros((n_slots, self.sizes.max_pages), np.int32)
-        self._cache = np.full((n_pages, PAGE_TOKENS), -1, np.int64)
+        self._contents = np.full((n_pages, PAGE_TOKENS), -1, np.int64)
         names = ("token_ids", "positions", "slots", "logit_rows")
-        self._inputs = {name: np.zeros(n_batch, np.int32) for name in names}
+        self._inputs = {name: np.zeros(n_batch, np.int32) for name in names} | {"page_table": self._table}
         self._states: list[tuple[int, ...]] = [()] * n_slots
         self._recurrent = recurrent
         states = SimpleNamespace(save_state=self._save_state, load_state=self._load_state)
         snapshots = Snapshots(states, SimpleNamespace(), n_slots + 2) if recurrent else None  # type: ignore[arg-type]
-        self._sequences = Sequences(self.sizes, self._table, snapshots, lambda salt: b"root" + salt)
-        self._backend = SimpleNamespace(drain=lambda: None)  # type: ignore[assignment]
+        lowered: Any = SimpleNamespace(inputs=self._inputs, caches={})
+        backend: Any = SimpleNamespace(drain=lambda: None)
+        self.cache = KVCacheManager(backend, lowered, self.sizes, snapshots, lambda salt: b"root" + salt)
         self.untouched = 3
-
-    def _books(self) -> Sequences:
-        return self._sequences
 
     def _save_state(self, _lowered: object, slot: int, _into: object = None) -> SimpleNamespace:
         return SimpleNamespace(tokens=self._states[slot], n_bytes=8, close=lambda: None)
@@ -89,29 +85,26 @@ class FakeEngine(SequenceCalls):
     def _load_state(self, _lowered: object, slot: int, state: SimpleNamespace) -> None:
         self._states[slot] = state.tokens
 
-    def _graph(self) -> LoweredGraph:
-        raise EngineError("there is no graph behind the pretended cache")
-
-    def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest] = ()) -> HostSampled:
+    def step(self, batch: Sequence[SequenceChunk], sampling: Sequence[SamplingRequest] = ()) -> HostSampled:
         """Write the rows' tokens to the cache; read logits from it."""
-        n_rows, n_wanted = self._sequences.schedule(rows, self._inputs)
-        assert n_wanted == len(sampling)
-        self._sequences.begin(rows)
+        n_rows, n_logits = self.cache.write_batch(batch)
+        assert n_logits == len(sampling)
+        self.cache.begin_step(batch)
         if self.fails is not None:
             error, self.fails = self.fails, None
             raise error
-        for part in rows:
-            for i, token in enumerate(part.tokens):
-                page, at = divmod(part.start + i, PAGE_TOKENS)
-                self._cache[self._table[part.slot, page], at] = token
-            before = self._states[part.slot] if part.start else ()
-            assert not self._recurrent or len(before) == part.start
-            self._states[part.slot] = (*before, *map(int, part.tokens))
-        wanted = [(part.slot, part.start + int(i) + 1) for part in rows for i in part.wanted]
+        for chunk in batch:
+            for i, token in enumerate(chunk.tokens):
+                page, at = divmod(chunk.start + i, PAGE_TOKENS)
+                self._contents[self._table[chunk.seq_id, page], at] = token
+            before = self._states[chunk.seq_id] if chunk.start else ()
+            assert not self._recurrent or len(before) == chunk.start
+            self._states[chunk.seq_id] = (*before, *map(int, chunk.tokens))
+        wanted = [(chunk.seq_id, chunk.start + int(i) + 1) for chunk in batch for i in chunk.logits_indices]
         logits = np.array([self._logits(*place) for place in wanted], np.float32).reshape(-1, N_VOCAB)
-        self._sequences.end(rows)
+        self.cache.end_step(batch)
         step_ms, prompt_ms, text_ms = self._ms
-        single = sum(len(part.tokens) == 1 for part in rows)
+        single = sum(len(chunk.tokens) == 1 for chunk in batch)
         self.clock.now += (step_ms + single * text_ms + (n_rows - single) * prompt_ms) / 1000
         self.n_steps += 1
         self.rows.append(n_rows)
@@ -120,7 +113,7 @@ class FakeEngine(SequenceCalls):
         )
 
     def _logits(self, slot: int, n: int) -> npt.NDArray[np.float32]:
-        pages = self._cache[self._table[slot, : pages_for(n)]].reshape(-1)[:n]
+        pages = self._contents[self._table[slot, : pages_for(n)]].reshape(-1)[:n]
         if self._recurrent:
             pages = np.array(self._states[slot][:n])
         if pages[-1] == NAN:

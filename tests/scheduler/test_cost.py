@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zinc_rt.scheduler.batch import BatchKind
 from zinc_rt.scheduler.cost import CostModel, CostPart
 
-TEXTS = [CostPart(BatchKind.decode, 1, 40)] * 8
-PROMPT = [*TEXTS, CostPart(BatchKind.prefill, 16, 30)]
+TEXTS = [CostPart(False, 1, 40)] * 8
+PROMPT = [*TEXTS, CostPart(True, 16, 30)]
 Terms = tuple[float, float, float, float]
 """Milliseconds of a step, of a row that decodes, of a prompt's row, and of 1,000 positions that a row looks at."""
 MACHINE: Terms = (14.0, 0.8, 1.2, 0.6)
@@ -32,17 +31,17 @@ def true_ms(terms: Terms, parts: list[CostPart]) -> float:
     total = terms[0]
     for part in parts:
         for depth in range(part.depth - part.rows + 1, part.depth + 1):
-            total += terms[1 if part.kind is BatchKind.decode else 2] + terms[3] * depth / 1000
+            total += terms[2 if part.prefill else 1] + terms[3] * depth / 1000
     return total
 
 
 def a_step(rng: random.Random) -> list[CostPart]:
     """Texts, a part of a prompt, or both."""
-    texts = [CostPart(BatchKind.decode, 1, rng.randrange(600)) for _ in range(rng.randrange(17))]
+    texts = [CostPart(False, 1, rng.randrange(600)) for _ in range(rng.randrange(17))]
     if texts and rng.random() < 0.5:
         return texts
     rows = rng.choice([1, 5, 16, 32, 48])
-    return [*texts, CostPart(BatchKind.prefill, rows, rng.randrange(rows - 1, 2000))]
+    return [*texts, CostPart(True, rows, rng.randrange(rows - 1, 2000))]
 
 
 def teach(cost: CostModel, terms: Terms, steps: int, seed: int, noise: Callable[[random.Random], float]) -> None:
@@ -63,9 +62,9 @@ def shaking(rng: random.Random) -> float:
 
 def knows(cost: CostModel, terms: Terms, within: float) -> None:
     assert cost.step_ms([]) == pytest.approx(terms[0], rel=within)
-    assert cost.row_ms(BatchKind.decode, 0) == pytest.approx(terms[1], rel=within, abs=within * terms[0] / 16)
-    assert cost.row_ms(BatchKind.prefill, 0) == pytest.approx(terms[2], rel=within)
-    assert cost.row_ms(BatchKind.prefill, 2000) == pytest.approx(terms[2] + 2 * terms[3], rel=within)
+    assert cost.row_ms(0, prefill=False) == pytest.approx(terms[1], rel=within, abs=within * terms[0] / 16)
+    assert cost.row_ms(0, prefill=True) == pytest.approx(terms[2], rel=within)
+    assert cost.row_ms(2000, prefill=True) == pytest.approx(terms[2] + 2 * terms[3], rel=within)
 
 
 def test_it_learns_what_steps_take() -> None:
@@ -120,7 +119,7 @@ def test_whatever_was_measured_nothing_is_free(measured: list[tuple[int, float]]
         cost.learn(parts, ms)
         shares = cost.shares(parts)
         assert cost.step_ms([]) > 0
-        assert all(cost.row_ms(kind, depth) > 0 for kind in BatchKind for depth in (0, 3000))
+        assert all(cost.row_ms(depth, prefill=kind) > 0 for kind in (True, False) for depth in (0, 3000))
         assert min(shares) > 0
         assert sum(shares) == pytest.approx(1.0)
 
@@ -130,9 +129,9 @@ def test_texts_alone_do_not_change_what_is_known_of_prompts() -> None:
     teach(cost, MACHINE, 100, 1, exact)
     rng = random.Random(2)
     for i in range(20_000):
-        parts = [CostPart(BatchKind.decode, 1, 100 + i % 500)] * 8
+        parts = [CostPart(False, 1, 100 + i % 500)] * 8
         cost.learn(parts, true_ms(MACHINE, parts) * rng.uniform(0.9, 1.1))
-    parts = [*TEXTS, CostPart(BatchKind.prefill, 32, 40)]
+    parts = [*TEXTS, CostPart(True, 32, 40)]
     assert cost.step_ms(parts) == pytest.approx(true_ms(MACHINE, parts), rel=0.2)
 
 
@@ -145,6 +144,6 @@ def test_a_step_that_was_held_up_hardly_counts() -> None:
 
 def test_no_row_becomes_free_at_once() -> None:
     cost = taught()
-    before = cost.row_ms(BatchKind.prefill, 30)
+    before = cost.row_ms(30, prefill=True)
     cost.learn(PROMPT, 1.0)
-    assert cost.row_ms(BatchKind.prefill, 30) >= before / 2
+    assert cost.row_ms(30, prefill=True) >= before / 2

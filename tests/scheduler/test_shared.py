@@ -9,9 +9,9 @@ import pytest
 
 from zinc_rt.errors import BackendError
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.scheduler.delivery import Events
-from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 from zinc_rt.scheduler.messages import Event, Finished, FinishReason, Submit, Usage
+from zinc_rt.scheduler.output import RequestOutput
 
 
 class Core:
@@ -43,16 +43,16 @@ def asked(name: str) -> Submit:
 def test_a_turn_that_fails_ends_posted_requests_between_other_callers_turns() -> None:
     """Nobody may be delivering events meanwhile: a request would get two ends, or the other caller a `KeyError`."""
     core, lock = Core(), CoreLock()
-    shared = SharedCore(lock, lambda: None)
-    shared.serve(core)  # type: ignore[arg-type]
+    client = InProcessClient(lock, lambda: None)
+    client.serve(core)  # type: ignore[arg-type]
     given: list[tuple[Sequence[object], bool, bool]] = []
     told = threading.Event()
 
     def give(pieces: Sequence[object], over: bool) -> None:
-        given.append((pieces, over, lock._lock._is_owned()))  # type: ignore[attr-defined]
+        given.append((pieces, over, lock.inner._is_owned()))  # type: ignore[attr-defined]
         told.set()
 
-    shared.post(asked("a"), Events(), give)
+    client.post(RequestOutput(asked("a")), give)
     assert told.wait(60)
     ([error], over, held), *more = given
     assert isinstance(error, BackendError)
@@ -60,16 +60,16 @@ def test_a_turn_that_fails_ends_posted_requests_between_other_callers_turns() ->
     assert held
     assert not more
     core.fails = False
-    (last,) = shared.pieces(shared.submit(asked("b"), Events()))
+    (last,) = client.pieces(client.submit(RequestOutput(asked("b"))))
     assert isinstance(last, Finished)
 
 
 def test_after_a_turn_that_failed_others_go_on() -> None:
     core = Core()
-    shared = SharedCore(CoreLock(), lambda: None)
-    shared.serve(core)  # type: ignore[arg-type]
+    client = InProcessClient(CoreLock(), lambda: None)
+    client.serve(core)  # type: ignore[arg-type]
     with pytest.raises(BackendError):
-        shared.submit(asked("a"), Events())
+        list(client.pieces(client.submit(RequestOutput(asked("a")))))
     core.fails = False
-    (last,) = shared.pieces(shared.submit(asked("b"), Events()))
+    (last,) = client.pieces(client.submit(RequestOutput(asked("b"))))
     assert isinstance(last, Finished)

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from zinc_rt.ir.errors import EmptyGraph, TooManyBindings
+from zinc_rt.ir.errors import TooManyBindings
 from zinc_rt.ir.graph import Graph as RuntimeGraph
-from zinc_rt.seed.ir_graph import MAX_BINDINGS, BindingList, BufferKind, DType, Graph, GraphBuilder, verify
+from zinc_rt.seed.ir_graph import (
+    MAX_BINDINGS,
+    BindingList,
+    BufferKind,
+    DType,
+    EmptyGraph,
+    Graph,
+    GraphBuilder,
+    GraphError,
+    Node,
+    NodeWithoutOutput,
+    UnknownInputBuffer,
+    UnknownOutputBuffer,
+    verify,
+)
 from zinc_rt.seed.ir_op import Op
 
 
@@ -38,5 +54,25 @@ def test_building_and_verifying() -> None:
         builder.verify()
     with pytest.raises(EmptyGraph):
         verify(builder)
-    with pytest.raises(EmptyGraph):
+    with pytest.raises(EmptyGraph, match="graph 'empty': there is no node"):
         verify(RuntimeGraph("empty", (), ()))
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "outputs", "error"),
+    [
+        (Op.RESIDUAL_ADD, (0, 7), (1,), UnknownInputBuffer),
+        (Op.RESIDUAL_ADD, (0, 0), (7,), UnknownOutputBuffer),
+        (Op.RESIDUAL_ADD, (0, 0), (), NodeWithoutOutput),
+        (Op.RMS_NORM, (0, 0), (1,), GraphError),
+    ],
+)
+def test_errors_have_the_page_s_names(
+    op: Op, inputs: tuple[int, ...], outputs: tuple[int, ...], error: type[GraphError]
+) -> None:
+    graph = add_one(Graph.init()).build()
+    wrong = replace(graph, nodes=(Node(0, op, "n", inputs, outputs),))  # type: ignore[arg-type]
+    with pytest.raises(GraphError, match="node 'n'") as caught:
+        verify(wrong)
+    assert type(caught.value) is error
+    assert caught.value.findings

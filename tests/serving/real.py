@@ -22,12 +22,12 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.chat import ChatFormat
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.scheduler.messages import StepReport, Token
-from zinc_rt.serving.api.config import Config, Tenants
-from zinc_rt.serving.api.keys import Keys
+from zinc_rt.serving.api.config import ServerConfig, TenantConfigs
+from zinc_rt.serving.api.keys import ApiKeys
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.metrics import Metrics
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.start import EngineChoice, make_client, open_recorder
@@ -155,13 +155,13 @@ async def real(
     process: bool = False,
     cold: bool = False,
     records: Path | None = None,
-    tenants: Tenants | None = None,
-    keys: Keys | None = None,
+    tenants: TenantConfigs | None = None,
+    keys: ApiKeys | None = None,
     report: Callable[[StepReport], None] | None = None,
     restarts: int = 3,
     stuck: float = 10.0,
     model: Path | None = None,
-    factory: str = "zinc_rt.serving.opening:open_core",
+    factory: str = "zinc_rt.serving.load_engine:open_core",
     **options: Any,
 ) -> AsyncIterator[Real]:
     """Run a server.
@@ -188,10 +188,10 @@ async def real(
             arguments = {"path": None if model is None else str(model), "stamps": file.stamps, **options}
         start = Start(factory, arguments)
         client = ProcessClient(start, report=reported, restarts=restarts, stuck=stuck)
-    config = Config(port=0, records=records, drain=SECONDS)
+    config = ServerConfig(port=0, records=records, drain=SECONDS)
     recorder = open_recorder(config, model or built_in_model(), "story", None, logger)
     made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2))
-    tenants = tenants or Tenants(limits=Limits(queue=4096))  # a storm of all is not to be refused
+    tenants = tenants or TenantConfigs(limits=Limits(queue=4096))  # a storm of all is not to be refused
     service = (Cold if cold else Service)(config, client, made, logger, tenants, keys, recorder, metrics)
     ready, sock = asyncio.Event(), listen(config)
     port = sock.getsockname()[1]

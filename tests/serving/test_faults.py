@@ -103,10 +103,10 @@ def test_clients_that_leave(bench: Bench, stream: bool, tokens: int | None, queu
         _, writer = await server.send(data)
         if tokens is not None:
             await server.until(
-                lambda: any(call.answers for name, call in service.running.items() if name not in before)
+                lambda: any(call.choices for name, call in service.running.items() if name not in before)
             )
-            call = next(call for name, call in service.running.items() if name not in before and call.answers)
-            await server.until(lambda: len(call.answers[0].tokens) >= tokens or call.id not in service.running)
+            call = next(call for name, call in service.running.items() if name not in before and call.choices)
+            await server.until(lambda: len(call.choices[0].tokens) >= tokens or call.id not in service.running)
         writer.transport.abort()
         if other is not None:
             await other

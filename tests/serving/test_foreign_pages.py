@@ -14,12 +14,12 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.call import Receive, Scope, Send
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.web import WebRule
-from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.backends import RouteBackends
 from zinc_rt.serving.route.router import Router, make_client
 from zinc_rt.text import Tokenizer
 
@@ -66,7 +66,7 @@ class Bait:
 
     def __init__(self, model: ServedModel, web: WebRule) -> None:
         self.client = FakeClient(lambda _: [5] * 9)
-        self._app = App(Service(Config(web=web), self.client, model, make_logger(io.StringIO()), None, None))
+        self._app = App(Service(ServerConfig(web=web), self.client, model, make_logger(io.StringIO()), None, None))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The server; /attack is what a page had loaded before its name got the server's address."""
@@ -137,7 +137,7 @@ def test_a_router_has_the_same_rule_and_serves_the_page(page: Page, model: Serve
     bait, log = Bait(model, WebRule()), make_logger(io.StringIO())
     with at_port(bait) as server, at_port(foreign) as other:
         http = make_client()
-        router = Router(Backends([server], http, log), http, log)
+        router = Router(RouteBackends([server], http, log), http, log)
         router.backends.all[0].wrong = None
         with at_port(router) as front:
             page.goto(other)

@@ -18,9 +18,9 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.scheduler.messages import Submit
 from zinc_rt.serving.api.app import App
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import Tokenizer
 
@@ -81,7 +81,7 @@ def address() -> Iterator[str]:
             return other * 10_000 if "count" in asked else shown if "show" in asked else plan
 
         client = FakeClient(script)
-        app = App(Service(Config(), client, model, make_logger(io.StringIO()), None, None))
+        app = App(Service(ServerConfig(), client, model, make_logger(io.StringIO()), None, None))
         with at_port(app) as url:
             yield url
         model.close()
@@ -162,7 +162,7 @@ def test_escape_stops(page: Page) -> None:
 def test_the_model_is_named_once_it_is_loaded(browser: Browser) -> None:
     with GGUFFile.open(built_in_model()) as file:
         model = ServedModel.read(file, Tokenizer.from_metadata(file.metadata), 4096, ["story"])
-    service = Service(Config(), FakeClient(lambda _: []), model, make_logger(io.StringIO()), None, None)
+    service = Service(ServerConfig(), FakeClient(lambda _: []), model, make_logger(io.StringIO()), None, None)
     service.loading = "loading"
     with at_port(App(service)) as url:
         page = browser.new_page()

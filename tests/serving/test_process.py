@@ -27,8 +27,9 @@ from zinc_rt.scheduler.messages import (
     TenantShare,
     Token,
 )
-from zinc_rt.serving.live import EventStream
+from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.process import EngineNotStarted, EngineRefused, ProcessClient
+from zinc_rt.serving.request_log import OutputStream
 from zinc_rt.serving.wire import Start
 
 FACTORY = "tests.serving.fake_core:make"
@@ -48,7 +49,7 @@ async def client(arguments: dict[str, Any] | None = None, **options: Any) -> Asy
         await made.close()
 
 
-async def read(stream: EventStream) -> list[Event]:
+async def read(stream: OutputStream) -> list[Event]:
     return [event async for event in stream]
 
 
@@ -72,7 +73,7 @@ def test_requests_side_by_side() -> None:
     async def test() -> None:
         async with client() as engine:
             requests = [asked(f"r{i}", i, n=10 + i) for i in range(10)]
-            answers = await asyncio.gather(*(read(engine.submit(request)) for request in requests))
+            answers = await asyncio.gather(*(read(engine.submit(RequestOutput(request))) for request in requests))
             for request, events in zip(requests, answers, strict=True):
                 assert tokens(events) == whole(request)
                 assert isinstance(events[0], Admitted)
@@ -87,9 +88,9 @@ def test_requests_side_by_side() -> None:
 def test_an_id_runs_once() -> None:
     async def test() -> None:
         async with client() as engine:
-            stream = engine.submit(asked("same"))
+            stream = engine.submit(RequestOutput(asked("same")))
             with pytest.raises(UsageError, match="same runs already"):
-                engine.submit(asked("same"))
+                engine.submit(RequestOutput(asked("same")))
             await stream.aclose()
 
     run(test)
@@ -101,7 +102,7 @@ def test_a_killed_engine_goes_unnoticed(sign: int) -> None:
         said: list[str] = []
         async with client(notify=said.append) as engine:
             requests = [asked(f"r{i}", i, n=200 + 20 * i) for i in range(5)]
-            reading = [asyncio.create_task(read(engine.submit(request))) for request in requests]
+            reading = [asyncio.create_task(read(engine.submit(RequestOutput(request)))) for request in requests]
             for _ in range(2):
                 await asyncio.sleep(0.05)
                 before = engine.n_starts
@@ -110,7 +111,7 @@ def test_a_killed_engine_goes_unnoticed(sign: int) -> None:
                 while engine.n_starts == before or engine.healthy is not None:
                     await asyncio.sleep(0.01)
             late = asked("late", 9)
-            answers = [*await asyncio.gather(*reading), await read(engine.submit(late))]
+            answers = [*await asyncio.gather(*reading), await read(engine.submit(RequestOutput(late)))]
             for request, events in zip([*requests, late], answers, strict=True):
                 assert tokens(events) == whole(request)
                 assert sum(isinstance(event, Admitted) for event in events) == 1
@@ -127,7 +128,7 @@ def test_an_engine_that_hangs_or_loses_its_device_is_replaced(what: int, tmp_pat
         arguments = {"marker": str(tmp_path / "once")}
         async with client(arguments, notify=said.append, stuck=1.0) as engine:
             requests = [asked("bad", what), asked("good", 1)]
-            answers = await asyncio.gather(*(read(engine.submit(request)) for request in requests))
+            answers = await asyncio.gather(*(read(engine.submit(RequestOutput(request))) for request in requests))
             assert [tokens(events) for events in answers] == [whole(request) for request in requests]
             assert engine.n_starts == 2
             told = "the device is lost" if what == LOSES else "made no step"
@@ -140,13 +141,15 @@ def test_a_request_that_ends_engines_fails_alone() -> None:
     async def test() -> None:
         async with client() as engine:
             good, bad = asked("good", 1, n=300), asked("bad", KILLS)
-            answers = await asyncio.gather(read(engine.submit(good)), read(engine.submit(bad)))
+            answers = await asyncio.gather(
+                read(engine.submit(RequestOutput(good))), read(engine.submit(RequestOutput(bad)))
+            )
             assert tokens(answers[0]) == whole(good)
             assert tokens(answers[1]) == whole(bad)[:3]
             assert isinstance(answers[1][-1], Failed)
             assert answers[1][-1].error == Fault.poisoned
             assert engine.n_starts == 4
-            assert tokens(await read(engine.submit(asked("next")))) == whole(asked("next"))
+            assert tokens(await read(engine.submit(RequestOutput(asked("next"))))) == whole(asked("next"))
 
     run(test)
 
@@ -157,7 +160,7 @@ def test_requests_that_wait_are_not_blamed() -> None:
     async def test() -> None:
         async with client({"n_slots": 1}, restarts=9) as engine:
             requests = [asked(f"r{i}", i, n=300) for i in range(6)]
-            reading = [asyncio.create_task(read(engine.submit(request))) for request in requests]
+            reading = [asyncio.create_task(read(engine.submit(RequestOutput(request)))) for request in requests]
             for _ in range(6):
                 before = engine.n_starts
                 await asyncio.sleep(0.02)
@@ -174,14 +177,14 @@ def test_after_too_many_ends_requests_fail_until_the_time_is_over() -> None:
     async def test() -> None:
         async with client(restarts=1, within=3.0) as engine:
             for _ in range(2):
-                events = engine.submit(asked("r", KILLS))
+                events = engine.submit(RequestOutput(asked("r", KILLS)))
                 found = await read(events)
                 if isinstance(found[-1], Failed) and found[-1].error == Fault.engine_lost:
                     break
             assert isinstance(found[-1], Failed)
             assert found[-1].error == Fault.engine_lost
             assert "1 times in 3 s" in str(engine.healthy)
-            assert tokens(await read(engine.submit(asked("later")))) == whole(asked("later"))
+            assert tokens(await read(engine.submit(RequestOutput(asked("later"))))) == whole(asked("later"))
 
     run(test)
 
@@ -189,19 +192,19 @@ def test_after_too_many_ends_requests_fail_until_the_time_is_over() -> None:
 def test_leaving_and_cancelling() -> None:
     async def test() -> None:
         async with client() as engine:
-            left = engine.submit(asked("left", n=100_000))
+            left = engine.submit(RequestOutput(asked("left", n=100_000)))
             async for event in left:
                 if isinstance(event, Token):
                     break
             await left.aclose()
             assert [event async for event in left] == []
-            stream = engine.submit(asked("cancelled", n=100_000))
+            stream = engine.submit(RequestOutput(asked("cancelled", n=100_000)))
             await anext(stream)
             engine.cancel("cancelled", CancelReason.deadline)
             last = (await read(stream))[-1]
             assert isinstance(last, Finished)
             assert (last.reason, last.cancelled) == (FinishReason.cancelled, CancelReason.deadline)
-            unread = engine.submit(asked("unread", n=100_000))
+            unread = engine.submit(RequestOutput(asked("unread", n=100_000)))
             await unread.aclose()
             while engine.status.decoding:
                 await asyncio.sleep(0.01)
@@ -212,7 +215,7 @@ def test_leaving_and_cancelling() -> None:
 def test_cancelling_while_no_engine_runs() -> None:
     async def test() -> None:
         async with client() as engine:
-            stream = engine.submit(asked("r", n=100_000))
+            stream = engine.submit(RequestOutput(asked("r", n=100_000)))
             await anext(stream)
             await anext(stream)
             assert engine.pid is not None
@@ -256,7 +259,7 @@ def test_the_process_ends_with_its_owner() -> None:
         engine = ProcessClient(Start(FACTORY))
         await engine.start()
         engine.share(TenantShare("a"))
-        stream = engine.submit(asked("r", n=100_000))
+        stream = engine.submit(RequestOutput(asked("r", n=100_000)))
         await anext(stream)
         pid = engine.pid
         assert pid is not None

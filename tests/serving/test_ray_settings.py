@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.errors import UsageError
-from zinc_rt.ray import BadSettings, application, start
+from zinc_rt.ray import application, start
 from zinc_rt.ray.settings import read_settings
 
 
@@ -34,7 +34,7 @@ def test_texts_of_a_command_line_become_numbers() -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadSettings) as found:
+    with pytest.raises(UsageError) as found:
         application(settings)
     assert said in str(found.value)
 

@@ -17,7 +17,6 @@ from tests.serving.fake_core import FakeCore
 from zinc_rt.errors import BackendError, UsageError, ZincError
 from zinc_rt.mem.errors import PageIntegrityError, PagesExhausted
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.scheduler.core_errors import CoreIntegrityError
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.errors import SchedulerIntegrityError, TooManyTenants
 from zinc_rt.scheduler.faults import failed
@@ -34,7 +33,8 @@ from zinc_rt.scheduler.messages import (
     Submit,
     TenantShare,
 )
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
+from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving import engine_process
 from zinc_rt.serving.engine_process import hand
 from zinc_rt.serving.process import ProcessClient
@@ -42,7 +42,7 @@ from zinc_rt.serving.thread import ThreadClient
 from zinc_rt.serving.wire import Frames, FromEngine, Notice, Start, ToEngine, pack, unpack_from
 
 BAD = "bad"
-LOST = (BackendError, CoreIntegrityError, PageIntegrityError, SchedulerIntegrityError)
+LOST = (BackendError, PageIntegrityError, SchedulerIntegrityError)
 REFUSED = (ZincError, UsageError, TooManyTenants, PagesExhausted)
 
 
@@ -85,7 +85,7 @@ def make(notify: Callable[[str], None], progress: Callable[[int, int], None]) ->
 
 def make_core(notify: Callable[[str], None], progress: Callable[[int, int], None]) -> EngineCore:
     """What the engine's process loads: a real core."""
-    return EngineCore(FakeEngine(), Vocabulary(N_VOCAB, frozenset()), CoreOptions(max_tenants=3))  # type: ignore[arg-type]
+    return EngineCore(FakeEngine(), CoreVocabulary(N_VOCAB, frozenset()), CoreOptions(max_tenants=3))  # type: ignore[arg-type]
 
 
 def test_there_is_a_message_of_each_kind() -> None:
@@ -157,11 +157,11 @@ def test_an_engine_on_a_thread_goes_on_after_a_refusal(kind: type[ToEngine]) -> 
         if kind is TenantShare:
             client.share(TenantShare(BAD))
         else:
-            events = [event async for event in client.submit(asked(BAD))]
+            events = [event async for event in client.submit(RequestOutput(asked(BAD)))]
             assert events == [Failed(BAD, Fault.too_many_tenants, "it is refused")]
         if kind is Cancel:
             client._send(Cancel(BAD))
-        good = [event async for event in client.submit(asked("good"))]
+        good = [event async for event in client.submit(RequestOutput(asked("good")))]
         assert isinstance(good[-1], Finished)
         assert client.healthy is None
         assert len(said) == (kind is not Submit)
@@ -183,7 +183,7 @@ def test_shares_and_tenants_that_a_core_refuses_end_no_engine() -> None:
         client.share(TenantShare("late"))
 
         async def last(tenant: str) -> Event:
-            return [event async for event in client.submit(replace(asked(tenant), tenant=tenant))][-1]
+            return [event async for event in client.submit(RequestOutput(replace(asked(tenant), tenant=tenant)))][-1]
 
         assert isinstance(await last("t1"), Finished)
         late = await last("late")

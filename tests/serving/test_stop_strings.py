@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -16,29 +15,26 @@ from tests.scheduler.fake_engine import N_VOCAB, STOP, FakeEngine
 from tests.serving.fake_core import FakeCore, token_at
 from zinc_rt.llm.async_model import AsyncModel
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.scheduler.delivery import Delivery
 from zinc_rt.scheduler.engine_core import EngineCore
-from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 from zinc_rt.scheduler.messages import Admitted, Event, Failed, Fault, Finished, FinishReason, Submit, Token, Usage
-from zinc_rt.scheduler.options import Vocabulary
+from zinc_rt.scheduler.options import CoreVocabulary
+from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.thread import ThreadClient
 
 PROMPT = "Once upon a time"
 
 
-@dataclass
-class EndsAt:
+class EndsAt(RequestOutput[Event]):
     """A text that a stop string ends with its n-th token."""
 
-    n: int
-    taken: list[Event] = field(default_factory=list)
+    def __init__(self, request: Submit, n: int) -> None:
+        super().__init__(request)
+        self.n = n
 
-    @property
-    def stopped(self) -> bool:
-        return sum(isinstance(event, Token) for event in self.taken) >= self.n
-
-    def take(self, event: Event) -> Event:
-        self.taken.append(event)
+    def piece(self, event: Event) -> Event:
+        self.n -= isinstance(event, Token)
+        self.stopped = self.n <= 0
         return event
 
 
@@ -58,18 +54,16 @@ def request(name: str, n: int | None, resume: tuple[int, ...] = ()) -> Submit:
 def test_texts_that_are_computed_together_end_at_their_stop_strings(drawn: list[tuple[int, int]], n_slots: int) -> None:
     """Those that are read last, too."""
     engine = FakeEngine(n_slots)
-    shared = SharedCore(CoreLock(), lambda: None)
-    shared.serve(EngineCore(engine, Vocabulary(N_VOCAB, frozenset({STOP})), clock=engine.clock))  # type: ignore[arg-type]
-    texts = [EndsAt(stop) for stop, _ in drawn]
-    asked = [request(str(i), most) for i, (_, most) in enumerate(drawn)]
-    inboxes = [shared.submit(one, text) for one, text in zip(asked, texts, strict=True)]
+    client = InProcessClient(CoreLock(), lambda: None)
+    client.serve(EngineCore(engine, CoreVocabulary(N_VOCAB, frozenset({STOP})), clock=engine.clock))  # type: ignore[arg-type]
+    inboxes = [client.submit(EndsAt(request(str(i), most), stop)) for i, (stop, most) in enumerate(drawn)]
     for (stop, most), inbox in reversed(list(zip(drawn, inboxes, strict=True))):
-        *got, last = shared.pieces(inbox)
+        *got, last = client.pieces(inbox)
         assert isinstance(last, Finished)
         kept = sum(isinstance(event, Token) for event in got)
         assert last.usage.completion_tokens == kept == min(stop, most)
         assert last.reason is (FinishReason.stop if stop <= most else FinishReason.length)
-    assert shared.core.idle
+    assert client.core.idle
 
 
 def test_an_engine_behind_a_client_is_told_though_nobody_reads() -> None:
@@ -78,7 +72,7 @@ def test_an_engine_behind_a_client_is_told_though_nobody_reads() -> None:
     async def test() -> None:
         client = ThreadClient(lambda: core)
         await client.start()
-        streams = [client.submit_text(request(str(n), 10**9), EndsAt(n)) for n in (1, 5, 9)]
+        streams = [client.submit(EndsAt(request(str(n), 10**9), n)) for n in (1, 5, 9)]
         while not (core.idle and client.status.steps and not client.status.decoding):
             await asyncio.sleep(0)
         for n, stream in zip((1, 5, 9), streams, strict=True):
@@ -100,7 +94,7 @@ def test_a_stream_whose_known_tokens_hold_the_stop_string_computes_nothing() -> 
     async def test() -> None:
         client = ThreadClient(lambda: core)
         await client.start()
-        *got, last = [event async for event in client.submit_text(one, EndsAt(4))]
+        *got, last = [event async for event in client.submit(EndsAt(one, 4))]
         assert [event.token_id for event in got if isinstance(event, Token)] == list(one.resume[:4])
         assert last == Finished("r", FinishReason.stop, Usage(2, completion_tokens=6))
         await client.close()
@@ -111,17 +105,15 @@ def test_a_stream_whose_known_tokens_hold_the_stop_string_computes_nothing() -> 
 
 @pytest.mark.parametrize("end", [Failed("r", Fault.engine_error, "lost"), Finished("r", FinishReason.length, Usage(2))])
 def test_what_happens_behind_a_stop_string_is_not_told(end: Failed | Finished) -> None:
-    delivery = Delivery(request("r", 9), EndsAt(2))
-    got = [piece for event in (Token("r", 1), Token("r", 2), Token("r", 3), end) for piece in delivery.take(event)]
+    output = EndsAt(request("r", 9), 2)
+    got = [piece for event in (Token("r", 1), Token("r", 2), Token("r", 3), end) for piece in output.take(event)]
     assert got == [Token("r", 1), Token("r", 2), Finished("r", FinishReason.stop, Usage(2))]
-    assert delivery.over
+    assert output.over
 
 
 def test_a_text_that_cannot_be_made_ends_its_request() -> None:
-    class Broken:
-        stopped = False
-
-        def take(self, event: Event) -> Event:
+    class Broken(RequestOutput[Event]):
+        def piece(self, event: Event) -> Event:
             raise ValueError("no text")
 
     core = FakeCore()
@@ -130,7 +122,7 @@ def test_a_text_that_cannot_be_made_ends_its_request() -> None:
         client = ThreadClient(lambda: core)
         await client.start()
         with pytest.raises(ValueError, match="no text"):
-            _ = [event async for event in client.submit_text(request("r", 10**9), Broken())]
+            _ = [event async for event in client.submit(Broken(request("r", 10**9)))]
         while not core.idle:
             await asyncio.sleep(0)
         await client.close()

@@ -12,8 +12,9 @@ from tests.serving.fake_core import LOSES, FakeCore, token_at
 from zinc_rt.errors import UsageError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import Admitted, CancelReason, Event, Failed, Finished, FinishReason, Submit, Token
-from zinc_rt.serving.live import EventStream
-from zinc_rt.serving.opening import open_core
+from zinc_rt.scheduler.output import RequestOutput
+from zinc_rt.serving.load_engine import open_core
+from zinc_rt.serving.request_log import OutputStream
 from zinc_rt.serving.thread import ThreadClient
 
 
@@ -24,7 +25,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
-async def read(stream: EventStream) -> list[Event]:
+async def read(stream: OutputStream) -> list[Event]:
     return [event async for event in stream]
 
 
@@ -41,7 +42,7 @@ def test_requests_side_by_side() -> None:
         assert client.healthy is None
         requests = [asked(f"r{i}", i, n=10 + i) for i in range(5)]
         for request, events in zip(
-            requests, await asyncio.gather(*(read(client.submit(r)) for r in requests)), strict=True
+            requests, await asyncio.gather(*(read(client.submit(RequestOutput(r))) for r in requests)), strict=True
         ):
             expected = [token_at(request, i) for i in range(request.params.max_tokens or 0)]
             assert [e.token_id for e in events if isinstance(e, Token)] == expected
@@ -56,14 +57,14 @@ def test_a_stream_that_is_closed_cancels_its_request() -> None:
     async def test() -> None:
         client = ThreadClient(FakeCore)
         await client.start()
-        stream = client.submit(asked("long", n=100_000))
+        stream = client.submit(RequestOutput(asked("long", n=100_000)))
         await anext(stream)
         await stream.aclose()
         for _ in range(200):
             await asyncio.sleep(0.01)
             if not client.status.decoding:
                 break
-        events = await read(client.submit(asked("next", n=3)))
+        events = await read(client.submit(RequestOutput(asked("next", n=3))))
         assert isinstance(events[-1], Finished)
         assert client.status.decoding == 0
         await client.close()
@@ -75,7 +76,7 @@ def test_cancelling_by_name_ends_the_stream() -> None:
     async def test() -> None:
         client = ThreadClient(FakeCore)
         await client.start()
-        stream = client.submit(asked("long", n=100_000))
+        stream = client.submit(RequestOutput(asked("long", n=100_000)))
         await anext(stream)
         client.cancel("long", CancelReason.deadline)
         last = (await read(stream))[-1]
@@ -90,11 +91,11 @@ def test_a_device_that_is_lost_ends_all_requests_with_its_reason(tmp_path: Path)
     async def test() -> None:
         client = ThreadClient(lambda: FakeCore(str(tmp_path / "lost")))
         await client.start()
-        events = await read(client.submit(asked("bad", LOSES)))
+        events = await read(client.submit(RequestOutput(asked("bad", LOSES))))
         assert isinstance(events[-1], Failed)
         assert "BackendError" in events[-1].message
         assert client.healthy is not None
-        later = await read(client.submit(asked("later")))
+        later = await read(client.submit(RequestOutput(asked("later"))))
         assert isinstance(later[-1], Failed)
         await client.close()
 
@@ -116,7 +117,7 @@ def test_a_real_model_on_a_thread() -> None:
         assert (info.n_ctx, info.n_slots) == (64, 2)
         params = SamplingParams(temperature=0.0, max_tokens=5)
         answers = await asyncio.gather(
-            *(read(client.submit(Submit(f"r{i}", (65, 66), params, seed=i))) for i in range(4))
+            *(read(client.submit(RequestOutput(Submit(f"r{i}", (65, 66), params, seed=i)))) for i in range(4))
         )
         texts = {tuple(e.token_id for e in events if isinstance(e, Token)) for events in answers}
         assert len(texts) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from zinc_rt.engine.rows import Rows
+from zinc_rt.engine.batch import SequenceChunk
 from zinc_rt.speculation import Drafter, DraftText
 from zinc_rt.speculation.pace import Pace, Wish
 
@@ -26,14 +26,14 @@ class Oracle(Drafter):
 
     def begin(self, text: DraftText, held: int) -> None:
         assert text.number not in self._slots
-        assert text.slot not in self._slots.values()
-        self._slots[text.number] = text.slot
-        self._lengths[text.slot] = held
+        assert text.seq_id not in self._slots.values()
+        self._slots[text.number] = text.seq_id
+        self._lengths[text.seq_id] = held
 
-    def stepped(self, rows: Sequence[Rows]) -> None:
+    def stepped(self, rows: Sequence[SequenceChunk]) -> None:
         for part in rows:
-            assert part.start == self._lengths[part.slot]
-            self._lengths[part.slot] += len(part.tokens)
+            assert part.start == self._lengths[part.seq_id]
+            self._lengths[part.seq_id] += len(part.tokens)
 
     def kept(self, slot: int, n_tokens: int) -> None:
         assert n_tokens <= self._lengths[slot]
@@ -45,7 +45,7 @@ class Oracle(Drafter):
     def draft(self, texts: Sequence[DraftText]) -> list[Sequence[int]]:
         found = []
         for text in texts:
-            assert self._slots[text.number] == text.slot
+            assert self._slots[text.number] == text.seq_id
             assert text.most >= 1
             known = list(text.tokens)
             whole = next((t for t in self._texts if t[: len(known)] == known), known)

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 
 from tests.scheduler.fake_engine import N_VOCAB, NAN, STOP, FakeEngine
 from tests.speculation.oracle import Oracle, lengths
-from zinc_rt.engine.rows import Rows
+from zinc_rt.engine.batch import SequenceChunk
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import HostSampled, SamplingRequest
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Event, Failed, Fault, Finished, FinishReason, Grammar, Submit, Token
-from zinc_rt.scheduler.options import Vocabulary
+from zinc_rt.scheduler.options import CoreVocabulary
 from zinc_rt.speculation import Drafter
 from zinc_rt.speculation.ngram import NgramDrafter
 from zinc_rt.speculation.pace import Pace
 
-VOCABULARY = Vocabulary(N_VOCAB, frozenset({STOP}))
+VOCABULARY = CoreVocabulary(N_VOCAB, frozenset({STOP}))
 Text = tuple[list[tuple[int, float | None, object]], object]
 
 
@@ -115,8 +115,8 @@ def test_a_draft_is_cut_where_its_pages_end(monkeypatch: pytest.MonkeyPatch) -> 
     engine, ends = FakeEngine(2, 24, 96, 6), []
     step = engine.step
 
-    def watched(rows: Sequence[Rows], sampling: Sequence[SamplingRequest] = ()) -> HostSampled:
-        ends.extend(part.start + len(part.tokens) for part in rows if part.draft)
+    def watched(rows: Sequence[SequenceChunk], sampling: Sequence[SamplingRequest] = ()) -> HostSampled:
+        ends.extend(part.start + len(part.tokens) for part in rows if part.n_draft)
         return step(rows, sampling)
 
     monkeypatch.setattr(engine, "step", watched)

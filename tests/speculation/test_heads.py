@@ -15,11 +15,11 @@ from tests.models.families import CASES
 from tests.models.families import gemma4_assistant as assistant
 from tests.models.families.build import N_VOCAB, Made, write_case
 from tests.models.families.drafting import with_block
-from zinc_rt.engine.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define, define_assistant, define_draft_head
-from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
@@ -69,11 +69,11 @@ class Loop:
 
     def add(self, prompt: list[int]) -> int:
         slot = self.engine.open_sequence(prompt)
-        self.texts[slot], self.at[slot] = [*prompt], self.engine.length(slot)
+        self.texts[slot], self.at[slot] = [*prompt], self.engine.cache.length(slot)
         self.numbers += 1
         self.drafter.begin(self.text(slot), self.at[slot])
         for start in range(self.at[slot], len(prompt) - 1, 20):
-            rows = [Rows(slot, start, prompt[start : min(start + 20, len(prompt) - 1)])]
+            rows = [SequenceChunk(slot, start, prompt[start : min(start + 20, len(prompt) - 1)])]
             self.engine.step(rows)
             self.drafter.stepped(rows)
         self.at[slot] = len(prompt) - 1
@@ -92,22 +92,24 @@ class Loop:
         for slot, tokens in self.texts.items():
             draft, n = drafts.get(slot, []), len(tokens) - self.at[slot]
             wanted = range(n - 1, n + len(draft))
-            rows.append(Rows(slot, self.at[slot], [*tokens[self.at[slot] :], *draft], wanted, len(draft)))
+            rows.append(SequenceChunk(slot, self.at[slot], [*tokens[self.at[slot] :], *draft], wanted, len(draft)))
         chosen = iter(self.engine.step(rows).tokens.tolist())
         self.drafter.stepped(rows)
         for part in rows:
-            self._settle(part, [next(chosen) for _ in part.wanted], part.tokens[len(part.tokens) - part.draft :])
+            self._settle(
+                part, [next(chosen) for _ in part.logits_indices], part.tokens[len(part.tokens) - part.n_draft :]
+            )
 
-    def _settle(self, part: Rows, chosen: list[int], draft: Sequence[int]) -> None:
+    def _settle(self, part: SequenceChunk, chosen: list[int], draft: Sequence[int]) -> None:
         right = next((i for i, token in enumerate(draft) if token != chosen[i]), len(draft))
-        tokens = self.texts[part.slot]
+        tokens = self.texts[part.seq_id]
         end = len(tokens) + right
         tokens += chosen[: right + 1]
         self.right += right
-        self.at[part.slot] = end
+        self.at[part.seq_id] = end
         if draft:
-            self.at[part.slot] = self.engine.settle(part.slot, end)
-            self.drafter.kept(part.slot, self.at[part.slot])
+            self.at[part.seq_id] = self.engine.cache.accept_drafts(part.seq_id, end)
+            self.drafter.kept(part.seq_id, self.at[part.seq_id])
 
 
 class Anew:
@@ -119,7 +121,7 @@ class Anew:
     def draft(self, tokens: list[int], n: int) -> list[int]:
         slot = self._engine.open_sequence(salt=None)
         held = len(tokens) - 1
-        self._engine.step([Rows(slot, 0, tokens[:-1])])
+        self._engine.step([SequenceChunk(slot, 0, tokens[:-1])])
         hidden, moves = self._head.hidden(held), self._head.own_cache
         if moves:
             rows = HeadRows(slot, 0, tokens, np.concatenate([np.zeros_like(hidden[:1]), hidden]), wanted=True)
@@ -150,7 +152,7 @@ def talk(loop: Loop, hits: int) -> None:
     for _ in range(6):
         loop.step()
     second = loop.add([*prompt[:34], 5, 6])
-    assert loop.engine.cache_stats().hits == hits
+    assert loop.engine.cache.stats().hits == hits
     loop.add(prompt[:3])
     for _ in range(8):
         loop.step()
@@ -158,7 +160,7 @@ def talk(loop: Loop, hits: int) -> None:
     loop.add(loop.texts[second][:-1])
     for _ in range(4):
         loop.step()
-    loop.engine.check_integrity()
+    loop.engine.cache.check_integrity()
     assert len(loop.drafts) > 25
 
 
@@ -269,5 +271,5 @@ def test_models_without_a_block_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"spec is 'mtp', but .*none\.gguf of architecture 'qwen35' has no block"):
         zinc_rt.load(path, device="cpu", spec="mtp", draft_model=path)
     other = write_case(tmp_path / "other.gguf", CASES["qwen3"]).path
-    with pytest.raises(UnsupportedFeature, match=r"is of architecture 'qwen3'; what drafts from another"):
+    with pytest.raises(ModelError, match=r"is of architecture 'qwen3'; what drafts from another"):
         zinc_rt.load(path, device="cpu", spec="mtp", draft_model=other)

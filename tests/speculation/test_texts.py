@@ -17,6 +17,7 @@ from tests.models.families.build import N_VOCAB, write_case
 from tests.speculation.oracle import Oracle, lengths
 from tests.text.vocabularies import bpe_metadata, recorded
 from zinc_rt.engine.engine import Engine, Options
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
@@ -24,8 +25,8 @@ from zinc_rt.models.cache_format import CacheFormat
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Failed, Submit, Token
-from zinc_rt.scheduler.options import Vocabulary
-from zinc_rt.speculation.draft_model import ModelDrafter, OtherVocabulary, check_vocabulary
+from zinc_rt.scheduler.options import CoreVocabulary
+from zinc_rt.speculation.draft_model import ModelDrafter, check_vocabulary
 from zinc_rt.speculation.pace import Pace
 from zinc_rt.text import Tokenizer
 
@@ -81,9 +82,9 @@ def test_prompts(model: zinc_rt.Model, n: int, options: dict[str, Any], monkeypa
     monkeypatch.setattr(Pace, "lengths", lengths([16, 3, 0, 7]))
     with guessing(**options) as other:
         assert told(other, n) == told(model, n)
-        status = other.shared.core.status
+        status = other.client.core.status
         assert status.drafted_tokens >= status.accepted_tokens > 20
-        other.engine.check_integrity()
+        other.engine.cache.check_integrity()
 
 
 @pytest.mark.slow
@@ -103,7 +104,7 @@ def test_answers_of_a_form(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch
     asked = [{"role": "user", "content": "An animal, please."}]
     with guessing(draft_model=built_in_model()) as other:
         one, again = (m.chat(asked, response_format=form, seed=3, max_tokens=60) for m in (model, other))
-        drafted, right = other.shared.core.status.drafted_tokens, other.shared.core.status.accepted_tokens
+        drafted, right = other.client.core.status.drafted_tokens, other.client.core.status.accepted_tokens
         assert drafted >= right > 10
         calls: list[int] = []
 
@@ -113,7 +114,7 @@ def test_answers_of_a_form(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch
 
         other.generate("A fox", max_tokens=9, ignore_eos=True, logits_processors=[counting])
         assert calls == list(range(calls[0], calls[0] + 9))  # it is not asked about guesses
-        assert other.shared.core.status.drafted_tokens == drafted
+        assert other.client.core.status.drafted_tokens == drafted
     assert one.content == again.content
     assert one.content.startswith("{")
 
@@ -133,7 +134,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has recurrent layers, so it goes back to copies of its state; the weights of both are nearly the same."""
     monkeypatch.setattr(Pace, "lengths", lengths([5, 2, 0, 7]))
-    vocabulary, n_vocab = Vocabulary(24), 24
+    vocabulary, n_vocab = CoreVocabulary(24), 24
     params = SamplingParams(temperature=1.5, top_k=0, max_tokens=15, frequency_penalty=0.2, logprobs=1)
     asked = [Submit(f"{i}", tuple(random_tokens(i, 4 + 20 * i, n_vocab)), params, seed=i) for i in range(3)]
     paths = [write_case(tmp_path / f"{kind}.gguf", CASES["qwen35"], kind).path for kind in (T.Q8_0, T.Q4_0)]
@@ -141,17 +142,17 @@ def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.Monke
     with engine_for(paths[0], drafts=True, **sizes) as engine, GGUFFile.open(paths[1]) as file:
         plain = EngineCore(engine, vocabulary)
         want = answers(plain, asked)
-        plain._slots.forget_texts()
-        own = Engine(Options(**sizes), beside=engine)
+        plain.scheduler.pool.forget_texts()
+        own = Engine(Options(**sizes), shares_device_of=engine)
         assert own.load(file, define(file)).beside == engine.plan.total  # type: ignore[union-attr]
         drafter = ModelDrafter(own, file, n_vocab, 8, 0)
         core = EngineCore(engine, vocabulary, drafter=drafter)
         assert answers(core, asked) == want
         assert 0 < core.status.accepted_tokens < core.status.drafted_tokens
-        own.check_integrity()
-        assert own.cache_stats().used == 0
+        own.cache.check_integrity()
+        assert own.cache.stats().used == 0
         drafter.close()
-        engine.check_integrity()
+        engine.cache.check_integrity()
 
 
 def test_vocabularies() -> None:
@@ -163,9 +164,9 @@ def test_vocabularies() -> None:
 
     check_vocabulary(made(tokens), made([*tokens, "[PAD1]"]))
     check_vocabulary(made([*tokens, "[PAD1]"]), made(tokens))
-    with pytest.raises(OtherVocabulary, match="token 300 is 'other' there and"):
+    with pytest.raises(UsageError, match="token 300 is 'other' there and"):
         check_vocabulary(made([*tokens[:300], "other", *tokens[301:]]), made(tokens))
-    with pytest.raises(OtherVocabulary, match=f"{len(tokens) + 2000} tokens, the model has {len(tokens)}"):
+    with pytest.raises(UsageError, match=f"{len(tokens) + 2000} tokens, the model has {len(tokens)}"):
         check_vocabulary(made([*tokens, *(f"[FILL{i}]" for i in range(2000))]), made(tokens))
 
 
@@ -184,7 +185,7 @@ def answers(core: EngineCore, asked: Sequence[Submit]) -> dict[str, list[Token]]
 
 def test_kinds_of_models(engine: Engine) -> None:
     """Of every three guesses one is wrong; texts are long enough to leave a window."""
-    vocabulary = Vocabulary(N_VOCAB)
+    vocabulary = CoreVocabulary(N_VOCAB)
     asked = [
         Submit(
             f"{temperature}-{i}",
@@ -197,9 +198,9 @@ def test_kinds_of_models(engine: Engine) -> None:
     ]
     plain = EngineCore(engine, vocabulary)
     want = answers(plain, asked)
-    plain._slots.forget_texts()  # the next core takes all sequences
+    plain.scheduler.pool.forget_texts()  # the next core takes all sequences
     texts = [[*request.prompt, *(token.token_id for token in want[request.id])] for request in asked]
     core = EngineCore(engine, vocabulary, drafter=Oracle(texts, lambda i: i % 3 == 0, N_VOCAB, free=True))
     assert answers(core, asked) == want
     assert core.status.accepted_tokens
-    engine.check_integrity()
+    engine.cache.check_integrity()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.text import Tokenizer, TokenizerError, UnsupportedTokenizer
+from zinc_rt.text import Tokenizer, TokenizerError
 
 SEPARATOR = "\n__ggml_vocab_test__\n"
 
@@ -44,7 +44,7 @@ def check(vocabulary: Path) -> Result:
     with GGUFFile.open(vocabulary) as file:
         try:
             tokenizer = Tokenizer.from_metadata(file.metadata)
-        except UnsupportedTokenizer as error:
+        except TokenizerError as error:
             return Result(name, len(cases), unsupported=str(error))
         different = [
             text for text, ids in cases if tokenizer.encode(text, add_special=False, parse_special=False) != ids

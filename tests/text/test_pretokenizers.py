@@ -107,7 +107,7 @@ def test_as_upstream(name: str) -> None:
 
 
 def as_llama_cpp(name: str) -> Tokenizer:
-    """Ours, with llama.cpp's reading of the classes where it is another one than upstream's (docs/tokenizers.md)."""
+    """Ours, with llama.cpp's reading of the classes where it differs from upstream's (docs/how/tokenizers.md)."""
     row = PRE_TOKENIZERS[name]
     upper, lower = f"[{pretokenizers._UPPER}", f"[{pretokenizers._LOWER}"
     marks = r"\p{M}" if name in ("granite-embed-multi-97m", "youtu") else ""

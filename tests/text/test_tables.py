@@ -15,7 +15,7 @@ from tests.text.test_encode import mixed
 from tests.text.vocabularies import KEY, bpe_metadata, gemma4_metadata, recorded, spm_metadata
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.gguf.errors import InvalidMetadata, MissingKey, WrongMetadataType
+from zinc_rt.gguf.errors import GGUFError, MissingKey
 from zinc_rt.gguf.strings import StringIndex
 from zinc_rt.gguf.writer import GGUFWriter
 from zinc_rt.text import Tokenizer, TokenizerError
@@ -136,7 +136,7 @@ def test_empty_tokens_of_a_file_get_names(tmp_path: Path) -> None:
 def test_a_token_that_is_not_utf8_is_reported_at_load(tmp_path: Path) -> None:
     with (
         written(tmp_path / "v.gguf", [b"a", b"\xc3", b"\xa9", b"b"], []) as file,
-        pytest.raises(InvalidMetadata, match=r"string 1 of .*tokens.* is not UTF-8: byte 0xc3") as caught,
+        pytest.raises(GGUFError, match=r"string 1 of .*tokens.* is not UTF-8: byte 0xc3") as caught,
     ):
         Tokenizer.from_metadata(file.metadata)
     raw = (tmp_path / "v.gguf").read_bytes()
@@ -169,7 +169,7 @@ def test_a_faulty_merge_of_a_file_is_reported_by_the_text_that_needs_it(
 
 def test_only_arrays_of_strings_are_tables(tmp_path: Path) -> None:
     with written(tmp_path / "v.gguf", [b"a"], []) as file:
-        with pytest.raises(WrongMetadataType, match=r"tokenizer.ggml.pre.* holds string, where an array of strings"):
+        with pytest.raises(GGUFError, match=r"tokenizer.ggml.pre.* holds string, where an array of strings"):
             file.metadata.strings(KEY + "pre")
         with pytest.raises(MissingKey):
             file.metadata.strings("no.such.key")

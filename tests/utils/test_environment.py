@@ -18,7 +18,7 @@ from zinc_rt.utils.environment import HUB, OTHERS, OURS, VARIABLES
 from zinc_rt.utils.installation import COMMIT_FILE, commit, software, version_line
 
 ROOT = Path(zinc_rt.__file__).parent
-PAGE = (ROOT.parent / "docs/environment.md").read_text(encoding="utf-8")
+PAGE = (ROOT.parent / "docs/use/environment.md").read_text(encoding="utf-8")
 
 
 def is_environ(node: ast.AST) -> bool:

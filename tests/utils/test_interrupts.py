@@ -147,7 +147,7 @@ def test_a_model_goes_on_after_an_interrupt_anywhere(model: Model, work: Callabl
     for at in range(1, n, n // 24):
         assert Interrupt(at).run(lambda: work(model)) or at > n // 2  # how many there are depends on the time
         assert [text.token_ids for text in several(model)] == wanted, at
-        model.engine.check_integrity()
+        model.engine.cache.check_integrity()
 
 
 def test_a_model_can_be_closed_after_an_interrupt_of_its_close() -> None:

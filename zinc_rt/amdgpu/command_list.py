@@ -29,7 +29,7 @@ Groups = int | tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Dispatch:
+class ListedDispatch:
     """`groups` workgroups of `threads` work-items; user_data: dwords from USER_DATA_0 on."""
 
     program: LoadedKernel
@@ -64,12 +64,12 @@ class Barrier:
     light: bool = False
 
 
-Item = Dispatch | Copy | Write | Barrier
+Item = ListedDispatch | Copy | Write | Barrier
 
 
 class CommandList:
     """label: for messages; memory: what it names, which must not be freed before its last submission; work: how much it
-    is, in the unit of `pace`, 0 where nothing shall be learnt from it.
+    is, in the unit of `submission_budget`, 0 where nothing shall be learnt from it.
 
     Methods raise `BackendError` for what cannot be run, and return the list. A list only grows: a queue knows by the
     number of items whether the packets that it keeps are still those of the list.
@@ -94,7 +94,7 @@ class CommandList:
     @property
     def programs(self) -> list[LoadedKernel]:
         """Of its dispatches, in order."""
-        return [item.program for item in self._items if isinstance(item, Dispatch)]
+        return [item.program for item in self._items if isinstance(item, ListedDispatch)]
 
     def dispatch(
         self,
@@ -124,7 +124,7 @@ class CommandList:
             )
         if not all(0 <= word <= _DWORD for word in words):
             raise BackendError(f"{program.name}: user data {words} are not all dwords")
-        self._items.append(Dispatch(program, groups, threads, words))
+        self._items.append(ListedDispatch(program, groups, threads, words))
         return self
 
     def copy(

@@ -11,20 +11,12 @@ from zinc_rt.amdgpu.advice import STEPS
 from zinc_rt.errors import BackendError
 
 
-class FenceTimeout(BackendError):
-    """A submission did not retire within the timeout."""
-
-
 class SignalMismatch(BackendError):
     """The fence retired, but the signal is not the one that the packets were to write."""
 
 
 class PoolIntegrityError(BackendError):
     """The books of a memory pool do not add up: bytes lost, owned twice, or free and owned at once."""
-
-
-class DeviceLost(BackendError):
-    """The GPU hung, was reset or left the bus; nothing on it can be trusted. A new process may open it again."""
 
 
 class InterfaceError(BackendError):

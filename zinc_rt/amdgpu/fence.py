@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Fence:
+class QueueFence:
     """A point in a queue's submissions. `sequence` counts from 1; `retired` turns True once, by the queue."""
 
     sequence: int

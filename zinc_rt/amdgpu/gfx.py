@@ -1,7 +1,7 @@
 """Generations of AMD's graphics core: one record for each, with everything of it that the driver has to know.
 
 The kernel has two forms of a core's version: gfx_target_version in KFD's topology (120001 for gfx1201: major, two
-digits of minor, two of stepping), and the discovery table's 0x0C0001 in HW_IP_INFO. docs/extending.md says what
+digits of minor, two of stepping), and the discovery table's 0x0C0001 in HW_IP_INFO. docs/how/extending.md says what
 else a new generation takes.
 """
 
@@ -27,6 +27,8 @@ class Gfx:
     max_groups: workgroups of a dispatch in x, y and z; user_dwords: registers that a kernel's arguments arrive in;
     max_threads: work-items of a workgroup.
 
+    resident: whether steps of few rows may be one resident program, whose parts are compiled for this generation.
+
     saved_rsrc1: bits of RSRC1 that kernels need on queues whose waves are saved when they are preempted.
 
     lds_bytes: of a compute unit; large_registers: gfx_target_versions with 384 KiB of vector registers a compute unit,
@@ -47,6 +49,7 @@ class Gfx:
     max_threads: int
     lds_bytes: int
     large_registers: frozenset[int]
+    resident: bool = False
     saved_rsrc1: int = 0
 
     def vgprs_per_simd(self, version: int) -> int:
@@ -98,6 +101,7 @@ GFX12 = Gfx(
     max_threads=1024,
     lds_bytes=0x10000,
     large_registers=frozenset({120000, 120001}),
+    resident=True,
 )
 GENERATIONS = (GFX11, GFX12)
 """Those that the packets are written for, oldest first."""

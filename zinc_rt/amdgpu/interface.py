@@ -71,9 +71,9 @@ class Interface(ABC):
 
     Every method raises `DeviceLost` when it finds the device gone.
 
-    longest_job: seconds that one submission shall take at most, whose callers cut their work by it (`pace`): far below
-    what makes the kernel reset a GPU, and short enough for others who want it. saves_waves: whether a trap handler
-    saves the waves of a queue that is preempted.
+    longest_job: seconds that one submission shall take at most, whose callers cut their work by it
+    (`submission_budget`): far below what makes the kernel reset a GPU, and short enough for others who want it.
+    saves_waves: whether a trap handler saves the waves of a queue that is preempted.
     """
 
     longest_job: float = 0.5

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.amdgpu.command_list import Barrier, CommandList, Copy, Dispatch, Item, Write
+from zinc_rt.amdgpu.command_list import Barrier, CommandList, Copy, Item, ListedDispatch, Write
 from zinc_rt.amdgpu.gfx import Gfx
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
@@ -61,7 +61,7 @@ def lower(
     mark_va, done = marks or (0, 0)
     registers = _Registers()
     for item in items:
-        if isinstance(item, Dispatch):
+        if isinstance(item, ListedDispatch):
             _dispatch(builder, item, registers)
             done += 1
             if marks is not None:
@@ -117,7 +117,7 @@ def _needed(items: Sequence[Item]) -> list[Item]:
 
 
 def _room(item: Item) -> int:
-    if isinstance(item, Dispatch):
+    if isinstance(item, ListedDispatch):
         return _DISPATCH + _RELEASE
     if isinstance(item, Copy):
         return 6 * (item.n_bytes // 4)
@@ -169,7 +169,7 @@ def _user_registers(rsrc2: int) -> int:
     return rsrc2 >> 1 & 0x1F
 
 
-def _dispatch(builder: PacketBuilder, item: Dispatch, registers: _Registers) -> None:
+def _dispatch(builder: PacketBuilder, item: ListedDispatch, registers: _Registers) -> None:
     program, threads = item.program, item.threads
     registers.set(
         builder,

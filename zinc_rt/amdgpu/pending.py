@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from zinc_rt.amdgpu.fence import Fence
+from zinc_rt.amdgpu.command_buffer import PacketCopy
+from zinc_rt.amdgpu.fence import QueueFence
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
-from zinc_rt.amdgpu.recorded import PacketCopy
 
 _NAMED = 4  # kernels that a message lists
 
@@ -19,7 +19,7 @@ class PendingSubmission:
     of all submissions before it.
     """
 
-    fence: Fence
+    fence: QueueFence
     interface_sequence: int
     packets: PacketCopy
     label: str
@@ -54,7 +54,7 @@ class PendingSubmissions:
         """One more."""
         self._pending.append(submission)
 
-    def of(self, fence: Fence) -> PendingSubmission | None:
+    def of(self, fence: QueueFence) -> PendingSubmission | None:
         """The submission with this fence, or None."""
         return next((submission for submission in self._pending if submission.fence is fence), None)
 

@@ -7,7 +7,7 @@
         queue.wait(queue.submit(CommandList("norm").dispatch(kernel, 4, x, w, y, 256, 1e-6)))
         result = queue.read(y)
 
-`command_list` says what a list may hold, `packets` what becomes of it, `recorded` how it is submitted again.
+`command_list` says what a list may hold, `packets` what becomes of it, `command_buffer` how it is submitted again.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.amdgpu.advice import KERNEL_LOG
+from zinc_rt.amdgpu.command_buffer import PacketCopy, RecordedLists
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.amdgpu.errors import FenceTimeout, SignalMismatch
-from zinc_rt.amdgpu.fence import Fence
+from zinc_rt.amdgpu.device_lock import DeviceLock
+from zinc_rt.amdgpu.errors import SignalMismatch
+from zinc_rt.amdgpu.fence import QueueFence
 from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of
-from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.heaps import Bytes, Heaps
 from zinc_rt.amdgpu.interface import DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
-from zinc_rt.amdgpu.pace import Pace
 from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
-from zinc_rt.amdgpu.recorded import PacketCopy, RecordedLists
-from zinc_rt.errors import BackendError
+from zinc_rt.amdgpu.submission_budget import SubmissionBudget
+from zinc_rt.errors import BackendError, FenceTimeout
 from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
+from zinc_rt.lang.occupancy import workgroups_at_once
 from zinc_rt.utils.closing import Closing
 
 TIMEOUT = 10.0
@@ -55,12 +56,12 @@ class GpuQueue(Closing):
 
     def __init__(self, interface: Interface, *, timeout: float = TIMEOUT, marks: bool = False) -> None:
         self.interface, self.timeout, self.marks = interface, timeout, marks
-        self._guard = DeviceGuard(interface.linux, f"the queue over {interface.device.render_node} ({interface.name})")
+        self._guard = DeviceLock(interface.linux, f"the queue over {interface.device.render_node} ({interface.name})")
         self._heaps = Heaps(interface)
         self._programs: dict[tuple[str, bytes], LoadedKernel] = {}
         self._pending = PendingSubmissions()
         self._submitted = self._retired = self._dispatched = self._freed = 0
-        self.pace = Pace(interface.longest_job, interface.device.compute_units)
+        self.budget = SubmissionBudget(interface.longest_job, interface.device.compute_units)
         self._ended = 0  # by the GPU's counter, the last submission that was measured
         self._code = self._heaps.add(self.default_heap, "kernels", _CODE_CHUNK, executable=True)
         packets = self._heaps.add("gtt", "packets", _PACKET_CHUNK, executable=True)
@@ -88,6 +89,28 @@ class GpuQueue(Closing):
     def default_heap(self) -> Heap:
         """Where `alloc` takes memory from: VRAM when the processor reaches all of it, else system memory."""
         return self._heaps.default
+
+    @property
+    def kernel_target(self) -> str:
+        """What kernels are compiled for, a name of `zinc_rt.lang.target.TARGETS`."""
+        return self.gfx.kernel_target
+
+    @property
+    def host_reaches_all(self) -> bool:
+        """Whether the processor reads and writes all of VRAM itself."""
+        return not self.device.vram or self.device.visible_vram >= self.device.vram
+
+    @property
+    def most_work(self) -> int:
+        """Work that one submission shall have at most; see `submission_budget`."""
+        return self.budget.most_work
+
+    def at_once(self, kernel: GpuKernel) -> int:
+        """Workgroups of a kernel that all compute units hold at once."""
+        return workgroups_at_once(
+            self.device.compute_units, wave=kernel.wave, vgprs=kernel.vgprs, lds_bytes=kernel.lds_bytes,
+            workgroup=kernel.workgroup, wgp=kernel.wgp,
+        )  # fmt: skip
 
     # Memory.
 
@@ -210,7 +233,11 @@ class GpuQueue(Closing):
 
     # Submission.
 
-    def submit(self, commands: CommandList) -> Fence:
+    def commands(self, label: str) -> CommandList:
+        """An empty command list."""
+        return CommandList(label)
+
+    def submit(self, commands: CommandList) -> QueueFence:
         """Start a command list behind all earlier ones.
 
         The first submission copies its packets to the GPU's memory; a later one stores the fence's two dwords there.
@@ -232,7 +259,7 @@ class GpuQueue(Closing):
                 self._lists.free(packets)
                 raise
             self._submitted = sequence
-            fence = Fence(sequence)
+            fence = QueueFence(sequence)
             names = recorded.kernels
             self._pending.add(
                 PendingSubmission(fence, interface_sequence, packets, commands.label, names, self._dispatched)
@@ -240,7 +267,7 @@ class GpuQueue(Closing):
             self._dispatched += len(names)
             return fence
 
-    def wait(self, fence: Fence, timeout: float | None = None) -> None:
+    def wait(self, fence: QueueFence, timeout: float | None = None) -> None:
         """Return once the fence has retired; seconds. Raises `FenceTimeout`, `DeviceLost`, `SignalMismatch`, and
         `BackendError` for another queue's fence or a timeout that is not finite.
         """
@@ -306,7 +333,7 @@ class GpuQueue(Closing):
         ended, ticks = packets.took(self.interface.linux, self._ended)
         if ended:
             self._ended = ended
-            self.pace.took(packets.work, ticks / self.device.clock_hz)
+            self.budget.took(packets.work, ticks / self.device.clock_hz)
 
     def _progress(self) -> str:
         said = f"the last one that retired is {self._retired or 'none'}, {len(self._pending)} are waiting"

@@ -23,14 +23,14 @@ def bound(given: Mapping[str, _T], buffer: Buffer) -> _T:
     return given[buffer.name]
 
 
-def shared(graph: Graph, sizes: Capacity, beside: LoweredGraph | None) -> dict[int, Any]:
+def shared(graph: Graph, sizes: Capacity, shares: LoweredGraph | None) -> dict[int, Any]:
     """The weights and states of a graph that another one has already, as it binds them, by buffer id.
 
     Raises `BackendError` where a name stands for two shapes or types.
     """
     out = {}
-    for b in graph.of_kind(BufferKind.WEIGHT, BufferKind.STATE) if beside is not None else ():
-        found = beside.memory.get(b.name) if beside is not None else None
+    for b in graph.of_kind(BufferKind.WEIGHT, BufferKind.STATE) if shares is not None else ():
+        found = shares.memory.get(b.name) if shares is not None else None
         if found is not None:
             if (found.dtype, found.shape) != (b.dtype, sizes.shape(b.shape)):
                 raise BackendError(

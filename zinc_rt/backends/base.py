@@ -19,8 +19,7 @@ from zinc_rt.backends.errors import StepTooLarge
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.kernels.errors import TokenOutOfRange
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import GROUP, PAGE_TOKENS
+from zinc_rt.numerics import GROUP, PAGE_TOKENS, pages_for
 from zinc_rt.utils.closing import Closing
 
 if TYPE_CHECKING:
@@ -196,8 +195,18 @@ class Backend(Closing):
         return 0
 
     @abstractmethod
-    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
-        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants."""
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
+        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants.
+
+        Nothing is measured, and nothing changes. shares: as of `lower`.
+        """
+
+    def tune(self, graph: Graph, sizes: Capacity) -> None:
+        """Find out what is fastest on this machine for such a graph, by a measurement where nobody has made it yet.
+        `lower` takes what is known then; results do not depend on it.
+
+        Raises `UsageError` where an environment variable asks for something that there is not.
+        """
 
     @abstractmethod
     def lower(
@@ -208,7 +217,7 @@ class Backend(Closing):
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        beside: LoweredGraph | None = None,
+        shares: LoweredGraph | None = None,
     ) -> LoweredGraph:
         """Bind a verified graph to planned memory.
 
@@ -219,13 +228,13 @@ class Backend(Closing):
             released: called with a weight's name when its bytes have been copied; from then on they matter only for
                 rows of an embedding.
             progress: called with bytes copied so far and in all, first with 0.
-            beside: a graph lowered here before. Weights and states of the same name are its own, not copies: the
+            shares: a graph lowered here before. Weights and states of the same name are its own, not copies: the
                 caller sees to it that a name means the same rows.
 
         Raises:
             UnsupportedOp: the backend has no kernel for a node.
             MissingBinding: a weight or constant was not given.
-            BackendError: a weight or state of `beside` has the name of one of another shape or type.
+            BackendError: a weight or state of `shares` has the name of one of another shape or type.
         """
 
     @abstractmethod
@@ -365,10 +374,11 @@ def check_step(lowered: LoweredGraph) -> tuple[int, int]:
     Raises `StepTooLarge`, `TokenOutOfRange`.
     """
     n_rows, n_logits = lowered.counts.tolist()
-    if not (0 <= n_rows <= lowered.limits[0] and 0 <= n_logits <= lowered.limits[1]):
-        wrong = 0 if not 0 <= n_rows <= lowered.limits[0] else 1
-        count, what = (n_rows, n_logits)[wrong], ("rows", "wanted logits")[wrong]
-        raise StepTooLarge(f"the step has {count} {what}, the graph was lowered for {lowered.limits[wrong]}")
+    max_rows, max_logits = lowered.limits
+    if not 0 <= n_rows <= max_rows:
+        raise StepTooLarge(f"the step has {n_rows} rows, the graph was lowered for {max_rows}")
+    if not 0 <= n_logits <= max_logits:
+        raise StepTooLarge(f"the step has {n_logits} wanted logits, the graph was lowered for {max_logits}")
     for lookup in lowered.lookups:
         _check_tokens(lookup, n_rows)
     return n_rows, n_logits

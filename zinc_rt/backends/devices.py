@@ -14,7 +14,7 @@ from zinc_rt.utils.checks import show
 from zinc_rt.utils.environment import DEVICE
 
 ResidentUse = Literal["auto", "always", "never"]
-"""When a step on a GPU is one resident program (docs/amd.md): where the card has proven that and it is taken to be
+"""When a step on a GPU is one resident program (docs/how/amd.md): where the card has proven that and it is taken to be
 faster, wherever it can be, or never."""
 RESIDENT_USES: tuple[ResidentUse, ...] = ("auto", "always", "never")
 

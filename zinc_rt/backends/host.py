@@ -145,14 +145,14 @@ class HostBackend(Backend):
     def read_pages(self, lowered: LoweredGraph, cache: str, pages: Sequence[int]) -> Bytes:
         """See `Backend.read_pages`."""
         with self._step:
-            ours, about = self._own(lowered), cache_of(lowered, cache)
-            return ours.layout.declared(ours.cache_arrays[cache][list(pages)], about)
+            own, about = self._own(lowered), cache_of(lowered, cache)
+            return own.layout.declared(own.cache_arrays[cache][list(pages)], about)
 
     def write_pages(self, lowered: LoweredGraph, cache: str, pages: Sequence[int], contents: Bytes) -> None:
         """See `Backend.write_pages`."""
         with self._step:
-            ours, about = self._own(lowered), cache_of(lowered, cache, contents)
-            ours.cache_arrays[cache][list(pages)] = ours.layout.own(contents, about)
+            own, about = self._own(lowered), cache_of(lowered, cache, contents)
+            own.cache_arrays[cache][list(pages)] = own.layout.own(contents, about)
 
     def _own(self, lowered: LoweredGraph) -> HostGraph:
         self._check_own(lowered)

@@ -90,7 +90,7 @@ def probe_devices(
     reason, remedy = refusal(linux, gpus)
     found = [DeviceReport(device, False, reason, remedy) for device in INTERFACES[Device.gpu] if reason]
     if not reason:
-        from zinc_rt.backends.trials import Trials
+        from zinc_rt.backends.diagnostics.device_trials import Trials
 
         trials = Trials(linux, gpus, cache or CompileCache(default_cache_dir()), notify, remember=remember)
         for candidate in trials.candidates(Device.auto):
@@ -140,7 +140,7 @@ def _first(
         usual = not any(gpu.open_errno for gpu in gpus)  # a machine without such a card: nobody expects one
         return _cpu_or_refuse(choice, [none], [], options, cache, notify, usual=usual)
     from zinc_rt.amdgpu.errors import InterfaceError
-    from zinc_rt.backends.trials import Trials, brief
+    from zinc_rt.backends.diagnostics.device_trials import Trials, brief
 
     trials = Trials(linux, gpus, cache, notify, resident=options.resident)
     skipped: list[DeviceReport] = []

@@ -13,12 +13,13 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.constants import card_intervals, constants_table
+from zinc_rt.cli.engine_options import GeneratingOptions
 from zinc_rt.cli.files import check_writable, write_file
-from zinc_rt.cli.opening import Generating, opens_model
-from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
-from zinc_rt.cli.session import open_model
+from zinc_rt.cli.model_session import open_model
+from zinc_rt.cli.option_records import takes_records
+from zinc_rt.cli.profiling import ProfileOptions, profiled
 from zinc_rt.cli.terminal import advance, progress, say, write
-from zinc_rt.cli.voice import Quiet, Verbose, Voice
+from zinc_rt.cli.verbosity import VerbosityOptions
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.mem.plan import available_memory
 
@@ -29,7 +30,7 @@ PROMPT, TEXT = "prompt", "text"
 _DECODE_PROMPT: Final = 1  # tokens before the first decode step
 
 
-class Output(StrEnum):
+class TableFormat(StrEnum):
     """The output formats of `zinc bench`."""
 
     md = "md"
@@ -82,7 +83,7 @@ Predict = Annotated[
     typer.Option(
         "--predict",
         metavar="GPU",
-        autocompletion=o.emulated_gpus,
+        autocompletion=o.completes(o.emulated_gpus),
         help="Predict the speed on this card and whether the model fits, without running it: prompts of -p, the next"
         " token behind -d others.",
         rich_help_panel="What to time",
@@ -90,7 +91,7 @@ Predict = Annotated[
     ),
 ]
 OutputOption = Annotated[
-    Output,
+    TableFormat,
     typer.Option("-o", "--output", metavar="md|json|csv", help="Table, JSON or CSV.", rich_help_panel=o.OUTPUT),
 ]
 
@@ -143,22 +144,20 @@ class Measurement:
         return statistics.stdev(self.samples) if len(self.samples) > 1 else 0.0
 
 
-@opens_model
+@takes_records
 def bench(
     *,
     n_prompt: PromptLengths = "128,512",
     n_gen: TextLengths = "64",
     depth: Depths = "0",
     repetitions: Repetitions = 5,
-    opening: Generating,
+    engine: GeneratingOptions,
     batch_size: o.BatchSize = None,
     predict: Predict = None,
-    output: OutputOption = Output.md,
+    output: OutputOption = TableFormat.md,
     plot: Plot = None,
-    profile: ProfileFlag = False,
-    trace_file: TraceFile = Path(DEFAULT_TRACE),
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    profile: ProfileOptions,
+    verbosity: VerbosityOptions,
     debug: o.Debug = False,
 ) -> int:
     """Measure how fast a model reads prompts and generates text.
@@ -174,7 +173,7 @@ def bench(
         from zinc_rt.cli.forecast import predicted
 
         lengths = _lengths("-p", n_prompt)
-        write(predicted(predict, opening, lengths, depths, batch_size, output.value, phases=profile))
+        write(predicted(predict, engine, lengths, depths, batch_size, output.value, phases=profile.profile))
         return 0
     tests = [(PROMPT, n, 0) for n in _lengths("-p", n_prompt)]
     tests += [(TEXT, n, d) for d in depths for n in _lengths("-n", n_gen)]
@@ -189,14 +188,14 @@ def bench(
     n_ctx = 1 + _DECODE_PROMPT + max(n + d for _, n, d in tests)
     done: list[Measurement] = []
     interrupted = False
-    with open_model(opening, n_ctx=n_ctx, n_batch=batch_size, voice=Voice.chosen(quiet, verbose)) as opened:
+    with open_model(engine, n_ctx=n_ctx, n_batch=batch_size, verbosity=verbosity.chosen()) as opened:
         try:
             with (
-                profiled(opened.engine, profile, trace_file),
+                profiled(opened.engine, profile),
                 progress("rounds", len(tests) * (repetitions + 1)) as bar,
             ):
                 for test, n, before in tests:
-                    bandwidth = _bandwidth(opened) if test == TEXT and not profile else None
+                    bandwidth = _bandwidth(opened) if test == TEXT and not profile.profile else None
                     result = measure(opened, test, n, before, repetitions, lambda bar=bar: advance(bar))  # type: ignore[misc]
                     done.append(replace(result, read_gb_per_s=bandwidth))
         except KeyboardInterrupt:
@@ -213,10 +212,10 @@ def bench(
         }
         constants = {} if interrupted else opened.engine.card_constants()
     intervals = card_intervals(str(facts["isa"])) if constants else {}
-    if output is Output.json:
+    if output is TableFormat.json:
         facts["constants"] = {name: {"measured": x, **intervals[name]} for name, x in constants.items()}
     write(_FORMATS[output](facts, done))
-    if output is Output.md:
+    if output is TableFormat.md:
         write(constants_table(constants, intervals, emulated=facts["device"] == "emu"))
     if plot is not None and done:
         write_file(plot, _picture(facts, done))
@@ -339,4 +338,4 @@ def _csv(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
     return out.getvalue()
 
 
-_FORMATS: Final = {Output.md: _markdown, Output.json: _json, Output.csv: _csv}
+_FORMATS: Final = {TableFormat.md: _markdown, TableFormat.json: _json, TableFormat.csv: _csv}

@@ -20,7 +20,7 @@ def report(path: Path, cache_dir: Path | None, *, as_json: bool = False, linux: 
     The file is there from the first step on, so that of a machine that stops something remains. Raises
     `FileWriteError`.
     """
-    from zinc_rt.backends.card.report import card_report
+    from zinc_rt.backends.diagnostics.report import card_report
     from zinc_rt.lang.cache import CompileCache, default_cache_dir
 
     say("trying every interface of every AMD GPU; a fault may reset the card, and the screen with it")

@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
-from zinc_rt.cli.choosing import changed, sampling_params, settings
-from zinc_rt.cli.conversation import Conversation, Message
+from zinc_rt.cli.banner import banner, show_banner
+from zinc_rt.cli.chat_input import ChatInput, history_file
+from zinc_rt.cli.chat_options import ConversationOptions, DisplayOptions
+from zinc_rt.cli.conversation import ChatHistory, Message
+from zinc_rt.cli.engine_options import ContextOptions, EngineOptions, GeneratingOptions
 from zinc_rt.cli.files import path_or_built_in
-from zinc_rt.cli.greeting import greet, greeting
-from zinc_rt.cli.lines import Messages, history_file
-from zinc_rt.cli.opening import Generating, Opening, opens_model
+from zinc_rt.cli.model_session import INTERRUPTED, Reply, chat_ids, chunk_of, open_model, prepare_chat, stream_answer
+from zinc_rt.cli.option_records import takes_records
 from zinc_rt.cli.prompts import read_text
-from zinc_rt.cli.session import INTERRUPTED, Reply, chat_ids, chunk_of, open_model, prepare_chat, stream_answer
+from zinc_rt.cli.sampling_options import SamplingOptions, changed, settings
 from zinc_rt.cli.terminal import is_terminal, one_line, say
-from zinc_rt.cli.voice import Quiet, Verbose, Voice
+from zinc_rt.cli.verbosity import Verbosity, VerbosityOptions
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.sampling.params import SEED_LIMIT, SamplingParams
@@ -68,36 +69,16 @@ History = Annotated[
 ]
 
 
-@opens_model
+@takes_records
 def chat(
     *,
-    system: o.SystemPrompt = None,
-    system_file: o.SystemFile = None,
-    think: a.Think = None,
-    template: a.TemplateText = None,
-    template_file: a.TemplateFile = None,
-    image: a.Image = None,
-    opening: Generating,
-    ctx_size: o.CtxSize = None,
-    batch_size: o.BatchSize = None,
-    max_tokens: o.MaxTokens = -1,
-    stop: o.Stop = None,
-    ignore_eos: o.IgnoreEos = False,
-    temp: o.Temp = SamplingParams.temperature,
-    top_k: o.TopK = SamplingParams.top_k,
-    top_p: o.TopP = SamplingParams.top_p,
-    min_p: o.MinP = SamplingParams.min_p,
-    repeat_penalty: o.RepeatPenalty = SamplingParams.repetition_penalty,
-    presence_penalty: o.PresencePenalty = SamplingParams.presence_penalty,
-    frequency_penalty: o.FrequencyPenalty = SamplingParams.frequency_penalty,
-    repeat_last_n: o.RepeatLastN = SamplingParams.repeat_last_n,
-    logit_bias: o.LogitBias = None,
-    seed: o.Seed = -1,
-    reasoning: a.Reasoning = None,
-    plain: a.Plain = False,
+    conversation: ConversationOptions,
+    engine: GeneratingOptions,
+    context: ContextOptions,
+    sampling: SamplingOptions,
+    display: DisplayOptions,
     history: History = True,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbosity: VerbosityOptions,
     debug: o.Debug = False,
 ) -> int:
     """Talk with a model.
@@ -107,48 +88,20 @@ def chat(
     a notice. Reasoning and tool calls that a model marks are not part of the answer; a terminal shows the reasoning
     dimmed.
     """
-    voice = Voice.chosen(quiet, verbose)
-    a.refuse_images(image)
-    display = Display(a.shows_reasoning(reasoning, voice), a.shows_markdown(plain))
-    params = sampling_params(
-        max_tokens=max_tokens,
-        stop=stop,
-        ignore_eos=ignore_eos,
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repeat_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        repeat_last_n=repeat_last_n,
-        logit_bias=logit_bias,
-        seed=seed,
-    )
-    setup = Setup(o.system_prompt(system, system_file), a.template_variables(think), template, template_file)
-    return converse(opening, params, setup, display, voice, n_ctx=ctx_size, n_batch=batch_size, keeps=history)
-
-
-@dataclasses.dataclass(frozen=True)
-class Setup:
-    """What a conversation begins with. variables: of the chat template; template: its text or file, if not the model's
-    own."""
-
-    system: str | None
-    variables: Mapping[str, Any]
-    template: str | None
-    template_file: str | None
+    level = verbosity.chosen()
+    conversation.check()
+    shows = Display(display.shows_reasoning(level), display.shows_markdown)
+    return converse(engine, context, sampling.params(), conversation, shows, level, keeps=history)
 
 
 def converse(
-    opening: Opening,
+    engine: EngineOptions,
+    context: ContextOptions,
     params: SamplingParams,
-    setup: Setup,
+    options: ConversationOptions,
     display: Display,
-    voice: Voice,
+    verbosity: Verbosity,
     *,
-    n_ctx: int | None,
-    n_batch: int | None,
     first: str = "",
     keeps: bool = True,
 ) -> int:
@@ -156,25 +109,28 @@ def converse(
 
     first: the first message, "" to wait for it. keeps: what is typed is kept for the next session.
     """
+    system = options.system_prompt
     if sys.stdin is None:
         raise UsageError("standard input is closed; messages are read from there")
     prepare_chat()
     interactive = is_terminal(sys.stdin)
 
     def load(model: str | None) -> Model:
-        chosen = opening if model is None else dataclasses.replace(opening, model=Path(model), hub=None)
-        opened = open_model(chosen, n_ctx=n_ctx, n_batch=n_batch, voice=voice)
+        chosen = engine if model is None else dataclasses.replace(engine, model=Path(model), hub=None)
+        opened = open_model(chosen, **context.load_options(), verbosity=verbosity)
         try:
-            a.set_template(opened, setup.template, setup.template_file)
+            options.set_template(opened)
             _ = opened.chat_template  # a file without one is refused before the first question
         except BaseException:
             opened.close()
             raise
-        greet(opened, voice, opening.threads, "; /help lists the commands" if interactive and model is None else "")
+        show_banner(
+            opened, verbosity, engine.threads, "; /help lists the commands" if interactive and model is None else ""
+        )
         return opened
 
-    chat = Chat(load, params, Conversation(setup.system), interactive, display, voice, setup.variables)
-    messages = Messages(interactive, chat.commands, history_file() if keeps else None)
+    chat = Chat(load, params, ChatHistory(system), interactive, display, verbosity, options.variables)
+    messages = ChatInput(interactive, chat.commands, history_file() if keeps else None)
     with contextlib.closing(messages), contextlib.closing(chat):
         return chat.loop(itertools.chain([first] if first else [], messages))
 
@@ -193,16 +149,16 @@ def _is_command(line: str) -> bool:
 
 
 class Chat:
-    """The loop around a `Conversation`."""
+    """The loop around a `ChatHistory`."""
 
     def __init__(
         self,
         load: Callable[[str | None], Model],
         params: SamplingParams,
-        conversation: Conversation,
+        conversation: ChatHistory,
         interactive: bool,
         display: Display,
-        voice: Voice,
+        verbosity: Verbosity,
         variables: Mapping[str, Any],
     ) -> None:
         """load: opens the model of a name, None for that of the command line. interactive: a person types.
@@ -215,7 +171,7 @@ class Chat:
         self.params = params
         self.conversation = conversation
         self.interactive = interactive
-        self._display, self._voice, self._variables = display, voice, variables
+        self._display, self._verbosity, self._variables = display, verbosity, variables
         self._last: Reply | None = None
         self._texts: list[str] = []  # read from files, for the next message
         self._commands: dict[str, Callable[[str], None]] = {
@@ -273,11 +229,11 @@ class Chat:
         dropped = talk.dropped
         ids = talk.fit(self._ids, n_ctx - reserve)
         if talk.dropped > dropped:
-            self._voice.warn(
+            self._verbosity.warn(
                 f"the context of {n_ctx} tokens is full; the model no longer sees the oldest "
                 f"{talk.dropped} of {len(talk.messages)} messages"
             )
-        from zinc_rt.cli.answer import AnswerScreen
+        from zinc_rt.cli.answer_view import AnswerScreen
 
         screen = AnswerScreen(
             self.model.chat_format.dialect,
@@ -291,9 +247,9 @@ class Chat:
         screen.finish()
         talk.answer(screen.text)
         if self._last.finish_reason == "context":
-            self._voice.warn("the context is full, the answer was cut; /reset, or a larger -c")
+            self._verbosity.warn("the context is full, the answer was cut; /reset, or a larger -c")
         if self.interactive:
-            self._voice.tell(self._last.speed_line, style="dim")
+            self._verbosity.tell(self._last.speed_line, style="dim")
         return self._last.finish_reason
 
     def _ids(self, messages: Sequence[Message]) -> list[int]:
@@ -352,7 +308,7 @@ class Chat:
 
     def _model(self, name: str) -> None:
         if not name:
-            say(greeting(self.model))
+            say(banner(self.model))
             return
         name = os.path.expanduser(name)
         with GGUFFile.open(path_or_built_in(Path(name))):  # what cannot be opened changes nothing
@@ -395,7 +351,7 @@ class Chat:
         return len(self._ids(self.conversation.seen())) if self.conversation.messages else 0
 
 
-def _messages(talk: Conversation) -> str:
+def _messages(talk: ChatHistory) -> str:
     n = len(talk.messages)
     return f"{n} message{'' if n == 1 else 's'}"
 

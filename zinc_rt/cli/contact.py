@@ -14,8 +14,8 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.utils.linux import host
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.contact import Contacts
     from zinc_rt.backends.devices import DeviceReport
+    from zinc_rt.backends.diagnostics.crash_log import Contacts
     from zinc_rt.lang.cache import CompileCache
 
 _MOST = 7 * 86_400.0
@@ -47,16 +47,16 @@ def announce(wanted: bool, soak: float | None, cache_dir: Path | None) -> Compil
 
 def contacts_of(cache: CompileCache) -> Contacts:
     """What is remembered of this machine's GPUs."""
-    from zinc_rt.backends.contact import Contacts
+    from zinc_rt.backends.diagnostics.crash_log import Contacts
 
     return Contacts(cache.path, host(), None)  # the trials before have told what cannot be written
 
 
 def soak_findings(seconds: float, cache: CompileCache, devices: Sequence[DeviceReport]) -> list[MachineFinding]:
     """Repeat the self-test on each interface that works, one after the other."""
-    from zinc_rt.backends.contact import SOAK_SECONDS
+    from zinc_rt.backends.diagnostics.crash_log import SOAK_SECONDS
+    from zinc_rt.backends.diagnostics.device_trials import Trials, brief, interface_name
     from zinc_rt.backends.probe import find_gpus
-    from zinc_rt.backends.trials import Trials, brief, interface_name
 
     proven = {report.name for report in devices if report.proven}
     if not proven:

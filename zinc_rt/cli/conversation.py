@@ -1,4 +1,4 @@
-"""`Conversation`: the messages of a chat, fitting them into the context, saving and loading."""
+"""`ChatHistory`: the messages of a chat, fitting them into the context, saving and loading."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TurnTooLong(ZincError):
     """A message does not fit into the context even alone."""
 
 
-class Conversation:
+class ChatHistory:
     """System prompt, then user and assistant messages in turn."""
 
     def __init__(self, system: str | None = None) -> None:

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.opening import Opening, opens_model
+from zinc_rt.cli.engine_options import EngineOptions
+from zinc_rt.cli.model_session import open_model
+from zinc_rt.cli.option_records import takes_records
 from zinc_rt.cli.prompts import read_text
-from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
-from zinc_rt.cli.voice import Quiet, Verbose, Voice
+from zinc_rt.cli.verbosity import VerbosityOptions
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
 Texts = Annotated[
@@ -80,7 +81,7 @@ _AT_ONCE = 256
 """Texts between two looks at the progress bar and at Ctrl-C."""
 
 
-@opens_model
+@takes_records
 def embed(
     *,
     texts: Texts = None,
@@ -89,11 +90,10 @@ def embed(
     dimensions: Dimensions = None,
     raw: Raw = False,
     pooling: PoolingName = None,
-    opening: Opening,
+    engine: EngineOptions,
     ctx_size: o.CtxSize = None,
     batch_size: BatchSize = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbosity: VerbosityOptions,
     debug: o.Debug = False,
 ) -> int:
     """Print the vectors of texts.
@@ -111,12 +111,12 @@ def embed(
     if similarity and raw:
         raise UsageError("--similarity compares vectors of length 1; leave out --raw")
     with open_model(
-        opening,
+        engine,
         n_ctx=ctx_size,
         n_batch=batch_size,
         embeddings=True,
         pooling=pooling,
-        voice=Voice.chosen(quiet, verbose),
+        verbosity=verbosity.chosen(),
     ) as opened:
         import numpy as np
 

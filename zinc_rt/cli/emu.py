@@ -74,7 +74,7 @@ def emu(
         typer.Option(
             "--gpu",
             help="A GPU of the machine; give it again for more.",
-            autocompletion=o.emulated_gpus,
+            autocompletion=o.completes(o.emulated_gpus),
             rich_help_panel=MACHINE,
             metavar="NAME",
             show_default="r9700",

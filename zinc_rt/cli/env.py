@@ -29,7 +29,7 @@ def env(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = 
         return
     write_heading("Installed")
     write_table([[name, "unknown" if value is None else str(value)] for name, value in installed.items()])
-    write_heading("\nEnvironment variables (unset ones are not listed; docs/environment.md has them all)")
+    write_heading("\nEnvironment variables (unset ones are not listed; docs/use/environment.md has them all)")
     write_table([[name, printable_line(value)] for name, value in given.items()] or [["none", ""]])
     write_heading("\nFiles")
     write_table([[place["what"], place["path"] or "none", _size(place)] for place in places])

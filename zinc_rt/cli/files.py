@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli.terminal import one_line, write
-from zinc_rt.cli.voice import Voice
+from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.utils.atomic_write import whole_file
 
@@ -28,11 +28,11 @@ ModelArgument = Annotated[
 ]
 
 
-def model_file(path: Path | None, hub: str | None = None, voice: Voice = Voice.VERBOSE) -> Path | None:
+def model_file(path: Path | None, hub: str | None = None, verbosity: Verbosity = Verbosity.VERBOSE) -> Path | None:
     """The file that the options name, None for the model in the package.
 
     path: a file, or a downloaded model by any of its names; hub: a model of the hub, which is downloaded if it is not
-    there; voice: how much is said then. Raises `UsageError` for both at once, `UnknownModel`, `HubError`.
+    there; verbosity: how much is said then. Raises `UsageError` for both at once, `UnknownModel`, `HubError`.
     """
     if hub is not None:
         if path is not None:
@@ -40,7 +40,7 @@ def model_file(path: Path | None, hub: str | None = None, voice: Voice = Voice.V
         from zinc_rt.cli.pull import fetch
         from zinc_rt.hub.reference import parse
 
-        return fetch(parse(hub), voice=voice)
+        return fetch(parse(hub), verbosity=verbosity)
     from zinc_rt.hub.resolve import model_path
 
     return None if path is None else Path(model_path(str(path)))

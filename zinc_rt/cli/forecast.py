@@ -9,30 +9,29 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from zinc_rt.cli.files import model_file
-from zinc_rt.cli.session import check_emulated
 from zinc_rt.cli.terminal import one_line, say
 from zinc_rt.mem.plan import format_bytes
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.opening import Opening
-    from zinc_rt.forecast import CardForecast
+    from zinc_rt.cli.engine_options import EngineOptions
+    from zinc_rt.perf_model.forecast import CardForecast
 
 
 def predicted(
-    gpu: str, opening: Opening, prompts: Sequence[int], depths: Sequence[int], n_batch: int | None, output: str, *,
+    gpu: str, engine: EngineOptions, prompts: Sequence[int], depths: Sequence[int], n_batch: int | None, output: str, *,
     phases: bool = False,
 ) -> str:  # fmt: skip
     """The forecasts of these tests as Markdown, JSON or CSV. phases: the first with tables of where the time goes.
     Raises what `forecast` raises, and `UsageError`.
     """
-    from zinc_rt.forecast import forecast
     from zinc_rt.llm.load import built_in_model
+    from zinc_rt.perf_model.forecast import forecast
 
-    check_emulated(opening, "--predict")
-    path = model_file(opening.model, opening.hub) or built_in_model()
+    engine.check_unused("--predict")
+    path = model_file(engine.model, engine.hub) or built_in_model()
     found = forecast(
-        path, gpu, prompts, [max(1, depth) for depth in depths], kv=opening.kv, n_batch=n_batch,
-        cache_dir=opening.cache_dir, notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
+        path, gpu, prompts, [max(1, depth) for depth in depths], kv=engine.kv, n_batch=n_batch,
+        cache_dir=engine.cache_dir, notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
     )  # fmt: skip
     if output == "json":
         return json.dumps({"model": path.name, **found.as_dict()}, indent=1) + "\n"

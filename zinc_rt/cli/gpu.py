@@ -14,8 +14,8 @@ from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.utils.linux import Linux, host
 
 if TYPE_CHECKING:
-    from zinc_rt.backends.contact import Contacts
     from zinc_rt.backends.devices import DeviceReport
+    from zinc_rt.backends.diagnostics.crash_log import Contacts
     from zinc_rt.backends.probe import Gpu, InterfaceProbe
     from zinc_rt.seed.umq import KernelVersion, SmokeResult
 
@@ -61,7 +61,7 @@ def _interface(
         return [_versions(gpu, gpu.short), left] if interface == "umq" else [left]
     if contacts is None:
         return look(linux, gpu, gpu.short)
-    from zinc_rt.backends.contact import situation
+    from zinc_rt.backends.diagnostics.crash_log import situation
 
     with contacts.trial(situation(linux, gpu, interface)):
         return look(linux, gpu, gpu.short)

@@ -37,7 +37,7 @@ def _targets(incomplete: str) -> list[str]:
 
 
 def _names(incomplete: str) -> list[str]:
-    from zinc_rt.kernels.rdna.catalogue import KERNELS
+    from zinc_rt.kernels.amd.catalogue import KERNELS
 
     return [name for name in KERNELS if name.startswith(incomplete)]
 
@@ -93,7 +93,7 @@ def kernels(
 
 def _compile(names: Sequence[str], target: str, cache_dir: Path | None) -> dict[str, GpuKernel]:
     """Kernels of this version by name, all of them when none is named."""
-    from zinc_rt.kernels.rdna.catalogue import KERNELS
+    from zinc_rt.kernels.amd.catalogue import KERNELS
     from zinc_rt.lang.cache import CompileCache, default_cache_dir
     from zinc_rt.lang.gpu_library import gpu_kernels, gpu_targets
 

@@ -1,4 +1,4 @@
-"""llama.cpp's everyday options and what each does here: one table for the parser, its errors and docs/cli.md."""
+"""llama.cpp's everyday options and what each does here: one table for the parser, its errors and docs/use/cli.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _refused(*names: str, note: str, value: str = "") -> Theirs:
 
 
 _SWITCH: Final = "[on|off|auto]"
-_ORDER: Final = "the stages of sampling are those of docs/sampling.md: --temp, --top-k, --top-p, --min-p, penalties"
+_ORDER: Final = "the stages of sampling are those of docs/how/sampling.md: --temp, --top-k, --top-p, --min-p, penalties"
 _ROPE: Final = "positions are scaled as the model's file says; leave it out"
 _PLACES: Final = "layers are not divided between devices; --device chooses what runs all of them"
 _CPUS: Final = "`taskset` and `numactl` choose the cores of a process"
@@ -210,7 +210,7 @@ BY_NAME: Final = {name: row for row in TABLE for name in row.names}
 
 
 def markdown() -> Iterator[str]:
-    """The table for docs/cli.md."""
+    """The table for docs/use/cli.md."""
     yield "| option | here | |"
     yield "|---|---|---|"
     for row in TABLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -45,42 +46,40 @@ def _devices(incomplete: str) -> list[str]:
     return [name for name in found if name.startswith(incomplete)]
 
 
-def _downloaded(incomplete: str) -> list[str]:
-    """Shell completion of -m: names of downloaded models. Where none fits, shells offer files."""
+def _downloaded() -> list[str]:
+    """Names of downloaded models. Where none fits, shells offer files."""
     from zinc_rt.hub.cached import cached_models
 
-    return [model.name for model in cached_models() if model.name.startswith(incomplete)]
+    return [model.name for model in cached_models()]
 
 
-def emulated_gpus(incomplete: str) -> list[str]:
-    """Shell completion of the names of emulated cards."""
+def emulated_gpus() -> Iterable[str]:
+    """Names of emulated cards."""
     from amdgpu_emu.models import MODELS
 
-    return [name for name in MODELS if name.startswith(incomplete)]
+    return MODELS
 
 
-def _kernel_sets(incomplete: str) -> list[str]:
-    """Shell completion of --kernels."""
-    return [k for k in ("native", "reference") if k.startswith(incomplete)]
-
-
-def _levels(incomplete: str) -> list[str]:
-    """Shell completion of --isa."""
+def _levels() -> list[str]:
+    """Instruction-set levels of this machine."""
     from zinc_rt.lang.target import host_targets
 
-    return [t.name for t in host_targets() if t.name.startswith(incomplete)]
+    return [target.name for target in host_targets()]
 
 
-def _resident_uses(incomplete: str) -> list[str]:
-    """Shell completion of --resident."""
+def _resident_uses() -> Iterable[str]:
     from zinc_rt.backends.devices import RESIDENT_USES
 
-    return [name for name in RESIDENT_USES if name.startswith(incomplete)]
+    return RESIDENT_USES
 
 
-def _cache_formats(incomplete: str) -> list[str]:
-    """Shell completion of --kv."""
-    return [name for name in ("f16", "q8_0") if name.startswith(incomplete)]
+def completes(values: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """A shell's completion of an option that has one of these values."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [value for value in values() if value.startswith(incomplete)]
+
+    return complete
 
 
 Debug = Annotated[
@@ -100,7 +99,7 @@ ModelFile = Annotated[
         "-m",
         "--model",
         metavar="FILE",
-        autocompletion=_downloaded,
+        autocompletion=completes(_downloaded),
         help="GGUF model file, or a downloaded model by its name (`zinc list`). Default: the small story model inside"
         " the package.",
         rich_help_panel=MODEL,
@@ -145,7 +144,7 @@ KernelSet = Annotated[
     typer.Option(
         "--kernels",
         metavar="native|reference",
-        autocompletion=_kernel_sets,
+        autocompletion=completes(lambda: ("native", "reference")),
         help="Kernels of the CPU engine: compiled for this machine, or the plain NumPy ones, same text but slow."
         " Default: native, or reference where `zinc check` lists no level.",
         rich_help_panel=MODEL,
@@ -157,7 +156,7 @@ Isa = Annotated[
     typer.Option(
         "--isa",
         metavar="LEVEL",
-        autocompletion=_levels,
+        autocompletion=completes(_levels),
         help="Instruction-set level of native kernels; `zinc check` lists them. Default: the best of this machine.",
         rich_help_panel=MODEL,
         show_default=False,
@@ -180,7 +179,7 @@ CacheType = Annotated[
     typer.Option(
         "--kv",
         metavar="f16|q8_0",
-        autocompletion=_cache_formats,
+        autocompletion=completes(lambda: ("f16", "q8_0")),
         help="Format of the KV cache: q8_0 takes half the memory of f16, at a small loss of precision. Default: f16.",
         rich_help_panel=MODEL,
         show_default=False,
@@ -204,7 +203,7 @@ GpuName = Annotated[
     typer.Option(
         "--gpu",
         metavar="NAME",
-        autocompletion=emulated_gpus,
+        autocompletion=completes(emulated_gpus),
         help="The card that --device emu emulates; `zinc emu list` has them. Default: r9700.",
         rich_help_panel=MODEL,
         show_default=False,
@@ -227,7 +226,7 @@ Resident = Annotated[
     typer.Option(
         "--resident",
         metavar="auto|always|never",
-        autocompletion=_resident_uses,
+        autocompletion=completes(_resident_uses),
         help="Whether a step of few tokens on a GPU is one program that stays until it is done: auto where `zinc check"
         " --gpu` has proven it and it should be faster. Default: auto.",
         rich_help_panel=MODEL,
@@ -235,126 +234,6 @@ Resident = Annotated[
     ),
 ]
 
-MaxTokens = Annotated[
-    int,
-    typer.Option(
-        "-n",
-        "--predict",
-        "--max-tokens",
-        metavar="N",
-        help="Most tokens to generate; -1: until the model ends the text or the context is full.",
-        rich_help_panel=LIMITS,
-    ),
-]
-Stop = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--stop",
-        metavar="TEXT",
-        help="End the text where TEXT would appear; TEXT itself is not printed. May be repeated.",
-        rich_help_panel=LIMITS,
-        show_default=False,
-    ),
-]
-IgnoreEos = Annotated[
-    bool,
-    typer.Option(
-        "--ignore-eos",
-        help="Go on after the model's end-of-text token.",
-        rich_help_panel=LIMITS,
-        show_default=False,
-    ),
-]
-
-Temp = Annotated[
-    float,
-    typer.Option(
-        "--temp",
-        "--temperature",
-        metavar="X",
-        help="Randomness: below 1 sharpens, above 1 flattens; 0 always takes the likeliest token.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-TopK = Annotated[
-    int,
-    typer.Option("--top-k", metavar="N", help="Keep the N likeliest tokens; 0 keeps all.", rich_help_panel=SAMPLING),
-]
-TopP = Annotated[
-    float,
-    typer.Option(
-        "--top-p",
-        metavar="X",
-        help="Keep the likeliest tokens whose probabilities sum to X (0 to 1); 1 keeps all.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-MinP = Annotated[
-    float,
-    typer.Option(
-        "--min-p",
-        metavar="X",
-        help="Drop tokens less likely than X (0 to 1) times the likeliest one; 0 drops none.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-RepeatPenalty = Annotated[
-    float,
-    typer.Option(
-        "--repeat-penalty",
-        metavar="X",
-        help="Divide the score of recent tokens by X if positive, multiply it if negative; 1 is off.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-PresencePenalty = Annotated[
-    float,
-    typer.Option(
-        "--presence-penalty",
-        metavar="X",
-        help="Subtract X from the score of every recent token; 0 is off.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-FrequencyPenalty = Annotated[
-    float,
-    typer.Option(
-        "--frequency-penalty",
-        metavar="X",
-        help="Subtract X from the score of a recent token for each time it occurred; 0 is off.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-RepeatLastN = Annotated[
-    int,
-    typer.Option(
-        "--repeat-last-n",
-        metavar="N",
-        help="How many tokens are recent for the penalties, prompt included; 0: none, -1: all.",
-        rich_help_panel=SAMPLING,
-    ),
-]
-LogitBias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-l",
-        "--logit-bias",
-        metavar="ID+X|ID-X",
-        help="Add X to (subtract it from) the score of token ID: 15+2.5; 15-inf forbids it. May be repeated.",
-        rich_help_panel=SAMPLING,
-        show_default=False,
-    ),
-]
-Seed = Annotated[
-    int,
-    typer.Option(
-        "-s",
-        "--seed",
-        metavar="N",
-        help="Same seed, same text; the line at the end names the one in use. -1: a random one.",
-        rich_help_panel=SAMPLING,
-    ),
-]
 SystemPrompt = Annotated[
     str | None,
     typer.Option(
@@ -418,17 +297,6 @@ Soak = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT, show_default=False)]
-
-
-def system_prompt(text: str | None, file: str | None) -> str | None:
-    """The system prompt of the options, None for none. Raises `UsageError` for two, `InputError`."""
-    if file is None:
-        return text
-    if text is not None:
-        raise UsageError("--system and --system-prompt-file are both given; give one of them")
-    from zinc_rt.cli.prompts import read_text
-
-    return read_text(file)
 
 
 def choose_file(positional: Path | None, option: Path | None) -> Path | None:

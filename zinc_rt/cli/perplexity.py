@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.opening import Opening, opens_model
+from zinc_rt.cli.engine_options import EngineOptions
+from zinc_rt.cli.model_session import open_model
+from zinc_rt.cli.option_records import takes_records
 from zinc_rt.cli.prompts import InputError, read_text
-from zinc_rt.cli.session import open_model
 from zinc_rt.cli.terminal import advance, progress, say, write
-from zinc_rt.cli.voice import Quiet, Verbose, Voice
+from zinc_rt.cli.verbosity import VerbosityOptions
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -55,15 +56,14 @@ class Result:
     windows: int
 
 
-@opens_model
+@takes_records
 def perplexity(
     *,
     file: TextFile = None,
     window: Window = 512,
-    opening: Opening,
+    engine: EngineOptions,
     batch_size: o.BatchSize = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbosity: VerbosityOptions,
     as_json: o.Json = False,
     debug: o.Debug = False,
 ) -> int:
@@ -76,7 +76,7 @@ def perplexity(
     if window < 4:
         raise UsageError(f"-c is {window}; a window needs at least 4 tokens")
     text = read_text(file)
-    with open_model(opening, n_ctx=window, n_batch=batch_size, voice=Voice.chosen(quiet, verbose)) as opened:
+    with open_model(engine, n_ctx=window, n_batch=batch_size, verbosity=verbosity.chosen()) as opened:
         windows = cut(opened.tokenize(text, parse_special=False), window)
         losses: list[float] = []
         done, started = 0, time.perf_counter()

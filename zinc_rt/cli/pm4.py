@@ -26,7 +26,7 @@ class Pm4Action(StrEnum):
     decode = "decode"
 
 
-class Form(StrEnum):
+class StreamFormat(StrEnum):
     """The storage formats of a stream."""
 
     auto = "auto"
@@ -48,7 +48,7 @@ def pm4(
         ),
     ],
     form: Annotated[
-        Form,
+        StreamFormat,
         typer.Option(
             "--format",
             metavar="auto|binary|hex",
@@ -56,7 +56,7 @@ def pm4(
             " auto: text, if it is nothing else.",
             rich_help_panel=o.OTHER,
         ),
-    ] = Form.auto,
+    ] = StreamFormat.auto,
     gfx: Annotated[
         int,
         typer.Option(
@@ -100,7 +100,7 @@ def pm4(
         say(f"malformed: {bad} of {len(packets)} packets", style="yellow")
 
 
-def _words(source: list[str], form: Form) -> list[int]:
+def _words(source: list[str], form: StreamFormat) -> list[int]:
     """Read the stream as dwords. Raises `UsageError`."""
     first = source[0]
     if len(source) == 1 and first == "-":
@@ -121,10 +121,10 @@ def _exists(path: str) -> bool:
         return False
 
 
-def _parse(data: bytes, where: str, form: Form) -> list[int]:
+def _parse(data: bytes, where: str, form: StreamFormat) -> list[int]:
     if not data:
         raise UsageError(f"{where} is empty")
-    if form is Form.hex or (form is Form.auto and data.isascii() and _hex(_bare(data.decode("ascii")))):
+    if form is StreamFormat.hex or (form is StreamFormat.auto and data.isascii() and _hex(_bare(data.decode("ascii")))):
         return _text(data.decode("ascii", "replace"), where)
     if len(data) % 4:
         raise UsageError(f"{where} has {len(data)} bytes; a stream of dwords has a multiple of 4")

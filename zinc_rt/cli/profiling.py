@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.files import check_writable, write_file
+from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -39,15 +41,24 @@ TraceFile = Annotated[
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProfileOptions(OptionRecord):
+    """Whether steps are recorded, and where the trace goes."""
+
+    profile: ProfileFlag = False
+    trace_file: TraceFile = Path(DEFAULT_TRACE)
+
+
 @contextmanager
-def profiled(engine: Engine, wanted: bool, trace: Path) -> Iterator[None]:
+def profiled(engine: Engine, options: ProfileOptions) -> Iterator[None]:
     """Record what runs inside, then print the tables and write the trace or picture.
 
     Raises `BackendError`, `FileWriteError`.
     """
-    if not wanted:
+    if not options.profile:
         yield
         return
+    trace = options.trace_file
     check_writable(trace)
     engine.start_profile()
     try:
@@ -60,6 +71,6 @@ def profiled(engine: Engine, wanted: bool, trace: Path) -> Iterator[None]:
         if trace.suffix == ".svg":
             from zinc_rt.pictures.timeline import timeline
 
-            text = timeline(text, engine.how)
+            text = timeline(text, engine.description)
         write_file(trace, text)
         say(f"zinc: wrote {trace}: {profile.n_events} spans", style="dim")

@@ -10,7 +10,7 @@ import typer
 from zinc_rt.cli import options as o
 from zinc_rt.cli.stopping import stopping_on_sigterm
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write
-from zinc_rt.cli.voice import Voice
+from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.utils.notices import Detail
 
 if TYPE_CHECKING:
@@ -68,31 +68,33 @@ def pull(
     return 0
 
 
-def fetch(wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: Voice = Voice.VERBOSE) -> Path | None:
+def fetch(
+    wanted: Wanted, *, dry_run: bool = False, force: bool = False, verbosity: Verbosity = Verbosity.VERBOSE
+) -> Path | None:
     """Download a model, with a bar, unless it is there; says first what it takes. None of a dry run.
 
-    force: also if it cannot run here; without it a person is asked. voice: how much to say; that a model is there is a
-    detail. Raises `HubError`.
+    force: also if it cannot run here; without it a person is asked. verbosity: how much to say; that a model is there
+    is a detail. Raises `HubError`.
     """
     from zinc_rt.hub.pull import already, bring
 
     here = already(wanted)
     if here is not None and (wanted.quant or not dry_run):
-        voice.notice(Detail(f"{wanted} is there already"))
+        verbosity.notice(Detail(f"{wanted} is there already"))
         return here.path
-    shows = is_terminal(sys.stderr) and voice is not Voice.QUIET
+    shows = is_terminal(sys.stderr) and verbosity is not Verbosity.QUIET
 
     with stopping_on_sigterm(), LoadingBar("pulling", download=True) as bar:
 
         def approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None) -> bool:
             bar.pause()
-            return _approve(repository, files, head, force or dry_run, voice) and not dry_run
+            return _approve(repository, files, head, force or dry_run, verbosity) and not dry_run
 
         try:
             return bring(
                 wanted,
                 approve,
-                waiting=bar.wait if shows else lambda host: voice.notice(f"waiting for {host}"),
+                waiting=bar.wait if shows else lambda host: verbosity.notice(f"waiting for {host}"),
                 progress=bar.show if shows else bar.count,
             )
         except (KeyboardInterrupt, SystemExit):
@@ -101,33 +103,35 @@ def fetch(wanted: Wanted, *, dry_run: bool = False, force: bool = False, voice: 
                 from zinc_rt.mem.plan import format_bytes
 
                 kept = f"{format_bytes(bar.done)} of {format_bytes(bar.total)}"
-                voice.tell(f"zinc: stopped; {kept} are kept, and `zinc pull {wanted}` goes on there")
+                verbosity.tell(f"zinc: stopped; {kept} are kept, and `zinc pull {wanted}` goes on there")
             raise
 
 
-def _approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, voice: Voice) -> bool:
-    """Say what would be downloaded and what it takes here; whether to go on. Raises `CannotRun`."""
-    from zinc_rt.cli.outlook import outlook
+def _approve(
+    repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, verbosity: Verbosity
+) -> bool:
+    """Say what would be downloaded and what it takes here; whether to go on. Raises `HubError`."""
+    from zinc_rt.cli.fit_estimate import estimate_fit
     from zinc_rt.cli.summary import summarize
     from zinc_rt.gguf import GGUFFile
-    from zinc_rt.hub.errors import CannotRun
+    from zinc_rt.hub.errors import HubError
     from zinc_rt.hub.pull import offer
 
-    voice.notice(offer(repository, files))
+    verbosity.notice(offer(repository, files))
     summary = None
     if head is not None:
         with GGUFFile.open(head) as file:
             summary = summarize(file)
     if summary is None or summary.runs:
-        for line in outlook(sum(file.size for file in files), summary):
-            voice.notice(line)
+        for line in estimate_fit(sum(file.size for file in files), summary):
+            verbosity.notice(line)
         return True
     cannot = f"this version cannot run it: {summary.reason}"
     if force:
-        voice.notice(cannot)
+        verbosity.notice(cannot)
         return True
     if not is_terminal(sys.stdin):
-        raise CannotRun(f"{cannot}; `zinc pull --force` downloads it all the same")
+        raise HubError(f"{cannot}; `zinc pull --force` downloads it all the same")
     say(f"zinc: {cannot}")
     return asked("download it all the same")
 

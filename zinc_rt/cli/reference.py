@@ -1,4 +1,4 @@
-"""The generator of the command-line reference: `python -m zinc_rt.cli.reference > docs/cli.md`."""
+"""The generator of the command-line reference: `python -m zinc_rt.cli.reference > docs/use/cli.md`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zinc_rt.cli.main import PROGRAM, VERBS, application
 _HEAD: Final = f"""\
 # The `{PROGRAM}` command
 
-Written by `python -m zinc_rt.cli.reference > docs/cli.md`; a test compares this file with the command.
+Written by `python -m zinc_rt.cli.reference > docs/use/cli.md`; a test compares this file with the command.
 
 Results go to standard output, everything else (notices, speeds, progress, errors) to standard error. Colour and
 progress bars appear on terminals only; `NO_COLOR` turns colour off. `{PROGRAM} --install-completion` sets up

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.opening import Opening, opens_model
-from zinc_rt.cli.session import open_model
+from zinc_rt.cli.engine_options import EngineOptions
+from zinc_rt.cli.model_session import open_model
+from zinc_rt.cli.option_records import takes_records
 from zinc_rt.cli.terminal import say, write
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
@@ -41,14 +42,14 @@ Usage = Annotated[
 ]
 
 
-@opens_model
+@takes_records
 def replay(
     *,
     request: RequestName = None,
     records: Records,
     receipt: ReceiptOnly = False,
     usage: Usage = False,
-    opening: Opening,
+    engine: EngineOptions,
     ctx_size: o.CtxSize = None,
     debug: o.Debug = False,
 ) -> int:
@@ -76,9 +77,9 @@ def replay(
         record = store.record(request)
     finally:
         store.close()
-    with open_model(opening, n_ctx=ctx_size or record.least_context) as model:
+    with open_model(engine, n_ctx=ctx_size or record.least_context) as model:
         try:
-            return _replay(model, record, opening.cache_dir)
+            return _replay(model, record, engine.cache_dir)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.serve import AllowHost, CertFile, CertKeyFile, Cors, Host, LogLevel, Port
+from zinc_rt.cli.server_options import AllowHost, CertFile, CertKeyFile, Cors, Host, LogLevel, Port
 from zinc_rt.cli.terminal import write
 
 Servers = Annotated[
@@ -48,12 +48,12 @@ def route(
     and its streams go on with another one, byte for byte. Keys are checked by the servers, which need the same ones.
     Each option may come from the environment: ZINC_ROUTE_PORT=9000 is --port 9000.
     """
-    from zinc_rt.serving.api.config import Config
+    from zinc_rt.serving.api.config import ServerConfig
     from zinc_rt.serving.api.tls import Certificate
     from zinc_rt.serving.api.web import WebRule
     from zinc_rt.serving.route.server import start_router
 
-    config = Config(
+    config = ServerConfig(
         host=host,
         port=port,
         web=WebRule.of(host, allow_host or (), cors or ()),

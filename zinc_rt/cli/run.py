@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from zinc_rt.cli import answering as a
 from zinc_rt.cli import options as o
-from zinc_rt.cli.choosing import sampling_params
-from zinc_rt.cli.generating import Continued, Question, Shown, answer, as_dict, continue_text
-from zinc_rt.cli.greeting import greet
-from zinc_rt.cli.opening import Generating, opens_model
-from zinc_rt.cli.profiling import DEFAULT_TRACE, ProfileFlag, TraceFile, profiled
+from zinc_rt.cli.banner import show_banner
+from zinc_rt.cli.chat_options import ConversationOptions, DisplayOptions, FormatOptions
+from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
+from zinc_rt.cli.model_session import INTERRUPTED, converses, located, open_model, prepare_chat
+from zinc_rt.cli.option_records import OptionOf, OptionRecord, takes_records
+from zinc_rt.cli.profiling import ProfileOptions, profiled
 from zinc_rt.cli.prompts import prompt_text, refuse_model, unescape
-from zinc_rt.cli.session import INTERRUPTED, converses, located, open_model, prepare_chat
-from zinc_rt.cli.state import LoadState, SaveState, load_state, save_state
+from zinc_rt.cli.run_output import Continued, Question, Shown, answer, as_dict, continue_text
+from zinc_rt.cli.sampling_options import SamplingOptions, sampling_option
+from zinc_rt.cli.state import StateOptions
 from zinc_rt.cli.terminal import is_terminal, say, write
-from zinc_rt.cli.voice import Quiet, Verbose, Voice
+from zinc_rt.cli.verbosity import Verbosity, VerbosityOptions
 from zinc_rt.cli.wrap import wrapped
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.sampling.params import SamplingParams
@@ -78,19 +79,6 @@ Talks = Annotated[
         show_default=False,
     ),
 ]
-Limit = Annotated[
-    int | None,
-    typer.Option(
-        "-n",
-        "--predict",
-        "--max-tokens",
-        metavar="N",
-        help="Most tokens to generate; -1: until the model ends the text or the context is full. Default: -1 for an"
-        f" answer, {SamplingParams.max_tokens} for a continuation.",
-        rich_help_panel=o.LIMITS,
-        show_default=False,
-    ),
-]
 Escape = Annotated[
     bool,
     typer.Option(
@@ -110,16 +98,7 @@ DisplayPrompt = Annotated[
         show_default=False,
     ),
 ]
-Logprobs = Annotated[
-    int | None,
-    typer.Option(
-        "--logprobs",
-        metavar="N",
-        help="With --json: log-probabilities of each token and of the N likeliest ones. Default: none.",
-        rich_help_panel=o.OUTPUT,
-        show_default=False,
-    ),
-]
+Logprobs = Annotated[int | None, sampling_option("logprobs", panel=o.OUTPUT)]
 JsonText = Annotated[
     bool,
     typer.Option(
@@ -131,52 +110,54 @@ JsonText = Annotated[
 ]
 
 
-@opens_model
+@dataclass(frozen=True, kw_only=True)
+class PromptOptions(OptionRecord):
+    """What is asked, and whether it is a message or a text to continue."""
+
+    words: Words = None
+    prompt: PromptOption = None
+    file: PromptFile = None
+    chat: Answers = None
+    talks: Talks = False
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a prompt, or standard input is no terminal, so that there may be one."""
+        said = bool(self.words) or self.prompt is not None or self.file is not None
+        return said or sys.stdin is None or not is_terminal(sys.stdin)
+
+
+class RunSampling(SamplingOptions):
+    """The options of sampling; -n has no value of its own, as an answer and a continuation end differently."""
+
+    @classmethod
+    def options(cls) -> Iterator[OptionOf]:
+        """See `OptionRecord`."""
+        more = f" Default: -1 for an answer, {SamplingParams.max_tokens} for a continuation."
+        for name, kind, default in super().options():
+            if name == "max_tokens":
+                yield name, Annotated[int | None, sampling_option(name, more)], None
+            else:
+                yield name, kind, default
+
+
+@takes_records
 def run(
     *,
-    words: Words = None,
-    prompt: PromptOption = None,
-    file: PromptFile = None,
-    chat: Answers = None,
-    talks: Talks = False,
-    system: o.SystemPrompt = None,
-    system_file: o.SystemFile = None,
-    think: a.Think = None,
-    template: a.TemplateText = None,
-    template_file: a.TemplateFile = None,
-    json_schema: a.JsonSchema = None,
-    answer_format: a.Format = None,
-    grammar: a.GrammarText = None,
-    grammar_file: a.GrammarFile = None,
-    image: a.Image = None,
+    prompt: PromptOptions,
+    conversation: ConversationOptions,
+    form: FormatOptions,
     escape: Escape = False,
-    opening: Generating,
-    ctx_size: o.CtxSize = None,
-    batch_size: o.BatchSize = None,
-    from_state: LoadState = None,
-    to_state: SaveState = None,
-    max_tokens: Limit = None,
-    stop: o.Stop = None,
-    ignore_eos: o.IgnoreEos = False,
-    temp: o.Temp = SamplingParams.temperature,
-    top_k: o.TopK = SamplingParams.top_k,
-    top_p: o.TopP = SamplingParams.top_p,
-    min_p: o.MinP = SamplingParams.min_p,
-    repeat_penalty: o.RepeatPenalty = SamplingParams.repetition_penalty,
-    presence_penalty: o.PresencePenalty = SamplingParams.presence_penalty,
-    frequency_penalty: o.FrequencyPenalty = SamplingParams.frequency_penalty,
-    repeat_last_n: o.RepeatLastN = SamplingParams.repeat_last_n,
-    logit_bias: o.LogitBias = None,
-    seed: o.Seed = -1,
+    engine: GeneratingOptions,
+    context: ContextOptions,
+    state: StateOptions,
+    sampling: RunSampling,
     display_prompt: DisplayPrompt = None,
-    reasoning: a.Reasoning = None,
-    plain: a.Plain = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    display: DisplayOptions,
+    verbosity: VerbosityOptions,
     logprobs: Logprobs = None,
     as_json: JsonText = False,
-    profile: ProfileFlag = False,
-    trace_file: TraceFile = Path(DEFAULT_TRACE),
+    profile: ProfileOptions,
     debug: o.Debug = False,
 ) -> int:
     """Answer a prompt, or continue it.
@@ -186,79 +167,77 @@ def run(
     speed to standard error at the end. Ctrl-C stops; the text so far stays. Reasoning and tool calls that a model marks
     are not part of the text; --json has them.
     """
-    voice = Voice.chosen(quiet, verbose)
-    a.refuse_images(image)
-    refuse_model(words, "run")
-    shows_reasoning = a.shows_reasoning(reasoning, voice)
-    form = a.Form(json_schema, answer_format, grammar, grammar_file)
+    level = verbosity.chosen()
+    conversation.check()
+    refuse_model(prompt.words, "run")
+    shows_reasoning = display.shows_reasoning(level)
     response_format = form.response_format()
-    system = o.system_prompt(system, system_file)
-    told = {"--system": system, "--chat-template": template, "--chat-template-file": template_file}
-    for_answers = form.option or next((name for name, value in told.items() if value is not None), "")
-    answers = chat or bool(for_answers)
-    _check(chat, for_answers, logprobs, as_json)
-    alone = {
-        form.option: bool(form.option), "--json": as_json, "--chat": chat, "--raw": chat is False,
-        "--profile": profile, "--save-state": to_state, "--load-state": from_state,
-    }  # fmt: skip
-    one_text = next((name for name, given in alone.items() if given), "")
+    system = conversation.system_prompt
+    for_answers = form.option or conversation.option
+    answers = prompt.chat or bool(for_answers)
+    _check(prompt.chat, for_answers, logprobs, as_json)
+    one_text = _option_for_one_text(prompt, form, state, profile, as_json=as_json)
+    talks = prompt.talks
     if talks and one_text:
         raise UsageError(f"{one_text} is for one answer, and --conversation asks for more; give one of them")
-    nothing = not words and prompt is None and file is None and sys.stdin is not None and is_terminal(sys.stdin)
-    if nothing and not talks:
-        opening = located(opening, voice)
-        talks = not one_text and (answers or converses(opening.model))
-    text = "" if talks and nothing else prompt_text(words, prompt, file, escape=escape, piped=not talks)
-    params = sampling_params(
-        max_tokens=SamplingParams.max_tokens or -1 if max_tokens is None else max_tokens,
-        stop=[unescape(s) for s in stop or ()] if escape else stop,
-        ignore_eos=ignore_eos,
-        temperature=temp,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repeat_penalty,
-        presence_penalty=presence_penalty,
-        frequency_penalty=frequency_penalty,
-        repeat_last_n=repeat_last_n,
-        logit_bias=logit_bias,
-        seed=seed,
-        logprobs=logprobs,
-    )
+    if not prompt.given and not talks:
+        engine = located(engine, level)
+        talks = not one_text and (answers or converses(engine.model))
+    text = ""
+    if prompt.given or not talks:
+        text = prompt_text(prompt.words, prompt.prompt, prompt.file, escape=escape, piped=not talks)
+    stops = {"stop": tuple(map(unescape, sampling.values["stop"] or ()))} if escape else {}
+    params = sampling.params(logprobs=logprobs, **stops)
+    ends_itself = sampling.values["max_tokens"] is None  # where it is an answer
     if talks:
-        from zinc_rt.cli.chat import Display, Setup, converse
+        from zinc_rt.cli.chat import Display, converse
 
-        params = replace(params, max_tokens=max_tokens if max_tokens != -1 else None)
-        shows = Display(shows_reasoning, a.shows_markdown(plain))
-        setup = Setup(system, a.template_variables(think), template, template_file)
-        return converse(opening, params, setup, shows, voice, n_ctx=ctx_size, n_batch=batch_size, first=text)
-    opening = located(opening, voice)
+        params = replace(params, max_tokens=None) if ends_itself else params
+        shows = Display(shows_reasoning, display.shows_markdown)
+        return converse(engine, context, params, conversation, shows, level, first=text)
+    engine = located(engine, level)
+    chat = prompt.chat
     if chat is None:
-        chat = answers or converses(opening.model)
+        chat = answers or converses(engine.model)
     if chat:
-        params = replace(params, max_tokens=None) if max_tokens is None else params
+        params = replace(params, max_tokens=None) if ends_itself else params
         prepare_chat()
-    with open_model(opening, n_ctx=ctx_size, n_batch=batch_size, voice=voice) as opened:
-        a.set_template(opened, template, template_file)
+    with open_model(engine, **context.load_options(), verbosity=level) as opened:
+        conversation.set_template(opened)
         if chat:
             _ = opened.chat_template  # a file without one is refused before anything is said
-        greet(opened, voice, opening.threads)
-        load_state(opened, from_state, voice)
-        with profiled(opened.engine, profile, trace_file):
+        show_banner(opened, level, engine.threads)
+        state.load(opened, level)
+        with profiled(opened.engine, profile):
             if chat:
-                shown = Shown(
-                    shows_reasoning, a.shows_markdown(plain or bool(form.option)), not as_json, display_prompt
-                )
-                question = Question(text, system, response_format, form.option, a.template_variables(think))
+                markdown = display.shows_markdown and not form.option
+                shown = Shown(shows_reasoning, markdown, not as_json, display_prompt)
+                question = Question(text, system, response_format, form.option, conversation.variables)
                 output = answer(opened, question, params, shown)
             else:
-                screen = Continued(partial(_show_prompt, text, display_prompt, voice), plain=plain)
+                screen = Continued(partial(_show_prompt, text, display_prompt, level), plain=display.plain)
                 output = continue_text(opened, text, params, None if as_json else screen)
-        save_state(opened, to_state, output.ids, voice)
+        state.save(opened, output.ids, level)
         if as_json:
             write(json.dumps(as_dict(opened, text, params, output), ensure_ascii=False) + "\n")
-    voice.tell(f"{output.reply.speed_line} | seed {params.seed}", style="dim")
+    level.tell(f"{output.reply.speed_line} | seed {params.seed}", style="dim")
     return EXIT_INTERRUPTED if output.reply.finish_reason == INTERRUPTED else 0
+
+
+def _option_for_one_text(
+    prompt: PromptOptions, form: FormatOptions, state: StateOptions, profile: ProfileOptions, *, as_json: bool
+) -> str:
+    """The first option given that is for one text, not for a conversation; empty for none."""
+    alone = {
+        form.option: bool(form.option),
+        "--json": as_json,
+        "--chat": prompt.chat,
+        "--raw": prompt.chat is False,
+        "--profile": profile.profile,
+        "--save-state": state.to_state,
+        "--load-state": state.from_state,
+    }
+    return next((name for name, given in alone.items() if given), "")
 
 
 def _check(chat: bool | None, for_answers: str, logprobs: int | None, as_json: bool) -> None:
@@ -269,13 +248,13 @@ def _check(chat: bool | None, for_answers: str, logprobs: int | None, as_json: b
         raise UsageError(f"{for_answers} is for answers, and --raw asks for a plain continuation; give one of them")
 
 
-def _show_prompt(text: str, wanted: bool | None, voice: Voice) -> str:
+def _show_prompt(text: str, wanted: bool | None, verbosity: Verbosity) -> str:
     """On standard output if asked for; by itself only where a person reads it together with its continuation. Returns
     what was shown.
     """
     if wanted:
         write(text)
-    elif wanted is None and voice is not Voice.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr):
+    elif wanted is None and verbosity is not Verbosity.QUIET and is_terminal(sys.stdout) and is_terminal(sys.stderr):
         text = wrapped(text)
         say(text, style="bold", end="")
     else:

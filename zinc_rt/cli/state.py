@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.option_records import OptionRecord
 
 if TYPE_CHECKING:
-    from zinc_rt.cli.voice import Voice
+    from zinc_rt.cli.verbosity import Verbosity
     from zinc_rt.llm.model import Model
 
 SaveState = Annotated[
@@ -37,13 +39,20 @@ LoadState = Annotated[
 ]
 
 
-def load_state(model: Model, path: Path | None, voice: Voice) -> None:
-    """Read a file if one is named. Raises `SavedTextError`."""
-    if path is not None:
-        voice.tell(f"zinc: {path}: {len(model.load_state(path))} tokens that need not be computed", style="dim")
+@dataclass(frozen=True, kw_only=True)
+class StateOptions(OptionRecord):
+    """Files of what was computed of a text."""
 
+    from_state: LoadState = None
+    to_state: SaveState = None
 
-def save_state(model: Model, path: Path | None, ids: list[int], voice: Voice) -> None:
-    """Write a file if one is named. ids: prompt and text. Raises `SavedTextError`."""
-    if path is not None:
-        voice.tell(f"zinc: wrote {path}: {model.save_state(path, ids)} tokens", style="dim")
+    def load(self, model: Model, verbosity: Verbosity) -> None:
+        """Read a file if one is named. Raises `SavedTextError`."""
+        if (path := self.from_state) is not None:
+            n_tokens = len(model.load_state(path))
+            verbosity.tell(f"zinc: {path}: {n_tokens} tokens that need not be computed", style="dim")
+
+    def save(self, model: Model, ids: list[int], verbosity: Verbosity) -> None:
+        """Write a file if one is named. ids: prompt and text. Raises `SavedTextError`."""
+        if (path := self.to_state) is not None:
+            verbosity.tell(f"zinc: wrote {path}: {model.save_state(path, ids)} tokens", style="dim")

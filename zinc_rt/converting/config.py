@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.utils.checks import show
 
 _LARGEST: Final = 3.4028234663852886e38
@@ -82,11 +82,11 @@ class Config:
         return value
 
     def require(self, name: str, *allowed: Any, absent: Any = None) -> None:
-        """Raise `UnsupportedModel` for another value than these. absent: what a missing key means; the first one."""
+        """Raise `ConvertError` for another value than these. absent: what a missing key means; the first one."""
         value = self.get(name, allowed[0] if absent is None else absent)
         if value not in allowed or isinstance(value, bool) is not isinstance(allowed[0], bool):
             words = " or ".join(show(str(x)) for x in allowed)
-            raise UnsupportedModel(
+            raise ConvertError(
                 f"{self._where} has {name} = {show(str(value))}, a variant that is not converted; {words} would be"
             )
 

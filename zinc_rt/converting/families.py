@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from zinc_rt.converting import keys as k
 from zinc_rt.converting.config import Config
-from zinc_rt.converting.errors import UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.folder import Folder
 from zinc_rt.converting.rules import How, Rule, Rules
 from zinc_rt.utils.checks import show
@@ -22,7 +22,7 @@ class Family:
         name: `general.architecture` of the new file.
         classes: names of Hugging Face classes, as config.json has them under `architectures`.
         rules: what becomes of tensors.
-        keys: what metadata there are besides those of all decoders; raises `UnsupportedModel` for a variant.
+        keys: what metadata there are besides those of all decoders; raises `ConvertError` for a variant.
         act: the activation that is right.
         defaults: what config.json may leave out.
         skipped: beginnings of tensors of parts that see or hear.
@@ -198,7 +198,7 @@ BY_TEXT_MODEL: Final[Mapping[str, Mapping[str, str]]] = {
 def family_of(folder: Folder) -> tuple[Family, Config]:
     """The architecture of a folder, and the configuration of its text model.
 
-    Raises `UnsupportedModel` for another one, and for weights that are quantised.
+    Raises `ConvertError` for another one, and for weights that are quantised.
     """
     named = folder.config.get("architectures")
     name = named[0] if isinstance(named, list) and len(named) == 1 else named
@@ -207,7 +207,7 @@ def family_of(folder: Folder) -> tuple[Family, Config]:
     own = BY_TEXT_MODEL.get(name, {}).get(kind, name) if isinstance(name, str) and isinstance(kind, str) else name
     family = CLASSES.get(own) if isinstance(own, str) else None
     if family is None:
-        raise UnsupportedModel(
+        raise ConvertError(
             f"{folder.shown}/config.json names the architecture {show(str(name))}, which is not converted; converted"
             f" are {', '.join([*CLASSES, *BY_TEXT_MODEL])}"
         )
@@ -217,7 +217,7 @@ def family_of(folder: Folder) -> tuple[Family, Config]:
     how = values.get("quantization_config")
     method = how.get("quant_method") if isinstance(how, dict) else how
     if method is not None and method != family.blocks:
-        raise UnsupportedModel(
+        raise ConvertError(
             f"{folder.shown} holds weights that are quantised already ({show(str(method))}), which are not converted;"
             " take the folder of the model before that"
         )

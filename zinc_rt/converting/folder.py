@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.safetensors import Stored, open_safetensors
 from zinc_rt.gguf.source import FileBytes
 from zinc_rt.utils.checks import printable, show
@@ -30,7 +30,7 @@ class Folder(Closing):
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises `ConvertError`, `UnsupportedModel`, FileAccessError."""
+        """Raises `ConvertError`, FileAccessError."""
         self.path, self.shown = path, printable(str(path))
         self.tensors: dict[str, Stored] = {}
         self._files: list[FileBytes] = []
@@ -112,7 +112,7 @@ class Folder(Closing):
         if names:
             return names
         if self._has("*.bin") or self._has("*.pt") or self._has("*.pth"):
-            raise UnsupportedModel(
+            raise ConvertError(
                 f"{self.shown} has its weights as pickles (*.bin, *.pt), which are programs and not read; save them as"
                 " safetensors first"
             )

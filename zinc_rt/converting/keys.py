@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from zinc_rt.converting.config import Config
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.rope import Factors, rope_keys, rope_of
 from zinc_rt.converting.rules import Heads
 from zinc_rt.utils.checks import show
@@ -87,7 +87,7 @@ def windows(c: Config, period: int) -> Keys:
     else:
         other = set(kinds) - {"sliding_attention", "full_attention"}
         if other:
-            raise UnsupportedModel(f"config.json has layers of type {show(min(other))}, which are not converted")
+            raise ConvertError(f"config.json has layers of type {show(min(other))}, which are not converted")
         flags = [kind == "sliding_attention" for kind in kinds]
     keys: Keys = {"attention.sliding_window": window}
     if flags != [(layer + 1) % period != 0 for layer in range(n)]:
@@ -188,7 +188,7 @@ def _check_scale(c: Config, largest: int) -> None:
     n, wanted = c.integer("num_hidden_layers"), c.number("query_pre_attn_scalar")
     is_it = head_dim_of(c) if n != largest else c.integer("hidden_size") / heads_of(c).n_heads
     if not math.isclose(wanted, is_it):
-        raise UnsupportedModel(
+        raise ConvertError(
             f"config.json has query_pre_attn_scalar = {wanted:g} with {n} layers, a variant that is not converted;"
             f" {is_it:g} would be"
         )
@@ -220,7 +220,7 @@ def delta_nets(c: Config) -> Keys:
     kinds = c.layer_types(n) or ["full_attention" if (i + 1) % every == 0 else "linear_attention" for i in range(n)]
     other = set(kinds) - {"full_attention", "linear_attention"}
     if other:
-        raise UnsupportedModel(f"config.json has layers of type {show(min(other))}, which are not converted")
+        raise ConvertError(f"config.json has layers of type {show(min(other))}, which are not converted")
     dim, n_v = c.integer("linear_key_head_dim"), c.integer("linear_num_value_heads")
     c.require("linear_value_head_dim", dim)
     return {
@@ -242,7 +242,7 @@ def qwen35(c: Config) -> Keys:
         or not 1 <= len(sections) <= 4
         or not all(type(x) is int and 0 <= x < 1 << 31 for x in sections)
     ):
-        raise UnsupportedModel(f"config.json has mrope_section = {show(str(sections))}, which is not converted")
+        raise ConvertError(f"config.json has mrope_section = {show(str(sections))}, which is not converted")
     four = np.array([*sections, *[0] * (4 - len(sections))], np.int32)
     return delta_nets(c) | {"rope.dimension_sections": four}
 
@@ -284,7 +284,7 @@ def lfm2(c: Config) -> Keys:
     if kinds is None and isinstance(listed, list):
         kinds = ["full_attention" if layer in listed else "conv" for layer in range(n)]
     if kinds is None or set(kinds) - {"conv", "full_attention"}:
-        raise UnsupportedModel("config.json does not list layers of type conv and full_attention")
+        raise ConvertError("config.json does not list layers of type conv and full_attention")
     if c.flag("block_auto_adjust_ff_dim", True):
         width = int(c.number("block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
         step = c.integer("block_multiple_of", 256)

@@ -166,7 +166,7 @@ class Made:
 
 
 def tensor_info(name: str, shape: Sequence[int], type: GGMLType) -> TensorInfo:
-    """What a file would say of a tensor, without an offset. Raises InvalidTensor for rows that are no whole blocks."""
+    """What a file would say of a tensor, without an offset. Raises GGUFError for rows that are no whole blocks."""
     n_rows = math.prod(shape[:-1])
     return TensorInfo(name, tuple(shape), type, 0, n_rows * type.row_bytes(shape[-1]))
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.converting.config import Config
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.families import Family, family_of
 from zinc_rt.converting.folder import Folder
 from zinc_rt.converting.keys import decoder_keys, heads_of
@@ -54,7 +54,7 @@ class NewMetadata(Mapping[str, Any]):
         return len(self._values)
 
     def stored(self, key: str) -> bytes:
-        """The bytes of a value with its type. Raises GGUFWriteError for what the format does not hold."""
+        """The bytes of a value with its type. Raises GGUFError for what the format does not hold."""
         value = self._values[key]
         return encode_value(value, ValueType.UINT32 if type(value) is int else infer_type(value))
 
@@ -73,7 +73,7 @@ class ConvertedModel(Closing):
     def __init__(self, folder: Path) -> None:
         """Open and check a folder; nothing but the directories of its tensors is read yet, and its tokenizer.
 
-        Raises `ConvertError`, `UnsupportedModel`, FileAccessError, TokenizerError.
+        Raises `ConvertError`, FileAccessError, TokenizerError.
         """
         self._folder = Folder(folder)
         try:
@@ -160,11 +160,11 @@ class ConvertedModel(Closing):
         return name if part.lower() in name.lower() else f"{part} {name}"
 
     def _check(self) -> None:
-        """Build the definition that `load` builds, so that what is written runs. Raises `UnsupportedModel`."""
+        """Build the definition that `load` builds, so that what is written runs. Raises `ConvertError`."""
         try:
             define(cast("GGUFFile", self))
         except ModelError as error:
-            raise UnsupportedModel(f"{self._folder.shown} is a variant that does not run here: {error}") from error
+            raise ConvertError(f"{self._folder.shown} is a variant that does not run here: {error}") from error
 
     def raw(self, name: str) -> U8:
         """All rows of a tensor; for small ones."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.converting.config import Config
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.utils.checks import show
 
 Factors = dict[str, NDArray[np.float32]]
@@ -26,7 +26,7 @@ def rope_of(config: Config, kind: str = "full_attention", theta: float | None = 
         if any(isinstance(value, dict) for value in new.values()):
             new = new.get(kind)
         if not isinstance(new, dict):
-            raise UnsupportedModel(f"config.json: rope_parameters has no {kind}")
+            raise ConvertError(f"config.json: rope_parameters has no {kind}")
         usual = {
             "rope_theta": config.get("rope_theta", theta),
             "partial_rotary_factor": config.get("partial_rotary_factor"),
@@ -46,7 +46,7 @@ def rope_keys(config: Config, rope: Config, head_dim: int, *, truncated: bool = 
     """Metadata without the architecture's prefix, and tensors of factors.
 
     truncated: whether the ends of YaRN's blend have to be whole pairs.
-    Raises `UnsupportedModel` for another kind of scaling than none, linear, llama3, yarn and longrope.
+    Raises `ConvertError` for another kind of scaling than none, linear, llama3, yarn and longrope.
     """
     dim = head_dim
     if rope.has("partial_rotary_factor"):
@@ -66,7 +66,7 @@ def rope_keys(config: Config, rope: Config, head_dim: int, *, truncated: bool = 
         return keys | _yarn(config, rope, truncated), {}
     if kind in ("longrope", "su"):
         return _longrope(config, rope, keys, dim)
-    raise UnsupportedModel(
+    raise ConvertError(
         f"config.json has a rotation of type {show(str(kind))}, which is not converted; default, linear, llama3, yarn"
         " and longrope are"
     )

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.made import F32, Blocks, Columns, Index, Made, Part, Values, tensor_info
 from zinc_rt.converting.safetensors import FLOATS, Stored
 from zinc_rt.gguf.types import GGMLType
@@ -87,7 +87,7 @@ def place(
     """The tensors of the new file in its order, and the names of those that were left aside.
 
     skipped: beginnings of the names of parts that are not converted. tied: whether the head is the embedding's matrix,
-    so that one of its own is left aside. Raises `UnsupportedModel` for a tensor that no rule is for or that is not of
+    so that one of its own is left aside. Raises `ConvertError` for a tensor that no rule is for or that is not of
     floats, `ConvertError` for shapes that a rule cannot be for.
     """
     found: dict[str, tuple[Rule, dict[int, Stored]]] = {}
@@ -152,7 +152,7 @@ def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, Rule, int]]:
     if rule is None and kind in ("weight", "bias"):
         rule, suffix = rules.get(module), dot + kind
     if rule is None:
-        raise UnsupportedModel(
+        raise ConvertError(
             f"tensor {show(name)} is none that models of this architecture have: it is a variant that is not converted"
         )
     each = rule if isinstance(rule, tuple) else (rule,)
@@ -178,7 +178,7 @@ def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> 
     parts = [stored[number] for number in sorted(stored)]
     for part in parts:
         if part.dtype not in FLOATS:
-            raise UnsupportedModel(
+            raise ConvertError(
                 f"tensor {show(part.name)} is stored as {part.dtype}; converted are {', '.join(FLOATS)}: take the"
                 " folder of the model before it was quantised"
             )

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from zinc_rt.engine.engine import Device as Device
     from zinc_rt.engine.engine import Engine as Engine
     from zinc_rt.engine.engine import Options as Options
-    from zinc_rt.engine.engine import Rows as Rows
+    from zinc_rt.engine.engine import SequenceChunk as SequenceChunk
 
 
 def __getattr__(name: str) -> Any:

@@ -2,11 +2,11 @@
 
     engine = Engine(Options(Device.cpu))
     engine.load(file, definition)
-    slot = engine.open_sequence()
-    result = engine.step([Rows(slot, 0, token_ids, wanted=(len(token_ids) - 1,))])
+    seq_id = engine.open_sequence()
+    result = engine.step([SequenceChunk(seq_id, 0, token_ids, logits_indices=(len(token_ids) - 1,))])
 
 A step is data: rows of (sequence, position, token), prompt rows and decode rows alike, any mix, any number up to
-`n_batch`. The same rows give the same bits however they are cut into steps.
+`n_batch`. The same rows give the same bits however they are cut into steps. `Engine.cache` has the sequences.
 """
 
 from __future__ import annotations
@@ -35,32 +35,29 @@ from zinc_rt.backends.devices import (
     parse_device,
 )
 from zinc_rt.backends.select import BackendOptions, open_backend, probe_devices
-from zinc_rt.backends.snapshots import Snapshots, copies
-from zinc_rt.engine.kv_cache import CacheStats, Sequences
+from zinc_rt.engine.batch import ContextFull, EngineError, PositionsSkipped, SequenceChunk
+from zinc_rt.engine.kv_cache import CacheStats, KVCacheManager
 from zinc_rt.engine.options import DEFAULT_N_CTX, Options
-from zinc_rt.engine.rows import ContextFull, EngineError, PositionsSkipped, Rows
-from zinc_rt.engine.sequence_calls import SequenceCalls
+from zinc_rt.engine.page_pool import root_key
+from zinc_rt.engine.recurrent_state import Snapshots, copies
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.errors import LangError
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.mem.page_keys import root_key
 from zinc_rt.mem.plan import MemoryPlan, format_bytes
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, with_cache
 from zinc_rt.models.constants import Constants
 from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
-from zinc_rt.numerics import VERSION
+from zinc_rt.numerics import VERSION, pages_for
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.utils.closing import Closing
 from zinc_rt.utils.notices import Detail
 
 if TYPE_CHECKING:
     from zinc_rt.backends.base import StepProfile
-    from zinc_rt.sampling.request import DeviceSampling
     from zinc_rt.utils.linux import Linux
 
 __all__ = [
@@ -74,7 +71,7 @@ __all__ = [
     "EngineError",
     "Options",
     "PositionsSkipped",
-    "Rows",
+    "SequenceChunk",
     "StepResult",
     "UnknownDevice",
     "device_from_env",
@@ -135,7 +132,7 @@ class StepResult:
     tokens: npt.NDArray[np.int32]
 
 
-class Engine(SequenceCalls, Closing):
+class Engine(Closing):
     """One backend with at most one model. Belongs to one thread."""
 
     def __init__(
@@ -145,7 +142,7 @@ class Engine(SequenceCalls, Closing):
         notify: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
         linux: Linux | None = None,
-        beside: Engine | None = None,
+        shares_device_of: Engine | None = None,
     ) -> None:
         """Open the device.
 
@@ -154,8 +151,8 @@ class Engine(SequenceCalls, Closing):
             notify: gets lines worth showing.
             progress: gets the bytes of weights loaded so far and in all.
             linux: the machine whose GPUs to use, as an emulated one; None for this one.
-            beside: an engine with a model, whose device and threads this one uses, too; it is closed after this one,
-                and steps of both never run at once. The plans of both have to fit.
+            shares_device_of: an engine with a model, whose device and threads this one uses, too. Close it after this
+                one, and never run steps of both at once. Its model and this one's have to fit together.
 
         Raises:
             DeviceUnavailable: the device cannot run here.
@@ -163,17 +160,22 @@ class Engine(SequenceCalls, Closing):
             UnsupportedTarget: no kernels for this processor.
         """
         self.options = options or Options()
-        self._notify, self._progress, self._beside = notify, progress, beside
+        self._notify, self._progress, self._owner = notify, progress, shares_device_of
         self.device: Device
         self._backend: Backend
-        if beside is None:
+        if shares_device_of is None:
             self._open_backend(DeviceChoice(self.options.device, self.options.card), linux)
         else:
-            self.device, self._backend = beside.device, beside._backend
+            self.device, self._backend = shares_device_of.device, shares_device_of._backend
         self._definition: ModelDefinition | None = None
         self._forget()
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
+
+        if self.options.fast_n_batch is not None:
+            fast = self.features.kernels == "native" or self.device is Device.gpu
+            n_batch = self.options.fast_n_batch if fast else self.options.n_batch
+            self.options = replace(self.options, n_batch=n_batch, fast_n_batch=None)
 
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         options, cache = self.options, CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
@@ -182,11 +184,11 @@ class Engine(SequenceCalls, Closing):
 
     def close(self) -> None:
         """Give back all memory; the engine cannot be used again."""
-        if self._sequences is not None:
+        if self._cache is not None:
             with suppress(BackendError):  # of a device that is lost
-                self._sequences.close_all()
+                self._cache.close()
         self._forget()  # first: a backend's arrays look at memory that it gives back
-        if self._beside is None:
+        if self._owner is None:
             self._backend.close()
 
     @classmethod
@@ -204,7 +206,7 @@ class Engine(SequenceCalls, Closing):
 
     def _forget(self) -> None:
         self._lowered: LoweredGraph | None = None
-        self._sequences: Sequences | None = None
+        self._cache: KVCacheManager | None = None
         self._logits, self._likeliest = np.empty((0, 0), np.float32), np.empty(0, np.int32)
         self._hidden: npt.NDArray[np.float32] | None = None
         self._whole = False  # whether a sequence's rows see each other, so that one step takes all of them
@@ -215,7 +217,7 @@ class Engine(SequenceCalls, Closing):
         return self._backend.features
 
     @property
-    def how(self) -> str:
+    def description(self) -> str:
         """The device, its kernels and what runs them, for a line on the screen."""
         return f"{self.device.value}: {self._backend.description}"
 
@@ -223,7 +225,7 @@ class Engine(SequenceCalls, Closing):
         """Plan, say so, check the plan against the memory there is, then lower the graph.
 
         A GPU that `auto` took is left for the CPU when it cannot take the model. Raises `MemoryPlanError`,
-        `BackendError`, `UnsupportedFeature` where the model's heads do not fit the options' format of the KV cache.
+        `BackendError`, `ModelError` where the model's heads do not fit the options' format of the KV cache.
         """
         if self._lowered is not None:
             raise EngineError("the engine has a model already; open another engine for a second one")
@@ -231,7 +233,7 @@ class Engine(SequenceCalls, Closing):
         try:
             return self._load(file, definition)
         except (BackendError, MemoryPlanError, LangError) as error:
-            if self.options.device is not Device.auto or self.device not in ON_GPU or self._beside is not None:
+            if self.options.device is not Device.auto or self.device not in ON_GPU or self._owner is not None:
                 raise
             line = format_skipped(Device.cpu, [DeviceReport(self.device, False, str(error))])
         with suppress(BackendError):  # of a device that is lost
@@ -258,12 +260,13 @@ class Engine(SequenceCalls, Closing):
             snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
             **parts,
         )
-        if self._beside is not None and (there := self._beside.plan):  # what it has not touched counts as available
-            plan = replace(plan, available=there.available, beside=there.total)
+        if self._owner is not None and (owners := self._owner.plan):  # what that has not touched counts as available
+            plan = replace(plan, available=owners.available, beside=owners.total)
         if self._notify is not None:
-            self._notify(Detail(f"{self.how}; {plan.summary}"))
+            self._notify(Detail(f"{self.description}; {plan.summary}"))
         if options.check_memory:
             plan.check()
+        backend.tune(graph, sizes)
         constants = Constants(definition.constants, n_ctx)
         raw = {name: definition.raw(file, name) for name in weights}
         self._lowered = self._backend.lower(
@@ -274,7 +277,7 @@ class Engine(SequenceCalls, Closing):
         self._whole = reads_whole(graph)
         # Where rows see those behind them, what is kept of a text's beginning depends on its end.
         root = None if self._whole else partial(_root, file, options.kv)
-        self._sequences = Sequences(sizes, self._lowered.inputs["page_table"], snapshots, root)
+        self._cache = KVCacheManager(backend, self._lowered, sizes, snapshots, root)
         # Valid until the next step, like all outputs.
         outputs = self._lowered.outputs
         if ends_hidden(graph):
@@ -312,62 +315,88 @@ class Engine(SequenceCalls, Closing):
 
     def start_profile(self) -> None:
         """Record the steps from now on. Raises `BackendError` where that cannot be had."""
-        self._backend.start_profile(self._loaded()[0])
+        self._backend.start_profile(self._loaded())
 
     def finish_profile(self) -> StepProfile:
         """What the steps since `start_profile` spent their time on."""
         return self._backend.finish_profile()
 
-    def beside(self) -> tuple[Backend, LoweredGraph]:
-        """The device's backend and the model's graph, for graphs beside it. Raises `EngineError` without a model."""
-        return self._backend, self._loaded()[0]
+    @property
+    def backend(self) -> Backend:
+        """What runs the model: for other graphs on the same device."""
+        return self._backend
 
-    def _books(self) -> Sequences:
-        return self._loaded()[1]
+    @property
+    def lowered(self) -> LoweredGraph:
+        """The model's graph on the backend: for graphs that share its memory. Raises `EngineError` without a model."""
+        return self._loaded()
 
-    def _graph(self) -> LoweredGraph:
-        return self._loaded()[0]
-
-    def _loaded(self) -> tuple[LoweredGraph, Sequences, Capacity]:
-        if self._lowered is None or self._sequences is None or self.sizes is None:
+    @property
+    def cache(self) -> KVCacheManager:
+        """The sequences of the model, and what is kept of them. Raises `EngineError` without a model."""
+        if self._cache is None:
             raise EngineError("no model is loaded")
-        return self._lowered, self._sequences, self.sizes
+        return self._cache
+
+    def open_sequence(self, prompt: Sequence[int] | None = None, salt: bytes | None = b"") -> int:
+        """See `KVCacheManager.open_sequence`."""
+        return self.cache.open_sequence(prompt, salt)
+
+    def close_sequence(self, seq_id: int) -> None:
+        """See `KVCacheManager.close_sequence`."""
+        self.cache.close_sequence(seq_id)
+
+    def truncate(self, seq_id: int, n_tokens: int) -> int:
+        """See `KVCacheManager.truncate`."""
+        return self.cache.truncate(seq_id, n_tokens)
+
+    def _loaded(self) -> LoweredGraph:
+        if self._lowered is None:
+            raise EngineError("no model is loaded")
+        return self._lowered
 
     @overload
-    def step(self, rows: Sequence[Rows]) -> StepResult: ...
+    def step(self, batch: Sequence[SequenceChunk]) -> StepResult: ...
     @overload
-    def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest]) -> SampledStep: ...
+    def step(self, batch: Sequence[SequenceChunk], sampling: Sequence[SamplingRequest]) -> SampledStep: ...
 
-    def step(self, rows: Sequence[Rows], sampling: Sequence[SamplingRequest] | None = None) -> StepResult | SampledStep:
-        """Schedule the rows, run them, hand out the logits that were wanted, or tokens in their place.
+    def step(
+        self, batch: Sequence[SequenceChunk], sampling: Sequence[SamplingRequest] | None = None
+    ) -> StepResult | SampledStep:
+        """Compute a batch; hand out the logits that it asks for, or tokens in their place.
 
         Args:
-            rows: what to compute.
-            sampling: how to choose the token of each wanted row, in row order; None for the logits. A device that
-                samples does it where the logits are; elsewhere `SampledStep` does it from the logits. Same tokens.
+            batch: what to compute.
+            sampling: how to choose the token of each row that wants logits, in row order; None for the logits. A device
+                that samples does it where the logits are; elsewhere `SampledStep` does it from the logits. Same tokens.
 
         Raises:
-            EngineError: bad rows; `PositionsSkipped` where they do not go on after what a sequence holds.
+            EngineError: a bad batch; `PositionsSkipped` where it does not go on after what a sequence holds.
             ContextFull, PagesExhausted: no room for a row's position.
             TokenOutOfRange: a token id has no row in the embedding.
             BackendError: the device failed. With the others nothing has run.
         """
-        lowered, sequences, sizes = self._loaded()
+        lowered, cache, backend = self._loaded(), self.cache, self._backend
         device = None
-        if sampling is not None and self._backend.features.samples:
-            device = self._backend.sampling_for(lowered, sampling, sizes.n_ctx)
-        self._backend.drain()  # a step that was interrupted may still read the inputs
-        n_rows, n_logits = sequences.schedule(rows, lowered.inputs)
+        if sampling is not None and backend.features.samples:
+            device = backend.sampling_for(lowered, sampling, cache.sizes.n_ctx)
+        backend.drain()  # a step that was interrupted may still read the inputs
+        n_rows, n_logits = cache.write_batch(batch)
         if sampling is not None and len(sampling) != n_logits:
             raise EngineError(f"the step has {n_logits} wanted rows and {len(sampling)} sampling requests")
         lowered.counts[0], lowered.counts[1] = n_rows, n_logits
+        if sampling is not None and device is not None:
+            device.write(sampling)
+        check_step(lowered)  # where nothing has run, nothing is lost
+        cache.begin_step(batch)
+        backend.wait(backend.submit(lowered, device))
+        cache.end_step(batch)
         logits, likeliest = self._logits[:n_logits], self._likeliest[:n_logits]
-        if sampling is None or device is None:
-            self._run(lowered, None, rows)
-            return StepResult(logits, likeliest) if sampling is None else HostSampled(sampling, logits, likeliest)
-        device.write(sampling)
-        self._run(lowered, device, rows)
-        return device.sampled(sampling, logits, likeliest, partial(self._backend.fetch_logits, lowered, device))
+        if sampling is None:
+            return StepResult(logits, likeliest)
+        if device is None:
+            return HostSampled(sampling, logits, likeliest)
+        return device.sampled(sampling, logits, likeliest, partial(backend.fetch_logits, lowered, device))
 
     @property
     def whole_sequences(self) -> bool:
@@ -379,34 +408,27 @@ class Engine(SequenceCalls, Closing):
         """Whether the model computes logits."""
         return self._lowered is not None and self._hidden is None
 
-    def hidden(self, rows: Sequence[Rows]) -> npt.NDArray[np.float32]:
-        """Run the rows of a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
+    def hidden(self, batch: Sequence[SequenceChunk]) -> npt.NDArray[np.float32]:
+        """Run a batch on a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
 
         Args:
-            rows: what to compute. A model whose rows see those behind them needs a sequence's rows in one step.
+            batch: what to compute. A model whose rows see those behind them needs a sequence's rows in one step.
 
         Raises:
-            EngineError: bad rows, or a model that computes logits.
+            EngineError: a bad batch, or a model that computes logits.
             What `step` raises.
         """
         if self._hidden is None:
             raise EngineError("the model was loaded to generate; load it with embeddings=True")
-        self.step(rows)
-        return self._hidden[: sum(len(part.tokens) for part in rows)]
-
-    def _run(self, lowered: LoweredGraph, device: DeviceSampling | None, rows: Sequence[Rows]) -> None:
-        sequences = self._loaded()[1]
-        check_step(lowered)  # where nothing has run, nothing is lost
-        sequences.begin(rows)
-        self._backend.wait(self._backend.submit(lowered, device))
-        sequences.end(rows)
+        self.step(batch)
+        return self._hidden[: sum(len(chunk.tokens) for chunk in batch)]
 
     def touch_states(self) -> Iterator[None]:
         """Have the system give the memory of the KV cache before steps need it, a part at each turn of the iterator.
 
         Raises `EngineError` without a model.
         """
-        return self._backend.touch_states(self._loaded()[0])
+        return self._backend.touch_states(self._loaded())
 
     def drain(self) -> None:
         """Wait for a step that was interrupted. Raises what `step` raises."""

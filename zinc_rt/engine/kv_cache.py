@@ -1,23 +1,35 @@
-"""The sequences of an engine: which tokens each holds, its pages and recurrent state, and where it may go on."""
+"""`KVCacheManager`: the sequences of an engine, the KV pages and recurrent state of each, and the prefix cache.
+
+A sequence's keys and values live in pages of 16 positions. A page is shared from the moment it is full: any sequence
+whose text begins with the same tokens, and which was opened with the same salt, reads it and need not compute it again.
+The bits are the same. Full pages stay behind when a sequence is closed, until their memory is needed for others.
+"""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Capacity
-from zinc_rt.backends.snapshots import Snapshots
-from zinc_rt.engine.rows import EngineError, PositionsSkipped, Rows, write_rows
+from zinc_rt.backends.base import Backend, Bytes, CachePages, Capacity, LoweredGraph
+from zinc_rt.engine.batch import EngineError, PositionsSkipped, SequenceChunk, write_batch
+from zinc_rt.engine.page_pool import packed
+from zinc_rt.engine.page_tables import PageTables
+from zinc_rt.engine.recurrent_state import Snapshots
 from zinc_rt.errors import BackendError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.mem.errors import PageIntegrityError
-from zinc_rt.mem.kv_pages import KVPages, pages_for
-from zinc_rt.mem.page_keys import packed
-from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.numerics import PAGE_TOKENS, pages_for
+
+CHECKPOINT_TOKENS: Final = 512
+"""Positions between the copies of recurrent layers' states that `next_checkpoint` asks for."""
+
+PAGES_AT_ONCE: Final = 64
+"""Of one cache, on their way from or to a file."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +37,7 @@ class CacheStats:
     """The KV cache at a moment, and what was found in it since the model was loaded.
 
     pages: all of them. free: pages of which nothing is known; cached: those that no sequence has, whose text is known;
-    used: those of sequences. hits, misses: tokens of prompts that were, and were not, taken from what is there.
+    used: those of sequences. hits, misses: tokens of prompts that were, and were not, taken from the cache.
     evictions: cached pages that were taken for another text. collisions: keys that two texts had. states,
     state_bytes: copies of recurrent layers' states.
     """
@@ -43,120 +55,162 @@ class CacheStats:
 
 
 @dataclass(slots=True)
-class _Held:
-    """An open sequence. ids: its tokens, those of its positions; root: the parent key of its first page, None for a
-    sequence that shares nothing. guessed: how many of the last tokens are guesses, which no page is published for.
+class _Sequence:
+    """An open sequence. ids: the tokens of its positions. root: the parent key of its first page, None for a sequence
+    that shares nothing. n_draft: how many of the last tokens are a draft, which no page is published for.
     """
 
     ids: list[int]
     root: bytes | None
-    guessed: int = 0
+    n_draft: int = 0
 
 
-class Sequences:
-    """The books of at most `sizes.n_slots` sequences.
+class KVCacheManager:
+    """At most `sizes.n_slots` sequences of an engine's model; `Engine.cache`. Belongs to the engine's thread.
+
+    A sequence is named by a number, `seq_id`, while it is open. Each method that takes one raises `EngineError` when it
+    is not open. What touches the device first waits for a step that was interrupted, and raises `BackendError` when the
+    device fails.
 
     Args:
+        backend: runs the model.
+        lowered: the model's graph. Its page table, i32[n_slots, max_pages], is written in place.
         sizes: what the graph was lowered for.
-        page_table: i32[n_slots, max_pages], the step's input, all zero; written in place.
         snapshots: of the states of recurrent layers, where the model has them.
         root: the parent key of first pages, from a tenant's salt; None where pages cannot be shared.
     """
 
     def __init__(
         self,
+        backend: Backend,
+        lowered: LoweredGraph,
         sizes: Capacity,
-        page_table: npt.NDArray[np.int32],
         snapshots: Snapshots | None = None,
         root: Callable[[bytes], bytes] | None = None,
     ) -> None:
-        self._sizes, self.snapshots, self._root = sizes, snapshots, root
-        self._pages = KVPages(sizes.n_pages, sizes.n_slots, sizes.max_pages, page_table)
-        self._open: dict[int, _Held] = {}
+        self._backend, self._lowered, self.sizes = backend, lowered, sizes
+        self._snapshots, self._root = snapshots, root
+        self._pages = PageTables(sizes.n_pages, sizes.n_slots, sizes.max_pages, lowered.inputs["page_table"])
+        self._open: dict[int, _Sequence] = {}
         self._hits = self._misses = 0
         if snapshots is not None:
             self._pages.pool.forgotten = snapshots.forget_page
 
     # -- opening and closing
 
-    def open(self, salt: bytes | None = b"") -> int:
-        """A free slot. salt: see `root`; None for a sequence that shares nothing.
+    def open_sequence(self, prompt: Sequence[int] | None = None, salt: bytes | None = b"") -> int:
+        """A new sequence, holding what `attach_prefix` finds of a prompt; returns its number.
 
-        Raises `EngineError` when all are taken.
+        Args:
+            prompt: token ids; None for an empty sequence.
+            salt: of a tenant; pages are shared only among sequences with the same one. None shares nothing.
+
+        Raises:
+            EngineError: `n_slots` sequences are open.
+            TokenOutOfRange: a token id outside every vocabulary.
+            BackendError: the device failed. With these no sequence is opened.
         """
-        return self._open_root(self._root_key(salt))
+        seq_id = self._open_root(self._root_key(salt))
+        if prompt is not None:
+            try:
+                self.attach_prefix(seq_id, prompt)
+            except BaseException:
+                self.close_sequence(seq_id)
+                raise
+        return seq_id
 
     def _root_key(self, salt: bytes | None) -> bytes | None:
         return None if salt is None or self._root is None else self._root(salt)
 
     def _open_root(self, root: bytes | None) -> int:
-        for slot in range(self._sizes.n_slots):
-            if slot not in self._open:
-                self._open[slot] = _Held([], root)
-                return slot
-        raise EngineError(f"all {self._sizes.n_slots} sequences are in use; close one or raise n_slots")
+        for seq_id in range(self.sizes.n_slots):
+            if seq_id not in self._open:
+                self._open[seq_id] = _Sequence([], root)
+                return seq_id
+        raise EngineError(f"all {self.sizes.n_slots} sequences are in use; close one or raise n_slots")
 
-    def close(self, slot: int) -> None:
-        """Free the slot; its full pages stay cached. Raises `EngineError` when it is not open."""
-        self._held(slot)
-        del self._open[slot]
-        self._pages.release(slot)
-        if self.snapshots is not None:
-            self.snapshots.forget(slot)
+    def close_sequence(self, seq_id: int) -> None:
+        """End a sequence; its full pages stay cached."""
+        self._sequence(seq_id)
+        del self._open[seq_id]
+        self._pages.release(seq_id)
+        if self._snapshots is not None:
+            self._snapshots.forget(seq_id)
 
-    def close_all(self) -> None:
-        """Give back what lies outside the lowered graph."""
-        if self.snapshots is not None:
-            self.snapshots.close()
-
-    def _held(self, slot: int) -> _Held:
-        held = self._open.get(slot)
-        if held is None:
-            raise EngineError(f"sequence {slot} is not open")
-        return held
-
-    def ids(self, slot: int) -> list[int]:
-        """The tokens of the sequence's positions; not to be changed. Raises `EngineError` when it is not open."""
-        return self._held(slot).ids
-
-    # -- what is there already
-
-    def lookup(self, ids: Sequence[int], salt: bytes | None = b"") -> int:
-        """How many of a text's first tokens a new sequence would find in the cache; all but the last one at most.
-
-        Raises `TokenOutOfRange`.
+    def close(self) -> None:
+        """End all sequences and give back the copies of states. Whoever still has this object keeps no memory of the
+        model by it.
         """
-        return self._edge(self._find(self._root_key(salt), ids, [])) * PAGE_TOKENS
+        self._open.clear()
+        snapshots, self._snapshots = self._snapshots, None
+        self._lowered, self._root = LoweredGraph((0, 0), {}, {}), None
+        if snapshots is not None:
+            snapshots.close()
 
-    def adopt(self, slot: int, ids: Sequence[int]) -> int:
-        """Hold as many of a text's first tokens as need not be computed; returns the number.
+    def _sequence(self, seq_id: int) -> _Sequence:
+        sequence = self._open.get(seq_id)
+        if sequence is None:
+            raise EngineError(f"sequence {seq_id} is not open")
+        return sequence
 
-        Raises `EngineError` when it is not open, `TokenOutOfRange`, `BackendError`.
+    def tokens(self, seq_id: int) -> list[int]:
+        """The tokens of the positions that a sequence holds; not to be changed. The list grows with the sequence."""
+        return self._sequence(seq_id).ids
+
+    def length(self, seq_id: int) -> int:
+        """How many positions a sequence holds."""
+        return len(self._sequence(seq_id).ids)
+
+    # -- the prefix cache
+
+    def cached_prefix(self, ids: Sequence[int], salt: bytes | None = b"") -> int:
+        """What `attach_prefix` would return now for a new sequence; nothing changes. Raises `TokenOutOfRange`."""
+        return self._last_resumable(self._find(self._root_key(salt), ids, [])) * PAGE_TOKENS
+
+    def attach_prefix(self, seq_id: int, ids: Sequence[int]) -> int:
+        """Make a sequence hold as many of a text's first tokens as need not be computed: those that it holds already,
+        and those of full pages that any sequence of its salt has computed. What else it holds is forgotten.
+
+        With recurrent layers a sequence goes on only where a copy of their state was kept; see `checkpoint`. May be
+        called again at any time between steps, as other sequences compute more of the same text.
+
+        Args:
+            seq_id: an open sequence.
+            ids: the whole text.
+
+        Returns:
+            How many tokens it holds now, at most len(ids) - 1: rows go on there.
+
+        Raises:
+            EngineError: the sequence is not open.
+            TokenOutOfRange: a token id outside every vocabulary.
+            BackendError: the device failed; `truncate` says what the sequence still holds.
         """
-        held, ids = self._held(slot), list(map(int, ids))
+        self._backend.drain()
+        sequence, ids = self._sequence(seq_id), list(map(int, ids))
         common = 0
-        for mine, wanted in zip(held.ids, ids[:-1], strict=False):
-            if mine != wanted:
+        for own, given in zip(sequence.ids, ids[:-1], strict=False):
+            if own != given:
                 break
             common += 1
-        sure = len(held.ids) - held.guessed
-        if common > sure and (self.snapshots is None or common == len(held.ids)):
-            self._confirm(slot, sure, common)  # guesses that are the text; pages behind them can be found then
-        n, full = self.resumable(slot, common), common // PAGE_TOKENS
-        pages = self._pages.pages(slot)[:full]
-        pages += self._find(held.root, ids, pages)
-        edge = self._edge(pages)
-        if edge * PAGE_TOKENS <= n:
-            self._go_to(slot, n)
+        sure = len(sequence.ids) - sequence.n_draft
+        if common > sure and (self._snapshots is None or common == len(sequence.ids)):
+            self._confirm(seq_id, sure, common)  # drafts that are the text; pages behind them can be found then
+        n, full = self.resumable(seq_id, common), common // PAGE_TOKENS
+        pages = self._pages.pages(seq_id)[:full]
+        pages += self._find(sequence.root, ids, pages)
+        n_pages = self._last_resumable(pages)
+        if n_pages * PAGE_TOKENS <= n:
+            self._go_back(seq_id, n)
         else:
-            n = edge * PAGE_TOKENS
-            if self.snapshots is not None:
-                self.snapshots.cut(slot, full * PAGE_TOKENS)
-                self.snapshots.load(slot, n, pages[edge - 1])
-            self._pages.shrink(slot, full * PAGE_TOKENS)
-            self._pages.extend(slot, pages[full:edge])
-            held.ids[full * PAGE_TOKENS :] = ids[full * PAGE_TOKENS : n]
-            held.guessed = 0  # what is found was confirmed, and is found behind confirmed pages alone
+            n = n_pages * PAGE_TOKENS
+            if self._snapshots is not None:
+                self._snapshots.cut(seq_id, full * PAGE_TOKENS)
+                self._snapshots.load(seq_id, n, pages[n_pages - 1])
+            self._pages.shrink(seq_id, full * PAGE_TOKENS)
+            self._pages.extend(seq_id, pages[full:n_pages])
+            sequence.ids[full * PAGE_TOKENS :] = ids[full * PAGE_TOKENS : n]
+            sequence.n_draft = 0  # what is found was confirmed, and is found behind confirmed pages alone
         self._hits += n
         self._misses += len(ids) - n
         return n
@@ -167,234 +221,332 @@ class Sequences:
         except struct.error:
             raise TokenOutOfRange("a token id is outside every vocabulary") from None
 
-    def _edge(self, pages: Sequence[int]) -> int:
-        """Of pages of a text, how many can be gone on behind."""
+    def _last_resumable(self, pages: Sequence[int]) -> int:
+        """Of a text's first pages, the number of those up to the last one that a sequence can go on behind."""
         n = len(pages)
-        if self.snapshots is not None:
-            while n and not self.snapshots.of_page(pages[n - 1]):
+        if self._snapshots is not None:
+            while n and not self._snapshots.has_page(pages[n - 1]):
                 n -= 1
         return n
 
-    def fork(self, slot: int) -> int:
-        """Another sequence with the same full pages, but those with guesses; returns its slot. Its tokens behind them
-        are to be computed.
+    def fork(self, seq_id: int) -> int:
+        """Another sequence that begins as this one does; returns its number.
 
-        Raises `EngineError` when the sequence is not open or all slots are taken, `BackendError`.
+        It shares the full pages; the tokens behind them, at most 15, it has to compute itself (`length` says where it
+        goes on), and those of a draft. With recurrent layers it goes on at the last full page that has a copy of their
+        state. Raises `EngineError` also when `n_slots` sequences are open, `BackendError`.
         """
-        held = self._held(slot)
-        full = (len(held.ids) - held.guessed) // PAGE_TOKENS
-        if self.snapshots is not None and self.snapshots.position(slot) == full * PAGE_TOKENS:
-            self.checkpoint(slot)
-        pages = self._pages.pages(slot)[:full]
-        edge = self._edge(pages)
-        other = self._open_root(held.root)
+        self._backend.drain()
+        sequence = self._sequence(seq_id)
+        full = (len(sequence.ids) - sequence.n_draft) // PAGE_TOKENS
+        if self._snapshots is not None and self._snapshots.position(seq_id) == full * PAGE_TOKENS:
+            self.checkpoint(seq_id)
+        pages = self._pages.pages(seq_id)[:full]
+        n_pages = self._last_resumable(pages)
+        other = self._open_root(sequence.root)
         try:
-            if self.snapshots is not None:
-                self.snapshots.load(other, edge * PAGE_TOKENS, pages[edge - 1] if edge else None)
+            if self._snapshots is not None:
+                self._snapshots.load(other, n_pages * PAGE_TOKENS, pages[n_pages - 1] if n_pages else None)
         except BackendError:
-            self.close(other)
+            self.close_sequence(other)
             raise
-        self._pages.extend(other, pages[:edge])
-        self._open[other].ids = held.ids[: edge * PAGE_TOKENS]
+        self._pages.extend(other, pages[:n_pages])
+        self._open[other].ids = sequence.ids[: n_pages * PAGE_TOKENS]
         return other
 
-    # -- contents that come from elsewhere, or go there
+    # -- contents that go to a file, or come from one
 
-    def resumable_pages(self, slot: int) -> list[int]:
-        """The sequence's full pages, with recurrent layers as far as there is a copy of their state.
+    @property
+    def caches(self) -> Mapping[str, CachePages]:
+        """The model's KV caches by name."""
+        return self._lowered.caches
 
-        Raises `EngineError` when it is not open.
+    def resumable_pages(self, seq_id: int) -> list[int]:
+        """The KV pages that a sequence fills, behind the last of which a text can go on; 16 tokens each."""
+        pages = self._pages.pages(seq_id)[: len(self._sequence(seq_id).ids) // PAGE_TOKENS]
+        return pages[: self._last_resumable(pages)]
+
+    def read_pages(self, cache: str, pages: Sequence[int]) -> Bytes:
+        """The contents of pages: u8[len(pages), page_bytes], the same on every backend (`backends.cache_pages`).
+
+        Raises `BackendError`.
         """
-        pages = self._pages.pages(slot)[: len(self._held(slot).ids) // PAGE_TOKENS]
-        return pages[: self._edge(pages)]
+        self._backend.drain()
+        return self._backend.read_pages(self._lowered, cache, pages)
 
-    def empty_pages(self, slot: int, n_tokens: int) -> list[int]:
-        """Pages for so many positions of a sequence that holds nothing from now on; `filled` follows.
+    def state_behind(self, page: int) -> dict[str, npt.NDArray[np.float32]]:
+        """The state of recurrent layers behind one of `resumable_pages`, by name; empty without such layers.
 
-        Raises `EngineError` when it is not open, `PagesExhausted`, `BackendError`.
+        Raises `BackendError`.
         """
-        self.truncate(slot, 0)
-        self._pages.grow(slot, n_tokens)
-        return self._pages.pages(slot)
+        self._backend.drain()
+        return {} if self._snapshots is None else self._snapshots.read(page)
 
-    def filled(self, slot: int, ids: Sequence[int], states: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        """The pages have the contents of this text, whole pages of it; states: of recurrent layers behind it.
+    def restore(
+        self,
+        seq_id: int,
+        ids: Sequence[int],
+        contents: Callable[[str, range], Bytes],
+        states: Mapping[str, npt.NDArray[np.float32]],
+    ) -> None:
+        """Make a sequence hold a text that was computed elsewhere. Other sequences find it as one of this engine.
 
-        Raises `EngineError` when it is not open, `BackendError`.
+        Args:
+            seq_id: an open sequence; what it holds is forgotten.
+            ids: the text, a multiple of 16 tokens.
+            contents: of a cache and of page numbers of the text, what `read_pages` gave of them.
+            states: what `state_behind` gave of the last page.
+
+        Raises:
+            EngineError: the sequence is not open, or there is no such number of tokens.
+            PagesExhausted: the text does not fit.
+            BackendError: contents or states of another model.
         """
-        held = self._held(slot)
-        held.ids[:] = ids
-        self._publish(slot, held, 0, len(held.ids))
-        if self.snapshots is not None:
-            page = self._pages.pages(slot)[-1]
-            self.snapshots.put(page, states)
-            self.snapshots.load(slot, len(held.ids), page)
+        if not ids or len(ids) % PAGE_TOKENS:
+            raise EngineError(f"a text of {len(ids)} tokens cannot be restored; it must fill pages of {PAGE_TOKENS}")
+        self.truncate(seq_id, 0)
+        self._pages.grow(seq_id, len(ids))
+        pages, sequence = self._pages.pages(seq_id), self._sequence(seq_id)
+        try:
+            for cache in self._lowered.caches:
+                for first in range(0, len(pages), PAGES_AT_ONCE):
+                    part = range(first, min(first + PAGES_AT_ONCE, len(pages)))
+                    data = contents(cache, part)
+                    self._backend.write_pages(self._lowered, cache, pages[part.start : part.stop], data)
+            sequence.ids[:] = ids
+            self._publish(seq_id, 0, len(ids))
+            if self._snapshots is not None:
+                last = self._pages.pages(seq_id)[-1]
+                self._snapshots.put(last, states)
+                self._snapshots.load(seq_id, len(ids), last)
+        except BaseException:
+            self.truncate(seq_id, 0)
+            raise
 
     # -- going back
 
-    def checkpoint(self, slot: int) -> None:
-        """Keep what recurrent layers hold now. Raises `EngineError` when the sequence is not open, `BackendError`."""
-        n = len(self._held(slot).ids)
-        if self.snapshots is None or self.snapshots.position(slot) != n:
-            return
-        page = self._pages.pages(slot)[n // PAGE_TOKENS - 1] if n and not n % PAGE_TOKENS else None
-        self.snapshots.keep(slot, page if page in self._pages.pool.known else None)
+    @property
+    def keeps_recurrent_state(self) -> bool:
+        """Whether the model has recurrent layers: sequences then go back only to positions of a checkpoint."""
+        return self._snapshots is not None
 
-    def resumable(self, slot: int, n_tokens: int) -> int:
-        """Of the first `n_tokens` positions, as many as the sequence can go on after.
+    def checkpoint(self, seq_id: int) -> None:
+        """Keep what recurrent layers hold now, so that a sequence can go on at this position.
 
-        A page that others read is not written to, so a sequence goes on before it. Raises `EngineError` when it is not
-        open.
+        At a page's edge the copy is for every sequence that begins with this text, and it stays when this one is
+        closed. Elsewhere it is for this sequence alone, which keeps the last few. The copies that were not used for
+        longest make room; of a model that was loaded to embed there are none. Without recurrent layers there is nothing
+        to do: every position will serve. Raises `BackendError`.
         """
-        held = self._held(slot)
-        n = min(len(held.ids), max(0, n_tokens))
-        if self.snapshots is None:
-            return self._writable(slot, n)
-        full = self._pages.pages(slot)[: n // PAGE_TOKENS]
-        known = [self.snapshots.position(slot) or 0, *self.snapshots.positions(slot)]
-        known = [p for p in known if p <= n and self._writable(slot, p) == p]
-        return max([self._edge(full) * PAGE_TOKENS, *known])
+        n = len(self._sequence(seq_id).ids)
+        if self._snapshots is None:
+            return
+        self._backend.drain()
+        if self._snapshots.position(seq_id) != n:
+            return
+        page = self._pages.pages(seq_id)[n // PAGE_TOKENS - 1] if n and not n % PAGE_TOKENS else None
+        self._snapshots.keep(seq_id, page if page in self._pages.pool.known else None)
 
-    def _writable(self, slot: int, n: int) -> int:
-        if n < len(self._held(slot).ids) and n % PAGE_TOKENS and self._pages.shared(slot, n):
+    def next_checkpoint(self, start: int, n_prompt: int) -> int | None:
+        """Where a prompt of `n_prompt` tokens should have its next `checkpoint`, when rows go on at `start`.
+
+        Steps should end there: every 512 tokens, and at the last page's edge before the prompt's last token. None where
+        there is none, as without recurrent layers.
+        """
+        last = (n_prompt - 1) // PAGE_TOKENS * PAGE_TOKENS
+        if self._snapshots is None or start >= last:
+            return None
+        return min((start // CHECKPOINT_TOKENS + 1) * CHECKPOINT_TOKENS, last)
+
+    def resumable(self, seq_id: int, n_tokens: int) -> int:
+        """What `truncate` would keep: of the first `n_tokens` positions as many as a sequence can go on after.
+
+        A page that other sequences read is not written to, so a sequence goes on before it.
+        """
+        n = min(len(self._sequence(seq_id).ids), max(0, n_tokens))
+        if self._snapshots is None:
+            return self._writable(seq_id, n)
+        full = self._pages.pages(seq_id)[: n // PAGE_TOKENS]
+        known = [self._snapshots.position(seq_id) or 0, *self._snapshots.positions(seq_id)]
+        known = [p for p in known if p <= n and self._writable(seq_id, p) == p]
+        return max([self._last_resumable(full) * PAGE_TOKENS, *known])
+
+    def _writable(self, seq_id: int, n: int) -> int:
+        """The last position up to n that the sequence may write to."""
+        if n % PAGE_TOKENS and n < len(self._sequence(seq_id).ids) and self._pages.shared(seq_id, n):
             return n - n % PAGE_TOKENS
         return n
 
-    def truncate(self, slot: int, n_tokens: int) -> int:
-        """Go back to the last resumable position and say which. Raises `EngineError`, `BackendError`."""
-        n = self.resumable(slot, n_tokens)
-        self._go_to(slot, n)
+    def truncate(self, seq_id: int, n_tokens: int) -> int:
+        """Forget a sequence's positions from `n_tokens` on.
+
+        With recurrent layers those after the last checkpoint go, too, and where another sequence reads the page of
+        position `n_tokens`, so do the page's first ones. A page that is this sequence's alone is written to again, and
+        no longer found by others.
+
+        Returns how many positions it holds then: rows go on there. Raises `BackendError`.
+        """
+        self._backend.drain()
+        n = self.resumable(seq_id, n_tokens)
+        self._go_back(seq_id, n)
         return n
 
-    def _go_to(self, slot: int, n: int) -> None:
-        if self.snapshots is not None:
-            page = int(self._pages.table[slot, n // PAGE_TOKENS - 1]) if n and not n % PAGE_TOKENS else None
-            self.snapshots.cut(slot, n)
-            self.snapshots.load(slot, n, page)
-        self._cut(slot, n)
+    def _go_back(self, seq_id: int, n: int) -> None:
+        if self._snapshots is not None:
+            page = self._pages.page(seq_id, n // PAGE_TOKENS - 1) if n and not n % PAGE_TOKENS else None
+            self._snapshots.cut(seq_id, n)
+            self._snapshots.load(seq_id, n, page)
+        self._cut(seq_id, n)
 
-    def settle(self, slot: int, n_tokens: int) -> int:
-        """Of the last step's guesses keep those before position `n_tokens`; the position at which rows go on.
+    def accept_drafts(self, seq_id: int, n_tokens: int) -> int:
+        """Keep drafts of a sequence's last step (`SequenceChunk.n_draft`) up to `n_tokens` positions, forget others.
 
-        Raises `EngineError` when the sequence is not open, or where it would lose more than guesses; `BackendError`.
+        What is kept is found by others from now on. With recurrent layers the sequence goes back to where that step
+        began if a draft is forgotten. A sequence that goes on behind its drafts has accepted them.
+
+        Returns how many positions it holds then: rows go on there. Raises `EngineError` also where more would be lost
+        than drafts, `BackendError`.
         """
-        held = self._held(slot)
-        n, sure = len(held.ids), len(held.ids) - held.guessed
+        self._backend.drain()
+        sequence = self._sequence(seq_id)
+        n, sure = len(sequence.ids), len(sequence.ids) - sequence.n_draft
         if not sure <= n_tokens <= n:
-            raise EngineError(f"sequence {slot} holds {sure} to {n} positions, it cannot be settled at {n_tokens}")
-        if n_tokens < n and self.snapshots is not None:
-            at = self.snapshots.take_back(slot)
-            self._cut(slot, at)
-            return at
-        self._cut(slot, n_tokens)
-        self._confirm(slot, sure, n_tokens)
+            raise EngineError(
+                f"sequence {seq_id} holds {sure} to {n} positions, drafts cannot be accepted up to {n_tokens}"
+            )
+        if n_tokens < n and self._snapshots is not None:
+            start = self._snapshots.take_back(seq_id)
+            self._cut(seq_id, start)
+            return start
+        self._cut(seq_id, n_tokens)
+        self._confirm(seq_id, sure, n_tokens)
         return n_tokens
 
-    def _confirm(self, slot: int, start: int, end: int) -> None:
-        """The sequence's positions from start to end - 1 are no guesses: full pages can be found from now on."""
-        held = self._open[slot]
-        held.guessed = len(held.ids) - end
-        self._publish(slot, held, start, end)
+    def _confirm(self, seq_id: int, start: int, end: int) -> None:
+        """The sequence's positions from start to end - 1 are no drafts: full pages can be found from now on."""
+        sequence = self._open[seq_id]
+        sequence.n_draft = len(sequence.ids) - end
+        self._publish(seq_id, start, end)
 
-    def _cut(self, slot: int, n: int) -> None:
-        held = self._open[slot]
-        held.guessed = max(0, held.guessed - max(0, len(held.ids) - n))
-        del held.ids[n:]
-        self._pages.shrink(slot, n)
+    def _publish(self, seq_id: int, start: int, end: int) -> None:
+        """Let pages that positions from start to end - 1 filled be found."""
+        if start // PAGE_TOKENS == end // PAGE_TOKENS:
+            return
+        sequence = self._open[seq_id]
+        if sequence.root is not None:
+            for number in range(start // PAGE_TOKENS, end // PAGE_TOKENS):
+                ids = sequence.ids[number * PAGE_TOKENS : (number + 1) * PAGE_TOKENS]
+                self._pages.publish(seq_id, number, sequence.root, ids)
+
+    def _cut(self, seq_id: int, n: int) -> None:
+        sequence = self._open[seq_id]
+        sequence.n_draft = max(0, sequence.n_draft - max(0, len(sequence.ids) - n))
+        del sequence.ids[n:]
+        self._pages.shrink(seq_id, n)
 
     # -- a step
 
-    def schedule(self, rows: Sequence[Rows], inputs: Mapping[str, npt.NDArray[np.int32]]) -> tuple[int, int]:
-        """Write a step's inputs, but for the page table; returns its row and logit counts.
+    def write_batch(self, chunks: Sequence[SequenceChunk]) -> tuple[int, int]:
+        """Write a step's inputs, but for the page table; returns the numbers of rows and of logits.
 
         Raises `EngineError`, `ContextFull`, `TokenOutOfRange`.
         """
-        return write_rows(rows, inputs, self._sizes, self._check_start)
+        return write_batch(chunks, self._lowered.inputs, self.sizes, self._check_start)
 
-    def _check_start(self, part: Rows) -> None:
+    def _check_start(self, chunk: SequenceChunk) -> None:
         """Sequences have no gaps, and recurrent layers go on where their state is, or begin anew at 0."""
-        slot, start = part.slot, part.start
-        length = len(self._held(slot).ids)
+        seq_id, start = chunk.seq_id, chunk.start
+        length = len(self._sequence(seq_id).ids)
+        if start == length and self._snapshots is None:  # as in every decode step
+            return
         if start > length:
-            raise PositionsSkipped(f"sequence {slot} holds {length} positions, rows cannot start at {start}")
-        if self._writable(slot, start) != start:
+            raise PositionsSkipped(f"sequence {seq_id} holds {length} positions, rows cannot start at {start}")
+        if self._writable(seq_id, start) != start:
             raise PositionsSkipped(
-                f"sequence {slot}: other sequences read the KV page of position {start}, so rows cannot start there;"
+                f"sequence {seq_id}: other sequences read the KV page of position {start}, so rows cannot start there;"
                 f" truncate() goes back to {start - start % PAGE_TOKENS}"
             )
-        if self.snapshots is None or not start:
+        if self._snapshots is None or not start:
             return
-        position = self.snapshots.position(slot)
+        position = self._snapshots.position(seq_id)
         if position is None:
             raise PositionsSkipped(
-                f"sequence {slot}: a step broke off, so the state of its recurrent layers is lost; rows cannot"
+                f"sequence {seq_id}: a step broke off, so the state of its recurrent layers is lost; rows cannot"
                 f" start at {start} before truncate() has gone back"
             )
         if start != position:
             raise PositionsSkipped(
-                f"sequence {slot}: recurrent layers hold the state after {position} positions, rows cannot start"
+                f"sequence {seq_id}: recurrent layers hold the state after {position} positions, rows cannot start"
                 f" at {start}; truncate() goes back to a checkpoint"
             )
 
-    def begin(self, rows: Sequence[Rows]) -> None:
-        """The step of these rows begins: their sequences get the pages. Raises `PagesExhausted`; nothing has changed
+    def begin_step(self, chunks: Sequence[SequenceChunk]) -> None:
+        """The step of these chunks begins: their sequences get the pages. Raises `PagesExhausted`; nothing has changed
         then.
         """
-        starts: dict[int, int] = {}
-        for part in rows:
-            starts.setdefault(part.slot, part.start)
-        ends = {part.slot: part.start + len(part.tokens) for part in rows}
-        self._pages.check_room([(slot, start, ends[slot]) for slot, start in starts.items()])
-        for slot, start in starts.items():
-            self._cut(slot, start)  # also what a step that broke off had been given
-            if guessed := self._open[slot].guessed:
-                self._confirm(slot, start - guessed, start)
-        for slot, end in ends.items():
-            self._pages.grow(slot, end)
-        if self.snapshots is not None:
-            for slot in {part.slot for part in rows if part.draft}:
-                self.snapshots.keep_before(slot, starts[slot])
-            self.snapshots.begin(starts)
+        if others := [chunk for chunk in chunks if not self._has_pages(chunk)]:
+            starts = _starts(others)
+            ends = {chunk.seq_id: chunk.start + len(chunk.tokens) for chunk in others}
+            self._pages.check_room([(seq_id, start, ends[seq_id]) for seq_id, start in starts.items()])
+            for seq_id, start in starts.items():
+                self._cut(seq_id, start)  # also what a step that broke off had been given
+                if n_draft := self._open[seq_id].n_draft:
+                    self._confirm(seq_id, start - n_draft, start)
+            for seq_id, end in ends.items():
+                self._pages.grow(seq_id, end)
+        if self._snapshots is not None:
+            starts = _starts(chunks)
+            for seq_id in {chunk.seq_id for chunk in chunks if chunk.n_draft}:
+                self._snapshots.keep_before(seq_id, starts[seq_id])
+            self._snapshots.begin(starts)
 
-    def end(self, rows: Sequence[Rows]) -> None:
-        """The step of these rows is over: what it filled can be found from now on, but for guesses; of a sequence with
-        recurrent layers and guesses nothing, as it goes back to where the step began if one is wrong.
+    def _has_pages(self, chunk: SequenceChunk) -> bool:
+        """Whether a sequence goes on where it ends, without drafts, in the pages that it has: most decode steps."""
+        start, sequence = chunk.start, self._open[chunk.seq_id]
+        return (
+            start == len(sequence.ids)
+            and not sequence.n_draft
+            and self._pages.n_owned[chunk.seq_id] == pages_for(start) == pages_for(start + len(chunk.tokens))
+        )
+
+    def end_step(self, chunks: Sequence[SequenceChunk]) -> None:
+        """The step of these chunks is over: pages that it filled can be found from now on, but for drafts. A sequence
+        with recurrent layers and drafts publishes nothing, as it goes back to where the step began if one is wrong.
         """
-        returns = {part.slot for part in rows if part.draft} if self.snapshots is not None else ()
-        for part in rows:
-            self._open[part.slot].ids += map(int, part.tokens)
-            if part.slot in returns:
-                self._open[part.slot].guessed += len(part.tokens)
+        returns = {chunk.seq_id for chunk in chunks if chunk.n_draft} if self._snapshots is not None else ()
+        for chunk in chunks:
+            sequence = self._open[chunk.seq_id]
+            sequence.ids += map(int, chunk.tokens)
+            if chunk.seq_id in returns:
+                sequence.n_draft += len(chunk.tokens)
             else:
-                self._confirm(part.slot, part.start, part.start + len(part.tokens) - part.draft)
-        if self.snapshots is not None:
-            self.snapshots.end({part.slot: part.start + len(part.tokens) for part in rows})
-
-    def _publish(self, slot: int, held: _Held, start: int, end: int) -> None:
-        """Positions from start to end of a sequence are there: what is full of it can be found."""
-        if held.root is not None:
-            for at in range(start // PAGE_TOKENS, end // PAGE_TOKENS):
-                self._pages.publish(slot, at, held.root, held.ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS])
+                self._confirm(chunk.seq_id, chunk.start, len(sequence.ids) - chunk.n_draft)
+        if self._snapshots is not None:
+            self._snapshots.end({chunk.seq_id: chunk.start + len(chunk.tokens) for chunk in chunks})
 
     # -- room
 
     @property
     def free_pages(self) -> int:
-        """Pages that sequences can have: free ones, and cached ones."""
+        """KV pages that sequences can have: free ones, and cached ones."""
         return self._pages.n_free
 
-    def distinct_pages(self, slots: Iterable[int]) -> int:
+    def distinct_pages(self, seq_ids: Iterable[int]) -> int:
         """How many KV pages these sequences have; one that several share counts once."""
-        return self._pages.distinct(slots)
+        return self._pages.distinct(seq_ids)
 
-    def missing_pages(self, slot: int, n_tokens: int) -> int:
-        """Pages that the sequence lacks for `n_tokens` positions. Raises `EngineError` when it is not open."""
-        self._held(slot)
-        return self._pages.missing(slot, n_tokens)
+    def missing_pages(self, seq_id: int, n_tokens: int) -> int:
+        """KV pages that a sequence lacks to hold `n_tokens` positions in all; a step takes them from `free_pages`."""
+        self._sequence(seq_id)
+        return self._pages.missing(seq_id, n_tokens)
+
+    def can_grow(self, seq_id: int, n_tokens: int) -> bool:
+        """Whether there are pages for a sequence to hold `n_tokens` positions in all."""
+        return self.missing_pages(seq_id, n_tokens) <= self.free_pages
 
     def stats(self) -> CacheStats:
-        """The cache now."""
-        pool, snapshots = self._pages.pool, self.snapshots
+        """The KV cache now, and what was found in it since the model was loaded."""
+        pool, snapshots = self._pages.pool, self._snapshots
         return CacheStats(
             pages=pool.n_pages,
             free=pool.n_free,
@@ -409,26 +561,34 @@ class Sequences:
         )
 
     def check_integrity(self) -> None:
-        """Raise `PageIntegrityError` unless the books of pages, tokens and copies add up."""
+        """Raise `PageIntegrityError` unless page tables, tokens and copies of states agree."""
         self._pages.check_integrity()
         known = self._pages.pool.known
-        for slot in range(self._sizes.n_slots):
-            pages, held = self._pages.pages(slot), self._open.get(slot)
-            if len(pages) < pages_for(len(held.ids) if held else 0) or (pages and held is None):
-                raise PageIntegrityError(f"sequence {slot} has {len(pages)} KV pages, which its positions do not fit")
-            for at, page in enumerate(pages):
-                if held and page in known and known[page].ids != _packed_or_none(held.ids, at):
-                    raise PageIntegrityError(f"KV page {page} does not hold the tokens of sequence {slot}")
-        if self.snapshots is not None:
-            strange = [page for page in self.snapshots.pages() if page not in known]
-            if strange or len(self.snapshots) > self.snapshots.limit:
+        for seq_id in range(self.sizes.n_slots):
+            pages, sequence = self._pages.pages(seq_id), self._open.get(seq_id)
+            if len(pages) < pages_for(len(sequence.ids) if sequence else 0) or (pages and sequence is None):
+                raise PageIntegrityError(f"sequence {seq_id} has {len(pages)} KV pages, which its positions do not fit")
+            for number, page in enumerate(pages):
+                if sequence and page in known and known[page].ids != _packed_or_none(sequence.ids, number):
+                    raise PageIntegrityError(f"KV page {page} does not hold the tokens of sequence {seq_id}")
+        if self._snapshots is not None:
+            unknown = [page for page in self._snapshots.pages() if page not in known]
+            if unknown or len(self._snapshots) > self._snapshots.limit:
                 raise PageIntegrityError(
-                    f"there are {len(self.snapshots)} copies of states, at most {self.snapshots.limit} are planned;"
-                    f" of unknown KV pages: {strange}"
+                    f"there are {len(self._snapshots)} copies of states, at most {self._snapshots.limit} are planned;"
+                    f" of unknown KV pages: {unknown}"
                 )
 
 
-def _packed_or_none(ids: Sequence[int], at: int) -> bytes | None:
-    """The ids of a text's page number `at`; None where it is not full."""
-    part = ids[at * PAGE_TOKENS : (at + 1) * PAGE_TOKENS]
+def _starts(chunks: Sequence[SequenceChunk]) -> dict[int, int]:
+    """The first position of each sequence."""
+    starts: dict[int, int] = {}
+    for chunk in chunks:
+        starts.setdefault(chunk.seq_id, chunk.start)
+    return starts
+
+
+def _packed_or_none(ids: Sequence[int], number: int) -> bytes | None:
+    """The ids of a text's page of that number; None where it is not full."""
+    part = ids[number * PAGE_TOKENS : (number + 1) * PAGE_TOKENS]
     return packed(part) if len(part) == PAGE_TOKENS else None

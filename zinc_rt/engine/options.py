@@ -30,7 +30,7 @@ class DeviceOptions:
     isa: the native kernels' instruction-set level (None: the best that this machine runs).
     cache_dir: where compiled kernels are kept (None: the user's cache folder).
     gpu: with the device "emu", the card that is emulated (`zinc emu list`; None: "r9700").
-    resident: when a step on a GPU is one program, "auto", "always" or "never" (docs/amd.md).
+    resident: when a step on a GPU is one program, "auto", "always" or "never" (docs/how/amd.md).
     """
 
     device: str | None = None
@@ -89,9 +89,10 @@ class Options(CacheOptions, DeviceOptions):
 
     n_logits: rows of a step whose logits may be wanted, one of each sequence at the least (None: all). check_memory:
     refuse a plan that does not fit. state_memory: bytes of copies of recurrent layers' states (None: one copy a
-    sequence, and two more). drafts: whether steps will have guesses in them (`Rows.draft`), for which each sequence
-    needs one more such copy. card: the GPU, where the device's name says one, as "renderD129" or "0000:03:00.0". tier:
-    the older name of `device`.
+    sequence, and two more). drafts: whether steps will have drafts in them (`SequenceChunk.n_draft`), for which each
+    sequence needs one more such copy. card: the GPU, where the device's name says one, as "renderD129" or
+    "0000:03:00.0". fast_n_batch: n_batch where kernels are fast, native ones of a CPU and those of a GPU; the options
+    of an open engine have it as n_batch. tier: the older name of `device`.
     """
 
     device: Device = Device.cpu
@@ -106,6 +107,7 @@ class Options(CacheOptions, DeviceOptions):
     state_memory: int | None = None
     drafts: bool = False
     card: str = ""
+    fast_n_batch: int | None = None
     tier: InitVar[str | None] = None
 
     def __post_init__(self, tier: str | None) -> None:
@@ -123,7 +125,7 @@ class Options(CacheOptions, DeviceOptions):
                 raise UsageError(f"{field} is None; an engine needs one")
         DeviceOptions.__post_init__(self)
         CacheOptions.__post_init__(self)
-        _whole(self, n_logits=(1, MAX_BATCH), state_memory=(0, 1 << 48))
+        _whole(self, fast_n_batch=(1, MAX_BATCH), n_logits=(1, MAX_BATCH), state_memory=(0, 1 << 48))
         true_or_false("check_memory", self.check_memory)
         true_or_false("drafts", self.drafts)
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.base import Bytes
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.sequence_calls import PAGES_AT_ONCE
+from zinc_rt.engine.kv_cache import PAGES_AT_ONCE
 from zinc_rt.errors import ZincError
 from zinc_rt.numerics import PAGE_TOKENS, VERSION
 from zinc_rt.utils.atomic_write import whole_file
@@ -44,7 +44,7 @@ class SavedTextError(ZincError):
 
 
 @dataclass(frozen=True)
-class SavedText:
+class PromptCacheFile:
     """What a file says of itself.
 
     model: the SHA-256 of the model's file, hex. name: the model's name. kv: the format of its KV cache. n_tokens: of
@@ -78,12 +78,12 @@ class SavedText:
         return self.at + 4 * self.n_tokens
 
 
-def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
+def save(engine: Engine, seq_id: int, path: Path, model: str, name: str) -> int:
     """Write what a sequence holds, up to its last page that is full; returns the number of tokens.
 
     Args:
         engine: an engine with a model; no step may be running.
-        slot: an open sequence. With recurrent layers it is written as far as there is a copy of their state.
+        seq_id: an open sequence. With recurrent layers it is written as far as there is a copy of their state.
         path: the file, which is whole or not there.
         model: the SHA-256 of the model's file, hex.
         name: the model's name, for messages.
@@ -93,24 +93,24 @@ def save(engine: Engine, slot: int, path: Path, model: str, name: str) -> int:
         EngineError: the sequence is not open.
         BackendError: the device failed.
     """
-    pages = engine.resumable_pages(slot)
+    pages = engine.cache.resumable_pages(seq_id)
     if not pages:
         raise SavedTextError(f"the text has no {PAGE_TOKENS} tokens yet, so there is nothing to save")
-    tokens = engine.tokens(slot)[: len(pages) * PAGE_TOKENS]
-    states = engine.state_behind(pages[-1])
+    tokens = engine.cache.tokens(seq_id)[: len(pages) * PAGE_TOKENS]
+    states = engine.cache.state_behind(pages[-1])
     header = json.dumps(
         {
             "model": model, "name": name, "kv": engine.options.kv.value, "numerics": VERSION, "tokens": len(tokens),
-            "caches": {cache: about.page_bytes for cache, about in engine.caches.items()},
+            "caches": {cache: about.page_bytes for cache, about in engine.cache.caches.items()},
             "states": {state: list(array.shape) for state, array in states.items()},
         }
     ).encode()  # fmt: skip
 
     def parts() -> Iterator[bytes]:
         yield _HEAD.pack(_MAGIC, _FORMAT, len(header)) + header + np.array(tokens, "<i4").tobytes()
-        for cache in engine.caches:
+        for cache in engine.cache.caches:
             for first in range(0, len(pages), PAGES_AT_ONCE):
-                yield engine.read_pages(cache, pages[first : first + PAGES_AT_ONCE]).tobytes()
+                yield engine.cache.read_pages(cache, pages[first : first + PAGES_AT_ONCE]).tobytes()
         for array in states.values():
             yield array.astype("<f4").tobytes()
 
@@ -137,7 +137,7 @@ def _write(path: Path, parts: Iterator[bytes]) -> None:
         raise SavedTextError(f"{path} cannot be written: {error.strerror}; nothing was left behind") from None
 
 
-def read(path: Path) -> SavedText:
+def read(path: Path) -> PromptCacheFile:
     """A file's header; the contents are compared with their hash.
 
     Raises `SavedTextError` for a file that cannot be read, is none of these, or is damaged.
@@ -170,7 +170,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise SavedTextError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _header(path: Path, file: BinaryIO) -> SavedText:
+def _header(path: Path, file: BinaryIO) -> PromptCacheFile:
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size or not head.startswith(_MAGIC):
         raise SavedTextError(f"{path} is no saved text; `zinc run --save-state` writes such files")
@@ -179,17 +179,17 @@ def _header(path: Path, file: BinaryIO) -> SavedText:
         raise SavedTextError(f"{path} has format {version}, this version reads {_FORMAT}; save the text again")
     try:
         tree = json.loads(file.read(length)) if length <= _LONGEST_HEADER else None
-        return _saved(path, tree, _HEAD.size + length)
+        return _parsed(path, tree, _HEAD.size + length)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise SavedTextError(f"{path} is damaged: its header cannot be read; save the text again") from None
 
 
-def _saved(path: Path, tree: Any, at: int) -> SavedText:
+def _parsed(path: Path, tree: Any, at: int) -> PromptCacheFile:
     """Raises `ValueError`, `KeyError`, `TypeError` for a header that is none."""
     count = _count(tree["tokens"])
     if not count or count % PAGE_TOKENS:
         raise ValueError
-    return SavedText(
+    return PromptCacheFile(
         path=path,
         model=str(tree["model"]),
         name=str(tree["name"]),
@@ -208,7 +208,7 @@ def _count(value: object) -> int:
     return value
 
 
-def fitting(saved: SavedText, engine: Engine, model: str, n_vocab: int) -> list[int]:
+def checked_tokens(saved: PromptCacheFile, engine: Engine, model: str, n_vocab: int) -> list[int]:
     """The text's token ids, once it is one of this model, in this engine's formats, and fits it.
 
     Raises `SavedTextError`.
@@ -223,7 +223,7 @@ def fitting(saved: SavedText, engine: Engine, model: str, n_vocab: int) -> list[
         raise SavedTextError(f"{said}; load with that format (--kv)")
     if saved.numerics != VERSION:
         raise SavedTextError(f"{path} was computed by version {saved.numerics} of the numerics, this is {VERSION}")
-    if dict(saved.caches) != {name: about.page_bytes for name, about in engine.caches.items()}:
+    if dict(saved.caches) != {name: about.page_bytes for name, about in engine.cache.caches.items()}:
         raise SavedTextError(f"{path} holds other KV caches than the model has; save the text again")
     if dict(saved.states) != engine.state_shapes:
         raise SavedTextError(f"{path} holds other recurrent states than the model has; save the text again")
@@ -247,8 +247,8 @@ def _exactly(file: BinaryIO, path: Path, n_bytes: int) -> bytes:
     return data
 
 
-def load(engine: Engine, slot: int, saved: SavedText, ids: Sequence[int]) -> None:
-    """Make a sequence hold a text of a file; ids: what `fitting` gave. Texts that begin alike find it from then on.
+def load(engine: Engine, seq_id: int, saved: PromptCacheFile, ids: Sequence[int]) -> None:
+    """Make a sequence hold the text of a file; ids: what `checked_tokens` gave. Other sequences find it, too.
 
     Raises:
         SavedTextError: the file cannot be read any more.
@@ -264,10 +264,10 @@ def load(engine: Engine, slot: int, saved: SavedText, ids: Sequence[int]) -> Non
         contents = _reader(file, saved, starts)
         file.seek(at)
         states = {name: _array(file, saved.path, shape) for name, shape in saved.states.items()}
-        engine.restore(slot, ids, contents, states)
+        engine.cache.restore(seq_id, ids, contents, states)
 
 
-def _reader(file: BinaryIO, saved: SavedText, starts: Mapping[str, int]) -> Callable[[str, range], Bytes]:
+def _reader(file: BinaryIO, saved: PromptCacheFile, starts: Mapping[str, int]) -> Callable[[str, range], Bytes]:
     def contents(cache: str, pages: range) -> Bytes:
         size = saved.caches[cache]
         file.seek(starts[cache] + pages.start * size)

@@ -215,6 +215,6 @@ class Format:
 
     @property
     def largest_sum(self) -> int:
-        """A bound on every integer that becomes a float32: it is exact below 2^24 (docs/numerics.md)."""
+        """A bound on every integer that becomes a float32: it is exact below 2^24 (docs/how/numerics.md)."""
         isum = max(map(abs, self.integers)) * 127 * GROUP
         return isum * _LARGEST_SCALE.get(self.scale, 1)

@@ -1,8 +1,8 @@
 """The block formats that can be computed with: one record each. Every other list of formats is derived from `FORMATS`.
 
 A format stores elements in blocks. A block holds groups of 32 elements, which share an exact integer dot product
-(docs/numerics.md): one group, or eight in a super-block. Layouts follow `ggml-common.h` (ggml repository); numbers are
-little endian.
+(docs/how/numerics.md): one group, or eight in a super-block. Layouts follow `ggml-common.h` (ggml repository); numbers
+are little endian.
 
 A record says where the parts of a block lie and of which *kind* they are. Decoders know kinds, never names, so a format
 of known kinds needs its record and nothing else. Kernels look records up by name when they are compiled and refuse what

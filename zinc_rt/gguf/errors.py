@@ -36,48 +36,12 @@ class FileAccessError(GGUFError):
     """The operating system refuses: missing, a directory, no permission, a read error."""
 
 
-class NotGGUF(GGUFError):
-    """The file is no GGUF file."""
-
-
-class UnsupportedVersion(GGUFError):
-    """The GGUF version or byte order is not supported."""
-
-
-class TruncatedFile(GGUFError):
-    """The file ends before what it announces."""
-
-
 class FileChanged(GGUFError):
     """The file was rewritten or replaced after it was opened, or was closed."""
 
 
-class SplitMismatch(GGUFError):
-    """The file is a part of a split model and not the first one, or its parts do not make up one model."""
-
-
-class LimitExceeded(GGUFError):
-    """A count or size is larger than any real model needs; reading on would cost time or memory."""
-
-
-class InvalidMetadata(GGUFError):
-    """A key or value breaks the format."""
-
-
 class MissingKey(GGUFError, KeyError):
-    """The metadata has no such key. Also a `KeyError`, as mappings promise."""
-
-
-class WrongMetadataType(GGUFError):
-    """A key has a value of another type than its meaning needs."""
-
-
-class InvalidTensor(GGUFError):
-    """A tensor entry breaks the format: shape, type, offset, overlap, repeated name."""
-
-
-class MissingTensor(GGUFError, KeyError):
-    """The file has no such tensor. Also a `KeyError`, as mappings promise."""
+    """The file has no such metadata key or tensor. Also a `KeyError`, as mappings promise."""
 
 
 class UnsupportedTensorType(GGUFError):
@@ -86,7 +50,3 @@ class UnsupportedTensorType(GGUFError):
 
 class InvalidBlocks(GGUFError):
     """Raw bytes or floats of a shape, dtype or value that the block format cannot hold."""
-
-
-class GGUFWriteError(GGUFError):
-    """The file to be written is not expressible in GGUF, or the disk refused it."""

@@ -11,14 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.gguf import limits
-from zinc_rt.gguf.errors import (
-    DAMAGED,
-    HOSTILE,
-    InvalidMetadata,
-    LimitExceeded,
-    MissingKey,
-    WrongMetadataType,
-)
+from zinc_rt.gguf.errors import DAMAGED, HOSTILE, GGUFError, MissingKey
 from zinc_rt.gguf.scan import Cursor, key_name
 from zinc_rt.gguf.source import FileBytes
 from zinc_rt.gguf.strings import StringTable, split
@@ -52,7 +45,7 @@ class Metadata(Mapping[str, Any]):
 
     Values are decoded on first access and kept: bool, int, float, str; arrays of numbers as read-only
     `np.ndarray` of the stored dtype, of bools as read-only bool `np.ndarray`, of strings as `list[str]`, of
-    arrays as `list`. Access raises MissingKey for an unknown key, InvalidMetadata for text that is not UTF-8
+    arrays as `list`. Access raises MissingKey for an unknown key, GGUFError for text that is not UTF-8
     or a bool that is neither 0 nor 1, FileChanged when the file has become shorter or was closed.
     """
 
@@ -81,7 +74,7 @@ class Metadata(Mapping[str, Any]):
         return value
 
     def strings(self, key: str) -> StringTable:
-        """The value of `key`, an array of strings, without decoding it. Raises MissingKey, WrongMetadataType."""
+        """The value of `key`, an array of strings, without decoding it. Raises MissingKey, GGUFError."""
         info, what = self.info(key), key_name(key)
         if info.item is not ValueType.STRING:
             raise _wrong_type(key, str(info), list, self._source.shown_path)
@@ -91,7 +84,7 @@ class Metadata(Mapping[str, Any]):
         starts = [run for run, _ in cursor.string_starts(info.count, what)]
         raw = self._source.read(begin, cursor.pos - begin)
 
-        def invalid(number: int, at: int, error: UnicodeDecodeError) -> InvalidMetadata:
+        def invalid(number: int, at: int, error: UnicodeDecodeError) -> GGUFError:
             bad = at + error.start
             return cursor.not_utf8(f"string {number} of {what}", begin + bad, raw[bad])
 
@@ -135,7 +128,7 @@ def get(metadata: Mapping[str, Any], key: str, kind: type[T], default: Any = _RE
 
     Raises:
         MissingKey: the key is missing, and there is no default.
-        WrongMetadataType: the value has another type.
+        GGUFError: the value has another type.
     """
     if key not in metadata:
         if default is not _REQUIRED:
@@ -156,11 +149,9 @@ def get(metadata: Mapping[str, Any], key: str, kind: type[T], default: Any = _RE
     return cast("T", value)
 
 
-def _wrong_type(key: str, held: str, kind: type, path: str | None) -> WrongMetadataType:
+def _wrong_type(key: str, held: str, kind: type, path: str | None) -> GGUFError:
     wanted = _NAMES.get(kind, kind.__name__)
-    return WrongMetadataType(
-        f"metadata key {show(key)} holds {held}, where {wanted} is needed", path=path, hint=DAMAGED
-    )
+    return GGUFError(f"metadata key {show(key)} holds {held}, where {wanted} is needed", path=path, hint=DAMAGED)
 
 
 def _brief(value: Any) -> str:
@@ -184,7 +175,7 @@ def scan_metadata(cursor: Cursor, count: int) -> dict[str, ValueInfo]:
     """Find `count` key-value pairs from the cursor on, which is left behind the last of them."""
     path = cursor.source.shown_path
     if count > limits.MAX_KEYS:
-        raise LimitExceeded(
+        raise GGUFError(
             f"announces {count} metadata keys, the limit is {limits.MAX_KEYS}",
             path=path,
             offset=16,
@@ -195,7 +186,7 @@ def scan_metadata(cursor: Cursor, count: int) -> dict[str, ValueInfo]:
         start = cursor.pos
         key = cursor.name(f"metadata key {number + 1} of {count}", limits.MAX_KEY_BYTES)
         if key in infos:
-            raise InvalidMetadata(
+            raise GGUFError(
                 f"has the metadata key {show(key)} twice, the first time before byte {infos[key].offset}",
                 path=path,
                 offset=start,

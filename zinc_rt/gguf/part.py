@@ -12,15 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.gguf import limits
-from zinc_rt.gguf.errors import (
-    DAMAGED,
-    INCOMPLETE,
-    InvalidMetadata,
-    NotGGUF,
-    TruncatedFile,
-    UnsupportedVersion,
-    WrongMetadataType,
-)
+from zinc_rt.gguf.errors import DAMAGED, INCOMPLETE, GGUFError
 from zinc_rt.gguf.metadata import Metadata, ValueInfo, scan_metadata
 from zinc_rt.gguf.scan import Cursor
 from zinc_rt.gguf.source import FileBytes, FileStamp, converting
@@ -56,7 +48,7 @@ class GGUFPart:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Open a file. Raises what `GGUFFile.open` raises, but for SplitMismatch."""
+        """Open a file. Raises what `GGUFFile.open` raises."""
         self._source = source = FileBytes(path)
         try:
             self.path, self.shown_path, self.file_size = source.path, source.shown_path, source.size
@@ -111,7 +103,7 @@ def _header(source: FileBytes) -> tuple[int, int, int]:
     if not start.startswith(MAGIC):
         _not_gguf(start, source)
     if len(start) < _HEADER.size:
-        raise TruncatedFile(
+        raise GGUFError(
             f"ends at byte {source.size}, the header alone takes {_HEADER.size}",
             path=source.shown_path,
             hint=INCOMPLETE,
@@ -120,13 +112,13 @@ def _header(source: FileBytes) -> tuple[int, int, int]:
     if version in VERSIONS:
         return version, n_tensors, n_keys
     if version and version & 0xFFFF == 0:
-        raise UnsupportedVersion(
+        raise GGUFError(
             "is written in big-endian byte order, which is not read here",
             path=source.shown_path,
             offset=4,
             hint="convert the model for little endian",
         )
-    raise UnsupportedVersion(
+    raise GGUFError(
         f"has GGUF version {version}; versions 2 and 3 are read here",
         path=source.shown_path,
         offset=4,
@@ -136,14 +128,14 @@ def _header(source: FileBytes) -> tuple[int, int, int]:
 
 def _not_gguf(start: bytes, source: FileBytes) -> NoReturn:
     if not start:
-        raise NotGGUF("is empty", path=source.shown_path, hint="fetch the file again")
+        raise GGUFError("is empty", path=source.shown_path, hint="fetch the file again")
     looks = next((what for magic, what in _OTHERS if start.lower().startswith(magic.lower())), None)
     if looks:
-        raise NotGGUF(f"is {looks}", path=source.shown_path)
+        raise GGUFError(f"is {looks}", path=source.shown_path)
     if start[8:9] == b"{" and 2 <= int.from_bytes(start[:8], "little") <= source.size - 8:
         folder = os.path.dirname(source.shown_path) or "."
-        raise NotGGUF("is a safetensors file", path=source.shown_path, hint=converting(folder))
-    raise NotGGUF(
+        raise GGUFError("is a safetensors file", path=source.shown_path, hint=converting(folder))
+    raise GGUFError(
         f"is not a GGUF file: it starts with {start[:4]!r}, not {MAGIC!r}",
         path=source.shown_path,
         hint="give the path of a .gguf file",
@@ -155,7 +147,7 @@ def _alignment(metadata: Metadata, infos: Mapping[str, ValueInfo], source: FileB
     if info is None:
         return DEFAULT_ALIGNMENT
     if info.type is not ValueType.UINT32:
-        raise WrongMetadataType(
+        raise GGUFError(
             f"general.alignment has type {info}, which must be uint32",
             path=source.shown_path,
             offset=info.offset,
@@ -163,7 +155,7 @@ def _alignment(metadata: Metadata, infos: Mapping[str, ValueInfo], source: FileB
         )
     value: int = metadata["general.alignment"]
     if value == 0 or value & (value - 1) or value > limits.MAX_ALIGNMENT:
-        raise InvalidMetadata(
+        raise GGUFError(
             f"general.alignment is {value}, which must be a power of two up to {limits.MAX_ALIGNMENT}",
             path=source.shown_path,
             offset=info.offset,

@@ -22,7 +22,7 @@ def quantize(type: GGMLType, x: F32) -> U8:
     Finite values beyond the range of F16 and scales beyond it become infinite, as in ggml: `check_range` refuses them.
     Raises
     InvalidBlocks for another dtype or number of dimensions, and for a value that is not finite where a block
-    scale would carry it to its neighbours; InvalidTensor when `n` is not a whole number of blocks;
+    scale would carry it to its neighbours; GGUFError when `n` is not a whole number of blocks;
     UnsupportedTensorType for a type that is not written here.
     """
     if type not in QUANTIZABLE:

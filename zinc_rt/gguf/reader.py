@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.gguf.digest import content_sha256
-from zinc_rt.gguf.errors import MissingTensor
+from zinc_rt.gguf.errors import MissingKey
 from zinc_rt.gguf.metadata import get
 from zinc_rt.gguf.part import GGUFPart
 from zinc_rt.gguf.split import join, open_parts
@@ -42,7 +42,7 @@ class GGUFFile(Closing):
     """
 
     def __init__(self, parts: Sequence[GGUFPart]) -> None:
-        """Use `GGUFFile.open`. Raises SplitMismatch, LimitExceeded, WrongMetadataType."""
+        """Use `GGUFFile.open`. Raises GGUFError."""
         first = parts[0]
         self._parts = tuple(parts)
         self._shown_path = first.shown_path
@@ -61,9 +61,8 @@ class GGUFFile(Closing):
 
         Raises:
             FileAccessError: the file cannot be opened or read.
-            NotGGUF, UnsupportedVersion: the file is of another kind or version.
-            SplitMismatch: the file is another part of a split model, or its parts are not all there and of one model.
-            GGUFError: the file is damaged or exceeds a limit (`errors.py` has all classes).
+            GGUFError: the file is of another kind or version, is damaged or exceeds a limit; or it is another part of
+                a split model, or its parts are not all there and of one model.
         """
         parts = open_parts(path)
         try:
@@ -80,7 +79,7 @@ class GGUFFile(Closing):
 
     @property
     def architecture(self) -> str:
-        """The value of `general.architecture`. Raises MissingKey, WrongMetadataType."""
+        """The value of `general.architecture`. Raises MissingKey, GGUFError."""
         return get(self.metadata, "general.architecture", str)
 
     @cached_property
@@ -110,7 +109,7 @@ class GGUFFile(Closing):
 
         A vector has one row. The operating system reads the pages when they are touched; should the file be
         truncated after this call, touching a page that is gone kills the process, as with any mapped file.
-        Raises MissingTensor, and FileChanged when the file was written to.
+        Raises MissingKey, and FileChanged when the file was written to.
         """
         tensor = self.tensor(name)
         return self._homes[name].raw(tensor)
@@ -120,7 +119,7 @@ class GGUFFile(Closing):
         return self.raw(name)[start:stop]
 
     def release(self, name: str) -> None:
-        """Free the memory behind a tensor's bytes; views of it read the file again. Raises MissingTensor."""
+        """Free the memory behind a tensor's bytes; views of it read the file again. Raises MissingKey."""
         tensor = self.tensor(name)
         self._homes[name].release(tensor)
 
@@ -143,11 +142,11 @@ class GGUFFile(Closing):
             part.check_unchanged()
 
     def tensor(self, name: str) -> TensorInfo:
-        """The directory entry of a tensor. Raises MissingTensor."""
+        """The directory entry of a tensor. Raises MissingKey."""
         try:
             return self.tensors[name]
         except KeyError:
-            raise MissingTensor(
+            raise MissingKey(
                 f"has no tensor {show(name)}",
                 path=self._shown_path,
                 hint=f"it has {len(self.tensors)} tensors; `zinc show` lists them",

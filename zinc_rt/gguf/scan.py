@@ -10,14 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.gguf import limits
-from zinc_rt.gguf.errors import (
-    DAMAGED,
-    HOSTILE,
-    INCOMPLETE,
-    InvalidMetadata,
-    LimitExceeded,
-    TruncatedFile,
-)
+from zinc_rt.gguf.errors import DAMAGED, HOSTILE, INCOMPLETE, GGUFError
 from zinc_rt.gguf.source import FileBytes
 from zinc_rt.gguf.types import SCALAR_BYTES, ValueType
 from zinc_rt.utils.checks import show
@@ -51,14 +44,14 @@ class Cursor:
         """Check that `count` more bytes exist and belong to a metadata section of sane size."""
         end = self.pos + count
         if end > self.source.size:
-            raise TruncatedFile(
+            raise GGUFError(
                 f"ends at byte {self.source.size}, inside {what} of {count} bytes",
                 path=self.source.shown_path,
                 offset=self.pos,
                 hint=INCOMPLETE,
             )
         if end > limits.MAX_METADATA_BYTES:
-            raise LimitExceeded(
+            raise GGUFError(
                 f"{what} of {count} bytes leads past the limit for metadata, {limits.MAX_METADATA_BYTES}",
                 path=self.source.shown_path,
                 offset=self.pos,
@@ -108,7 +101,7 @@ class Cursor:
         if count > limit:
             # Longer than what is left means a broken file, and is the more useful thing to say.
             self.need(count, what)
-            raise LimitExceeded(
+            raise GGUFError(
                 f"{what} is {count} bytes long, the limit is {limit}",
                 path=self.source.shown_path,
                 offset=start,
@@ -126,7 +119,7 @@ class Cursor:
         text = self.text(what, limit)
         self._names_left -= self.pos - start
         if self._names_left < 0:
-            raise LimitExceeded(
+            raise GGUFError(
                 f"{what} brings the names to more than {limits.MAX_NAMES_TOTAL_BYTES} bytes in all",
                 path=self.source.shown_path,
                 offset=start,
@@ -134,9 +127,9 @@ class Cursor:
             )
         return text
 
-    def not_utf8(self, what: str, offset: int, byte: int) -> InvalidMetadata:
+    def not_utf8(self, what: str, offset: int, byte: int) -> GGUFError:
         """The error for text that is not UTF-8."""
-        return InvalidMetadata(
+        return GGUFError(
             f"{what} is not UTF-8: byte 0x{byte:02x}",
             path=self.source.shown_path,
             offset=offset,
@@ -150,7 +143,7 @@ class Cursor:
         start = self.pos
         number = self.u32(f"the type of {what}")
         if number not in VALUE_TYPES:
-            raise InvalidMetadata(
+            raise GGUFError(
                 f"{what} has value type {number}, the format knows 0 to {max(ValueType)}",
                 path=self.source.shown_path,
                 offset=start,
@@ -191,7 +184,7 @@ class Cursor:
         """Account for `count` arrays inside an array that is itself `depth` deep."""
         self._nested_left -= count
         if depth + 1 >= limits.MAX_DEPTH or self._nested_left < 0:
-            raise LimitExceeded(
+            raise GGUFError(
                 f"{what} nests arrays {depth + 2} deep, {count} of them here; the limits are "
                 f"{limits.MAX_DEPTH} levels and {limits.MAX_NESTED_ARRAYS} inner arrays in a file",
                 path=self.source.shown_path,
@@ -202,7 +195,7 @@ class Cursor:
     def _budget(self, start: int, count: int, what: str) -> None:
         self._strings_left -= count
         if self._strings_left < 0:
-            raise LimitExceeded(
+            raise GGUFError(
                 f"{what} has {count} strings; a file may have {limits.MAX_STRINGS} in all its arrays",
                 path=self.source.shown_path,
                 offset=start,
@@ -251,9 +244,9 @@ class Cursor:
         self.skip(base + index - self.pos, f"a string of {what}")
         return np.array(starts, np.int64) + base
 
-    def bool_error(self, what: str, offset: int, byte: int) -> InvalidMetadata:
+    def bool_error(self, what: str, offset: int, byte: int) -> GGUFError:
         """The error for a bool that is neither 0 nor 1."""
-        return InvalidMetadata(
+        return GGUFError(
             f"{what} is a bool with the byte {byte}, which must be 0 or 1",
             path=self.source.shown_path,
             offset=offset,

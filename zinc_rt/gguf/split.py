@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from zinc_rt.gguf import limits
-from zinc_rt.gguf.errors import FileAccessError, GGUFError, LimitExceeded, SplitMismatch
+from zinc_rt.gguf.errors import FileAccessError, GGUFError
 from zinc_rt.gguf.metadata import get
 from zinc_rt.gguf.part import GGUFPart
 from zinc_rt.utils.checks import printable, show
@@ -21,8 +21,8 @@ _ONE_FOLDER: Final = "all parts of one download belong into one folder"
 def open_parts(path: str | os.PathLike[str]) -> list[GGUFPart]:
     """The file at `path`, and behind it the other parts where its metadata say that it is the first one of several.
 
-    Raises SplitMismatch for another part than the first and for a part that is missing; GGUFError for a part that is
-    damaged. No part stays open then.
+    Raises GGUFError for another part than the first, and for a part that is missing or damaged. No part stays open
+    then.
     """
     parts = [GGUFPart(path)]
     try:
@@ -42,7 +42,7 @@ def open_parts(path: str | os.PathLike[str]) -> list[GGUFPart]:
 def join(parts: Sequence[GGUFPart]) -> dict[str, GGUFPart]:
     """The part that has each tensor, by the tensor's name.
 
-    Raises SplitMismatch, MissingKey, WrongMetadataType for parts that do not belong together, LimitExceeded.
+    Raises GGUFError for parts that do not belong together, or too many, MissingKey.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -55,7 +55,7 @@ def join(parts: Sequence[GGUFPart]) -> dict[str, GGUFPart]:
                 raise _mismatch(part, f"has the tensor {show(name)}, which {homes[name].shown_path} has too")
             homes[name] = part
     if len(homes) > limits.MAX_TENSORS:
-        raise LimitExceeded(
+        raise GGUFError(
             f"has {len(homes)} tensors in its parts, the limit is {limits.MAX_TENSORS}", path=first.shown_path
         )
     announced = get(first.metadata, TENSORS, int, len(homes))
@@ -65,15 +65,15 @@ def join(parts: Sequence[GGUFPart]) -> dict[str, GGUFPart]:
 
 
 def _stem(first: GGUFPart, count: int) -> str:
-    """What the paths of all parts begin with. Raises SplitMismatch unless this is the first part, by key and name."""
+    """What the paths of all parts begin with. Raises GGUFError unless this is the first part, by key and name."""
     if not 0 < count <= limits.MAX_PARTS:
-        raise LimitExceeded(f"is one of {count} parts, the limit is {limits.MAX_PARTS}", path=first.shown_path)
+        raise GGUFError(f"is one of {count} parts, the limit is {limits.MAX_PARTS}", path=first.shown_path)
     number = get(first.metadata, NUMBER, int)
     if not 0 <= number < count:
         raise _mismatch(first, f"is part {number + 1} of {count} by its key {NUMBER}")
     ending = _ending(number, count)
     if not first.path.endswith(ending):
-        raise SplitMismatch(
+        raise GGUFError(
             f"is part {number + 1} of {count} of a split model, so its name must end in {ending}; the other parts are"
             " found by it",
             path=first.shown_path,
@@ -81,7 +81,7 @@ def _stem(first: GGUFPart, count: int) -> str:
         )
     stem = first.path.removesuffix(ending)
     if number:
-        raise SplitMismatch(
+        raise GGUFError(
             f"is part {number + 1} of {count} of a split model",
             path=first.shown_path,
             hint=f"open the first part, {printable(os.path.basename(stem) + _ending(0, count))}",
@@ -97,7 +97,7 @@ def _open_part(path: str, number: int, first: GGUFPart, count: int) -> GGUFPart:
     try:
         return GGUFPart(path)
     except FileAccessError as error:
-        raise SplitMismatch(
+        raise GGUFError(
             f"{error.problem}; it is part {number + 1} of {count} of {first.shown_path}",
             path=printable(path),
             hint=_ONE_FOLDER,
@@ -105,9 +105,7 @@ def _open_part(path: str, number: int, first: GGUFPart, count: int) -> GGUFPart:
 
 
 def _check_part(part: GGUFPart, number: int, first: GGUFPart) -> None:
-    """Whether a part says of itself what the first part says of it. Raises SplitMismatch, MissingKey,
-    WrongMetadataType.
-    """
+    """Whether a part says of itself what the first part says of it. Raises GGUFError, MissingKey."""
     expected = {NUMBER: number, COUNT: get(first.metadata, COUNT, int)}
     if TENSORS in first.metadata:
         expected[TENSORS] = get(first.metadata, TENSORS, int)
@@ -122,4 +120,4 @@ def _check_part(part: GGUFPart, number: int, first: GGUFPart) -> None:
 
 
 def _mismatch(part: GGUFPart, problem: str) -> GGUFError:
-    return SplitMismatch(problem, path=part.shown_path, hint=f"the parts are not of one model; {_ONE_FOLDER}")
+    return GGUFError(problem, path=part.shown_path, hint=f"the parts are not of one model; {_ONE_FOLDER}")

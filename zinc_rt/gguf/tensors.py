@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from zinc_rt.gguf import limits
-from zinc_rt.gguf.errors import (
-    DAMAGED,
-    HOSTILE,
-    INCOMPLETE,
-    OTHER_FORMAT,
-    InvalidTensor,
-    LimitExceeded,
-    TruncatedFile,
-    UnsupportedTensorType,
-)
+from zinc_rt.gguf.errors import DAMAGED, HOSTILE, INCOMPLETE, OTHER_FORMAT, GGUFError, UnsupportedTensorType
 from zinc_rt.gguf.scan import Cursor
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.utils.checks import show
@@ -62,7 +53,7 @@ def scan_tensors(cursor: Cursor, count: int) -> list[tuple[TensorInfo, int]]:
     """
     path = cursor.source.shown_path
     if count > limits.MAX_TENSORS:
-        raise LimitExceeded(
+        raise GGUFError(
             f"announces {count} tensors, the limit is {limits.MAX_TENSORS}",
             path=path,
             offset=8,
@@ -73,7 +64,7 @@ def scan_tensors(cursor: Cursor, count: int) -> list[tuple[TensorInfo, int]]:
         start = cursor.pos
         name = cursor.name(f"the name of tensor {number + 1} of {count}", limits.MAX_NAME_BYTES)
         if name in entries:
-            raise InvalidTensor(
+            raise GGUFError(
                 f"has the tensor {show(name)} twice, the first time at byte {entries[name][1]}",
                 path=path,
                 offset=start,
@@ -86,8 +77,8 @@ def scan_tensors(cursor: Cursor, count: int) -> list[tuple[TensorInfo, int]]:
 def _entry(cursor: Cursor, name: str, start: int) -> TensorInfo:
     what = f"the entry of tensor {show(name)}"
 
-    def bad(problem: str) -> InvalidTensor:
-        return InvalidTensor(
+    def bad(problem: str) -> GGUFError:
+        return GGUFError(
             f"tensor {show(name)} {problem}",
             path=cursor.source.shown_path,
             offset=start,
@@ -131,7 +122,7 @@ def place_tensors(
     placed: dict[str, TensorInfo] = {}
     for tensor, entry in entries:
         if tensor.offset % alignment:
-            raise InvalidTensor(
+            raise GGUFError(
                 f"tensor {show(tensor.name)} lies at offset {tensor.offset} of the data section, "
                 f"not a multiple of the alignment {alignment}",
                 path=path,
@@ -140,7 +131,7 @@ def place_tensors(
             )
         begin = data_start + tensor.offset
         if begin + tensor.nbytes > file_size:
-            raise TruncatedFile(
+            raise GGUFError(
                 f"ends at byte {file_size}, but tensor {show(tensor.name)} takes bytes {begin} to "
                 f"{begin + tensor.nbytes - 1}",
                 path=path,
@@ -150,7 +141,7 @@ def place_tensors(
         placed[tensor.name] = TensorInfo(tensor.name, tensor.shape, tensor.type, begin, tensor.nbytes)
     for a, b in pairwise(sorted(placed.values(), key=lambda t: t.offset)):
         if a.offset + a.nbytes > b.offset:
-            raise InvalidTensor(
+            raise GGUFError(
                 f"tensors {show(a.name)} and {show(b.name)} overlap: the first ends before byte "
                 f"{a.offset + a.nbytes}, the second starts at {b.offset}",
                 path=path,

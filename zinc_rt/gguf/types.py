@@ -1,6 +1,6 @@
 """The numbers of the format: tensor element types with their block sizes, and metadata value types.
 
-Sources: the GGUF specification (ggml repository, `docs/gguf.md`) for value types, `ggml.h` and
+Sources: the GGUF specification (ggml repository, `docs/how/gguf.md`) for value types, `ggml.h` and
 `ggml-common.h` for type ids and block sizes. Ids that ggml has retired keep their last name and size.
 """
 
@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 from zinc_rt.formats.table import FORMATS
-from zinc_rt.gguf.errors import InvalidTensor, UnsupportedTensorType
+from zinc_rt.gguf.errors import GGUFError, UnsupportedTensorType
 from zinc_rt.utils.checks import show
 
 
@@ -81,10 +81,10 @@ class GGMLType(IntEnum):
         return self.block_size > 1
 
     def row_bytes(self, n: int) -> int:
-        """Bytes of a row of `n` elements. Raises InvalidTensor when `n` is not a whole number of blocks."""
+        """Bytes of a row of `n` elements. Raises GGUFError when `n` is not a whole number of blocks."""
         size, nbytes = _BLOCKS[self]
         if n < 0 or n % size:
-            raise InvalidTensor(f"a row of {n} elements is no multiple of the {size} of a {self.name} block")
+            raise GGUFError(f"a row of {n} elements is no multiple of the {size} of a {self.name} block")
         return n // size * nbytes
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.encode import encode_text, encode_value, infer_type
-from zinc_rt.gguf.errors import GGUFError, GGUFWriteError
+from zinc_rt.gguf.errors import GGUFError
 from zinc_rt.gguf.part import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from zinc_rt.gguf.types import GGMLType, ValueType
 from zinc_rt.utils.atomic_write import whole_file
@@ -34,7 +34,7 @@ class GGUFWriter:
         writer.add_tensor("output_norm.weight", weight, GGMLType.F32, (64,))
         writer.write()
 
-    Keys and tensors keep the order in which they were added. Raises GGUFWriteError for what the format cannot
+    Keys and tensors keep the order in which they were added. Raises GGUFError for what the format cannot
     hold, as early as it is known.
     """
 
@@ -53,8 +53,8 @@ class GGUFWriter:
         if alignment != DEFAULT_ALIGNMENT:
             self.add("general.alignment", alignment, ValueType.UINT32)
 
-    def _error(self, problem: str) -> GGUFWriteError:
-        return GGUFWriteError(problem, path=self._shown)
+    def _error(self, problem: str) -> GGUFError:
+        return GGUFError(problem, path=self._shown)
 
     def add(self, key: str, value: Any, type: ValueType | None = None) -> None:
         """Add a metadata value.
@@ -131,7 +131,7 @@ class GGUFWriter:
         """Write the file and return its size in bytes.
 
         After any failure no half-written file stays, and an older file of that name is unchanged (`whole_file`).
-        Raises GGUFWriteError.
+        Raises GGUFError.
         """
         size = 0
         try:
@@ -141,7 +141,7 @@ class GGUFWriter:
                     size += len(part)
         except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
             reason = getattr(error, "strerror", None) or str(error)
-            raise GGUFWriteError(
+            raise GGUFError(
                 f"cannot be written: {reason}",
                 path=self._shown,
                 hint="nothing was left behind; check space and permissions",
@@ -179,7 +179,7 @@ class GGUFWriter:
 def _as_bytes(data: NDArray[Any] | bytes) -> NDArray[np.uint8]:
     if isinstance(data, np.ndarray):
         if data.dtype.hasobject:
-            raise GGUFWriteError(f"cannot store an array of dtype {data.dtype}")
+            raise GGUFError(f"cannot store an array of dtype {data.dtype}")
         little = data.astype(data.dtype.newbyteorder("<"), copy=False)
         return np.ascontiguousarray(little).reshape(-1).view(np.uint8)
     return np.frombuffer(data, np.uint8)

@@ -14,7 +14,7 @@ from huggingface_hub import constants
 
 from zinc_rt.errors import UsageError
 from zinc_rt.hub.choose import RemoteFile, choose, models_of, quant_of
-from zinc_rt.hub.errors import NoSuchFile, NotDownloaded
+from zinc_rt.hub.errors import HubError, NoSuchFile
 from zinc_rt.hub.known import KNOWN
 from zinc_rt.hub.reference import Wanted
 
@@ -104,10 +104,10 @@ def _of(wanted: Wanted) -> list[CachedModel]:
 
 
 def find_one(wanted: Wanted) -> CachedModel:
-    """The model that a name means without doubt. Raises `NotDownloaded`, and `UsageError` where several have it."""
+    """The model that a name means without doubt. Raises `HubError`, and `UsageError` where several have it."""
     model, here = find(wanted), _of(wanted)
     if model is None:
-        raise NotDownloaded(f"{wanted} is not downloaded; `zinc list` shows what is")
+        raise HubError(f"{wanted} is not downloaded; `zinc list` shows what is")
     if len(here) > 1 and not wanted.quant and not wanted.file:
         raise UsageError(f"{wanted} is downloaded more than once: name one of {', '.join(m.name for m in here)}")
     return model

@@ -18,7 +18,7 @@ import httpx2
 from huggingface_hub import constants, get_token
 
 import zinc_rt
-from zinc_rt.hub.errors import AccessDenied, HubError, HubUnreachable, RepositoryMissing
+from zinc_rt.hub.errors import HubError, HubUnreachable
 from zinc_rt.utils.checks import printable
 
 Waiting = Callable[[str], None]
@@ -68,9 +68,7 @@ class Client:
             raise HubUnreachable("the model is not in the cache, and HF_HUB_OFFLINE forbids to ask the hub")
         token = get_token()
         if token is not None and not _TOKEN.fullmatch(token):
-            raise AccessDenied(
-                "the hub's token, in HF_TOKEN or its file, has characters that no token has: set it anew"
-            )
+            raise HubError("the hub's token, in HF_TOKEN or its file, has characters that no token has: set it anew")
         self._waiting = waiting
         self._headers = {"User-Agent": f"zinc_rt/{zinc_rt.__version__}", "Accept-Encoding": "identity"}
         if token is not None:
@@ -98,7 +96,6 @@ class Client:
         """A file's bytes from `first` on, up to `end`, or all of them where the server gives no parts: see the status.
 
         Raises, also while the body is read:
-            RepositoryMissing, AccessDenied: see there.
             HubUnreachable: no answer, or it broke off; another try may help.
             HubError: any other answer.
         """
@@ -155,15 +152,13 @@ def _check(response: httpx2.Response, repo: str, authorized: bool) -> None:
         return
     if code == "GatedRepo":
         where = f"{constants.ENDPOINT}/{repo}"
-        raise AccessDenied(
+        raise HubError(
             f"{repo} wants its terms accepted: open {where}, accept, then set HF_TOKEN to a token of your account"
         )
     if code == "RepoNotFound" or (status == _DENIED and not authorized) or (status == _MISSING and not code):
-        raise RepositoryMissing(
-            f"the hub shows no repository {repo}: check the name; a private one needs a token in HF_TOKEN"
-        )
+        raise HubError(f"the hub shows no repository {repo}: check the name; a private one needs a token in HF_TOKEN")
     if status in (_DENIED, _HIDDEN):
-        raise AccessDenied(f"{host} denies {repo} ({status}): set HF_TOKEN to a token that may read it")
+        raise HubError(f"{host} denies {repo} ({status}): set HF_TOKEN to a token that may read it")
     if status == _SLOW_DOWN:
         wait = response.headers.get("Retry-After", "")
         later = f" in {wait} s" if wait.isascii() and wait.isdecimal() and len(wait) < 6 else " later"

@@ -24,7 +24,7 @@ from huggingface_hub.file_download import repo_folder_name
 from zinc_rt.hub.cached import cache_folder
 from zinc_rt.hub.choose import RemoteFile
 from zinc_rt.hub.client import Client
-from zinc_rt.hub.errors import DownloadFailed, HubUnreachable
+from zinc_rt.hub.errors import HubError, HubUnreachable
 from zinc_rt.hub.remote import Repository
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.utils.atomic_write import whole_file
@@ -50,9 +50,8 @@ def download(
     A transfer that broke off in an earlier call goes on. Nothing that is not whole stands where a model is looked for.
 
     Raises:
-        DownloadFailed: the disk is full, or the bytes are not those that the hub announced.
+        HubError: the disk is full, the bytes are not those that the hub announced, or what the hub says otherwise.
         HubUnreachable: the transfer broke off; what arrived is kept.
-        HubError: what the hub says otherwise.
     """
     folder = cache_folder() / repo_folder_name(repo_id=repository.repo, repo_type="model")
     places = [_Place(folder, repository.commit, file) for file in files]
@@ -82,12 +81,12 @@ class _Place:
     """Where a file belongs in the cache.
 
     path: in the snapshot; blob: its bytes, under the name of its checksum; part: what arrived so far. Raises
-    `DownloadFailed` for a file without a checksum.
+    `HubError` for a file without a checksum.
     """
 
     def __init__(self, folder: Path, commit: str, file: RemoteFile) -> None:
         if not file.digest:
-            raise DownloadFailed(f"the hub gives no checksum of {show(file.path)}, so it is not downloaded")
+            raise HubError(f"the hub gives no checksum of {show(file.path)}, so it is not downloaded")
         self.file = file
         self.path = folder / "snapshots" / commit / file.path
         self.blob = folder / "blobs" / file.digest
@@ -145,10 +144,10 @@ class _Arrival:
         self._begin()
 
     def add(self, chunk: bytes) -> None:
-        """The next bytes. Raises `DownloadFailed` for more than the file has."""
+        """The next bytes. Raises `HubError` for more than the file has."""
         if self.size + len(chunk) > self._file.size:
             self.restart()
-            raise DownloadFailed(f"more than {self._file.size} bytes came of {self._file.path}: pull it again")
+            raise HubError(f"more than {self._file.size} bytes came of {self._file.path}: pull it again")
         self._stream.write(chunk)
         self._digest.update(chunk)
         self.size += len(chunk)
@@ -183,7 +182,7 @@ def _fetch(client: Client, repository: Repository, place: _Place, report: Callab
         if not arrival.is_right():
             place.part.unlink(missing_ok=True)
             kind = "SHA-256" if len(file.digest) == _SHA256 else "checksum"
-            raise DownloadFailed(f"{file.path} arrived damaged: its {kind} is not {file.digest[:12]}...; pull it again")
+            raise HubError(f"{file.path} arrived damaged: its {kind} is not {file.digest[:12]}...; pull it again")
         stream.flush()
         os.fsync(stream.fileno())
         place.part.replace(place.blob)
@@ -200,7 +199,7 @@ def _transfer(
         if answer.status != _PARTIAL:
             arrival.restart()  # a server without ranges
         if answer.size is not None and answer.size != file.size - arrival.size:
-            raise DownloadFailed(
+            raise HubError(
                 f"{answer.host} sends {answer.size} bytes of {file.path}, and the listing says"
                 f" {file.size - arrival.size}: is there a sign-in page of the network?"
             )
@@ -217,17 +216,17 @@ def _goes_on(headers: Mapping[str, str], first: int) -> bool:
 
 @contextmanager
 def _alone(part: Path) -> Iterator[BinaryIO]:
-    """The part, for this process alone. Raises `DownloadFailed` where another one is at it."""
+    """The part, for this process alone. Raises `HubError` where another one is at it."""
     with part.open("a+b") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DownloadFailed(f"another process is downloading {part.name.partition('.')[0][:12]}...") from None
+            raise HubError(f"another process is downloading {part.name.partition('.')[0][:12]}...") from None
         yield stream
 
 
 def _check_room(places: Sequence[_Place]) -> None:
-    """Raises `DownloadFailed` where the disk cannot take what is still missing of the files."""
+    """Raises `HubError` where the disk cannot take what is still missing of the files."""
     folder, missing = cache_folder(), 0
     for place in places:
         if not place.has_blob():
@@ -238,7 +237,7 @@ def _check_room(places: Sequence[_Place]) -> None:
     with suppress(OSError):
         free = shutil.disk_usage(folder).free
         if missing > free:
-            raise DownloadFailed(
+            raise HubError(
                 f"{places[0].file.path} needs {format_bytes(missing)} more, and the disk of {cache_folder()} has"
                 f" {format_bytes(free)} free: make room (`zinc rm`), or name another folder with HF_HUB_CACHE"
             )
@@ -250,8 +249,8 @@ def _disk_errors(file: RemoteFile) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DownloadFailed(
+            raise HubError(
                 f"the disk of {cache_folder()} is full; what arrived of {file.path} is kept: make room and pull again"
             ) from None
         reason = error.strerror or str(error)
-        raise DownloadFailed(f"{file.path} cannot be written to {cache_folder()}: {reason}") from None
+        raise HubError(f"{file.path} cannot be written to {cache_folder()}: {reason}") from None

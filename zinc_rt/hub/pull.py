@@ -12,7 +12,7 @@ from zinc_rt.hub.cached import CachedModel, find
 from zinc_rt.hub.choose import RemoteFile, choose
 from zinc_rt.hub.client import Client, Waiting
 from zinc_rt.hub.download import Progress, download
-from zinc_rt.hub.errors import CannotRun
+from zinc_rt.hub.errors import HubError
 from zinc_rt.hub.preview import preview
 from zinc_rt.hub.reference import Wanted, parse
 from zinc_rt.hub.remote import Repository, look_up
@@ -44,9 +44,8 @@ def pull(
 
     Raises:
         UnknownModel: the name is none.
-        CannotRun: this version cannot run the model.
-        HubError: the hub cannot be reached or refuses, the disk is full, or what arrives is not what was announced. A
-            download that broke off goes on with the next call.
+        HubError: this version cannot run the model, the hub cannot be reached or refuses, the disk is full, or what
+            arrives is not what was announced. A download that broke off goes on with the next call.
     """
     if not isinstance(name, str):
         raise UsageError(f"name is {show(name)}, it must be a text")
@@ -62,7 +61,7 @@ def pull(
     def approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None) -> bool:
         tell(offer(repository, files))
         if not force and head is not None and (reason := why_not(head)):
-            raise CannotRun(f"this version cannot run {files[0].path}: {reason}; force=True downloads it all the same")
+            raise HubError(f"this version cannot run {files[0].path}: {reason}; force=True downloads it all the same")
         return True
 
     path = bring(wanted, approve, waiting=lambda host: tell(f"waiting for {host}"), progress=progress)

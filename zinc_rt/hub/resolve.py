@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from zinc_rt.hub.errors import NotDownloaded, UnknownModel
+from zinc_rt.hub.errors import HubError, UnknownModel
 
 
 def model_path(text: str) -> str:
@@ -13,7 +13,7 @@ def model_path(text: str) -> str:
     A path where no file is comes back as it is, for whoever opens it to tell.
 
     Raises:
-        NotDownloaded: a model that is not here, with the command that downloads it.
+        HubError: a model that is not here, with the command that downloads it.
         UnknownModel: neither a file nor a model, with what was meant perhaps.
     """
     if os.path.lexists(text) or _is_path(text):
@@ -32,7 +32,7 @@ def model_path(text: str) -> str:
         return str(found.path)
     if wanted.file and "://" not in text and ":/" not in text:
         return text
-    raise NotDownloaded(f'{wanted} is not downloaded: zinc pull {wanted} (in Python zinc_rt.pull("{wanted}"))')
+    raise HubError(f'{wanted} is not downloaded: zinc pull {wanted} (in Python zinc_rt.pull("{wanted}"))')
 
 
 def _is_path(text: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, SupportsIndex, TypeVar
 
 from zinc_rt.ir.dtype import DType
-from zinc_rt.ir.errors import BadBuffer
+from zinc_rt.ir.errors import GraphError
 from zinc_rt.ir.graph import Attr, BindingList, Buffer, BufferId, BufferKind, Dim, Graph, Node, NodeId
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.verify import verify
@@ -28,7 +28,7 @@ class GraphBuilder:
     def buffer(
         self, name: str, kind: BufferKind | str, dtype: DType | str, shape: Iterable[SupportsIndex | str]
     ) -> BufferId:
-        """Declare a buffer and return its id. Raises BadBuffer for an unknown kind or dtype."""
+        """Declare a buffer and return its id. Raises GraphError for an unknown kind or dtype."""
         dims = tuple(dim if isinstance(dim, str) else operator.index(dim) for dim in shape)
         made = Buffer(len(self._buffers), name, _member(BufferKind, kind, name), _member(DType, dtype, name), dims)
         self._buffers.append(made)
@@ -48,7 +48,7 @@ class GraphBuilder:
     ) -> NodeId:
         """Append a node and return its id. Without a name it is called after its opcode and id.
 
-        NumPy scalars among the attributes become plain ones. Raises TooManyBindings, and BadAttribute for a
+        NumPy scalars among the attributes become plain ones. Raises TooManyBindings, and GraphError for a
         value that is no finite int, float, str or bool.
         """
         op = Op(op)
@@ -58,7 +58,7 @@ class GraphBuilder:
         return node_id
 
     def build(self) -> Graph:
-        """The graph, verified. Raises VerifyError, with all findings."""
+        """The graph, verified. Raises GraphError, with all findings."""
         graph = Graph(self.name, tuple(self._buffers), tuple(self._nodes), self.meta)
         verify(graph)
         return graph
@@ -73,7 +73,7 @@ def rewritten(graph: Graph, nodes: Iterable[Node], change: Callable[[Buffer], Bu
         change: what stands for a buffer. Its id does not count: ids are given anew.
 
     Raises:
-        VerifyError: with all findings.
+        GraphError: with all findings.
     """
     kept = tuple(nodes)
     used = {b for node in kept for b in (*node.inputs, *node.outputs)}
@@ -97,4 +97,4 @@ def _member(kind: type[_E], value: _E | str, buffer: str) -> _E:
         return kind(value)
     except ValueError:
         known = ", ".join(member.value for member in kind)
-        raise BadBuffer(f"buffer {buffer!r}: {value!r} is no {kind.__name__}; there are {known}") from None
+        raise GraphError(f"buffer {buffer!r}: {value!r} is no {kind.__name__}; there are {known}") from None

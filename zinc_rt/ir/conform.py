@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from zinc_rt.ir import errors as e
 from zinc_rt.ir.definition import READ_ONLY, AttrSpec, OpSignature, Port
-from zinc_rt.ir.errors import Finding, VerifyError
+from zinc_rt.ir.errors import Finding, Reason
 from zinc_rt.ir.graph import Attr, Buffer, BufferKind, Graph, Node
 from zinc_rt.ir.ops import signature_of
 from zinc_rt.ir.unify import Bindings, Size
@@ -42,14 +41,14 @@ def node_findings(g: Graph, node: Node, unusable: Collection[int]) -> Iterator[F
             shapes_fit = False
             why = bindings.reasons(port.shape, source)
             yield about(
-                e.ShapeConflict, node, f"{side} {port.name}", buffer,
+                Reason.SHAPE_CONFLICT, node, f"{side} {port.name}", buffer,
                 f"{bindings.expected(port.shape)}{f' ({why})' if why else ''}",
             )  # fmt: skip
     if shapes_fit:
         for rule in sig.rules:
             broken = rule(bindings)
             if broken is not None:
-                yield Finding(e.ShapeConflict, f"{describe(node)}: {broken}", node.name)
+                yield Finding(Reason.SHAPE_CONFLICT, f"{describe(node)}: {broken}", node.name)
 
 
 def bound_ports(g: Graph, node: Node, sig: OpSignature) -> Iterator[Bound]:
@@ -66,10 +65,10 @@ def describe(node: Node) -> str:
     return f"node {node.name!r} ({node.op.name.lower()})"
 
 
-def about(kind: type[VerifyError], node: Node, place: str, buffer: Buffer, expected: str) -> Finding:
+def about(reason: Reason, node: Node, place: str, buffer: Buffer, expected: str) -> Finding:
     """A finding about one binding: node, place, buffer with the type and shape seen, and what is expected."""
     message = f"{describe(node)}: {place} is buffer {buffer.name!r} {buffer.type_text}, expected {expected}"
-    return Finding(kind, message, node.name, buffer.name)
+    return Finding(reason, message, node.name, buffer.name)
 
 
 def _buffer(g: Graph, buffer_id: int) -> Buffer | None:
@@ -84,23 +83,23 @@ def _binding_counts(node: Node, sig: OpSignature) -> Iterator[Finding]:
             names = ", ".join(port.name for port in ports)
             wanted = str(needed) if needed == len(ports) else f"{needed} to {len(ports)}"
             message = f"{describe(node)} has {len(ids)} {side}, expected {wanted}: {names}"
-            yield Finding(e.WrongBindingCount, message, node.name)
+            yield Finding(Reason.WRONG_BINDING_COUNT, message, node.name)
 
 
 def _attributes(node: Node, specs: Mapping[str, AttrSpec]) -> Iterator[Finding]:
     known = ", ".join(sorted(specs)) or "none"
     for key in [key for key, spec in specs.items() if key not in node.attrs and spec.required]:
         message = f"{describe(node)}: attribute {key!r} is missing, expected {specs[key].type.__name__}"
-        yield Finding(e.MissingAttribute, message, node.name)
+        yield Finding(Reason.MISSING_ATTRIBUTE, message, node.name)
     for key, value in node.attrs.items():
         if key not in specs:
             message = f"{describe(node)}: attribute {key!r} is unknown, the operation has {known}"
-            yield Finding(e.UnknownAttribute, message, node.name)
+            yield Finding(Reason.UNKNOWN_ATTRIBUTE, message, node.name)
         else:
             expected = _attribute_misfit(specs[key], value)
             if expected is not None:
                 message = f"{describe(node)}: attribute {key!r} is {value!r}, expected {expected}"
-                yield Finding(e.BadAttribute, message, node.name)
+                yield Finding(Reason.BAD_ATTRIBUTE, message, node.name)
 
 
 def _attribute_misfit(spec: AttrSpec, value: Attr) -> str | None:
@@ -119,9 +118,9 @@ def _attribute_misfit(spec: AttrSpec, value: Attr) -> str | None:
 def _element_type_and_kind(node: Node, side: str, port: Port, buffer: Buffer) -> Iterator[Finding]:
     place = f"{side} {port.name}"
     if buffer.dtype not in port.dtypes:
-        yield about(e.DTypeMismatch, node, place, buffer, " or ".join(sorted(port.dtypes)))
+        yield about(Reason.DTYPE_MISMATCH, node, place, buffer, " or ".join(sorted(port.dtypes)))
     # Writing a weight, a constant or a step input has its own finding, whatever the operation.
     writes_fixed = side == "output" and buffer.kind in READ_ONLY | {BufferKind.INPUT}
     if buffer.kind not in port.kinds and not writes_fixed:
         message = f"{describe(node)}: {place} is buffer {buffer.name!r} of kind {buffer.kind}, expected "
-        yield Finding(e.KindMismatch, message + " or ".join(sorted(port.kinds)), node.name, buffer.name)
+        yield Finding(Reason.KIND_MISMATCH, message + " or ".join(sorted(port.kinds)), node.name, buffer.name)

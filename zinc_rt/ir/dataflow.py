@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from zinc_rt.ir import errors as e
 from zinc_rt.ir.conform import bound_ports, describe
-from zinc_rt.ir.errors import Finding
+from zinc_rt.ir.errors import Finding, Reason
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
 from zinc_rt.ir.ops import signature_of
 
@@ -43,12 +42,12 @@ def _writes(buffer: Buffer, writers: list[Placed]) -> Iterator[Finding]:
     if buffer.kind in READ_ONLY:
         for _, node in dict(writers).items():
             message = f"{describe(node)} writes {buffer.kind} buffer {buffer.name!r}, which is read only"
-            yield Finding(e.WriteToReadOnly, message, node.name, buffer.name)
+            yield Finding(Reason.WRITE_TO_READ_ONLY, message, node.name, buffer.name)
         return
     for at, node in writers[1:]:
         first = "itself" if at == writers[0][0] else f"node {writers[0][1].name!r}"
         message = f"{describe(node)} writes buffer {buffer.name!r}, already written by {first}; expected one writer"
-        yield Finding(e.DoublyWritten, message, node.name, buffer.name)
+        yield Finding(Reason.DOUBLY_WRITTEN, message, node.name, buffer.name)
 
 
 def _reads(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iterator[Finding]:
@@ -63,13 +62,13 @@ def _reads(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iter
         later = writers[-1][1].name if writers else ""
         if not writers or writers[-1][0] == at:
             message = f"{reads}, which no other node writes"
-            yield Finding(e.ReadBeforeWrite, message, node.name, buffer.name)
+            yield Finding(Reason.READ_BEFORE_WRITE, message, node.name, buffer.name)
         elif is_state:
             message = f"{reads} before node {later!r} writes it, and would see the step before"
-            yield Finding(e.StateReadBeforeWrite, message, node.name, buffer.name)
+            yield Finding(Reason.STATE_READ_BEFORE_WRITE, message, node.name, buffer.name)
         else:
             message = f"{reads}, which the later node {later!r} writes"
-            yield Finding(e.NonTopologicalOrder, message, node.name, buffer.name)
+            yield Finding(Reason.NON_TOPOLOGICAL_ORDER, message, node.name, buffer.name)
 
 
 def _use(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iterator[Finding]:
@@ -77,13 +76,13 @@ def _use(buffer: Buffer, writers: list[Placed], readers: list[Placed]) -> Iterat
         return
     named = f"{buffer.kind} buffer {buffer.name!r} {buffer.type_text}"
     if buffer.kind is BufferKind.OUTPUT and not writers:
-        yield Finding(e.OutputNeverWritten, f"{named} is written by no node", None, buffer.name)
+        yield Finding(Reason.OUTPUT_NEVER_WRITTEN, f"{named} is written by no node", None, buffer.name)
     elif not writers and not readers:
-        yield Finding(e.DanglingBuffer, f"{named} is used by no node", None, buffer.name)
+        yield Finding(Reason.DANGLING_BUFFER, f"{named} is used by no node", None, buffer.name)
     elif buffer.kind is BufferKind.TEMP and not readers:
         writer = writers[0][1].name
         message = f"{named} is written by node {writer!r} and read by none"
-        yield Finding(e.UnreadTemporary, message, writer, buffer.name)
+        yield Finding(Reason.UNREAD_TEMPORARY, message, writer, buffer.name)
 
 
 def _roles(g: Graph) -> Iterator[Finding]:
@@ -106,4 +105,4 @@ def _roles(g: Graph) -> Iterator[Finding]:
                     f"{describe(node)}: {side} {port.name} is buffer {buffer.name!r}, "
                     f"which is {role} of node {where.name!r}; expected one meaning throughout the graph"
                 )
-                yield Finding(e.RoleConflict, message, node.name, buffer.name)
+                yield Finding(Reason.ROLE_CONFLICT, message, node.name, buffer.name)

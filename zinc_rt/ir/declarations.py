@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from zinc_rt.ir import errors as e
-from zinc_rt.ir.errors import Finding
+from zinc_rt.ir.errors import Finding, Reason
 from zinc_rt.ir.graph import SYMBOLS, Buffer, Graph, Node
 
 MAX_NAME = 256
@@ -19,24 +18,24 @@ MAX_ELEMENTS = 1 << 48
 def graph_findings(g: Graph) -> Iterator[Finding]:
     """Bad names, ids out of step, duplicate names."""
     if not _is_name(g.name):
-        yield Finding(e.BadGraph, f"the graph's name {g.name!r} is not 1 to {MAX_NAME} printable characters")
+        yield Finding(Reason.BAD_GRAPH, f"the graph's name {g.name!r} is not 1 to {MAX_NAME} printable characters")
     for key in g.meta:
         if not _is_name(key):
-            yield Finding(e.BadGraph, f"meta key {key!r} is not 1 to {MAX_NAME} printable characters")
+            yield Finding(Reason.BAD_GRAPH, f"meta key {key!r} is not 1 to {MAX_NAME} printable characters")
     yield from _sequence("buffer", g.buffers)
     yield from _sequence("node", g.nodes)
     for node in g.nodes:
         for key in node.attrs:
             if not _is_name(key):
                 message = f"node {node.name!r}: attribute {key!r} is not 1 to {MAX_NAME} printable characters"
-                yield Finding(e.BadAttribute, message, node.name)
+                yield Finding(Reason.BAD_ATTRIBUTE, message, node.name)
 
 
 def buffer_findings(buffer: Buffer) -> Iterator[Finding]:
     """Impossible declarations of one buffer."""
 
     def bad(what: str) -> Finding:
-        return Finding(e.BadBuffer, f"buffer {buffer.name!r} {buffer.type_text}: {what}", None, buffer.name)
+        return Finding(Reason.BAD_BUFFER, f"buffer {buffer.name!r} {buffer.type_text}: {what}", None, buffer.name)
 
     if not 1 <= len(buffer.shape) <= MAX_RANK:
         yield bad(f"{len(buffer.shape)} dimensions, expected 1 to {MAX_RANK}")
@@ -64,14 +63,14 @@ def _sequence(what: str, items: Sequence[Buffer | Node]) -> Iterator[Finding]:
         named = {"node": item.name} if isinstance(item, Node) else {"buffer": item.name}
         if not _is_name(item.name):
             yield Finding(
-                e.BadGraph,
+                Reason.BAD_GRAPH,
                 f"{what} {position} is called {item.name!r}, expected 1 to {MAX_NAME} printable characters",
             )
         elif item.name in first:
             message = f"{what}s {first[item.name]} and {position} are both called {item.name!r}, names are unique"
-            yield Finding(e.DuplicateName, message, **named)
+            yield Finding(Reason.DUPLICATE_NAME, message, **named)
         if item.id != position:
-            yield Finding(e.BadGraph, f"{what} {item.name!r} has id {item.id} at position {position}", **named)
+            yield Finding(Reason.BAD_GRAPH, f"{what} {item.name!r} has id {item.id} at position {position}", **named)
         first.setdefault(item.name, position)
 
 

@@ -1,38 +1,63 @@
-"""Errors of the IR: one class for each thing that can be wrong with a graph.
-
-A graph that fails verification raises the class of its first finding; `findings` on the exception holds all
-of them, and every class derives from `VerifyError`.
-"""
+"""What can be wrong with a graph: a reason for each fault that the verifier finds, and the error that lists them."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zinc_rt.errors import ZincError
 
 
-class GraphError(ZincError):
-    """Root of every error about graphs."""
+class Reason(enum.StrEnum):
+    """What a finding is about."""
 
-
-class TooManyBindings(GraphError):
-    """A node names more inputs, or more outputs, than `MAX_BINDINGS`."""
-
-
-class UnknownBuffer(GraphError):
-    """A graph was asked for a buffer that it does not have."""
-
-
-class VerifyError(GraphError):
-    """A graph failed verification.
-
-    `findings` lists everything that is wrong, in graph order. Raise it through `failure`.
-    """
-
-    def __init__(self, message: str, findings: Sequence[Finding] = ()) -> None:
-        super().__init__(message)
-        self.findings = tuple(findings)
+    EMPTY_GRAPH = enum.auto()
+    """There is no node."""
+    UNKNOWN_INPUT_BUFFER = enum.auto()
+    """A node reads a buffer id that the graph does not have."""
+    UNKNOWN_OUTPUT_BUFFER = enum.auto()
+    """A node writes a buffer id that the graph does not have."""
+    NODE_WITHOUT_OUTPUT = enum.auto()
+    """A node writes nothing; only barrier and stream_out may."""
+    BAD_GRAPH = enum.auto()
+    """A name, an id or an entry of `meta` that no graph may have."""
+    DUPLICATE_NAME = enum.auto()
+    """Two buffers, or two nodes, share a name."""
+    BAD_BUFFER = enum.auto()
+    """A buffer whose own declaration is impossible: a dimension below 1, a row of a part of a block, ..."""
+    WRONG_BINDING_COUNT = enum.auto()
+    """A node has another number of inputs or outputs than its operation."""
+    SHAPE_CONFLICT = enum.auto()
+    """A buffer's shape does not fit the operation or the node's other buffers."""
+    DTYPE_MISMATCH = enum.auto()
+    """A buffer's element type is not one that the operation takes there."""
+    KIND_MISMATCH = enum.auto()
+    """A buffer of a kind that cannot stand there: a temporary as a weight, an input as a cache."""
+    ROLE_CONFLICT = enum.auto()
+    """One step input or cache is used as two things: as positions here, as slots there."""
+    MISSING_ATTRIBUTE = enum.auto()
+    """A node lacks an attribute that its operation requires."""
+    UNKNOWN_ATTRIBUTE = enum.auto()
+    """A node has an attribute that its operation does not know."""
+    BAD_ATTRIBUTE = enum.auto()
+    """An attribute of the wrong type, or of a value that the operation cannot take."""
+    WRITE_TO_READ_ONLY = enum.auto()
+    """A node writes a weight, a constant or a step input."""
+    DOUBLY_WRITTEN = enum.auto()
+    """Two nodes, or two outputs of one node, write the same buffer."""
+    READ_BEFORE_WRITE = enum.auto()
+    """A node reads a temporary or an output that no other node ever writes."""
+    NON_TOPOLOGICAL_ORDER = enum.auto()
+    """A node reads what a later node writes."""
+    STATE_READ_BEFORE_WRITE = enum.auto()
+    """A node reads a state buffer that a later node writes: it would see the step before."""
+    OUTPUT_NEVER_WRITTEN = enum.auto()
+    """No node writes an output of the graph."""
+    DANGLING_BUFFER = enum.auto()
+    """A buffer that no node uses."""
+    UNREAD_TEMPORARY = enum.auto()
+    """A temporary that is written and never read."""
 
 
 MAX_FINDINGS = 1000
@@ -43,107 +68,34 @@ MAX_FINDINGS = 1000
 class Finding:
     """One thing wrong with a graph. `node` and `buffer` are names, None where it is about neither."""
 
-    kind: type[VerifyError]
+    reason: Reason
     message: str
     node: str | None = None
     buffer: str | None = None
 
 
-def failure(graph_name: str, findings: Sequence[Finding]) -> VerifyError:
-    """The exception for `findings` (at least one): the first one's class and message, and how many follow."""
-    first = findings[0]
+class GraphError(ZincError):
+    """A graph is impossible, or was asked for what it does not have.
+
+    findings: everything that the verifier found, in graph order; empty where it was not the verifier.
+    """
+
+    def __init__(self, message: str, findings: Sequence[Finding] = ()) -> None:
+        super().__init__(message)
+        self.findings = tuple(findings)
+
+    @property
+    def reason(self) -> Reason | None:
+        """The first finding's reason; None without findings."""
+        return self.findings[0].reason if self.findings else None
+
+
+class TooManyBindings(GraphError):
+    """A node names more inputs, or more outputs, than `MAX_BINDINGS`."""
+
+
+def failure(graph_name: str, findings: Sequence[Finding]) -> GraphError:
+    """The exception for `findings` (at least one): the first one's message, and how many follow."""
     least = "at least " if len(findings) >= MAX_FINDINGS else ""
     more = f" (and {least}{len(findings) - 1} more)" if len(findings) > 1 else ""
-    return first.kind(f"graph {graph_name!r}: {first.message}{more}", findings)
-
-
-class EmptyGraph(VerifyError):
-    """There is no node."""
-
-
-class UnknownInputBuffer(VerifyError):
-    """A node reads a buffer id that the graph does not have."""
-
-
-class UnknownOutputBuffer(VerifyError):
-    """A node writes a buffer id that the graph does not have."""
-
-
-class NodeWithoutOutput(VerifyError):
-    """A node writes nothing; only barrier and stream_out may."""
-
-
-class BadGraph(VerifyError):
-    """A name, an id or an entry of `meta` that no graph may have."""
-
-
-class DuplicateName(VerifyError):
-    """Two buffers, or two nodes, share a name."""
-
-
-class BadBuffer(VerifyError):
-    """A buffer whose own declaration is impossible: a dimension below 1, a row of a part of a block, ..."""
-
-
-class WrongBindingCount(VerifyError):
-    """A node has another number of inputs or outputs than its operation."""
-
-
-class ShapeConflict(VerifyError):
-    """A buffer's shape does not fit the operation or the node's other buffers."""
-
-
-class DTypeMismatch(VerifyError):
-    """A buffer's element type is not one that the operation takes there."""
-
-
-class KindMismatch(VerifyError):
-    """A buffer of a kind that cannot stand there: a temporary as a weight, an input as a cache."""
-
-
-class RoleConflict(VerifyError):
-    """One step input or cache is used as two things: as positions here, as slots there."""
-
-
-class MissingAttribute(VerifyError):
-    """A node lacks an attribute that its operation requires."""
-
-
-class UnknownAttribute(VerifyError):
-    """A node has an attribute that its operation does not know."""
-
-
-class BadAttribute(VerifyError):
-    """An attribute of the wrong type, or of a value that the operation cannot take."""
-
-
-class WriteToReadOnly(VerifyError):
-    """A node writes a weight, a constant or a step input."""
-
-
-class DoublyWritten(VerifyError):
-    """Two nodes, or two outputs of one node, write the same buffer."""
-
-
-class ReadBeforeWrite(VerifyError):
-    """A node reads a temporary or an output that no other node ever writes."""
-
-
-class NonTopologicalOrder(VerifyError):
-    """A node reads what a later node writes."""
-
-
-class StateReadBeforeWrite(VerifyError):
-    """A node reads a state buffer that a later node writes: it would see the step before."""
-
-
-class OutputNeverWritten(VerifyError):
-    """No node writes an output of the graph."""
-
-
-class DanglingBuffer(VerifyError):
-    """A buffer that no node uses."""
-
-
-class UnreadTemporary(DanglingBuffer):
-    """A temporary that is written and never read."""
+    return GraphError(f"graph {graph_name!r}: {findings[0].message}{more}", findings)

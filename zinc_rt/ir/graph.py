@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, Self, SupportsIndex
 
 from zinc_rt.ir.dtype import DType
-from zinc_rt.ir.errors import BadAttribute, BadBuffer, BadGraph, TooManyBindings, UnknownBuffer, VerifyError
+from zinc_rt.ir.errors import GraphError, TooManyBindings
 from zinc_rt.ir.op import Op
 
 __all__ = [
@@ -78,11 +78,11 @@ class Buffer:
     shape: tuple[Dim, ...]
 
     def __post_init__(self) -> None:
-        """Raises BadBuffer for a dimension beyond 64 bits, which no message could even print."""
+        """Raises GraphError for a dimension beyond 64 bits, which no message could even print."""
         object.__setattr__(self, "shape", tuple(self.shape))
         for dim in self.shape:
             if not isinstance(dim, str) and not _INT_MIN <= dim <= _INT_MAX:
-                raise BadBuffer(f"buffer {self.name!r}: a dimension is beyond 64 bits")
+                raise GraphError(f"buffer {self.name!r}: a dimension is beyond 64 bits")
 
     @property
     def type_text(self) -> str:
@@ -105,7 +105,7 @@ class Node:
     attrs: Mapping[str, Attr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises TooManyBindings, and BadAttribute for a value that is no finite plain scalar."""
+        """Raises TooManyBindings, and GraphError for a value that is no finite plain scalar."""
         for side in ("inputs", "outputs"):
             try:
                 object.__setattr__(self, side, BindingList(getattr(self, side)))
@@ -114,7 +114,7 @@ class Node:
         object.__setattr__(
             self,
             "attrs",
-            MappingProxyType(_scalars(self.attrs, f"node {self.name!r}: attribute", BadAttribute)),
+            MappingProxyType(_scalars(self.attrs, f"node {self.name!r}: attribute")),
         )
 
     def _key(self) -> tuple[object, ...]:
@@ -140,10 +140,10 @@ class Graph:
     meta: Mapping[str, Attr] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Raises BadGraph for an entry of `meta` that is no finite plain scalar."""
+        """Raises GraphError for an entry of `meta` that is no finite plain scalar."""
         object.__setattr__(self, "buffers", tuple(self.buffers))
         object.__setattr__(self, "nodes", tuple(self.nodes))
-        object.__setattr__(self, "meta", MappingProxyType(_scalars(self.meta, f"graph {self.name!r}: meta", BadGraph)))
+        object.__setattr__(self, "meta", MappingProxyType(_scalars(self.meta, f"graph {self.name!r}: meta")))
 
     def _key(self) -> tuple[object, ...]:
         return (self.name, self.buffers, self.nodes, frozen_items(self.meta))
@@ -155,10 +155,10 @@ class Graph:
         return hash(self._key())
 
     def buffer(self, buffer_id: BufferId) -> Buffer:
-        """The buffer with this id. Raises UnknownBuffer."""
+        """The buffer with this id. Raises GraphError."""
         if 0 <= buffer_id < len(self.buffers):
             return self.buffers[buffer_id]
-        raise UnknownBuffer(f"graph {self.name!r} has no buffer {buffer_id}; its ids are 0 to {len(self.buffers) - 1}")
+        raise GraphError(f"graph {self.name!r} has no buffer {buffer_id}; its ids are 0 to {len(self.buffers) - 1}")
 
     def of_kind(self, *kinds: BufferKind) -> tuple[Buffer, ...]:
         """The buffers of these kinds, in id order."""
@@ -170,14 +170,14 @@ def frozen_items(mapping: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, repr(value)) for key, value in mapping.items()))
 
 
-def _scalars(mapping: Mapping[str, Any], what: str, error: type[VerifyError]) -> dict[str, Attr]:
-    """A copy of `mapping` with NumPy scalars made plain. Raises `error` for anything but finite scalars."""
+def _scalars(mapping: Mapping[str, Any], what: str) -> dict[str, Attr]:
+    """A copy of `mapping` with NumPy scalars made plain. Raises GraphError for anything but finite scalars."""
     plain = {key: value.item() if getattr(value, "ndim", None) == 0 else value for key, value in mapping.items()}
     for key, value in plain.items():
         if not isinstance(value, (bool, int, float, str)):
-            raise error(f"{what} {key!r} is of {type(value).__name__}, expected int, float, str or bool")
+            raise GraphError(f"{what} {key!r} is of {type(value).__name__}, expected int, float, str or bool")
         if isinstance(value, float) and not math.isfinite(value):
-            raise error(f"{what} {key!r} is {value}, expected a finite number")
+            raise GraphError(f"{what} {key!r} is {value}, expected a finite number")
         if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-            raise error(f"{what} {key!r} is an integer beyond 64 bits")
+            raise GraphError(f"{what} {key!r} is an integer beyond 64 bits")
     return plain

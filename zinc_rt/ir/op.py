@@ -1,6 +1,6 @@
 """The opcodes of the IR and their numbers. What an operation takes, costs and computes stands in `zinc_rt.ir.ops`.
 
-Numbers 0 to 27 are the table of ZINC (docs/seed.md) and never move; ours follow at its end. That table lets
+Numbers 0 to 27 are the table of ZINC (docs/how/seed.md) and never move; ours follow at its end. That table lets
 the attention output projection, the residual additions and the dense SwiGLU ride inside kernels that no opcode names.
 Here the graph is what runs, so it has to say what a dense model computes:
 

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.graph import Attr, Buffer, Dim
-from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import pages_for
 
 
 @dataclass(frozen=True)

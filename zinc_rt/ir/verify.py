@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from zinc_rt.ir import errors as e
 from zinc_rt.ir.conform import describe, node_findings
 from zinc_rt.ir.dataflow import dataflow_findings
 from zinc_rt.ir.declarations import buffer_findings, graph_findings
-from zinc_rt.ir.errors import MAX_FINDINGS, Finding
+from zinc_rt.ir.errors import MAX_FINDINGS, Finding, Reason, failure
 from zinc_rt.ir.graph import Graph, Node, frozen_items
 from zinc_rt.ir.op import Op
 
@@ -22,10 +21,10 @@ WITHOUT_OUTPUT = frozenset({Op.BARRIER, Op.STREAM_OUT})
 
 
 def verify(g: Graph) -> None:
-    """Check everything that can be known before a step runs. Raises VerifyError, with all findings."""
+    """Check everything that can be known before a step runs. Raises GraphError, with all findings."""
     found = findings(g)
     if found:
-        raise e.failure(g.name, found)
+        raise failure(g.name, found)
 
 
 def findings(g: Graph) -> list[Finding]:
@@ -35,7 +34,7 @@ def findings(g: Graph) -> list[Finding]:
 
 def _all(g: Graph) -> Iterator[Finding]:
     if not g.nodes:
-        yield Finding(e.EmptyGraph, "there is no node")
+        yield Finding(Reason.EMPTY_GRAPH, "there is no node")
         return
     yield from graph_findings(g)
     impossible: set[int] = set()
@@ -66,14 +65,14 @@ def _kind_of(g: Graph, node: Node, unusable: set[int]) -> object:
 
 def _wiring(g: Graph, node: Node) -> Iterator[Finding]:
     """Ids that the graph does not have, and nodes that write nothing."""
-    yield from _unknown(g, node, e.UnknownInputBuffer, "input", node.inputs)
-    yield from _unknown(g, node, e.UnknownOutputBuffer, "output", node.outputs)
+    yield from _unknown(g, node, Reason.UNKNOWN_INPUT_BUFFER, "input", node.inputs)
+    yield from _unknown(g, node, Reason.UNKNOWN_OUTPUT_BUFFER, "output", node.outputs)
     if not node.outputs and node.op not in WITHOUT_OUTPUT:
-        yield Finding(e.NodeWithoutOutput, f"{describe(node)} writes nothing, expected an output", node.name)
+        yield Finding(Reason.NODE_WITHOUT_OUTPUT, f"{describe(node)} writes nothing, expected an output", node.name)
 
 
-def _unknown(g: Graph, node: Node, kind: type[e.VerifyError], side: str, ids: Iterable[int]) -> Iterator[Finding]:
+def _unknown(g: Graph, node: Node, reason: Reason, side: str, ids: Iterable[int]) -> Iterator[Finding]:
     for position, buffer_id in enumerate(ids):
         if not 0 <= buffer_id < len(g.buffers):
             message = f"{describe(node)}: {side} {position} is buffer {buffer_id}, the graph has {len(g.buffers)}"
-            yield Finding(kind, message, node.name)
+            yield Finding(reason, message, node.name)

@@ -1,4 +1,4 @@
-"""The operations: `reference` in NumPy, the oracle; `cpu` and `rdna` in the kernel language.
+"""The operations: `reference` in NumPy, the oracle; `cpu`, `gpu` and `amd` in the kernel language.
 
 The names of the export page `kernels` are reachable here, too; `zinc_rt.seed.kernels` has them.
 """

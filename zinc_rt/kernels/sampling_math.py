@@ -1,4 +1,4 @@
-"""Sampling's arithmetic (docs/sampling.md, "Arithmetic") and how scores are ordered: exp, Philox, keys of float64."""
+"""Sampling's arithmetic (docs/how/sampling.md, "Arithmetic") how scores are ordered: exp, Philox, keys of float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel language: typed Python compiled to machine code for a named target. Guide: docs/lang.md.
+"""The kernel language: typed Python compiled to machine code for a named target. Guide: docs/how/lang.md.
 
 Types, words and decorators are here at once; what compiles and runs is imported when it is first asked for.
 """

@@ -2,7 +2,7 @@
 
 They work inside kernels only; calling one from ordinary Python raises `LangError`. "Vector" below stands for
 a scalar as well where a single lane makes sense. Arguments that must be known at compile time are marked *static*. The
-docstrings are the reference (docs/lang_reference.md).
+docstrings are the reference (docs/how/lang_reference.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The reference of the language, written from its docstrings.
 
-`python -m zinc_rt.lang.reference > docs/lang_reference.md`
+`python -m zinc_rt.lang.reference > docs/how/lang_reference.md`
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zinc_rt.lang.types import MAX_LANES, SCALARS, Float, Int, Space
 _HEAD: Final = """\
 # Reference of the kernel language
 
-Written by `python -m zinc_rt.lang.reference > docs/lang_reference.md`; a test compares this file with the language.
+Written by `python -m zinc_rt.lang.reference > docs/how/lang_reference.md`; a test compares this file with the language.
 The guide is [lang.md](lang.md). Names are imported from `zinc_rt.lang`.
 """
 

@@ -21,14 +21,22 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.llm.input_processor import Asked, ChatOptions, Messages, Prompt, Prompts, several, with_params
+from zinc_rt.llm.input_processor import (
+    ChatOptions,
+    Messages,
+    PreparedRequest,
+    Prompt,
+    Prompts,
+    prompt_list,
+    with_params,
+)
 from zinc_rt.llm.load import LoadOptions, load
 from zinc_rt.llm.many import Progress, counting, noted
 from zinc_rt.llm.model import Model
 from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor, check_processors
-from zinc_rt.scheduler.delivery import T
+from zinc_rt.scheduler.output import T
 
 if TYPE_CHECKING:
     from zinc_rt.llm.chat import ChatAnswer, ChatChunk
@@ -96,15 +104,15 @@ class AsyncModel:
     ) -> Generation | list[Generation]:
         """The text behind a prompt, or the texts behind several; arguments and errors as for `Model.generate`."""
         self.model.check_ready()
-        many, requests = several(prompt), self.model.requests
+        many, processor = prompt_list(prompt), self.model.input_processor
         if many is None:
             one, chosen = cast("Prompt", prompt), cast("SamplingParams | None", params)
-            made = [await asyncio.to_thread(requests.plain, one, chosen, logits_processors, overrides)]
+            made = [await asyncio.to_thread(processor.text, one, chosen, logits_processors, overrides)]
         else:
-            made = await asyncio.to_thread(requests.several, many, params, logits_processors, overrides)
+            made = await asyncio.to_thread(processor.texts, many, params, logits_processors, overrides)
         texts: list[_Text[Chunk]] = []
         try:
-            texts.extend(_Text(self.model, asked) for asked in made)
+            texts.extend(_Text(self.model, request) for request in made)
             whole = [Generation.collect([chunk async for chunk in text]) for text in texts]
         finally:
             for text in texts:
@@ -164,8 +172,8 @@ class AsyncModel:
         the iterator is collected; `contextlib.aclosing` ends it at once.
         """
         self.model.check_ready()
-        make = self.model.requests.plain
-        text = _Text(self.model, await asyncio.to_thread(make, prompt, params, logits_processors, overrides))
+        prepare = self.model.input_processor.text
+        text = _Text(self.model, await asyncio.to_thread(prepare, prompt, params, logits_processors, overrides))
         try:
             async for chunk in text:
                 yield chunk
@@ -185,8 +193,7 @@ class AsyncModel:
         What `stream` says of checks and of loops that are left holds here, too.
         """
         self.model.check_ready()
-        asked = await asyncio.to_thread(self.model.requests.chat, messages, options)
-        text = _Text(self.model, asked)
+        text = _Text(self.model, await asyncio.to_thread(self.model.input_processor.chat, messages, options))
         try:
             async for chunk in text:
                 yield chunk
@@ -207,13 +214,13 @@ class AsyncModel:
 class _Text(Generic[T]):
     """The pieces of one request, for one task; posted when it is made. `leave` it at the end."""
 
-    def __init__(self, model: Model, asked: Asked[T]) -> None:
-        self._shared, self._id = model.shared, asked.submit.id
+    def __init__(self, model: Model, request: PreparedRequest[T]) -> None:
+        self._client, self._id = model.client, request.output.request.id
         self._pieces: deque[T | BaseException] = deque()
         self._over = False
         self._some = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._shared.post(asked.submit, asked.text, self._give, asked.processors)
+        self._client.post(request.output, self._give, request.processors)
 
     def _give(self, pieces: Sequence[T | BaseException], over: bool) -> None:
         """Called on the thread of a step."""
@@ -229,7 +236,7 @@ class _Text(Generic[T]):
 
     def leave(self) -> None:
         """The task waits for no more of it."""
-        self._shared.leave(self._id)
+        self._client.leave(self._id)
 
     def __aiter__(self) -> Self:
         return self

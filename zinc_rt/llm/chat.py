@@ -12,7 +12,7 @@ from zinc_rt.dialects.deltas import Answer, ContentDelta, Delta, ReasoningDelta,
 from zinc_rt.dialects.families import dialect_of
 from zinc_rt.dialects.grammars import build_grammar
 from zinc_rt.dialects.messages import ChatRenderer, Ending
-from zinc_rt.dialects.reader import AnswerReader
+from zinc_rt.dialects.parser import StreamParser
 from zinc_rt.dialects.record import Dialect, Thinking
 from zinc_rt.dialects.tools import (
     ChoiceMode,
@@ -25,9 +25,9 @@ from zinc_rt.dialects.tools import (
 )
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.llm import schemas
-from zinc_rt.llm.output_processor import ChunkMaker
+from zinc_rt.llm.output_processor import OutputProcessor
 from zinc_rt.sampling.generation import Chunk, Generation
-from zinc_rt.scheduler.messages import Event, Grammar
+from zinc_rt.scheduler.messages import Event, Finished, Grammar, Token
 from zinc_rt.utils.checks import show, true_or_false
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ChatRequest:
-    """A request that can be computed. prompt: token ids. grammar: what the answer must follow, None for nothing.
+class ChatPrompt:
+    """A conversation as a prompt. ids: its tokens. grammar: what the answer must follow, None for nothing.
 
     tools: those that may be called. thinking: where the prompt leaves the model. text: the prompt's.
     """
 
-    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
     grammar: Grammar | None
     tools: tuple[Tool, ...]
     thinking: Thinking
@@ -54,7 +54,7 @@ class ChatRequest:
 
     def salt(self, seed: int | None) -> str:
         """What the ids of calls are made from: the same prompt and seed give the same ids."""
-        text = ",".join(map(str, (seed, *self.prompt)))
+        text = ",".join(map(str, (seed, *self.ids)))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -73,7 +73,12 @@ class ChatFormat:
         self.vocabulary = vocabulary or GrammarVocabulary(tokenizer)
         self._renderer = ChatRenderer(template, self.dialect)
 
-    def request(
+    @cached_property
+    def mark_ids(self) -> frozenset[int]:
+        """Special tokens that are parts of answers."""
+        return self.dialect.mark_ids(self.tokenizer)
+
+    def prompt(
         self,
         messages: Sequence[Mapping[str, Any]],
         *,
@@ -84,8 +89,8 @@ class ChatFormat:
         variables: Mapping[str, Any] | None = None,
         ending: Ending | None = None,
         check: Callable[[str], None] | None = None,
-    ) -> ChatRequest:
-        """Check, render and tokenize a request, and make its grammar.
+    ) -> ChatPrompt:
+        """Check, render and tokenize a conversation, and make its grammar.
 
         Fields are those of OpenAI's chat completions: see `render_messages`, `parse_tools`, `parse_tool_choice` and
         `parse_response_format`. variables: of the template, as `{"enable_thinking": False}`. With tool_choice "none"
@@ -118,11 +123,13 @@ class ChatFormat:
             self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, prompt.thinking
         )
         ids = self.tokenizer.encode(prompt.text, add_special=False)
-        return ChatRequest(tuple(ids), grammar, offered, prompt.thinking, prompt.text)
+        return ChatPrompt(tuple(ids), grammar, offered, prompt.thinking, prompt.text)
 
-    def reader(self, request: ChatRequest, stop: Sequence[str] = (), salt: str = "") -> AnswerReader:
-        """What reads the answer of a request. stop: strings that end it. salt: see `ChatRequest.salt`."""
-        return AnswerReader(self.tokenizer, self.dialect, request.tools, request.thinking, stop, salt)
+    def parser(self, prompt: ChatPrompt, seed: int, bound: bool = False) -> StreamParser:
+        """What divides the answer to a prompt. seed: of the request; ids of calls depend on it and on the prompt, so
+        that a replay has the same. bound: see `StreamParser`.
+        """
+        return StreamParser(self.dialect, prompt.tools, prompt.thinking, prompt.salt(seed), bound)
 
 
 @dataclass(frozen=True)
@@ -217,30 +224,15 @@ def finish_reason(reason: str, n_calls: int) -> str:
     return "tool_calls" if n_calls and reason == "stop" else reason
 
 
-class ChatChunks:
-    """The chunks of one answer, a `serving.delivery.Text`; arguments as for `ChunkMaker`."""
+class ChatOutput(OutputProcessor[ChatChunk]):
+    """The chunks of the answer to a conversation: one for each token, and one that ends it."""
 
-    def __init__(self, reader: AnswerReader, seed: int, tokenizer: Tokenizer) -> None:
-        self._reader = reader
-        self._chunks = ChunkMaker(self, seed, tokenizer)
-        self._deltas: tuple[Delta, ...] = ()  # of the event that is being taken
-
-    @property
-    def stopped(self) -> bool:
-        """See `Text`."""
-        return self._reader.stopped
-
-    def take(self, event: Event) -> ChatChunk | None:
-        """See `Text`."""
-        chunk = self._chunks.take(event)
-        return None if chunk is None else ChatChunk(self._deltas, chunk)
-
-    def add(self, token_id: int) -> tuple[str, bool]:
-        """See `TokenText`: the chunk's text has the marks, too."""
-        self._deltas = tuple(self._reader.add(token_id))
-        return self._reader.text, self._reader.stopped
-
-    def finish(self) -> str:
-        """See `TokenText`."""
-        self._deltas = tuple(self._reader.finish())
-        return self._reader.text
+    def piece(self, event: Event) -> ChatChunk | None:
+        """See `RequestOutput`."""
+        if type(event) is Token:
+            deltas = tuple(self.read(event.token_id))
+            return ChatChunk(deltas, self.chunk(event, self.text))
+        if isinstance(event, Finished):
+            deltas = tuple(self.read_end())
+            return ChatChunk(deltas, self.last_chunk(event, self.text))
+        return None

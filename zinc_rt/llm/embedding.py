@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.engine.engine import ContextFull, Engine, Options, Rows
+from zinc_rt.engine.engine import ContextFull, Engine, Options, SequenceChunk
 from zinc_rt.engine.options import DEFAULT_N_CTX, MAX_BATCH
 from zinc_rt.engine.prompts import known_tokens
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import reads_whole
 
 if TYPE_CHECKING:
@@ -52,20 +52,19 @@ def pooling_of(file: GGUFFile) -> Pooling | None:
     """The pooling that the file names; None where it names none, so that it is no embedding model.
 
     Raises:
-        InvalidKey: `pooling_type` is no known number.
-        UnsupportedFeature: the file is a reranker.
+        ModelError: `pooling_type` is no known number, or the file is a reranker.
     """
     key = f"{file.metadata.get('general.architecture')}.pooling_type"
     number = file.metadata.get(key)
     if number is None or number == 0:
         return None
     if number == _RANK:
-        raise UnsupportedFeature(
+        raise ModelError(
             f"{key} is {_RANK}: {file.path} is a reranker, whose scores are not computed here; embedding models are"
         )
     if not isinstance(number, int) or number not in _BY_NUMBER:
         known = ", ".join(f"{n} ({pooling})" for n, pooling in _BY_NUMBER.items())
-        raise InvalidKey(f"{key} is {number!r}; known are 0 (none), {known}")
+        raise ModelError(f"{key} is {number!r}; known are 0 (none), {known}")
     return _BY_NUMBER[number]
 
 
@@ -85,7 +84,7 @@ def embedding_options(options: Options, definition: ModelDefinition, n_batch: in
     n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
     if n_batch is None:
         n_batch = min(MAX_BATCH, n_ctx) if reads_whole(definition.graph) else _N_BATCH
-    return replace(options, n_batch=n_batch, n_slots=N_SLOTS, kv_tokens=max(n_ctx, n_batch))
+    return replace(options, n_batch=n_batch, fast_n_batch=None, n_slots=N_SLOTS, kv_tokens=max(n_ctx, n_batch))
 
 
 @dataclass(frozen=True)
@@ -194,7 +193,7 @@ class Embedder:
             longest = max(map(len, texts.values()))
             for start in range(0, longest, n_batch):
                 parts = {i: ids[start : start + n_batch] for i, ids in texts.items()}
-                hidden = self.engine.hidden([Rows(slots[i], start, part) for i, part in parts.items()])
+                hidden = self.engine.hidden([SequenceChunk(slots[i], start, part) for i, part in parts.items()])
                 at = 0
                 for i, part in parts.items():
                     pools[i].add(hidden[at : at + len(part)])

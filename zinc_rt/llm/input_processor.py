@@ -15,13 +15,13 @@ import numpy as np
 
 from zinc_rt.engine.prompts import EmptyPrompt, check_fits, check_ids
 from zinc_rt.errors import UsageError
-from zinc_rt.llm.output_processor import ChunkMaker, PlainText
+from zinc_rt.llm.output_processor import OutputProcessor, TextOutput
 from zinc_rt.sampling.generation import Chunk
 from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor, Processors, check_processors
-from zinc_rt.sampling.sampler import Sampler
-from zinc_rt.scheduler.delivery import T, Text
+from zinc_rt.sampling.sampler import check_token_ids, seed_of
 from zinc_rt.scheduler.messages import Grammar, Submit
+from zinc_rt.scheduler.output import T
 from zinc_rt.utils.checks import show
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ Messages = str | Sequence[Mapping[str, Any]]
 
 
 class ChatFields(TypedDict, total=False):
-    """What an answer may be and do: see `ChatFormat.request`.
+    """What an answer may be and do: see `ChatFormat.prompt`.
 
     response_format: also a type, as a dataclass or a model of pydantic: the answer is JSON of it, and
     `ChatAnswer.parsed` is a value of it. tools: also functions, whose hints and docstring say what the arguments are,
@@ -59,15 +59,14 @@ class ChatOptions(ChatFields, SamplingOverrides, total=False):
 
 
 @dataclass(frozen=True)
-class Asked(Generic[T]):
-    """A request that can be computed, what makes text of its tokens, and the functions that change its logits."""
+class PreparedRequest(Generic[T]):
+    """A request that can be computed: what its caller gets of it, and the functions that change its logits."""
 
-    submit: Submit
-    text: Text[T]
+    output: OutputProcessor[T]
     processors: Processors
 
 
-class Requests:
+class InputProcessor:
     """Makes the requests of one model. Threads may share it.
 
     Args:
@@ -89,47 +88,41 @@ class Requests:
         self._numbers = itertools.count()
         self._chats = threading.Lock()  # a chat format is not for several threads at once
 
-    def plain(
+    def text(
         self, prompt: Prompt, params: SamplingParams | None, processors: object, overrides: SamplingOverrides
-    ) -> Asked[Chunk]:
+    ) -> PreparedRequest[Chunk]:
         """A request for the text behind a prompt. Raises what `Model.stream` raises."""
         if is_chat(prompt):
             raise UsageError("the prompt is made of messages; give them to chat or chat_stream")
         if isinstance(prompt, list | tuple) and prompt and isinstance(prompt[0], str):
             raise UsageError("the prompt is a list of texts; give one text or token ids here, and several to generate")
-        chosen = SamplingParams.with_overrides(params, **overrides)
-        sampler = Sampler(chosen, self._tokenizer.n_vocab)  # padding rows of the embedding are no tokens
+        chosen = self._sampling(params, overrides)
         if prompt is None or isinstance(prompt, bytes | bool | int | float):
             raise UsageError(f"the prompt is {show(prompt)}; give a text or a list of token ids")
         if isinstance(prompt, str) and not prompt:
             raise EmptyPrompt("the prompt is empty; give at least one character")
-        ids = self._room(self._tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
-        text = ChunkMaker(PlainText(self._tokenizer, chosen.stop), sampler.seed, self._tokenizer)
-        return Asked(self._submit(ids, chosen, sampler.seed), text, check_processors(processors))
+        submit = self._submit(self._tokenizer.encode(prompt) if isinstance(prompt, str) else prompt, chosen)
+        return PreparedRequest(TextOutput(submit, self._tokenizer, chosen.stop), check_processors(processors))
 
-    def several(
+    def texts(
         self,
         prompts: Sequence[Prompt],
         params: SamplingParams | Sequence[SamplingParams] | None,
         processors: object,
         overrides: SamplingOverrides,
-    ) -> list[Asked[Chunk]]:
-        """Requests for texts behind several prompts. params: of all, or one for each. Raises what `plain` raises."""
+    ) -> list[PreparedRequest[Chunk]]:
+        """Requests for texts behind several prompts. params: of all, or one for each. Raises what `text` raises."""
         if is_chat(prompts):
             raise UsageError("the prompt is made of messages; give them to chat or chat_stream")
         if isinstance(params, list | tuple) and len(params) != len(prompts):
             raise UsageError(f"there are {len(prompts)} prompts and {len(params)} params; give one for each prompt")
         functions = check_processors(processors)
-        return [self.plain(text, own, functions, overrides) for text, own in with_params(prompts, params)]
+        return [self.text(prompt, own, functions, overrides) for prompt, own in with_params(prompts, params)]
 
-    def chat(
-        self,
-        messages: Messages,
-        options: ChatOptions,
-    ) -> Asked[ChatChunk]:
+    def chat(self, messages: Messages, options: ChatOptions) -> PreparedRequest[ChatChunk]:
         """A request for the answer to a conversation. Raises what `Model.chat_stream` raises."""
         from zinc_rt.llm import schemas
-        from zinc_rt.llm.chat import ChatChunks
+        from zinc_rt.llm.chat import ChatOutput
 
         rest: dict[str, Any] = {**options}
         fields = {name: rest.pop(name) for name in ChatFields.__annotations__ if name in rest}
@@ -140,24 +133,27 @@ class Requests:
         if isinstance(messages, str):
             messages = [{"role": "user", "content": messages}]
         with self._chats:
-            form = self._chat_format()
-            request = form.request(messages, **fields)
-            sampler = Sampler(chosen, self._tokenizer.n_vocab)
-            if request.grammar is not None:
-                self._compile(request.grammar)
-            reader = form.reader(request, chosen.stop, request.salt(sampler.seed))
-        text = ChatChunks(reader, sampler.seed, self._tokenizer)
-        ids = self._room(request.prompt)
-        return Asked(self._submit(ids, chosen, sampler.seed, request.grammar), text, functions)
+            chat_format = self._chat_format()
+            prompt = chat_format.prompt(messages, **fields)
+            check_token_ids(chosen, self._tokenizer.n_vocab)
+            if prompt.grammar is not None:
+                self._compile(prompt.grammar)
+        submit = self._submit(prompt.ids, chosen, prompt.grammar)
+        parser = chat_format.parser(prompt, submit.seed)
+        return PreparedRequest(
+            ChatOutput(submit, self._tokenizer, chosen.stop, parser, chat_format.mark_ids), functions
+        )
 
-    def _submit(self, ids: Sequence[int], params: SamplingParams, seed: int, grammar: Grammar | None = None) -> Submit:
-        return Submit(str(next(self._numbers)), tuple(ids), params, seed, grammar=grammar)
+    def _sampling(self, params: SamplingParams | None, overrides: SamplingOverrides) -> SamplingParams:
+        chosen = SamplingParams.with_overrides(params, **overrides)
+        check_token_ids(chosen, self._tokenizer.n_vocab)  # padding rows of the embedding are no tokens
+        return chosen
 
-    def _room(self, prompt: Sequence[int]) -> list[int]:
-        """A prompt's ids, with room for an answer. Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`."""
+    def _submit(self, prompt: Sequence[int], params: SamplingParams, grammar: Grammar | None = None) -> Submit:
+        """Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`."""
         ids = check_ids(prompt, self._tokenizer.n_vocab)
         check_fits(ids, self._n_ctx)
-        return ids
+        return Submit(str(next(self._numbers)), tuple(ids), params, seed_of(params), grammar=grammar)
 
 
 def with_params(
@@ -176,7 +172,7 @@ def with_params(
         yield prompt, chosen
 
 
-def several(prompt: Prompt | Prompts) -> list[Prompt] | None:
+def prompt_list(prompt: Prompt | Prompts) -> list[Prompt] | None:
     """The prompts of a list of them; None for a single one."""
     if isinstance(prompt, list | tuple) and prompt and not is_ids(prompt):
         return cast("list[Prompt]", list(prompt))

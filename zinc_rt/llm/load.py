@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from zinc_rt.backends.devices import Device, device_from_env, parse_device
+from zinc_rt.backends.devices import device_from_env, parse_device
 from zinc_rt.backends.select import Kernels
 from zinc_rt.engine.engine import Engine, Options
 from zinc_rt.engine.options import DEFAULT_N_CTX, LARGE_BATCH, CacheOptions, DeviceOptions
@@ -25,7 +25,7 @@ from zinc_rt.llm.embedding import Pooling, embedding_options, parse_pooling, poo
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.hidden import ends_hidden, hidden_states
 from zinc_rt.speculation.drafter import Drafter
-from zinc_rt.speculation.opening import open_drafter, prepared
+from zinc_rt.speculation.factory import open_drafter, prepared
 from zinc_rt.speculation.options import DraftOptions, SpecKind, refuse_embedding
 from zinc_rt.utils.aside import Aside
 from zinc_rt.utils.checks import function_or_none, path_text, show, true_or_false
@@ -100,7 +100,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         The model, which holds memory and the file until it is closed.
 
     Raises:
-        NotDownloaded, UnknownModel: a name of a model that is not here, or none.
+        HubError, UnknownModel: a name of a model that is not here, or none.
         GGUFError: the file cannot be read; `FileChanged` where it was written to meanwhile.
         ModelError, TokenizerError: what is in it cannot be run.
         MemoryPlanError: it does not fit.
@@ -158,8 +158,6 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
             options = shared_slots(options, definition)
         definition = prepared(wish, file, definition)
         engine = Engine(options, notify=notify, progress=loading)
-        if cache.n_batch is None and not ends_hidden(definition.graph) and _wants_many(engine):
-            engine.options = replace(options, n_batch=LARGE_BATCH)
         reading.work = partial(_tokenizer, file.metadata)
         try:
             engine.load(file, definition)
@@ -217,6 +215,8 @@ def _engine_options(
         if (value := getattr(record, f.name)) is not None
     }
     said |= {"device": choice.device, "card": choice.card, "kernels": where.kernels or _kernels(where.isa, notify)}
+    if cache.n_batch is None:
+        said["fast_n_batch"] = LARGE_BATCH
     return Options(**said, n_logits=Options.n_batch, drafts=drafts.kind is not SpecKind.off)
 
 
@@ -244,11 +244,6 @@ def _tokenizer(metadata: Metadata) -> Tokenizer:
     with suppress(TokenizerError):  # the caller of `tokenize` gets the error
         tokenizer.encode(" a", add_special=False)  # a merge to look for
     return tokenizer
-
-
-def _wants_many(engine: Engine) -> bool:
-    """Whether prompts are fastest in large steps: not on what is slow anyway, which stops between them."""
-    return engine.features.kernels == "native" or engine.device is Device.gpu
 
 
 def _log(line: str) -> None:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.engine.engine import Engine, Rows
-from zinc_rt.scheduler.in_process import CoreLock, SharedCore
+from zinc_rt.engine.engine import Engine, SequenceChunk
+from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 
 
 class LogitsRows:
@@ -17,13 +17,13 @@ class LogitsRows:
 
     Args:
         engine: the core's.
-        shared: has the core.
+        client: has the core.
         lock: held while a step runs and while what it gave is read.
         check: called with the lock held before each step; raises where it must not run.
     """
 
-    def __init__(self, engine: Engine, shared: SharedCore, lock: CoreLock, check: Callable[[], None]) -> None:
-        self._engine, self._shared, self._lock, self._check = engine, shared, lock, check
+    def __init__(self, engine: Engine, client: InProcessClient, lock: CoreLock, check: Callable[[], None]) -> None:
+        self._engine, self._client, self._lock, self._check = engine, client, lock, check
 
     def parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """The rows in order, a step's worth at a time: (index of the first, f32[some, n_vocab]).
@@ -35,23 +35,24 @@ class LogitsRows:
         assert sizes is not None
         for start in range(0, len(ids), sizes.n_logits):
             part = ids[start : start + sizes.n_logits]
-            with self._lock, self.borrowed(ids, start, start + len(part)) as slot:
-                result = self._engine.step([Rows(slot, start, part, wanted=range(len(part)))])
+            with self._lock, self.sequence_holding(ids, start, start + len(part)) as seq_id:
+                result = self._engine.step([SequenceChunk(seq_id, start, part, logits_indices=range(len(part)))])
             yield start, result.logits
 
     @contextmanager
-    def borrowed(self, ids: list[int], start: int, end: int) -> Iterator[int]:
-        """A sequence that holds a text's first `start` tokens, with room for `end`. Between parts others may have taken
-        what it held: that is computed again.
+    def sequence_holding(self, ids: list[int], start: int, end: int) -> Iterator[int]:
+        """A sequence that holds a text's first `start` tokens, with room for `end`, while the block runs.
+
+        Requests may have taken what an earlier one held of the text: that is computed again.
         """
         self._check()
-        core, engine = self._shared.core, self._engine
-        slot = core.borrow(ids[: start + 1], end)
+        core, engine = self._client.core, self._engine
+        seq_id = core.borrow(ids[: start + 1], end)
         try:
-            held, n_batch = engine.truncate(slot, start), engine.options.n_batch
+            held, n_batch = engine.truncate(seq_id, start), engine.options.n_batch
             for at in range(held, start, n_batch):
                 self._check()
-                engine.step([Rows(slot, at, ids[at : min(at + n_batch, start)])])
-            yield slot
+                engine.step([SequenceChunk(seq_id, at, ids[at : min(at + n_batch, start)])])
+            yield seq_id
         finally:
-            core.give_back(slot)
+            core.give_back(seq_id)

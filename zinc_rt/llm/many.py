@@ -6,21 +6,23 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from contextlib import contextmanager
 
 from zinc_rt.errors import UsageError
-from zinc_rt.llm.input_processor import Asked
+from zinc_rt.llm.input_processor import PreparedRequest
 from zinc_rt.sampling.generation import Chunk, Generation
-from zinc_rt.scheduler.in_process import Inbox, SharedCore
+from zinc_rt.scheduler.in_process import Inbox, InProcessClient
 from zinc_rt.utils.checks import show
 
 Progress = bool | Callable[[int, int | None], None]
 """True shows a line on standard error; a function gets the number of texts that are whole, and of all, if known."""
 
 
-def finished(shared: SharedCore, asked: Iterable[Asked[Chunk]], n_slots: int) -> Generator[tuple[int, Generation]]:
+def finished(
+    client: InProcessClient, requests: Iterable[PreparedRequest[Chunk]], n_slots: int
+) -> Generator[tuple[int, Generation]]:
     """Texts in the order in which they end, each with its number from 0. At most n_slots requests are made ahead.
 
     Raises what making, submitting and computing a request raise, with a note of its number.
     """
-    waiting, made = iter(asked), 0
+    waiting, made = iter(requests), 0
     running: dict[str, tuple[int, Inbox[Chunk], list[Chunk]]] = {}
     try:
         while True:
@@ -28,23 +30,23 @@ def finished(shared: SharedCore, asked: Iterable[Asked[Chunk]], n_slots: int) ->
                 with noted(made):
                     if (request := next(waiting, None)) is None:
                         break
-                    inbox = shared.submit(request.submit, request.text, request.processors)
-                    running[request.submit.id] = made, inbox, []
+                    inbox = client.submit(request.output, request.processors)
+                    running[request.output.request.id] = made, inbox, []
                 made += 1
             if not running:
                 return
-            shared.wait([inbox for _, inbox, _ in running.values()])
+            client.wait([inbox for _, inbox, _ in running.values()])
             for request_id, (number, inbox, chunks) in list(running.items()):
                 over = inbox.over  # before its pieces: more may come from another thread's turn
                 with noted(number):
                     chunks += inbox.take()
                 if over:
                     del running[request_id]
-                    shared.leave(request_id)
+                    client.leave(request_id)
                     yield number, Generation.collect(chunks)
     finally:
         for request_id in running:
-            shared.leave(request_id)
+            client.leave(request_id)
 
 
 @contextmanager

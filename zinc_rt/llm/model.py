@@ -10,51 +10,58 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack, cast, overload
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.backends.devices import Device
 from zinc_rt.engine.engine import ContextFull, Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import Graph
 from zinc_rt.llm.embedding import Embedder, Pooling
 from zinc_rt.llm.input_processor import (
-    Asked,
     ChatOptions,
+    InputProcessor,
     Messages,
+    PreparedRequest,
     Prompt,
     Prompts,
-    Requests,
     is_ids,
-    several,
+    prompt_list,
     with_params,
 )
-from zinc_rt.llm.loaded import LoadedModel
 from zinc_rt.llm.logits import LogitsRows
 from zinc_rt.llm.many import Progress, counting, finished
 from zinc_rt.mem.errors import MemoryPlanError
-from zinc_rt.mem.plan import available_memory, format_bytes
-from zinc_rt.models import ModelDefinition
+from zinc_rt.mem.plan import MemoryPlan, available_memory, format_bytes
+from zinc_rt.models import ModelDefinition, ModelInfo
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor, check_processors
-from zinc_rt.scheduler.delivery import T
 from zinc_rt.scheduler.engine_core import EngineCore
-from zinc_rt.scheduler.in_process import CoreLock, SharedCore
-from zinc_rt.scheduler.options import CoreOptions, Vocabulary
+from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
+from zinc_rt.scheduler.messages import Grammar
+from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
+from zinc_rt.scheduler.output import T
 from zinc_rt.speculation.drafter import Drafter
-from zinc_rt.utils.checks import path_text, show, true_or_false
+from zinc_rt.utils.checks import path_text, show, true_or_false, whole_numbers
 from zinc_rt.utils.closing import Closing
 
 if TYPE_CHECKING:
-    from zinc_rt.llm.chat import ChatAnswer, ChatChunk
-    from zinc_rt.text import Tokenizer
+    from zinc_rt.grammar.matcher import Matcher
+    from zinc_rt.grammar.vocabulary import GrammarVocabulary
+    from zinc_rt.llm.chat import ChatAnswer, ChatChunk, ChatFormat
+    from zinc_rt.text import ChatTemplate, Tokenizer
 
 __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
+
+R = TypeVar("R")
 
 _LOOK_SECONDS = 0.01
 _PREFILL_MS = 2000.0
@@ -65,14 +72,20 @@ class ModelClosed(EngineError):
     """The model was closed, before a call or while a generation ran."""
 
 
-class Model(LoadedModel, Closing):
+class Model(Closing):
     """One model on one engine, ready to generate or to embed; made by `load`.
 
     Threads may share it. Generations that are asked for at the same time are computed together, `n_slots` of them at
     once, and the others wait; no text depends on that. Event loops use it through `AsyncModel`.
 
-    Attributes for those who build on it, beside those of `LoadedModel`:
-        requests, shared: what makes requests, and the core that computes them.
+    Attributes:
+        name: `general.name`, or the file's name without its ending.
+        file: the GGUF file, open.
+        info: architecture and sizes.
+        graph: the operations of a step.
+        tokenizer: text to token ids and back.
+        engine: the device with the model on it.
+        input_processor, client: what makes requests, and what has them computed.
         embedder: makes vectors; None for a model that generates.
     """
 
@@ -86,20 +99,130 @@ class Model(LoadedModel, Closing):
         pooling: Pooling | None = None,
         drafter: Drafter | None = None,
     ) -> None:
-        super().__init__(file, definition, tokenizer, engine)
+        self.file = file
+        self.info: ModelInfo = definition.info
+        self.graph: Graph = definition.graph
+        self.tokenizer = tokenizer
+        self.engine = engine
+        name = file.metadata.get("general.name")
+        self.name = name if isinstance(name, str) and name else Path(file.path).stem
+        self._closed = False
         self._notify, self._drafter = notify, drafter
         self.embedder: Embedder | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
-        self.shared = SharedCore(self._lock, self._check_running)
-        self.requests = Requests(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
-        self._rows = LogitsRows(engine, self.shared, self._lock, self._check_running)
+        self.client = InProcessClient(self._lock, self._check_running)
+        self.input_processor = InputProcessor(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
+        self._rows = LogitsRows(engine, self.client, self._lock, self._check_running)
         if pooling is None:
             # Nobody but the process itself waits for a step: prompts get larger ones than a server gives them, since
             # weights, those of experts above all, are then read for more rows.
-            self.shared.serve(self.make_core(CoreOptions(max_prefill_ms=_PREFILL_MS)))
+            self.client.serve(self.make_core(CoreOptions(max_prefill_ms=_PREFILL_MS)))
         else:
             self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
         self._looked = 0.0  # when the file was compared with what it was
+
+    def __repr__(self) -> str:
+        if self._closed:
+            return f"<Model {self.name!r}, closed>"
+        does = "generates" if self.engine.generates else "embeds"
+        return (
+            f"<Model {self.name!r}: {self.architecture}, {self.quantization}, n_ctx={self.n_ctx},"
+            f" device={str(self.device)!r}, {does}>"
+        )
+
+    @property
+    def architecture(self) -> str:
+        """The GGUF architecture."""
+        return self.info.architecture
+
+    @cached_property
+    def quantization(self) -> str:
+        """The formats of its weights in a word, as "Q4_K_M"."""
+        from zinc_rt.quantizing.presets import quantization_of
+
+        return quantization_of(self.file)
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens of a sequence, prompt and text together."""
+        if self.engine.sizes is None:
+            raise EngineError("no model is loaded")
+        return self.engine.sizes.n_ctx
+
+    @property
+    def n_vocab(self) -> int:
+        """Width of a row of logits."""
+        return self.info.n_vocab
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """What loading took, in bytes by purpose."""
+        if self.engine.plan is None:
+            raise MemoryPlanError("no model is loaded")
+        return self.engine.plan
+
+    @property
+    def device(self) -> Device:
+        """The device in use."""
+        return self.engine.device
+
+    @cached_property
+    def chat_template(self) -> ChatTemplate:
+        """The file's chat template. Raises `ChatTemplateMissing`."""
+        from zinc_rt.text import ChatTemplate
+
+        return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
+
+    def tokenize(self, text: str, *, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of a text.
+
+        Args:
+            text: any text.
+            add_special: add the tokens that the model wants at the beginning and the end.
+            parse_special: take names such as "<|im_end|>" for control tokens.
+
+        Returns:
+            The ids; `detokenize` gives the text back.
+
+        Raises:
+            TokenizerError: what is given is no text.
+            UsageError: a switch is neither True nor False.
+        """
+        true_or_false("add_special", add_special)
+        true_or_false("parse_special", parse_special)
+        return self.tokenizer.encode(text, add_special=add_special, parse_special=parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special tokens included. Raises `UsageError`, `TokenizerError`."""
+        return self.tokenizer.decode(whole_numbers("token ids", ids))
+
+    def token_text(self, token_id: int) -> str:
+        """What a token adds to a text, with U+FFFD for what is no whole character. Raises `TokenizerError`."""
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token adds to a text; the name of a special token. Raises `TokenizerError`."""
+        return self.tokenizer.token_bytes(token_id)
+
+    @cached_property
+    def grammar_vocabulary(self) -> GrammarVocabulary:
+        """The tokens' bytes, as grammars need them."""
+        from zinc_rt.grammar.vocabulary import GrammarVocabulary
+
+        return GrammarVocabulary(self.tokenizer)
+
+    def _compile(self, grammar: Grammar) -> Matcher:
+        """A grammar's matcher. Raises `GrammarError`."""
+        from zinc_rt.grammar.matcher import compile_grammar
+
+        return compile_grammar(grammar, self.grammar_vocabulary)
+
+    @cached_property
+    def chat_format(self) -> ChatFormat:
+        """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
+        from zinc_rt.llm.chat import ChatFormat
+
+        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary)
 
     def make_core(self, options: CoreOptions | None = None) -> EngineCore:
         """A core on the model's engine, in place of the one that the model itself uses: for servers. Closing it closes
@@ -108,7 +231,7 @@ class Model(LoadedModel, Closing):
         Raises `UsageError` for models loaded to embed.
         """
         self._check_generates()
-        vocabulary = Vocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
+        vocabulary = CoreVocabulary(self.tokenizer.n_vocab, self.tokenizer.stop_ids, self._compile)
         return EngineCore(
             self.engine,
             vocabulary,
@@ -116,7 +239,7 @@ class Model(LoadedModel, Closing):
             notify=self._tell,
             close=self.close,
             drafter=self._drafter,
-            failed=self.shared.failed,
+            failed=self.client.failed,
         )
 
     def _tell(self, line: str) -> None:
@@ -130,7 +253,7 @@ class Model(LoadedModel, Closing):
         Raises `EngineError` where a function that a step calls closes the model.
         """
         with self._lock:
-            self.shared.check_no_turn()
+            self.client.check_no_turn()
             self._closed = True
             try:
                 if self._drafter is not None:
@@ -261,14 +384,15 @@ class Model(LoadedModel, Closing):
         Raises:
             What `stream` raises and what iterating over it raises.
         """
-        prompts = several(prompt)
+        prompts = prompt_list(prompt)
         if prompts is None:
             one, chosen = cast("Prompt", prompt), cast("SamplingParams | None", params)
-            return Generation.collect(self.stream(one, chosen, logits_processors=logits_processors, **overrides))
+            self.check_ready()
+            return self._whole(self.input_processor.text(one, chosen, logits_processors, overrides), Generation.collect)
         self.check_ready()
-        asked = self.requests.several(prompts, params, logits_processors, overrides)
-        found = dict(self._each(asked, prompts, progress))
-        return [found[number] for number in range(len(asked))]
+        requests = self.input_processor.texts(prompts, params, logits_processors, overrides)
+        found = dict(self._each(requests, prompts, progress))
+        return [found[number] for number in range(len(requests))]
 
     def generate_each(
         self,
@@ -297,17 +421,17 @@ class Model(LoadedModel, Closing):
         self.check_ready()
         if isinstance(prompts, str | bytes | Mapping) or not isinstance(prompts, Iterable):
             raise UsageError(f"prompts is {show(prompts)}; give an iterable of texts or of lists of token ids")
-        functions, plain = check_processors(logits_processors), self.requests.plain
-        asked = (plain(prompt, own, functions, overrides) for prompt, own in with_params(prompts, params))
-        return self._each(asked, prompts, progress)
+        functions, prepare = check_processors(logits_processors), self.input_processor.text
+        requests = (prepare(prompt, own, functions, overrides) for prompt, own in with_params(prompts, params))
+        return self._each(requests, prompts, progress)
 
     def _each(
-        self, asked: Iterable[Asked[Chunk]], prompts: object, progress: Progress
+        self, requests: Iterable[PreparedRequest[Chunk]], prompts: object, progress: Progress
     ) -> Generator[tuple[int, Generation]]:
         """See `generate_each`."""
         with (
             counting(progress, prompts) as tell,
-            closing(finished(self.shared, asked, self.engine.options.n_slots)) as texts,
+            closing(finished(self.client, requests, self.engine.options.n_slots)) as texts,
         ):
             for done, text in enumerate(texts, 1):
                 tell(done)
@@ -342,19 +466,28 @@ class Model(LoadedModel, Closing):
             While iterating also what a processor raises, `DegenerateLogits` and `BackendError`.
         """
         self.check_ready()
-        return self._stream(self.requests.plain(prompt, params, logits_processors, overrides))
+        return self._stream(self.input_processor.text(prompt, params, logits_processors, overrides))
 
-    def _stream(self, asked: Asked[T]) -> Generator[T]:
+    def _stream(self, request: PreparedRequest[T]) -> Generator[T]:
         try:
-            yield from self.shared.pieces(self.shared.submit(asked.submit, asked.text, asked.processors))
+            yield from self.client.pieces(self.client.submit(request.output, request.processors))
         finally:
-            self.shared.leave(asked.submit.id)
+            self.client.leave(request.output.request.id)
+
+    def _whole(self, request: PreparedRequest[T], collect: Callable[[list[T]], R]) -> R:
+        """What is collected of all pieces of a request."""
+        try:
+            return collect(self.client.whole(self.client.submit(request.output, request.processors)))
+        finally:
+            self.client.leave(request.output.request.id)
 
     def chat(self, messages: Messages, **options: Unpack[ChatOptions]) -> ChatAnswer:
         """The whole answer to a conversation; arguments and errors as for `chat_stream`."""
         from zinc_rt.llm.chat import ChatAnswer
 
-        return ChatAnswer.collect(self.chat_stream(messages, **options), options.get("response_format"))
+        self.check_ready()
+        request, form = self.input_processor.chat(messages, options), options.get("response_format")
+        return self._whole(request, lambda chunks: ChatAnswer.collect(chunks, form))
 
     def chat_stream(self, messages: Messages, **options: Unpack[ChatOptions]) -> Generator[ChatChunk]:
         """Answer a conversation, token by token: reasoning, content and tool calls apart.
@@ -362,7 +495,7 @@ class Model(LoadedModel, Closing):
         Args:
             messages: the conversation in OpenAI's form; a text alone is one message of the user, and a last message of
                 the assistant is continued.
-            tools, tool_choice, parallel_tool_calls, response_format, variables: see `requests.ChatFields`.
+            tools, tool_choice, parallel_tool_calls, response_format, variables: see `input_processor.ChatFields`.
             params, logits_processors, and fields of `SamplingParams` by name: as for `stream`. Stop strings are looked
                 for in the content alone.
 
@@ -375,7 +508,7 @@ class Model(LoadedModel, Closing):
             What `stream` raises. All arguments are checked before the first chunk is asked for.
         """
         self.check_ready()
-        return self._stream(self.requests.chat(messages, options))
+        return self._stream(self.input_processor.chat(messages, options))
 
     def check_ready(self) -> None:
         """Raises `ModelClosed`, `FileChanged`, and `UsageError` for a model that was loaded to embed."""
@@ -416,7 +549,7 @@ class Model(LoadedModel, Closing):
         """
         self._check_generates()
         with self._lock:
-            return self.shared.core.cached_tokens(prompt)
+            return self.client.core.cached_tokens(prompt)
 
     def save_state(self, path: str | Path, prompt: Prompt) -> int:
         """Write what the model keeps of a text to a file, so that it is computed once: `load_state` reads it.
@@ -436,13 +569,13 @@ class Model(LoadedModel, Closing):
             ContextFull: the text is too long.
             EmptyPrompt, TokenOutOfRange, UsageError, FileChanged, ModelClosed: as `generate`.
         """
-        from zinc_rt.engine import prompt_cache_file as saved_text
+        from zinc_rt.engine import prompt_cache_file
 
         ids = self._fitting(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
         sha256, edge = self._sha256(), len(ids) // PAGE_TOKENS * PAGE_TOKENS
-        with self._lock, self._rows.borrowed(ids, edge, edge) as slot:
-            self.engine.checkpoint(slot)
-            return saved_text.save(self.engine, slot, Path(path_text("path", path)), sha256, self.name)
+        with self._lock, self._rows.sequence_holding(ids, edge, edge) as seq_id:
+            self.engine.cache.checkpoint(seq_id)
+            return prompt_cache_file.save(self.engine, seq_id, Path(path_text("path", path)), sha256, self.name)
 
     def load_state(self, path: str | Path) -> list[int]:
         """Read a file of `save_state`: prompts that begin with its text need not compute it. No text changes by that.
@@ -458,14 +591,14 @@ class Model(LoadedModel, Closing):
                 room in the context.
             UsageError, FileChanged, ModelClosed: as `generate`.
         """
-        from zinc_rt.engine import prompt_cache_file as saved_text
+        from zinc_rt.engine import prompt_cache_file
 
         self._check_open()
         self._check_generates()
-        saved = saved_text.read(Path(path_text("path", path)))
-        ids = saved_text.fitting(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
-        with self._lock, self._rows.borrowed(ids, 0, len(ids)) as slot:
-            saved_text.load(self.engine, slot, saved, ids)
+        saved = prompt_cache_file.read(Path(path_text("path", path)))
+        ids = prompt_cache_file.checked_tokens(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
+        with self._lock, self._rows.sequence_holding(ids, 0, len(ids)) as seq_id:
+            prompt_cache_file.load(self.engine, seq_id, saved, ids)
         return ids
 
     def _sha256(self) -> str:

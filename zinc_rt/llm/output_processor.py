@@ -1,88 +1,149 @@
-"""From a request's events to the chunks of its text."""
+"""`OutputProcessor`: from a request's tokens to text, reasoning and tool calls, up to a stop string.
+
+`Model`, `AsyncModel` and the server read every answer with it. They differ in the pieces that a caller gets: chunks of
+a text (`TextOutput`), chunks of a chat (`chat.ChatOutput`), parts of a choice (`serving.api.choice.AnswerChoice`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
+from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
 from zinc_rt.sampling.generation import Chunk, Stats, TokenLogprob
 from zinc_rt.sampling.stop import StopMatcher
-from zinc_rt.scheduler.messages import Event, Finished, Token
+from zinc_rt.scheduler.messages import Event, Finished, Submit, Token
+from zinc_rt.scheduler.output import RequestOutput, T
 
 if TYPE_CHECKING:
+    from zinc_rt.dialects.parser import StreamParser
     from zinc_rt.text import Tokenizer
 
 
-class TokenText(Protocol):
-    """The text of one generation."""
+class OutputProcessor(RequestOutput[T]):
+    """Reads one answer token by token. Stop strings end its content; reasoning and calls are not searched for them, and
+    no stop string is ever shown in part.
 
-    def add(self, token_id: int) -> tuple[str, bool]:
-        """The text that a token completes, maybe none, and whether a stop string was met."""
-        ...
+    Args:
+        request: as for `RequestOutput`.
+        tokenizer: of the model.
+        stop: strings that end the answer.
+        parser: divides the text into content, reasoning and calls; None where all of it is content.
+        marks: special tokens that the parser needs to see.
 
-    def finish(self) -> str:
-        """What was held back, at the end."""
-        ...
-
-
-class PlainText:
-    """Text without special tokens, up to a stop string."""
-
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str]) -> None:
-        from zinc_rt.text import Detokenizer
-
-        self._text, self._stops = Detokenizer(tokenizer, at_start=False), StopMatcher(stop)
-
-    def add(self, token_id: int) -> tuple[str, bool]:
-        """See `TokenText`."""
-        return self._stops.add(self._text.add(token_id))
-
-    def finish(self) -> str:
-        """See `TokenText`."""
-        if self._stops.matched is not None:
-            return ""
-        shown, stopped = self._stops.add(self._text.flush())
-        return shown if stopped else shown + self._stops.flush()
-
-
-class ChunkMaker:
-    """The chunks of one request, a `serving.delivery.Text`. seed: of the request. tokenizer: gives the bytes of single
-    tokens.
+    Attributes:
+        text: of the last token, with marks, before stop strings are looked for.
+        n_tokens, n_reasoning: tokens so far, and those of them that completed reasoning.
+        n_calls: tool calls so far.
+        n_read, n_shown: characters of content so far, and those of them that no stop string can claim any more.
     """
 
-    def __init__(self, text: TokenText, seed: int, tokenizer: Tokenizer) -> None:
-        self._text, self._seed, self._tokenizer, self._n = text, seed, tokenizer, 0
-        self.stopped = False
+    def __init__(
+        self,
+        request: Submit,
+        tokenizer: Tokenizer,
+        stop: Sequence[str] = (),
+        parser: StreamParser | None = None,
+        marks: Collection[int] = (),
+    ) -> None:
+        from zinc_rt.text import Detokenizer
 
-    def take(self, event: Event) -> Chunk | None:
-        """The chunk of a token, and the one that ends the text."""
-        match event:
-            case Token():
-                return self._token(event)
-            case Finished():
-                return self._last(event)
-        return None
+        super().__init__(request)
+        self.token_bytes = tokenizer.token_bytes
+        self.text = ""
+        self.n_tokens = self.n_reasoning = self.n_calls = self.n_read = self.n_shown = 0
+        self._detokenizer = Detokenizer(tokenizer, at_start=False, shown=marks)
+        self._parser = parser
+        self._stops = StopMatcher(stop)
+        self._has_stops = bool(stop)
 
-    def _token(self, event: Token) -> Chunk:
-        self._n += 1
-        shown, self.stopped = self._text.add(event.token_id)
-        tops = event.top_logprobs
-        named = None if tops is None else tuple(TokenLogprob(i, value, self._bytes(i)) for i, value in tops)
-        return Chunk(shown, event.token_id, event.logprob, named, token_bytes=self._bytes(event.token_id))
+    @property
+    def stop(self) -> str | None:
+        """The stop string that ended the answer."""
+        return self._stops.matched
 
-    def _bytes(self, token_id: int) -> bytes:
-        return self._tokenizer.token_bytes(token_id)
+    def read(self, token_id: int) -> list[Delta]:
+        """What a token completes, maybe nothing."""
+        self.n_tokens += 1
+        self.text = text = self._detokenizer.add(token_id)
+        if self._parser is None:
+            return self._before_stop([ContentDelta(text)] if text else [])
+        deltas = self._parser.add(text)
+        self.n_reasoning += any(isinstance(delta, ReasoningDelta) for delta in deltas)
+        return self._before_stop(deltas)
 
-    def _last(self, event: Finished) -> Chunk:
-        """What was held back, and the figures."""
-        usage, text = event.usage, self._text.finish()
+    def read_text(self, token_id: int) -> str:
+        """As `read`, of an answer that is content alone."""
+        self.n_tokens += 1
+        text = self._detokenizer.add(token_id)
+        if self._has_stops:
+            text, self.stopped = self._stops.add(text)
+        return text
+
+    def read_end(self) -> list[Delta]:
+        """What was held back, at the end of the tokens."""
+        self.text = text = self._detokenizer.flush()
+        if self.stopped:
+            return []
+        if self._parser is None:
+            found: list[Delta] = [ContentDelta(text)] if text else []
+        else:
+            found = self._parser.add(text) + self._parser.finish()
+        deltas = self._before_stop(found)
+        if not self.stopped:
+            self._show(self._stops.flush(), deltas)
+        return deltas
+
+    def _before_stop(self, deltas: Sequence[Delta]) -> list[Delta]:
+        """The deltas before a stop string."""
+        shown: list[Delta] = []
+        for delta in deltas:
+            if self.stopped:
+                break
+            if isinstance(delta, ContentDelta):
+                self.n_read += len(delta.text)
+                text, self.stopped = self._stops.add(delta.text)
+                self._show(text, shown)
+                continue
+            if isinstance(delta, CallDelta):
+                self._show(self._stops.flush(), shown)  # no stop string goes on behind a call
+                self.n_calls += delta.name is not None
+            shown.append(delta)
+        return shown
+
+    def _show(self, text: str, shown: list[Delta]) -> None:
+        self.n_shown += len(text)
+        if text:
+            shown.append(ContentDelta(text))
+
+    def chunk(self, token: Token, text: str) -> Chunk:
+        """A token's chunk."""
+        tops, token_id = token.top_logprobs, token.token_id
+        named = None if tops is None else tuple(TokenLogprob(i, value, self.token_bytes(i)) for i, value in tops)
+        return Chunk(text, token_id, token.logprob, named, token_bytes=self.token_bytes(token_id))
+
+    def last_chunk(self, event: Finished, text: str) -> Chunk:
+        """The chunk that ends a text, with its figures."""
+        usage = event.usage
         stats = Stats(
             usage.prompt_tokens,
-            self._n,
+            self.n_tokens,
             usage.prefill_seconds,
             usage.decode_seconds,
             usage.cached_tokens,
             usage.drafted_tokens,
             usage.accepted_tokens,
         )
-        return Chunk(text, finish_reason=event.reason.value, stats=stats, seed=self._seed)
+        return Chunk(text, finish_reason=event.reason.value, stats=stats, seed=self.request.seed)
+
+
+class TextOutput(OutputProcessor[Chunk]):
+    """The chunks of a text: one for each token, and one that ends it."""
+
+    def piece(self, event: Event) -> Chunk | None:
+        """See `RequestOutput`."""
+        if type(event) is Token:
+            return self.chunk(event, self.read_text(event.token_id))
+        if isinstance(event, Finished):
+            return self.last_chunk(event, "".join(d.text for d in self.read_end() if isinstance(d, ContentDelta)))
+        return None

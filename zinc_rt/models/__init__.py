@@ -17,7 +17,7 @@ from zinc_rt.models.definition import (
     StateSpec,
     WeightRows,
 )
-from zinc_rt.models.errors import BadDefinition, InvalidKey, MissingModelKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import reads_whole
 from zinc_rt.utils.checks import printable, show
 
@@ -42,21 +42,19 @@ _NO_WEIGHTS = (".attn_rot_embd", ".rotary_emb.inv_freq")
 
 
 def architecture_of(file: GGUFFile) -> str:
-    """The file's `general.architecture`. Raises `MissingModelKey`, `InvalidKey`."""
+    """The file's `general.architecture`. Raises `ModelError`."""
     name = file.metadata.get("general.architecture")
     if name is None:
-        raise MissingModelKey(
-            f"{file.path} has no general.architecture; it is no model file (a vocabulary or an adapter?)"
-        )
+        raise ModelError(f"{file.path} has no general.architecture; it is no model file (a vocabulary or an adapter?)")
     if not isinstance(name, str):
-        raise InvalidKey(f"general.architecture is {show(name)}, a string is needed")
+        raise ModelError(f"general.architecture is {show(name)}, a string is needed")
     return name
 
 
 def define(file: GGUFFile) -> ModelDefinition:
     """Read the configuration and build the graph.
 
-    Raises `UnsupportedArchitecture` (naming what is supported) and the other errors of `models.errors`.
+    Raises `ModelError`, which names what is supported.
     """
     name = architecture_of(file)
     architecture = architecture_for(name)
@@ -73,7 +71,7 @@ def define_draft_head(file: GGUFFile) -> ModelDefinition | None:
     here knows its architecture's.
 
     Its inputs beside a step's are `drafts.PRIOR`; its outputs are logits, tokens and `hidden.HIDDEN`. Tensors that it
-    shares with the model have the same buffer names. Raises the errors of `models.errors`.
+    shares with the model have the same buffer names. Raises `ModelError`.
     """
     name = architecture_of(file)
     make = getattr(architecture_for(name), "define_draft_head", None)
@@ -85,14 +83,13 @@ def define_assistant(file: GGUFFile, target: GGUFFile, info: ModelInfo) -> Model
     """The graph of a small model in a file of its own, which drafts for the model in `target`.
 
     info: the figures of the model in `target`. Inputs and outputs are those of `define_draft_head`, and
-    `hidden.LAST_POSITIONS`. Weights and states of the large model have its buffers' names. Raises the errors of
-    `models.errors`.
+    `hidden.LAST_POSITIONS`. Weights and states of the large model have its buffers' names. Raises `ModelError`.
     """
     from zinc_rt.models import gemma4_assistant  # and what it is made of
 
     name = architecture_of(file)
     if name != gemma4_assistant.NAME:
-        raise UnsupportedFeature(
+        raise ModelError(
             f"{file.path} is of architecture {show(name)}; what drafts from another model's hidden states is of"
             f" architecture {gemma4_assistant.NAME!r}"
         )
@@ -106,10 +103,10 @@ def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
     """Files whose tokens see the ones after them, of an architecture whose tokens do not."""
     key = f"{definition.info.architecture}.attention.causal"
     if not get(file.metadata, key, bool, True) and not reads_whole(definition.graph):
-        raise UnsupportedFeature(
+        raise ModelError(
             f"{file.path} has {key} = false: its tokens see the ones after them, which this architecture does not do"
             " here"
-        ).with_advice("what would run: a model that generates text; docs/models.md lists those that embed texts")
+        ).with_advice("what would run: a model that generates text; docs/use/models.md lists those that embed texts")
 
 
 def _refuse_types(file: GGUFFile) -> None:
@@ -134,13 +131,13 @@ def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
         read[rows.tensor] = read.get(rows.tensor, Fraction(0)) + rows.count(file.tensors[rows.tensor].n_rows)
     unused = [name for name in file.tensors if name not in read and not name.endswith(_NO_WEIGHTS)]
     if unused:
-        raise UnsupportedFeature(
+        raise ModelError(
             f"{file.path} has {len(unused)} tensors that architecture {definition.graph.name!r} does not use here, the"
             f" first {unused[0]}: it is a variant that is not supported"
         )
     for name, n_rows in read.items():
         if name not in spared and n_rows < file.tensors[name].n_rows:
-            raise BadDefinition(
+            raise ModelError(
                 f"architecture {definition.graph.name!r} reads {n_rows} of the {file.tensors[name].n_rows} rows of"
                 f" {name}"
             )
@@ -149,7 +146,7 @@ def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
 def _refuse_states(definition: ModelDefinition) -> None:
     for state in definition.states:
         if state.kind not in IMPLEMENTED_STATES:
-            raise UnsupportedFeature(
+            raise ModelError(
                 f"architecture {definition.info.architecture!r} keeps state {state.name!r} by {state.kind.value} in"
                 f" {len(state.layers)} layers; the engine keeps state by {', '.join(sorted(IMPLEMENTED_STATES))} only"
             )

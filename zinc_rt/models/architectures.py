@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.errors import DuplicateArchitecture, UnsupportedArchitecture
+from zinc_rt.models.errors import ModelError
 from zinc_rt.utils.checks import show
 
 FILES = (
@@ -74,11 +74,11 @@ def register(architecture: Architecture) -> None:
     """Make `define` and everything above it build files of one more architecture.
 
     Raises:
-        DuplicateArchitecture: one of its names is taken; nothing is registered then.
+        ModelError: one of its names is taken; nothing is registered then.
     """
     taken = [name for name in architecture.NAMES if name in _ADDED or name in _own()]
     if taken:
-        raise DuplicateArchitecture(f"architecture {', '.join(map(repr, taken))} is registered already")
+        raise ModelError(f"architecture {', '.join(map(repr, taken))} is registered already")
     _ADDED.update(dict.fromkeys(architecture.NAMES, architecture))
 
 
@@ -94,14 +94,14 @@ def supported() -> tuple[str, ...]:
 
 
 def architecture_for(name: str) -> Architecture:
-    """What builds files of this architecture. Raises `UnsupportedArchitecture`, which names what is supported."""
+    """What builds files of this architecture. Raises `ModelError`, which names what is supported."""
     found = _ADDED.get(name)
     if found is None and name in FILES and name in _file(name).NAMES:
         return _file(name)  # and no other file is imported
     found = found or _own().get(name)
     if found is None:
         why = f": {REFUSED[name]}" if name in REFUSED else ""
-        raise UnsupportedArchitecture(f"architecture {show(name)} is not supported{why}").with_advice(
+        raise ModelError(f"architecture {show(name)} is not supported{why}").with_advice(
             f"what would run: a model of architecture {', '.join(supported())}"
         )
     return found

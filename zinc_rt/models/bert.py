@@ -18,7 +18,7 @@ from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import Part
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.hidden import HIDDEN
 from zinc_rt.models.keys import Keys
@@ -40,11 +40,9 @@ class EncoderInfo(ModelInfo):
 
     @classmethod
     def from_keys(cls, file: GGUFFile, keys: Keys) -> EncoderInfo:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+        """Raises `ModelError`."""
         if keys.flag("attention.causal", False):
-            raise UnsupportedFeature(
-                f"{keys.name('attention.causal')} is true; encoders are supported where it is false"
-            )
+            raise ModelError(f"{keys.name('attention.causal')} is true; encoders are supported where it is false")
         info = read_info(file, keys)
         return cls(
             **vars(info),
@@ -92,9 +90,7 @@ def _bert(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[Part, Part]
 
 def _nomic(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[Part, Part]:
     if keys.integer("moe_every_n_layers", 0, least=0):
-        raise UnsupportedFeature(
-            f"{keys.name('moe_every_n_layers')} is set: nomic-embed-text-v2-moe is not supported, v1.5 is"
-        )
+        raise ModelError(f"{keys.name('moe_every_n_layers')} is set: nomic-embed-text-v2-moe is not supported, v1.5 is")
     rope = RopeConfig.from_keys(keys, info.heads.head_dim, info.n_ctx_train, interleaved=False)
     return AttentionSpec(info.heads, parts.rotation(rope), out_bias=None), FeedForwardSpec(info.n_ff)
 
@@ -110,7 +106,7 @@ def _embed(parts: GraphParts, info: EncoderInfo, *, positions: bool) -> BufferId
     if positions:
         table = parts.table("position_embd.weight", n)
         if len(table) < info.n_ctx_train:
-            raise InvalidKey(
+            raise ModelError(
                 f"{info.architecture}.context_length is {info.n_ctx_train}, position_embd.weight has {len(table)} rows"
             )
         rows = parts.constant("position_embd", ("n_ctx", n), lambda n_ctx: _first(table, n_ctx))

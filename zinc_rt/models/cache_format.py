@@ -12,7 +12,7 @@ from zinc_rt.ir.graph import Buffer, BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
 from zinc_rt.models.definition import ModelDefinition, StateKind, StateSpec
-from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.utils.checks import show
 
 
@@ -40,7 +40,7 @@ def with_cache(definition: ModelDefinition, wanted: CacheFormat) -> ModelDefinit
     """The definition with its KV caches in another format.
 
     Raises:
-        UnsupportedFeature: a layer's heads are no whole number of the format's blocks.
+        ModelError: a layer's heads are no whole number of the format's blocks.
     """
     dtype, graph = wanted.dtype, definition.graph
     cached = {b for n in graph.nodes if n.op is Op.KV_WRITE for b in n.outputs}
@@ -74,7 +74,7 @@ def _check_widths(graph: Graph, dtype: DType) -> None:
             parts = ("latent_dim", "rope_dim") if "latent_dim" in attrs else ("head_dim", "value_dim")
             for part in parts:
                 if int(attrs[part]) % dtype.block_size:
-                    raise UnsupportedFeature(
+                    raise ModelError(
                         f"node {node.name}: {part} is {attrs[part]}; a KV cache of {dtype} takes heads of multiples of"
                         f" {dtype.block_size} elements; use the KV cache of {DType.F16}"
                     )

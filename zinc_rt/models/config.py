@@ -7,7 +7,7 @@ from typing import Final
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.definition import ModelInfo
-from zinc_rt.models.errors import InvalidKey, MissingWeight, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.rope_config import RopeConfig
 
@@ -28,14 +28,14 @@ MAX_TAPS: Final = 16
 def read_info(file: GGUFFile, keys: Keys) -> ModelInfo:
     """The figures of every model; the vocabulary is as large as `token_embd.weight`.
 
-    Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature` beyond `MAX_VOCAB`.
+    Raises `ModelError` beyond `MAX_VOCAB`.
     """
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
-        raise MissingWeight(f"tensor token_embd.weight is missing, which architecture {keys.architecture!r} needs")
+        raise ModelError(f"tensor token_embd.weight is missing, which architecture {keys.architecture!r} needs")
     n_vocab = embedding.shape[0]
     if n_vocab > MAX_VOCAB:
-        raise UnsupportedFeature(
+        raise ModelError(
             f"vocabularies of {n_vocab} tokens (rows of token_embd.weight) are not supported; at most {MAX_VOCAB} are"
         )
     return ModelInfo(
@@ -68,12 +68,12 @@ class HeadSizes:
 
     @classmethod
     def from_keys(cls, keys: Keys, n_embd: int) -> HeadSizes:
-        """Read `attention.*`. Raises `MissingModelKey`, `InvalidKey`, `UnsupportedFeature`."""
+        """Read `attention.*`. Raises `ModelError`."""
         n_heads = keys.integer("attention.head_count")
         n_kv_heads = keys.integer("attention.head_count_kv", n_heads)
         size = "attention.key_length" if keys.has("attention.key_length") else "embedding_length"
         if size == "embedding_length" and n_embd % n_heads:
-            raise InvalidKey(f"{keys.name(size)} {n_embd} is not a multiple of the {n_heads} heads")
+            raise ModelError(f"{keys.name(size)} {n_embd} is not a multiple of the {n_heads} heads")
         head_dim = keys.integer("attention.key_length", max(1, n_embd // n_heads))
         heads, kv_heads = keys.name("attention.head_count"), keys.name("attention.head_count_kv")
         check_heads(n_heads, n_kv_heads, head_dim, heads, kv_heads, keys.name(size))
@@ -105,16 +105,16 @@ class HeadSizes:
 def check_heads(n_heads: int, n_kv_heads: int, head_dim: int, heads: str, kv_heads: str, size: str) -> None:
     """Check sizes of heads; the last three arguments say where the numbers come from.
 
-    Raises `InvalidKey` for query heads that key-value heads cannot share evenly, `UnsupportedFeature` for heads that
+    Raises `ModelError` for query heads that key-value heads cannot share evenly, and for heads that
     kernels would take too long to compile for.
     """
     if n_heads % n_kv_heads:
-        raise InvalidKey(f"{heads} {n_heads} must be a multiple of {kv_heads} {n_kv_heads}")
+        raise ModelError(f"{heads} {n_heads} must be a multiple of {kv_heads} {n_kv_heads}")
     if head_dim > MAX_HEAD_DIM:
-        raise UnsupportedFeature(f"heads of {head_dim} elements ({size}) are not supported; at most {MAX_HEAD_DIM} are")
+        raise ModelError(f"heads of {head_dim} elements ({size}) are not supported; at most {MAX_HEAD_DIM} are")
     group = n_heads // n_kv_heads
     if group > MAX_GROUP:
-        raise UnsupportedFeature(
+        raise ModelError(
             f"{group} query heads to a key-value head ({heads} / {kv_heads}) are not supported; at most {MAX_GROUP} are"
         )
 
@@ -135,11 +135,11 @@ class DenseInfo(ModelInfo):
     ) -> DenseInfo:
         """Read the keys. experts: whether files may have some, of `n_ff` elements each. longrope: see `RopeConfig`.
 
-        Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`.
+        Raises `ModelError`.
         """
         keys = Keys(file.metadata, architecture)
         if not experts and keys.has("expert_count") and keys.integer("expert_count", least=0):
-            raise UnsupportedFeature(
+            raise ModelError(
                 f"{keys.name('expert_count')} is set: mixture-of-experts {architecture} models are not supported"
             )
         info = read_info(file, keys)

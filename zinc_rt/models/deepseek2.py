@@ -10,7 +10,7 @@ from zinc_rt.models.blocks import Block, decoder, pre_norm_block
 from zinc_rt.models.config import read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
-from zinc_rt.models.errors import InvalidKey, MissingModelKey
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.latent import LatentAttentionSpec
@@ -52,15 +52,15 @@ class DeepSeek2Info(ModelInfo):
 
     @classmethod
     def from_file(cls, file: GGUFFile, architecture: str) -> DeepSeek2Info:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+        """Raises `ModelError`."""
         keys = Keys(file.metadata, architecture)
         info = read_info(file, keys)
         head_dim = keys.integer("attention.key_length_mla", most=4096)
         rope = RopeConfig.from_keys(keys, head_dim, info.n_ctx_train, interleaved=True)
         if not keys.has("rope.dimension_count"):
-            raise MissingModelKey(f"the file has no {keys.name('rope.dimension_count')}, which says what part rotates")
+            raise ModelError(f"the file has no {keys.name('rope.dimension_count')}, which says what part rotates")
         if rope.dim == head_dim:
-            raise InvalidKey(
+            raise ModelError(
                 f"{keys.name('rope.dimension_count')} is {rope.dim}, it must be less than"
                 f" {keys.name('attention.key_length_mla')}, which is {head_dim}"
             )

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.ops import product_bytes
-from zinc_rt.models.errors import BadDefinition
+from zinc_rt.models.errors import ModelError
 
 F32 = npt.NDArray[np.float32]
 MakeConstant = Callable[[int], F32]
@@ -109,7 +109,7 @@ class ModelDefinition:
     that are known and that no step needs. projections: matrices f32[n_out, n_in] that vectors of whole texts are
     multiplied by, one after another.
 
-    Raises `BadDefinition` where the parts do not belong together: a buffer without its record or a record without its
+    Raises `ModelError` where the parts do not belong together: a buffer without its record or a record without its
     buffer.
     """
 
@@ -126,7 +126,7 @@ class ModelDefinition:
         held = [name for state in self.states for name in state.buffers]
         if len(held) != len(set(held)):
             twice = sorted({name for name in held if held.count(name) > 1})
-            raise BadDefinition(f"architecture {self.info.architecture!r}: two states hold {', '.join(twice)}")
+            raise ModelError(f"architecture {self.info.architecture!r}: two states hold {', '.join(twice)}")
         for kind, what, named in (
             (BufferKind.CONSTANT, "constants", set(self.constants)),
             (BufferKind.STATE, "states", set(held)),
@@ -134,7 +134,7 @@ class ModelDefinition:
         ):
             there = {b.name for b in self.graph.of_kind(kind)}
             if there != named:
-                raise BadDefinition(
+                raise ModelError(
                     f"architecture {self.info.architecture!r}: the graph's {kind.value} buffers and the definition's"
                     f" {what} differ in {', '.join(sorted(there ^ named)[:8])}"
                 )

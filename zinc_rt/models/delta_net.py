@@ -8,7 +8,7 @@ from typing import Final
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.config import MAX_TAPS
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 
@@ -24,7 +24,7 @@ LAYERS: Final = "delta net"
 class DeltaNetSizes:
     """Sizes of a layer. Key and value heads have `head_dim` elements; taps: of the convolution, the present included.
 
-    Raises `InvalidKey` and `UnsupportedFeature` with the numbers.
+    Raises `ModelError` with the numbers.
     """
 
     n_k_heads: int
@@ -34,22 +34,22 @@ class DeltaNetSizes:
 
     def __post_init__(self) -> None:
         if self.n_v_heads % self.n_k_heads:
-            raise InvalidKey(f"{self.n_v_heads} value heads are no multiple of {self.n_k_heads} key heads")
+            raise ModelError(f"{self.n_v_heads} value heads are no multiple of {self.n_k_heads} key heads")
         for value, least, most, what in (
             (self.head_dim, 1, MAX_STATE_DIM, "elements of a delta net's head"),
             (self.n_v_heads, 1, MAX_HEADS, "value heads of a delta net"),
             (self.taps, 2, MAX_TAPS, "taps of a delta net's convolution"),
         ):
             if not least <= value <= most:
-                raise UnsupportedFeature(f"{value} {what} are not supported; {least} to {most} are")
+                raise ModelError(f"{value} {what} are not supported; {least} to {most} are")
 
     @classmethod
     def from_keys(cls, keys: Keys) -> DeltaNetSizes:
-        """Read `ssm.*`. Raises `MissingModelKey`, `InvalidKey`, `UnsupportedFeature`."""
+        """Read `ssm.*`. Raises `ModelError`."""
         dim, inner = keys.integer("ssm.state_size"), keys.integer("ssm.inner_size")
         n_k, n_v = keys.integer("ssm.group_count"), keys.integer("ssm.time_step_rank")
         if inner != dim * n_v:
-            raise InvalidKey(
+            raise ModelError(
                 f"{keys.name('ssm.inner_size')} is {inner}; {n_v} value heads ({keys.name('ssm.time_step_rank')}) of"
                 f" {dim} elements ({keys.name('ssm.state_size')}) are {dim * n_v}"
             )

@@ -12,7 +12,7 @@ from typing import Final
 
 from zinc_rt.models.blocks import Block, Residual
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.errors import InvalidKey
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import hidden_beside
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -35,10 +35,10 @@ GROUPED_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "exp_probs_b"
 
 
 def count_drafts(keys: Keys, n_blocks: int) -> int:
-    """How many of the file's blocks draft tokens; they are the last ones. Raises `InvalidKey` where it is all."""
+    """How many of the file's blocks draft tokens; they are the last ones. Raises `ModelError` where it is all."""
     n_drafts = keys.integer("nextn_predict_layers", 0, least=0, most=n_blocks)
     if n_drafts == n_blocks:
-        raise InvalidKey(f"{keys.name('nextn_predict_layers')} is {n_drafts}, of {n_blocks} blocks in all")
+        raise ModelError(f"{keys.name('nextn_predict_layers')} is {n_drafts}, of {n_blocks} blocks in all")
     return n_drafts
 
 

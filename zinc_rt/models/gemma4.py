@@ -14,7 +14,7 @@ from zinc_rt.ir.graph import BufferId
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import Branch, Residual
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.errors import MissingWeight
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.gemma4_config import Gemma4Info
 from zinc_rt.models.keys import Keys
@@ -123,14 +123,14 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
 def full_rotations(parts: GraphParts, windowed: Sequence[bool], rope: RopeConfig) -> dict[int, Rotation]:
     """The rotation of each layer without a window: one for all, or one each where the file has factors by layer.
 
-    Raises `MissingWeight` without them: they say which pairs turn.
+    Raises `ModelError` without them: they say which pairs turn.
     """
     layers = [layer for layer, near in enumerate(windowed) if not near]
     by_layer = [f"blk.{layer}.rope_freqs.weight" for layer in layers]
     one_for_all = not any(map(parts.has, by_layer))
     for factors in ["rope_freqs.weight"] * bool(layers) if one_for_all else by_layer:
         if not parts.has(factors):
-            raise MissingWeight(f"tensor {factors} is missing, which architecture {parts.info.architecture!r} needs")
+            raise ModelError(f"tensor {factors} is missing, which architecture {parts.info.architecture!r} needs")
     if one_for_all:
         one = parts.rotation(rope, name="rope_full", factors="rope_freqs.weight") if layers else None
         return {layer: one for layer in layers if one is not None}

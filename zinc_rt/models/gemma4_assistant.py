@@ -20,7 +20,7 @@ from zinc_rt.models.blocks import Residual
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.drafts import PRIOR
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.gemma4 import Gemma4Block, full_rotations
 from zinc_rt.models.gemma4_config import Gemma4Info, head_width, rotations
@@ -52,14 +52,14 @@ class AssistantInfo(ModelInfo):
 
     @classmethod
     def from_file(cls, file: GGUFFile, keys: Keys, model: Gemma4Info) -> AssistantInfo:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature` for another model's."""
+        """Raises `ModelError` for another model's."""
         info = read_info(file, keys)
         for what, own, wanted in (
             (keys.name("embedding_length_out"), keys.integer("embedding_length_out"), model.n_embd),
             (f"rows of {_TABLE}", info.n_vocab, model.n_vocab),
         ):
             if own != wanted:
-                raise UnsupportedFeature(f"{file.path} drafts for another model: {what} is {own}, of this one {wanted}")
+                raise ModelError(f"{file.path} drafts for another model: {what} is {own}, of this one {wanted}")
         windowed = windowed_layers(keys, info.n_layers)
         reads = tuple(_last(model, near) for near in windowed)
         n_heads = keys.integers("attention.head_count", info.n_layers)
@@ -67,7 +67,7 @@ class AssistantInfo(ModelInfo):
         for near, source, n in zip(windowed, reads, n_heads, strict=True):
             its, width = model.heads[source], head_width(keys, windowed=near)
             if width != its.head_dim:
-                raise InvalidKey(f"heads of {width} elements cannot read the model's block {source}, of {its.head_dim}")
+                raise ModelError(f"heads of {width} elements cannot read the model's block {source}, of {its.head_dim}")
             heads.append(HeadSizes(n, its.n_kv_heads, width))
         return cls(
             **vars(info),
@@ -81,10 +81,10 @@ class AssistantInfo(ModelInfo):
 
 
 def _last(model: Gemma4Info, windowed: bool) -> int:
-    """The last layer of a kind that has keys and values. Raises `UnsupportedFeature` where there is none."""
+    """The last layer of a kind that has keys and values. Raises `ModelError` where there is none."""
     found = [layer for layer in range(model.n_own) if model.windowed[layer] is windowed]
     if not found:
-        raise UnsupportedFeature(f"the model has no layer {'with' if windowed else 'without'} a window to read from")
+        raise ModelError(f"the model has no layer {'with' if windowed else 'without'} a window to read from")
     return found[-1]
 
 
@@ -101,7 +101,7 @@ def define_assistant(file: GGUFFile, target: GGUFFile, model: ModelInfo) -> Mode
         ModelError, UnsupportedTensorType: a file is not as needed, or they do not belong together.
     """
     if not isinstance(model, Gemma4Info):
-        raise UnsupportedFeature(f"{file.path} drafts for gemma4 models, not for architecture {model.architecture!r}")
+        raise ModelError(f"{file.path} drafts for gemma4 models, not for architecture {model.architecture!r}")
     keys = Keys(file.metadata, NAME)
     info = AssistantInfo.from_file(file, keys, model)
     parts = GraphParts(file, info, info.rms_eps, causal=False, decodes=True)

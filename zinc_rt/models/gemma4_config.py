@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.config import HeadSizes, check_heads, read_info
 from zinc_rt.models.definition import ModelInfo
-from zinc_rt.models.errors import InvalidKey
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.windows import windowed_layers
@@ -34,7 +34,7 @@ class Gemma4Info(ModelInfo):
 
     @classmethod
     def from_file(cls, file: GGUFFile, keys: Keys) -> Gemma4Info:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+        """Raises `ModelError`."""
         info = read_info(file, keys)
         windowed = windowed_layers(keys, info.n_layers)
         width, local_width = head_width(keys), head_width(keys, windowed=True)
@@ -67,24 +67,24 @@ class Gemma4Info(ModelInfo):
 
 
 def rotations(keys: Keys, n_ctx_train: int) -> tuple[RopeConfig, RopeConfig]:
-    """How positions become angles in layers without and with a window. Raises `MissingModelKey`, `InvalidKey`."""
+    """How positions become angles in layers without and with a window. Raises `ModelError`."""
     width, local_width = head_width(keys), head_width(keys, windowed=True)
     rope = RopeConfig.from_keys(keys, width, n_ctx_train, interleaved=False)
     base = keys.number("rope.freq_base_swa", 10000.0, least=1.0, above=True)
     dim = keys.integer("rope.dimension_count_swa", local_width, most=local_width)
     if dim % 2:
-        raise InvalidKey(f"{keys.name('rope.dimension_count_swa')} is {dim}, it must be even")
+        raise ModelError(f"{keys.name('rope.dimension_count_swa')} is {dim}, it must be even")
     return rope, replace(rope.unscaled(base), dim=dim)
 
 
 def head_width(keys: Keys, *, windowed: bool = False) -> int:
-    """Elements of a head of one kind of layer. Raises `InvalidKey` where keys and values differ."""
+    """Elements of a head of one kind of layer. Raises `ModelError` where keys and values differ."""
     end = "_swa" if windowed else ""
     key, value = f"attention.key_length{end}", f"attention.value_length{end}"
     default = keys.integer("attention.key_length") if end else None
     width = keys.integer(key, default)
     if keys.integer(value, width) != width:
-        raise InvalidKey(f"{keys.name(value)} is {keys.integer(value)}, it must be as {keys.name(key)}, {width}")
+        raise ModelError(f"{keys.name(value)} is {keys.integer(value)}, it must be as {keys.name(key)}, {width}")
     return width
 
 
@@ -97,20 +97,20 @@ def _heads(keys: Keys, n_heads: int, n_kv_heads: int, width: int) -> HeadSizes:
 def _own_layers(keys: Keys, windowed: tuple[bool, ...], heads: tuple[HeadSizes, ...], shared: int) -> int:
     """Layers with keys and values of their own. The last two of them serve the others, each those of its kind.
 
-    Raises `InvalidKey` where they cannot.
+    Raises `ModelError` where they cannot.
     """
     own, name = len(windowed) - shared, keys.name("attention.shared_kv_layers")
     if not shared:
         return own
     if own < 2 or not windowed[own - 2] or windowed[own - 1]:
-        raise InvalidKey(
+        raise ModelError(
             f"{name} is {shared} of {len(windowed)} layers: layer {own - 2} must be there and have a window, and layer"
             f" {own - 1} none, for the layers behind them to read their keys and values"
         )
     for layer in range(own, len(windowed)):
         source = own - 2 if windowed[layer] else own - 1
         if heads[layer].n_kv_heads != heads[source].n_kv_heads:
-            raise InvalidKey(
+            raise ModelError(
                 f"{keys.name('attention.head_count_kv')} is {heads[layer].n_kv_heads} in layer {layer}, which reads the"
                 f" keys and values of layer {source}, where it is {heads[source].n_kv_heads}"
             )

@@ -12,7 +12,7 @@ from zinc_rt.gguf.errors import UnsupportedTensorType
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
-from zinc_rt.models.errors import BadDefinition, MissingWeight, TensorShapeMismatch, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.states import StateBooks
 
 
@@ -45,7 +45,7 @@ class GraphTensors:
     def weight(self, name: str, *shape: int, plain: bool = False) -> BufferId:
         """The buffer of a whole tensor of this shape. plain: it has to be F32, as every vector has.
 
-        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
+        Raises `ModelError`, `UnsupportedTensorType`.
         """
         if name not in self._weights:
             tensor = self._tensor(name, shape, plain=plain)
@@ -73,13 +73,13 @@ class GraphTensors:
             end: where the periods end in a tensor of two dimensions, as where others follow; None for n_out.
             plain: see `weight`.
 
-        Raises what `weight` raises, and `BadDefinition` for rows that are not in a period.
+        Raises what `weight` raises, and `ModelError` for rows that are not in a period.
         """
         *outer, n_out, n_in = shape
         every = n_out if period is None else period
         last = n_out if end is None else end
         if last % every or not 0 <= start < stop <= every or not last <= n_out or (outer and end is not None):
-            raise BadDefinition(f"tensor {name} of shape {list(shape)} has no rows {start} to {stop} of every {every}")
+            raise ModelError(f"tensor {name} of shape {list(shape)} has no rows {start} to {stop} of every {every}")
         whole = every == n_out and not outer
         within = "" if end is None else f" up to {end}"
         buffer = f"{name}[{start}:{stop}]" if whole else f"{name}[{start}:{stop} of {every}{within}]"
@@ -116,7 +116,7 @@ class GraphTensors:
         """The buffer of one of so many equal parts of a matrix's columns: what multiplies that part of rows which are
         put together of several.
 
-        Raises what `weight` raises, and `UnsupportedFeature` where a part is no whole number of the format's blocks.
+        Raises what `weight` raises, and `ModelError` where a part is no whole number of the format's blocks.
         """
         n_out, n_in = shape
         buffer = f"{name}[columns {part} of {parts}]"
@@ -124,7 +124,7 @@ class GraphTensors:
             tensor = self._tensor(name, shape)
             block = DType.of(tensor.type).block_size
             if n_in % (parts * block):
-                raise UnsupportedFeature(
+                raise ModelError(
                     f"tensor {name} is {tensor.type.name} with rows of {n_in} elements, which cannot be cut into"
                     f" {parts}: {n_in // parts} elements are no whole number of blocks of {block}"
                 )
@@ -135,20 +135,20 @@ class GraphTensors:
     def vector(self, name: str, n: int) -> F32 | None:
         """The values of an F32 vector that a constant is made from, f32[n]; None where the file has no such tensor.
 
-        Raises `TensorShapeMismatch`.
+        Raises `ModelError`.
         """
         tensor = self.file.tensors.get(name)
         if tensor is None:
             return None
         if tensor.type is not GGMLType.F32 or tensor.shape != (n,):
-            raise TensorShapeMismatch(f"tensor {name} is {tensor.type.name}{list(tensor.shape)}, F32[{n}] is needed")
+            raise ModelError(f"tensor {name} is {tensor.type.name}{list(tensor.shape)}, F32[{n}] is needed")
         self._host.add(name)
         return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
 
     def table(self, name: str, n: int) -> F32:
         """The rows of a matrix that a constant is made from, f32[n_rows, n], whatever its format.
 
-        Raises `MissingWeight`, `TensorShapeMismatch`, `UnsupportedTensorType`.
+        Raises `ModelError`, `UnsupportedTensorType`.
         """
         found = self.file.tensors.get(name)
         tensor = self._tensor(name, (found.shape[0] if found is not None and found.shape else 1, n))
@@ -158,21 +158,21 @@ class GraphTensors:
     def project_pooled(self, name: str, n_out: int, n_in: int) -> None:
         """A matrix of the tensor `name`.weight that vectors of whole texts are multiplied by, after those before it.
 
-        Raises `TensorShapeMismatch`, `MissingWeight`, `UnsupportedTensorType`.
+        Raises `ModelError`, `UnsupportedTensorType`.
         """
         rows = self.table(f"{name}.weight", n_in)
         if len(rows) != n_out:
-            raise TensorShapeMismatch(f"tensor {name}.weight has {len(rows)} rows, the metadata calls for {n_out}")
+            raise ModelError(f"tensor {name}.weight has {len(rows)} rows, the metadata calls for {n_out}")
         self._projections.append(rows)
 
     def number(self, name: str) -> float | None:
         """The value of an F32 tensor of one element; None where the file has no such tensor.
 
-        Raises `TensorShapeMismatch` for another shape, or a value that is not finite.
+        Raises `ModelError` for another shape, or a value that is not finite.
         """
         values = self.vector(name, 1)
         if values is not None and not np.isfinite(values).all():
-            raise TensorShapeMismatch(f"tensor {name} is {values[0]}, a finite number is needed")
+            raise ModelError(f"tensor {name} is {values[0]}, a finite number is needed")
         return None if values is None else float(values[0])
 
     def leave(self, names: Iterable[str]) -> None:
@@ -182,14 +182,12 @@ class GraphTensors:
     def _tensor(self, name: str, shape: tuple[int, ...], *, plain: bool = False) -> TensorInfo:
         tensor = self.file.tensors.get(name)
         if tensor is None:
-            raise MissingWeight(
+            raise ModelError(
                 f"tensor {name} of shape {list(shape)} is missing, which architecture"
                 f" {self.info.architecture!r} needs; the file may be incomplete or from another converter"
             )
         if tensor.shape != shape:
-            raise TensorShapeMismatch(
-                f"tensor {name} has shape {list(tensor.shape)}, the metadata calls for {list(shape)}"
-            )
+            raise ModelError(f"tensor {name} has shape {list(tensor.shape)}, the metadata calls for {list(shape)}")
         allowed = SUPPORTED if len(shape) > 1 and not plain else (GGMLType.F32,)
         if tensor.type not in allowed:
             wanted = ", ".join(kind.name for kind in allowed)

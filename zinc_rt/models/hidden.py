@@ -9,7 +9,7 @@ from zinc_rt.ir.builder import rewritten
 from zinc_rt.ir.graph import BufferKind, DType, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 
 HIDDEN = "hidden"
 """The output: f32[n_rows, n_embd]."""
@@ -34,7 +34,7 @@ def hidden_states(definition: ModelDefinition) -> ModelDefinition:
     ends this way already is returned as it is.
 
     Raises:
-        UnsupportedFeature: the graph computes no logits either.
+        ModelError: the graph computes no logits either.
     """
     graph = definition.graph
     if ends_hidden(graph):
@@ -51,7 +51,7 @@ def hidden_beside(definition: ModelDefinition) -> ModelDefinition:
     Nothing else changes, so the logits have the same bits. A definition that has the output is returned as it is.
 
     Raises:
-        UnsupportedFeature: the graph computes no logits.
+        ModelError: the graph computes no logits.
     """
     graph = definition.graph
     if any(b.name == HIDDEN for b in graph.of_kind(BufferKind.OUTPUT)):
@@ -63,7 +63,7 @@ def _head(definition: ModelDefinition) -> Node:
     """The node that makes logits of hidden states."""
     heads = [node for node in definition.graph.nodes if node.op is Op.LM_HEAD]
     if len(heads) != 1:
-        raise UnsupportedFeature(
+        raise ModelError(
             f"architecture {definition.info.architecture!r} has {len(heads)} heads; a model with one is needed for"
             " its hidden states"
         )

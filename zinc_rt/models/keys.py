@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from zinc_rt.models.errors import InvalidKey, MissingModelKey
+from zinc_rt.models.errors import ModelError
 from zinc_rt.utils.checks import show
 
 
@@ -37,53 +37,51 @@ class Keys:
         if full in self._metadata:
             return self._metadata[full]
         if default is None:
-            raise MissingModelKey(
-                f"the file has no {full}, which architecture {self._prefix!r} needs; it may be incomplete"
-            )
+            raise ModelError(f"the file has no {full}, which architecture {self._prefix!r} needs; it may be incomplete")
         return default
 
     def integer(self, key: str, default: int | None = None, *, least: int = 1, most: int = 1 << 24) -> int:
-        """An integer in least .. most. Raises `MissingModelKey` (no default), `InvalidKey`."""
+        """An integer in least .. most. Raises `ModelError`, also without key and default."""
         value = self._value(key, default)
         if isinstance(value, np.ndarray):  # some files give one value a layer
             if value.size == 0 or not np.issubdtype(value.dtype, np.integer) or (value != value.flat[0]).any():
-                raise InvalidKey(f"{self.name(key)} is {value.tolist()[:8]}, the same integer in every layer is needed")
+                raise ModelError(f"{self.name(key)} is {value.tolist()[:8]}, the same integer in every layer is needed")
             value = int(value.flat[0])
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidKey(f"{self.name(key)} is {show(value)}, an integer is needed")
+            raise ModelError(f"{self.name(key)} is {show(value)}, an integer is needed")
         if not least <= value <= most:
-            raise InvalidKey(f"{self.name(key)} is {value}, it must be between {least} and {most}")
+            raise ModelError(f"{self.name(key)} is {value}, it must be between {least} and {most}")
         return value
 
     def integers(self, key: str, n_layers: int, *, least: int = 1, most: int = 1 << 24) -> tuple[int, ...]:
         """An integer in least .. most for each layer, of a key that holds one for all or an array.
 
-        Raises `MissingModelKey`, `InvalidKey`.
+        Raises `ModelError`.
         """
         value = self._value(key, None)
         if not isinstance(value, np.ndarray):
             return (self.integer(key, least=least, most=most),) * n_layers
         if value.shape != (n_layers,) or not np.issubdtype(value.dtype, np.integer):
-            raise InvalidKey(f"{self.name(key)} is {value.tolist()[:8]}, {n_layers} integers are needed, one a layer")
+            raise ModelError(f"{self.name(key)} is {value.tolist()[:8]}, {n_layers} integers are needed, one a layer")
         for layer, one in enumerate(value.tolist()):
             if not least <= one <= most:
-                raise InvalidKey(f"{self.name(key)} is {one} in layer {layer}, it must be between {least} and {most}")
+                raise ModelError(f"{self.name(key)} is {one} in layer {layer}, it must be between {least} and {most}")
         return tuple(value.tolist())
 
     def number(self, key: str, default: float | None = None, *, least: float = 0.0, above: bool = False) -> float:
-        """A finite float, at least `least` (or above it). Raises `MissingModelKey` (no default), `InvalidKey`."""
+        """A finite float, at least `least` (or above it). Raises `ModelError`, also without key and default."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise InvalidKey(f"{self.name(key)} is {show(value)}, a finite number is needed")
+            raise ModelError(f"{self.name(key)} is {show(value)}, a finite number is needed")
         if value < least or (above and value == least):
-            raise InvalidKey(f"{self.name(key)} is {value}, it must be {'above' if above else 'at least'} {least}")
+            raise ModelError(f"{self.name(key)} is {value}, it must be {'above' if above else 'at least'} {least}")
         return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:
-        """True or false. Raises `MissingModelKey` (no default), `InvalidKey`."""
+        """True or false. Raises `ModelError`, also without key and default."""
         value = self._value(key, default)
         if not isinstance(value, bool):
-            raise InvalidKey(f"{self.name(key)} is {show(value)}, true or false is needed")
+            raise ModelError(f"{self.name(key)} is {show(value)}, true or false is needed")
         return value
 
     def is_list(self, key: str) -> bool:
@@ -91,15 +89,15 @@ class Keys:
         return isinstance(self._metadata.get(self.name(key)), np.ndarray | list | tuple)
 
     def flags(self, key: str, n_layers: int) -> tuple[bool, ...]:
-        """True or false for each layer, of a key that holds an array. Raises `MissingModelKey`, `InvalidKey`."""
+        """True or false for each layer, of a key that holds an array. Raises `ModelError`."""
         values = np.atleast_1d(self._value(key, None)).tolist()
         if len(values) != n_layers or not all(v in (0, 1) for v in values):
-            raise InvalidKey(f"{self.name(key)} is {values[:8]}, {n_layers} of true or false are needed, one a layer")
+            raise ModelError(f"{self.name(key)} is {values[:8]}, {n_layers} of true or false are needed, one a layer")
         return tuple(bool(v) for v in values)
 
     def text(self, key: str, default: str | None = None) -> str:
-        """A string. Raises `MissingModelKey` (no default), `InvalidKey`."""
+        """A string. Raises `ModelError`, also without key and default."""
         value = self._value(key, default)
         if not isinstance(value, str):
-            raise InvalidKey(f"{self.name(key)} is {show(value)}, a string is needed")
+            raise ModelError(f"{self.name(key)} is {show(value)}, a string is needed")
         return value

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.config import check_heads
-from zinc_rt.models.errors import UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.parts import GraphParts, Rotation
 
 
@@ -23,7 +23,7 @@ class LatentAttentionSpec:
     elements of a head's output. q_rank: elements between the two projections of queries, None for one projection.
     rotation: of the turned elements. scale: of the scores.
 
-    Raises `UnsupportedFeature` for more heads, or wider ones, than kernels do.
+    Raises `ModelError` for more heads, or wider ones, than kernels do.
     """
 
     n_heads: int
@@ -77,10 +77,10 @@ class LatentAttentionSpec:
 
 
 def _refuse_old_files(parts: GraphParts, p: str) -> None:
-    """Raise `UnsupportedFeature` for a file that has keys and values in one matrix."""
+    """Raise `ModelError` for a file that has keys and values in one matrix."""
     old = f"{p}.attn_kv_b.weight"
     if parts.has(old) and not parts.has(f"{p}.attn_k_b.weight"):
-        raise UnsupportedFeature(
+        raise ModelError(
             f"tensor {old} holds keys and values in one matrix, as converters before April 2025 wrote it;"
             " a newer file of the model, which has attn_k_b and attn_v_b instead, runs"
         )

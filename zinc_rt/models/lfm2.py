@@ -11,7 +11,7 @@ from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import BlockSpec, Part, decoder, pre_norm_block
 from zinc_rt.models.config import MAX_TAPS, HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -54,7 +54,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     attention, feed_forward = _attentions(parts, keys, set(kv_heads) - {0}), _feed_forward(keys, info.n_layers)
     taps = keys.integer("shortconv.l_cache")
     if not 2 <= taps <= MAX_TAPS:
-        raise UnsupportedFeature(f"{keys.name('shortconv.l_cache')} is {taps}; 2 to {MAX_TAPS} are supported")
+        raise ModelError(f"{keys.name('shortconv.l_cache')} is {taps}; 2 to {MAX_TAPS} are supported")
 
     def block(layer: int) -> BlockSpec:
         mixer: Part = attention[kv_heads[layer]] if kv_heads[layer] else ShortConvSpec(taps)
@@ -67,7 +67,7 @@ def _attentions(parts: GraphParts, keys: Keys, kv_heads: set[int]) -> dict[int, 
     """The attention of layers by their number of key-value heads."""
     n_heads, n_embd = keys.integer("attention.head_count"), parts.info.n_embd
     if n_embd % n_heads:
-        raise InvalidKey(f"{keys.name('embedding_length')} {n_embd} is not a multiple of the {n_heads} heads")
+        raise ModelError(f"{keys.name('embedding_length')} {n_embd} is not a multiple of the {n_heads} heads")
     dim = keys.integer("attention.key_length", n_embd // n_heads)
     rotation = parts.rotation(RopeConfig.from_keys(keys, dim, parts.info.n_ctx_train, interleaved=False))
     window = keys.integer("attention.sliding_window", 0, least=0) or None

@@ -13,7 +13,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import F32, MakeConstant, ModelInfo
-from zinc_rt.models.errors import MissingWeight, TensorShapeMismatch
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.graph_tensors import GraphTensors
 from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
 from zinc_rt.models.rope_config import RopeConfig
@@ -74,7 +74,7 @@ class GraphParts(GraphTensors):
         factors: a tensor of frequency factors, which counts where the file has it, or a function that gives those for
         n_ctx positions (see `rope_factors`).
 
-        Raises `TensorShapeMismatch` for factors of a wrong shape, or that are not positive.
+        Raises `ModelError` for factors of a wrong shape, or that are not positive.
         """
         values = self.rope_factors(factors, rope) if isinstance(factors, str) else None
         chosen = factors if callable(factors) else lambda n_ctx: values
@@ -84,11 +84,11 @@ class GraphParts(GraphTensors):
     def rope_factors(self, name: str, rope: RopeConfig) -> F32 | None:
         """Frequency factors of a rotation, f32[pairs]; None where the file has no such tensor.
 
-        Raises `TensorShapeMismatch` for factors of a wrong shape, or that are not positive.
+        Raises `ModelError` for factors of a wrong shape, or that are not positive.
         """
         values = self.vector(name, rope.dim // 2)
         if values is not None and not (values > 0).all():
-            raise TensorShapeMismatch(f"tensor {name} has factors that are not positive")
+            raise ModelError(f"tensor {name} has factors that are not positive")
         return values
 
     # -- nodes --------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class GraphParts(GraphTensors):
         n_in, total, out, start = self.width(x), sum(sizes), [], 0
         biases = self.vector(f"{name}.bias", total) if bias is not False else None
         if bias and biases is None:
-            raise MissingWeight(f"tensor {name}.bias is missing, which architecture {self.info.architecture!r} needs")
+            raise ModelError(f"tensor {name}.bias is missing, which architecture {self.info.architecture!r} needs")
         for i, size in enumerate(sizes):
             y = self.temp(f"{name}.{i}", heads * size)
             weight = self.weight_rows(f"{name}.weight", (heads * total, n_in), start, start + size, period=total)

@@ -14,7 +14,7 @@ from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import decoder, pre_norm_block
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.errors import MissingWeight
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.parts import GraphParts
 
@@ -28,9 +28,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     long, short = (parts.rope_factors(f"rope_factors_{which}.weight", info.rope) for which in ("long", "short"))
     if (long is None) != (short is None):
         missing = "long" if long is None else "short"
-        raise MissingWeight(
-            f"tensor rope_factors_{missing}.weight is missing, and the file has the other one of the two"
-        )
+        raise ModelError(f"tensor rope_factors_{missing}.weight is missing, and the file has the other one of the two")
     rotation = parts.rotation(
         info.rope, factors=lambda n_ctx: long if n_ctx > info.rope.original_context else short
     )  # fmt: skip

@@ -36,7 +36,7 @@ class HybridInfo(ModelInfo):
 
     @classmethod
     def from_file(cls, file: GGUFFile, keys: Keys) -> HybridInfo:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+        """Raises `ModelError`."""
         info = read_info(file, keys)
         n_blocks = info.n_layers
         n_drafts = count_drafts(keys, n_blocks)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.ir.ops.rope import rope_table
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.utils.checks import show
 
@@ -51,17 +51,15 @@ class RopeConfig:
     ) -> RopeConfig:
         """Read `rope.*`. longrope: whether the architecture knows that scaling type, too.
 
-        Raises `InvalidKey`, `UnsupportedFeature` for a scaling type that is not built.
+        Raises `ModelError` for a scaling type that is not built.
         """
         dim = keys.integer("rope.dimension_count", head_dim, most=head_dim)
         if dim % 2:
-            raise InvalidKey(f"{keys.name('rope.dimension_count')} is {dim}, it must be even")
+            raise ModelError(f"{keys.name('rope.dimension_count')} is {dim}, it must be even")
         scaling = keys.text("rope.scaling.type", "linear")  # a factor without a type is a linear one
         known = (*SCALING_TYPES, "longrope") if longrope else SCALING_TYPES
         if scaling not in known:
-            raise UnsupportedFeature(
-                f"{keys.name('rope.scaling.type')} is {show(scaling)}; supported are {', '.join(known)}"
-            )
+            raise ModelError(f"{keys.name('rope.scaling.type')} is {show(scaling)}; supported are {', '.join(known)}")
         factor = 1.0
         if scaling in ("linear", "yarn"):
             old = _ratio(keys, "rope.scale_linear", 1.0)  # the key of old files
@@ -71,7 +69,7 @@ class RopeConfig:
         multiplier = keys.number("rope.scaling.yarn_log_multiplier", 0.0)
         if multiplier > MAX_RATIO:
             name = keys.name("rope.scaling.yarn_log_multiplier")
-            raise InvalidKey(f"{name} is {multiplier}, it must be at most {MAX_RATIO:.7g}")
+            raise ModelError(f"{name} is {multiplier}, it must be at most {MAX_RATIO:.7g}")
         return cls(
             dim=dim,
             base=keys.number("rope.freq_base", 10000.0, least=1.0, above=True),
@@ -123,8 +121,8 @@ class RopeConfig:
 
 
 def _ratio(keys: Keys, key: str, default: float) -> float:
-    """A factor on frequencies or amplitudes, or a count of rotations. Raises `InvalidKey`."""
+    """A factor on frequencies or amplitudes, or a count of rotations. Raises `ModelError`."""
     value = keys.number(key, default, above=True)
     if not 1 / MAX_RATIO <= value <= MAX_RATIO:
-        raise InvalidKey(f"{keys.name(key)} is {value}, it must be between {1 / MAX_RATIO:.3g} and {MAX_RATIO:.7g}")
+        raise ModelError(f"{keys.name(key)} is {value}, it must be between {1 / MAX_RATIO:.3g} and {MAX_RATIO:.7g}")
     return value

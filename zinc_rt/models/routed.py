@@ -13,7 +13,7 @@ from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelInfo
-from zinc_rt.models.errors import InvalidKey, UnsupportedFeature
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -30,13 +30,13 @@ GATING_FUNCTIONS: Final = {1: "softmax", 2: "sigmoid", 3: "softmax_chosen"}
 
 @dataclass(frozen=True)
 class Routing:
-    """How many experts there are and how a row's are chosen and weighed; see "Mixture of experts" in docs/numerics.md.
+    """How many experts there are, how a row's are chosen and weighed; see "Mixture of experts" in docs/how/numerics.md.
 
     n_experts, n_used: of the layer, of a row. gating: "softmax", "sigmoid" or "softmax_chosen". normalise: the chosen
     weights are made to sum to 1. scale: a factor of all weights. n_groups, n_groups_used: experts come from the best
     groups alone.
 
-    Raises `InvalidKey` for counts that contradict each other, `UnsupportedFeature` beyond `MAX_EXPERTS`, `MAX_USED`.
+    Raises `ModelError` for counts that contradict each other, or are beyond `MAX_EXPERTS`, `MAX_USED`.
     """
 
     n_experts: int
@@ -50,16 +50,16 @@ class Routing:
     def __post_init__(self) -> None:
         e, k, groups, used = self.n_experts, self.n_used, self.n_groups, self.n_groups_used
         if e < 1 or not 1 <= k <= e:
-            raise InvalidKey(f"expert_used_count is {k}, it must be between 1 and expert_count, which is {e}")
+            raise ModelError(f"expert_used_count is {k}, it must be between 1 and expert_count, which is {e}")
         if groups < 1 or e % groups:
-            raise InvalidKey(f"expert_group_count is {groups}, it must divide expert_count, which is {e}")
+            raise ModelError(f"expert_group_count is {groups}, it must divide expert_count, which is {e}")
         if not 1 <= used <= groups or k > e // groups * used:
-            raise InvalidKey(
+            raise ModelError(
                 f"expert_group_used_count is {used}, {k} experts cannot come from {used} of {groups} groups of"
                 f" {e // groups}"
             )
         if e > MAX_EXPERTS or k > MAX_USED:
-            raise UnsupportedFeature(
+            raise ModelError(
                 f"{k} of {e} experts for each row are not supported; at most {MAX_USED} of {MAX_EXPERTS} are"
             )
 
@@ -70,12 +70,12 @@ class Routing:
         """Read `expert_count`, `expert_used_count` and the rest.
 
         gating, normalise: what the architecture fixes; None for what the file says. default: the gating of files that
-        say none. Raises `MissingModelKey`, `InvalidKey`, `UnsupportedFeature`.
+        say none. Raises `ModelError`.
         """
         function = keys.integer("expert_gating_func", 0, least=0, most=1 << 16)
         if gating is None and function and function not in GATING_FUNCTIONS:
             known = ", ".join(f"{number} ({name})" for number, name in GATING_FUNCTIONS.items())
-            raise UnsupportedFeature(
+            raise ModelError(
                 f"{keys.name('expert_gating_func')} is {function}, which is not supported; supported are {known}"
             )
         scale = keys.number("expert_weights_scale", 0.0)
@@ -179,11 +179,11 @@ class RoutedSpec:
             matrices = [parts.weight(f"{name}.weight", e, f, n_in) for name in names]
             biases = [bias for name in names for bias in self._biases(parts, "", name, f)]
             if len(biases) == 1:
-                raise UnsupportedFeature(f"{p} has a bias of one of ffn_gate_exps and ffn_up_exps alone")
+                raise ModelError(f"{p} has a bias of one of ffn_gate_exps and ffn_up_exps alone")
             return matrices + biases
         matrices = [parts.weight_rows(f"{fused}.weight", (e, 2 * f, n_in), i * f, (i + 1) * f) for i in range(2)]
         if self._has(parts, f"{fused}.bias", self.bias):
-            raise UnsupportedFeature(f"tensor {fused}.bias is not supported; the biases of gate and up apart are")
+            raise ModelError(f"tensor {fused}.bias is not supported; the biases of gate and up apart are")
         return matrices
 
     def _biases(self, parts: GraphParts, p: str, name: str, n: int) -> list[BufferId]:
@@ -208,7 +208,7 @@ class RoutedInfo(ModelInfo):
 
     @classmethod
     def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, normalise: bool) -> RoutedInfo:
-        """Raises `MissingModelKey`, `InvalidKey`, `MissingWeight`, `UnsupportedFeature`."""
+        """Raises `ModelError`."""
         keys = Keys(file.metadata, architecture)
         info, routing = read_info(file, keys), Routing.from_keys(keys, gating="softmax", normalise=normalise)
         heads = HeadSizes.from_keys(keys, info.n_embd)
@@ -227,13 +227,13 @@ class RoutedInfo(ModelInfo):
 def expert_width(keys: Keys, n_used: int) -> int:
     """Elements between of an expert; files without the key give those of a row's experts together.
 
-    Raises `MissingModelKey`, `InvalidKey`.
+    Raises `ModelError`.
     """
     if keys.has("expert_feed_forward_length"):
         return keys.integer("expert_feed_forward_length")
     n_ff = keys.integer("feed_forward_length")
     if n_ff % n_used:
-        raise InvalidKey(
+        raise ModelError(
             f"{keys.name('feed_forward_length')} is {n_ff}, not a multiple of the {n_used} experts of a row"
         )
     return n_ff // n_used

@@ -10,7 +10,7 @@ from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.models.config import HeadSizes
 from zinc_rt.models.definition import StateKind, StateSpec
-from zinc_rt.models.errors import BadDefinition
+from zinc_rt.models.errors import ModelError
 from zinc_rt.numerics import PAGE_TOKENS
 
 
@@ -57,7 +57,7 @@ class StateBooks:
     def kv_cache(self, layer: int, sizes: HeadSizes, *, window: int | None = None) -> KVCache:
         """Declare the caches of a layer, in pages. window: positions that its rows see at the most.
 
-        Layers of one window are one kind. Raises `BadDefinition` when the layer has caches already.
+        Layers of one window are one kind. Raises `ModelError` when the layer has caches already.
         """
         names = [f"blk.{layer}.{side}_cache" for side in "kv"]
         keys, values = self._buffers(layer, sizes.n_kv_heads, dict(zip(names, (sizes.head_dim, sizes.value_dim))))
@@ -74,7 +74,7 @@ class StateBooks:
 
     def _buffers(self, layer: int, n_kv_heads: int, widths: Mapping[str, int]) -> list[BufferId]:
         if layer in self._caches:
-            raise BadDefinition(f"block {layer} has a KV cache already")
+            raise ModelError(f"block {layer} has a KV cache already")
         return [
             self._g.buffer(name, BufferKind.STATE, DType.F16, ("n_pages", PAGE_TOKENS, n_kv_heads, width))
             for name, width in widths.items()
@@ -93,14 +93,14 @@ class StateBooks:
     def shared_cache(self, layer: int, sizes: HeadSizes) -> KVCache:
         """The caches that an earlier layer wrote, for one more that reads them.
 
-        Raises `BadDefinition` when that layer has none, or other heads.
+        Raises `ModelError` when that layer has none, or other heads.
         """
         if layer not in self._caches:
             have = ", ".join(map(str, self._caches)) or "none"
-            raise BadDefinition(f"block {layer} has no KV cache to share; blocks that have one so far: {have}")
+            raise ModelError(f"block {layer} has no KV cache to share; blocks that have one so far: {have}")
         cache, kept = self._caches[layer]
         if (cache.n_kv_heads, cache.head_dim, cache.value_dim) != (sizes.n_kv_heads, sizes.head_dim, sizes.value_dim):
-            raise BadDefinition(
+            raise ModelError(
                 f"block {layer} caches {cache.n_kv_heads} heads of {_widths(cache)}, they cannot be shared as"
                 f" {sizes.n_kv_heads} of {_widths(sizes)}"
             )

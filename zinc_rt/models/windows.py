@@ -16,7 +16,7 @@ def windowed_layers(keys: Keys, n_layers: int, period: int | None = None, *, fir
         first: whether that one is the first of its period, instead of the last.
 
     Raises:
-        MissingModelKey, InvalidKey
+        ModelError
     """
     key = "attention.sliding_window_pattern"
     if keys.is_list(key):

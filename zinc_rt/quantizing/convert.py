@@ -104,7 +104,7 @@ class Conversion:
     def write(self, *, threads: int, progress: Progress | None = None) -> int:
         """Write the file; returns its size. After any failure, and after Ctrl-C, nothing is left of it.
 
-        Raises `GGUFWriteError`, `FileChanged`, InvalidBlocks for values that are not finite.
+        Raises `GGUFError`, `FileChanged`, InvalidBlocks for values that are not finite.
         """
         self.losses, self._done = {}, 0
         total = sum(c.tensor.nbytes for c in self.choices)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.errors import ZincError
 
 
 class QuantizeError(ZincError):
     """A model cannot be quantised as asked: its tensors, the disk, the file that would be written."""
-
-
-class UnknownPreset(UsageError):
-    """No such format, or one that is only read."""

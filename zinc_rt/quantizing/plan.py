@@ -191,7 +191,7 @@ def notes(choices: Sequence[Choice]) -> Iterator[str]:
 
 
 def parse_keep(text: str) -> Keep:
-    """`PATTERN=TYPE`. Raises `UsageError` for another form, `UnknownPreset` for an unknown format."""
+    """`PATTERN=TYPE`. Raises `UsageError` for another form, or an unknown format."""
     pattern, equals, name = text.rpartition("=")
     if not pattern or not equals:
         raise UsageError(f"--keep is {text!r}; it must look like 'blk.*.attn_v.weight=Q8_0'")

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.types import GGMLType as T
-from zinc_rt.quantizing.errors import UnknownPreset
 from zinc_rt.quantizing.rows import NEED_IMPORTANCE, WRITTEN
 
 
@@ -128,28 +128,28 @@ FALLBACKS: Final = {
 
 
 def preset_of(name: str) -> Preset:
-    """The mixture of that name, in upper or lower case. Raises `UnknownPreset`."""
+    """The mixture of that name, in upper or lower case. Raises `UsageError`."""
     upper = name.upper()
     found = PRESETS.get(ALIASES.get(upper, upper))
     if found is not None:
         return found
     if upper.startswith(("IQ1", "IQ2", "IQ3", "TQ")):
-        raise UnknownPreset(
+        raise UsageError(
             f"{upper} is not written: with so few bits a weight, a model is of use only where a text has shown which"
             f" weights matter, and that is not measured here; the smallest that are written are Q2_K, Q3_K_S and IQ4_XS"
         )
-    raise UnknownPreset(f"there is no format {name!r}; there are {', '.join(PRESETS)}")
+    raise UsageError(f"there is no format {name!r}; there are {', '.join(PRESETS)}")
 
 
 def format_of(name: str) -> T:
-    """The format of a tensor by its name, in upper or lower case. Raises `UnknownPreset`."""
+    """The format of a tensor by its name, in upper or lower case. Raises `UsageError`."""
     upper = name.upper()
     for kind in WRITTEN:
         if kind.name == upper:
             return kind
     if upper in {kind.name for kind in NEED_IMPORTANCE}:
         preset_of(upper)
-    raise UnknownPreset(f"there is no format {name!r} for a tensor; there are {', '.join(t.name for t in WRITTEN)}")
+    raise UsageError(f"there is no format {name!r} for a tensor; there are {', '.join(t.name for t in WRITTEN)}")
 
 
 def quantization_of(file: GGUFFile) -> str:

@@ -31,7 +31,7 @@ def quantize_rows(type: GGMLType, x: F32, first: int = 0) -> U8:
     """`x`, f32[n_rows, n], in the bytes of `type`, uint8[n_rows, row_bytes], by a search for the least squared error.
 
     first: the number of the first row, for messages. Raises InvalidBlocks for a value that the format cannot hold, and
-    for a format that is only read; InvalidTensor where `n` is no whole number of blocks.
+    for a format that is only read; GGUFError where `n` is no whole number of blocks.
     """
     if type in WRITTEN:
         check_range(type, x, first)

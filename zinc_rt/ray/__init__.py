@@ -5,7 +5,7 @@ Ray comes with the extra `ray`; nothing else in the package imports it.
 
 from __future__ import annotations
 
-from zinc_rt.ray.settings import BadSettings, Settings
+from zinc_rt.ray.settings import Settings
 from zinc_rt.ray.start import application
 
-__all__ = ["BadSettings", "Settings", "application"]
+__all__ = ["Settings", "application"]

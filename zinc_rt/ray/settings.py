@@ -10,16 +10,12 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.errors import UsageError
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.start import EngineChoice
 from zinc_rt.serving.api.web import WebRule
 
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[float, Meta(ge=0)]
-
-
-class BadSettings(UsageError):
-    """Settings of an application on Ray that cannot be used."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,10 +60,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     drain: Amount = 30.0
 
     @property
-    def config(self) -> Config:
+    def config(self) -> ServerConfig:
         """A replica's, as a command line would give it. A replica has no address: Ray Serve listens."""
         names = tuple(name.strip() for name in self.alias.split(",")) if self.alias is not None else ()
-        return Config(
+        return ServerConfig(
             keys=None if self.api_key_file is None else Path(self.api_key_file),
             tenants=None if self.tenants is None else Path(self.tenants),
             strict=self.strict,
@@ -87,21 +83,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_settings(settings: Mapping[str, Any]) -> Settings:
-    """Check them. Raises `BadSettings`."""
+    """Check them. Raises `UsageError`."""
     try:
         found = msgspec.convert(dict(settings), Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise BadSettings(f"settings of zinc_rt.ray: {error}") from None
+        raise UsageError(f"settings of zinc_rt.ray: {error}") from None
     if found.min_replicas > found.max_replicas:
-        raise BadSettings(
-            f"min_replicas is {found.min_replicas}; it must be at most max_replicas, {found.max_replicas}"
-        )
+        raise UsageError(f"min_replicas is {found.min_replicas}; it must be at most max_replicas, {found.max_replicas}")
     if "n_slots" in found.options:
-        raise BadSettings("options has n_slots; say parallel in its place")
+        raise UsageError("options has n_slots; say parallel in its place")
     if found.alias is not None and not all(found.config.alias):
-        raise BadSettings(f"alias is {found.alias!r}; it must be names with commas between them")
+        raise UsageError(f"alias is {found.alias!r}; it must be names with commas between them")
     try:
         _ = found.config
     except UsageError as error:
-        raise BadSettings(f"settings of zinc_rt.ray: {error}") from None
+        raise UsageError(f"settings of zinc_rt.ray: {error}") from None
     return found

@@ -21,8 +21,7 @@ def application(settings: Mapping[str, Any]) -> Application:
         settings: fields of `Settings`; numbers may be texts, as command lines have them.
 
     Raises:
-        BadSettings: a field is unknown, or its value cannot be used.
-        UsageError: Ray Serve is not installed.
+        UsageError: a field is unknown, or its value cannot be used; Ray Serve is not installed.
     """
     found = read_settings(settings)
     if find_spec("ray") is None or find_spec("ray.serve") is None:

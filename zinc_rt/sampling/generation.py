@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+import msgspec
+
 _Bytes = bytes
 TopLogprobs = tuple[tuple[int, float], ...]
 
@@ -77,8 +79,7 @@ class Stats:
         return steps / self.decode_seconds if steps > 0 and self.decode_seconds > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):  # one is made a token: a struct takes a tenth of a dataclass's time
     """One piece of a stream.
 
     text: ready to show; may be empty while a character or a possible stop string is incomplete.

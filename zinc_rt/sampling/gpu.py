@@ -1,6 +1,6 @@
 """The host's part of sampling on a GPU: parameters go from a sequence's `Sampler` to the GPU, and tokens come back.
 
-`kernels.rdna.sampling_plan` plans the dispatches; before each submission `fill` writes a row's parameters, and behind
+`kernels.gpu.sampling_plan` plans the dispatches; before each submission `fill` writes a row's parameters, and behind
 it `accept` turns the row's result into what `Sampler.sample` would have given, to the last bit.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.kernels.rdna.sampling_draw import CHOSEN, DEGENERATE, MOST
-from zinc_rt.kernels.rdna.sampling_plan import MOST_TOKENS, SamplingShape
+from zinc_rt.kernels.gpu.sampling_draw import CHOSEN, DEGENERATE, MOST
+from zinc_rt.kernels.gpu.sampling_plan import MOST_TOKENS, SamplingShape
 from zinc_rt.sampling.arithmetic import step_bits
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import RowTokens, SamplingRequest

@@ -21,7 +21,7 @@ class SamplingRequest:
     between steps. Of a row's logits the first `sampler.n_vocab` count; the rest are padding of the embedding.
 
     mask: u32[words], the tokens that may be chosen: token i where bit i % 32 of word i // 32 is set; it may change
-    between steps. None: all. Raises `InvalidMask` for an array of another form.
+    between steps. None: all. Raises `UsageError` for an array of another form.
     processors: functions that change the logits before all else. Only the host calls them.
     """
 

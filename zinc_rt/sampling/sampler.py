@@ -1,4 +1,4 @@
-"""`Sampler`: from one row of logits to one token. The exact definition is docs/sampling.md.
+"""`Sampler`: from one row of logits to one token. The exact definition is docs/how/sampling.md.
 
 Stages: logit bias, penalties, then the greedy choice (temperature 0) or top-k, min-p, top-p, temperature and one draw.
 """
@@ -52,10 +52,6 @@ class DegenerateLogits(NoToken):
         )
 
 
-class InvalidMask(UsageError):
-    """A token mask of another form than u32 words with a bit for each token."""
-
-
 @dataclass(frozen=True)
 class Sampled:
     """A chosen token. The log-probabilities (natural, of the model's own distribution) are None unless
@@ -67,6 +63,18 @@ class Sampled:
     top_logprobs: tuple[tuple[int, float], ...] | None = None
 
 
+def check_token_ids(params: SamplingParams, n_vocab: int) -> None:
+    """Raise `InvalidSamplingParam` where parameters name tokens that a vocabulary has not."""
+    for name, given in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
+        if any(token_id >= n_vocab for token_id in given):
+            raise InvalidSamplingParam(name, given, f"about token ids from 0 to {n_vocab - 1}")
+
+
+def seed_of(params: SamplingParams) -> int:
+    """The seed of the parameters, a fresh one where they have none."""
+    return params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+
+
 class Sampler:
     """The sampler of one sequence, which chooses its tokens. The n-th call uses the n-th random number of `seed`, so a
     text depends on the logits and the seed alone, not on how steps are batched or chunked.
@@ -75,12 +83,10 @@ class Sampler:
     """
 
     def __init__(self, params: SamplingParams, n_vocab: int) -> None:
-        for name, given in (("logit_bias", params.logit_bias), ("stop_token_ids", params.stop_token_ids)):
-            if any(token_id >= n_vocab for token_id in given):
-                raise InvalidSamplingParam(name, given, f"about token ids from 0 to {n_vocab - 1}")
+        check_token_ids(params, n_vocab)
         self.params = params
         self.n_vocab = n_vocab
-        self.seed = params.seed if params.seed is not None else int.from_bytes(os.urandom(8), "little")
+        self.seed = seed_of(params)
         self._scores = np.empty(n_vocab, dtype=np.float64)  # reused: fresh memory costs more than the sums
         self.step = 0  # how many tokens have been sampled
         self.n_nan = 0  # logits of the last row seen here that are NaN
@@ -225,12 +231,12 @@ def _below_top(scores: Floats) -> Floats:
 
 
 def check_mask(mask: object, n_vocab: int) -> None:
-    """Raise `InvalidMask` unless a mask is u32[words] without gaps, with a bit for each of n_vocab tokens."""
+    """Raise `UsageError` unless a mask is u32[words] without gaps, with a bit for each of n_vocab tokens."""
     words = -(-n_vocab // 32)
     if not isinstance(mask, np.ndarray) or mask.dtype != np.uint32 or mask.ndim != 1 or not mask.flags.c_contiguous:
-        raise InvalidMask(f"a token mask is {show(mask)}; it must be a contiguous array of uint32 or None")
+        raise UsageError(f"a token mask is {show(mask)}; it must be a contiguous array of uint32 or None")
     if len(mask) < words:
-        raise InvalidMask(f"a token mask has {len(mask)} words; {n_vocab} tokens need {words} of 32 bits")
+        raise UsageError(f"a token mask has {len(mask)} words; {n_vocab} tokens need {words} of 32 bits")
 
 
 def allows(mask: Mask, token: int) -> bool:

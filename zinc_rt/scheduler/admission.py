@@ -1,52 +1,84 @@
-"""Which request gets a sequence next, and what tenants hold of the KV pages."""
+"""Which of the requests that wait gets a sequence next."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
-from zinc_rt.scheduler.batch import BatchKind, TenantId
-from zinc_rt.scheduler.fair import FairScheduler
-from zinc_rt.scheduler.preemption import excess, slot_victim, victim
+from zinc_rt.scheduler.cost import CostModel
 from zinc_rt.scheduler.request import Request
-from zinc_rt.scheduler.slots import Slots
-from zinc_rt.scheduler.tenants import Tenants
-from zinc_rt.scheduler.waiting import Waiting
+from zinc_rt.scheduler.sequence_pool import SequencePool
+from zinc_rt.scheduler.tenants import TenantAccount
 
 _LOWER = 5
 """Every so many admissions the lowest class that waits has its turn, so that none starves."""
 
 
-class Admission:
-    """The requests that wait, and the order in which they are admitted."""
+class WaitingQueue:
+    """Requests that wait: a queue for each class of service and tenant."""
 
-    def __init__(self, scheduler: FairScheduler, tenants: Tenants, slots: Slots) -> None:
-        self._scheduler, self._tenants, self._slots = scheduler, tenants, slots
-        self.waiting: Waiting[Request] = Waiting()
+    def __init__(self) -> None:
+        self._queues: dict[tuple[int, TenantAccount], deque[Request]] = {}
+        self._n = 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __iter__(self) -> Iterator[Request]:
+        for queue in self._queues.values():
+            yield from queue
+
+    def push(self, request: Request, *, front: bool = False) -> None:
+        """Queue a request, behind the others of its tenant and class or before them."""
+        queue = self._queues.setdefault((request.level, request.tenant), deque())
+        if front:
+            queue.appendleft(request)
+        else:
+            queue.append(request)
+        self._n += 1
+
+    def remove(self, request: Request) -> None:
+        """Take out a request that waits."""
+        at = request.level, request.tenant
+        queue = self._queues[at]
+        queue.remove(request)
+        if not queue:
+            del self._queues[at]
+        self._n -= 1
+
+    def levels(self) -> list[int]:
+        """Levels at which requests wait, in order."""
+        return sorted({level for level, _ in self._queues})
+
+    def heads(self, level: int) -> list[Request]:
+        """The next request of each tenant that has some at a level, in the order of the tenants' arrival there."""
+        return [queue[0] for (at, _), queue in self._queues.items() if at == level]
+
+
+class AdmissionOrder:
+    """The order in which requests are admitted: by class, then by what their tenants have had."""
+
+    def __init__(self, waiting: WaitingQueue, pool: SequencePool, cost: CostModel) -> None:
+        self._waiting, self._pool, self._cost = waiting, pool, cost
         self._since_lowest = 0  # admissions since the lowest class had its turn
-        self._ahead: dict[TenantId, float] = {}  # service that was given out in this turn
+        self._ahead: dict[TenantAccount, float] = {}  # service that was given out since `begin`
 
     def begin(self) -> None:
-        """A turn begins."""
+        """A step is scheduled."""
         self._ahead.clear()
 
-    def most_pages(self, tenant: TenantId) -> int:
-        """KV pages that a tenant may have."""
-        return max(1, int(self._scheduler.accounts.share(tenant).kv_share * self._slots.n_pages))
-
-    def pages_by_tenant(self, running: Iterable[Request]) -> Counter[TenantId]:
+    def pages_by_tenant(self, running: Iterable[Request]) -> Counter[TenantAccount]:
         """KV pages promised to the requests of each tenant."""
-        pages: Counter[TenantId] = Counter()
+        pages: Counter[TenantAccount] = Counter()
         for request in running:
-            pages[request.tenant] += self._slots.pages(request.slot)
+            pages[request.tenant] += self._pool.promised[request.seq_id]
         return pages
 
-    def candidates(self, running: Iterable[Request]) -> Iterator[Request]:
+    def candidates(self, running: Sequence[Request]) -> Iterator[Request]:
         """Requests to admit next, each to be tried where the one before finds no place. That is the head of the highest
         class that waits; the lowest class's before it when it has its turn, so that nobody waits for it.
         """
-        levels = self.waiting.levels()
-        running = list(running)
+        levels = self._waiting.levels()
         head = self._head(levels, running)
         if self._since_lowest + 1 >= _LOWER:
             low = self._head(levels[::-1], running)
@@ -59,43 +91,27 @@ class Admission:
         """The next request of these classes. Tenants that have all that they may are passed over; nobody else is, so a
         large request is not overtaken by small ones for ever.
         """
-        accounts = self._scheduler.accounts
         pages, counts = self.pages_by_tenant(running), Counter(request.tenant for request in running)
 
-        def turn(tenant: TenantId) -> tuple[float, int]:
-            return accounts.service(tenant) + self._ahead.get(tenant, 0.0), counts[tenant]
+        def turn(request: Request) -> tuple[float, int]:
+            tenant = request.tenant
+            return tenant.service + self._ahead.get(tenant, 0.0), counts[tenant]
 
         for level in levels:
-            for tenant in sorted(self.waiting.tenants(level), key=turn):
-                request = self.waiting.head(level, tenant)
-                wish = pages[tenant] + self._slots.needed(len(request.tokens))
-                too_many = pages[tenant] and wish > self.most_pages(tenant)
-                if self._tenants.may_start(tenant, counts[tenant]) and not too_many:
+            for request in sorted(self._waiting.heads(level), key=turn):
+                tenant = request.tenant
+                if tenant.max_active is not None and counts[tenant] >= tenant.max_active:
+                    continue
+                wish = pages[tenant] + self._pool.needed(len(request.tokens))
+                if not pages[tenant] or wish <= tenant.most_pages(self._pool.n_pages):
                     return request
         return None
 
-    def slot_victim(self, request: Request, running: Sequence[Request], work: Counter[TenantId]) -> Request | None:
-        """Whose sequence a request that waits gets where all are taken; None where it shall wait. work: requests of
-        each tenant.
-        """
-        weights = {tenant: self._scheduler.accounts.share(tenant).weight for tenant, n in work.items() if n}
-        part = self._slots.n_slots / sum(weights.values())
-        return slot_victim(request, running, lambda tenant: weights[tenant] * part)
-
-    def page_victim(self, running: Sequence[Request], work: Counter[TenantId]) -> Request:
-        """The request that gives up its KV pages where there are too few, of one or more."""
-        if len(running) == 1:
-            return running[0]
-        pages = self.pages_by_tenant(running)
-        above = excess(self._scheduler.accounts, pages, [tenant for tenant, n in work.items() if n])
-        return victim(running, above.__getitem__)
-
     def admitted(self, request: Request) -> None:
-        """The request has a sequence. What it is about to cost counts for the rest of the turn."""
-        due = self._since_lowest + 1 >= _LOWER and request.level == self.waiting.levels()[-1]
+        """The request has a sequence. What it is about to cost counts until the next `begin`."""
+        due = self._since_lowest + 1 >= _LOWER and request.level == self._waiting.levels()[-1]
         self._since_lowest = 0 if due else self._since_lowest + 1
-        self.waiting.remove(request.level, request.tenant, request)
-        row_ms = self._scheduler.cost.row_ms(BatchKind.prefill, request.computed)
-        weight = self._scheduler.accounts.share(request.tenant).weight
-        cost = row_ms * (len(request.tokens) - request.computed) / weight
+        self._waiting.remove(request)
+        row_ms = self._cost.row_ms(request.computed, prefill=True)
+        cost = row_ms * (len(request.tokens) - request.computed) / request.tenant.weight
         self._ahead[request.tenant] = self._ahead.get(request.tenant, 0.0) + cost

@@ -1,136 +1,281 @@
-"""The data of the scheduler: tenants' limits, requests and their states, batches."""
+"""`Batch`: what a step computes. `BatchBuilder` chooses it: texts that decode first, then prompts in the time left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import NewType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-TenantId = NewType("TenantId", int)  # u32, chosen by the caller
-RequestId = NewType("RequestId", int)  # u64, given by the scheduler, never twice
+import numpy as np
+import numpy.typing as npt
 
-MAX_U32 = (1 << 32) - 1
+from zinc_rt.backends.base import Capacity
+from zinc_rt.engine.batch import SequenceChunk
+from zinc_rt.engine.kv_cache import KVCacheManager
+from zinc_rt.numerics import PAGE_TOKENS
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.request import SamplingRequest
+from zinc_rt.sampling.sampler import Mask, Sampler, logprobs
+from zinc_rt.scheduler.cost import CostModel, CostPart
+from zinc_rt.scheduler.fair_share import FairShare
+from zinc_rt.scheduler.messages import PromptLogprobs
+from zinc_rt.scheduler.options import CoreOptions
+from zinc_rt.scheduler.request import Request
+
+_OVER = 0.25
+"""Of the time of a step: how much longer one may take for a page of prompts, so that they go on beside many texts."""
+_MANY_PROMPTS = 1.75
+"""Times as long a step may take where more prompts wait than texts are generated: they all wait for each other."""
+_OVER_AT_ONCE = 0.4  # the same for the rest of a prompt whose tenant has nothing else in the step
+_FIRST_ROWS = 4 * PAGE_TOKENS
+"""Rows of prompts in the very first step, which teaches what a row costs."""
 
 
-@dataclass(frozen=True)
-class TenantLimits:
-    """The limits of one tenant, each from 1 to 2**32 - 1.
+@dataclass(eq=False, slots=True)
+class ScheduledChunk:
+    """What a step computes of a request: its tokens from `start` to `end` - 1, and draft tokens behind them.
 
-    max_active_requests: requests queued or running at once; max_prefill_tokens_per_batch: prompt tokens of all its
-    requests in one prefill batch; max_decode_slots: its requests in one decode batch.
+    Attributes:
+        prefill: whether the request is in prefill.
+        checkpoint: whether the state of recurrent layers is kept after the step.
+        draft: tokens that may follow the request's last one. A token is chosen behind each.
+        masks: of a grammar, behind each draft token; empty without a grammar.
     """
 
-    max_active_requests: int = 1
-    max_prefill_tokens_per_batch: int = 1024
-    max_decode_slots: int = 1
-
-
-@dataclass(frozen=True)
-class RequestConfig:
-    """The parameters of a request; both counts from 1 to 2**32 - 1."""
-
-    tenant_id: TenantId
-    prompt_tokens: int
-    max_new_tokens: int
-
-
-class RequestState(StrEnum):
-    """The state of a request. The first three are active: they count against the tenant's quota."""
-
-    queued_prefill = "queued_prefill"  # nothing of the prompt has been selected or computed
-    prefilling = "prefilling"
-    decoding = "decoding"  # the whole prompt is computed
-    completed = "completed"
-    cancelled = "cancelled"
+    request: Request
+    prefill: bool
+    start: int
+    end: int
+    checkpoint: bool = False
+    draft: tuple[int, ...] = ()
+    masks: tuple[Mask | None, ...] = ()
 
     @property
-    def active(self) -> bool:
-        """Whether the request is neither completed nor cancelled."""
-        return self not in (RequestState.completed, RequestState.cancelled)
-
-
-class BatchKind(StrEnum):
-    """The kind of a batch: prompt tokens or next tokens."""
-
-    prefill = "prefill"
-    decode = "decode"
-
-
-READY = {
-    BatchKind.prefill: (RequestState.queued_prefill, RequestState.prefilling),
-    BatchKind.decode: (RequestState.decoding,),
-}
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A request and its progress: a snapshot, which later calls do not change."""
-
-    slot_id: int
-    request_id: RequestId
-    config: RequestConfig
-    state: RequestState = RequestState.queued_prefill
-    prefilled_tokens: int = 0
-    generated_tokens: int = 0
+    def wanted(self) -> bool:
+        """Whether the request's next token is chosen behind it."""
+        return self.end == len(self.request.tokens)
 
     @property
-    def tenant_id(self) -> TenantId:
-        """The tenant of the request."""
-        return self.config.tenant_id
+    def echoes(self) -> range:
+        """Positions behind which the log-probability of the prompt's next token is told. Their rows want logits."""
+        if self.request.submit.echo is None:
+            return range(0)
+        end = min(self.end, self.request.n_prompt - 1)
+        return range(min(max(self.start, self.request.echoed), end), end)
 
-    def prompt_remaining(self) -> int:
-        """Number of prompt tokens not computed yet."""
-        return self.config.prompt_tokens - self.prefilled_tokens
+    def told(self, logits: npt.NDArray[np.float32]) -> PromptLogprobs:
+        """The log-probabilities of the tokens behind `echoes`. logits: f32[len(echoes), n_vocab]."""
+        request, at = self.request, self.echoes
+        n_top, n_vocab = request.submit.echo or 0, request.sampler.n_vocab
+        found = [
+            logprobs(row.astype(np.float64), request.tokens[i + 1], n_top) for i, row in zip(at, logits, strict=True)
+        ]
+        request.echoed = at.stop
+        tops = tuple(tuple(one for one in top if one[0] < n_vocab) for _, top in found)
+        return PromptLogprobs(request.id, at.start + 1, tuple(value for value, _ in found), tops)
 
-    def decode_done(self) -> bool:
-        """Whether all requested tokens have been generated."""
-        return self.generated_tokens >= self.config.max_new_tokens
+    @property
+    def n_rows(self) -> int:
+        """Rows of the step."""
+        return self.end - self.start + len(self.draft)
+
+    def sampling(self, first: SamplingRequest) -> list[SamplingRequest]:
+        """How to choose the tokens behind its wanted rows.
+
+        Behind a draft token it is as if that was generated. Behind `echoes` the tokens are known: what is chosen there
+        counts for nothing.
+
+        Args:
+            first: how to choose the one behind the request's last token.
+        """
+        found: list[SamplingRequest] = []
+        if n := len(self.echoes):
+            found = [SamplingRequest(Sampler(SamplingParams(temperature=0), first.sampler.n_vocab), ())] * n
+        if not self.wanted:
+            return found
+        found.append(first)
+        params, history = first.sampler.params, first.history
+        if params.has_penalties and params.repeat_last_n > 0:
+            history = history[-params.repeat_last_n :]
+        for i in range(1, len(self.draft) + 1):
+            seen = [*history, *self.draft[:i]] if params.has_penalties else history
+            mask = self.masks[i - 1] if self.masks else None
+            found.append(replace(first, sampler=first.sampler.ahead(i), history=seen, mask=mask))
+        return found
+
+    def rows(self) -> SequenceChunk:
+        """As the engine takes it."""
+        request, start = self.request, self.start
+        tokens = request.tokens[start : self.end]
+        last = len(tokens) - 1
+        if self.draft:
+            tokens += self.draft
+            return SequenceChunk(request.seq_id, start, tokens, range(last, len(tokens)), len(self.draft))
+        wanted: tuple[int, ...] = (last,) if self.end == len(request.tokens) else ()
+        if request.submit.echo is not None:
+            wanted = (*(i - start for i in self.echoes), *wanted)
+        return SequenceChunk(request.seq_id, start, tokens, wanted)
+
+    def cost(self) -> CostPart:
+        """As the cost model takes it."""
+        return CostPart(self.prefill, self.n_rows, self.start + self.n_rows - 1)
 
 
-@dataclass(frozen=True)
-class BatchEntry:
-    """One slot's share of a batch. tokens: the next prompt tokens to compute; 1 in a decode batch."""
-
-    slot_id: int
-    request_id: RequestId
-    tenant_id: TenantId
-    tokens: int
-
-
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Batch:
-    """A plan: at most one entry a slot, in the order in which the slots got their turns. May be empty."""
+    """One step: chunks of requests, each of another one, and what the engine takes of them.
 
-    kind: BatchKind
-    entries: tuple[BatchEntry, ...]
+    Attributes:
+        rows: of each chunk.
+        sampling: how to choose a token behind each wanted row.
+        fresh: ids of the requests in prefill, which have no token since they were admitted.
+        began: when its masks were begun, by the scheduler's clock.
+        seconds: what it took, masks and choosing tokens included; 0 until it is over.
+        sampling_seconds: of choosing tokens on the processor.
+    """
 
-    @property
-    def n_tokens(self) -> int:
-        """Rows that the batch adds to a step."""
-        return sum(entry.tokens for entry in self.entries)
+    began: float
+    chunks: list[ScheduledChunk] = field(default_factory=list)
+    rows: list[SequenceChunk] = field(default_factory=list)
+    sampling: list[SamplingRequest] = field(default_factory=list)
+    fresh: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    sampling_seconds: float = 0.0
 
-    def __len__(self) -> int:
-        return len(self.entries)
+    def add(self, chunk: ScheduledChunk, first: SamplingRequest | None) -> None:
+        """Add a chunk. first: how to choose its request's next token; None where no row of it wants logits."""
+        self.chunks.append(chunk)
+        self.rows.append(chunk.rows())
+        if chunk.prefill:
+            self.fresh.append(chunk.request.id)
+        if first is not None:
+            if chunk.draft or chunk.request.submit.echo is not None:
+                self.sampling += chunk.sampling(first)
+            else:
+                self.sampling.append(first)
 
-    def __iter__(self) -> Iterator[BatchEntry]:
-        return iter(self.entries)
+    def n_rows(self, *, prefill: bool) -> int:
+        """Rows of requests in prefill, or of those that decode."""
+        return sum(chunk.n_rows for chunk in self.chunks if chunk.prefill == prefill)
 
 
-def consistent(slot: Slot) -> bool:
-    """Whether a request's progress is possible in its state."""
-    prompt, most = slot.config.prompt_tokens, slot.config.max_new_tokens
-    prefilled, generated = slot.prefilled_tokens, slot.generated_tokens
-    if generated and prefilled != prompt:
-        return False
-    match slot.state:
-        case RequestState.queued_prefill:
-            return prefilled == 0
-        case RequestState.prefilling:
-            return 0 <= prefilled < prompt
-        case RequestState.decoding:
-            return prefilled == prompt and 0 <= generated < most
-        case RequestState.completed:
-            return prefilled == prompt and 1 <= generated <= most
-        case RequestState.cancelled:
-            return 0 <= prefilled <= prompt and 0 <= generated < most
+class BatchBuilder:
+    """Chooses the rows of steps. The cost model says how many fit into the time, `FairShare` who gets them.
+
+    Args:
+        cost: of rows, as far as it is known.
+        cache: says where prompts have checkpoints.
+        sizes: of the engine.
+        options: of the loop.
+        promised: KV pages promised to each sequence.
+        grow: gets a request a page more; it, or another one, does not run any more where there is none.
+    """
+
+    def __init__(
+        self,
+        cost: CostModel,
+        cache: KVCacheManager,
+        sizes: Capacity,
+        options: CoreOptions,
+        promised: Mapping[int, int],
+        grow: Callable[[Request], None],
+    ) -> None:
+        self._cost, self._cache, self._sizes, self._options = cost, cache, sizes, options
+        self._promised, self._grow = promised, grow
+        self._share = FairShare(cost)
+        self._most_texts = min(sizes.n_rows, sizes.n_logits)
+        self._beside = PAGE_TOKENS  # rows of prompts in the last step that had some beside texts that decode
+
+    def decode(self, running: Sequence[Request]) -> list[ScheduledChunk]:
+        """The rows of requests that decode: one each, and those of tokens that have to be computed again after a wrong
+        draft token, as far as the step has room. A fifth of the rows is left where prompts are not done.
+        """
+        texts = []
+        for request in running:
+            if request.computed >= request.admitted_tokens:
+                texts.append(request)
+        most = self._most_texts
+        if len(texts) < len(running) and most > 1:
+            most = most * 4 // 5
+        if len(texts) > most:
+            texts = list(self._share.rows(texts, max(1, most), prefill=False))
+        for request in texts:
+            if request.seq_id >= 0 and len(request.tokens) > self._promised[request.seq_id] * PAGE_TOKENS:
+                self._grow(request)
+        found, left = [], self._sizes.n_rows
+        for request in texts:
+            if request.seq_id >= 0 and left:
+                start, n = request.computed, len(request.tokens)
+                end = n if n - start <= left else start + left
+                found.append(ScheduledChunk(request, False, start, end))
+                left -= end - start
+        return found
+
+    def prefill(self, decode: list[ScheduledChunk], running: Iterable[Request]) -> list[ScheduledChunk]:
+        """Chunks of prompts beside a step's other rows."""
+        prompts = [request for request in running if request.computed < request.admitted_tokens]
+        if not prompts:
+            return []
+        found: list[ScheduledChunk] = []
+        n_logits = self._sizes.n_logits - len(decode)
+        given = self._share.rows(prompts, self._budget(decode, prompts), prefill=True)
+        free = self._sizes.n_rows - sum(chunk.n_rows for chunk in decode) - sum(given.values())
+        for request, most in given.items():
+            rest = request.admitted_tokens - request.computed
+            if decode and not found and most < rest <= most + free and self._ends_at_once(request, decode):
+                most = rest
+            chunk = self._prompt_chunk(request, most, n_logits)
+            if chunk is not None:
+                n_logits -= chunk.wanted + len(chunk.echoes)
+                found.append(chunk)
+        if decode and found:
+            self._beside = max(sum(chunk.n_rows for chunk in found), PAGE_TOKENS)
+        return found
+
+    def _budget(self, decode: list[ScheduledChunk], prompts: Sequence[Request]) -> int:
+        """Rows of prompts: what fits into the time, and into the step; about a page at least, so that all prompts end.
+
+        A page that takes far more than the time is cut, too: others wait for the step. Where more prompts wait than
+        texts decode, the step takes longer.
+        """
+        cost, options, depth = self._cost, self._options, max(request.computed for request in prompts)
+        limit = options.max_step_ms if decode else options.max_prefill_ms
+        if decode:
+            limit *= min(max(len(prompts) / len(decode), 1.0), _MANY_PROMPTS)
+        left = max(limit - cost.step_ms(costs(decode)), 0.0)
+        row_ms = cost.row_ms(depth, prefill=True)
+        rows = max(int(left / row_ms), min(int((left + _OVER * limit) / row_ms), PAGE_TOKENS), 1)
+        if not cost.learned:  # of a large model, a full step could take a quarter of a minute
+            rows = min(rows, _FIRST_ROWS)
+        if decode:  # what was learned of a row may be far too little: one step's rows bound the next one's
+            rows = min(rows, 2 * self._beside)
+        return min(rows, self._sizes.n_rows - sum(chunk.n_rows for chunk in decode))
+
+    def _ends_at_once(self, request: Request, decode: list[ScheduledChunk]) -> bool:
+        """Whether a prompt is done in this step though it takes more time than is left: its tenant has nothing else in
+        the step, and others have. So a short question does not wait for two steps full of another tenant's texts.
+        """
+        if any(chunk.request.tenant is request.tenant for chunk in decode):
+            return False
+        rest = ScheduledChunk(request, True, request.computed, request.admitted_tokens)
+        ms = self._cost.step_ms(costs([*decode, rest]))
+        return rest.n_rows <= 2 * self._beside and ms <= (1 + _OVER_AT_ONCE) * self._options.max_step_ms
+
+    def _prompt_chunk(self, request: Request, most: int, n_logits: int) -> ScheduledChunk | None:
+        """The next rows of a prompt, at most so many: to its end, or to a page's edge that leaves most of them."""
+        start, n = request.computed, len(request.tokens)
+        end = min(start + most, n)
+        if request.submit.echo is not None:
+            end = min(end, max(start, request.echoed) + n_logits)
+        if end == n and not n_logits:
+            end -= 1
+        at = self._cache.next_checkpoint(start, n)
+        if at is not None:
+            end = min(end, at)
+        elif end < n and end // PAGE_TOKENS * PAGE_TOKENS - start > (end - start) // 2:
+            end = end // PAGE_TOKENS * PAGE_TOKENS
+        return ScheduledChunk(request, True, start, end, end == at) if end > start else None
+
+
+def costs(chunks: Iterable[ScheduledChunk]) -> list[CostPart]:
+    """Chunks as the cost model takes them."""
+    return [chunk.cost() for chunk in chunks]

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zinc_rt.scheduler.batch import BatchKind
-
 _FIRST = (8.0, 1.0, 1.0, 0.25)
 """Terms before anything was measured, to a factor: a step reads the weights once, which takes as long as some rows."""
 _UNSURE = 100.0
@@ -25,14 +23,14 @@ _POSITIONS = 1000.0  # positions in the unit of attention's term
 _DECODE, _PREFILL = 1, 2
 _AT = ((0, 1, 2, 3), (1, 4, 5, 6), (2, 5, 7, 8), (3, 6, 8, 9))
 """Where a symmetric matrix has its elements, in the list of those on and above its diagonal."""
-_TERM = {BatchKind.decode: _DECODE, BatchKind.prefill: _PREFILL}
+_TERM = {False: _DECODE, True: _PREFILL}
 
 
 @dataclass(frozen=True, slots=True)
 class CostPart:
-    """Rows of one sequence in a step. depth: position of the last of them."""
+    """Rows of one sequence in a step. prefill: whether they are of a prompt; depth: position of the last of them."""
 
-    kind: BatchKind
+    prefill: bool
     rows: int
     depth: int
 
@@ -71,9 +69,9 @@ class CostModel:
         """Whether any step was measured."""
         return self._learned
 
-    def row_ms(self, kind: BatchKind, depth: int) -> float:
-        """Milliseconds of one more row."""
-        return self._terms[_TERM[kind]] + self._terms[3] * depth / _POSITIONS
+    def row_ms(self, depth: int, *, prefill: bool) -> float:
+        """Milliseconds of one more row at a position. prefill: whether it is of a prompt."""
+        return self._terms[_TERM[prefill]] + self._terms[3] * depth / _POSITIONS
 
     def step_ms(self, parts: Sequence[CostPart]) -> float:
         """Milliseconds that a step of these parts is expected to take."""
@@ -85,7 +83,7 @@ class CostModel:
             return [1.0]
         terms = self._terms
         a_row, a_position = terms[0] / sum(part.rows for part in parts), terms[3] / _POSITIONS
-        costs = [(terms[_TERM[part.kind]] + a_row) * part.rows + a_position * part.positions for part in parts]
+        costs = [(terms[_TERM[part.prefill]] + a_row) * part.rows + a_position * part.positions for part in parts]
         total = sum(costs)
         return [cost / total for cost in costs]
 
@@ -174,7 +172,7 @@ def _counts(parts: Sequence[CostPart]) -> list[float]:
     """How often each term occurs in a step."""
     counts = [1.0, 0.0, 0.0, 0.0]
     for part in parts:
-        counts[_TERM[part.kind]] += part.rows
+        counts[_TERM[part.prefill]] += part.rows
         counts[3] += part.positions / _POSITIONS
     return counts
 

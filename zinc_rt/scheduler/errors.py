@@ -1,61 +1,29 @@
-"""Errors of the scheduler. Nothing has changed in the scheduler when one is raised."""
+"""Errors of the scheduler. Each ends one request, but for `SchedulerIntegrityError`."""
 
 from __future__ import annotations
 
-from zinc_rt.errors import IntegrityError, ZincError
+from zinc_rt.errors import IntegrityError, UsageError, ZincError
 
 
-class SchedulerError(ZincError):
-    """Base of the errors below."""
+class SchedulerIntegrityError(IntegrityError):
+    """The scheduler has broken one of its own rules: a defect, not a bad request."""
 
 
-class InvalidCapacity(SchedulerError):
-    """A scheduler was asked for with an impossible number of slots or tenants."""
-
-
-class InvalidTenantId(SchedulerError):
-    """A tenant id is not an unsigned 32-bit number."""
-
-
-class InvalidTenantLimits(SchedulerError):
-    """A tenant's limits are outside their range."""
-
-
-class LimitBelowActiveRequests(SchedulerError):
-    """A tenant's new limits allow fewer requests than it has active."""
-
-
-class TooManyTenants(SchedulerError):
+class TooManyTenants(ZincError):
     """All places for tenants are taken."""
 
 
-class UnknownTenant(SchedulerError):
-    """The tenant is not registered."""
+class DuplicateRequest(UsageError):
+    """A request has the id of another one that runs."""
 
 
-class InvalidRequest(SchedulerError):
-    """A request's token counts are outside their range."""
+class PromptNeverFits(UsageError):
+    """A prompt needs more KV pages than its tenant may ever have."""
 
 
-class TenantRequestQuotaExceeded(SchedulerError):
-    """The tenant has as many active requests as its limits allow."""
+class GrammarUnavailable(UsageError):
+    """A request has a grammar, and the engine was opened without grammars."""
 
 
-class AllSlotsBusy(SchedulerError):
-    """No slot is free for another request."""
-
-
-class InvalidSlot(SchedulerError):
-    """The slot does not exist, or holds no request."""
-
-
-class InvalidState(SchedulerError):
-    """The slot's request is in a state that does not allow this."""
-
-
-class InvalidTokenCount(SchedulerError):
-    """A number of tokens, or a token budget, is outside its range."""
-
-
-class SchedulerIntegrityError(SchedulerError, IntegrityError):
-    """The scheduler's state is inconsistent."""
+class GrammarMismatch(ZincError):
+    """A token does not fit the grammar of its request."""

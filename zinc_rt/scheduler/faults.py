@@ -11,8 +11,13 @@ from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.sampling.params import InvalidSamplingParam
 from zinc_rt.sampling.sampler import DegenerateLogits
-from zinc_rt.scheduler.core_errors import DuplicateRequest, GrammarMismatch, GrammarUnavailable, PromptNeverFits
-from zinc_rt.scheduler.errors import TooManyTenants
+from zinc_rt.scheduler.errors import (
+    DuplicateRequest,
+    GrammarMismatch,
+    GrammarUnavailable,
+    PromptNeverFits,
+    TooManyTenants,
+)
 from zinc_rt.scheduler.messages import Failed, Fault, Usage
 
 FAULTS: Final[Mapping[type[ZincError], Fault]] = {

@@ -1,31 +1,34 @@
-"""`SharedCore`: callers of one process on one core, threads that wait and tasks of event loops.
+"""`InProcessClient`: callers of one process on one core, threads that wait and tasks of event loops.
 
 A thread that waits for an event turns the loop, for all callers: of several threads that wait, one turns, and the
-others get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the core's
-own turns as one more of those that wait; it ends with the last of these requests. So nothing is computed, and no thread
-is there, while nobody asks.
+others get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the
+client's own turns as one more of those that wait; it ends with the last of these requests. So nothing is computed, and
+no thread is there, while nobody asks.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Generic
+from typing import Any, Final, Generic
 
 from zinc_rt.engine.engine import EngineError
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.processors import ProcessorFailed, Processors
-from zinc_rt.scheduler.delivery import Delivery, T, Text
 from zinc_rt.scheduler.engine_core import EngineCore
-from zinc_rt.scheduler.messages import Event, Failed, Submit
+from zinc_rt.scheduler.messages import Event, Failed, Finished
+from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.utils.interrupts import Held
 
 Give = Callable[[Sequence[Any], bool], None]
 """Takes pieces of a request's text, or the exception that ended it, and whether they are the last. It is called on any
 thread with the core's lock held, so it returns at once and raises nothing.
 """
+_YIELD_SECONDS: Final = 1e-4
+"""What a thread that turns leaves to one that wants the core between two steps."""
 
 
 class Inbox(Generic[T]):
@@ -61,10 +64,16 @@ class CoreLock:
     """A lock that a thread may take again while it has it. Ctrl-C does not break off what is done with it.
 
     Taking it in a forked process raises `OtherProcess`: a thread that stayed behind may have it, for ever.
+
+    Attributes:
+        plain: the same lock for those who are in a `Held` block already and have looked at the process.
     """
 
     def __init__(self) -> None:
-        self._lock, self._pid = threading.RLock(), os.getpid()
+        self.inner, self._pid = threading.RLock(), os.getpid()
+        """For blocks that are `Held` anyway, in the process that `check_process` has seen."""
+        self.waiting: set[int] = set()
+        """Threads that want it. A count would be wrong where two threads change it at once."""
         self._held: list[Held] = []
 
     def check_process(self) -> None:
@@ -76,16 +85,18 @@ class CoreLock:
         self.check_process()
         held = Held()
         held.__enter__()
-        self._lock.acquire()
+        self.waiting.add(threading.get_ident())
+        self.inner.acquire()
+        self.waiting.discard(threading.get_ident())
         self._held.append(held)
 
     def __exit__(self, *_: object) -> None:
         held = self._held.pop()
-        self._lock.release()
+        self.inner.release()
         held.__exit__()
 
 
-class SharedCore:
+class InProcessClient:
     """One core for callers on any threads. `serve` gives it the core.
 
     Args:
@@ -96,13 +107,16 @@ class SharedCore:
     def __init__(self, lock: CoreLock, check: Callable[[], None]) -> None:
         self._lock, self._check = lock, check
         self._core: EngineCore | None = None
-        self._asked: dict[str, tuple[Delivery[Any], Give]] = {}
+        self._outputs: dict[str, tuple[RequestOutput[Any], Give]] = {}  # of requests that the core has
         self._errors: dict[str, ZincError] = {}
+        self._submitted: deque[tuple[RequestOutput[Any], Processors, Give]] = deque()  # for the next turn
         self._left: deque[str] = deque()  # requests that nobody waits for any more
-        self._waits = threading.Condition()
-        self._turns: threading.Thread | None = None  # that turns the loop now
-        self._gives: dict[str, Give] = {}  # of posted requests
-        self._posted: deque[tuple[Submit, Processors, Text[Any], Give]] = deque()
+        self._turn_lock = threading.Lock()  # held by the thread that turns
+        self._turner = 0  # the thread that turns
+        self._turned = threading.Condition()  # notified after a turn where a thread waits for its end
+        self._n_waiting = 0
+        self._tasks = threading.Lock()  # held while the next two are changed
+        self._gives: dict[str, Give] = {}  # of tasks' requests
         self._driver: threading.Thread | None = None
 
     def failed(self, request_id: str, error: ZincError) -> None:
@@ -121,40 +135,37 @@ class SharedCore:
 
     def check_no_turn(self) -> None:
         """Raise `EngineError` where a step runs on this thread: a function that it calls asks for something."""
-        if self._turns is threading.current_thread():
+        if self._turner == threading.get_ident():
             raise EngineError("a step is running on this thread; use the model when it is over")
 
     # -- for threads
 
-    def submit(self, request: Submit, text: Text[T], processors: Processors = ()) -> Inbox[T]:
-        """Queue a request; `pieces` gives what its text makes of it. Raises what the check raises, `EngineError` in a
-        turn.
-        """
-        with self._lock:
-            self._check()
-            core, inbox = self.core, Inbox[T]()
-            self._asked[request.id] = Delivery(request, text), inbox.put
-            core.submit(request, processors)
+    def submit(self, output: RequestOutput[T], processors: Processors = ()) -> Inbox[T]:
+        """Queue a request; `pieces` gives what its output makes of it. Raises `EngineError` in a turn."""
+        self._lock.check_process()
+        self.check_no_turn()
+        inbox = Inbox[T]()
+        self._submitted.append((output, processors, inbox.put))
         return inbox
 
     def pieces(self, inbox: Inbox[T]) -> Iterator[T]:
         """A request's pieces, to its last; takes turns until there are some.
 
-        Raises the exception behind `Failed`, what the text raises, what the check raises, what `EngineCore.turn`
-        raises, and `EngineError` where a turn itself asks for it, as `notify` could.
+        Raises the exception behind `Failed`, what the output raises, what the check raises, what a step raises, and
+        `EngineError` where a turn itself asks for it, as `notify` could.
         """
         while not inbox.over or inbox.pieces:
-            self.wait((inbox,))
+            self._wait(inbox.ready)
             yield from inbox.take()
+
+    def whole(self, inbox: Inbox[T]) -> list[T]:
+        """All pieces of a request, when it is over. Raises what `pieces` raises."""
+        self._wait(lambda: inbox.over)
+        return list(inbox.take())
 
     def wait(self, inboxes: Collection[Inbox[Any]]) -> None:
         """Take turns until one of the inboxes is ready. Raises what a turn raises."""
-
-        def ready() -> bool:
-            return any(inbox.ready() for inbox in inboxes)
-
-        while not ready():
-            self._advance(ready)
+        self._wait(lambda: any(inbox.ready() for inbox in inboxes))
 
     def leave(self, request_id: str) -> None:
         """Nobody waits for the request any more; it ends with the next call. May be called at any time, also while a
@@ -164,102 +175,121 @@ class SharedCore:
 
     # -- for tasks of event loops: nothing here waits for a step
 
-    def post(self, request: Submit, text: Text[Any], give: Give, processors: Processors = ()) -> None:
+    def post(self, output: RequestOutput[Any], give: Give, processors: Processors = ()) -> None:
         """Queue a request and give the pieces of its text away. `leave` it then."""
         self._lock.check_process()
-        with Held(), self._waits:
+        with Held(), self._tasks:
             if self._driver is None:
                 driver = threading.Thread(target=self._drive, name="zinc-tasks", daemon=True)
                 driver.start()  # it waits for what is held here
                 self._driver = driver
-            self._gives[request.id] = give
-            self._posted.append((request, processors, text, give))
+            self._gives[output.request.id] = give
+            self._submitted.append((output, processors, give))
 
     def _drive(self) -> None:
         while True:
-            with self._waits:
+            with self._tasks:
                 if not self._gives:
                     self._driver = None
                     return
             try:
-                self._advance(lambda: not self._gives)
+                self._wait(lambda: not self._gives)
             except BaseException as error:
                 self._break_off(error)
 
     def _break_off(self, error: BaseException) -> None:
-        """The driver's turn failed: no posted request goes on."""
-        with self._lock:  # others deliver events, and submit what is posted
-            with self._waits:
+        """The driver's turn failed: no task's request goes on."""
+        with self._lock:  # others deliver events, and hand the core what is submitted
+            with self._tasks:
                 gives, self._gives = self._gives, {}
-                self._posted.clear()
+                for _ in range(len(self._submitted)):  # threads may add more meanwhile
+                    one = self._submitted.popleft()
+                    if one[0].request.id not in gives:
+                        self._submitted.append(one)
             for request_id, give in gives.items():
                 self.leave(request_id)
                 give([error], True)
 
     # -- turns
 
-    def _advance(self, ready: Callable[[], object]) -> None:
-        """Take a turn, or wait until another thread's is over; neither where the caller is ready by now. An interrupt
-        is handled at the end. Raises what `pieces` raises.
+    def _wait(self, ready: Callable[[], object]) -> None:
+        """Take turns, or wait for those of another thread, until the caller is ready. An interrupt is handled between
+        two of them. Raises what `pieces` raises.
         """
         self._lock.check_process()
-        with Held():
-            with self._waits:
-                if ready():
-                    return
-                if self._turns is not None:
-                    self.check_no_turn()
-                    self._waits.wait()
-                    return
-                self._turns = threading.current_thread()
-            try:
-                with self._lock:
-                    self._check()
-                    core = self._settled()
-                    if not ready():
-                        self._deliver(core, core.advance())
-            finally:
-                with self._waits:
-                    self._turns = None
-                    self._waits.notify_all()
+        while not ready():
+            with Held() as held:
+                while not (ready() or held.interrupted):
+                    if self._turn_lock.acquire(blocking=False):
+                        self._turn(ready)
+                    else:
+                        self._wait_for_turn(ready)
+
+    def _turn(self, ready: Callable[[], object]) -> None:
+        """Take a turn, with its lock held, unless the caller is ready by now; gives the lock back."""
+        try:
+            self._turner = threading.get_ident()
+            with self._lock.inner:
+                self._check()
+                core = self._settled()
+                if not ready():
+                    self._deliver(core, core.advance())
+        finally:
+            self._turner = 0
+            self._turn_lock.release()
+            if self._n_waiting:
+                with self._turned:
+                    self._turned.notify_all()
+        if self._lock.waiting:
+            time.sleep(_YIELD_SECONDS)
+
+    def _wait_for_turn(self, ready: Callable[[], object]) -> None:
+        """Wait until the turn of another thread is over."""
+        self.check_no_turn()
+        with self._turned:
+            self._n_waiting += 1  # before the lock is looked at: its holder looks here when it has given it back
+            if self._turn_lock.locked() and not ready():
+                self._turned.wait()
+            self._n_waiting -= 1
 
     def _settled(self) -> EngineCore:
         """The core, with all that was asked of it meanwhile."""
         core = self._core
         assert core is not None
-        while self._posted:
-            request, processors, text, give = self._posted.popleft()
-            self._asked[request.id] = Delivery(request, text), give
-            core.submit(request, processors)
-        while self._left:
-            request_id = self._left.popleft()
-            self._gives.pop(request_id, None)
-            self._asked.pop(request_id, None)
-            core.cancel(request_id)
-            self._errors.pop(request_id, None)
-        self._deliver(core, core.collect())
+        if self._submitted or self._left:
+            while self._submitted:
+                output, processors, give = self._submitted.popleft()
+                self._outputs[output.request.id] = output, give
+                output.begin()
+                core.submit(output.request, processors)
+            while self._left:
+                request_id = self._left.popleft()
+                self._gives.pop(request_id, None)
+                self._outputs.pop(request_id, None)
+                core.cancel(request_id)
+                self._errors.pop(request_id, None)
+            self._deliver(core, core.collect())
         return core
 
     def _deliver(self, core: EngineCore, events: Sequence[Event]) -> None:
         """Give events away. A request whose text has ended ends here and now: no step has another row of it."""
         while events:
+            ended = False
             for event in events:
-                self._hand(core, event)
-            events = core.collect()
-
-    def _hand(self, core: EngineCore, event: Event) -> None:
-        error = self._error(event) if isinstance(event, Failed) else None
-        if event.id not in self._asked:
-            return
-        delivery, give = self._asked[event.id]
-        pieces = delivery.take(event, error)
-        if delivery.over:
-            del self._asked[event.id]
-            self._gives.pop(event.id, None)
-        if delivery.ended:
-            core.cancel(event.id)
-        if pieces or delivery.over:
-            give(pieces, delivery.over)
+                error = self._error(event) if isinstance(event, Failed) else None
+                if (found := self._outputs.get(event.id)) is None:
+                    continue
+                output, give = found
+                pieces = output.take(event, error)
+                if over := output.over:
+                    del self._outputs[event.id]
+                    self._gives.pop(event.id, None)
+                if output.stopped or (over and not isinstance(event, Finished | Failed)):
+                    core.cancel(event.id)
+                    ended = True
+                if pieces or over:
+                    give(pieces, over)
+            events = core.collect() if ended else ()
 
     def _error(self, event: Failed) -> Exception:
         """The exception behind an event: of a processor, what that raised."""

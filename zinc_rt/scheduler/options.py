@@ -12,7 +12,7 @@ from zinc_rt.scheduler.messages import MAX_TENANTS, Grammar
 from zinc_rt.utils.checks import real, show, whole_between
 
 
-class Matcher(Protocol):
+class GrammarMatcher(Protocol):
     """A grammar's state in one text. Its methods may raise a `ZincError` where the grammar takes too much work."""
 
     @property
@@ -33,13 +33,13 @@ class Matcher(Protocol):
         """The token was chosen; False where it does not fit."""
         ...
 
-    def copy(self) -> Matcher:
+    def copy(self) -> GrammarMatcher:
         """Another one in the same state, to look ahead with."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class CoreVocabulary:
     """What the core knows of tokens.
 
     n_vocab: how many there are. stop_ids: those that end a text. grammar: compiles a grammar; None where grammars are
@@ -48,7 +48,7 @@ class Vocabulary:
 
     n_vocab: int
     stop_ids: frozenset[int] = frozenset()
-    grammar: Callable[[Grammar], Matcher] | None = None
+    grammar: Callable[[Grammar], GrammarMatcher] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A request as the core has it: its tokens, where it stands, and what it has taken."""
+"""`Request`: the one record of a request in the scheduler. It alone knows how far the request is."""
 
 from __future__ import annotations
 
@@ -8,64 +8,90 @@ import numpy as np
 
 from zinc_rt.errors import ZincError
 from zinc_rt.lang.building import seconds_compiled
+from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import Sampler
-from zinc_rt.scheduler.batch import MAX_U32, TenantId
-from zinc_rt.scheduler.core_errors import GrammarMismatch, GrammarUnavailable
-from zinc_rt.scheduler.messages import QoS, Submit, Usage
-from zinc_rt.scheduler.options import Matcher, Vocabulary
+from zinc_rt.scheduler.errors import GrammarMismatch, GrammarUnavailable
+from zinc_rt.scheduler.messages import FinishReason, QoS, Submit, Usage
+from zinc_rt.scheduler.options import CoreVocabulary, GrammarMatcher
+from zinc_rt.scheduler.tenants import TenantAccount
 
 LEVELS = {qos: level for level, qos in enumerate(QoS)}
 """A class's level: its place in `QoS`."""
+_PATIENCE = 2
+"""Preemptions after which a request is left alone until it has generated a page of tokens."""
 
 
 @dataclass(eq=False, slots=True)
 class Request:
     """One request between `Submit` and `Finished`.
 
-    tokens: of the prompt, resumed ones and generated ones. computed: how many of them the sequence holds. slot: the
-    engine's sequence; place: the scheduler's slot; -1 while it waits. Times are of the core's clock, in seconds.
+    It waits, then runs: it has a sequence of the engine, which computes its tokens in order. `computed` counts those
+    that the sequence holds. While `computed` is below `admitted_tokens` it is in prefill, then it decodes a token a
+    step. A preempted request waits again, with all of its tokens. Example: a prompt of 5 tokens and 2 generated ones
+    are `tokens` of 7; with `computed` 6 the next step computes the seventh and chooses the eighth.
+
+    Attributes:
+        number: in the order of arrival.
+        level: of its class of service; 0 for the first.
+        tokens: of the prompt, resumed ones and generated ones.
+        seq_id: the engine's sequence; -1 while it waits.
+        computed: tokens that the sequence holds; 0 while it waits.
+        admitted_tokens: how many tokens there were when it was admitted last.
+        longest: tokens at which it ends, by its own limit or the context's.
+        free, bound: how its next token is chosen, without a grammar's mask and with it.
+        queued: when it began to wait. All times are of the scheduler's clock, in seconds.
+        compiled: seconds of compiling kernels: of the process when it was admitted, until its first token then.
+        drafted, accepted: draft tokens of it, and those that were right.
+        echoed: positions of the prompt behind which the next token's log-probabilities were told.
     """
 
     submit: Submit
-    tenant: TenantId
-    sampler: Sampler
+    id: str
+    number: int
+    tenant: TenantAccount
+    level: int
     tokens: list[int]
+    n_prompt: int
+    longest: int
     stop_ids: frozenset[int]
-    matcher: Matcher | None
+    sampler: Sampler
+    matcher: GrammarMatcher | None
     free: SamplingRequest
-    bound: SamplingRequest | None  # with the grammar's mask
-    number: int  # in the order of arrival
+    bound: SamplingRequest | None
     queued: float
-    slot: int = -1
-    place: int = -1
+    seq_id: int = -1
     computed: int = 0
     preemptions: int = 0
-    admitted_tokens: int = 0  # how many there were when it was admitted last
+    admitted_tokens: int = 0
     cached_tokens: int = 0
     queue_seconds: float = 0.0
     engine_ms: float = 0.0
     admitted: float | None = None
     first_token: float | None = None
-    compiled: float = 0.0  # seconds of compiling: of the process when it was admitted, until its first token then
+    compiled: float = 0.0
     last_token: float | None = None
     told_nan: bool = False
     drafted: int = 0
-    accepted: int = 0  # guesses that were right
-    echoed: int = 0  # positions behind which the prompt's next token was told of
+    accepted: int = 0
+    echoed: int = 0
 
     @classmethod
     def make(
         cls,
         submit: Submit,
-        tenant: TenantId,
-        vocabulary: Vocabulary,
+        tenant: TenantAccount,
+        vocabulary: CoreVocabulary,
+        n_ctx: int,
         number: int,
         now: float,
         processors: Processors = (),
     ) -> Request:
-        """Raises `InvalidSamplingParam`, `GrammarUnavailable`, `GrammarMismatch`, what compiling a grammar raises."""
+        """A request that waits.
+
+        Raises `InvalidSamplingParam`, `GrammarUnavailable`, `GrammarMismatch`, what compiling a grammar raises.
+        """
         params = replace(submit.params, seed=submit.seed)
         tokens = [*submit.prompt, *submit.resume]
         stops = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else vocabulary.stop_ids)
@@ -80,46 +106,59 @@ class Request:
                     raise GrammarMismatch(f"the resumed token {token} does not fit the request's grammar")
             bound = SamplingRequest(sampler, tokens, np.zeros(-(-vocabulary.n_vocab // 32), np.uint32), processors)
         free = SamplingRequest(sampler, tokens, None, processors)
-        return cls(submit, tenant, sampler, tokens, stops, matcher, free, bound, number, now)
-
-    @property
-    def id(self) -> str:
-        """The caller's name for it."""
-        return self.submit.id
-
-    @property
-    def level(self) -> int:
-        """Of its class of service: 0 for the first."""
-        return LEVELS[self.submit.qos]
+        n_prompt, limit = len(submit.prompt), submit.params.max_tokens
+        longest = n_ctx + 1 if limit is None else min(n_prompt + limit, n_ctx + 1)
+        return cls(
+            submit=submit,
+            id=submit.id,
+            number=number,
+            tenant=tenant,
+            level=LEVELS[submit.qos],
+            tokens=tokens,
+            n_prompt=n_prompt,
+            longest=longest,
+            stop_ids=stops,
+            sampler=sampler,
+            matcher=matcher,
+            free=free,
+            bound=bound,
+            queued=now,
+        )
 
     @property
     def n_generated(self) -> int:
         """Tokens behind the prompt."""
-        return len(self.tokens) - len(self.submit.prompt)
+        return len(self.tokens) - self.n_prompt
 
     @property
     def known(self) -> list[int]:
         """The tokens that need no computing where a cache has them, with the one behind those."""
-        telling = self.submit.echo is not None and self.echoed < len(self.submit.prompt) - 1
+        telling = self.submit.echo is not None and self.echoed < self.n_prompt - 1
         return self.tokens[: self.echoed + 1] if telling else self.tokens
 
     @property
-    def is_fresh(self) -> bool:
-        """Whether it has no token since it was admitted."""
-        return len(self.tokens) == self.admitted_tokens
+    def prefilling(self) -> bool:
+        """Of one that runs, whether it is in prefill. It has no token since it was admitted then."""
+        return self.computed < self.admitted_tokens
 
     @property
-    def remaining(self) -> int:
-        """Tokens that may still be generated."""
+    def protected(self) -> bool:
+        """Whether it was preempted so often that it shall generate something first."""
+        return self.preemptions >= _PATIENCE and len(self.tokens) - self.admitted_tokens < PAGE_TOKENS
+
+    def end_reason(self) -> FinishReason | None:
+        """Why it may not have another token; None where it may."""
+        if self.matcher is not None and self.matcher.is_done:
+            return FinishReason.stop
+        if len(self.tokens) < self.longest:
+            return None
         limit = self.submit.params.max_tokens
-        return MAX_U32 if limit is None else min(limit - self.n_generated, MAX_U32)
+        return FinishReason.context if limit is None or self.n_generated < limit else FinishReason.length
 
-    def sampling(self) -> SamplingRequest:
-        """How to choose its next token: with the mask of its grammar, once that has begun.
-
-        The n-th token takes the n-th random number, also after an interrupted step. Raises what a matcher raises.
+    def masked(self) -> SamplingRequest:
+        """How to choose its next token: with the mask of its grammar, once that has begun. Raises what a matcher
+        raises.
         """
-        self.sampler.step = self.n_generated
         if self.bound is None or self.matcher is None or self.matcher.is_free:
             return self.free
         assert self.bound.mask is not None
@@ -143,16 +182,17 @@ class Request:
             " the text may be wrong; compare the model file with its source"
         )
 
-    def begun(self, now: float, held: int) -> None:
-        """It is admitted for the first time. held: tokens at its beginning that are in the cache."""
-        self.admitted, self.compiled = now, seconds_compiled()
-        self.cached_tokens = min(held, len(self.submit.prompt))
+    def admit(self, seq_id: int, held: int, now: float) -> None:
+        """It runs from now on. held: of its first tokens, how many the sequence holds already."""
+        self.seq_id, self.computed, self.admitted_tokens = seq_id, held, len(self.tokens)
+        self.queue_seconds += now - self.queued
+        if self.admitted is None:
+            self.admitted, self.compiled = now, seconds_compiled()
+            self.cached_tokens = min(held, self.n_prompt)
 
-    def took(self, now: float) -> None:
-        """A token was chosen."""
-        if self.first_token is None:
-            self.first_token, self.compiled = now, seconds_compiled() - self.compiled
-        self.last_token = now
+    def begin_text(self, now: float) -> None:
+        """Its first token was chosen."""
+        self.first_token, self.compiled = now, seconds_compiled() - self.compiled
 
     def usage(self) -> Usage:
         """What it has taken so far."""
@@ -160,7 +200,7 @@ class Request:
         # Kernels that the first step lacked are no work of the prompt: the next one does not wait for them.
         prefill = 0.0 if begun is None or first is None else max(0.0, first - begun - self.compiled)
         return Usage(
-            prompt_tokens=len(self.submit.prompt),
+            prompt_tokens=self.n_prompt,
             cached_tokens=self.cached_tokens,
             completion_tokens=self.n_generated,
             queue_seconds=self.queue_seconds,

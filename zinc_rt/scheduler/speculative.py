@@ -1,52 +1,50 @@
-"""`Drafting`: guesses of a drafter become rows of a step, and the step's tokens say which of them were right.
+"""`Speculation`: draft tokens become rows of a step, and the step's tokens say which of them were right.
 
-The token behind a guess is chosen as it would be if the guess was generated: with the text's own random number for that
-place, and penalties that count the guesses before it. As long as tokens and guesses are the same, the tokens are those
-of the text; the first that differs is the text's, too, and what is behind it was computed in vain. So a text does not
-depend on guesses.
+The token behind a draft token is chosen as it would be if that was generated: with the text's own random number for
+that place, and penalties that count the draft tokens before it. As long as tokens and draft tokens are the same, the
+tokens are those of the text. The first that differs is the text's, too, and what is behind it was computed in vain. So
+a text does not depend on its drafts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from zinc_rt.backends.base import Capacity
-from zinc_rt.engine.sequence_calls import SequenceCalls
+from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.errors import ZincError
-from zinc_rt.mem.kv_pages import pages_for
-from zinc_rt.numerics import PAGE_TOKENS
-from zinc_rt.sampling.sampler import Mask, NoToken
-from zinc_rt.scheduler.batch import BatchKind
-from zinc_rt.scheduler.options import Matcher
+from zinc_rt.numerics import PAGE_TOKENS, pages_for
+from zinc_rt.sampling.sampler import Mask, NoToken, Sampled
+from zinc_rt.scheduler.batch import Batch, ScheduledChunk
+from zinc_rt.scheduler.options import GrammarMatcher
 from zinc_rt.scheduler.request import Request
-from zinc_rt.scheduler.slots import Slots
-from zinc_rt.scheduler.steps import Choice, Part
+from zinc_rt.scheduler.sequence_pool import SequencePool
 from zinc_rt.scheduler.timing import Timing
 from zinc_rt.speculation.drafter import Drafter, DraftText
 from zinc_rt.speculation.pace import Pace, Record, Wish
 
 
-class Drafting:
-    """What a core does about guesses. drafter: None where there are none; then nothing here does anything.
+class Speculation:
+    """What a scheduler does about draft tokens.
 
-    drafted, accepted: tokens guessed so far, and those that were right.
+    Attributes:
+        drafted, accepted: draft tokens so far, and those that were right.
     """
 
     def __init__(
         self,
-        drafter: Drafter | None,
-        engine: SequenceCalls,
+        drafter: Drafter,
+        cache: KVCacheManager,
         sizes: Capacity,
-        slots: Slots,
+        pool: SequencePool,
         timing: Timing,
         clock: Callable[[], float],
     ) -> None:
-        self.drafter, self._timing = drafter, timing
-        self._engine, self._sizes, self._slots, self._clock = engine, sizes, slots, clock
-        self._pace = Pace(returns=drafter is not None and engine.keeps_recurrent_state)
+        self._drafter, self._timing = drafter, timing
+        self._cache, self._sizes, self._pool, self._clock = cache, sizes, pool, clock
+        self._pace = Pace(returns=cache.keeps_recurrent_state)
         self._records: dict[int, Record] = {}
         self._drafted_before: set[int] = set()
         self.drafted = self.accepted = 0
@@ -55,43 +53,41 @@ class Drafting:
 
     def begin(self, request: Request, held: int) -> None:
         """A request has a sequence, which holds its first tokens."""
-        if self.drafter is not None:
-            self.drafter.begin(_text(request, 0), held)
-            self._records.setdefault(request.number, self._pace.record())
+        self._drafter.begin(_text(request, 0), held)
+        self._records.setdefault(request.number, self._pace.record())
 
-    def add_to(self, parts: list[Part]) -> list[Part]:
-        """A step's parts with drafts where they pay. There are none beside prompts, which use the time better."""
-        if self.drafter is None or any(part.kind is BatchKind.prefill for part in parts):
-            return parts
-        asked = [(part, n) for part in parts if part.wanted and (n := self._room(part.request))]
-        n_rows = sum(part.end - part.start for part in parts)
-        left = min(self._sizes.n_rows - n_rows, self._sizes.n_logits - len(parts))
+    def add_drafts(self, chunks: list[ScheduledChunk]) -> None:
+        """Give chunks drafts where they pay. There are none beside prompts, which use the time better."""
+        if any(chunk.prefill for chunk in chunks):
+            return
+        asked = [(chunk.request, n) for chunk in chunks if chunk.wanted and (n := self._room(chunk.request))]
+        n_rows = sum(chunk.n_rows for chunk in chunks)
+        left = min(self._sizes.n_rows - n_rows, self._sizes.n_logits - len(chunks))
         if not asked or left <= 0:
-            return parts
-        drafts = self._guess(asked, n_rows, left)
-        return [self._with_draft(part, drafts.get(part.request.number, ())) for part in parts]
+            return
+        drafts = self._drafts(asked, n_rows, left)
+        for chunk in chunks:
+            if draft := drafts.get(chunk.request.number):
+                self._add_draft(chunk, draft)
 
-    def _with_draft(self, part: Part, draft: tuple[int, ...]) -> Part:
-        """A part with a draft, as far as that fits a grammar and does not end it, with its masks."""
-        if not draft or part.request.matcher is None:
-            return replace(part, draft=draft)
-        with self._timing.masks():
-            masks = _masks(part.request, part.request.matcher.copy(), draft)
-        return replace(part, draft=draft[: len(masks)], masks=tuple(masks))
+    def _add_draft(self, chunk: ScheduledChunk, draft: tuple[int, ...]) -> None:
+        """Give a chunk a draft, as far as that fits a grammar and does not end it, with its masks."""
+        chunk.draft = draft
+        if chunk.request.matcher is not None:
+            with self._timing.masks():
+                masks = _masks(chunk.request, chunk.request.matcher.copy(), draft)
+            chunk.draft, chunk.masks = draft[: len(masks)], tuple(masks)
 
     def _room(self, request: Request) -> int:
-        """How many guesses a text can have: the last token that it may have is never one."""
-        assert self.drafter is not None
+        """How many draft tokens a text can have: the last token that it may have is never one."""
         if request.free.processors:
             return 0  # they may keep count of their calls
-        n = len(request.tokens)
-        return max(0, min(self.drafter.most, request.remaining - 1, self._sizes.n_ctx - n))
+        return max(0, min(self._drafter.most, request.longest - len(request.tokens) - 1))
 
-    def _guess(self, asked: Sequence[tuple[Part, int]], n_rows: int, left: int) -> dict[int, tuple[int, ...]]:
+    def _drafts(self, asked: Sequence[tuple[Request, int]], n_rows: int, left: int) -> dict[int, tuple[int, ...]]:
         """Drafts by the requests' numbers, at most so many tokens in all."""
-        drafter = self.drafter
-        assert drafter is not None
-        requests = [part.request for part, _ in asked]
+        drafter = self._drafter
+        requests = [request for request, _ in asked]
         most = [n for _, n in asked]
         if not drafter.free:
             most = self._lengths(requests, most, n_rows, left)
@@ -114,10 +110,9 @@ class Drafting:
         return {r.number: self._with_pages(r, draft) for r, draft in zip(requests, cut, strict=True)}
 
     def _lengths(self, requests: Sequence[Request], most: Sequence[int], n_rows: int, left: int) -> list[int]:
-        assert self.drafter is not None
         wishes = [Wish(self._records[r.number], n) for r, n in zip(requests, most, strict=True)]
-        found = self._pace.lengths(wishes, n_rows, n_rows + left, free=self.drafter.free)
-        return [n if n >= self.drafter.least else 0 for n in found]
+        found = self._pace.lengths(wishes, n_rows, n_rows + left, free=self._drafter.free)
+        return [n if n >= self._drafter.least else 0 for n in found]
 
     def _usable(self, request: Request, draft: Sequence[int], most: int) -> tuple[int, ...]:
         """A draft up to a token that ends the text."""
@@ -125,47 +120,33 @@ class Drafting:
         return tuple(map(int, draft[: min(at, most)]))
 
     def _with_pages(self, request: Request, draft: tuple[int, ...]) -> tuple[int, ...]:
-        """A draft as far as there are KV pages for it; nobody gives up a page for a guess."""
+        """A draft as far as there are KV pages for it; nobody gives up a page for it."""
         n = len(request.tokens) + len(draft)
-        if not draft or self._slots.grow(request.slot, max(pages_for(n), self._slots.pages(request.slot))):
+        if not draft or self._pool.grow(request.seq_id, max(pages_for(n), self._pool.promised[request.seq_id])):
             return draft
-        return draft[: max(0, self._slots.pages(request.slot) * PAGE_TOKENS - len(request.tokens))]
+        return draft[: max(0, self._pool.promised[request.seq_id] * PAGE_TOKENS - len(request.tokens))]
 
     # -- after it
 
-    def stepped(self, parts: Sequence[Part], seconds: float) -> None:
-        """A step is over, and took so long."""
-        if self.drafter is None:
-            return
-        self.drafter.stepped([part.rows() for part in parts])
-        if all(part.kind is BatchKind.decode for part in parts):
-            self._pace.costs.learn(sum(part.n_rows for part in parts), 1000 * seconds)
+    def stepped(self, batch: Batch) -> None:
+        """A step is over."""
+        self._drafter.stepped(batch.rows)
+        if not any(chunk.prefill for chunk in batch.chunks):
+            self._pace.costs.learn(batch.n_rows(prefill=False), 1000 * batch.seconds)
 
-    def settle(self, parts: Sequence[Part], chosen: Sequence[Choice]) -> list[tuple[Request, Sequence[Choice]]]:
-        """Compare a step's drafts with the tokens that were chosen in their place; sequences keep what was right.
+    def accept(self, chunk: ScheduledChunk, chosen: Sequence[Sampled | NoToken]) -> int:
+        """Compare a chunk's draft with the tokens that were chosen in its place; the sequence keeps what was right.
 
-        Returns which of the chosen tokens are each request's. What a request has computed is right then.
+        Returns how many of the chosen tokens are the text's. What the request has computed is right then.
         """
-        taken, at = [], 0
-        for part in parts:
-            end = at + part.n_wanted
-            taken.append((part.request, chosen[at : at + self._settle(part, chosen[at:end])]))
-            at = end
-        return taken
-
-    def _settle(self, part: Part, chosen: Sequence[Choice]) -> int:
-        """How many of a part's tokens are the text's."""
-        draft, request = part.draft, part.request
-        if not draft or self.drafter is None:
-            request.computed = part.end
-            return part.n_wanted
+        draft, request = chunk.draft, chunk.request
         right = 0
-        for guess, (_, token) in zip(draft, chosen, strict=False):
-            if isinstance(token, NoToken) or token.token_id != guess:
+        for drafted, token in zip(draft, chosen, strict=False):
+            if isinstance(token, NoToken) or token.token_id != drafted:
                 break
             right += 1
-        request.computed = self._engine.settle(request.slot, part.end + right)
-        self.drafter.kept(request.slot, request.computed)
+        request.computed = self._cache.accept_drafts(request.seq_id, chunk.end + right)
+        self._drafter.kept(request.seq_id, request.computed)
         self._pace.learn(self._records[request.number], len(draft), right)
         self.drafted += len(draft)
         self.accepted += right
@@ -175,19 +156,17 @@ class Drafting:
 
     def went_back(self, request: Request) -> None:
         """A step broke off, and the request's sequence holds what is computed."""
-        if self.drafter is not None:
-            self.drafter.kept(request.slot, request.computed)
+        self._drafter.kept(request.seq_id, request.computed)
 
     def forget(self, request: Request) -> None:
         """A request gives up its sequence."""
-        if self.drafter is not None:
-            self.drafter.forget(request.number)
-            self._drafted_before.discard(request.number)
-            self._records.pop(request.number, None)
+        self._drafter.forget(request.number)
+        self._drafted_before.discard(request.number)
+        self._records.pop(request.number, None)
 
 
-def _masks(request: Request, ahead: Matcher, draft: Sequence[int]) -> list[Mask | None]:
-    """What may follow each guess, up to one that does not fit the grammar or ends it; None: everything."""
+def _masks(request: Request, ahead: GrammarMatcher, draft: Sequence[int]) -> list[Mask | None]:
+    """What may follow each draft token, up to one that does not fit the grammar or ends it; None: everything."""
     masks: list[Mask | None] = []
     try:
         for token in draft:
@@ -207,7 +186,7 @@ def _masks(request: Request, ahead: Matcher, draft: Sequence[int]) -> list[Mask 
 def _text(request: Request, most: int) -> DraftText:
     return DraftText(
         request.number,
-        request.slot,
+        request.seq_id,
         request.tokens,
         request.sampler,
         request.n_generated,

@@ -35,8 +35,8 @@ SUPPORTS_MULTITENANT_BATCHED_EXECUTION = True
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What there is beyond one caller's sequences. `sched.BatchScheduler` plans for tenants that were registered
-    with it; `serving.core.EngineCore` runs its plans, and registers tenants by itself.
+    """What there is beyond one caller's sequences: `scheduler.EngineCore` computes requests of several tenants, and
+    registers tenants by itself.
     """
 
     multitenant_batch_planning: bool = SUPPORTS_MULTITENANT_BATCH_PLANNING

@@ -2,27 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Self, SupportsIndex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, Self, SupportsIndex
 
 from zinc_rt.ir import builder as _builder
 from zinc_rt.ir import graph as _graph
-from zinc_rt.ir.errors import (
-    EmptyGraph,
-    NodeWithoutOutput,
-    TooManyBindings,
-    UnknownInputBuffer,
-    UnknownOutputBuffer,
-    VerifyError,
-)
+from zinc_rt.ir.errors import GraphError, Reason, TooManyBindings
 from zinc_rt.ir.graph import MAX_BINDINGS, Attr, Buffer, BufferId, BufferKind, Dim, DType, Node, NodeId
 from zinc_rt.ir.verify import verify as _verify
 
 __all__ = [
-    "MAX_BINDINGS", "Attr", "BindingList", "Buffer", "BufferId", "BufferKind", "DType", "Dim", "EmptyGraph", "Graph",
-    "GraphBuilder", "Node", "NodeId", "NodeWithoutOutput", "PageBindingList", "PageGraph", "TooManyBindings",
-    "UnknownInputBuffer", "UnknownOutputBuffer", "VerifyError", "verify",
-]  # fmt: skip
+    "MAX_BINDINGS",
+    "Attr",
+    "BindingList",
+    "Buffer",
+    "BufferId",
+    "BufferKind",
+    "DType",
+    "Dim",
+    "EmptyGraph",
+    "Graph",
+    "GraphBuilder",
+    "GraphError",
+    "Node",
+    "NodeId",
+    "NodeWithoutOutput",
+    "PageBindingList",
+    "PageGraph",
+    "TooManyBindings",
+    "UnknownInputBuffer",
+    "UnknownOutputBuffer",
+    "verify",
+]
+
+
+class EmptyGraph(GraphError):
+    """There is no node."""
+
+
+class UnknownInputBuffer(GraphError):
+    """A node reads a buffer id that the graph does not have."""
+
+
+class UnknownOutputBuffer(GraphError):
+    """A node writes a buffer id that the graph does not have."""
+
+
+class NodeWithoutOutput(GraphError):
+    """A node writes nothing; only barrier and stream_out may."""
+
+
+_ERRORS: Final[dict[Reason | None, type[GraphError]]] = {
+    Reason.EMPTY_GRAPH: EmptyGraph,
+    Reason.UNKNOWN_INPUT_BUFFER: UnknownInputBuffer,
+    Reason.UNKNOWN_OUTPUT_BUFFER: UnknownOutputBuffer,
+    Reason.NODE_WITHOUT_OUTPUT: NodeWithoutOutput,
+}
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """What the verifier raises inside has the class that the page names for its first finding."""
+    try:
+        yield
+    except GraphError as error:
+        kind = _ERRORS.get(error.reason)
+        if kind is None:
+            raise
+        raise kind(str(error), error.findings) from None
 
 
 class PageBindingList(_graph.BindingList):
@@ -60,16 +108,18 @@ class PageGraph(_builder.GraphBuilder):
     add_node = _builder.GraphBuilder.node
 
     def verify(self) -> None:
-        """Check the graph as it stands. Raises `VerifyError`."""
-        self.build()
+        """Check the graph as it stands. Raises `GraphError`."""
+        with _named():
+            self.build()
 
 
 Graph = GraphBuilder = PageGraph
 
 
 def verify(g: PageGraph | _graph.Graph) -> None:
-    """Check a graph, of the page or of the runtime. Raises `VerifyError`, with all findings."""
+    """Check a graph, of the page or of the runtime. Raises `GraphError`, with all findings."""
     if isinstance(g, PageGraph):
         g.verify()
     else:
-        _verify(g)
+        with _named():
+            _verify(g)

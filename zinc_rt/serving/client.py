@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zinc_rt.scheduler.delivery import T, Text
-from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Event, Submit, TenantShare
-from zinc_rt.serving.live import EventStream
+from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, TenantShare
+from zinc_rt.scheduler.output import RequestOutput, T
+from zinc_rt.serving.request_log import OutputStream
 
 
 class EngineClient(Protocol):
@@ -18,14 +18,10 @@ class EngineClient(Protocol):
         """Return once the engine has loaded its model. Raises what loading raises."""
         ...
 
-    def submit(self, request: Submit) -> EventStream[Event]:
-        """Queue a request; its events come from the stream, `Finished` or `Failed` last. Closing the stream before
-        that cancels the request.
+    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
+        """Queue a request; what its output makes of the events comes from the stream. The output is fed when they
+        arrive, and may end the request. Closing the stream before its end cancels the request.
         """
-        ...
-
-    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
-        """As `submit`, with what a text makes of the events. It is fed when they arrive, and may end the request."""
         ...
 
     def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:

@@ -47,7 +47,7 @@ _CHUNK: Final = 1 << 16
 
 
 class Core(Protocol):
-    """What turns here: `serving.core`'s `EngineCore`, or a test's.
+    """What turns here: `EngineCore`, or a test's.
 
     at_work: called with ids of requests without a token, before what may end the process because of one of them.
     """

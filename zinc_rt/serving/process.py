@@ -23,21 +23,19 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.errors import UsageError, ZincError
-from zinc_rt.scheduler.delivery import Events, T, Text
 from zinc_rt.scheduler.messages import (
     Cancel,
     CancelReason,
     EngineInfo,
     EngineStatus,
-    Event,
     Fault,
     Ping,
     StepReport,
-    Submit,
     TenantShare,
 )
+from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.live import EventStream, LiveRequests
+from zinc_rt.serving.request_log import OutputStream, RequestLog
 from zinc_rt.serving.wire import (
     AtWork,
     Frames,
@@ -101,7 +99,7 @@ class ProcessClient:
         self._background = background or Background()
         self._start, self._notify, self._progress, self._report = start, notify, progress, report
         self._restarts, self._within, self._stuck, self._clock = restarts, within, stuck, clock
-        self._live = LiveRequests(lambda request_id, reason: self._send(Cancel(request_id, reason)), clock)
+        self._live = RequestLog(lambda request_id, reason: self._send(Cancel(request_id, reason)), clock)
         self._shares: dict[str, TenantShare] = {}
         self._status = EngineStatus()
         self._wrong: str | None = "the engine loads its model"
@@ -147,18 +145,14 @@ class ProcessClient:
         ]
         return info
 
-    def submit(self, request: Submit) -> EventStream[Event]:
+    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
         """See `EngineClient`."""
-        return self.submit_text(request, Events())
-
-    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
-        """See `EngineClient`."""
-        live = self._live.add(request, text)
+        request, live = output.request, self._live.add(output)
         if self._over:
             self._live.fail(Fault.engine_lost, str(self._wrong), [request.id])
-        elif self._wrong is None and not live.delivery.over:
+        elif self._wrong is None and not live.output.over:
             self._send(request)  # otherwise the next engine gets it
-        return EventStream(live.pieces, partial(self._left, request.id))
+        return OutputStream(live.pieces, partial(self._left, request.id))
 
     def _left(self, request_id: str) -> None:
         if self._live.forget(request_id):
@@ -231,7 +225,7 @@ class ProcessClient:
                         self._moved, self._wrong = self._clock(), None
                         for share in self._shares.values():
                             self._send(share)
-                        for request in self._live.again():
+                        for request in self._live.resubmit():
                             self._send(request)
                         return info
                     case NotLoaded() as found:
@@ -277,7 +271,7 @@ class ProcessClient:
         if report.seq >= 0:
             self._status = status
         if report.fatal is None:
-            self._live.at_rest()
+            self._live.clear()
         self._live.take(report.events)
         for request in self._live.released():
             self._send(request)

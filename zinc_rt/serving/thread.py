@@ -14,22 +14,20 @@ from functools import partial
 from typing import Final
 
 from zinc_rt.errors import ZincError
-from zinc_rt.scheduler.delivery import Events, T, Text
 from zinc_rt.scheduler.messages import (
     Cancel,
     CancelReason,
     EngineInfo,
     EngineStatus,
-    Event,
     Fault,
     Message,
     StepReport,
-    Submit,
     TenantShare,
 )
+from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.engine_process import Core, hand
-from zinc_rt.serving.live import EventStream, LiveRequests
+from zinc_rt.serving.request_log import OutputStream, RequestLog
 
 _STUCK: Final = 10.0
 
@@ -56,7 +54,7 @@ class ThreadClient:
     ) -> None:
         self._background = background or Background()
         self._open_core, self._report, self._notify, self._stuck = open_core, report, notify, stuck
-        self._live = LiveRequests(lambda request_id, reason: self._send(Cancel(request_id, reason)))
+        self._live = RequestLog(lambda request_id, reason: self._send(Cancel(request_id, reason)))
         self._messages: deque[Message] = deque()  # appended by the loop's thread, taken by the engine's
         self._wake = threading.Event()
         self._ends = False
@@ -76,18 +74,14 @@ class ThreadClient:
         self._wrong = None
         return info
 
-    def submit(self, request: Submit) -> EventStream[Event]:
+    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
         """See `EngineClient`. Raises `UsageError` for an id that runs already."""
-        return self.submit_text(request, Events())
-
-    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
-        """See `EngineClient`. Raises what `submit` raises."""
-        live = self._live.add(request, text)
+        request, live = output.request, self._live.add(output)
         if self._lost_why is not None:
             self._live.fail(Fault.engine_lost, self._lost_why, [request.id])
-        elif not live.delivery.over:
+        elif not live.output.over:
             self._send(request)
-        return EventStream(live.pieces, partial(self._left, request.id))
+        return OutputStream(live.pieces, partial(self._left, request.id))
 
     def _left(self, request_id: str) -> None:
         if self._live.forget(request_id):

@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Capacity, check_step
+from zinc_rt.engine.batch import EngineError, SequenceChunk, write_batch
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.rows import EngineError, Rows, write_rows
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
-from zinc_rt.mem.kv_pages import pages_for
 from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import with_cache, with_states_of
@@ -29,6 +28,7 @@ from zinc_rt.models.constants import Constants
 from zinc_rt.models.drafts import PRIOR
 from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
 from zinc_rt.models.renaming import OWN
+from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 
 F32 = npt.NDArray[np.float32]
@@ -38,11 +38,11 @@ F32 = npt.NDArray[np.float32]
 class HeadRows:
     """Consecutive positions of a sequence, for a head.
 
-    slot: the sequence. start: position of the first token. tokens: ids. prior: f32[n, n_embd], the hidden state before
-    each. wanted: whether the last one's logits are wanted.
+    seq_id: the sequence. start: position of the first token. tokens: ids. prior: f32[n, n_embd], the hidden state
+    before each. wanted: whether the last one's logits are wanted.
     """
 
-    slot: int
+    seq_id: int
     start: int
     tokens: Sequence[int]
     prior: F32
@@ -89,7 +89,7 @@ class GraphBeside:
         most: int,
         spare: int,
     ) -> None:
-        self._backend, self._model = engine.beside()
+        self._backend, self._model = engine.backend, engine.lowered
         sizes = engine.sizes
         if sizes is None or HIDDEN not in self._model.outputs:
             raise EngineError("the model hands out no hidden states; load it with hidden_beside")
@@ -110,16 +110,17 @@ class GraphBeside:
             self.plan.check()
         weights = {b.name: raw(b.name) for b in graph.of_kind(BufferKind.WEIGHT)}
         constants = Constants(definition.constants, sizes.n_ctx)
-        self._lowered = self._backend.lower(graph, self.sizes, weights, constants, release, beside=self._model)
+        self._backend.tune(graph, self.sizes)
+        self._lowered = self._backend.lower(graph, self.sizes, weights, constants, release, shares=self._model)
         self._prior = self._lowered.inputs[PRIOR].view(np.float32)
 
     def hidden(self, n_rows: int) -> F32:
         """The model's hidden states of its last step, f32[n_rows, n_embd], valid until its next one."""
         return self._model.outputs[HIDDEN][:n_rows].view(np.float32)
 
-    def page_of(self, slot: int, position: int) -> int:
+    def page_of(self, seq_id: int, position: int) -> int:
         """The page of a position that the sequence holds."""
-        return int(self._model.inputs["page_table"][slot, pages_for(position + 1) - 1])
+        return int(self._model.inputs["page_table"][seq_id, pages_for(position + 1) - 1])
 
     def step(self, rows: Sequence[HeadRows], held: Sequence[int], sampling: Sequence[SamplingRequest] = ()) -> HeadStep:
         """Compute rows, and keep their keys and values where the graph has some.
@@ -153,9 +154,9 @@ class GraphBeside:
     def _write(self, rows: Sequence[HeadRows], held: Sequence[int]) -> list[int]:
         """Write a step's inputs; which rows are wanted."""
         inputs, at, wanted = self._lowered.inputs, 0, []
-        asked = [Rows(r.slot, r.start, r.tokens, (len(r.tokens) - 1,) if r.wanted else ()) for r in rows]
+        asked = [SequenceChunk(r.seq_id, r.start, r.tokens, (len(r.tokens) - 1,) if r.wanted else ()) for r in rows]
         indices = {name: array for name, array in inputs.items() if name != LAST_POSITIONS}
-        self._lowered.counts[:] = write_rows(asked, indices, self.sizes, lambda part: None)
+        self._lowered.counts[:] = write_batch(asked, indices, self.sizes, lambda part: None)
         for row, n in zip(rows, held, strict=True):
             end = at + len(row.tokens)
             self._place(row, n, slice(at, end))
@@ -167,8 +168,8 @@ class GraphBeside:
 
     def _place(self, row: HeadRows, held: int, at: slice) -> None:
         """Write where the keys and values of a sequence are. at: its rows in the step."""
-        table, n = self._lowered.inputs["page_table"][row.slot], pages_for(held)
-        table[:n] = self._model.inputs["page_table"][row.slot, :n]
+        table, n = self._lowered.inputs["page_table"][row.seq_id], pages_for(held)
+        table[:n] = self._model.inputs["page_table"][row.seq_id, :n]
 
 
 class DraftHead(GraphBeside):
@@ -199,10 +200,10 @@ class DraftHead(GraphBeside):
     def _place(self, row: HeadRows, held: int, at: slice) -> None:
         """The sequence's pages, and behind them its spare ones."""
         if row.start + len(row.tokens) > held + self.reach:
-            raise EngineError(f"sequence {row.slot} holds {held} positions, a draft has at most {self.reach} more")
+            raise EngineError(f"sequence {row.seq_id} holds {held} positions, a draft has at most {self.reach} more")
         super()._place(row, held, at)
-        table, n = self._lowered.inputs["page_table"][row.slot], pages_for(held)
-        first = self._n_pages + row.slot * self._spare
+        table, n = self._lowered.inputs["page_table"][row.seq_id], pages_for(held)
+        first = self._n_pages + row.seq_id * self._spare
         spare = min(self._spare, len(table) - n)
         table[n : n + spare] = np.arange(first, first + spare)
 
@@ -228,8 +229,8 @@ class Assistant(GraphBeside):
         def file_of(name: str) -> GGUFFile:
             return own if name.startswith(OWN) else file
 
-        there = engine.beside()[1].memory
-        definition = with_states_of(definition, {name: found.dtype for name, found in there.items()})
+        memory = engine.lowered.memory
+        definition = with_states_of(definition, {name: found.dtype for name, found in memory.items()})
         super().__init__(
             engine,
             definition,

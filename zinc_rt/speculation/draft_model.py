@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Final
 
-from zinc_rt.engine.engine import Engine, Rows
+from zinc_rt.engine.engine import Engine, SequenceChunk
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.sampling.request import SamplingRequest
@@ -23,20 +23,16 @@ _PADDING: Final = 1024
 """Tokens that one vocabulary may have behind those of the other: sizes of one family differ by what fills up tiles."""
 
 
-class OtherVocabulary(UsageError):
-    """A draft model's tokens mean something else than the model's."""
-
-
 def check_vocabulary(draft: Tokenizer, target: Tokenizer) -> None:
-    """Raise `OtherVocabulary`, with the first difference, unless all token ids that both have mean the same."""
+    """Raise `UsageError`, with the first difference, unless all token ids that both have mean the same."""
     at = target.difference(draft)
     if at is not None:
-        raise OtherVocabulary(
+        raise UsageError(
             f"the draft model has another vocabulary: token {at} is {draft.token_text(at)!r} there and"
             f" {target.token_text(at)!r} in the model; take a draft model of the same family"
         )
     if abs(draft.n_vocab - target.n_vocab) > _PADDING:
-        raise OtherVocabulary(
+        raise UsageError(
             f"the draft model has another vocabulary: {draft.n_vocab} tokens, the model has {target.n_vocab}, and at"
             f" most {_PADDING} may be missing; take a draft model of the same family"
         )
@@ -44,11 +40,11 @@ def check_vocabulary(draft: Tokenizer, target: Tokenizer) -> None:
 
 @dataclass(slots=True)
 class _Own:
-    """A text in the draft model. slot: its sequence there; sampler: chooses its guesses; n_sure: how many of the text's
-    tokens the sequence held first; guesses: what it held behind them, the last one not computed.
+    """A text in the draft model. seq_id: its sequence there. sampler: chooses its guesses. n_sure: how many of the
+    text's tokens the sequence held first. guesses: what it held behind them, the last one not computed.
     """
 
-    slot: int
+    seq_id: int
     sampler: Sampler
     n_sure: int = 0
     guesses: list[int] = field(default_factory=list)
@@ -98,7 +94,7 @@ class ModelDrafter(Drafter):
             rows = self._guess(going, rows, found, deep)
             if not deep:
                 for text in going:
-                    self._engine.checkpoint(self._own[text.number].slot)  # where recurrent layers go back to
+                    self._engine.cache.checkpoint(self._own[text.number].seq_id)  # where recurrent layers go back to
         for text in texts:
             if (own := self._own.get(text.number)) is not None and text.number in found:
                 own.n_sure, own.guesses = len(text.tokens), list(found[text.number])
@@ -112,11 +108,11 @@ class ModelDrafter(Drafter):
             if n > self._sizes.n_ctx or max(text.tokens) >= self._n_vocab:
                 return False
             own = self._own[text.number] = _Own(self._engine.open_sequence(None, text.salt), self._sampler(text))
-            own.n_sure = self._engine.adopt(own.slot, text.tokens)
+            own.n_sure = self._engine.cache.attach_prefix(own.seq_id, text.tokens)
         else:
-            own.n_sure = self._engine.truncate(own.slot, own.agreed(text.tokens))
+            own.n_sure = self._engine.truncate(own.seq_id, own.agreed(text.tokens))
         own.guesses = []
-        return n <= self._sizes.n_ctx and self._engine.can_grow(own.slot, n)
+        return n <= self._sizes.n_ctx and self._engine.cache.can_grow(own.seq_id, n)
 
     def _sampler(self, text: DraftText) -> Sampler:
         """The text's way of choosing tokens, for the tokens that both models know."""
@@ -125,9 +121,9 @@ class ModelDrafter(Drafter):
         params = replace(given, logit_bias=bias, stop_token_ids=(), logprobs=None, seed=text.sampler.seed)
         return Sampler(params, self._n_vocab)
 
-    def _last_rows(self, texts: Sequence[DraftText]) -> dict[int, Rows]:
+    def _last_rows(self, texts: Sequence[DraftText]) -> dict[int, SequenceChunk]:
         """The rows behind which guesses begin, by the texts' numbers; all before them are computed here."""
-        found: dict[int, Rows] = {}
+        found: dict[int, SequenceChunk] = {}
         left = self._sizes.n_rows
         for text in texts:
             own, tokens = self._own[text.number], text.tokens
@@ -137,15 +133,15 @@ class ModelDrafter(Drafter):
             keep = max(1, min(n - at, left - len(texts)))  # a row is left for each of the others
             while at < n - keep:
                 end = min(at + self._sizes.n_rows, n - keep)
-                self._engine.step([Rows(own.slot, at, tokens[at:end])])
+                self._engine.step([SequenceChunk(own.seq_id, at, tokens[at:end])])
                 at = end
-            found[text.number] = Rows(own.slot, at, tokens[at:], (n - at - 1,))
+            found[text.number] = SequenceChunk(own.seq_id, at, tokens[at:], (n - at - 1,))
             left -= n - at
         return found
 
     def _guess(
-        self, texts: Sequence[DraftText], rows: dict[int, Rows], found: dict[int, list[int]], deep: int
-    ) -> dict[int, Rows]:
+        self, texts: Sequence[DraftText], rows: dict[int, SequenceChunk], found: dict[int, list[int]], deep: int
+    ) -> dict[int, SequenceChunk]:
         """One more guess of each text; returns the rows of the next."""
         asked = []
         for text in texts:
@@ -164,14 +160,14 @@ class ModelDrafter(Drafter):
             guesses = found[text.number]
             guesses.append(token)
             at = len(text.tokens) + len(guesses) - 1
-            following[text.number] = Rows(self._own[text.number].slot, at, [token], (0,))
+            following[text.number] = SequenceChunk(self._own[text.number].seq_id, at, [token], (0,))
         return following
 
     def forget(self, number: int) -> None:
         """See `Drafter.forget`."""
         own = self._own.pop(number, None)
         if own is not None:
-            self._engine.close_sequence(own.slot)
+            self._engine.close_sequence(own.seq_id)
 
     def close(self) -> None:
         """See `Drafter.close`."""

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zinc_rt.engine.rows import Rows
+from zinc_rt.engine.batch import SequenceChunk
 from zinc_rt.sampling.sampler import Sampler
 
 
@@ -25,16 +25,16 @@ from zinc_rt.sampling.sampler import Sampler
 class DraftText:
     """A text that is being generated.
 
-    number: names it from `begin` to `forget`; no two texts ever have the same. slot: its sequence in the engine, which
-    belongs to it for as long. tokens: prompt and text so far, not to be changed; the draft follows the last one, which
-    is the only one that the sequence does not hold as a rule (recurrent layers may have had to go back further). It is
-    the same list at every call, grown. sampler: how the text's tokens are chosen; not to be used itself, see
+    number: names it from `begin` to `forget`; no two texts ever have the same. seq_id: its sequence in the engine,
+    which belongs to it for as long. tokens: prompt and text so far, not to be changed; the draft follows the last one,
+    which is the only one that the sequence does not hold as a rule (recurrent layers may have had to go back further).
+    It is the same list at every call, grown. sampler: how the text's tokens are chosen; not to be used itself, see
     `own_sampler`. step: which random number the draft's first token would be drawn with. most: how many tokens the
     draft may have, 1 or more. salt: of the tenant's part of the prefix cache.
     """
 
     number: int
-    slot: int
+    seq_id: int
     tokens: Sequence[int]
     sampler: Sampler
     step: int
@@ -77,10 +77,10 @@ class Drafter(ABC):
         them.
         """
 
-    def stepped(self, rows: Sequence[Rows]) -> None:  # noqa: B027
+    def stepped(self, rows: Sequence[SequenceChunk]) -> None:  # noqa: B027
         """A step of the engine is over, that computed these rows; its outputs are valid until this returns."""
 
-    def kept(self, slot: int, n_tokens: int) -> None:  # noqa: B027
+    def kept(self, seq_id: int, n_tokens: int) -> None:  # noqa: B027
         """Of a sequence whose last rows were a draft, or whose step broke off, the first `n_tokens` positions stay."""
 
     def forget(self, number: int) -> None:  # noqa: B027

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.engine.batch import SequenceChunk
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.rows import Rows
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import ModelDefinition, ModelInfo, architecture_of, define_assistant, define_draft_head
@@ -95,7 +95,7 @@ class HeadDrafter(Drafter):
     def __init__(self, head: DraftHead | Assistant, least: int = 0, file: GGUFFile | None = None) -> None:
         self._head, self._file = head, file
         self.most, self.least = head.most, least
-        self._texts: dict[int, _Text] = {}  # by slot; also of sequences whose texts are over, which may go on
+        self._texts: dict[int, _Text] = {}  # by seq_id; also of sequences whose texts are over, which may go on
         self._samplers: dict[int, Sampler] = {}  # by the texts' numbers
         # The hidden states of the last positions of pages: what goes on there may be another text.
         self._edges = np.zeros((head.sizes.n_pages if head.own_cache else 0, head.n_embd), np.float32)
@@ -106,28 +106,28 @@ class HeadDrafter(Drafter):
         """See `Drafter.begin`: pages of a text that is there already have the head's keys and values, too."""
         params = replace(text.sampler.params, stop_token_ids=(), logprobs=None, seed=text.sampler.seed)
         self._samplers[text.number] = Sampler(params, text.sampler.n_vocab)
-        old, ids = self._texts.get(text.slot), [*text.tokens[:held]]
+        old, ids = self._texts.get(text.seq_id), [*text.tokens[:held]]
         if old is not None and old.ids[:held] == ids:
             old.cut(held)
             old.held = held
             return
-        self._texts[text.slot] = _Text(ids, held, held, HiddenRows(held, self._head.n_embd))
+        self._texts[text.seq_id] = _Text(ids, held, held, HiddenRows(held, self._head.n_embd))
 
-    def stepped(self, rows: Sequence[Rows]) -> None:
+    def stepped(self, rows: Sequence[SequenceChunk]) -> None:
         """See `Drafter.stepped`."""
         at, ready = 0, []
         hidden = self._head.hidden(sum(len(part.tokens) for part in rows))
         for part in rows:
             n = len(part.tokens)
-            text = self._texts.get(part.slot)
+            text = self._texts.get(part.seq_id)
             if text is not None:
                 self._add(text, part, hidden[at : at + n])
                 if text.held // PAGE_TOKENS > text.filled // PAGE_TOKENS:
-                    ready.append((part.slot, text))
+                    ready.append((part.seq_id, text))
             at += n
         self._fill(ready)
 
-    def _add(self, text: _Text, part: Rows, hidden: F32) -> None:
+    def _add(self, text: _Text, part: SequenceChunk, hidden: F32) -> None:
         text.cut(part.start)
         text.ids += map(int, part.tokens)
         text.hidden.add(hidden)
@@ -136,11 +136,11 @@ class HeadDrafter(Drafter):
             self._seen(text, end)
             return
         for edge in range(-(-(part.start + 1) // PAGE_TOKENS) * PAGE_TOKENS, end + 1, PAGE_TOKENS):
-            self._edges[self._head.page_of(part.slot, edge - 1)] = text.hidden[edge - 1 : edge]
+            self._edges[self._head.page_of(part.seq_id, edge - 1)] = text.hidden[edge - 1 : edge]
 
-    def kept(self, slot: int, n_tokens: int) -> None:
+    def kept(self, seq_id: int, n_tokens: int) -> None:
         """See `Drafter.kept`. What was computed behind that is kept for `draft`, which knows what of it was right."""
-        text = self._texts.get(slot)
+        text = self._texts.get(seq_id)
         if text is not None:
             text.held = n_tokens
             text.filled = min(text.filled, n_tokens)
@@ -157,24 +157,24 @@ class HeadDrafter(Drafter):
 
     def _fill(self, texts: Sequence[tuple[int, _Text]]) -> None:
         """Give the head what it has not seen of these texts."""
-        waiting = [(slot, text) for slot, text in texts if text.filled < text.held]
+        waiting = [(seq_id, text) for seq_id, text in texts if text.filled < text.held]
         while waiting:
             rows, room = [], self._head.sizes.n_rows
-            for slot, text in waiting:
+            for seq_id, text in waiting:
                 if room:
                     end = min(text.held, text.filled + room)
-                    rows.append(self._rows(slot, text, end))
+                    rows.append(self._rows(seq_id, text, end))
                     room -= end - text.filled
             self._run(rows)
-            waiting = [(slot, text) for slot, text in waiting if text.filled < text.held]
+            waiting = [(seq_id, text) for seq_id, text in waiting if text.filled < text.held]
 
-    def _rows(self, slot: int, text: _Text, end: int, following: Sequence[int] = ()) -> HeadRows:
+    def _rows(self, seq_id: int, text: _Text, end: int, following: Sequence[int] = ()) -> HeadRows:
         """The rows that the head lacks up to position `end`, and `following` tokens after that."""
         start = text.filled
         tokens = [*text.ids[start:end], *following]
-        return HeadRows(slot, start, tokens, self._prior(slot, text, start, len(tokens)), wanted=bool(following))
+        return HeadRows(seq_id, start, tokens, self._prior(seq_id, text, start, len(tokens)), wanted=bool(following))
 
-    def _prior(self, slot: int, text: _Text, start: int, n: int) -> F32:
+    def _prior(self, seq_id: int, text: _Text, start: int, n: int) -> F32:
         """The hidden states before positions start, start + 1 ..: f32[n, n_embd].
 
         Before the text, and where another text computed what this one goes on after, there is none: zeros, which change
@@ -183,15 +183,15 @@ class HeadDrafter(Drafter):
         known = min(n, max(0, text.hidden.first + 1 - start))  # rows before whose states are not kept
         out = np.zeros((n, self._head.n_embd), np.float32)
         if known and start and start % PAGE_TOKENS == 0:
-            out[0] = self._edges[self._head.page_of(slot, start - 1)]
+            out[0] = self._edges[self._head.page_of(seq_id, start - 1)]
         if n > known:
             out[known:] = text.hidden[start + known - 1 : start + n - 1]
         return out
 
     def _run(self, rows: list[HeadRows], sampling: Sequence[SamplingRequest] = ()) -> HeadStep:
-        step = self._head.step(rows, [self._texts[row.slot].held for row in rows], sampling)
+        step = self._head.step(rows, [self._texts[row.seq_id].held for row in rows], sampling)
         for row in rows:
-            self._seen(self._texts[row.slot], row.start + len(row.tokens))
+            self._seen(self._texts[row.seq_id], row.start + len(row.tokens))
         return step
 
     def _seen(self, text: _Text, filled: int) -> None:
@@ -212,12 +212,12 @@ class HeadDrafter(Drafter):
 
     def _draft(self, drafts: Sequence[_Draft]) -> None:
         """Fill drafts, a token of each in a step."""
-        known = [(draft.text.slot, self._texts[draft.text.slot]) for draft in drafts]
+        known = [(draft.text.seq_id, self._texts[draft.text.seq_id]) for draft in drafts]
         if sum(len(text.ids) - text.filled + 1 for _, text in known) > self._head.sizes.n_rows:
             self._fill(known)
         rows = [
-            self._rows(slot, text, len(text.ids), draft.text.tokens[-1:])
-            for draft, (slot, text) in zip(drafts, known, strict=True)
+            self._rows(seq_id, text, len(text.ids), draft.text.tokens[-1:])
+            for draft, (seq_id, text) in zip(drafts, known, strict=True)
         ]
         going = list(drafts)
         while True:
@@ -229,7 +229,7 @@ class HeadDrafter(Drafter):
             going = [going[row] for row in more]
             rows = [
                 HeadRows(
-                    draft.text.slot, self._place(draft), draft.tokens[-1:], step.hidden[row : row + 1], wanted=True
+                    draft.text.seq_id, self._place(draft), draft.tokens[-1:], step.hidden[row : row + 1], wanted=True
                 )
                 for row, draft in zip(more, going, strict=True)
             ]
@@ -242,7 +242,7 @@ class HeadDrafter(Drafter):
         """Whether all but the text's last token have been computed, and the draft is in reach. Wrong tokens of the last
         draft are forgotten.
         """
-        known = self._texts.get(text.slot)
+        known = self._texts.get(text.seq_id)
         if known is None:
             return False
         if not self._head.own_cache and not known.hidden.first < len(text.tokens) - 1 <= known.held:

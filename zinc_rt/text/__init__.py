@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from zinc_rt.text.errors import ChatTemplateError as ChatTemplateError
     from zinc_rt.text.errors import ChatTemplateMissing as ChatTemplateMissing
     from zinc_rt.text.errors import TokenizerError as TokenizerError
-    from zinc_rt.text.errors import UnsupportedTokenizer as UnsupportedTokenizer
     from zinc_rt.text.tokenizer import Tokenizer as Tokenizer
 
 _MODULES = {
@@ -24,7 +23,6 @@ _MODULES = {
     "Detokenizer": "detokenizer",
     "Tokenizer": "tokenizer",
     "TokenizerError": "errors",
-    "UnsupportedTokenizer": "errors",
 }
 
 __all__ = [
@@ -34,7 +32,6 @@ __all__ = [
     "Detokenizer",
     "Tokenizer",
     "TokenizerError",
-    "UnsupportedTokenizer",
 ]
 
 

@@ -27,26 +27,34 @@ class Detokenizer:
         first token begins a text: a SentencePiece tokenizer's leading space is then dropped, as in `decode`. For tokens
         that continue a text (generated after a prompt) it is False, and the space is kept.
         """
-        self._tokenizer = tokenizer
-        self._skip_special = skip_special
-        self._shown = shown
+        self._token_bytes = tokenizer.token_bytes
+        self._hidden = tokenizer.special_ids.difference(shown) if skip_special else frozenset()
         self._drop_space = at_start and tokenizer.space_prefix
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._within = False  # whether the bytes end in the middle of a character
 
     def add(self, token_id: int) -> str:
         """The text that this token completes, maybe none. Raises TokenizerError for an id outside the
         vocabulary.
         """
-        if self._skip_special and token_id not in self._shown and self._tokenizer.is_special(token_id):
+        if token_id in self._hidden:
             return ""
-        piece = self._tokenizer.token_bytes(token_id)
+        piece = self._token_bytes(token_id)
         if self._drop_space and piece:
             self._drop_space = False
             piece = piece.removeprefix(b" ")
-        return self._utf8.decode(piece)
+        if not self._within:
+            try:
+                return piece.decode()
+            except UnicodeDecodeError:
+                pass
+        text = self._utf8.decode(piece)
+        self._within = bool(self._utf8.getstate()[0])
+        return text
 
     def flush(self) -> str:
         """What was held back, at the end of the tokens: U+FFFD for the bytes of an unfinished character, or
         nothing.
         """
+        self._within = False
         return self._utf8.decode(b"", final=True)

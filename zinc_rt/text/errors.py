@@ -21,10 +21,6 @@ class TokenizerError(ZincError):
         self.value = value
 
 
-class UnsupportedTokenizer(TokenizerError):
-    """The metadata names a tokenizer model or a pre-tokenizer that this runtime does not have."""
-
-
 class ChatTemplateMissing(ZincError):
     """The file carries no chat template (of the asked name). None is guessed."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.text.errors import UnsupportedTokenizer, shown
+from zinc_rt.text.errors import TokenizerError, shown
 
 _CONTRACTION = r"(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
 _BLANK = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -185,12 +185,12 @@ PRE_TOKENIZERS: dict[str, PreTokenizer] = {name: row for row, names in _FAMILIES
 def find(pre: str | None, key: str) -> PreTokenizer:
     """The row for a `tokenizer.ggml.pre` value; none or an empty one means the default, as in llama.cpp.
 
-    Raises UnsupportedTokenizer, which names `key` and the value, and advises what is supported.
+    Raises TokenizerError, which names `key` and the value, and advises what is supported.
     """
     row = PRE_TOKENIZERS.get(pre or "default")
     if row is None:
-        raise UnsupportedTokenizer(f"unknown pre-tokenizer {shown(pre)}", key=key, value=pre).with_advice(
+        raise TokenizerError(f"unknown pre-tokenizer {shown(pre)}", key=key, value=pre).with_advice(
             f"what would run: a model with the pre-tokenizer {', '.join(names[0] for _, names in _FAMILIES)},"
-            " or with another name of these (docs/tokenizers.md)"
+            " or with another name of these (docs/how/tokenizers.md)"
         )
     return row

@@ -38,7 +38,7 @@ class _Encoder(Protocol):
 class Tokenizer:
     """The tokenizer of one file. Immutable to its users; the encoder is built when it is first needed."""
 
-    kind: str  # "gpt2", "llama", "gemma4", "t5" or "bert": the module of each is in docs/tokenizers.md
+    kind: str  # "gpt2", "llama", "gemma4", "t5" or "bert": the module of each is in docs/how/tokenizers.md
     pre: str  # the file's name for the pre-tokenizer, "default" when it has none
     n_vocab: int
     add_bos: bool  # encode(add_special=True) begins with bos_id
@@ -83,7 +83,7 @@ class Tokenizer:
         """Read the `tokenizer.ggml.*` keys of a file.
 
         Raises TokenizerError, with the key and the value, when they do not describe a tokenizer, and
-        UnsupportedTokenizer when they describe one that is not implemented. Faults in the merges show at the
+        TokenizerError when they describe one that is not implemented. Faults in the merges show at the
         first `encode`.
         """
         return cls(metadata)
@@ -203,9 +203,14 @@ class Tokenizer:
         """The id whose `token_text` is `text`, or None."""
         return self._vocabulary.ids.get(text)
 
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that are markup and not text: control and unknown tokens."""
+        return frozenset(self._vocabulary.of_kind(TokenKind.CONTROL, TokenKind.UNKNOWN))
+
     def is_special(self, token_id: int) -> bool:
         """Whether a token is markup and not text: a control or an unknown token. Raises TokenizerError."""
-        return int(self._vocabulary.kinds[self._check(token_id)]) in (TokenKind.CONTROL, TokenKind.UNKNOWN)
+        return self._check(token_id) in self.special_ids
 
     def _check(self, token_id: int) -> int:
         index = whole(token_id)

@@ -1,6 +1,6 @@
 """The environment variables that the runtime reads: each with what it does, and where the same can be said otherwise.
 
-`docs/environment.md` shows this table, and `zinc env` which of them are set. A test compares it with the code.
+`docs/use/environment.md` shows this table, and `zinc env` which of them are set. A test compares it with the code.
 """
 
 from __future__ import annotations

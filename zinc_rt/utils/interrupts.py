@@ -6,6 +6,7 @@ there. Other threads are never interrupted, and nothing here does anything on th
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -23,10 +24,14 @@ _SIGINT: Final = int(signal.SIGINT)
 
 
 class _State:
-    """Of the outermost block on the main thread. handler: the program's own; noted: whether an interrupt came."""
+    """Of the outermost block on the main thread. handler: the program's own; noted: whether an interrupt came.
+
+    main: the main thread.
+    """
 
     handler: _Handler | None = None
     noted = False
+    main = threading.main_thread().ident
 
 
 def _note(number: int, frame: FrameType | None) -> None:
@@ -43,27 +48,41 @@ def _is_held() -> bool:
     return _get(_SIGINT) is _note
 
 
+def _forked() -> None:
+    _State.main = threading.get_ident()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Held:
     """A block at whose end an interrupt in it is handled, not earlier. One inside of another does nothing."""
 
     __slots__ = ("_outermost",)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Held:
         self._outermost = False
-        if threading.current_thread() is not threading.main_thread():
-            return
+        if threading.get_ident() != _State.main:
+            return self
         handler = _get(_SIGINT)
         if handler is _note or not callable(handler):
-            return
+            return self
         _State.handler, _State.noted = handler, False
         self._outermost = True
         _set(_SIGINT, _note)  # from here on nothing is interrupted
+        return self
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an interrupt waits for the end of this block."""
+        return self._outermost and _State.noted
 
     def __exit__(self, *_: object) -> None:
         if self._outermost:
             assert _State.handler is not None
             _set(_SIGINT, _State.handler)
-            _handle()
+            if _State.noted:
+                _handle()
 
 
 class Breakable:
@@ -72,7 +91,7 @@ class Breakable:
     __slots__ = ("_inside",)
 
     def __enter__(self) -> None:
-        self._inside = threading.current_thread() is threading.main_thread() and _is_held()
+        self._inside = threading.get_ident() == _State.main and _is_held()
         if self._inside:
             _handle()
             _set(_SIGINT, _State.handler)

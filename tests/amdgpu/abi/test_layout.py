@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from zinc_rt.amdgpu.abi import driver, requests
-from zinc_rt.amdgpu.abi.requests import REQUESTS, Request, direction_of, kind_of, number_of, request_value, size_of
+from zinc_rt.amdgpu.abi.requests import REQUESTS, Ioctl, direction_of, kind_of, number_of, request_value, size_of
 
 LAYOUT: dict[str, Any] = json.loads(Path(__file__).with_name("layout.json").read_text(encoding="utf-8"))
 MODULES = [
@@ -154,7 +154,7 @@ def test_counts_that_grew_narrower_stay_where_they_were(name: str) -> None:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda r: r.name)
-def test_request(request_: Request) -> None:
+def test_request(request_: Ioctl) -> None:
     assert request_.value in LAYOUT["ioctls"][request_.name]
     assert (direction_of(request_.value), kind_of(request_.value)) == (request_.direction, request_.type)
     assert (number_of(request_.value), size_of(request_.value)) == (request_.number, request_.size)

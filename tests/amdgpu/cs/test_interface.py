@@ -14,9 +14,10 @@ from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu.cs.machines import NODE, process
 from zinc_rt.amdgpu.cs.interface import VA_START, CsInterface
-from zinc_rt.amdgpu.errors import BufferFailed, DeviceLost, FenceTimeout, InterfaceError, StepFailed
+from zinc_rt.amdgpu.errors import BufferFailed, InterfaceError, StepFailed
 from zinc_rt.amdgpu.interface import DeviceBuffer
 from zinc_rt.amdgpu.pm4 import PacketBuilder
+from zinc_rt.errors import DeviceLost, FenceTimeout
 from zinc_rt.utils.linux import Linux
 
 

@@ -16,7 +16,7 @@ from amdgpu_emu.profiles import LINUX_6_12, LINUX_7_3, PROFILES, KernelProfile
 from amdgpu_emu.shader import Dispatch, RecordingShader
 from amdgpu_emu.shader_memory import ShaderMemory
 from tests.amdgpu.kfd.gear import Writer, dwords, opened
-from zinc_rt.amdgpu.errors import FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import HostUse
 from zinc_rt.amdgpu.kfd import queue as queue_memory
 from zinc_rt.amdgpu.kfd import submissions as tuning
@@ -27,6 +27,7 @@ from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.selftest import probe
+from zinc_rt.errors import FenceTimeout
 from zinc_rt.seed.kfd import bring_up_default
 
 OLD = dataclasses.replace(LINUX_6_12, name="old", kfd_minor=11)

@@ -15,10 +15,11 @@ from tests.amdgpu.kfd.tamper import Files, NotLinux, after
 from tests.seed.kfd.test_bring_up import high_addresses, no_aperture, none_mapped, too_old
 from zinc_rt.amdgpu.abi.kfd import AcquireVmArgs
 from zinc_rt.amdgpu.abi.requests import KFD_ACQUIRE_VM
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.pm4 import PacketBuilder
 from zinc_rt.amdgpu.selftest import probe
+from zinc_rt.errors import DeviceLost, FenceTimeout
 
 MIB = 1 << 20
 

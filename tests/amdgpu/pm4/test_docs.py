@@ -1,4 +1,4 @@
-"""docs/pm4.md: its examples run and print what it shows, and its table is the table."""
+"""docs/how/pm4.md: its examples run and print what it shows, and its table is the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from zinc_rt.amdgpu.pm4 import opcodes as op
 from zinc_rt.cli.main import main
 
-PAGE = (Path(__file__).parents[3] / "docs" / "pm4.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "how" / "pm4.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 
 

@@ -10,7 +10,7 @@ import pytest
 from amdgpu_emu.models import R9700, RX7900XTX, GpuModel
 from tests.amdgpu.queue.fake import FakeInterface
 from tests.amdgpu_emu.cp.rig import CODE, Rig
-from zinc_rt.amdgpu.command_list import MAX_COPY, MAX_WRITE, CommandList, Dispatch
+from zinc_rt.amdgpu.command_list import MAX_COPY, MAX_WRITE, CommandList, ListedDispatch
 from zinc_rt.amdgpu.gfx import GFX11, GFX12
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
 from zinc_rt.amdgpu.packets import fence_packets, lower
@@ -99,7 +99,7 @@ def test_registers_as_dispatches_find_them() -> None:
     assert not rig.kinds
     assert len(rig.dispatches) == 60
     for item, found in zip(batch.items, rig.dispatches, strict=True):
-        assert isinstance(item, Dispatch)
+        assert isinstance(item, ListedDispatch)
         assert (item.program.va, item.groups, item.threads) == (found.address, found.groups, found.threads)
         assert (item.program.rsrc1, item.program.rsrc2, item.program.rsrc3) == (found.rsrc1, found.rsrc2, found.rsrc3)
         assert item.user_data == found.user_data[: len(item.user_data)]

@@ -20,16 +20,16 @@ from amdgpu_emu.process import Process
 from amdgpu_emu.shader import RecordingShader
 from tests.amdgpu.queue.fake import DEVICE, FakeInterface
 from tests.amdgpu.queue.stage import INTERFACES, affine, install, machine, opened, pointers, queue_of
+from tests.compiled import gpu_kernel
 from tests.lang.gpu_kernels import rms_norm
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, SignalMismatch
-from zinc_rt.amdgpu.fence import Fence
+from zinc_rt.amdgpu.errors import InterfaceError, SignalMismatch
+from zinc_rt.amdgpu.fence import QueueFence
 from zinc_rt.amdgpu.interface import DeviceBuffer
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.errors import BackendClosed, BackendError
+from zinc_rt.errors import BackendClosed, BackendError, DeviceLost, FenceTimeout
 from zinc_rt.lang import Spec
-from zinc_rt.lang.gpu import gpu_kernel
 
 N = 1024  # dwords of the buffers below
 
@@ -404,7 +404,7 @@ def every_call(queue: GpuQueue, memory: GpuMemory) -> list[Callable[[], object]]
         lambda: queue.read(memory),
         lambda: queue.load_code("k", bytes(4), rsrc1=0, rsrc2=0, threads=(32, 1, 1), n_user_data=0),
         lambda: queue.submit(CommandList()),
-        lambda: queue.wait(Fence(1)),
+        lambda: queue.wait(QueueFence(1)),
         queue.drain,
         queue.retired,
     ]
@@ -415,10 +415,10 @@ def test_bad_waits(interface: str) -> None:
     with queue_of(interface) as (queue, _):
         for timeout in (-1, float("inf"), float("nan")):
             with pytest.raises(BackendError, match="finite"):
-                queue.wait(Fence(1), timeout)
+                queue.wait(QueueFence(1), timeout)
         memory = queue.alloc(64)
         with pytest.raises(BackendError, match="not of this queue"):
-            queue.wait(Fence(1))
+            queue.wait(QueueFence(1))
     for call in every_call(queue, memory):
         with pytest.raises(BackendClosed, match=r"renderD128 .* was closed"):
             call()

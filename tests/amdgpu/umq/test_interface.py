@@ -14,12 +14,13 @@ import pytest
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError
+from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder
 from zinc_rt.amdgpu.selftest import ProbeFailed, probe
 from zinc_rt.amdgpu.umq.interface import FENCE_VA, UserQueueInterface
 from zinc_rt.amdgpu.umq.queue import QUEUE_SIZE
+from zinc_rt.errors import DeviceLost, FenceTimeout
 from zinc_rt.utils.linux import PAGE
 
 NODE = "/dev/dri/renderD128"

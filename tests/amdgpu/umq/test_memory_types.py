@@ -13,10 +13,11 @@ from tests.amdgpu.umq.test_interface import NODE, Packets, go_on, stall
 from zinc_rt.amdgpu.abi.gem import AMDGPU_VM_MTYPE_MASK, AMDGPU_VM_MTYPE_UC
 from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_VA
 from zinc_rt.amdgpu.drm_memory import GPU_READ_WRITE, RenderBuffers
-from zinc_rt.amdgpu.errors import BackendError, FenceTimeout
+from zinc_rt.amdgpu.errors import BackendError
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
 from zinc_rt.amdgpu.umq.interface import FENCE_VA, UserQueueInterface
 from zinc_rt.amdgpu.umq.queue import QUEUE_VA, RPTR_VA, WPTR_VA
+from zinc_rt.errors import FenceTimeout
 
 PLACES = {"ring": QUEUE_VA, "write pointer": WPTR_VA, "read pointer": RPTR_VA, "fence": FENCE_VA}
 

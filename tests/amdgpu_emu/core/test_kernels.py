@@ -15,6 +15,7 @@ from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import LINUX_7_3_USERQ
 from tests.amdgpu_emu.core.stage import Stage
+from tests.compiled import kernel_images
 from tests.lang import gpu_kernels as g
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.cs.interface import CsInterface
@@ -22,7 +23,6 @@ from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.amdgpu.umq.interface import UserQueueInterface
 from zinc_rt.lang import *
-from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel, describe_kernel
 
@@ -114,9 +114,8 @@ OWN = (
 def compiled(target: str = "gfx1201") -> dict[str, GpuKernel]:
     """By name. Those with matrix instructions are for gfx12 alone."""
     specs = [Spec(f) for f in (*OWN, *g.ALL) if target == "gfx1201" or f is not g.tile_matmul]
-    modules = [emit_module(s.symbol, [s], TARGETS[target]) for s in specs]
-    images = Compiler().compile(modules)
-    return {s.function.name: describe_kernel(s, image) for s, image in zip(specs, images, strict=True)}
+    made = kernel_images(specs, TARGETS[target])
+    return {s.function.name: describe_kernel(s, image) for s, image in zip(specs, made, strict=True)}
 
 
 @pytest.fixture(params=["gfx1201", "gfx1100"])

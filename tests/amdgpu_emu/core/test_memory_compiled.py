@@ -8,7 +8,8 @@ import numpy as np
 
 from tests.amdgpu_emu.core.stage import Stage
 from tests.amdgpu_emu.core.test_memory_buffers import RAW, STRUCTURED_WITH_OFFSET, resource
-from zinc_rt.lang.compiler import Compiler, Module
+from tests.compiled import images
+from zinc_rt.lang.compiler import Module
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.target import TARGETS
 
@@ -99,7 +100,7 @@ KERNELS = ("generic", "raw", "records", "scalar", "count", "transposed")
 
 @cache
 def image() -> Image:
-    return Compiler().compile([Module("memory", IR, TARGETS["gfx1201"], KERNELS)])[0]
+    return images([Module("memory", IR, TARGETS["gfx1201"], KERNELS)])[0]
 
 
 def launch(stage: Stage, name: str, *words: int, scratch: int = 0) -> list[str]:

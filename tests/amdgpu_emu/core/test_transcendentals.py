@@ -1,5 +1,5 @@
 """Reciprocals, roots, powers, logarithms and sines against 60 decimal digits, and the special cases that the ISA
-document lists. The bounds are those that docs/emulator.md gives.
+document lists. The bounds are those that docs/how/emulator.md gives.
 """
 
 from __future__ import annotations

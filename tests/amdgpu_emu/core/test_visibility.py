@@ -10,7 +10,8 @@ import pytest
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.visibility import Hidden, StoreTags, Visibility
 from tests.amdgpu_emu.core.stage import Stage
-from zinc_rt.lang import Spec, gpu_kernel, kernel, ptr, u32
+from tests.compiled import gpu_kernel
+from zinc_rt.lang import Spec, kernel, ptr, u32
 from zinc_rt.lang.ops import atomic_add, atomic_load, fence, pause, workgroup_id, workitem_id
 
 ROOM = 64 * 32

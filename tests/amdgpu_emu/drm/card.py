@@ -15,7 +15,7 @@ from amdgpu_emu.drm.file import DrmFile
 from amdgpu_emu.machine import Machine
 from zinc_rt.amdgpu.abi import cs, drm, gem, info, requests, userq
 from zinc_rt.amdgpu.abi.info import DrmAmdgpuInfoHwIp
-from zinc_rt.amdgpu.abi.requests import Request
+from zinc_rt.amdgpu.abi.requests import Ioctl
 from zinc_rt.utils.linux import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE
 
 RWX = gem.AMDGPU_VM_PAGE_READABLE | gem.AMDGPU_VM_PAGE_WRITEABLE | gem.AMDGPU_VM_PAGE_EXECUTABLE
@@ -101,7 +101,7 @@ class Card:
             self.process.close(fd)
         self.process.close(self.fd)
 
-    def call(self, request: Request, argument: A) -> A:
+    def call(self, request: Ioctl, argument: A) -> A:
         self.process.ioctl(self.fd, request.value, argument)
         return argument
 
@@ -327,7 +327,7 @@ class Card:
         )  # fmt: skip
         return int(self.call(requests.DRM_SYNCOBJ_TIMELINE_WAIT, argument).first_signaled)
 
-    def syncobj_array(self, request: Request, *handles: int, pad: int = 0) -> None:
+    def syncobj_array(self, request: Ioctl, *handles: int, pad: int = 0) -> None:
         argument = drm.DrmSyncobjArray(handles=self.array("I", list(handles)), count_handles=len(handles), pad=pad)
         self.call(request, argument)
 

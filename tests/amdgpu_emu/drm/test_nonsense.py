@@ -12,7 +12,7 @@ from amdgpu_emu.drm import syncobj_ioctls
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import PROFILES, KernelProfile
 from tests.amdgpu_emu.drm.card import BAD_POINTER, Card, nop
-from zinc_rt.amdgpu.abi.requests import REQUESTS, Request
+from zinc_rt.amdgpu.abi.requests import REQUESTS, Ioctl
 
 ROUNDS = 200
 DRM_CALLS = [request for request in REQUESTS if request.type == ord("d")]
@@ -52,7 +52,7 @@ def test_nonsense_is_answered(kernel: KernelProfile, monkeypatch: pytest.MonkeyP
     machine.close()
 
 
-def _call(card: Card, request: Request, data: bytes) -> int:
+def _call(card: Card, request: Ioctl, data: bytes) -> int:
     argument = request.argument.from_buffer_copy(data)
     try:
         card.call(request, argument)

@@ -73,7 +73,7 @@ DRM_CALLS = [request for request in REQUESTS if request.type == ord("d")]
 
 
 @pytest.mark.parametrize("request_", DRM_CALLS, ids=lambda request: request.name)
-def test_every_call_can_be_made_to_fail(card: Card, machine: Machine, request_: requests.Request) -> None:
+def test_every_call_can_be_made_to_fail(card: Card, machine: Machine, request_: requests.Ioctl) -> None:
     assert request_.name in CALLS
     fault = machine.inject(request_.name, errno.ENOSPC)
     with pytest.raises(OSError) as refused:
@@ -82,7 +82,7 @@ def test_every_call_can_be_made_to_fail(card: Card, machine: Machine, request_: 
 
 
 @pytest.mark.parametrize("request_", DRM_CALLS, ids=lambda request: request.name)
-def test_a_device_that_is_gone(card: Card, request_: requests.Request) -> None:
+def test_a_device_that_is_gone(card: Card, request_: requests.Ioctl) -> None:
     card.file.gpu.lost = True
     with pytest.raises(OSError) as refused:
         card.call(request_, request_.argument())
@@ -91,7 +91,7 @@ def test_a_device_that_is_gone(card: Card, request_: requests.Request) -> None:
 
 
 @pytest.mark.parametrize("request_", DRM_CALLS, ids=lambda request: request.name)
-def test_an_argument_of_zeros_is_answered(card: Card, request_: requests.Request) -> None:
+def test_an_argument_of_zeros_is_answered(card: Card, request_: requests.Ioctl) -> None:
     """By success or an errno, never by anything else."""
     answers = [0]
     try:

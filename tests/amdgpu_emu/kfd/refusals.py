@@ -18,7 +18,7 @@ from tests.amdgpu_emu.kfd import stage as s
 from tests.amdgpu_emu.kfd.stage import Stage, address
 from zinc_rt.amdgpu.abi import kfd as u
 from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.requests import Request
+from zinc_rt.amdgpu.abi.requests import Ioctl
 
 ALL = (p.LINUX_6_12, p.LINUX_6_17, p.LINUX_7_3)
 STRICT, RELAXED = (p.LINUX_6_17,), (p.LINUX_6_12, p.LINUX_7_3)
@@ -44,7 +44,7 @@ class Refusal:
 
     section: str
     rule: str
-    call: Request
+    call: Ioctl
     errno: int
     wrong: dict[str, int] | Change = field(default_factory=dict)
     before: Callable[[Stage], None] = lambda stage: None
@@ -126,7 +126,7 @@ def _exported(stage: Stage) -> int:
     return int(args.dmabuf_fd)
 
 
-VALID: dict[Request, Callable[[Stage], Any]] = {
+VALID: dict[Ioctl, Callable[[Stage], Any]] = {
     r.KFD_CREATE_QUEUE: _queue_args,
     r.KFD_DESTROY_QUEUE: lambda stage: u.DestroyQueueArgs(),
     r.KFD_SET_MEMORY_POLICY: lambda stage: u.SetMemoryPolicyArgs(gpu_id=stage.gpu_id),

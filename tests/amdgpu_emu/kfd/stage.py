@@ -16,7 +16,7 @@ from amdgpu_emu.machine import Machine
 from amdgpu_emu.process import Process
 from zinc_rt.amdgpu.abi import kfd as uapi
 from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.requests import Request, request_value
+from zinc_rt.amdgpu.abi.requests import Ioctl, request_value
 from zinc_rt.utils.linux import MAP_SHARED, PROT_READ, PROT_WRITE
 
 PAGE = 4096
@@ -70,7 +70,7 @@ class Stage:
 
     # Calls.
 
-    def call(self, request: Request, argument: Any = None, **fields: Any) -> Any:
+    def call(self, request: Ioctl, argument: Any = None, **fields: Any) -> Any:
         """The argument, after the call."""
         if argument is None:
             argument = request.argument(**fields)
@@ -189,7 +189,7 @@ def refused(code: int) -> Iterator[None]:
     assert caught.value.why
 
 
-def sized(request: Request, size: int) -> int:
+def sized(request: Ioctl, size: int) -> int:
     """A request's number with another size of its argument."""
     return request_value(request.direction, request.type, request.number, size)
 

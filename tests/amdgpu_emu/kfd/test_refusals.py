@@ -10,7 +10,7 @@ from tests.amdgpu_emu.conftest import TIME_SCALE
 from tests.amdgpu_emu.kfd.refusals import REFUSALS, VALID, Refusal
 from tests.amdgpu_emu.kfd.stage import Stage, refused
 from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.requests import Request
+from zinc_rt.amdgpu.abi.requests import Ioctl
 
 CASES = [
     pytest.param(kernel, refusal, id=f"{kernel.name}-{refusal.section}-{refusal.call.name}-{refusal.rule}")
@@ -44,7 +44,7 @@ ACCEPTED_AT_ONCE = [
 
 
 @pytest.mark.parametrize("call", ACCEPTED_AT_ONCE, ids=lambda call: call.name)
-def test_what_the_table_changes_was_valid_before(call: Request) -> None:
+def test_what_the_table_changes_was_valid_before(call: Ioctl) -> None:
     """So a case is refused for what it names and nothing else."""
     with Machine(time_scale=TIME_SCALE, strict=False) as machine:
         stage = Stage(machine)

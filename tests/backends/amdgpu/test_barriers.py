@@ -12,9 +12,9 @@ from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import machine
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, write_model
-from zinc_rt.amdgpu.command_list import Barrier, CommandList, Dispatch
-from zinc_rt.backends.amdgpu import placement
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.amdgpu.command_list import Barrier, CommandList, ListedDispatch
+from zinc_rt.backends.gpu import placement
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 from zinc_rt.sampling.params import SamplingParams
@@ -58,7 +58,7 @@ def check(batch: CommandList, seen: list[Touched]) -> int:
         if isinstance(item, Barrier):
             phases.append((not item.light, 0))
         else:
-            assert isinstance(item, Dispatch)
+            assert isinstance(item, ListedDispatch)
             phases[-1] = (phases[-1][0], phases[-1][1] + 1)
     assert sum(n for _, n in phases) == len(seen)
     loaded: set[int] = set()
@@ -97,16 +97,16 @@ def test_steps_are_ordered(path: Path) -> None:
         full = []
         for start, end in ((0, 12), (12, 16), (16, 17)):
             core.seen.clear()
-            engine.step([Rows(slot, start, tokens[start:end], wanted=(0,))])
+            engine.step([SequenceChunk(slot, start, tokens[start:end], (0,))])
             full.append(check(last_batch(engine), core.seen))
         # A step of as many rows as there may be shares memory; of few rows everything has its own.
         assert full[0] > 0
         assert full[2] == 0
         sampler = Sampler(SamplingParams(seed=1, repetition_penalty=1.2), 61)
         request = SamplingRequest(sampler, tokens[:18])
-        engine.step([Rows(slot, 17, tokens[17:18], wanted=(0,))], [request])  # uploads what sampling needs
+        engine.step([SequenceChunk(slot, 17, tokens[17:18], (0,))], [request])  # uploads what sampling needs
         core.seen.clear()
-        engine.step([Rows(slot, 17, tokens[17:18], wanted=(0,))], [request])
+        engine.step([SequenceChunk(slot, 17, tokens[17:18], (0,))], [request])
         assert check(last_batch(engine), core.seen) == 0
 
 
@@ -118,6 +118,6 @@ def last_batch(engine: Engine) -> CommandList:
 def test_the_full_barrier_where_temporaries_share_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the check above fails: light barriers only are not enough."""
     real = placement.phases
-    monkeypatch.setattr("zinc_rt.backends.amdgpu.batches.phases", lambda *a: ((part, False) for part, _ in real(*a)))
+    monkeypatch.setattr("zinc_rt.backends.gpu.batches.phases", lambda *a: ((part, False) for part, _ in real(*a)))
     with pytest.raises(AssertionError, match="stored over what was loaded"):
         test_steps_are_ordered(path)

@@ -15,8 +15,9 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.packets import lower
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
-from zinc_rt.backends.amdgpu import barriers, selftest
+from zinc_rt.backends.amdgpu import barriers
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.gpu import selftest
 
 FLAG = 0x1_0000_0080
 FLUSH = [0xC0004600, 0x407]
@@ -51,7 +52,7 @@ def test_a_flush_that_does_not_wait_gives_wrong_results() -> None:
         check(backend, case, want)
 
 
-@pytest.mark.parametrize("interface", ["cs", "kfd", "umq"])
+@pytest.mark.parametrize("interface", ["cs", *(pytest.param(n, marks=pytest.mark.slow) for n in ("kfd", "umq"))])
 def test_they_are_taken_after_a_failed_proof(interface: str) -> None:
     case, want = random_case(101)
     said: list[str] = []

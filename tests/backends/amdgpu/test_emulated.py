@@ -10,7 +10,7 @@ import pytest
 import zinc_rt
 from zinc_rt.backends.amdgpu import emulated
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
-from zinc_rt.engine.engine import Rows
+from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.llm.model import Model
 from zinc_rt.mem.errors import MemoryPlanError
 
@@ -44,7 +44,7 @@ def left_alone(model: Model, tokens: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backend, "wait", stopped)
         with pytest.raises(KeyboardInterrupt):
-            model.engine.step([Rows(slot, 0, tokens, (len(tokens) - 1,))])
+            model.engine.step([SequenceChunk(slot, 0, tokens, (len(tokens) - 1,))])
 
 
 def stopped(*_: object) -> None:

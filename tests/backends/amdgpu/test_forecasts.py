@@ -15,28 +15,28 @@ from amdgpu_emu.models import R9700, RX9070XT
 from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.sampler import Kind, Sampler, _runs, _samples
 from amdgpu_emu.work import Work
+from tests.compiled import gpu_kernel
 from tests.helpers import QWEN3, write_model
 from tests.models.families import CASES
 from tests.models.families.build import write_case
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.calibrate import CARD, SMALL, measure
 from zinc_rt.backends.amdgpu.emulated import Prediction, UnknownGpu
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.backends.diagnostics.calibration import CARD, SMALL, measure
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import UsageError
-from zinc_rt.forecast import _Engine, forecast
 from zinc_rt.gguf import GGMLType, GGUFFile
-from zinc_rt.kernels.rdna.ahead import BYTES
-from zinc_rt.kernels.rdna.arrival import is_last
-from zinc_rt.kernels.rdna.catalogue import DECODE, matvec_rows
+from zinc_rt.kernels.gpu.ahead import BYTES
+from zinc_rt.kernels.gpu.arrival import is_last
+from zinc_rt.kernels.gpu.catalogue import DECODE, matvec_rows
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.gpu import gpu_kernel
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import workgroup_id, workitem_id
 from zinc_rt.lang.types import ptr, u32
 from zinc_rt.models import define
+from zinc_rt.perf_model.forecast import _Engine, forecast
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_rows_of_a_prompt_choose_experts_by_chance(tmp_path: Path) -> None:
         engine.load(file, definition)
         slot = engine.open_sequence()
         engine.start_profile()
-        engine.step([Rows(slot, 0, [0] * 40, (39,))])
+        engine.step([SequenceChunk(slot, 0, [0] * 40, (39,))])
         found = engine.finish_profile()
         gates = [b for b in definition.graph.buffers if b.name.endswith("gate_exps.weight")]
     assert isinstance(found, Prediction)
@@ -166,9 +166,9 @@ def test_steps_of_a_model(path: Path) -> None:
     with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=32, n_logits=1)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
-        engine.step([Rows(slot, 0, [0, 0, 0])])
+        engine.step([SequenceChunk(slot, 0, [0, 0, 0])])
         engine.start_profile()
-        engine.step([Rows(slot, 3, [0], (0,))])
+        engine.step([SequenceChunk(slot, 3, [0], (0,))])
         whole = engine.finish_profile()
     assert isinstance(whole, Prediction)
     # The forecast's step chooses a token, too, in two dispatches more, and copies no logits.

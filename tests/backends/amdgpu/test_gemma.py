@@ -13,8 +13,8 @@ from tests.amdgpu.queue.stage import machine
 from tests.helpers import T, engine_for, logits_of, random_tokens, run_tokens
 from tests.models.families import CASES
 from tests.models.families.build import write_case
-from zinc_rt.backends.amdgpu.lower import activations
-from zinc_rt.engine.engine import Device, Rows
+from zinc_rt.backends.gpu.lower import activations
+from zinc_rt.engine.engine import Device, SequenceChunk
 from zinc_rt.sampling.gpu import DeviceSampled
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.sampling.request import SamplingRequest
@@ -59,7 +59,7 @@ def test_sampling_sees_the_last_logits(tmp_path: Path) -> None:
             for seed in range(6):
                 sampler = Sampler(SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=seed), 320)
                 engine.truncate(slot, 0)
-                result = engine.step([Rows(slot, 0, tokens, (2,))], [SamplingRequest(sampler, tokens)])
+                result = engine.step([SequenceChunk(slot, 0, tokens, (2,))], [SamplingRequest(sampler, tokens)])
                 assert isinstance(result, DeviceSampled) == ("linux" in options)
                 out.append(result.token().token_id)
             return out

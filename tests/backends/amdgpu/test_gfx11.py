@@ -22,7 +22,7 @@ from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, write_model
 from zinc_rt.amdgpu import gfx
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_KERNEL
-from zinc_rt.backends.amdgpu.selftest import WrongResults, check_results
+from zinc_rt.backends.gpu.selftest import WrongResults, check_results
 from zinc_rt.engine.engine import Device, Options
 
 

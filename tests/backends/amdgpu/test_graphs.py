@@ -20,19 +20,20 @@ from tests.kernels.material import (
     activations,
     adversarial_activations,
     adversarial_rows,
+    by_kind,
     float_rows,
     packed_rows,
 )
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.lowering import GpuLowering
 from zinc_rt.backends.base import Capacity, StepFence
 from zinc_rt.backends.errors import StepTooLarge, UnsupportedOp
+from zinc_rt.backends.gpu.lowering import GpuLowering
 from zinc_rt.errors import BackendClosed, BackendError
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
 
-SEEDS = range(100, 112)
+SEEDS = range(100, 105)
 
 
 @pytest.fixture(scope="module")
@@ -47,19 +48,12 @@ def test_random_graphs(backend: AmdBackend, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(200, 320))
+@pytest.mark.parametrize("seed", [*range(105, 112), *range(200, 320)])
 def test_more_random_graphs(backend: AmdBackend, seed: int) -> None:
     check(backend, *random_case(seed))
 
 
-SOON = ("Q4_0", "Q5_1", "Q8_0", "Q4_K", "Q3_K", "IQ3_S", "MXFP4", "F16", "F32")
-"""One of each kind of format; the kernels of the others are compiled in slow tests."""
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(k, id=k.name, marks=() if k.name in SOON else pytest.mark.slow) for k in (*QUANTISED, *FLOATS)],
-)
+@pytest.mark.parametrize("kind", by_kind((*QUANTISED, *FLOATS)))
 def test_products_of_any_number_of_rows(backend: AmdBackend, rng: np.random.Generator, kind: T) -> None:
     """From one row to several blocks of eight, and the table of the same rows."""
     width, n_out = 512 if kind in QUANTISED else 77, 37
@@ -117,7 +111,7 @@ def test_batches_are_recorded_once_a_shape(backend: AmdBackend) -> None:
 
 
 def test_shapes_that_are_not_used_any_more_give_their_memory_back(backend: AmdBackend, monkeypatch) -> None:
-    monkeypatch.setattr("zinc_rt.backends.amdgpu.batches.KEPT", 2)
+    monkeypatch.setattr("zinc_rt.backends.gpu.batches.KEPT", 2)
     case, want = random_case(101)
     check(backend, case, want)
     assert len(backend._batches[-1].recorded._kept) <= 2
@@ -128,7 +122,7 @@ def test_large_steps_are_several_submissions(backend: AmdBackend, monkeypatch: p
     case, want = random_case(103)
     check(backend, case, want)
     before = backend.gpu.retired()
-    monkeypatch.setattr(backend.gpu.pace, "longest", 1e-6)
+    monkeypatch.setattr(backend.gpu.budget, "longest", 1e-6)
     check(backend, case, want)
     assert len(backend._batches[-2].recorded._kept) == len(backend._batches[-1].recorded._kept)
     assert all(len(r.batches) == 1 for r in backend._batches[-2].recorded._kept.values())

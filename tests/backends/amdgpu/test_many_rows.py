@@ -8,14 +8,15 @@ import pytest
 
 from tests.models.families import CASES
 from tests.models.families.build import write_case
-from zinc_rt.backends.amdgpu.lower import products
-from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
-from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
-from zinc_rt.backends.amdgpu.placement import arena_bytes, scheduled
 from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.gpu.lower import products
+from zinc_rt.backends.gpu.lowering import GpuLowered, GpuLowering
+from zinc_rt.backends.gpu.operations import MANY_ROWS, StepShape
+from zinc_rt.backends.gpu.placement import arena_bytes, scheduled
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import Graph
-from zinc_rt.kernels.rdna.slabs import SLAB_ROWS, slabs_bytes
+from zinc_rt.kernels.amd.catalogue import WMMA
+from zinc_rt.kernels.gpu.tile_layout import SLAB_ROWS, slabs_bytes
 from zinc_rt.models import define
 
 TILES = {"wmma", "arrange", "float_tile"}
@@ -31,7 +32,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 def both_ways(graph: Graph) -> GpuLowered:
     made = GpuLowering(graph, SIZES).run()
-    made.take(GpuLowering(graph, SIZES, many=True).run())
+    made.take(GpuLowering(graph, SIZES, WMMA).run())
     for way in made.ways:
         scheduled(way.operations)
     return made

@@ -15,8 +15,8 @@ from tests.amdgpu.queue.stage import machine
 from tests.backends.cpu.both import assert_same
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, run_tokens, write_model
-from zinc_rt.backends.amdgpu import selftest
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.backends.gpu import selftest
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -33,7 +33,7 @@ def logits(path: Path, tokens: list[int], chunk: int, options: Options, on: Mach
         return run_tokens(engine, engine.open_sequence(), tokens, chunk)
 
 
-SLOW = ("llama-mixed", "qwen2-short-rows", "qwen2-q5_1-bf16", "qwen2-q5_k", "llama-q4_0", "llama-partial")
+SLOW = ("qwen3-q8_0", "llama-mixed", "qwen2-short-rows", "qwen2-q5_1-bf16", "qwen2-q5_k", "llama-q4_0", "llama-partial")
 """Models that differ from the others by few kernels, which take longest to compile."""
 
 
@@ -73,11 +73,11 @@ def test_long_texts_and_shared_steps(small: Path) -> None:
                 a, b = engine.open_sequence(), engine.open_sequence()
                 out = []
                 for start, end, other in ((0, 66, 4), (66, 136, 0), (136, 200, 3), (200, 268, 1), (268, 269, 1)):
-                    rows = [Rows(a, start, first[start:end], (end - start - 1,))]
+                    rows = [SequenceChunk(a, start, first[start:end], (end - start - 1,))]
                     if other:
                         at = sum(len(r) for r in done)
                         done.append(second[at : at + other])
-                        rows.append(Rows(b, at, done[-1], range(other)))
+                        rows.append(SequenceChunk(b, at, done[-1], range(other)))
                     out.append(engine.step(rows).logits.copy())
                 done.clear()
                 results.append(np.concatenate(out))
@@ -128,7 +128,7 @@ def test_a_model_that_the_gpu_cannot_take(
             left = engine.device
             engine.load(file, define(file))
             assert (engine.device, engine.features.kernels) == (Device.cpu, "native")
-            assert engine.step([Rows(engine.open_sequence(), 0, [3], (0,))]).tokens.shape == (1,)
+            assert engine.step([SequenceChunk(engine.open_sequence(), 0, [3], (0,))]).tokens.shape == (1,)
         assert any(line.startswith(f"device cpu; skipped {left}: ") and why in line for line in lines)
         with (
             Engine(replace(options, device=left), linux=made.process()) as engine,
@@ -142,8 +142,8 @@ def test_ids_outside_of_the_vocabulary_run_nothing(small: Path) -> None:
         engine.load(file, define(file))
         slot = engine.open_sequence()
         with pytest.raises(TokenOutOfRange, match="token id 61 is outside the vocabulary of 61"):
-            engine.step([Rows(slot, 0, [3, 61])])
-        assert engine.step([Rows(slot, 0, [3], (0,))]).tokens.shape == (1,)
+            engine.step([SequenceChunk(slot, 0, [3, 61])])
+        assert engine.step([SequenceChunk(slot, 0, [3], (0,))]).tokens.shape == (1,)
         with pytest.raises(BackendError, match="no profile was started"):
             engine.finish_profile()
 
@@ -157,7 +157,7 @@ def test_options_of_the_cpu_are_not_the_gpus(how: dict) -> None:
 def test_results_can_be_read_after_the_end(small: Path) -> None:
     with GGUFFile.open(small) as file, Engine(Options(Device.emu, n_ctx=32)) as engine:
         engine.load(file, define(file))
-        result = engine.step([Rows(engine.open_sequence(), 0, [3], (0,))])
+        result = engine.step([SequenceChunk(engine.open_sequence(), 0, [3], (0,))])
         want = result.logits.copy()
     assert (result.logits == want).all()
     with Engine(Options(Device.emu)):  # whose maps may lie where the others were

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zinc_rt.backends.amdgpu.lowering import GpuLowered
-from zinc_rt.backends.amdgpu.operations import GpuOperation, Room, StepShape
-from zinc_rt.backends.amdgpu.placement import ALIGNMENT, arena_bytes, phases, placed
+from zinc_rt.backends.gpu.lowering import GpuLowered
+from zinc_rt.backends.gpu.operations import GpuOperation, Room, StepShape
+from zinc_rt.backends.gpu.placement import ALIGNMENT, arena_bytes, phases, placed
 from zinc_rt.backends.stages import into_phases
 
 ROWS = st.integers(1, 20)

@@ -10,7 +10,7 @@ from amdgpu_emu.cost import predict
 from amdgpu_emu.profiler import Record, side_by_side
 from tests.helpers import QWEN3, write_model
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Prediction
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -24,10 +24,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Prediction:
     with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=32)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()
-        engine.step([Rows(slot, 0, [1, 2, 3])])
+        engine.step([SequenceChunk(slot, 0, [1, 2, 3])])
         engine.start_profile()
         for at in (3, 4):
-            engine.step([Rows(slot, at, [at], (0,))])
+            engine.step([SequenceChunk(slot, at, [at], (0,))])
         prediction = engine.finish_profile()
         with pytest.raises(BackendError, match="no profile was started"):
             engine.finish_profile()

@@ -14,9 +14,9 @@ from tests.backends.cpu.hostile import ordinary
 from tests.backends.cpu.test_heads import N_CTX, table
 from tests.kernels.material import T, packed_rows
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.amdgpu.lowering import GpuLowering
-from zinc_rt.backends.amdgpu.operations import StepShape
 from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.gpu.lowering import GpuLowering
+from zinc_rt.backends.gpu.operations import StepShape
 from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.ir.op import Op
 

@@ -12,8 +12,8 @@ from amdgpu_emu.models import R9700
 from tests.backends.amdgpu.stage import amd_backend
 from zinc_rt.backends.amdgpu import resident_proof
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.contact import Contacts, Situation
-from zinc_rt.kernels.rdna import resident
+from zinc_rt.backends.diagnostics.crash_log import Contacts, Situation
+from zinc_rt.kernels.amd import resident
 
 ABOUT = Situation("machine", "6.17", "card", (1, 2), "1", "cs")
 

@@ -12,10 +12,10 @@ import zinc_rt
 from tests.helpers import QWEN3, write_model
 from zinc_rt.backends.amdgpu import backend as amd_backend
 from zinc_rt.backends.cpu.sampling import CpuSampled
-from zinc_rt.engine.engine import Device, Engine, Options, Rows
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.kernels.rdna.sampling_draw import UNFINISHED
+from zinc_rt.kernels.gpu.sampling_draw import UNFINISHED
 from zinc_rt.llm.model import Model
 from zinc_rt.models import define
 from zinc_rt.sampling.gpu import DeviceSampled, common_shape
@@ -61,7 +61,7 @@ def test_where_tokens_are_chosen(emulated: Model, host: Model) -> None:
     def kind(model: Model, **how: object) -> type:
         sampler = Sampler(SamplingParams(**how), model.tokenizer.n_vocab)
         model.engine.truncate(0, 0)
-        return type(model.engine.step([Rows(0, 0, [1], (0,))], [SamplingRequest(sampler, [1])]))
+        return type(model.engine.step([SequenceChunk(0, 0, [1], (0,))], [SamplingRequest(sampler, [1])]))
 
     assert kind(host) is CpuSampled
     assert kind(host, temperature=0) is HostSampled
@@ -122,7 +122,7 @@ def test_several_sequences_with_their_own_parameters(tmp_path: Path, monkeypatch
         engine.load(file, definition)
         n_vocab = definition.info.n_vocab
         slots = [engine.open_sequence() for _ in asked]
-        rows = [Rows(slot, 0, [3 + slot, 7], wanted=(1,)) for slot in slots]
+        rows = [SequenceChunk(slot, 0, [3 + slot, 7], logits_indices=(1,)) for slot in slots]
         logits = engine.step(rows).logits.copy()
 
         def requests() -> list[SamplingRequest]:

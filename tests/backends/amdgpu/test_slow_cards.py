@@ -13,8 +13,8 @@ from amdgpu_emu.machine import Machine
 from tests.amdgpu.queue.stage import INTERFACES, NODE, machine
 from tests.backends.amdgpu.stage import check, kernels
 from tests.backends.cpu.test_graphs import random_case
-from zinc_rt.amdgpu.errors import DeviceLost
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.errors import DeviceLost
 
 SEED = 103
 WORK_A_SECOND = 3e6
@@ -28,7 +28,7 @@ def slow_card(interface: str) -> Iterator[tuple[AmdBackend, Machine]]:
         made.gpus[0].seconds_of = lambda d: (prod(d.groups) * (1 << 12) + (1 << 20)) / WORK_A_SECOND
         opened = INTERFACES[interface](NODE, linux=made.process())
         with AmdBackend(opened, cache=kernels(), timeout=60.0) as backend:
-            backend.gpu.pace.rate = 2 * WORK_A_SECOND
+            backend.gpu.budget.rate = 2 * WORK_A_SECOND
             yield backend, made
 
 
@@ -41,7 +41,7 @@ def batches(backend: AmdBackend) -> int:
 def test_a_step_in_one_piece_is_reset(interface: str) -> None:
     case, want = random_case(SEED)
     with slow_card(interface) as (backend, made):
-        backend.gpu.pace.longest = 1e6
+        backend.gpu.budget.longest = 1e6
         with pytest.raises(DeviceLost):
             check(backend, case, want)
         assert any("the kernel gives up after 2 s" in line for line in made.dmesg)
@@ -56,13 +56,13 @@ def test_cut_it_runs(interface: str) -> None:
         assert made.gpus[0].elapsed > made.profile.job_timeout
         assert not made.dmesg
         assert not made.findings
-        assert backend.gpu.pace.rate < 1.5 * WORK_A_SECOND
+        assert backend.gpu.budget.rate < 1.5 * WORK_A_SECOND
 
 
 def test_a_queue_whose_waves_can_be_saved_has_no_limit() -> None:
     case, want = random_case(SEED)
     with slow_card("kfd") as (backend, made):
-        backend.gpu.pace.longest = 1e6
+        backend.gpu.budget.longest = 1e6
         check(backend, case, want)
         assert batches(backend) == 1
         assert made.gpus[0].elapsed > made.profile.job_timeout
@@ -72,7 +72,7 @@ def test_what_was_recorded_in_large_pieces_is_recorded_anew() -> None:
     """The card turns out slower than it was."""
     case, want = random_case(SEED)
     with slow_card("kfd") as (backend, _):
-        pace = backend.gpu.pace
+        pace = backend.gpu.budget
         pace.longest, pace.rate = 0.5, 1e12
         check(backend, case, want)
         assert pace.rate < 1.5 * WORK_A_SECOND

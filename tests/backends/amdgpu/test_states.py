@@ -9,7 +9,8 @@ import pytest
 
 from tests.backends.amdgpu.stage import amd_backend
 from tests.backends.cpu.both import Net
-from zinc_rt.backends.amdgpu.backend import AmdBackend, GpuLoweredGraph
+from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.gpu.backend import GpuLoweredGraph
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.op import Op
 

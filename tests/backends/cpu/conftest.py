@@ -1,4 +1,4 @@
-"""Rings live as long as these tests do; what takes longest to compile is begun first."""
+"""Rings live as long as these tests do."""
 
 from __future__ import annotations
 
@@ -16,10 +16,3 @@ def _backends_end() -> Iterator[None]:
         for threads in both.THREADS:
             both.native(isa, threads).close()
     both.native.cache_clear()
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if any(item.path.name == "test_products.py" for item in session.items):
-        from tests.backends.cpu.test_products import compiled_ahead
-
-        compiled_ahead()

@@ -1,6 +1,6 @@
 """aarch64 under qemu: the kernels of every format and operation give the reference's bits, on any number of threads.
 
-What is compared stands in the other files of this folder; here it runs as aarch64 code. docs/native.md says how.
+What is compared stands in the other files of this folder; here it runs as aarch64 code. docs/how/native.md says how.
 """
 
 from __future__ import annotations

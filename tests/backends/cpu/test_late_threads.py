@@ -11,7 +11,7 @@ import pytest
 from tests.late_kernels import LONG, SHORT, LateArgs, passing, rewriting, stopping
 from zinc_rt.backends.cpu.late import NEVER, first_writers, safe_distances
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner, UnitsPer, plain_step
-from zinc_rt.engine.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
@@ -144,12 +144,12 @@ def test_steps_of_few_rows_have_memory_of_their_own_and_give_the_same_bits() -> 
             with Engine(Options(n_ctx=64, threads=threads)) as engine:
                 engine.load(file, define(file))
                 slot = engine.open_sequence()
-                engine.step([Rows(slot, 0, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])])
-                found.append(engine.step([Rows(slot, 10, [7], (0,))]).logits.copy())
+                engine.step([SequenceChunk(slot, 0, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])])
+                found.append(engine.step([SequenceChunk(slot, 10, [7], (0,))]).logits.copy())
                 engine.truncate(slot, 0)
-                engine.step([Rows(slot, 0, [1, 2, 3, 4])])
-                engine.step([Rows(slot, 4, [5])])
-                found.append(engine.step([Rows(slot, 5, [6, 7, 8, 9, 10, 7], (5,))]).logits.copy())
+                engine.step([SequenceChunk(slot, 0, [1, 2, 3, 4])])
+                engine.step([SequenceChunk(slot, 4, [5])])
+                found.append(engine.step([SequenceChunk(slot, 5, [6, 7, 8, 9, 10, 7], (5,))]).logits.copy())
                 program = engine._lowered.program
                 assert (program.few_rows is None) == (threads == 1)
     assert all((one == found[0]).all() for one in found[1:])

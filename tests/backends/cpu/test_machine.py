@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from tests.backends.cpu.both import assert_same
 from tests.helpers import LLAMA, QWEN3, T, write_model
-from zinc_rt.engine.engine import ContextFull, Engine, EngineError, Options, Rows
+from zinc_rt.engine.engine import ContextFull, Engine, EngineError, Options, SequenceChunk
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models import define
 
@@ -88,7 +88,7 @@ class TwoEngines(RuleBasedStateMachine):
             if n:
                 tokens = data.draw(st.lists(st.integers(0, N_VOCAB - 1), min_size=n, max_size=n))
                 wanted = data.draw(st.lists(st.integers(0, n - 1), unique=True))
-                rows.append(Rows(slot, self.lengths[slot], tokens, wanted=wanted))
+                rows.append(SequenceChunk(slot, self.lengths[slot], tokens, logits_indices=wanted))
         results = self.both(lambda e: e.step(rows))
         if isinstance(results[1], str):
             assert results[0] == results[1]
@@ -97,12 +97,12 @@ class TwoEngines(RuleBasedStateMachine):
         assert_same(got.logits.view(np.uint32), want.logits.view(np.uint32), "logits")  # type: ignore[attr-defined]
         assert got.tokens.tolist() == want.tokens.tolist()  # type: ignore[attr-defined]
         for part in rows:
-            self.lengths[part.slot] += len(part.tokens)
+            self.lengths[part.seq_id] += len(part.tokens)
 
     @invariant()
     def books_add_up(self) -> None:
         for engine in getattr(self, "engines", []):
-            engine.check_integrity()
+            engine.cache.check_integrity()
 
     def teardown(self) -> None:
         for engine in getattr(self, "engines", []):

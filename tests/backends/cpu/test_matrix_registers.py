@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.compiled import images
 from zinc_rt.backends.cpu import selftest
 from zinc_rt.backends.cpu.choice import TargetTuning, Ways
 from zinc_rt.backends.cpu.selftest import ProductTrial
@@ -15,7 +16,6 @@ from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu.matrix import PRODUCTS
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
-from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.frontend import Spec, emit_module
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import TARGETS, host_targets
@@ -83,11 +83,12 @@ def test_the_trial_sees_a_wrong_product(monkeypatch: pytest.MonkeyPatch) -> None
     assert not trial.agrees(emulated(lib, GGMLType.Q4_0))
 
 
+@pytest.mark.slow  # registers as one compiler hands them out
 @pytest.mark.parametrize("kind", [GGMLType.Q8_0, GGMLType.Q6_K], ids=lambda k: k.name)
 def test_amx_code_uses_all_registers(kind: GGMLType) -> None:
     target = TARGETS["amx"]
     function, constants = replace(TargetTuning.of(target), ways=((kind.name, BOTH),)).matmul(kind)
-    (image,) = Compiler().compile([emit_module("matmul", [Spec(function, constants)], target)], disassemble=True)
+    (image,) = images([emit_module("matmul", [Spec(function, constants)], target)], disassemble=True)
     text = image.meta["assembly"]
     for mnemonic in ("ldtilecfg", "tilezero", "tileloadd", "tilestored", "tilerelease", "vpdpbusd"):
         assert mnemonic in text

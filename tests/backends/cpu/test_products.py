@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,20 +13,18 @@ from tests.backends.cpu.hostile import hostile, ordinary, rows
 from tests.kernels.material import (
     FINITE_F16,
     FLOATS,
+    OF_EACH_KIND,
     QUANTISED,
     SUPER,
     WILD_F16,
     T,
     adversarial_rows,
+    by_kind,
     float_rows,
     packed_rows,
 )
-from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.op import Op
-from zinc_rt.lang.cache import CompileCache, default_cache_dir
-from zinc_rt.lang.library import Library
-from zinc_rt.lang.target import host_target
 
 FORMATS = (*QUANTISED, *FLOATS)
 MOST_ROWS = 17
@@ -86,47 +80,17 @@ def cases(kind: GGMLType) -> list[tuple[Case, Outputs]]:
     return out
 
 
-# Compiling takes most of the time: the best level has all formats, each other one half of them, in turn.
-HALVES = tuple((T.Q8_0, T.Q6_K, *(k for k in FORMATS[half::2] if k not in (T.Q8_0, T.Q6_K))) for half in range(2))
-
-
-def formats_of(isa: str) -> tuple[GGMLType, ...]:
-    at = LEVELS.index(isa)
-    return FORMATS if at == 0 else HALVES[at % 2]
-
-
-PAIRS = [pytest.param(isa, kind, id=f"{isa}-{kind.name}") for isa in LEVELS for kind in formats_of(isa)]
-
-
-def compile_together(isa: str) -> None:
-    """A level's kernels, side by side."""
-    target = host_target(isa)
-    choice = TargetTuning.of(target)
-    kernels = [kernel for kind in formats_of(isa) for kernel in (choice.matmul(kind), choice.repack(kind))]
-    Library(target, CompileCache(default_cache_dir())).load(kernels)
-
-
-@cache
-def compiled_ahead() -> dict[str, Future[None]]:
-    """Every level's kernels, compiled while earlier tests run (conftest.py): a minute of the processor.
-
-    In processes of their own, one after another: other tests stand in for this one's compiler.
-    """
-    one = ThreadPoolExecutor(1)
-    futures = {isa: one.submit(_compile_apart, isa) for isa in LEVELS}
-    one.shutdown(wait=False)
-    return futures
-
-
-def _compile_apart(isa: str) -> None:
-    code = f"from tests.backends.cpu.test_products import compile_together; compile_together({isa!r})"
-    folder = Path(__file__).parents[3]
-    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, capture_output=True)
+# Compiling takes most of the time: the best level has one format of each kind, the others three.
+PAIRS = [
+    pytest.param(isa, kind, id=f"{isa}-{kind.name}", marks=() if kind.name in soon else pytest.mark.slow)
+    for isa in LEVELS
+    for soon in [OF_EACH_KIND if isa == LEVELS[0] else ("Q8_0", "Q6_K", "F16")]
+    for kind in FORMATS
+]
 
 
 @pytest.mark.parametrize(("isa", "kind"), PAIRS)
 def test_products(isa: str, kind: GGMLType) -> None:
-    compiled_ahead()[isa].result()
     for i, (case, want) in enumerate(cases(kind)):
         check(case, want, isa, 1 + i % 4)
 
@@ -145,12 +109,11 @@ def many_rows(kind: GGMLType) -> tuple[Case, Outputs]:
 
 @pytest.mark.parametrize(("isa", "kind"), PAIRS)
 def test_many_rows(isa: str, kind: GGMLType) -> None:
-    compiled_ahead()[isa].result()
     for threads in (1, 3):
         check(*many_rows(kind), isa, threads)
 
 
-@pytest.mark.parametrize("kind", FORMATS, ids=lambda k: k.name)
+@pytest.mark.parametrize("kind", by_kind(FORMATS))
 def test_the_cases_say_something(kind: GGMLType) -> None:
     """Most results are numbers, and every number of rows is there."""
     assert {s.n_rows for case, _ in cases(kind) for s in case.steps} == set(range(1, MOST_ROWS + 1))

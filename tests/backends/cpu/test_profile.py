@@ -16,7 +16,7 @@ from zinc_rt.backends.cpu.profile import PROMPT, TEXT, CpuProfile, ticks
 from zinc_rt.backends.cpu.profile_phases import PhaseSums, Reading, phase_lines
 from zinc_rt.backends.cpu.program import CpuOperation
 from zinc_rt.cli.files import FileWriteError, write_file
-from zinc_rt.engine.engine import Engine, Options, Rows
+from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.kernels.cpu.program import EventRecord
@@ -30,9 +30,9 @@ def recorded(threads: int, steps: int = 3) -> tuple[CpuProfile, Engine]:
         engine.load(file, define(file))
         slot = engine.open_sequence()
         engine.start_profile()
-        engine.step([Rows(slot, 0, [1, 2, 3, 4, 5], (4,))])
+        engine.step([SequenceChunk(slot, 0, [1, 2, 3, 4, 5], (4,))])
         for i in range(steps):
-            engine.step([Rows(slot, 5 + i, [7], (0,))])
+            engine.step([SequenceChunk(slot, 5 + i, [7], (0,))])
         return engine.finish_profile(), engine
 
 
@@ -44,7 +44,8 @@ def test_every_unit_of_every_operation_is_recorded_once(threads: int) -> None:
         assert profile.tables[PROMPT].steps == 1
         assert profile.tables[TEXT].steps == 3
         heads = [e for e in profile.events if e.name == "lm_head"]
-        assert sum(e.units for e in heads) == 4 * -(-engine.step([Rows(0, 8, [1], (0,))]).logits.shape[1] // 16)
+        n_vocab = engine.step([SequenceChunk(0, 8, [1], (0,))]).logits.shape[1]
+        assert sum(e.units for e in heads) == 4 * -(-n_vocab // 16)
         for table in profile.tables.values():
             assert sum(row.seconds for row in table.rows) <= table.seconds * threads * 1.001
             products = next(row for row in table.rows if row.kind == "matmul")
@@ -53,7 +54,7 @@ def test_every_unit_of_every_operation_is_recorded_once(threads: int) -> None:
         assert per_step[0] == per_step[1] > 0
         # Without a profile the same engine runs on, and starts another one.
         engine.start_profile()
-        engine.step([Rows(0, 9, [1], (0,))])
+        engine.step([SequenceChunk(0, 9, [1], (0,))])
         assert engine.finish_profile().tables.keys() == {TEXT}
 
 

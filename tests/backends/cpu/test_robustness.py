@@ -18,7 +18,7 @@ from tests.helpers import QWEN3, T, engine_for, random_tokens, run_tokens, write
 from zinc_rt.backends import host_memory
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.cli.main import main
-from zinc_rt.engine.engine import Engine, EngineError, Options, Rows
+from zinc_rt.engine.engine import Engine, EngineError, Options, SequenceChunk
 from zinc_rt.errors import BackendClosed, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.op import Op
@@ -82,7 +82,7 @@ def test_closing_while_a_step_runs(path: Path) -> None:
             assert not thread.is_alive()
             assert len(result) == 1
             with pytest.raises((BackendClosed, EngineError)):
-                engine.step([Rows(slot, 0, [1])])
+                engine.step([SequenceChunk(slot, 0, [1])])
 
 
 def test_two_engines_at_once(path: Path, want: np.ndarray) -> None:
@@ -123,7 +123,7 @@ def test_ctrl_c_during_a_step(path: Path, want: np.ndarray) -> None:
             with pytest.raises(KeyboardInterrupt):
                 run_forever(engine, slot, timer)  # the signal may come before the timer's start returns
             timer.join()
-            engine.check_integrity()
+            engine.cache.check_integrity()
         check_after = run_tokens(engine, slot, TOKENS, 9)
         assert_same(check_after.view(np.uint32), want.view(np.uint32), "after the interrupts")
 

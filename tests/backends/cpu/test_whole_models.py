@@ -13,7 +13,7 @@ import pytest
 
 from tests.backends.cpu.both import LEVELS, LEVELS_OF_PROGRAMS, assert_same
 from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, random_tokens, run_tokens, write_model
-from zinc_rt.engine.engine import Engine, Rows, StepResult
+from zinc_rt.engine.engine import Engine, SequenceChunk, StepResult
 
 # "llama-mixed" and "qwen2-short-rows" mix formats as files do that are made for a size: sensitive matrices have more
 # bits, and rows that are no multiple of 256 fall back to blocks of 32.
@@ -100,7 +100,7 @@ def test_mixtures_of_sequences(path: Path) -> None:
                 n = min(int(rng.choice([0, 1, 1, 1, 5, 17])), 48 - lengths[slot], room)
                 if n:
                     wanted = rng.permutation(n)[: rng.integers(0, n + 1)]
-                    rows.append(Rows(int(slot), lengths[slot], rng.integers(0, 61, n), wanted=wanted.tolist()))
+                    rows.append(SequenceChunk(int(slot), lengths[slot], rng.integers(0, 61, n), wanted.tolist()))
                     lengths[slot] += n
                     room -= n
             if rows:
@@ -115,7 +115,7 @@ def test_mixtures_of_sequences(path: Path) -> None:
                     for engine in engines:
                         engine.truncate(slot, lengths[slot])
             for engine in engines:
-                engine.check_integrity()
+                engine.cache.check_integrity()
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -127,7 +127,7 @@ def test_across_the_seams_of_attention(threads: int, tmp_path: Path) -> None:
         slots = [e.open_sequence() for e in engines]
         at = 0
         for n in (250, 3, 1, 1, 1, 1, 1, 4, 240, *[1] * 12, 80):
-            part = Rows(slots[0], at, tokens[at : at + n], wanted=range(n))
+            part = SequenceChunk(slots[0], at, tokens[at : at + n], logits_indices=range(n))
             assert slots[0] == slots[1]
             same(*(e.step([part]) for e in engines), f"{n} rows at {at}")
             at += n

@@ -5,6 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
 from tests.models.families import deepseek2, dense, gemma2, gemma3, gemma4, glm, gpt_oss, lfm2, olmo2, qwen35, qwen_moe
 from tests.models.families.build import Case
 
@@ -21,6 +26,18 @@ CASES: dict[str, Case] = {
     **lfm2.CASES,
     **deepseek2.CASES,
 }
+
+ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
+"""The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
+_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2)
+FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
+"""One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention."""
+
+
+def soon(names: Collection[str], cases: Iterable[str] = CASES) -> list[Any]:
+    """Parameters of a test: these cases by default, the others where slow tests run."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in cases]
+
 
 NOT_JUDGED = ("deepseek2-lite", "llama-windows", "mistral3-windows")
 JUDGED: dict[str, Case] = {name: case for name, case in CASES.items() if name not in NOT_JUDGED}

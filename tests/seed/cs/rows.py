@@ -1,4 +1,4 @@
-"""Rows, packed and as numbers, and their products in exact rational arithmetic: docs/numerics.md, "Row products"."""
+"""Rows, packed and as numbers; their products in exact rational arithmetic: docs/how/numerics.md, "Row products"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The boundary's kernels as Python functions, from what docs/kernels.md says that each reads and writes."""
+"""The boundary's kernels as Python functions, from what docs/how/kernels.md says that each reads and writes."""
 
 from __future__ import annotations
 

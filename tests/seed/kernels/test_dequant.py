@@ -1,4 +1,4 @@
-"""The dequant page against an oracle of its own: scalar float32 steps as docs/numerics.md writes them, weights
+"""The dequant page against an oracle of its own: scalar float32 steps as docs/how/numerics.md writes them, weights
 taken apart by the `gguf` package, fused multiply-adds in exact fractions."""
 
 from __future__ import annotations

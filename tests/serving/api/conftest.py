@@ -17,10 +17,10 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.scheduler.messages import Submit
 from zinc_rt.serving.api.app import App
-from zinc_rt.serving.api.config import Config, Tenants
-from zinc_rt.serving.api.keys import Keys
+from zinc_rt.serving.api.config import ServerConfig, TenantConfigs
+from zinc_rt.serving.api.keys import ApiKeys
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import Tokenizer
 
@@ -66,16 +66,20 @@ def bench(served: ServedModel) -> MakeBench:
     """Makes a server. says: the text of every answer; the rest as for `FakeClient` and `Service`."""
 
     def make(
-        says: str = SAYS, *, config: Config | None = None, tenants: Tenants | None = None, keys: Keys | None = None,
+        says: str = SAYS,
+        *,
+        config: ServerConfig | None = None,
+        tenants: TenantConfigs | None = None,
+        keys: ApiKeys | None = None,
         **engine: Any,
-    ) -> Bench:  # fmt: skip
+    ) -> Bench:
         ids = served.tokenizer.encode(says, add_special=False)
 
         def script(request: Submit) -> list[int]:
             return ids
 
         client, log = FakeClient(script, **engine), io.StringIO()
-        return Bench(Service(config or Config(), client, served, make_logger(log), tenants, keys), client, log)
+        return Bench(Service(config or ServerConfig(), client, served, make_logger(log), tenants, keys), client, log)
 
     return make
 

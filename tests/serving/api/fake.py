@@ -7,7 +7,6 @@ import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
-from zinc_rt.scheduler.delivery import Delivery, T, Text
 from zinc_rt.scheduler.messages import (
     Admitted,
     CancelReason,
@@ -23,6 +22,7 @@ from zinc_rt.scheduler.messages import (
     Token,
     Usage,
 )
+from zinc_rt.scheduler.output import RequestOutput, T
 
 LOGPROB = -0.5
 
@@ -67,26 +67,26 @@ class FakeClient:
     async def start(self) -> EngineInfo:
         return EngineInfo("fake", self.n_ctx, self.slots, 16, "f16", 1024)
 
-    def submit(self, request: Submit) -> AsyncGenerator[Event]:
+    def submit(self, output: RequestOutput[T]) -> AsyncGenerator[T]:
+        output.begin()
+        request = output.request
+        if output.ended:
+            return self._pieces(self._over(request), output)
         self.submitted.append(request)
         self._ends[request.id] = asyncio.Event()
-        return self._events(request)
-
-    def submit_text(self, request: Submit, text: Text[T]) -> AsyncGenerator[T]:
-        delivery = Delivery(request, text)
-        return self._pieces(self._over(request) if delivery.ended else self.submit(request), delivery)
+        return self._pieces(self._events(request), output)
 
     async def _over(self, request: Submit) -> AsyncGenerator[Event]:
         yield Finished(request.id, FinishReason.cancelled, self._usage(request, len(request.resume)))
 
-    async def _pieces(self, events: AsyncGenerator[Event], delivery: Delivery[T]) -> AsyncGenerator[T]:
+    async def _pieces(self, events: AsyncGenerator[Event], output: RequestOutput[T]) -> AsyncGenerator[T]:
         async with aclosing(events):
             async for event in events:
-                for piece in delivery.take(event):
+                for piece in output.take(event):
                     if isinstance(piece, BaseException):
                         raise piece
                     yield piece
-                if delivery.ended and not delivery.over:
+                if output.ended and not output.over:
                     self.cancel(event.id, CancelReason.stop_string)
 
     async def _events(self, request: Submit) -> AsyncGenerator[Event]:

@@ -11,9 +11,9 @@ from tests.serving.api.conftest import SAYS, Bench
 from tests.serving.api.test_records import server
 from zinc_rt.scheduler.messages import Failed, Fault, QoS
 from zinc_rt.serving.api.auditing import TENANT, Auditor
-from zinc_rt.serving.api.config import TENANT_NAME, Tenant, Tenants
-from zinc_rt.serving.api.served import ServedModel
-from zinc_rt.serving.records.store import Keep
+from zinc_rt.serving.api.config import TENANT_NAME, TenantConfig, TenantConfigs
+from zinc_rt.serving.api.served_model import ServedModel
+from zinc_rt.serving.records.store import KeepRecords
 
 
 def audits(bench: Bench, event: str = "audit") -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def test_it_waits_while_requests_run(served: ServedModel, tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_computed_is_said_and_the_next_one_is(served: ServedModel, tmp_path: Path) -> None:
-    tenants = Tenants({"default": Tenant(records=Keep.full)})
+    tenants = TenantConfigs({"default": TenantConfig(records=KeepRecords.full)})
 
     async def test() -> None:
         async with server(served, tmp_path / "r", tenants) as bench:
@@ -114,7 +114,7 @@ def test_what_cannot_be_computed_is_said_and_the_next_one_is(served: ServedModel
             bench.client.fail_at_once = None
             await bench.chat(max_tokens=4)
             await until(lambda: bool(audits(bench)))
-            bench.service.tenants = Tenants({"default": Tenant(records=Keep.receipt)})
+            bench.service.tenants = TenantConfigs({"default": TenantConfig(records=KeepRecords.receipt)})
             await bench.chat(max_tokens=4)
             await asyncio.sleep(0.2)
             assert len(audits(bench)) == 1

@@ -13,6 +13,7 @@ import zinc_rt
 from tests.serving.api.conftest import MakeBench
 from tests.serving.test_process import FACTORY, asked, read
 from zinc_rt.scheduler.messages import Failed, Fault, StepReport
+from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.api.auditing import Auditor
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.background import Background
@@ -25,7 +26,7 @@ ROOT = Path(zinc_rt.__file__).parent
 OWN = {
     "serving/background.py": {"task", "thread"},
     "serving/engine_process.py": {"main"},  # ends the process, whatever happens in it
-    "serving/core/shared.py": {"post"},  # hands what it raises to all who wait
+    "scheduler/in_process.py": {"post"},  # hands what it raises to all who wait
     "serving/api/call.py": {"attended"},  # the others await what they make, or cancel it with the request
     "serving/api/generate.py": {"_merged"},
     "serving/api/server.py": {"run"},
@@ -52,7 +53,7 @@ def makers(tree: ast.AST, inside: str = "") -> set[str]:
 
 
 def test_what_runs_beside_requests_is_started_in_one_place() -> None:
-    paths = [path for folder in ("serving", "ray") for path in (ROOT / folder).rglob("*.py")]
+    paths = [path for folder in ("serving", "scheduler", "ray") for path in (ROOT / folder).rglob("*.py")]
     found = {str(path.relative_to(ROOT)): makers(ast.parse(path.read_text(encoding="utf-8"))) for path in paths}
     assert {name: made for name, made in found.items() if made} == OWN
 
@@ -119,13 +120,13 @@ def test_records_that_end_by_an_error_are_told(tmp_path: Path) -> None:
 
 
 def test_audits_that_end_by_an_error_make_the_server_unhealthy(bench: MakeBench) -> None:
-    class Recorder:
+    class RequestRecorder:
         kept: Callable[[str], None]
         identity = None
         store = None  # no record can be read: an `AttributeError`
 
     async def go() -> None:
-        b, recorder = bench(), Recorder()
+        b, recorder = bench(), RequestRecorder()
         looks = Auditor(b.service, recorder, 1, quiet=0.001)  # type: ignore[arg-type]
         assert (await b.http.get("/health")).status_code == 200
         recorder.kept("a")
@@ -151,7 +152,7 @@ def test_reports_that_cannot_be_taken_end_no_request_in_silence() -> None:
         await engine.start()
         async with asyncio.timeout(60):
             for name in ("first", "second"):
-                last = (await read(engine.submit(asked(name))))[-1]
+                last = (await read(engine.submit(RequestOutput(asked(name)))))[-1]
                 assert isinstance(last, Failed)
                 assert last.error == Fault.engine_lost
         assert "ZeroDivisionError" in str(engine.healthy)

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
-import anthropic
-import openai
 import pytest
 
 from tests.serving.api.conftest import SAYS, MakeBench
 from tests.serving.api.test_server import Running, running
 
+if TYPE_CHECKING:  # imported where they are used: each takes a second, which every worker would pay
+    import anthropic
+    import openai
+
 MESSAGES: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": "Hi"}]
 
 
 def openai_client(r: Running) -> openai.AsyncOpenAI:
+    import openai
+
     return openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{r.port}/v1", api_key="-", max_retries=0)
 
 
 def anthropic_client(r: Running) -> anthropic.AsyncAnthropic:
+    import anthropic
+
     return anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{r.port}", api_key="-", max_retries=0)
 
 
@@ -63,6 +70,8 @@ def test_openai_completions_responses_models(bench: MakeBench) -> None:
 
 
 def test_openai_errors(bench: MakeBench) -> None:
+    import openai
+
     async def go() -> None:
         gate = asyncio.Semaphore(2)
         async with running(bench(gate=gate)) as r, openai_client(r) as client:
@@ -88,6 +97,8 @@ def test_openai_errors(bench: MakeBench) -> None:
 
 
 def test_anthropic_messages(bench: MakeBench) -> None:
+    import anthropic
+
     async def go() -> None:
         async with running(bench()) as r, anthropic_client(r) as client:
             ask: list[anthropic.types.MessageParam] = [{"role": "user", "content": "Hi"}]

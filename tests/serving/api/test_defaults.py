@@ -12,9 +12,9 @@ import pytest
 
 from tests.serving.api.conftest import MakeBench, opened
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.serving.api.config import Config, Tenant, Tenants
+from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.keys import Keys, add_key, digest
+from zinc_rt.serving.api.keys import ApiKeys, add_key, digest
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.server import check_exposure, read_files
 
@@ -41,7 +41,7 @@ def test_requests_that_do_not_say_get_the_servers_parameters(bench: MakeBench) -
 
 
 def test_a_tenants_limit_bounds_the_default(bench: MakeBench) -> None:
-    made = bench(tenants=Tenants({"default": Tenant(max_tokens=3)}))
+    made = bench(tenants=TenantConfigs({"default": TenantConfig(max_tokens=3)}))
     made.service.model = replace(made.service.model, defaults=DEFAULTS)
 
     async def go() -> int:
@@ -56,14 +56,14 @@ def test_a_tenants_limit_bounds_the_default(bench: MakeBench) -> None:
 def test_keys_of_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     key = add_key(file, "team")
-    keys = read_files(Config(keys=file, api_keys=("any text", "sk-2"))).keys
+    keys = read_files(ServerConfig(keys=file, api_keys=("any text", "sk-2"))).keys
     assert keys is not None
     assert [keys.tenant(one) for one in (key, "any text", "sk-2")] == ["team", "default", "default"]
     for wrong in ("", "other", key[:-1]):
         with pytest.raises(ApiError):
             keys.tenant(wrong)
-    assert Keys(plain=frozenset([digest("a")])).tenant("a") == "default"
-    check_exposure(Config(host="0.0.0.0", api_keys=("a",)))
+    assert ApiKeys(plain=frozenset([digest("a")])).tenant("a") == "default"
+    check_exposure(ServerConfig(host="0.0.0.0", api_keys=("a",)))
 
 
 def test_a_person_gets_text_and_a_program_json() -> None:

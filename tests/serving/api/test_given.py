@@ -16,9 +16,9 @@ from tests.serving.api.conftest import SAYS, Bench
 from tests.serving.api.test_audit import auditor, audits, until
 from tests.serving.api.test_records import kept, replay, server
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.records.store import RecordStore
-from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.backends import RouteBackends
 from zinc_rt.serving.route.router import Router
 
 HERE = "http://127.0.0.1:9"
@@ -35,7 +35,7 @@ def before(bench: Bench, way: str) -> Any:
     """An ASGI application by which clients reach the server."""
     if way == "router":
         http = httpx2.AsyncClient(transport=httpx2.ASGITransport(bench.app), timeout=30)
-        backends = Backends([HERE], http, make_logger())
+        backends = RouteBackends([HERE], http, make_logger())
         backends.all[0].wrong = None
         return Router(backends, http, make_logger())
     if way == "ray":
@@ -133,9 +133,9 @@ def test_tokens_that_a_client_gave_once_stay_its_word(served: ServedModel, tmp_p
             post = bench.http.post("/v1/chat/completions", json=BODY, headers=headers)
             reading = asyncio.create_task(post)
             await until(
-                lambda: any(call.answers and call.answers[0].resumed for call in bench.service.running.values())
+                lambda: any(call.choices and call.choices[0].n_resumed for call in bench.service.running.values())
             )
-            await until(lambda: len(next(iter(bench.service.running.values())).answers[0].tokens) == n_given + 2)
+            await until(lambda: len(next(iter(bench.service.running.values())).choices[0].tokens) == n_given + 2)
             next(iter(bench.service.running.values())).leave()
             await asyncio.gather(reading, return_exceptions=True)
             bench.client.gate = None

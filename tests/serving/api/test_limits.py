@@ -10,7 +10,7 @@ import pytest
 
 from tests.serving.api.conftest import N_CTX, MakeBench
 from zinc_rt.sampling.params import COUNT_LIMIT
-from zinc_rt.serving.api.config import Config, Tenant, Tenants
+from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.wire import pack, unpack_to
 
@@ -163,7 +163,7 @@ def test_fields_that_are_ignored_are_named(bench: MakeBench) -> None:
         assert answer.headers["x-zinc-ignored"] == "store, verbosity, frobnicate"
         assert b.log[-1]["ignored"] == ["store", "verbosity", "frobnicate"]
         assert "x-zinc-ignored" not in (await b.chat(store=False, verbosity=None)).headers
-        strict = bench(config=Config(strict=True))
+        strict = bench(config=ServerConfig(strict=True))
         refused = await strict.chat(frobnicate=1)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "frobnicate")
         assert (await strict.chat(user="me")).status_code == 200
@@ -177,7 +177,7 @@ def test_fields_that_are_ignored_are_named(bench: MakeBench) -> None:
 def test_the_queue_is_bounded(bench: MakeBench) -> None:
     async def go() -> None:
         gate = asyncio.Semaphore(0)
-        b = bench(gate=gate, slots=1, tenants=Tenants(limits=Limits(queue=2)))
+        b = bench(gate=gate, slots=1, tenants=TenantConfigs(limits=Limits(queue=2)))
         waiting = [asyncio.create_task(b.chat()) for _ in range(3)]
         while len(b.client.submitted) < 3:
             await asyncio.sleep(0.01)
@@ -198,7 +198,7 @@ def test_the_queue_is_bounded(bench: MakeBench) -> None:
 
 def test_a_burst_cannot_pass_the_limits_of_a_tenant(bench: MakeBench) -> None:
     async def go() -> None:
-        tenants = Tenants({"default": Tenant(requests_per_minute=3)})
+        tenants = TenantConfigs({"default": TenantConfig(requests_per_minute=3)})
         b = bench(tenants=tenants)
         answers = await asyncio.gather(*(b.chat() for _ in range(8)))
         assert sorted(a.status_code for a in answers) == [200] * 3 + [429] * 5
@@ -212,17 +212,17 @@ def test_a_burst_cannot_pass_the_limits_of_a_tenant(bench: MakeBench) -> None:
 
 def test_limits_of_a_tenant(bench: MakeBench) -> None:
     async def go() -> None:
-        few = bench(tenants=Tenants({"default": Tenant(tokens_per_minute=20)}))
+        few = bench(tenants=TenantConfigs({"default": TenantConfig(tokens_per_minute=20)}))
         assert (await few.chat(max_tokens=5)).status_code == 200
         refused = await few.chat(max_tokens=5)
         assert refused.status_code == 429
         assert refused.headers["x-should-retry"] == "true"
-        large = await bench(tenants=Tenants({"default": Tenant(tokens_per_minute=5)})).chat()
+        large = await bench(tenants=TenantConfigs({"default": TenantConfig(tokens_per_minute=5)})).chat()
         assert (large.status_code, large.headers["x-should-retry"]) == (429, "false")
-        short = bench(tenants=Tenants({"default": Tenant(max_tokens=4)}))
+        short = bench(tenants=TenantConfigs({"default": TenantConfig(max_tokens=4)}))
         assert (await short.chat(max_tokens=5)).json()["error"]["param"] == "max_completion_tokens"
         assert (await short.chat()).json()["usage"]["completion_tokens"] == 4
-        narrow = bench(tenants=Tenants({"default": Tenant(max_context=12)}))
+        narrow = bench(tenants=TenantConfigs({"default": TenantConfig(max_context=12)}))
         usage = (await narrow.chat()).json()["usage"]
         assert usage["total_tokens"] == 12
         longer = await narrow.chat("A long question about foxes and hens")
@@ -233,7 +233,7 @@ def test_limits_of_a_tenant(bench: MakeBench) -> None:
 
 def test_deadlines_go_to_the_engine(bench: MakeBench) -> None:
     async def go() -> None:
-        b = bench(tenants=Tenants({"default": Tenant(seconds=9.0)}))
+        b = bench(tenants=TenantConfigs({"default": TenantConfig(seconds=9.0)}))
         await b.chat()
         assert b.client.submitted[-1].seconds == 9.0
         body = {**CHAT}

@@ -12,8 +12,8 @@ import pytest
 from tests.dialects.models import tokenizer
 from tests.serving.api.conftest import N_CTX, SAYS, Bench, MakeBench, without_ids
 from tests.serving.api.test_text import PAGE
-from zinc_rt.serving.api.fields import Rule, table
-from zinc_rt.serving.api.keys import Keys, digest, new_key
+from zinc_rt.serving.api.fields import FieldRule, table
+from zinc_rt.serving.api.keys import ApiKeys, digest, new_key
 from zinc_rt.serving.api.llamacpp import INFILL, InfillRequest
 
 MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>")
@@ -86,7 +86,7 @@ def test_what_the_server_is(bench: MakeBench) -> None:
         busy = (await b.http.get("/slots")).json()
         assert [slot["is_processing"] for slot in busy] == [True, False, False, False]
         key = new_key("acme")
-        locked = bench(keys=Keys({"acme": (digest(key),)}))
+        locked = bench(keys=ApiKeys({"acme": (digest(key),)}))
         assert (await locked.http.get("/props")).status_code == 401
         assert (await locked.http.get("/slots", headers={"x-api-key": key})).status_code == 403
 
@@ -107,5 +107,5 @@ def test_the_prompt_of_a_conversation(bench: MakeBench) -> None:
 
 
 def test_the_fields_of_infill() -> None:
-    assert {field.name for field in INFILL if field.rule is Rule.obeyed} == set(InfillRequest.__struct_fields__)
+    assert {field.name for field in INFILL if field.rule is FieldRule.obeyed} == set(InfillRequest.__struct_fields__)
     assert table(INFILL) in PAGE.read_text(encoding="utf-8")

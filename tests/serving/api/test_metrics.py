@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serving.api.conftest import MakeBench
 from zinc_rt.scheduler.messages import EngineStatus, StepReport, StepTimes
-from zinc_rt.serving.api.config import BadTenants, Config, Tenants, read_tenants
+from zinc_rt.serving.api.config import BadTenants, ServerConfig, TenantConfigs, read_tenants
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.vllm_names import vllm_text
 
-DOCS = Path(__file__).parents[3] / "docs" / "serving.md"
+DOCS = Path(__file__).parents[3] / "docs" / "use" / "serving.md"
 
 
 def samples(text: str, prefix: str) -> dict[str, float]:
@@ -92,9 +92,9 @@ def test_vllms_names() -> None:
 def test_both_names_where_they_are_asked_for(bench: MakeBench) -> None:
     async def go() -> None:
         for config, tenants, told in (
-            (Config(), Tenants(), False),
-            (Config(vllm_names=True), Tenants(), True),
-            (Config(), Tenants(vllm_names=True), True),
+            (ServerConfig(), TenantConfigs(), False),
+            (ServerConfig(vllm_names=True), TenantConfigs(), True),
+            (ServerConfig(), TenantConfigs(vllm_names=True), True),
         ):
             b = bench(config=config, tenants=tenants)
             whole, stopped = (await b.chat()).json(), (await b.chat(stop="owl")).json()

@@ -16,11 +16,11 @@ from tests.serving.api.test_tools import ARGUMENTS, TOOLS, MakeCaller, caller, c
 from tests.serving.api.test_tools import SAYS as CALLING
 from zinc_rt.scheduler.messages import Failed, Fault
 from zinc_rt.serving.api import ollama
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.embedder import EmbeddingClient
-from zinc_rt.serving.api.fields import Rule, table
+from zinc_rt.serving.api.fields import FieldRule, table
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 
 __all__ = ["caller", "calls"]
@@ -184,7 +184,7 @@ def test_an_error_in_a_stream_is_a_line(bench: MakeBench) -> None:
         bad = await post(b, "/api/chat", messages=ASK, options={"temperature": 9})
         assert bad.status_code == 400
         assert "options.temperature" in bad.json()["error"]
-        strict = bench(config=Config(strict=True))
+        strict = bench(config=ServerConfig(strict=True))
         refused = await post(strict, "/api/chat", messages=ASK, options={"num_ctx": 4096})
         assert (refused.status_code, "num_ctx" in refused.json()["error"]) == (400, True)
 
@@ -194,7 +194,7 @@ def test_an_error_in_a_stream_is_a_line(bench: MakeBench) -> None:
 def test_embed(served: ServedModel) -> None:
     async def go() -> None:
         client = EmbeddingClient(lambda: zinc_rt.load(device="cpu", n_ctx=N_CTX, embeddings=True, kernels="reference"))
-        service = Service(Config(), client, served, make_logger())
+        service = Service(ServerConfig(), client, served, make_logger())
         b: Any = Bench(service, client, None)  # type: ignore[arg-type]
         service.loaded(await client.start())
         try:
@@ -218,5 +218,5 @@ def test_embed(served: ServedModel) -> None:
     ],
 )  # fmt: skip
 def test_the_fields_that_are_obeyed_are_those_that_are_read(records: Any, kind: Any) -> None:
-    assert {field.name for field in records if field.rule is Rule.obeyed} == set(kind.__struct_fields__)
+    assert {field.name for field in records if field.rule is FieldRule.obeyed} == set(kind.__struct_fields__)
     assert table(records) in PAGE.read_text(encoding="utf-8")

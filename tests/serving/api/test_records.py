@@ -15,14 +15,14 @@ import pytest
 from tests.serving.api.conftest import SAYS, Bench
 from tests.serving.api.fake import FakeClient
 from zinc_rt.scheduler.messages import EngineInfo
-from zinc_rt.serving.api.config import Config, Tenant, Tenants
-from zinc_rt.serving.api.keys import Keys, add_key, read_keys
+from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
+from zinc_rt.serving.api.keys import ApiKeys, add_key, read_keys
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.api.recording import Recorder
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.recording import RequestRecorder
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.records.receipt import malformed
-from zinc_rt.serving.records.store import Keep, RecordStore
+from zinc_rt.serving.records.store import KeepRecords, RecordStore
 
 SHA = "ab" * 32
 INFO = EngineInfo("a fake", 64, 4, 8, "f16", 256)
@@ -32,16 +32,16 @@ INFO = EngineInfo("a fake", 64, 4, 8, "f16", 256)
 async def server(
     served: ServedModel,
     path: Path,
-    tenants: Tenants | None = None,
-    keys: Keys | None = None,
+    tenants: TenantConfigs | None = None,
+    keys: ApiKeys | None = None,
     sha: str | Callable[[], str] = SHA,
 ) -> AsyncIterator[Bench]:
     """A server that keeps records. Its engine says SAYS, and after `bench.client.script` is replaced something else."""
     ids = served.tokenizer.encode(SAYS, add_special=False)
     client, log = FakeClient(lambda request: ids), io.StringIO()
     logger = make_logger(log)
-    recorder = Recorder(path, 1 << 20, "story", sha if callable(sha) else lambda: sha, logger)
-    service = Service(Config(), client, served, logger, tenants, keys, recorder)  # type: ignore[arg-type]
+    recorder = RequestRecorder(path, 1 << 20, "story", sha if callable(sha) else lambda: sha, logger)
+    service = Service(ServerConfig(), client, served, logger, tenants, keys, recorder)  # type: ignore[arg-type]
     service.loaded(INFO)
     service.model = served  # of its own context, for all tests alike
     bench = Bench(service, client, log)
@@ -108,7 +108,13 @@ def test_tenants_choose_what_is_kept_and_see_only_their_own(served: ServedModel,
     file = tmp_path / "keys"
     made = [add_key(file, name) for name in names]
     keys = read_keys(file)
-    tenants = Tenants({"full": Tenant(), "digests": Tenant(records=Keep.receipt), "nothing": Tenant(records=Keep.none)})
+    tenants = TenantConfigs(
+        {
+            "full": TenantConfig(),
+            "digests": TenantConfig(records=KeepRecords.receipt),
+            "nothing": TenantConfig(records=KeepRecords.none),
+        }
+    )
 
     async def test() -> None:
         async with server(served, tmp_path / "r", tenants, keys) as bench:
@@ -187,7 +193,7 @@ def test_servers_without_records_say_so(bench: object, served: ServedModel) -> N
 
 def test_a_replay_counts_like_any_request(served: ServedModel, tmp_path: Path) -> None:
     async def test() -> None:
-        limits = Tenants({"default": Tenant(tokens_per_minute=120, requests_per_minute=60)})
+        limits = TenantConfigs({"default": TenantConfig(tokens_per_minute=120, requests_per_minute=60)})
         async with server(served, tmp_path / "r", limits) as bench:
             name = (await bench.chat(max_tokens=6)).json()["id"]
             await kept(bench)
@@ -209,7 +215,7 @@ def test_a_replay_counts_like_any_request(served: ServedModel, tmp_path: Path) -
             refused = await replay(bench, name)
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shutting_down")
             bench.service.draining = False
-            bench.service.tenants = Tenants()
+            bench.service.tenants = TenantConfigs()
             bench.service.admission.replace(bench.service.tenants)
             await replay(bench, name, **{"x-request-timeout": "7"})
             assert bench.client.submitted[-1].seconds == 7

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.serving.api.conftest import SAYS, Bench, MakeBench
 from tests.serving.api.test_endpoints import named_events
 from tests.serving.api.test_tools import TOOLS, MakeCaller, caller, calls  # noqa: F401  fixtures
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.keys import add_key, read_keys
 from zinc_rt.serving.api.responses_store import ResponseStore
 
@@ -185,7 +185,7 @@ def test_items_that_set_something_and_items_of_other_types(calls: MakeCaller) ->
 
 def test_strict_servers_skip_nothing(bench: MakeBench) -> None:
     async def go() -> None:
-        b = bench(config=Config(strict=True))
+        b = bench(config=ServerConfig(strict=True))
         web = {"type": "web_search_20250305", "name": "web_search"}
         hi = [{"role": "user", "content": "Hi"}]
         for path, body in (("responses", {"input": "Hi"}), ("messages", {"messages": hi, "max_tokens": 5})):

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.serving.api.conftest import SAYS, Bench, MakeBench, events
-from zinc_rt.serving.api.config import Config, Tenants
+from zinc_rt.serving.api.config import ServerConfig, TenantConfigs
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.server import Server, listen
 
@@ -58,7 +58,7 @@ async def running(bench: Bench) -> AsyncIterator[Running]:
     service = bench.service
     service.model = dataclasses.replace(service.model, pool=ThreadPoolExecutor(2))
     ready = asyncio.Event()
-    sock = listen(Config(port=0))
+    sock = listen(ServerConfig(port=0))
     server = Server(service, sock, lambda url: ready.set())
     port = sock.getsockname()[1]
     task = asyncio.create_task(server.run(signals=False))
@@ -109,7 +109,7 @@ def test_a_reader_that_stops_is_dropped(bench: MakeBench) -> None:
 
     async def go() -> None:
         limits = Limits(write_seconds=0.2)
-        b = bench(tenants=Tenants(limits=limits))
+        b = bench(tenants=TenantConfigs(limits=limits))
         b.client.script = lambda request: endless(5)
         async with running(b) as r:
             reader, writer = await r.chat(stream=True, logprobs=True, top_logprobs=20)
@@ -153,7 +153,7 @@ def test_a_request_can_be_cancelled_by_its_id(bench: MakeBench) -> None:
 def test_drain_lets_running_requests_finish_and_takes_no_new_ones(bench: MakeBench) -> None:
     async def go() -> None:
         gate = asyncio.Semaphore(2)
-        b = bench(gate=gate, config=Config(drain=20.0))
+        b = bench(gate=gate, config=ServerConfig(drain=20.0))
         async with running(b) as r:
             task = asyncio.create_task(r.http.post("/v1/chat/completions", json={**CHAT, "stream": True}))
             await r.until(lambda: r.engine.decoding == 1)
@@ -173,7 +173,7 @@ def test_drain_lets_running_requests_finish_and_takes_no_new_ones(bench: MakeBen
 def test_streams_get_an_error_when_the_time_to_drain_is_over(bench: MakeBench) -> None:
     async def go() -> None:
         gate = asyncio.Semaphore(2)
-        async with running(bench(gate=gate, config=Config(drain=0.05))) as r:
+        async with running(bench(gate=gate, config=ServerConfig(drain=0.05))) as r:
             reader, kept = await r.chat(stream=True)
             whole, also = await r.chat()
             await r.until(lambda: r.engine.decoding == 2)
@@ -193,7 +193,7 @@ def test_streams_get_an_error_when_the_time_to_drain_is_over(bench: MakeBench) -
 def test_a_comment_is_sent_where_nothing_else_is(bench: MakeBench) -> None:
     async def go() -> None:
         gate = asyncio.Semaphore(0)
-        b = bench(gate=gate, slots=1, tenants=Tenants(limits=Limits(ping_seconds=0.05)))
+        b = bench(gate=gate, slots=1, tenants=TenantConfigs(limits=Limits(ping_seconds=0.05)))
         async with running(b) as r:
             _, first = await r.chat(stream=True)
             await r.until(lambda: r.engine.decoding == 1)
@@ -234,7 +234,7 @@ def test_requests_that_are_too_large_or_never_end(
     bench: MakeBench, limits: Limits, sent: bytes, status: int, code: str
 ) -> None:
     async def go() -> None:
-        async with running(bench(tenants=Tenants(limits=limits))) as r:
+        async with running(bench(tenants=TenantConfigs(limits=limits))) as r:
             reader, writer = await r.raw(sent)
             text = await asyncio.wait_for(reader.read(), 20)
             head, _, body = text.partition(b"\r\n\r\n")
@@ -249,7 +249,7 @@ def test_requests_that_are_too_large_or_never_end(
 
 def test_more_connections_than_allowed_are_refused(bench: MakeBench) -> None:
     async def go() -> None:
-        async with running(bench(tenants=Tenants(limits=Limits(connections=3)))) as r:
+        async with running(bench(tenants=TenantConfigs(limits=Limits(connections=3)))) as r:
             held = [await r.raw(b"") for _ in range(3)]
             reader, writer = await r.raw(b"")
             text = await asyncio.wait_for(reader.read(), 20)

@@ -16,14 +16,14 @@ import zinc_rt
 from tests.serving.api.conftest import N_CTX, Bench, MakeBench, events
 from zinc_rt.errors import IntegrityError, UsageError, ZincError
 from zinc_rt.sampling.sampler import DegenerateLogits
-from zinc_rt.scheduler import core_errors
+from zinc_rt.scheduler import errors as scheduler_errors
 from zinc_rt.scheduler.faults import FAULTS, failed
 from zinc_rt.scheduler.messages import CancelReason, Failed, Fault, StepReport
 from zinc_rt.serving.api import errors
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.logs import make_logger, tell
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 
 
@@ -59,7 +59,7 @@ def test_every_fault_and_every_cancellation_has_a_row() -> None:
 
 
 def test_every_error_of_the_core_has_a_kind() -> None:
-    own = {kind for kind in vars(core_errors).values() if isinstance(kind, type) and issubclass(kind, ZincError)}
+    own = {kind for kind in vars(scheduler_errors).values() if isinstance(kind, type) and issubclass(kind, ZincError)}
     assert {kind for kind in own if not issubclass(kind, IntegrityError)} - {ZincError, UsageError} <= set(FAULTS)
     assert failed("x", DegenerateLogits("-")).error is Fault.degenerate_logits
     assert failed("x", ZincError("-")).error is Fault.engine_error
@@ -102,10 +102,10 @@ def test_a_fault_of_ours_is_logged_and_told_without_details(bench: MakeBench, mo
     async def go() -> None:
         b = bench()
 
-        def broken(*args: object) -> None:
+        def broken(*args: object, **more: object) -> None:
             raise RuntimeError("secret")
 
-        monkeypatch.setattr(b.service, "text_side", broken)
+        monkeypatch.setattr(b.service, "submit_of", broken)
         answer = await b.chat()
         assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
         assert "secret" not in answer.text
@@ -145,7 +145,7 @@ def test_an_engine_that_embeds(served: ServedModel) -> None:
 
     async def go() -> None:
         client = EmbeddingClient(lambda: zinc_rt.load(device="cpu", n_ctx=N_CTX, embeddings=True, kernels="reference"))
-        service = Service(Config(), client, served, make_logger())
+        service = Service(ServerConfig(), client, served, make_logger())
         b: Any = Bench(service, client, None)  # type: ignore[arg-type]
         service.loaded(await client.start())
         try:

@@ -12,8 +12,8 @@ from tests.serving.api.conftest import SAYS, Bench, MakeBench
 from zinc_rt.errors import UsageError
 from zinc_rt.scheduler.messages import MAX_TENANTS, QoS
 from zinc_rt.serving.api.buckets import TokenBucket
-from zinc_rt.serving.api.config import BadTenants, Config, Tenant, Tenants, read_tenants
-from zinc_rt.serving.api.keys import BadKeys, Keys, add_key, new_key, read_keys
+from zinc_rt.serving.api.config import BadTenants, ServerConfig, TenantConfig, TenantConfigs, read_tenants
+from zinc_rt.serving.api.keys import ApiKeys, BadKeys, add_key, new_key, read_keys
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.server import CannotListen, Server, check_exposure, listen
 
@@ -71,7 +71,7 @@ def test_a_key_is_asked_for(bench: MakeBench, tmp_path: Path) -> None:
     async def go() -> None:
         path = tmp_path / "keys"
         acme, boss = add_key(path, "acme"), add_key(path, "boss")
-        b = bench(keys=read_keys(path), tenants=Tenants({"boss": Tenant(admin=True, qos=QoS.interactive)}))
+        b = bench(keys=read_keys(path), tenants=TenantConfigs({"boss": TenantConfig(admin=True, qos=QoS.interactive)}))
 
         async def status(key: str | None, where: str = "/v1/models") -> int:
             headers = {} if key is None else {"Authorization": f"Bearer {key}"}
@@ -119,7 +119,7 @@ def test_the_file_of_tenants(tmp_path: Path) -> None:
     path.write_text(GOOD)
     tenants = read_tenants(path)
     assert tenants.limits == Limits(queue=5, body_bytes=1000)
-    assert tenants.get("acme") == Tenant(weight=2.5, qos=QoS.interactive, requests_per_minute=10)
+    assert tenants.get("acme") == TenantConfig(weight=2.5, qos=QoS.interactive, requests_per_minute=10)
     assert tenants.get("anyone").max_tokens == 7
     assert tenants.get("acme").share("acme").weight == 2.5
 
@@ -170,8 +170,8 @@ def test_what_cannot_be_used_changes_nothing_when_files_are_read_again(bench: Ma
     tenants, keys = tmp_path / "tenants.toml", tmp_path / "keys"
     tenants.write_text(GOOD)
     acme = add_key(keys, "acme")
-    b = bench(config=Config(tenants=tenants, keys=keys), keys=read_keys(keys), tenants=read_tenants(tenants))
-    sock = listen(Config(port=0))
+    b = bench(config=ServerConfig(tenants=tenants, keys=keys), keys=read_keys(keys), tenants=read_tenants(tenants))
+    sock = listen(ServerConfig(port=0))
     server = Server(b.service, sock)
     keys.write_text("garbage")
     tenants.write_text(GOOD.replace("10", "20"))
@@ -192,19 +192,19 @@ def test_what_cannot_be_used_changes_nothing_when_files_are_read_again(bench: Ma
 
 def test_other_machines_are_not_served_without_keys(tmp_path: Path) -> None:
     for host in ("127.0.0.1", "localhost", "::1", "127.8.8.8"):
-        check_exposure(Config(host=host))
+        check_exposure(ServerConfig(host=host))
     for host in ("0.0.0.0", "::", "example.org", "10.0.0.1"):
         with pytest.raises(UsageError, match="--no-auth"):
-            check_exposure(Config(host=host))
-        check_exposure(Config(host=host, no_auth=True))
-        check_exposure(Config(host=host, keys=tmp_path / "keys"))
+            check_exposure(ServerConfig(host=host))
+        check_exposure(ServerConfig(host=host, no_auth=True))
+        check_exposure(ServerConfig(host=host, keys=tmp_path / "keys"))
 
 
 def test_an_address_that_is_taken() -> None:
-    with listen(Config(port=0)) as sock:
+    with listen(ServerConfig(port=0)) as sock:
         port = sock.getsockname()[1]
         with pytest.raises(CannotListen, match=f"127.0.0.1:{port}: Address already in use"):
-            listen(Config(port=port))
+            listen(ServerConfig(port=port))
 
 
 def test_prompts_are_logged_where_the_tenant_allows_it(bench: MakeBench) -> None:
@@ -214,7 +214,7 @@ def test_prompts_are_logged_where_the_tenant_allows_it(bench: MakeBench) -> None
         assert (await quiet.chat("The secret word is Xyzzy", n=99)).status_code == 400
         assert "Xyzzy" not in str(quiet.log)
         assert SAYS not in str(quiet.log)
-        loud = bench(tenants=Tenants({"default": Tenant(may_log_prompts=True)}))
+        loud = bench(tenants=TenantConfigs({"default": TenantConfig(may_log_prompts=True)}))
         await loud.chat("The secret word is Xyzzy")
         assert loud.log[-1]["prompt"] == [{"role": "user", "content": "The secret word is Xyzzy"}]
 
@@ -232,4 +232,4 @@ def test_a_bucket_refills_evenly_and_never_holds_more_than_a_minute() -> None:
     assert bucket.wait(1, 10.0) == 61.0
     assert bucket.wait(60, 1000.0) == 0
     assert bucket.wait(60, 500.0) == 0  # a clock that goes back gives nothing and takes nothing
-    assert Keys().digests == {}
+    assert ApiKeys().digests == {}

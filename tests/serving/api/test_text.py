@@ -9,18 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zinc_rt.dialects.deltas import ContentDelta
-from zinc_rt.scheduler.messages import Token
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.messages import Event, Finished, FinishReason, Submit, Token, Usage
 from zinc_rt.serving.api import fields
 from zinc_rt.serving.api.anthropic import CountRequest, MessagesRequest
-from zinc_rt.serving.api.chat import ChatRequest
+from zinc_rt.serving.api.chat_common import ChatRequest
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest
 from zinc_rt.serving.api.embeddings import EmbeddingRequest
-from zinc_rt.serving.api.fields import Field, Rule, table
+from zinc_rt.serving.api.fields import ApiField, FieldRule, table
 from zinc_rt.serving.api.responses import ResponsesRequest
-from zinc_rt.serving.api.served import ServedModel
-from zinc_rt.serving.api.textside import TextSide
+from zinc_rt.serving.api.served_model import ServedModel
 
-PAGE = Path(__file__).parents[3] / "docs" / "openai.md"
+PAGE = Path(__file__).parents[3] / "docs" / "use" / "openai.md"
 
 
 @given(
@@ -30,13 +31,14 @@ PAGE = Path(__file__).parents[3] / "docs" / "openai.md"
 def test_text_and_log_probabilities_up_to_a_stop_string(served: ServedModel, text: str, stops: list[str]) -> None:
     """What is shown is the text before the first stop string that is complete; the tokens shown cover it."""
     ids = served.tokenizer.encode(text, add_special=False)
-    side = TextSide(served.tokenizer, stops)
-    pieces = [side.add(Token("r", i, -1.0)) for i in ids]
-    pieces.append(side.finish())
+    choice = AnswerChoice(0, Submit("r", (1,), SamplingParams(), 0), served.tokenizer, stops)
+    events: list[Event] = [Token("r", i, -1.0) for i in ids]
+    events.append(Finished("r", FinishReason.length, Usage(1)))
+    pieces = [piece for event in events for piece in choice.take(event) if isinstance(piece, ChoiceDelta)]
     shown = "".join(d.text for piece in pieces for d in piece.deltas if isinstance(d, ContentDelta))
     ends = sorted((at + len(stop), -len(stop), at) for stop in stops if (at := text.find(stop)) >= 0)
     assert shown == (text[: ends[0][2]] if ends else text)
-    assert (side.stop is not None) == bool(ends)
+    assert (choice.stop is not None) == bool(ends)
     tokens = [lp.token_id for piece in pieces for lp in piece.logprobs]
     assert tokens == ids[: len(tokens)]
     covered = b"".join(map(served.tokenizer.token_bytes, tokens))
@@ -57,7 +59,7 @@ TABLES = {
 @pytest.mark.parametrize("path", TABLES)
 def test_the_fields_that_are_obeyed_are_those_that_are_read(path: str) -> None:
     records, (kind, *_) = TABLES[path]
-    obeyed = {field.name for field in records if field.rule is Rule.obeyed}
+    obeyed = {field.name for field in records if field.rule is FieldRule.obeyed}
     assert obeyed == set(kind.__struct_fields__)
     assert len({field.name for field in records}) == len(records)
 
@@ -72,4 +74,4 @@ def test_the_page_has_the_table_of_the_code(path: str) -> None:
 def test_every_field_of_the_chat_requests_is_known() -> None:
     own = {field.name for field in fields.CHAT if field.own}
     assert len(fields.CHAT) - len(own) == 37
-    assert isinstance(fields.CHAT[0], Field)
+    assert isinstance(fields.CHAT[0], ApiField)

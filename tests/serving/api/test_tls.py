@@ -14,10 +14,10 @@ import pytest
 
 from tests.serving.api.conftest import MakeBench
 from zinc_rt.cli.main import main
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.tls import BadCertificate, Certificate
-from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.backends import RouteBackends
 from zinc_rt.serving.route.router import make_client
 
 FILES = Path(__file__).parents[1] / "tls"
@@ -30,10 +30,10 @@ def test_a_server_with_a_certificate_answers_https_alone(bench: MakeBench, tmp_p
     pair = Certificate(tmp_path / "certificate.pem", tmp_path / "key.pem")
 
     async def go() -> None:
-        b = bench(config=Config(certificate=pair))
+        b = bench(config=ServerConfig(certificate=pair))
         b.service.model = replace(b.service.model, pool=ThreadPoolExecutor(2))
         ready = asyncio.Event()
-        server = Server(b.service, listen(Config(port=0)), lambda url: ready.set())
+        server = Server(b.service, listen(ServerConfig(port=0)), lambda url: ready.set())
         task = asyncio.create_task(server.run(signals=False))
         await asyncio.wait_for(ready.wait(), 20)
         assert server.url.startswith("https://127.0.0.1:")
@@ -57,7 +57,7 @@ def test_a_server_with_a_certificate_answers_https_alone(bench: MakeBench, tmp_p
         assert await ask() == 200
         for issuers, state in ((FILES / "certificate.pem", None), (None, "it does not answer: ConnectError")):
             http = make_client(issuers)
-            backends = Backends([server.url], http, b.service.log)
+            backends = RouteBackends([server.url], http, b.service.log)
             await backends.look()
             assert backends.all[0].wrong == state
             await http.aclose()

@@ -13,7 +13,7 @@ import pytest
 from tests.serving.api.conftest import Bench, MakeBench, events
 from tests.serving.api.test_endpoints import named_events
 from zinc_rt.llm.chat import ChatFormat
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.text import ChatTemplate
 
 TEMPLATE = """{% for t in tools or [] %}{{ t.function.name }} {% endfor %}

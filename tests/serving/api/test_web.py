@@ -11,11 +11,11 @@ import pytest
 
 from tests.serving.api.conftest import MakeBench
 from zinc_rt.errors import UsageError
-from zinc_rt.serving.api.config import Config
-from zinc_rt.serving.api.keys import Keys, digest, new_key
+from zinc_rt.serving.api.config import ServerConfig
+from zinc_rt.serving.api.keys import ApiKeys, digest, new_key
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.web import WebRule
-from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.backends import RouteBackends
 from zinc_rt.serving.route.router import Router, make_client
 
 OWN = WebRule.of("127.0.0.1", ["Box.lan"], ["https://chat.example:8443/", "null", "file://"])
@@ -68,8 +68,8 @@ CHAT = b'{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}'
 )  # fmt: skip
 def test_which_requests_are_answered(bench: MakeBench, rule: WebRule, headers: dict[str, str], answered: bool) -> None:
     async def go() -> None:
-        b = bench(config=Config(web=rule))
-        found = Backends(["http://127.0.0.1:9", "http://127.0.0.1:10"], HTTP, make_logger(io.StringIO()))
+        b = bench(config=ServerConfig(web=rule))
+        found = RouteBackends(["http://127.0.0.1:9", "http://127.0.0.1:10"], HTTP, make_logger(io.StringIO()))
         router = Router(found, HTTP, make_logger(io.StringIO()), web=rule)
         for kind in ("text/plain", "application/json"):
             asked = {**headers, "content-type": kind}
@@ -86,7 +86,7 @@ def test_which_requests_are_answered(bench: MakeBench, rule: WebRule, headers: d
                 assert said["code"] == "foreign_page"
                 assert "--allow-host" in said["message"] or "--cors" in said["message"]
         assert len(b.client.submitted) == (2 if answered else 0)
-        locked = bench(config=Config(web=rule), keys=Keys({"acme": (digest(key := new_key("acme")),)}))
+        locked = bench(config=ServerConfig(web=rule), keys=ApiKeys({"acme": (digest(key := new_key("acme")),)}))
         asked["authorization"] = f"Bearer {key}"
         assert (await locked.http.post("/v1/chat/completions", content=CHAT, headers=asked)).status_code == 200
         found.all[0].keyless = False
@@ -97,11 +97,11 @@ def test_which_requests_are_answered(bench: MakeBench, rule: WebRule, headers: d
     asyncio.run(go())
 
 
-@pytest.mark.parametrize("keys", [None, Keys({"acme": (digest(KEY := new_key("acme")),)})])
-def test_pages_that_are_allowed_may_read(bench: MakeBench, keys: Keys | None) -> None:
+@pytest.mark.parametrize("keys", [None, ApiKeys({"acme": (digest(KEY := new_key("acme")),)})])
+def test_pages_that_are_allowed_may_read(bench: MakeBench, keys: ApiKeys | None) -> None:
     async def go() -> None:
         rule = WebRule.of("127.0.0.1", [], ["https://chat.example"])
-        b = bench(config=Config(web=rule), keys=keys)
+        b = bench(config=ServerConfig(web=rule), keys=keys)
         page = {"origin": "https://chat.example", "authorization": f"Bearer {KEY}"}
         asks = {
             "access-control-request-method": "POST",
@@ -122,7 +122,7 @@ def test_pages_that_are_allowed_may_read(bench: MakeBench, keys: Keys | None) ->
         other = await b.http.options("/v1/chat/completions", headers={"origin": "https://evil.example", **asks})
         assert other.status_code == (403 if keys is None else 405)
         assert "access-control-allow-origin" not in other.headers
-        all_pages = bench(config=Config(web=replace(rule, origins=frozenset("*"))), keys=keys)
+        all_pages = bench(config=ServerConfig(web=replace(rule, origins=frozenset("*"))), keys=keys)
         answer = await all_pages.http.get("/v1/models", headers={**page, "origin": "https://any.example"})
         assert answer.headers["access-control-allow-origin"] == "*"
         assert len(b.client.submitted) == 1
@@ -144,7 +144,7 @@ def test_names_and_origins_are_checked(hosts: list[str], origins: list[str], sai
 
 def test_a_stranger_is_told_of_progress_only_what_a_router_needs(bench: MakeBench) -> None:
     async def go() -> None:
-        b = bench(keys=Keys({"acme": (digest(key := new_key("acme")),)}))
+        b = bench(keys=ApiKeys({"acme": (digest(key := new_key("acme")),)}))
         told = (await b.http.get("/health/progress")).json()
         assert told == {"fingerprint": b.service.model.fingerprint, "requests": 0, "keyless": False}
         for wrong in ({"authorization": "Basic x"}, {"x-api-key": new_key("acme")}):

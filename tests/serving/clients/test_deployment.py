@@ -22,7 +22,7 @@ from zinc_rt.cli.main import application
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
-PAGE = (ROOT / "docs" / "serving.md").read_text()
+PAGE = (ROOT / "docs" / "use" / "serving.md").read_text()
 DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana.json").read_text())
 UNIT = (DEPLOY / "zinc.service").read_text()
 CONTAINER = (DEPLOY / "Containerfile").read_text()

@@ -1,4 +1,4 @@
-"""docs/openai.md against a server: what each field that is not obeyed does, and that each one that is has an effect."""
+"""docs/use/openai.md against a server: what a field that is not obeyed does; that the others have an effect."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from tests.serving.command import Command
 from zinc_rt.serving.api import fields
-from zinc_rt.serving.api.fields import Field, Rule
+from zinc_rt.serving.api.fields import ApiField, FieldRule
 
 ASK = [{"role": "user", "content": "Tell me a story."}]
-TABLES: dict[str, tuple[Sequence[Field], dict[str, Any]]] = {
+TABLES: dict[str, tuple[Sequence[ApiField], dict[str, Any]]] = {
     "/v1/chat/completions": (fields.CHAT, {"messages": ASK, "seed": 2, "max_tokens": 40}),
     "/v1/completions": (fields.COMPLETIONS, {"prompt": "A fox", "seed": 2, "max_tokens": 40}),
     "/v1/responses": (fields.RESPONSES, {"input": "Tell me a story.", "seed": 2, "max_output_tokens": 12}),
@@ -74,24 +74,24 @@ def shown(answer: httpx.Response) -> Any:
 def test_fields_that_are_not_obeyed(story: Command, path: str) -> None:
     plain = shown(ask(story, path))
     for field in TABLES[path][0]:
-        if field.rule is Rule.obeyed:
+        if field.rule is FieldRule.obeyed:
             continue
         answer = ask(story, path, **{field.name: ASKING.get(field.name, "x")})
-        if field.rule is Rule.refused:
+        if field.rule is FieldRule.refused:
             assert answer.status_code == 400, field
             error = answer.json()["error"]
             assert path == "/v1/messages" or (error["code"], error["param"]) == ("unsupported_parameter", field.name)
             assert field.name in error["message"]
             continue
         assert (answer.status_code, shown(answer)) == (200, plain), (field, answer.text)
-        assert answer.headers.get("x-zinc-ignored") == (field.name if field.rule is Rule.ignored else None), field
+        assert answer.headers.get("x-zinc-ignored") == (field.name if field.rule is FieldRule.ignored else None), field
 
 
 @pytest.mark.parametrize("path", TABLES)
 def test_fields_that_are_obeyed_change_the_answer(story: Command, path: str) -> None:
     plain = shown(ask(story, path))
     assert shown(ask(story, path)) == plain
-    obeyed = {field.name for field in TABLES[path][0] if field.rule is Rule.obeyed}
+    obeyed = {field.name for field in TABLES[path][0] if field.rule is FieldRule.obeyed}
     for name, value in EFFECTS[path].items():
         assert name in obeyed
         answer = ask(story, path, **{name: value})

@@ -1,4 +1,4 @@
-"""docs/serving.md: its commands are answered, its answer is the model's, its examples and options are real."""
+"""docs/use/serving.md: its commands are answered, its answer is the model's, its examples and options are real."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zinc_rt.cli.main import application
 from zinc_rt.serving.api.config import read_tenants
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "serving.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8080"
 CURLS = re.findall(r"```sh\n(curl .*?)```", PAGE, re.DOTALL)
 

@@ -20,7 +20,7 @@ import pytest
 import zinc_rt
 from zinc_rt.errors import UsageError
 from zinc_rt.serving.api.logs import make_logger
-from zinc_rt.serving.route.backends import Backend, Backends
+from zinc_rt.serving.route.backends import RouteBackend, RouteBackends
 from zinc_rt.serving.route.events import Passage
 from zinc_rt.serving.route.key import affinity
 from zinc_rt.serving.route.router import Router, make_client
@@ -121,8 +121,8 @@ def test_equal_beginnings_have_equal_keys() -> None:
     assert affinity(b"no json", b"") == affinity(b"[]", b"")
 
 
-def backends(*urls: str) -> Backends:
-    made = Backends(urls, make_client(), make_logger())
+def backends(*urls: str) -> RouteBackends:
+    made = RouteBackends(urls, make_client(), make_logger())
     for backend in made.all:
         backend.wrong = None
     return made
@@ -227,7 +227,7 @@ class Client:
 async def routed(*urls: str, patience: float = 30.0) -> AsyncIterator[Router]:
     """A router in this process, which takes a server for gone after three looks of half a second."""
     http, log = make_client(), make_logger()
-    found = Backends(urls, http, log, patience=0.5)
+    found = RouteBackends(urls, http, log, patience=0.5)
     await found.look()
     watching = asyncio.create_task(found.watch())
     try:
@@ -245,7 +245,7 @@ def test_a_server_that_hangs_is_left() -> None:
         async with routed(hangs) as router:
             client = Client(router)
             await client.read(5)
-            router.backends.all.append(Backend(other))
+            router.backends.all.append(RouteBackend(other))
             one.send_signal(signal.SIGSTOP)
             whole = asyncio.create_task(
                 httpx.AsyncClient(timeout=60, transport=httpx.ASGITransport(router)).post(
@@ -284,7 +284,7 @@ def test_a_stream_that_gives_no_sign_of_life_is_left() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         http, log = make_client(), make_logger()
-        router = Router(Backends([url], http, log), http, log)
+        router = Router(RouteBackends([url], http, log), http, log)
         router.backends.all[0].wrong = None
         client = Client(router)
         await client.read(1)
@@ -350,7 +350,7 @@ def test_the_server_that_keeps_a_response_is_found(
         listening = [await asyncio.start_server(serve, "127.0.0.1", 0) for _ in range(2)]
         http, log = make_client(), make_logger()
         urls = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in listening]
-        router = Router(Backends(urls, http, log), http, log)
+        router = Router(RouteBackends(urls, http, log), http, log)
         for backend in router.backends.all:
             backend.wrong = None
         client = httpx.AsyncClient(transport=httpx.ASGITransport(router))
@@ -385,7 +385,7 @@ def test_lines_of_json_are_passed_on_as_they_come() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         http, log = make_client(), make_logger()
-        router = Router(Backends([url], http, log), http, log)
+        router = Router(RouteBackends([url], http, log), http, log)
         for path, end in (("/api/chat", '{"a":2}\n'), ("/api/generate", '{"error":"the server ended before')):
             router.backends.all[0].wrong = None
             seen.clear()

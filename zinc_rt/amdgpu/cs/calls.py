@@ -44,7 +44,7 @@ from zinc_rt.amdgpu.abi.info import (
     DrmAmdgpuInfoGpuvmFault,
     DrmAmdgpuMemoryInfo,
 )
-from zinc_rt.amdgpu.abi.requests import AMDGPU_BO_LIST, AMDGPU_CS, AMDGPU_CTX, AMDGPU_WAIT_CS, DRM_VERSION, Request
+from zinc_rt.amdgpu.abi.requests import AMDGPU_BO_LIST, AMDGPU_CS, AMDGPU_CTX, AMDGPU_WAIT_CS, DRM_VERSION, Ioctl
 from zinc_rt.amdgpu.errors import CallFailed, InterfaceError, IoctlFailed
 from zinc_rt.utils.linux import Argument, LastErrno, Linux
 
@@ -59,7 +59,7 @@ def last_errno() -> int | None:
     return _latest.errno
 
 
-def _call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
+def _call(linux: Linux, fd: int, request: Ioctl, argument: Argument) -> None:
     with _latest.noted():
         linux.ioctl(fd, request.value, argument)
 

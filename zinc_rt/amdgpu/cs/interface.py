@@ -12,14 +12,14 @@ from zinc_rt.amdgpu.cs import calls
 from zinc_rt.amdgpu.cs.loss import account
 from zinc_rt.amdgpu.cs.session import CsSession
 from zinc_rt.amdgpu.drm_memory import HUGE_PAGE, RenderMemory
-from zinc_rt.amdgpu.errors import BufferFailed, DeviceLost, FenceTimeout, InterfaceError, StepFailed
+from zinc_rt.amdgpu.errors import BufferFailed, InterfaceError, StepFailed
 from zinc_rt.amdgpu.gfx import version_of
 from zinc_rt.amdgpu.interface import CLOCK_HZ, DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.job_limit import job_limit
 from zinc_rt.amdgpu.packets import PAD_DWORDS
 from zinc_rt.amdgpu.pool import ALIGNMENT
 from zinc_rt.amdgpu.ranges import Ranges
-from zinc_rt.errors import BackendError
+from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.utils.linux import Linux, host
 
 VA_START = 0x1_0000_0000

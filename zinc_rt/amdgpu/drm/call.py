@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import Structure, Union
 from typing import Protocol
 
-from zinc_rt.amdgpu.abi.requests import Request
+from zinc_rt.amdgpu.abi.requests import Ioctl
 from zinc_rt.amdgpu.errors import IoctlFailed
 from zinc_rt.utils.linux import LastErrno, Linux, host
 
@@ -36,7 +36,7 @@ def last_errno() -> int | None:
     return _last.errno
 
 
-def ioctl(file: File, request: Request, argument: Structure | Union, linux: Linux | None) -> None:
+def ioctl(file: File, request: Ioctl, argument: Structure | Union, linux: Linux | None) -> None:
     """Run it. Raises `IoctlFailed`."""
     fd = descriptor(file)
     try:

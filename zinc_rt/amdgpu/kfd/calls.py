@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from zinc_rt.amdgpu.abi.requests import Request
+from zinc_rt.amdgpu.abi.requests import Ioctl
 from zinc_rt.amdgpu.errors import StepFailed
 from zinc_rt.utils.linux import Argument, LastErrno, Linux
 
@@ -17,7 +17,7 @@ def last_errno() -> int | None:
     return _last.errno
 
 
-def call(linux: Linux, fd: int, request: Request, argument: Argument) -> None:
+def call(linux: Linux, fd: int, request: Ioctl, argument: Argument) -> None:
     """One ioctl. Raises `OSError`; `last_errno` keeps the errno."""
     with _last.noted():
         linux.ioctl(fd, request.value, argument)

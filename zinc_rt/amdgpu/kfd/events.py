@@ -57,7 +57,7 @@ class Heard:
     reset: HsaHwExceptionData | None = None
 
 
-class Events:
+class KfdEvents:
     """Three events of one interface: a submission is done, a page fault, a reset. mailbox: the GPU's address of the
     first
     one's; number: what is written there.

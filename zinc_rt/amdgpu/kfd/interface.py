@@ -12,7 +12,7 @@ from zinc_rt.amdgpu.abi.info import AMDGPU_INFO_FW_MES, AMDGPU_INFO_FW_VERSION, 
 from zinc_rt.amdgpu.abi.kfd import RuntimeEnableArgs
 from zinc_rt.amdgpu.abi.requests import KFD_RUNTIME_ENABLE
 from zinc_rt.amdgpu.address_range import AddressRange
-from zinc_rt.amdgpu.errors import DeviceLost, InterfaceError, IoctlFailed, StepFailed
+from zinc_rt.amdgpu.errors import InterfaceError, IoctlFailed, StepFailed
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.kfd.calls import call, step
@@ -27,7 +27,7 @@ from zinc_rt.amdgpu.kfd.constants import (
     ALLOC_MEM_FLAGS_WRITABLE,
     EVENTS_SINCE_MINOR,
 )
-from zinc_rt.amdgpu.kfd.events import Events
+from zinc_rt.amdgpu.kfd.events import KfdEvents
 from zinc_rt.amdgpu.kfd.memory import Memory
 from zinc_rt.amdgpu.kfd.messages import driver_text, interface_error, no_node_error
 from zinc_rt.amdgpu.kfd.queue import RING_BYTES, KfdQueue
@@ -35,7 +35,7 @@ from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import align_up, compute_units
 from zinc_rt.amdgpu.kfd.submissions import KfdSubmissions
 from zinc_rt.amdgpu.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
-from zinc_rt.errors import BackendError
+from zinc_rt.errors import BackendError, DeviceLost
 from zinc_rt.utils.linux import PAGE, Linux, host
 
 DRAIN_SECONDS = 10.0
@@ -76,7 +76,7 @@ class KfdInterface(Interface):
         node = _choose(self.linux, render_node)
         self._session = KfdSession(self.linux, node, render_node or f"/dev/dri/renderD{node.drm_render_minor}")
         self._queue = KfdQueue(self._session, ring_bytes)
-        self._events: Events | None = None
+        self._events: KfdEvents | None = None
         try:
             self._open()
         except StepFailed as failed:
@@ -95,7 +95,7 @@ class KfdInterface(Interface):
             # mode_mask 0, as a runtime does that is known to retire PM4 on gfx12: the bits would set up a debugger.
             with step("runtime_enable_failed"):
                 call(self.linux, session.kfd_fd, KFD_RUNTIME_ENABLE, RuntimeEnableArgs())
-            self._events = Events(session)
+            self._events = KfdEvents(session)
             self._events.open()
         self._queue.open()
         self._submissions = KfdSubmissions(

@@ -16,7 +16,7 @@ from zinc_rt.amdgpu.abi.requests import (
     KFD_FREE_MEMORY_OF_GPU,
     KFD_MAP_MEMORY_TO_GPU,
     KFD_UNMAP_MEMORY_FROM_GPU,
-    Request,
+    Ioctl,
 )
 from zinc_rt.amdgpu.errors import StepFailed
 from zinc_rt.amdgpu.kfd.calls import call, step
@@ -162,7 +162,7 @@ class Memory:
         stuck = _twice(self.unreserve)
         return failed or stuck
 
-    def _call(self, request: Request, args: ctypes.Structure) -> None:
+    def _call(self, request: Ioctl, args: ctypes.Structure) -> None:
         call(self.session.linux, self.session.kfd_fd, request, args)
 
 

@@ -44,7 +44,7 @@ _GPU_ONLY = ALLOC_MEM_FLAGS_VRAM | ALLOC_MEM_FLAGS_WRITABLE | ALLOC_MEM_FLAGS_NO
 """Executable, as in every runtime that is known to make such queues, though nothing is fetched there."""
 
 
-class Submission(NamedTuple):
+class KfdSubmission(NamedTuple):
     """On its way. end: the write pointer behind it; label, offset: where its packets are."""
 
     sequence: int
@@ -68,7 +68,7 @@ class KfdQueue:
         self._queue: int | None = None
         self._doorbells = 0
         self._retired_end = 0
-        self.pending: deque[Submission] = deque()
+        self.pending: deque[KfdSubmission] = deque()
 
     def open(self) -> None:
         """Allocate and create. Raises `StepFailed`; `close` undoes what was reached."""

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable
 from math import ceil
 
 from zinc_rt.amdgpu.address_range import AddressRange
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout, InterfaceError, StepFailed
+from zinc_rt.amdgpu.errors import InterfaceError, StepFailed
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer
-from zinc_rt.amdgpu.kfd.events import Events
+from zinc_rt.amdgpu.kfd.events import KfdEvents
 from zinc_rt.amdgpu.kfd.lost import fault_text, reset_text
 from zinc_rt.amdgpu.kfd.messages import driver_text, interface_error
-from zinc_rt.amdgpu.kfd.queue import KfdQueue, Submission
+from zinc_rt.amdgpu.kfd.queue import KfdQueue, KfdSubmission
 from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets, interrupt_packets
+from zinc_rt.errors import DeviceLost, FenceTimeout
 
 SPIN_SECONDS = 0.002
 """A decode step takes some milliseconds: sleeping sooner would add the interrupt's way to most of them."""
@@ -36,7 +37,7 @@ class KfdSubmissions:
         self,
         session: KfdSession,
         queue: KfdQueue,
-        events: Events | None,
+        events: KfdEvents | None,
         ranges: Callable[[], Iterable[AddressRange]],
         *,
         partial_flush: bool = True,
@@ -66,7 +67,7 @@ class KfdSubmissions:
             self._wait_for_room(self._packets.n_dwords)
         self.last += 1
         ring.put(self._packets.build(buffer.va + offset, n_dwords, self.last))
-        queue.pending.append(Submission(self.last, ring.written, buffer.label, offset))
+        queue.pending.append(KfdSubmission(self.last, ring.written, buffer.label, offset))
         ring.kick()
         return self.last
 

@@ -1,6 +1,6 @@
 """The one table of PM4 packets: opcodes, dwords, bit fields.
 
-Facts: amdgpu's packet headers (nvd.h), `docs/pm4.md` names what was seen in traced streams. Only packets of compute
+Facts: amdgpu's packet headers (nvd.h), `docs/how/pm4.md` names what was seen in traced streams. Only packets of compute
 queues are here; what else exists has a name (`OTHER_NAMES`), so that a foreign stream can be read.
 """
 

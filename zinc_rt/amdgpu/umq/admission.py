@@ -10,7 +10,7 @@ from zinc_rt.utils.linux import Linux
 
 
 @dataclass(frozen=True)
-class Admission:
+class QueueAdmission:
     """preflight: what was seen from outside; query: what the kernel answered, None where it was not asked."""
 
     preflight: ProbeResult
@@ -24,9 +24,9 @@ class Admission:
         return "" if self.query.info is not None else self.query.status.value
 
 
-def admission(render_node: str, linux: Linux) -> Admission:
+def admission(render_node: str, linux: Linux) -> QueueAdmission:
     """Ask. A queue that retires a fence is still to be seen after it. Never raises."""
     preflight = probe_path(render_node, linux=linux)
     if not preflight.preflight_ok():
-        return Admission(preflight)
-    return Admission(preflight, query_compute_userq(render_node, linux=linux))
+        return QueueAdmission(preflight)
+    return QueueAdmission(preflight, query_compute_userq(render_node, linux=linux))

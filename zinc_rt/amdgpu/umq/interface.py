@@ -17,7 +17,7 @@ from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_GTT
 from zinc_rt.amdgpu.advice import KERNEL_LOG, STEPS, file_advice, remedy
 from zinc_rt.amdgpu.drm import QueryResult
 from zinc_rt.amdgpu.drm_memory import GPU_UNCACHED, RenderBuffers, RenderMemory
-from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, DeviceLost, FenceTimeout, InterfaceError, IoctlFailed
+from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, InterfaceError, IoctlFailed
 from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, Heap, HostUse, Interface
 from zinc_rt.amdgpu.job_limit import job_limit
@@ -25,9 +25,10 @@ from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
 from zinc_rt.amdgpu.umq.admission import admission
 from zinc_rt.amdgpu.umq.device import device_info
-from zinc_rt.amdgpu.umq.queue import ALWAYS, EOP_VA, QUEUE_VA, UserQueue
+from zinc_rt.amdgpu.umq.queue import ALWAYS, EOP_VA, QUEUE_VA, UmqQueue
 from zinc_rt.amdgpu.umq.timeline import Timeline
 from zinc_rt.amdgpu.umq.watch import Watch
+from zinc_rt.errors import DeviceLost, FenceTimeout
 from zinc_rt.utils.linux import PAGE, Linux, host
 
 FENCE_VA = QUEUE_VA + 0x10_0000
@@ -87,7 +88,7 @@ class UserQueueInterface(Interface):
             self._memory = RenderMemory(self._buffers, ranges, flags=ALWAYS, combined=False)
             info = admitted.info
             assert info is not None, "it was admitted"
-            queue = UserQueue.allocate(self._buffers, info.eop_size, info.eop_alignment, readable=True)
+            queue = UmqQueue.allocate(self._buffers, info.eop_size, info.eop_alignment, readable=True)
             self._fence = self._buffers.make(
                 "fence", PAGE, AMDGPU_GEM_DOMAIN_GTT, ALWAYS, va=FENCE_VA, access=GPU_UNCACHED
             ).mapped
@@ -263,7 +264,7 @@ class UserQueueInterface(Interface):
                 if self.retired() >= self._submitted:
                     return
 
-    def _free_queue(self, queue: UserQueue) -> None:
+    def _free_queue(self, queue: UmqQueue) -> None:
         with contextlib.suppress(IoctlFailed):
             queue.free()
 

@@ -43,7 +43,7 @@ def eop_bytes(eop_size: int, eop_alignment: int) -> int:
 
 
 @dataclass(eq=False)
-class UserQueue:
+class UmqQueue:
     """The buffers of one queue, and its id once the kernel has it."""
 
     buffers: RenderBuffers
@@ -55,9 +55,7 @@ class UserQueue:
     queue_id: int = 0
 
     @classmethod
-    def allocate(
-        cls, buffers: RenderBuffers, eop_size: int, eop_alignment: int, *, readable: bool = False
-    ) -> UserQueue:
+    def allocate(cls, buffers: RenderBuffers, eop_size: int, eop_alignment: int, *, readable: bool = False) -> UmqQueue:
         """Everything that CREATE wants. readable: the processor will look at the read pointer, so it is in system
         memory. Raises `BufferFailed`; `buffers` has what was made until then.
         """

@@ -1,1 +1,1 @@
-"""Graphs on AMD GPUs: a graph becomes dispatches of the kernels in `kernels.rdna`, recorded once for a step's shape."""
+"""`backends.gpu` on AMD GPUs: the device under it, resident programs, the emulated card."""

@@ -2,89 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
-import numpy.typing as npt
-
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout
-from zinc_rt.amdgpu.fence import Fence
 from zinc_rt.amdgpu.gfx import gfx_name
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
 from zinc_rt.amdgpu.vram import kept_free, vram_used
-from zinc_rt.backends.amdgpu.batches import Batches
-from zinc_rt.backends.amdgpu.calibrate import CARD, measure
-from zinc_rt.backends.amdgpu.kept import MOVE, KeepsStates, KeptGraph
-from zinc_rt.backends.amdgpu.lowering import GpuLowered, GpuLowering
-from zinc_rt.backends.amdgpu.memory import GatheredRows, GraphMemory, fill, planned
-from zinc_rt.backends.amdgpu.operations import MANY_ROWS, StepShape
-from zinc_rt.backends.amdgpu.placement import scheduled
 from zinc_rt.backends.amdgpu.resident import ResidentPrograms
-from zinc_rt.backends.amdgpu.sampling import GpuSampling, make_sampling
-from zinc_rt.backends.arrays import shareable, shared
-from zinc_rt.backends.base import (
-    BackendFeatures,
-    Bytes,
-    Capacity,
-    Ints,
-    LoweredGraph,
-    StepFence,
-    check_step,
-)
-from zinc_rt.backends.cache_pages import cache_pages
+from zinc_rt.backends.base import BackendFeatures
 from zinc_rt.backends.devices import ResidentUse
-from zinc_rt.backends.errors import UnsupportedOp
-from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
-from zinc_rt.errors import BackendClosed, BackendError
-from zinc_rt.ir.graph import Graph
-from zinc_rt.ir.op import Op
-from zinc_rt.kernels.rdna.catalogue import DECODE, HeadForm, KernelEntry, TailForm
-from zinc_rt.kernels.rdna.sampling_plan import SamplingShape, plan, resident_plan
+from zinc_rt.backends.diagnostics.calibration import CARD, measure
+from zinc_rt.backends.gpu.backend import GpuBackend, SubmittedStep
+from zinc_rt.errors import BackendError
+from zinc_rt.kernels.amd.catalogue import WMMA
 from zinc_rt.lang.cache import CompileCache
-from zinc_rt.lang.gpu_library import gpu_kernels, gpu_target
-from zinc_rt.numerics import SPLIT
-from zinc_rt.sampling.gpu import common_shape, exp_table
-from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
-from zinc_rt.utils.interrupts import Breakable
-
-_ROWS_OF_TIMEOUT = 64
-_SAMPLINGS = 16
-"""Kept of a graph: texts with other parameters often need a plan of their own."""
-_SCRATCH = 256 << 20
-"""Bytes of memory that these take; beyond it fewer are kept, but always `_FEWEST`."""
-_FEWEST = 4
+from zinc_rt.lang.gpu_library import gpu_target
 
 
-@dataclass(frozen=True, eq=False)
-class GpuLoweredGraph(KeptGraph):
-    """A graph on a GPU.
-
-    owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
-    positions: the input of that name, None for a graph without attention. gathered: rows of tables that stay with the
-    host. samplings: those used last, by tokens to choose from, rows and shape.
-    """
-
-    owner: AmdBackend = field(kw_only=True)
-    recorded: Batches = field(kw_only=True)
-    positions: Ints | None = field(kw_only=True)
-    gathered: list[GatheredRows] = field(kw_only=True)
-    samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Step:
-    """What was submitted."""
-
-    graph: GpuLoweredGraph
-    shape: StepShape
-    sampling: GpuSampling | None
-
-
-class AmdBackend(KeepsStates):
+class AmdBackend(GpuBackend):
     """Runs steps in order on the GPU behind an interface. calibration: how much `card_constants` measures.
 
     Args:
@@ -101,6 +37,7 @@ class AmdBackend(KeepsStates):
     """
 
     calibration = CARD
+    gpu: GpuQueue
 
     def __init__(
         self,
@@ -111,22 +48,18 @@ class AmdBackend(KeepsStates):
         notify: Callable[[str], None] | None = None,
         resident: ResidentUse = "auto",
     ) -> None:
-        self.gpu = GpuQueue(interface, timeout=timeout)
-        self.features = BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True)
-        self._cache, self._notify = cache, notify
-        self.resident = ResidentPrograms(self.gpu, cache, notify, resident)
-        self.on_failure: Callable[[BackendError], None] | None = None
-        """Gets the error when a step does not end, or the device is lost."""
+        queue = GpuQueue(interface, timeout=timeout)
+        self.resident = ResidentPrograms(queue, cache, notify, resident)
         self.on_early_end: Callable[[str], None] | None = None
         """Gets a reason when a resident program ended before its time."""
-        # By sequence number: ours, the queue's, seconds that the step may take, and the step.
-        self._fences: dict[int, tuple[StepFence, Fence, float, Step]] = {}
-        self._batches: list[GpuLoweredGraph] = []
-        self._loaded: dict[str, LoadedKernel] = {}  # by symbol
-        self._sequence = 0
-        self._closed = False
-        self._undrained = False  # whether a step may run that nobody has waited for
-        self._lowered: tuple[Graph, Capacity, GpuLowered] | None = None
+        super().__init__(
+            queue,
+            BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True),
+            cache=cache,
+            notify=notify,
+            tiles=WMMA if "wmma" in gpu_target(queue.kernel_target).isa else None,
+            programs_of_steps=self.resident,
+        )
 
     @property
     def description(self) -> str:
@@ -148,73 +81,6 @@ class AmdBackend(KeepsStates):
         """A tenth of VRAM."""
         return kept_free(self.gpu.device)
 
-    def _lowering(self, graph: Graph, sizes: Capacity) -> GpuLowered:
-        if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
-            step_inputs(graph)
-            lowered = GpuLowering(graph, sizes).run()
-            if sizes.n_rows >= MANY_ROWS and "wmma" in gpu_target(self.gpu.gfx.kernel_target).isa:
-                lowered.take(GpuLowering(graph, sizes, many=True).run())
-            for way in lowered.ways:
-                scheduled(way.operations)
-            self._lowered = graph, sizes, lowered
-        return self._lowered[2]
-
-    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
-        """Bytes of GPU memory by purpose, see `Backend.plan`."""
-        self._check_open()
-        return planned(graph, sizes, self._lowering(graph, sizes), shared(graph, sizes, beside))
-
-    def lower(
-        self,
-        graph: Graph,
-        sizes: Capacity,
-        weights: Mapping[str, Bytes],
-        constants: Mapping[str, npt.NDArray[np.float32]],
-        released: Callable[[str], None] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        beside: LoweredGraph | None = None,
-    ) -> LoweredGraph:
-        """Compile what is missing, bring weights over, see `Backend.lower`. Raises `InterfaceError` when memory is
-        short.
-        """
-        self._check_open()
-        lowered = self._lowering(graph, sizes)
-        there = shared(graph, sizes, None if beside is None else self._own(beside))
-        self._load([MOVE, *lowered.kernels])
-        uploader = self._uploader()
-        memory = GraphMemory()
-        try:
-            fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress, there)
-        except BaseException:
-            for piece in memory.held:
-                self.gpu.free(piece)
-            raise
-        finally:
-            uploader.close()
-        caches = cache_pages(graph)
-        attended = [n for n in graph.nodes if n.op is Op.FLASH_ATTN]
-        batch = GpuLoweredGraph(
-            owner=self,
-            limits=(sizes.n_rows, sizes.n_logits),
-            inputs=memory.inputs,
-            outputs=memory.outputs,
-            lookups=lookups(graph, memory.inputs),
-            graph=graph,
-            gathered=memory.gathered,
-            recorded=Batches(self.gpu, graph, lowered, memory, self._loaded, self.resident),
-            positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
-            slots=tuple(memory.states),
-            memory=shareable(graph, sizes, memory.pieces),
-            caches={cache.name: cache for cache in caches},
-            cache_places={cache.name: memory.va[cache.buffer] for cache in caches},
-        )
-        self._batches.append(batch)
-        return batch
-
-    @property
-    def _mover(self) -> LoadedKernel:
-        return self._loaded[MOVE.spec.symbol]
-
     def card_constants(self) -> dict[str, float]:
         """See `Backend.card_constants`. Raises `DeviceLost`, `InterfaceError`."""
         self.drain()
@@ -223,139 +89,14 @@ class AmdBackend(KeepsStates):
     @property
     def programs(self) -> tuple[LoadedKernel, ...]:
         """The kernels of all batches lowered here."""
-        return (*self._loaded.values(), *self.resident.programs)
+        loaded = (*super().programs, *self.resident.programs)
+        return tuple(program for program in loaded if isinstance(program, LoadedKernel))  # all are: a queue loaded them
 
-    def _load(self, entries: Iterable[KernelEntry]) -> None:
-        specs = {label(entry): entry.spec for entry in entries}
-        compiled = gpu_kernels(specs, self.gpu.gfx.kernel_target, cache=self._cache, notify=self._notify)
-        self._loaded.update({specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()})
+    def _ended(self, step: SubmittedStep, seconds: float, *, last: bool) -> None:
+        if meeting := step.graph.recorded.ended_early(step.shape, step.sampling):
+            self._again(step, meeting, seconds, last=last)
 
-    def _own(self, lowered: LoweredGraph) -> GpuLoweredGraph:
-        self._check_open()
-        if not isinstance(lowered, GpuLoweredGraph) or lowered.owner is not self:
-            raise BackendError("the graph was not lowered by this backend")
-        return lowered
-
-    def sampling_for(
-        self, lowered: LoweredGraph, requests: Sequence[SamplingRequest], n_ctx: int
-    ) -> GpuSampling | None:
-        """See `Backend.sampling_for`. Raises what `open_sampling` raises."""
-        ours = self._own(lowered)
-        found = common_shape(requests, n_ctx, ours.outputs["logits"].shape[1])
-        return None if found is None else self.open_sampling(ours, found[0], len(requests), found[1])
-
-    def open_sampling(self, lowered: LoweredGraph, n_vocab: int, rows: int, shape: SamplingShape) -> GpuSampling:
-        """Memory for choosing the tokens of `rows` wanted rows among the first `n_vocab` logits of each; the last few
-        are kept. With several rows n_vocab must be all logits of a row.
-
-        Raises `UnsupportedOp` for a graph without one product of logits, `BackendError`, `InterfaceError`.
-        """
-        ours = self._own(lowered)
-        key = (n_vocab, rows, shape)
-        if (known := ours.samplings.pop(key, None)) is not None:
-            ours.samplings[key] = known  # the last one, in the order of use
-            return known
-        logits = logits_of(ours.graph)
-        if len(logits) != 1:
-            raise UnsupportedOp(f"{len(logits)} products give logits; tokens can be sampled from those of one")
-        width = int(ours.graph.buffer(logits[0]).shape[1])
-        if not 1 <= n_vocab <= width or (rows > 1 and n_vocab != width):
-            raise BackendError(f"tokens of {rows} rows sampled among {n_vocab}; a row has {width} logits")
-        made = plan(n_vocab, rows, shape)
-        inside = resident_plan(n_vocab, rows, shape) if self.resident.possible else None
-        self._load(DECODE[step.kernel] for each in (made, inside) if each is not None for step in each.steps)
-        while (kept := list(ours.samplings.values())) and (
-            len(kept) >= _SAMPLINGS
-            or (len(kept) >= _FEWEST and sum(each.plan.scratch_bytes for each in kept) > _SCRATCH - made.scratch_bytes)
-        ):
-            self._close_sampling(ours, next(iter(ours.samplings)))
-        uploader = self._uploader()
-        try:
-            ours.samplings[key] = make_sampling(self.gpu, uploader, made, exp_table(), inside)
-        finally:
-            uploader.close()
-        return ours.samplings[key]
-
-    def _close_sampling(self, batch: GpuLoweredGraph, key: tuple[int, int, SamplingShape]) -> None:
-        sampling = batch.samplings.pop(key)
-        batch.recorded.drop(sampling)
-        for piece in sampling.held:
-            self.gpu.free(piece)
-
-    def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
-        """Start a step on its inputs, see `Backend.submit`. Raises `InterfaceError`, `DeviceLost`, too."""
-        return self._submit(self._own(lowered), None if sampling is None else self._opened(lowered, sampling))
-
-    def _opened(self, lowered: LoweredGraph, sampling: DeviceSampling) -> GpuSampling:
-        ours = self._own(lowered)
-        found = next((known for known in ours.samplings.values() if known is sampling), None)
-        if found is None:
-            raise BackendError("the sampling was not opened for this graph, or was dropped since")
-        if int(ours.counts[1]) != found.plan.rows:
-            raise BackendError(f"{ours.counts[1]} rows of logits, sampled as {found.plan.rows}")
-        return found
-
-    def fetch_logits(self, lowered: LoweredGraph, sampling: DeviceSampling) -> None:
-        """See `Backend.fetch_logits`. Raises `DeviceLost`."""
-        ours, opened = self._own(lowered), self._opened(lowered, sampling)
-        n_rows, n_logits = ours.counts.tolist()
-        fetch = ours.recorded.fetch(_shape(ours, n_rows, n_logits), opened)
-        self.gpu.wait(self.gpu.submit(fetch), self._patience(n_rows))
-
-    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
-        n_rows, n_logits = check_step(batch)
-        for gathered in batch.gathered:
-            gathered.bring(n_rows)
-        step = Step(batch, _shape(batch, n_rows, n_logits), sampling)
-        inner = self._start(step)
-        self._sequence += 1
-        fence = StepFence(self._sequence)
-        self._fences[fence.sequence] = fence, inner, self._patience(n_rows), step
-        return fence
-
-    def _start(self, step: Step) -> Fence:
-        """Submit its batches; the fence of the last one."""
-        recorded = step.graph.recorded.of(step.shape, step.sampling)
-        self._undrained = True
-        for part in recorded:
-            inner = self.gpu.submit(part)
-        return inner
-
-    def _patience(self, n_rows: int) -> float:
-        """Seconds that a step of so many rows may take."""
-        return self.gpu.timeout * max(1, -(-n_rows // _ROWS_OF_TIMEOUT))
-
-    def wait(self, fence: StepFence, timeout: float | None = None) -> None:
-        """Return once the fence has retired. Raises `FenceTimeout`, `DeviceLost`, `BackendError` for a foreign
-        fence.
-        """
-        self._check_open()
-        if fence.retired:
-            return
-        ours, inner, seconds, _ = self._fences.get(fence.sequence, (None, None, 0.0, None))
-        if ours is not fence or inner is None:
-            raise BackendError(
-                f"fence {fence.sequence} was not submitted to this backend; its last is {self._sequence}"
-            )
-        with Breakable():  # a step may take long; one that is given up is waited for by `drain`
-            self._await(inner, seconds if timeout is None else timeout, timeout is None)
-        for sequence in [s for s in self._fences if s <= fence.sequence]:  # submissions retire in order
-            done, _, seconds, step = self._fences.pop(sequence)
-            if meeting := step.graph.recorded.ended_early(step.shape, step.sampling):
-                self._again(step, meeting, seconds, last=sequence == self._sequence)
-            done.retired = True
-        self._undrained = bool(self._fences)
-
-    def _await(self, fence: Fence, seconds: float, ours: bool) -> None:
-        """ours: whether the limit is the backend's own, so that passing it is a failure of the GPU."""
-        try:
-            self.gpu.wait(fence, seconds)
-        except (FenceTimeout, DeviceLost) as error:
-            if self.on_failure is not None and (ours or isinstance(error, DeviceLost)):
-                self.on_failure(error)
-            raise
-
-    def _again(self, step: Step, meeting: int, seconds: float, *, last: bool) -> None:
+    def _again(self, step: SubmittedStep, meeting: int, seconds: float, *, last: bool) -> None:
         """Run a step as dispatches whose resident program ended early, and all that come. Raises `BackendError` where
         it cannot be run again: states of recurrent layers have been changed, or another step has been submitted.
         """
@@ -370,46 +111,3 @@ class AmdBackend(KeepsStates):
         if self._notify is not None:
             self._notify(f"{self.gpu.device.render_node}: {reason}; steps are lists of dispatches from now on")
         self._await(self._start(step), seconds, ours=True)
-
-    def drain(self) -> None:
-        """See `Backend.drain`."""
-        self._check_open()
-        if self._undrained:
-            self.gpu.drain(max([self.gpu.timeout, *(seconds for _, _, seconds, _ in self._fences.values())]))
-            self._undrained = False
-
-    def close(self) -> None:
-        """Wait for what runs and give everything back; calling it again does nothing."""
-        if not self._closed:
-            self._closed = True
-            self._batches.clear()
-            self._fences.clear()
-            self.gpu.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BackendClosed("the GPU backend is closed")
-
-
-def label(entry: KernelEntry) -> str:
-    """What a kernel is called in messages and profiles: its name and constants, as `matvec Q8_0 M=8`."""
-    constants: dict[str, Any] = {}
-    for name, value in entry.spec.constants.items():
-        if name == "SECOND":  # of two forms the first tells enough
-            constants[name] = bool(value)
-            continue
-        parts = value._asdict() if isinstance(value, TailForm | HeadForm) else {name: value}
-        constants |= {part.upper(): v for part, v in parts.items()}
-    shown = (
-        name.lower() if value is True else str(value) if isinstance(value, str) else f"{name}={value}"
-        for name, value in constants.items()
-        if value is not False
-    )
-    return " ".join((entry.spec.function.name, *shown))
-
-
-def _shape(batch: GpuLoweredGraph, n_rows: int, n_logits: int) -> StepShape:
-    if batch.positions is None or not n_rows:
-        return StepShape(n_rows, n_logits, 1)
-    longest = batch.positions[0] if n_rows == 1 else batch.positions[:n_rows].max()
-    return StepShape(n_rows, n_logits, int(longest) // SPLIT + 1)

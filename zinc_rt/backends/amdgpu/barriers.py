@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zinc_rt.backends.amdgpu import selftest
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.gpu import selftest
 from zinc_rt.errors import release_frames
 
 

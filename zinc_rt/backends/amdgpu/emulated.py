@@ -17,11 +17,12 @@ from amdgpu_emu.profiler import Profiler, Record, side_by_side, table, total
 from amdgpu_emu.shader import Dispatch, Shader
 from amdgpu_emu.shader_memory import ShaderMemory
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
-from zinc_rt.backends.amdgpu.backend import AmdBackend, GpuLoweredGraph
-from zinc_rt.backends.amdgpu.calibrate import SMALL
-from zinc_rt.backends.amdgpu.sampling import GpuSampling
+from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.base import LoweredGraph, StepFence
 from zinc_rt.backends.devices import ResidentUse
+from zinc_rt.backends.diagnostics.calibration import SMALL
+from zinc_rt.backends.gpu.backend import GpuLoweredGraph
+from zinc_rt.backends.gpu.sampling import GpuSampling
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.mem.plan import available_memory
@@ -34,7 +35,7 @@ _PATIENCE = 86_400.0
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model of the card says of dispatches that ran on the emulator (`docs/emulator.md`).
+    """What a model of the card says of dispatches that ran on the emulator (`docs/how/emulator.md`).
 
     records: dispatches in order; steps: submissions that they were in; resident: seconds of a step as one resident
     program, None where that is not known.

@@ -1,6 +1,6 @@
 """Steps as one resident program: the phases of a batch in one dispatch, whose workgroups stay and meet between them.
 
-`zinc_rt.kernels.rdna.resident` is the program; here is what it is told: the tasks of a step, and how many workgroups it
+`zinc_rt.kernels.amd.resident` is the program; here is what it is told: the tasks of a step, and how many workgroups it
 has. They must all run at once, so there are no more than half of what fits on the card: the other half is for whoever
 else computes on it, another such program included.
 """
@@ -8,8 +8,8 @@ else computes on it, another such program included.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from math import prod
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,14 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.asked import asked
+from zinc_rt.backends.amdgpu.prefetch_resident import prefetch_ranges
 from zinc_rt.backends.devices import ResidentUse
-from zinc_rt.kernels.rdna import resident
+from zinc_rt.backends.gpu.work import StepDispatch
+from zinc_rt.kernels.amd import resident
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel
-from zinc_rt.lang.occupancy import workgroups_at_once
 from zinc_rt.lang.resident import may_be_part, resident_kernel
 
 PREEMPTED: Final = ("cs", "kfd")
@@ -36,42 +36,15 @@ PRODUCTS_A_PHASE: Final = 16_000_000
 1.1 us a phase of a small model (packets: 1.5 us a barrier and the first latency; the program: 0.6 us a meeting, in
 which weights come). It may lose as much as 4 % of the rest, since all of it has the registers of the greatest kernel:
 of 28 us that is as much, and in these an R9700 reads 16 MB, a byte of weights a product."""
-Phase = Sequence["Work"]
+Phase = Sequence[StepDispatch]
 Words = npt.NDArray[np.uint32]
-
-
-@dataclass(frozen=True)
-class Work:
-    """A dispatch of a step. kernel: what it runs; program: the same, loaded; groups: workgroups; arguments: as the
-    kernel declares them; work: what submissions are cut by (`work.work_of`); products: of weights, and of attention;
-    weights: addresses and bytes of matrices that it reads wholly.
-    """
-
-    kernel: Spec
-    program: LoadedKernel
-    groups: tuple[int, int, int]
-    arguments: tuple[Any, ...]
-    work: int
-    products: int = 0
-    weights: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def turns(self) -> int:
-        """Workgroups of a resident program that this keeps busy where small ones run side by side."""
-        x, y, z = self.groups
-        return -(-x * y * z * self.kernel.function.resident // resident.LANES)
-
-    def words(self) -> tuple[int, ...]:
-        """The dwords of the arguments."""
-        assert self.program.kernel is not None
-        return self.program.kernel.user_data(*self.arguments)
 
 
 class ResidentPrograms:
     """The resident programs of a backend: compiled and loaded when first asked for.
 
     least, most: workgroups of a program; most None: half of what fits on the card. patience: see
-    `kernels.rdna.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one
+    `kernels.amd.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one
     ended early; forecast: whether none is run, but asked about.
     """
 
@@ -97,7 +70,7 @@ class ResidentPrograms:
 
     @property
     def _allowed(self) -> bool:
-        return self._queue.interface.name in PREEMPTED and self._queue.gfx.major == 12
+        return self._queue.interface.name in PREEMPTED and self._queue.gfx.resident
 
     def give_up(self) -> None:
         """Make no more of them."""
@@ -143,14 +116,11 @@ class ResidentPrograms:
         most = self.most
         if most is None:
             most = max(self.fitting(kernel) // 2, 1)
-        return min(most, max(self.least, *(sum(work.turns for work in part) for part in phases)))
+        return min(most, max(self.least, *(sum(turns(work) for work in part) for part in phases)))
 
     def fitting(self, kernel: GpuKernel) -> int:
         """Workgroups of a program that run at once on the whole card."""
-        return workgroups_at_once(
-            self._queue.device.compute_units, wave=kernel.wave, vgprs=kernel.vgprs, lds_bytes=kernel.lds_bytes,
-            workgroup=kernel.workgroup, wgp=kernel.wgp,
-        )  # fmt: skip
+        return self._queue.at_once(kernel)
 
     def program(self, phases: Sequence[Phase]) -> LoadedKernel | None:
         """The program of a step's kernels; None where they make none: one cannot be a part, together they want more
@@ -176,6 +146,17 @@ class ResidentPrograms:
         return self._loaded[key]
 
 
+def turns(work: StepDispatch) -> int:
+    """Workgroups of a resident program that a dispatch keeps busy where small ones run side by side."""
+    return -(-prod(work.groups) * work.kernel.function.resident // resident.LANES)
+
+
+def words_of(work: StepDispatch) -> tuple[int, ...]:
+    """The dwords of a dispatch's arguments."""
+    assert work.program.kernel is not None
+    return work.program.kernel.user_data(*work.arguments)
+
+
 def symbols(phases: Sequence[Phase]) -> list[str]:
     """The kernels of a step, in the order of their numbers."""
     return list(dict.fromkeys(work.kernel.symbol for part in phases for work in part))
@@ -194,14 +175,14 @@ def tasks(phases: Sequence[Phase], symbols: Sequence[str], n: int) -> Words:
             row[resident.KERNEL] = symbols.index(work.kernel.symbol)
             row[resident.GROUPS], row[resident.WIDE], row[resident.PLANE] = x * y * z, x, x * y
             row[resident.FIRST] = first
-            words = work.words()
+            words = words_of(work)
             row[resident.ARGUMENTS : resident.ARGUMENTS + len(words)] = words
-            first = (first + work.turns) % n
+            first = (first + turns(work)) % n
             at += 1
         rows[at - 1][resident.MEET] = part is not phases[-1]
         ends.append(at - 1)
     used: dict[int, int] = {}  # ranges of a meeting
-    for each in asked(phases, n):
+    for each in prefetch_ranges(phases, n):
         place = resident.ASKED + resident.RANGE_WORDS * used.get(each.meeting, 0)
         used[each.meeting] = used.get(each.meeting, 0) + 1
         low, high = each.start & 0xFFFFFFFF, each.start >> 32

@@ -11,12 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from zinc_rt.amdgpu.errors import DeviceLost, FenceTimeout
-from zinc_rt.backends.amdgpu import selftest
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.resident import PREEMPTED
-from zinc_rt.backends.contact import HUNG, PROVEN, WRONG, Contacts, Situation
-from zinc_rt.errors import ZincError
+from zinc_rt.backends.diagnostics.crash_log import HUNG, PROVEN, WRONG, Contacts, Situation
+from zinc_rt.backends.gpu import selftest
+from zinc_rt.errors import DeviceLost, FenceTimeout, ZincError
 
 _ALL: Final = 1 << 20
 _STEPS: Final = 4
@@ -41,7 +40,7 @@ def prove(backend: AmdBackend, contacts: Contacts, about: Situation) -> str:
 
     Raises `FenceTimeout`, `DeviceLost`: it did not even end; this is remembered.
     """
-    if backend.gpu.interface.name not in PREEMPTED or backend.gpu.gfx.major != 12:
+    if backend.gpu.interface.name not in PREEMPTED or not backend.gpu.gfx.resident:
         return ""
     key, programs = situation_of(about), backend.resident
     programs.use, programs.least = "always", _ALL

@@ -103,11 +103,11 @@ class CpuBackend(HostBackend):
     def _end(self) -> None:
         self.runner.close()
 
-    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
-        matrices, there = matrices_of(graph), shared(graph, sizes, beside)
-        self.choice = self.ways.kept(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
+        matrices, there = matrices_of(graph), shared(graph, sizes, shares)
+        choice = self.ways.kept(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
         vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
         constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
@@ -116,15 +116,21 @@ class CpuBackend(HostBackend):
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
             **state_bytes(graph, sizes, without=there),
-            "scratch": self._layout(graph, sizes).n_bytes + io,
+            "scratch": self._layout(graph, sizes, choice).n_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
 
-    def _layout(self, graph: Graph, sizes: Capacity) -> CpuLayout:
+    def tune(self, graph: Graph, sizes: Capacity) -> None:
+        """Measure the ways of products that this machine has for the formats of a graph; see `Backend.tune`."""
+        self._check_open()
+        kinds = {m.kind for m in matrices_of(graph).values()}
+        self.choice = self.ways.chosen(self.choice, kinds, sizes.n_rows)
+
+    def _layout(self, graph: Graph, sizes: Capacity, choice: TargetTuning) -> CpuLayout:
         """Operations and where their temporaries lie; that of the plan when the same is lowered."""
-        key = (id(graph), sizes, self.choice)
+        key = (id(graph), sizes, choice)
         if self._planned is None or self._planned.key != key:
-            lowered = CpuLowering(graph, sizes, self.choice, self.threads).run()
+            lowered = CpuLowering(graph, sizes, choice, self.threads).run()
             few = few_rows(lowered, graph, sizes, self.threads)
             self._planned = CpuLayout(key, graph, sizes, lowered, *placed_temporaries(lowered), few)
         return self._planned
@@ -137,16 +143,15 @@ class CpuBackend(HostBackend):
         constants: Mapping[str, F32],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        beside: LoweredGraph | None = None,
+        shares: LoweredGraph | None = None,
     ) -> CpuLoweredGraph:
         """Load the kernels, repack the weights, lay out the program; see `Backend.lower`."""
         self._check_open()
         matrices = matrices_of(graph)
         raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
-        self.choice = self.ways.chosen(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
-        layout_ = self._layout(graph, sizes)
+        layout_ = self._layout(graph, sizes, self.choice)
         self._load(layout_, matrices)
-        there = shared(graph, sizes, beside)
+        there = shared(graph, sizes, shares)
         missing = [m for i, m in matrices.items() if i not in there]
         tiles = in_tiles(missing)
         in_place = {matrices[i].name: made for i, made in there.items() if i in matrices}

@@ -1,7 +1,7 @@
 """One pass over a graph that makes one kernel's work of nodes which follow each other on the same data.
 
 Every compiled backend lowers what `fuse` returns, so that their rules are the same. Fusing changes no rounding:
-`docs/numerics.md` fixes every operation and its order, whatever kernel does it.
+`docs/how/numerics.md` fixes every operation and its order, whatever kernel does it.
 """
 
 from zinc_rt.backends.fusion.graph import FusedGraph, fuse

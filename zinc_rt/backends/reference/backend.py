@@ -50,10 +50,10 @@ class ReferenceBackend(HostBackend):
         self._keep_bytes = keep_bytes
         self._blas = ThreadpoolController().select(user_api="blas")
 
-    def plan(self, graph: Graph, sizes: Capacity, beside: LoweredGraph | None = None) -> dict[str, int]:
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
         """Bytes by purpose; see `Backend.plan`."""
         self._check_open()
-        there = shared(graph, sizes, beside)
+        there = shared(graph, sizes, shares)
         constants, io, weights = (
             sum(n_bytes(b, sizes) for b in graph.of_kind(*kinds) if b.id not in there)
             for kinds in (
@@ -89,11 +89,11 @@ class ReferenceBackend(HostBackend):
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        beside: LoweredGraph | None = None,
+        shares: LoweredGraph | None = None,
     ) -> ReferenceGraph:
         """Bind every node to its memory; see `Backend.lower`. Weights stay where they are: nothing is released."""
         self._check_open()
-        there = shared(graph, sizes, beside)
+        there = shared(graph, sizes, shares)
         keep = self._kept_bytes(graph, sizes, there) > 0
         arena_offsets, arena_bytes = place(_lifetimes(graph, sizes))
         arena = huge_bytes(arena_bytes)

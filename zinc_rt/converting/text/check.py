@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.text import Tokenizer
 from zinc_rt.utils.checks import show
 
@@ -32,7 +32,7 @@ def library_of(tokenizer_json: str) -> Any:
 
 
 def check_texts(keys: dict[str, Any], tokenizer_json: str) -> None:
-    """Raise `UnsupportedModel` where the tokenizer of these keys gives other ids than the folder's own, by the
+    """Raise `ConvertError` where the tokenizer of these keys gives other ids than the folder's own, by the
     `tokenizers` library.
 
     With a space before text, texts that begin with one are left out: SentencePiece puts another one before it, newer
@@ -48,7 +48,7 @@ def check_texts(keys: dict[str, Any], tokenizer_json: str) -> None:
             new.encode(text, add_special=False),
         )
         if wanted != got and max(wanted, default=0) < new.n_vocab:
-            raise UnsupportedModel(
+            raise ConvertError(
                 f"the tokenizer is none that a GGUF file can hold: {show(text)} is {show(str(wanted))} in the folder"
                 f" and would be {show(str(got))}"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.utils.checks import show
 
 _CONTRACTION: Final = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -48,13 +48,13 @@ _KNOWN: Final[Mapping[tuple[str, ...], Mapping[bool, str]]] = {
 def pretokenizer_name(pre: Any, *, ignore_merges: bool) -> str:
     """The name for the value of `pre_tokenizer` in tokenizer.json.
 
-    Raises `UnsupportedModel` for one that is none of those known, `ConvertError` for one that is no tokenizer's.
+    Raises `ConvertError` for one that is none of those known, or no tokenizer's.
     """
     steps = tuple(step for one in _steps(pre) for step in _meaning(one))
     found = _KNOWN.get(steps)
     if found is None or ignore_merges not in found:
         how = ", and words that are tokens stay whole" if found else ""
-        raise UnsupportedModel(
+        raise ConvertError(
             f"tokenizer.json cuts text into words by {show(' then '.join(steps) or 'nothing')}{how}, which is none of"
             " the ways that are converted; those of Llama 3, Qwen 2 to 3.5, GPT-2, SmolLM, Mistral (tekken), GPT-4o and"
             " DeepSeek V3 are"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 
 _BPE: Final = 2
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -32,7 +32,7 @@ class Pieces:
 def read_pieces(raw: bytes, shown: str) -> Pieces:
     """The vocabulary of a file's bytes. shown: its name in messages.
 
-    Raises `ConvertError` for what is no such file, `UnsupportedModel` for a model of unigrams, or one that replaces
+    Raises `ConvertError` for what is no such file, for a model of unigrams, or one that replaces
     characters.
     """
     pieces, model_type, merge_spaces = Pieces(), 1, True
@@ -45,14 +45,14 @@ def read_pieces(raw: bytes, shown: str) -> Pieces:
             elif number == 3:
                 spec = dict(_fields(_bytes(value)))
                 if spec.get(2):
-                    raise UnsupportedModel(f"{shown} replaces characters before it cuts words, which is not converted")
+                    raise ConvertError(f"{shown} replaces characters before it cuts words, which is not converted")
                 pieces.space_prefix, merge_spaces = bool(spec.get(3, 1)), bool(spec.get(4, 1))
     except (ValueError, struct.error, IndexError) as error:
         raise ConvertError(f"{shown} is no SentencePiece model ({error}); fetch it again") from error
     if not pieces.texts:
         raise ConvertError(f"{shown} is no SentencePiece model: it has no pieces; fetch it again")
     if model_type != _BPE:
-        raise UnsupportedModel(f"{shown} is a SentencePiece model of type {model_type}; converted is 2, of merges")
+        raise ConvertError(f"{shown} is a SentencePiece model of type {model_type}; converted is 2, of merges")
     pieces.merge_spaces = merge_spaces
     return pieces
 

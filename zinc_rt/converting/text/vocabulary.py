@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from zinc_rt.converting.errors import ConvertError, UnsupportedModel
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.folder import Folder
 from zinc_rt.converting.text.pretokenizers import is_byte_level, pretokenizer_name
 from zinc_rt.converting.text.sentencepiece import Pieces, read_pieces
@@ -24,7 +24,7 @@ def vocabulary_keys(folder: Folder, n_rows: int) -> Keys:
     """Kind, tokens, their types, merges or scores.
 
     n_rows: of the embedding. There are as many tokens: rows that stand for none get a name and count as unused, tokens
-    behind them are left out, as no model can say them. Raises `ConvertError`, `UnsupportedModel`.
+    behind them are left out, as no model can say them. Raises `ConvertError`.
     """
     parsed, pieces = folder.json("tokenizer.json"), folder.raw("tokenizer.model")
     model = parsed.get("model") if parsed else None
@@ -44,7 +44,7 @@ def vocabulary_keys(folder: Folder, n_rows: int) -> Keys:
             " AutoTokenizer.from_pretrained(..).save_pretrained(..) write the first"
         )
     kind = model.get("type") if isinstance(model, dict) else None
-    raise UnsupportedModel(
+    raise ConvertError(
         f"{folder.shown}/tokenizer.json has a model of type {show(str(kind))}, which is not converted; byte-level BPE"
         " and BPE with byte fallback are"
     )
@@ -120,13 +120,13 @@ def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _byte_level(folder: Folder, parsed: Mapping[str, Any], model: Mapping[str, Any], n_rows: int) -> Keys:
     normalizer = parsed.get("normalizer")
     if normalizer not in (None, {"type": "NFC"}, {"type": "Sequence", "normalizers": []}):
-        raise UnsupportedModel(
+        raise ConvertError(
             f"tokenizer.json changes text before it cuts it by {show(str(normalizer))}, which is not converted; nothing"
             " and NFC are"
         )
     for name in ("continuing_subword_prefix", "end_of_word_suffix", "dropout"):
         if model.get(name):
-            raise UnsupportedModel(f"tokenizer.json has {name} = {show(str(model[name]))}, which is not converted")
+            raise ConvertError(f"tokenizer.json has {name} = {show(str(model[name]))}, which is not converted")
     pre = pretokenizer_name(parsed.get("pre_tokenizer"), ignore_merges=bool(model.get("ignore_merges")))
     table, merges = _Table(n_rows), _merges(model)
     for text, id_ in _vocab(model).items():
@@ -174,7 +174,7 @@ _PREPEND: Final = {"type": "Prepend", "prepend": SPACE}
 def space_prefix(parsed: Mapping[str, Any]) -> bool:
     """Whether a space goes before text.
 
-    SentencePiece puts one before any text, Metaspace leaves texts alone that begin with one. Raises `UnsupportedModel`
+    SentencePiece puts one before any text, Metaspace leaves texts alone that begin with one. Raises `ConvertError`
     for other preparations than these.
     """
     normalizer, pre = parsed.get("normalizer"), parsed.get("pre_tokenizer")
@@ -191,7 +191,7 @@ def space_prefix(parsed: Mapping[str, Any]) -> bool:
         scheme = pre.get("prepend_scheme")
         if scheme in ("first", "always", "never"):
             return bool(scheme != "never")
-    raise UnsupportedModel(
+    raise ConvertError(
         "tokenizer.json prepares text in a way that is none of SentencePiece's: normalizer"
         f" {show(str(normalizer))}, pre_tokenizer {show(str(pre))}"
     )

@@ -34,7 +34,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.kv_cache import CACHES, LATENT, LATENT_CACHE, WHERE, cached_width, parts_make_heads
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.attention import Scores, flash_attn_paged
-from zinc_rt.mem.kv_pages import pages_for
+from zinc_rt.numerics import pages_for
 
 if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView

@@ -1,4 +1,4 @@
-"""How matrices lie in memory: tiles of 16 rows, groups of 32 columns in the visiting order of docs/numerics.md.
+"""How matrices lie in memory: tiles of 16 rows, groups of 32 columns in the visiting order of docs/how/numerics.md.
 
 The tree over 32 lanes adds the groups l, l + 32, … of a lane in order, then lanes pairwise at distance 16, 8, 4, 2, 1.
 A kernel that holds 16 rows in a vector goes through the lanes in bit-reversed order and merges sums like a binary

@@ -1,4 +1,4 @@
-"""Quantised matrix times rows of int8 activations; the order of docs/numerics.md."""
+"""Quantised matrix times rows of int8 activations; the order of docs/how/numerics.md."""
 
 from __future__ import annotations
 

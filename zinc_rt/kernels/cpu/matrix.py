@@ -4,9 +4,10 @@ A product of 16 rows and 16 weight rows over a group of 32 columns is one instru
 float arithmetic, batch after batch: sixteen of them, 16 KiB, are made while those of the batch before are summed up, so
 that the two overlap and all of it stays in the first-level cache.
 
-A batch holds whole lanes of the tree of docs/numerics.md where that is possible, as many as a power of two, which are
-added up in registers four at a time; their sums wait in memory, a place for each level of the tree above. Longer lanes
-take several batches. Weights are unpacked to signed bytes a group ahead: products then need no correction for a bias.
+A batch holds whole lanes of the tree of docs/how/numerics.md where that is possible, as many as a power of two, which
+are added up in registers four at a time; their sums wait in memory, a place for each level of the tree above. Longer
+lanes take several batches. Weights are unpacked to signed bytes a group ahead: products then need no correction for a
+bias.
 
 Sums begin with their first value, not with +0.0 plus that: all that may differ is the sign of a zero, and adding +0.0
 to the result makes it positive again.
@@ -146,7 +147,7 @@ def keep_products(scratch, i: i32, n: i32, half, FMT: str, TILES: str, R: int):
 
 @inline
 def four_values(products, factors, d, s, s_stride, k: i32, FMT: str, R: int):
-    """v_g of docs/numerics.md for four rows, of a batch's k-th group. All point to the first of the rows."""
+    """v_g of docs/how/numerics.md for four rows, of a batch's k-th group. All point to the first of the rows."""
     F = integers_of(FMT).factors
     H = 2 if scale_of_halves(FMT) else 1
     f = tuple(load(factors, (k * F + i) * 16, lanes=16) for i in range(F))

@@ -1,4 +1,4 @@
-"""From rows of logits to tokens by the rules of docs/sampling.md, every parameter included; a unit of work is a row.
+"""Rows of logits to tokens by the rules of docs/how/sampling.md, every parameter included; a unit of work is a row.
 
 The result is that of `sampling.sampler.Sampler`, to the bit of log-probabilities; or the status says that the host must
 choose.

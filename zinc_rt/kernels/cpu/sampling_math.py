@@ -1,4 +1,4 @@
-"""Sampling's exp and log on a processor, and what they are summed by (docs/sampling.md, "Arithmetic")."""
+"""Sampling's exp and log on a processor, and what they are summed by (docs/how/sampling.md, "Arithmetic")."""
 
 from __future__ import annotations
 

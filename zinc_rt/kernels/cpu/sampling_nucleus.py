@@ -1,4 +1,4 @@
-"""What top-p keeps (docs/sampling.md, stage 6)."""
+"""What top-p keeps (docs/how/sampling.md, stage 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of scores, their sums in blocks, and the draw (docs/sampling.md, stages 5, 7 and 8)."""
+"""Weights of scores, their sums in blocks, and the draw (docs/how/sampling.md, stages 5, 7 and 8)."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def activation_sums(s, at, s_stride, W: int, FMT: str):
 
 @inline
 def group_value(factors, isum, second, dx, total, FMT: str):
-    """v_g of docs/numerics.md. second: the other half's sum, where halves have scales; total: of `activation_sums`."""
+    """v_g of docs/how/numerics.md. second: the other half's sum, if halves have scales; total: of `activation_sums`."""
     F = format_of(FMT)
     if F.scale == Scale.E4M3_HALVES:
         return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * f32(second)

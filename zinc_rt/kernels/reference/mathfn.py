@@ -1,7 +1,7 @@
 """float32 exp, sigmoid, silu, gelu, tanh and softplus: one definition, the same bits on every backend.
 
 Every operation below is one correctly rounded float32 operation in the order written; nothing is fused.
-docs/numerics.md states the same steps in prose.
+docs/how/numerics.md states the same steps in prose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The matrix product x W^T of docs/numerics.md for every tensor format.
+"""The matrix product x W^T of docs/how/numerics.md for every tensor format.
 
 Quantised formats: exact integer dot products per group of 32 against int8 activations, one float32 value per
 group, the 32-lane tree over the groups. The integer sums stay below 2^24, so a float32 BLAS computes them
@@ -181,7 +181,7 @@ def _quant_product(acts: QuantActivations, panel: Panel, out: F32) -> None:
 
 
 def _group_values(panel: Panel, q: F32, d_x: F32, s: F32) -> F32:
-    """v_g of docs/numerics.md, f32[n_groups, rows, n_rows]; every operation rounds once, in the order written."""
+    """v_g of docs/how/numerics.md, f32[n_groups, rows, n_rows]; every operation rounds once, in the order written."""
     scale = panel.d * d_x
     if panel.ints.shape[0] != panel.d.shape[0]:  # two scales to a group of 32
         n_groups, rows, _ = q.shape

@@ -28,7 +28,7 @@ def choose_experts(
 ) -> tuple[I32, F32]:  # fmt: skip
     """The k experts of each row in increasing id, i32[R, k], and their weights, f32[R, k].
 
-    logits: f32[R, E]. The rest: see "Mixture of experts" in docs/numerics.md.
+    logits: f32[R, E]. The rest: see "Mixture of experts" in docs/how/numerics.md.
     """
     with np.errstate(all="ignore"):
         probs: F32 = softmax(logits) if gating == "softmax" else sigmoid(logits) if gating == "sigmoid" else logits

@@ -123,7 +123,7 @@ def _wave_shuffle_xor(c: Any, x: Any, distance: Any) -> Val:
 def _wave_reduce_add(c: Any, x: Any) -> Val:
     _wave32(c, "wave_reduce_add")
     v = want_val(x, "the argument of wave_reduce_add")
-    # Every lane adds the same pairs (addition commutes), so all lanes get lane 0's tree of docs/numerics.md.
+    # Every lane adds the same pairs (addition commutes), so all lanes get lane 0's tree of docs/how/numerics.md.
     for distance in (16, 8, 4, 2, 1):
         v = binary(c.f, ast.Add(), v, _wave_shuffle_xor(c, v, distance))
     return v

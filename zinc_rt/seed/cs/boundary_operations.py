@@ -5,7 +5,7 @@ Every operation is one submission that is waited for. All of them raise `SubmitF
 is written only after that. Operands are checked before anything is submitted: `ShapeMismatch`, `InputTooLarge`,
 `OutputTooLarge`, `ValueOutOfRange`. Inputs are f32[cols], an array or a sequence; weights are rows as the GGUF file
 has them, bytes or an array; outputs are writable float32 arrays, of which the first `rows` elements are written. The
-arithmetic: docs/numerics.md, "Row products of the boundary".
+arithmetic: docs/how/numerics.md, "Row products of the boundary".
 """
 
 from __future__ import annotations

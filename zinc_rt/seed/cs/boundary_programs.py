@@ -26,7 +26,7 @@ NAMES = (
     "argmax_top2", "argmax_keys", "rms_norm_element0", "dmmv_serial_f32", "dmmv_serial_q4_0", "dmmv_rows_q4_0",
     "dmmv_argmax_q4_0", "dmmv_serial_q8_0", "dmmv_rows_q8_0",
 )  # fmt: skip
-"""Kernels of `zinc_rt.kernels.rdna` that operations dispatch, in the order in which they lie in the buffer."""
+"""Kernels of `zinc_rt.kernels.gpu` that operations dispatch, in the order in which they lie in the buffer."""
 _ALL = 0xFFFF_FFFF
 
 
@@ -42,7 +42,7 @@ class BoundaryProgram:
 def built_in() -> Mapping[str, GpuKernel]:
     """The kernels of `NAMES`, from the user's compile cache or compiled; once a process. Raises `LangError`."""
     # Imported here: callers that only open an interface to the driver do without the compiler.
-    from zinc_rt.kernels.rdna.catalogue import BOUNDARY
+    from zinc_rt.kernels.amd.catalogue import BOUNDARY
     from zinc_rt.lang.cache import CompileCache, default_cache_dir
     from zinc_rt.lang.gpu_library import gpu_kernels
 

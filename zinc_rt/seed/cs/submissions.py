@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
 from zinc_rt.amdgpu.cs.session import CsSession
+from zinc_rt.amdgpu.device_lock import DeviceLock
 from zinc_rt.amdgpu.drm_memory import RenderBuffer
 from zinc_rt.amdgpu.errors import SignalMismatch
-from zinc_rt.amdgpu.guard import DeviceGuard
 from zinc_rt.amdgpu.host_map import HostMap
 from zinc_rt.amdgpu.pm4 import PacketBuilder
 from zinc_rt.seed.cs.boundary_programs import BoundaryProgram, pair, record_dispatch
@@ -40,7 +40,7 @@ class Submissions:
 
     def __init__(self, session: CsSession, buffers: dict[str, RenderBuffer], timeout: float) -> None:
         self._session, self._buffers = session, buffers
-        self._guard = DeviceGuard(session.linux, session.node)
+        self._guard = DeviceLock(session.linux, session.node)
         self._maps = {
             name: HostMap(session.linux, buffer.address, buffer.size)
             for name, buffer in buffers.items()

@@ -1,6 +1,6 @@
 """Single stored rows: as float32, as the other side of a dot product, and written from float32.
 
-The dot products are one row of the matrix product of docs/numerics.md, to the bit: integer products for the
+The dot products are one row of the matrix product of docs/how/numerics.md, to the bit: integer products for the
 quantised formats, fma chains for the float ones, the 32-lane tree over groups. A raw row is the bytes of one
 row, a raw matrix those of its rows one after the other; both may be longer than needed.
 """

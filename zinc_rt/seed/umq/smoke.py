@@ -13,7 +13,7 @@ from zinc_rt.amdgpu.errors import BufferFailed, IoctlFailed
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
 from zinc_rt.amdgpu.umq.admission import admission
 from zinc_rt.amdgpu.umq.preflight import ProbeStatus
-from zinc_rt.amdgpu.umq.queue import UserQueue
+from zinc_rt.amdgpu.umq.queue import UmqQueue
 from zinc_rt.utils.linux import Linux, host
 
 
@@ -121,7 +121,7 @@ def create_free_smoke_path(render_node: str, *, linux: Linux | None = None) -> U
 
 def _create_and_free(buffers: RenderBuffers, result: UmqSmokeResult) -> UmqSmokeResult:
     try:
-        queue = UserQueue.allocate(buffers, result.eop_size, result.eop_alignment)
+        queue = UmqQueue.allocate(buffers, result.eop_size, result.eop_alignment)
         queue.create()
     except BufferFailed as error:
         return replace(result, status=_STATUS_OF_PART[error.part], errno=error.errno)

@@ -1,4 +1,7 @@
-"""`Admission`: counts what runs and refuses what is too much, reserving a place when it looks, so no burst gets by."""
+"""`AdmissionControl`: counts what runs and refuses what is too much.
+
+It reserves a place when it looks, so no burst gets by.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 
 from zinc_rt.scheduler.messages import EngineStatus
 from zinc_rt.serving.api.buckets import TokenBucket
-from zinc_rt.serving.api.config import Tenants
+from zinc_rt.serving.api.config import TenantConfigs
 from zinc_rt.serving.api.errors import ApiError
 
 _NEVER = 3600.0
@@ -29,11 +32,11 @@ class Ticket:
     released: bool = False
 
 
-class Admission:
+class AdmissionControl:
     """Places of requests, by tenant and in all."""
 
     def __init__(
-        self, tenants: Tenants, status: Callable[[], EngineStatus], clock: Callable[[], float] = time.monotonic
+        self, tenants: TenantConfigs, status: Callable[[], EngineStatus], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._tenants = tenants
         self._status, self._clock = status, clock
@@ -42,7 +45,7 @@ class Admission:
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
         self._seconds = 1.0  # that a request takes, lately
 
-    def replace(self, tenants: Tenants) -> None:
+    def replace(self, tenants: TenantConfigs) -> None:
         """Other limits from now on; what was taken from a bucket whose rate stays is not given back."""
         self._tenants = tenants
 

@@ -9,16 +9,16 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
-from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.converse import Conversation, plans_of, prompt_of
+from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices, prompt_of
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import ANTHROPIC, Skipped
 from zinc_rt.serving.api.generate import run
-from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import LOGIT_BIASES
-from zinc_rt.serving.api.requests import Count, Sampling, ignore, read, stops_of
+from zinc_rt.serving.api.requests import Count, given_sampling, ignore, read, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
@@ -52,17 +52,13 @@ class CountRequest(msgspec.Struct, kw_only=True):
     output_config: OutputConfig | None = None
 
 
+@takes_sampling(Api.anthropic)
 class MessagesRequest(CountRequest, kw_only=True):
     """The fields that are obeyed; `fields.ANTHROPIC` says what each does."""
 
     max_tokens: Count
     stop_sequences: Annotated[list[str], Meta(max_length=LOGIT_BIASES)] | None = None
     stream: bool | None = None
-    temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: int | None = None
 
 
 async def messages(service: Service, call: Call) -> None:
@@ -71,29 +67,20 @@ async def messages(service: Service, call: Call) -> None:
     service.enter(call)
     request = read(call, await call.body(), MessagesRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
-        sampling = Sampling(
-            model=request.model,
-            temperature=request.temperature,
-            top_k=request.top_k,
-            top_p=request.top_p,
-            min_p=request.min_p,
-            seed=request.seed,
-        )
-        conversation = _conversation(
+        conversation = _chat_request(
             call,
             request,
             service.config.strict,
-            sampling=sampling,
+            **given_sampling(request, Api.anthropic),
             max_tokens=request.max_tokens,
-            max_tokens_param="max_tokens",
-            stops=stops_of(request.stop_sequences, "stop_sequences"),
+            stop=list(stops_of(request.stop_sequences, "stop_sequences")),
         )
-        plans = await plans_of(service, call, conversation)
+        choices = await chat_choices(service, call, conversation, limit_param="max_tokens")
         call.extra.append((b"request-id", call.id.encode()))
         if request.stream:
-            await _stream(service, call, plans)
+            await _stream(service, call, choices)
         else:
-            await _whole(service, call, plans)
+            await _whole(service, call, choices)
 
 
 async def count_tokens(service: Service, call: Call) -> None:
@@ -102,12 +89,12 @@ async def count_tokens(service: Service, call: Call) -> None:
     service.enter(call)
     request = read(call, await call.body(), CountRequest, ANTHROPIC, service.config.strict)
     async with call.attended():
-        conversation = _conversation(call, request, service.config.strict, sampling=Sampling(model=request.model))
-        prompt = await prompt_of(service, conversation)
-        await call.reply_json({"input_tokens": len(prompt.prompt)})
+        prompt = await prompt_of(service, _chat_request(call, request, service.config.strict))
+        await call.reply_json({"input_tokens": len(prompt.ids)})
 
 
-def _conversation(call: Call, request: CountRequest, strict: bool, **more: Any) -> Conversation:
+def _chat_request(call: Call, request: CountRequest, strict: bool, **more: Any) -> ChatRequest:
+    """The request in the words of chat completions. more: other fields of theirs. Raises `ApiError`."""
     system, dropped = system_text(request.system)
     if dropped:
         call.extra.append((b"x-zinc-dropped", b"billing-header"))
@@ -119,15 +106,17 @@ def _conversation(call: Call, request: CountRequest, strict: bool, **more: Any) 
     skipped = Skipped(strict)
     tools = [made for i, tool in enumerate(request.tools or ()) if (made := _tool(tool, i, skipped))]
     ignore(call, skipped.names)
-    form = Form(
+    return ChatRequest(
+        messages=to_openai(request.messages, system),
+        model=request.model,
         tools=tools or None,
         tool_choice=_tool_choice(choice),
-        parallel=not choice.get("disable_parallel_tool_use"),
+        parallel_tool_calls=not choice.get("disable_parallel_tool_use"),
         response_format=_format(config.format),
-        effort=config.effort,
-        variables=variables,
+        reasoning_effort=config.effort,
+        chat_template_kwargs=variables,
+        **more,
     )
-    return Conversation(messages=to_openai(request.messages, system), form=form, **more)
 
 
 def _tool(tool: dict[str, Any], i: int, skipped: Skipped) -> dict[str, Any] | None:
@@ -163,7 +152,7 @@ def _format(form: dict[str, Any] | None) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": form.get("schema"), "strict": True}}
 
 
-def _usage(answers: Sequence[Answer]) -> dict[str, int]:
+def _usage(answers: Sequence[AnswerChoice]) -> dict[str, int]:
     cached = cached_tokens(answers)
     return {
         "input_tokens": prompt_tokens(answers) - cached,
@@ -173,9 +162,9 @@ def _usage(answers: Sequence[Answer]) -> dict[str, int]:
     }
 
 
-def _ending(answer: Answer) -> dict[str, Any]:
-    if answer.side.stop is not None:
-        return {"stop_reason": "stop_sequence", "stop_sequence": answer.side.stop}
+def _ending(answer: AnswerChoice) -> dict[str, Any]:
+    if answer.stop is not None:
+        return {"stop_reason": "stop_sequence", "stop_sequence": answer.stop}
     return {"stop_reason": _REASONS.get(answer.finish or "", "end_turn"), "stop_sequence": None}
 
 
@@ -208,8 +197,8 @@ def _block(delta: Delta) -> dict[str, Any]:
     return {"type": "thinking", "thinking": "", "signature": ""}
 
 
-async def _whole(service: Service, call: Call, plans: Sequence[Plan]) -> None:
-    deltas = [d async for _, piece in run(service, call, plans, service.seconds(call)) for d in piece.deltas]
+async def _whole(service: Service, call: Call, choices: list[AnswerChoice]) -> None:
+    deltas = [d async for _, piece in run(service, call, choices, service.seconds(call)) for d in piece.deltas]
     content: list[dict[str, Any]] = []
     last: Key | None = None
     arguments: dict[int, str] = {}
@@ -227,9 +216,9 @@ async def _whole(service: Service, call: Call, plans: Sequence[Plan]) -> None:
             content[at]["input"] = msgspec.json.decode(text)
         except msgspec.DecodeError:  # cut off: nobody may take it for a call
             content[at] = {"type": "text", "text": text}
-    answer = call.answers[0]
+    answer = call.choices[0]
     made = {**_message(service, call, content), **_ending(answer)}
-    await call.reply_json({**made, "usage": {**_usage(call.answers), "zinc": own_usage(call.answers)}})
+    await call.reply_json({**made, "usage": {**_usage(call.choices), "zinc": own_usage(call.choices)}})
 
 
 class _Blocks:
@@ -272,11 +261,11 @@ def _told(error: ApiError) -> bytes:
     return named("error", error.anthropic())
 
 
-async def _stream(service: Service, call: Call, plans: Sequence[Plan]) -> None:
+async def _stream(service: Service, call: Call, choices: list[AnswerChoice]) -> None:
     blocks = _Blocks()
     async with event_stream(call, service.tenants.limits, _told) as stream:
         begun = False
-        async for answer, piece in run(service, call, plans, service.seconds(call)):
+        async for answer, piece in run(service, call, choices, service.seconds(call)):
             if not begun:
                 begun = True
                 message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
@@ -284,7 +273,7 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan]) -> None:
             for delta in piece.deltas:
                 await stream.put(blocks.add(delta))
         await stream.put(blocks.close())
-        answer = call.answers[0]
+        answer = call.choices[0]
         usage = {**_usage([answer]), "zinc": own_usage([answer])}
         await stream.put(named("message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": usage}))
         await stream.put(named("message_stop", {"type": "message_stop"}))

@@ -24,6 +24,7 @@ from zinc_rt.serving.api import (
     tokens,
 )
 from zinc_rt.serving.api.call import Call, ClientGone, Receive, Scope, Send
+from zinc_rt.serving.api.chat_common import ChatRequest
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.logs import tell
@@ -39,7 +40,7 @@ async def describe(service: Service, call: Call) -> None:
 
 ENDPOINTS: Final = (
     *(Endpoint("GET", path, page.page, public=True, counted=False) for path in page.FILES),
-    Endpoint("POST", "/v1/chat/completions", chat.chat_completions, body=chat.ChatRequest, fields=fields.CHAT),
+    Endpoint("POST", "/v1/chat/completions", chat.chat_completions, body=ChatRequest, fields=fields.CHAT),
     Endpoint(
         "POST",
         "/v1/completions",
@@ -165,7 +166,7 @@ class App:
                 allowed.add(endpoint.method)
         if allowed:
             raise ApiError(405, f"{path[:80]} takes {' or '.join(sorted(allowed))}", code="method_not_allowed")
-        raise ApiError(404, f"there is no {path[:80]!r}; docs/openai.md lists what there is", code="not_found")
+        raise ApiError(404, f"there is no {path[:80]!r}; docs/use/openai.md lists what there is", code="not_found")
 
 
 async def _never(*_: object) -> None:

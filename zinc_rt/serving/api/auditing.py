@@ -12,7 +12,7 @@ from typing import Final
 
 from zinc_rt.errors import ZincError
 from zinc_rt.serving.api.logs import tell
-from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.replays import compare
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.records.record import RequestRecord
@@ -37,7 +37,7 @@ class Auditor:
         quiet: seconds without any request before one is.
     """
 
-    def __init__(self, service: Service, recorder: Recorder, one_of: int, quiet: float = 1.0) -> None:
+    def __init__(self, service: Service, recorder: RequestRecorder, one_of: int, quiet: float = 1.0) -> None:
         self._service, self._recorder, self._one_of, self._quiet = service, recorder, one_of, quiet
         self._kept = 0
         self._chosen: deque[str] = deque(maxlen=_WAITING)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from zinc_rt.serving.api.admission import Ticket
-from zinc_rt.serving.api.answer import Answer
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, Headers, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.limits import Limits
@@ -52,7 +52,7 @@ class Call:
         self.record_id = ""  # of what is kept of it
         self.created = int(time.time())
         self.seed = 0
-        self.answers: list[Answer] = []
+        self.choices: list[AnswerChoice] = []
         self.ticket: Ticket | None = None
         self.facts: dict[str, Any] = {}  # for the log
         self.resume: Resume | None = None  # where the stream broke off that this one goes on with
@@ -70,13 +70,13 @@ class Call:
     @property
     def phase(self) -> str:
         """Where the request is: received, queued, prefilling, decoding or finished."""
-        if not self.answers:
+        if not self.choices:
             return "received"
-        if all(a.finish is not None for a in self.answers):
+        if all(a.finish is not None for a in self.choices):
             return "finished"
-        if any(a.first is not None for a in self.answers):
+        if any(a.first is not None for a in self.choices):
             return "decoding"
-        return "prefilling" if any(a.begun for a in self.answers) else "queued"
+        return "prefilling" if any(a.begun for a in self.choices) else "queued"
 
     def header(self, name: str) -> str:
         """A header of the request, empty where it is missing."""

@@ -3,56 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
-
-from msgspec import Meta
+from typing import Any
 
 from zinc_rt.dialects.deltas import Answer as Message
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
-from zinc_rt.dialects.messages import Ending
-from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.converse import Conversation, plans_of
+from zinc_rt.serving.api.chat_common import ChatRequest, chat_choices
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import CHAT
 from zinc_rt.serving.api.generate import Step, run
-from zinc_rt.serving.api.intent import Effort, Form
-from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import chat_logprobs
-from zinc_rt.serving.api.requests import (
-    Count,
-    Sampling,
-    StreamOptions,
-    check_stream_options,
-    choices_of,
-    read,
-    stops_of,
-)
+from zinc_rt.serving.api.requests import check_stream_options, read
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import DONE, data, event_stream
 from zinc_rt.serving.api.usage import chat_usage, own_usage
-
-
-class ChatRequest(Sampling, kw_only=True):
-    """The fields that are obeyed; `fields.CHAT` says what each does."""
-
-    messages: list[dict[str, Any]]
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
-    max_completion_tokens: Count | None = None
-    max_tokens: Count | None = None
-    n: int | None = None
-    stop: str | list[str] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    reasoning_effort: Effort | None = None
-    response_format: dict[str, Any] | None = None
-    tools: list[dict[str, Any]] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    continue_final_message: bool | None = None
-    add_generation_prompt: bool | None = None
 
 
 async def chat_completions(service: Service, call: Call) -> None:
@@ -64,32 +29,12 @@ async def chat_completions(service: Service, call: Call) -> None:
         if request.top_logprobs is not None and not request.logprobs:
             raise invalid("top_logprobs needs logprobs: true", "top_logprobs")
         options = check_stream_options(request.stream, request.stream_options)
-        plans = await plans_of(service, call, _conversation(request))
+        choices = await chat_choices(service, call, request)
         writer = _Writer(service, call, request)
         if request.stream:
-            await _stream(service, call, plans, writer, options)
+            await _stream(service, call, choices, writer, options)
         else:
-            await _whole(service, call, plans, writer)
-
-
-def _conversation(request: ChatRequest) -> Conversation:
-    return Conversation(
-        messages=request.messages,
-        sampling=request,
-        max_tokens=request.max_completion_tokens or request.max_tokens,
-        stops=stops_of(request.stop),
-        n=choices_of(request.n),
-        logprobs=(request.top_logprobs or 0) if request.logprobs else None,
-        form=Form(
-            tools=request.tools,
-            tool_choice=request.tool_choice,
-            parallel=request.parallel_tool_calls is not False,
-            response_format=request.response_format,
-            effort=request.reasoning_effort,
-            variables=request.chat_template_kwargs,
-            ending=Ending(request.continue_final_message, request.add_generation_prompt),
-        ),
-    )
+            await _whole(service, call, choices, writer)
 
 
 class _Writer:
@@ -110,7 +55,7 @@ class _Writer:
         """A chunk of a stream."""
         return data({**self._common, "object": "chat.completion.chunk", "choices": choices, **more})
 
-    def choice(self, answer: Answer, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    def choice(self, answer: AnswerChoice, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         """The choice of a chunk."""
         return {"index": answer.index, "delta": delta, "logprobs": None, "finish_reason": finish}
 
@@ -128,7 +73,7 @@ class _Writer:
             made.append(self.chunk([choice]))
         return made
 
-    def body(self, answers: list[Answer], steps: list[Step], call: Call) -> dict[str, Any]:
+    def body(self, answers: list[AnswerChoice], steps: list[Step], call: Call) -> dict[str, Any]:
         """The whole answer."""
         choices = []
         for answer in answers:
@@ -167,15 +112,15 @@ def message_of(deltas: Sequence[Delta]) -> dict[str, Any]:
     return {"role": "assistant", "content": whole.content, "refusal": None, **whole.marks()}
 
 
-async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer) -> None:
-    steps = [step async for step in run(service, call, plans, service.seconds(call))]
-    await call.reply_json(writer.body(call.answers, steps, call))
+async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer) -> None:
+    steps = [step async for step in run(service, call, choices, service.seconds(call))]
+    await call.reply_json(writer.body(call.choices, steps, call))
 
 
-async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer, usage: bool) -> None:
+async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:
     async with event_stream(call, service.tenants.limits) as stream:
         told: set[int] = set()
-        async for step in run(service, call, plans, service.seconds(call)):
+        async for step in run(service, call, choices, service.seconds(call)):
             answer, piece = step
             if answer.index not in told:
                 told.add(answer.index)
@@ -186,6 +131,6 @@ async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _
             if piece.finish is not None:
                 await stream.put(writer.chunk([writer.choice(answer, {}, piece.finish)]))
         if usage:
-            figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
+            figures = {**chat_usage(call.choices), "zinc": own_usage(call.choices)}
             await stream.put(writer.chunk([], usage=figures))
         await stream.put(DONE)

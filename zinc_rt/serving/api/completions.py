@@ -5,40 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.deltas import ContentDelta
-from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import COMPLETIONS
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import text_logprobs
 from zinc_rt.serving.api.requests import (
-    Sampling,
     StreamOptions,
     check_stream_options,
     choices_of,
+    given_sampling,
     nth_seed,
     read,
     sampling_params,
     seed_of,
     stops_of,
+    takes_sampling,
 )
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import DONE, data, event_stream
-from zinc_rt.serving.api.textside import Piece
 from zinc_rt.serving.api.usage import chat_usage, own_usage
 from zinc_rt.utils.checks import show, whole
 
 _MAX_TOKENS = 16
 
 
-class CompletionRequest(Sampling, kw_only=True):
+@takes_sampling(Api.openai)
+class CompletionRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `fields.COMPLETIONS` says what each does."""
 
     prompt: str | list[Any]
+    model: str | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
@@ -58,12 +62,12 @@ async def completions(service: Service, call: Call) -> None:
         if request.max_tokens == 0 and not request.echo:
             raise invalid("max_tokens is 0; it must be at least 1, or 0 together with echo", "max_tokens")
         usage = check_stream_options(request.stream, request.stream_options)
-        plans = await plans_of_texts(service, call, request)
+        choices = await text_choices(service, call, request)
         writer = _Writer(service, call, request)
         if request.stream:
-            await _stream(service, call, plans, writer, usage)
+            await _stream(service, call, choices, writer, usage)
         else:
-            await _whole(service, call, plans, writer)
+            await _whole(service, call, choices, writer)
 
 
 def prompts_of(prompt: str | list[Any], param: str = "prompt") -> list[str | list[int]]:
@@ -102,26 +106,29 @@ async def token_ids(service: Service, prompts: Sequence[str | list[int]], param:
     return made
 
 
-async def plans_of_texts(service: Service, call: Call, request: CompletionRequest) -> list[Plan]:
-    """What the engine is asked, an answer each. Reserves places and tokens. Raises `ApiError`."""
+async def text_choices(service: Service, call: Call, request: CompletionRequest) -> list[AnswerChoice]:
+    """What the engine is asked for texts. Reserves places and tokens. Raises `ApiError`."""
     prompts = prompts_of(request.prompt)
     defaults = service.model.defaults
     silent = request.max_tokens == 0
     echo = request.logprobs if request.echo else None
     asked = 1 if silent else request.max_tokens
     limit = service.max_tokens(call, asked, "max_tokens", defaults.max_tokens or _MAX_TOKENS)
-    params = sampling_params(request, service.model, limit, request.logprobs)
-    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(request), defaults.seed)
+    given = given_sampling(request, Api.openai)
+    params = sampling_params(given, service.model, limit, request.logprobs)
+    stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(given), defaults.seed)
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
     tokens = await token_ids(service, prompts, "prompt")
     service.count(call, tokens, "prompt")
     call.extra.append((b"x-zinc-seed", b"%d" % seed))
-    return [
-        Plan(prompt, service.fitted(call, params, prompt), nth_seed(seed, i), stops, echo=echo, silent=silent)
-        for prompt in tokens
-        for i in range(n)
-    ]
+    made: list[AnswerChoice] = []
+    for prompt in tokens:
+        fitted = service.fitted(call, params, prompt)
+        for i in range(n):
+            submit = service.submit_of(call, len(made), prompt, fitted, nth_seed(seed, i), echo=echo)
+            made.append(AnswerChoice(len(made), submit, service.model.tokenizer, stops, silent=silent))
+    return made
 
 
 class _Writer:
@@ -145,46 +152,46 @@ class _Writer:
         return {**self._common, "choices": choices, **more}
 
     def choice(
-        self, answer: Answer, text: str, pieces: Sequence[Piece], finish: str | None, begins: bool
+        self, answer: AnswerChoice, text: str, pieces: Sequence[ChoiceDelta], finish: str | None, begins: bool
     ) -> dict[str, Any]:
         """A choice with this text more. begins: it is the first of its answer; the prompt comes before it then."""
         logprobs, first = None, None
         tokens = [lp for piece in pieces for lp in piece.logprobs]
         if begins and self._echo:
-            text = self._tokenizer.decode(answer.plan.prompt, skip_special=True) + text
-            first, tokens = answer.plan.prompt[0], [*answer.prompt_logprobs, *tokens]
+            text = self._tokenizer.decode(answer.request.prompt, skip_special=True) + text
+            first, tokens = answer.request.prompt[0], [*answer.prompt_logprobs, *tokens]
         if self._logprobs and (tokens or finish is not None):
             start = self._offsets.get(answer.index, 0)
             logprobs, self._offsets[answer.index] = text_logprobs(self._tokenizer, tokens, start, first)
         return {"text": text, "index": answer.index, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _text(piece: Piece) -> str:
+def _text(piece: ChoiceDelta) -> str:
     return "".join(delta.text for delta in piece.deltas if isinstance(delta, ContentDelta))
 
 
-async def _whole(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer) -> None:
-    pieces: dict[int, list[Piece]] = {i: [] for i in range(len(plans))}
-    async for answer, piece in run(service, call, plans, service.seconds(call)):
+async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer) -> None:
+    pieces: dict[int, list[ChoiceDelta]] = {i: [] for i in range(len(choices))}
+    async for answer, piece in run(service, call, choices, service.seconds(call)):
         pieces[answer.index].append(piece)
-    choices = [
+    made = [
         writer.choice(a, "".join(map(_text, pieces[a.index])), pieces[a.index], a.finish, begins=True)
-        for a in call.answers
+        for a in call.choices
     ]
-    usage = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
-    await call.reply_json(writer.body(choices, usage=usage))
+    usage = {**chat_usage(call.choices), "zinc": own_usage(call.choices)}
+    await call.reply_json(writer.body(made, usage=usage))
 
 
-async def _stream(service: Service, call: Call, plans: Sequence[Plan], writer: _Writer, usage: bool) -> None:
+async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:
     async with event_stream(call, service.tenants.limits) as stream:
         told: set[int] = set()
-        async for answer, piece in run(service, call, plans, service.seconds(call)):
-            if piece or piece.finish is not None or piece.logprobs:
+        async for answer, piece in run(service, call, choices, service.seconds(call)):
+            if piece.deltas or piece.finish is not None or piece.logprobs:
                 begins = answer.index not in told
                 told.add(answer.index)
                 choice = writer.choice(answer, _text(piece), [piece], piece.finish, begins)
                 await stream.put(data(writer.body([choice])))
         if usage:
-            figures = {**chat_usage(call.answers), "zinc": own_usage(call.answers)}
+            figures = {**chat_usage(call.choices), "zinc": own_usage(call.choices)}
             await stream.put(data(writer.body([], usage=figures)))
         await stream.put(DONE)

@@ -17,7 +17,7 @@ from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import Level
 from zinc_rt.serving.api.tls import Certificate
 from zinc_rt.serving.api.web import WebRule
-from zinc_rt.serving.records.store import DEFAULT_BYTES, Keep
+from zinc_rt.serving.records.store import DEFAULT_BYTES, KeepRecords
 from zinc_rt.utils.checks import show
 
 DEFAULT_TENANT: Final = "default"
@@ -30,7 +30,7 @@ class BadTenants(UsageError):
     """The file of tenants cannot be used."""
 
 
-class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How one tenant is served; None means no limit beside the server's own.
 
     weight: of its share of the engine's time. kv_share: of the memory of the cache. active: requests computed at once.
@@ -52,7 +52,7 @@ class Tenant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_tokens: int | None = None
     seconds: float | None = None
     may_log_prompts: bool = False
-    records: Keep = Keep.full
+    records: KeepRecords = KeepRecords.full
     admin: bool = False
 
     def share(self, name: str) -> TenantShare:
@@ -75,21 +75,21 @@ _OPEN: Final = ("requests_per_minute", "tokens_per_minute", "seconds", "weight",
 
 
 @dataclass(frozen=True, slots=True)
-class Tenants:
+class TenantConfigs:
     """All tenants. A name that the file does not have is served as the tenant `default` is. vllm_names: whether the
     file asks for metrics by vLLM's names, too.
     """
 
-    named: dict[str, Tenant] = field(default_factory=dict)
+    named: dict[str, TenantConfig] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     vllm_names: bool = False
 
-    def get(self, name: str) -> Tenant:
+    def get(self, name: str) -> TenantConfig:
         """The record of a tenant."""
-        return self.named.get(name) or self.named.get(DEFAULT_TENANT) or Tenant()
+        return self.named.get(name) or self.named.get(DEFAULT_TENANT) or TenantConfig()
 
 
-def read_tenants(path: Path) -> Tenants:
+def read_tenants(path: Path) -> TenantConfigs:
     """The file of tenants: a table `[tenants.NAME]` each, `[limits]` and `[metrics]` for the server.
 
     Raises `BadTenants`.
@@ -104,7 +104,7 @@ def read_tenants(path: Path) -> Tenants:
         raise BadTenants(f"{path}: unknown table {show(unknown[0])}; known: limits, metrics, tenants")
     try:
         limits = msgspec.convert(_known(tree.get("limits", {}), Limits), Limits)
-        named = msgspec.convert(tree.get("tenants", {}), dict[str, Tenant])
+        named = msgspec.convert(tree.get("tenants", {}), dict[str, TenantConfig])
         metrics = msgspec.convert(tree.get("metrics", {}), MetricsTable)
     except msgspec.ValidationError as error:
         raise BadTenants(f"{path}: {str(error)[:200]}") from None
@@ -128,7 +128,7 @@ def read_tenants(path: Path) -> Tenants:
             raise BadTenants(
                 f"{path}: limits.{key} is {show(getattr(limits, key))}; it must be from above 0 to {_MOST}"
             )
-    return Tenants(named, limits, metrics.names == "vllm")
+    return TenantConfigs(named, limits, metrics.names == "vllm")
 
 
 def _known(table: Any, kind: type) -> Any:
@@ -141,7 +141,7 @@ def _known(table: Any, kind: type) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ServerConfig:
     """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None.
     records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
     audit: of so many recorded requests one is computed again, 0 for none. api_keys: keys of the tenant `default`,

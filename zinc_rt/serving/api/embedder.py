@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.scheduler.delivery import Events, T, Text
-from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Event, Failed, Fault, Submit, TenantShare
-from zinc_rt.serving.live import EventStream, LiveRequest
+from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Failed, Fault, TenantShare
+from zinc_rt.scheduler.output import RequestOutput, T
+from zinc_rt.serving.request_log import LiveRequest, OutputStream
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,15 +55,12 @@ class EmbeddingClient:
             self._running -= 1
             self._steps += 1
 
-    def submit(self, request: Submit) -> EventStream[Event]:
+    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
         """See `EngineClient`."""
-        return self.submit_text(request, Events())
-
-    def submit_text(self, request: Submit, text: Text[T]) -> EventStream[T]:
-        """See `EngineClient`."""
-        live = LiveRequest(request, text, 0.0)
-        live.take(Failed(request.id, Fault.wrong_kind_of_model, "the model embeds texts and generates none"))
-        return EventStream(live.pieces, lambda: None)
+        live = LiveRequest(output, 0.0)
+        message = "the model embeds texts and generates none"
+        live.take(Failed(output.request.id, Fault.wrong_kind_of_model, message))
+        return OutputStream(live.pieces, lambda: None)
 
     def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`. A call that embeds runs to its end."""

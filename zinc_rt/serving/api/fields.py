@@ -1,4 +1,4 @@
-"""What is done with each field of a request: a record for each, from which code and docs/openai.md's tables come."""
+"""What is done with a request's fields: a record for each, from which code and docs/use/openai.md's tables come."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from zinc_rt.sampling.params import Api, parameters_of
 from zinc_rt.serving.api.errors import ApiError, unsupported
 
 
-class Rule(StrEnum):
+class FieldRule(StrEnum):
     """What a field does."""
 
     obeyed = "obeyed"
@@ -23,11 +24,11 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ApiField:
     """One field of a request. neutral: values besides null that ask for nothing, so that they are always taken."""
 
     name: str
-    rule: Rule
+    rule: FieldRule
     note: str
     neutral: tuple[Any, ...] = ()
     own: bool = False
@@ -38,43 +39,41 @@ class Field:
         return value is not None and not any(value is known or value == known for known in self.neutral)
 
 
-def _obeyed(name: str, note: str) -> Field:
-    return Field(name, Rule.obeyed, note)
+def _obeyed(name: str, note: str) -> ApiField:
+    return ApiField(name, FieldRule.obeyed, note)
 
 
-def _own(name: str, note: str) -> Field:
-    return Field(name, Rule.obeyed, note, own=True)
+def _own(name: str, note: str) -> ApiField:
+    return ApiField(name, FieldRule.obeyed, note, own=True)
 
 
-def _accepted(name: str, note: str) -> Field:
-    return Field(name, Rule.accepted, note)
+def _accepted(name: str, note: str) -> ApiField:
+    return ApiField(name, FieldRule.accepted, note)
 
 
-def _ignored(name: str, note: str, *neutral: Any) -> Field:
-    return Field(name, Rule.ignored, note, neutral)
+def _ignored(name: str, note: str, *neutral: Any) -> ApiField:
+    return ApiField(name, FieldRule.ignored, note, neutral)
 
 
-def _refused(name: str, note: str, *neutral: Any) -> Field:
-    return Field(name, Rule.refused, note, neutral)
+def _refused(name: str, note: str, *neutral: Any) -> ApiField:
+    return ApiField(name, FieldRule.refused, note, neutral)
 
 
-OWN_SAMPLING: Final = (
-    _own("top_k", "keep the k likeliest tokens, 0 all; 40 where it is omitted"),
-    _own("min_p", "drop tokens less likely than this share of the likeliest; 0.05 where it is omitted"),
-    _own("repetition_penalty", "divides the logits of recent tokens"),
-    _own("repeat_last_n", "how many tokens are recent, prompt included; -1 all"),
-    _own("ignore_eos", "go on after the model's end-of-text token"),
-    _own("stop_token_ids", "token ids that end the text"),
-)
+def sampling(api: Api) -> tuple[ApiField, ...]:
+    """The parameters of sampling that an interface takes; those that its authors do not have come last."""
+    made = [
+        ApiField(row.json_name(api), FieldRule.obeyed, row.json_note(api), own=row.is_ours(api))
+        for row in parameters_of(api)
+    ]
+    return tuple(sorted(made, key=lambda field: field.own))
+
 
 CHAT: Final = (
     _obeyed("messages", "text parts; images, audio and files are refused; `developer` is `system`"),
     _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
     _refused("audio", "answers are text"),
-    _obeyed("frequency_penalty", "-2 to 2"),
     _refused("function_call", "replaced by `tool_choice`", "none", "auto"),
     _refused("functions", "replaced by `tools`", []),
-    _obeyed("logit_bias", "at most 1,024 token ids"),
     _obeyed("logprobs", "with the bytes of each token; minus infinity is -9999"),
     _obeyed("max_completion_tokens", "the same as `max_tokens`; omitted: until the model ends or the context is full"),
     _obeyed("max_tokens", "the older name of `max_completion_tokens`"),
@@ -84,28 +83,24 @@ CHAT: Final = (
     _obeyed("n", "1 to 8; answer i uses `seed` + i"),
     _obeyed("parallel_tool_calls", "`false`: at most one call"),
     _accepted("prediction", "a hint for speed"),
-    _obeyed("presence_penalty", "-2 to 2"),
     _accepted("prompt_cache_key", "prefixes are cached without a key"),
     _accepted("prompt_cache_options", "prefixes are cached as memory allows"),
     _accepted("prompt_cache_retention", "prefixes are cached as memory allows"),
     _obeyed("reasoning_effort", "given to the chat template; `none` also as `enable_thinking` false"),
     _obeyed("response_format", "`text`, `json_object`, `json_schema`; beyond OpenAI's `regex`, `choice`, `lark`"),
     _accepted("safety_identifier", "nothing depends on it"),
-    _obeyed("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
     _accepted("service_tier", "the tenant's class of service counts"),
     _obeyed("stop", "up to 16 strings of up to 256 bytes; looked for in the content"),
     _ignored("store", "nothing is stored", False),
     _obeyed("stream", "server-sent events"),
     _obeyed("stream_options", "`include_usage`; `include_obfuscation` is accepted and nothing is added"),
-    _obeyed("temperature", "0 to 2; 0.8 where it is omitted"),
     _obeyed("tool_choice", "`none`, `auto`, `required`, one function by name, allowed tools"),
     _obeyed("tools", "at most 128 functions; custom tools are refused"),
     _obeyed("top_logprobs", "0 to 20, with `logprobs`"),
-    _obeyed("top_p", "0 to 1; 0.95 where it is omitted"),
     _accepted("user", "nothing depends on it"),
     _ignored("verbosity", "models here are not trained for it", "medium"),
     _refused("web_search_options", "nothing searches the web"),
-    *OWN_SAMPLING,
+    *sampling(Api.openai),
     _own("chat_template_kwargs", "variables of the chat template"),
     _own("continue_final_message", "go on with the last message; omitted: where it is a text of the assistant"),
     _own("add_generation_prompt", "begin the assistant's next message; omitted: where the last one is not continued"),
@@ -116,21 +111,15 @@ COMPLETIONS: Final = (
     _obeyed("prompt", "a text, token ids, or up to 64 of both"),
     _refused("best_of", "answers are not ranked; use `n`", 1),
     _obeyed("echo", "the prompt's text comes first; with `logprobs` those of its tokens, too"),
-    _obeyed("frequency_penalty", "-2 to 2"),
-    _obeyed("logit_bias", "at most 1,024 token ids"),
     _obeyed("logprobs", "0 to 20; minus infinity is -9999"),
     _obeyed("max_tokens", "16 where it is omitted; 0 with `echo`: nothing is generated"),
     _obeyed("n", "1 to 8; answer i uses `seed` + i"),
-    _obeyed("presence_penalty", "-2 to 2"),
-    _obeyed("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
     _obeyed("stop", "up to 16 strings of up to 256 bytes"),
     _obeyed("stream", "server-sent events"),
     _obeyed("stream_options", "`include_usage`"),
     _refused("suffix", "nothing is inserted into a text", ""),
-    _obeyed("temperature", "0 to 2; 0.8 where it is omitted"),
-    _obeyed("top_p", "0 to 1; 0.95 where it is omitted"),
     _accepted("user", "nothing depends on it"),
-    *OWN_SAMPLING,
+    *sampling(Api.openai),
 )
 
 ANTHROPIC: Final = (
@@ -151,14 +140,10 @@ ANTHROPIC: Final = (
     _obeyed("stop_sequences", "up to 16 strings of up to 256 bytes"),
     _obeyed("stream", "server-sent events"),
     _obeyed("system", "a text or text blocks; a first line that begins with `x-anthropic-billing-header` is dropped"),
-    _obeyed("temperature", "0 to 1; 0.8 where it is omitted"),
     _obeyed("thinking", "`enabled` and `disabled` as `enable_thinking` for the chat template; the budget is not kept"),
     _obeyed("tool_choice", "`auto`, `any`, `tool`, `none`; `disable_parallel_tool_use`"),
     _obeyed("tools", "at most 128 with an `input_schema`; others, as `web_search_*`, are skipped"),
-    _obeyed("top_k", "keep the k likeliest tokens, 0 all; 40 where it is omitted"),
-    _obeyed("top_p", "0 to 1; 0.95 where it is omitted"),
-    _own("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
-    _own("min_p", "drop tokens less likely than this share of the likeliest; 0.05 where it is omitted"),
+    *sampling(Api.anthropic),
 )
 
 RESPONSES: Final = (
@@ -185,16 +170,13 @@ RESPONSES: Final = (
     _obeyed("store", "`false`: the response is not kept"),
     _obeyed("stream", "server-sent events"),
     _accepted("stream_options", "nothing is obfuscated"),
-    _obeyed("temperature", "0 to 2; 0.8 where it is omitted"),
     _obeyed("text", "`format`: `text`, `json_object`, `json_schema`"),
     _obeyed("tool_choice", "`none`, `auto`, `required`, one function by name, allowed tools"),
     _obeyed("tools", "at most 128 functions; tools of other types are skipped"),
     _obeyed("top_logprobs", "0 to 20"),
-    _obeyed("top_p", "0 to 1; 0.95 where it is omitted"),
     _obeyed("truncation", "`auto`: of a prompt that is too long the oldest turns are left out; `x-zinc-dropped` tells"),
     _accepted("user", "nothing depends on it"),
-    _own("seed", "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`"),
-    *(field for field in OWN_SAMPLING if field.name in ("top_k", "min_p")),
+    *sampling(Api.responses),
 )
 
 EMBEDDINGS: Final = (
@@ -207,7 +189,7 @@ EMBEDDINGS: Final = (
 )
 
 
-def judge(fields: Sequence[Field], given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Any], list[str]]:
+def judge(fields: Sequence[ApiField], given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Any], list[str]]:
     """The fields to obey and the names of those that are ignored.
 
     Raises `ApiError` for a field that is refused; with `strict` also for one that is ignored or not known.
@@ -217,14 +199,14 @@ def judge(fields: Sequence[Field], given: Mapping[str, Any], strict: bool) -> tu
     ignored: list[str] = []
     for name, value in given.items():
         field = known.get(name)
-        if field is None or (field.rule is Rule.ignored and field.asks(value)):
+        if field is None or (field.rule is FieldRule.ignored and field.asks(value)):
             if strict:
                 why = "no such field is known" if field is None else field.note
                 raise ApiError(400, f"{_shown(name)}: {why}", param=_shown(name), code="unknown_parameter")
             ignored.append(_shown(name))
-        elif field.rule is Rule.refused and field.asks(value):
+        elif field.rule is FieldRule.refused and field.asks(value):
             raise unsupported(name, field.note)
-        elif field.rule is Rule.obeyed:
+        elif field.rule is FieldRule.obeyed:
             obeyed[name] = value
     return obeyed, ignored
 
@@ -250,7 +232,7 @@ def _shown(name: str) -> str:
     return "".join(c if c.isalnum() and c.isascii() else c if c in "_-." else "?" for c in name[:64])
 
 
-def table(fields: Sequence[Field]) -> str:
+def table(fields: Sequence[ApiField]) -> str:
     """The fields as a Markdown table, in the order of their records."""
     rows = [f"| `{f.name}`{' (own)' if f.own else ''} | {f.rule} | {f.note} |" for f in fields]
     return "\n".join(["| field | what happens | |", "|---|---|---|", *rows])

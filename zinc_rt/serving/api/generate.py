@@ -1,49 +1,40 @@
-"""Answers from the engine: one sequence for each answer of a request, their pieces merged in turns."""
+"""Choices from the engine: a sequence for each choice of a request, their deltas merged in turns."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
-from zinc_rt.scheduler.messages import (
-    Admitted,
-    CancelReason,
-    Event,
-    Failed,
-    Finished,
-    FinishReason,
-    PromptLogprobs,
-    Submit,
-    Token,
-)
-from zinc_rt.serving.api.answer import Answer, Plan
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.errors import cancelled, failed, invalid
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
+from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.textside import Piece, TextSide, checked
 
 _QUEUE: Final = 256
 
-Step = tuple[Answer, Piece]
+Step = tuple[AnswerChoice, ChoiceDelta]
 
 
-async def run(service: Service, call: Call, plans: Sequence[Plan], seconds: float | None) -> AsyncGenerator[Step]:
-    """The pieces of all answers: of each an empty one when the engine begins with it, then its text, and a last one
-    with a `finish`. An answer itself may be further than its pieces that were taken. Closed early, it cancels what
+async def run(service: Service, call: Call, choices: list[AnswerChoice], seconds: float | None) -> AsyncGenerator[Step]:
+    """What is added to the choices: to each an empty delta when the engine begins with it, then its text, and a last
+    one with a `finish`. A choice itself may be further than its deltas that were taken. Closed early, it cancels what
     runs.
 
     Raises `ApiError`.
     """
-    if call.resume is not None and len(plans) == 1:
-        plans = [_resumed(service, call, plans[0])]
-    answers = [Answer(i, plan, service.text_side(plan)) for i, plan in enumerate(plans)]
-    call.answers = answers
-    streams = [_one(service, call, answer, seconds) for answer in answers]
+    if call.resume is not None and len(choices) == 1:
+        _resume(service, call, choices[0])
+    for choice in choices:
+        choice.request = replace(choice.request, seconds=seconds)
+        choice.on_begin = partial(service.began, call, choice)
+        choice.on_token = partial(service.timed, call, choice)
+    call.choices = choices
+    streams = [_one(service, choice) for choice in choices]
     merged = streams[0] if len(streams) == 1 else _merged(streams)
     async with contextlib.aclosing(merged):
         async for step in merged:
@@ -54,8 +45,8 @@ _Queue = asyncio.Queue[Step | Exception | None]
 
 
 async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
-    """A piece of each in turn, so that the order does not depend on the load either; a slow one holds up the others'
-    pieces, not their computation.
+    """A delta of each in turn, so that the order does not depend on the load either; a slow one holds up the others'
+    deltas, not their computation.
     """
 
     async def pump(stream: AsyncGenerator[Step], queue: _Queue) -> None:
@@ -85,80 +76,14 @@ async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Ste
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _one(service: Service, call: Call, answer: Answer, seconds: float | None) -> AsyncGenerator[Step]:
-    plan, tenant = answer.plan, service.tenants.get(call.tenant)
-    request = Submit(
-        id=call.id if not answer.index else f"{call.id}-{answer.index}",
-        prompt=plan.prompt,
-        params=plan.params,
-        seed=plan.seed,
-        tenant=call.tenant,
-        qos=tenant.qos,
-        salt=service.salt(call.tenant),
-        grammar=plan.grammar,
-        resume=plan.resume,
-        seconds=seconds,
-        echo=plan.echo,
-    )
-    async with contextlib.aclosing(service.client.submit_text(request, _Pieces(service, call, answer))) as pieces:
-        async for piece in pieces:
-            yield answer, piece
+async def _one(service: Service, choice: AnswerChoice) -> AsyncGenerator[Step]:
+    async with contextlib.aclosing(service.client.submit(choice)) as deltas:
+        async for delta in deltas:
+            yield choice, delta
 
 
-class _Pieces:
-    """The pieces of one answer, a `serving.delivery.Text`: with each event the answer goes on."""
-
-    def __init__(self, service: Service, call: Call, answer: Answer) -> None:
-        self._service, self._call, self._answer = service, call, answer
-        self._qos = service.tenants.get(call.tenant).qos
-
-    @property
-    def stopped(self) -> bool:
-        """See `Text`."""
-        return self._answer.side.stop is not None
-
-    def take(self, event: Event) -> Piece | None:
-        """See `Text`. Raises `ApiError`."""
-        answer = self._answer
-        match event:
-            case Admitted():
-                answer.begun = True
-                answer.cached, answer.queue_seconds = event.cached_tokens, event.queue_seconds
-                self._service.began(self._call, answer)
-                return Piece()
-            case PromptLogprobs():
-                tokens = zip(answer.plan.prompt[event.start :], event.logprobs, event.top_logprobs, strict=False)
-                found = [checked(Token("", *one)) for one in tokens]
-                answer.prompt_logprobs = [*answer.prompt_logprobs[: event.start - 1], *found]
-                return None
-            case Token() if answer.plan.silent:
-                return None
-            case Token():
-                if len(answer.tokens) >= len(answer.plan.resume):
-                    self._time()
-                answer.tokens.append(event.token_id)
-                return answer.side.add(event) or None
-            case _:
-                last = answer.side.finish()
-                answer.usage = event.usage
-                answer.finish = _finish(answer.side, event)
-                if answer.plan.silent and event.usage is not None:
-                    answer.usage, answer.finish = replace(event.usage, completion_tokens=0), "length"
-                return replace(last, finish=answer.finish)
-
-    def _time(self) -> None:
-        """A token has come."""
-        answer, metrics, now = self._answer, self._service.metrics, time.monotonic()
-        if answer.first is None:
-            answer.first = now
-            metrics.ttft.labels(self._qos).observe(now - self._call.started)
-        else:
-            metrics.inter_token.labels(self._qos).observe(now - answer.last)
-        answer.last = now
-
-
-def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
-    """The plan of a stream that is resumed, with the tokens behind its events, where they will do. Of tokens that the
+def _resume(service: Service, call: Call, choice: AnswerChoice) -> None:
+    """Go on with a stream that is resumed, behind the tokens of its events, where they will do. Of tokens that the
     client gives, or a router for it, nobody knows where they come from: they are its word, never the model's.
 
     Log-probabilities are not kept: with them all is generated again. Raises `ApiError`.
@@ -168,21 +93,6 @@ def _resumed(service: Service, call: Call, plan: Plan) -> Plan:
     tokens, n_given = (given, len(given)) if given else service.broken_off(call)
     if (wrong := next((t for t in tokens if t >= n_vocab), None)) is not None:
         raise invalid(f"X-Zinc-Resume has token id {wrong}; the vocabulary has {n_vocab} tokens", TOKENS)
-    limit = plan.params.max_tokens
-    usable = plan.params.logprobs is None and (limit is None or len(tokens) <= limit)
-    return replace(plan, resume=tokens, given=n_given) if usable else plan
-
-
-def _finish(side: TextSide, event: Finished | Failed) -> str:
-    """Why an answer ended, in OpenAI's words. Raises `ApiError` where it did not end by itself."""
-    if side.stop is not None:
-        return "stop"
-    if isinstance(event, Failed):
-        raise failed(event)
-    match event.reason:
-        case FinishReason.stop:
-            return "tool_calls" if side.n_calls else "stop"
-        case FinishReason.length | FinishReason.context:
-            return "length"
-        case FinishReason.cancelled:
-            raise cancelled(event.cancelled or CancelReason.caller)
+    params = choice.request.params
+    if params.logprobs is None and (params.max_tokens is None or len(tokens) <= params.max_tokens):
+        choice.request, choice.given = replace(choice.request, resume=tokens), n_given

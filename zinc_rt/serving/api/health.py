@@ -80,9 +80,9 @@ async def show_request(service: Service, call: Call) -> None:
             "tenant": running.tenant,
             "endpoint": running.endpoint,
             "phase": running.phase,
-            "queue_seconds": max((a.queue_seconds for a in running.answers), default=0.0),
-            "cached_tokens": max((a.cached for a in running.answers), default=0),
-            "completion_tokens": sum(a.side.n_tokens for a in running.answers),
+            "queue_seconds": max((a.queue_seconds for a in running.choices), default=0.0),
+            "cached_tokens": max((a.cached for a in running.choices), default=0),
+            "completion_tokens": sum(a.n_tokens for a in running.choices),
         }
         await call.reply_json(facts)
         return

@@ -52,7 +52,7 @@ def add_key(path: Path, tenant: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class ApiKeys:
     """Digests of keys by tenant. plain: of keys of any form, which are the tenant `default`'s."""
 
     digests: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Keys:
         return parts[1]
 
 
-def read_keys(path: Path) -> Keys:
+def read_keys(path: Path) -> ApiKeys:
     """The file of keys: a tenant and a digest a line; # begins a comment. Raises `BadKeys`."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -94,7 +94,7 @@ def read_keys(path: Path) -> Keys:
         digests.setdefault(parts[1], set()).add(parts[2])
     if not digests:
         raise BadKeys(f"{path} has no key; `zinc keys new TENANT --file FILE` makes one")
-    return Keys({tenant: frozenset(known) for tenant, known in digests.items()})
+    return ApiKeys({tenant: frozenset(known) for tenant, known in digests.items()})
 
 
 def key_of(authorization: str, x_api_key: str) -> str:

@@ -8,39 +8,33 @@ import msgspec
 
 import zinc_rt
 from zinc_rt.dialects.deltas import ContentDelta
-from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.sampling.params import Api, parameters_of
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.completions import CompletionRequest, plans_of_texts
+from zinc_rt.serving.api.chat_common import ChatRequest, make_prompt
+from zinc_rt.serving.api.choice import ChoiceDelta
+from zinc_rt.serving.api.completions import CompletionRequest, text_choices
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.fields import OWN_SAMPLING, Field, Rule
+from zinc_rt.serving.api.fields import ApiField, FieldRule, sampling
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.intent import Form, make_prompt
-from zinc_rt.serving.api.requests import Sampling, converted, read, read_json
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.requests import converted, given_sampling, read, read_json, takes_sampling
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import data, event_stream
-from zinc_rt.serving.api.textside import Piece
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, prompt_tokens
 
 INFILL: Final = (
-    Field("input_prefix", Rule.obeyed, "the text before the gap"),
-    Field("input_suffix", Rule.obeyed, "the text behind it"),
-    Field("input_extra", Rule.obeyed, 'other files, as `{"filename": ..., "text": ...}`, before both'),
-    Field("prompt", Rule.obeyed, "the beginning of what is filled in"),
-    Field("n_predict", Rule.obeyed, "tokens of the answer; omitted, 0 and less: until the model ends"),
-    Field("model", Rule.obeyed, "this server's model or one of its aliases, else 404; may be left out"),
-    Field("seed", Rule.obeyed, "the same seed, the same bytes"),
-    Field("stop", Rule.obeyed, "up to 16 strings of up to 256 bytes"),
-    Field("stream", Rule.obeyed, "server-sent events"),
-    Field("temperature", Rule.obeyed, "0 to 2; 0.8 where it is omitted"),
-    Field("top_p", Rule.obeyed, "0 to 1; 0.95 where it is omitted"),
-    Field("frequency_penalty", Rule.obeyed, "-2 to 2"),
-    Field("presence_penalty", Rule.obeyed, "-2 to 2"),
-    Field("logit_bias", Rule.obeyed, "at most 1,024 token ids"),
-    Field("cache_prompt", Rule.accepted, "prefixes are cached as memory allows"),
-    Field("id_slot", Rule.accepted, "a request takes any place"),
-    *OWN_SAMPLING,
+    ApiField("input_prefix", FieldRule.obeyed, "the text before the gap"),
+    ApiField("input_suffix", FieldRule.obeyed, "the text behind it"),
+    ApiField("input_extra", FieldRule.obeyed, 'other files, as `{"filename": ..., "text": ...}`, before both'),
+    ApiField("prompt", FieldRule.obeyed, "the beginning of what is filled in"),
+    ApiField("n_predict", FieldRule.obeyed, "tokens of the answer; omitted, 0 and less: until the model ends"),
+    ApiField("model", FieldRule.obeyed, "this server's model or one of its aliases, else 404; may be left out"),
+    ApiField("stop", FieldRule.obeyed, "up to 16 strings of up to 256 bytes"),
+    ApiField("stream", FieldRule.obeyed, "server-sent events"),
+    ApiField("cache_prompt", FieldRule.accepted, "prefixes are cached as memory allows"),
+    ApiField("id_slot", FieldRule.accepted, "a request takes any place"),
+    *sampling(Api.openai),
 )
 
 
@@ -51,13 +45,15 @@ class ExtraFile(msgspec.Struct):
     filename: str = "tmp"
 
 
-class InfillRequest(Sampling, kw_only=True):
+@takes_sampling(Api.openai)
+class InfillRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `INFILL` says what each does."""
 
     input_prefix: str
     input_suffix: str
     input_extra: list[ExtraFile] = msgspec.field(default_factory=list)
     prompt: str = ""
+    model: str | None = None
     n_predict: int | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
@@ -82,10 +78,10 @@ class RerankRequest(msgspec.Struct, kw_only=True):
 
 async def props(service: Service, call: Call) -> None:
     """What the server and its model are."""
-    model, defaults = service.model, SamplingParams()
+    model = service.model
     tokenizer = model.tokenizer
-    names = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repeat_last_n")
-    params = {**{name: getattr(defaults, name) for name in names}, "repeat_penalty": defaults.repetition_penalty}
+    rows = sorted(parameters_of(Api.ollama), key=lambda row: row.json_name(Api.ollama) != row.name)
+    params = {row.json_name(Api.ollama): row.default for row in rows if row.default is not None}
     await call.reply_json(
         {
             "default_generation_settings": {"n_ctx": model.n_ctx, "params": params},
@@ -118,8 +114,11 @@ async def apply_template(service: Service, call: Call) -> None:
     service.enter(call, embeds=None)
     request = converted(read_json(await call.body()), TemplateRequest)
     async with call.attended():
-        model, form = service.model, Form(tools=request.tools, variables=request.chat_template_kwargs)
-        made = await model.aside(lambda: make_prompt(model, request.messages, form, "messages"))
+        model = service.model
+        asked = ChatRequest(
+            messages=request.messages, tools=request.tools, chat_template_kwargs=request.chat_template_kwargs
+        )
+        made = await model.aside(lambda: make_prompt(model, asked))
         await call.reply_json({"prompt": made.text})
 
 
@@ -142,10 +141,10 @@ async def infill(service: Service, call: Call) -> None:
         prompt = await service.model.aside(lambda: _prompt(service.model, request))
         room = service.tenants.get(call.tenant).max_tokens or service.model.n_ctx
         limit = request.n_predict if request.n_predict is not None and request.n_predict > 0 else room
-        shared = {name: getattr(request, name) for name in Sampling.__struct_fields__}
-        asked = CompletionRequest(prompt=prompt, max_tokens=limit, stop=request.stop, **shared)
+        given = given_sampling(request, Api.openai)
+        asked = CompletionRequest(prompt=prompt, max_tokens=limit, stop=request.stop, **given)
         service.model.check_name(request.model)
-        steps = run(service, call, await plans_of_texts(service, call, asked), service.seconds(call))
+        steps = run(service, call, await text_choices(service, call, asked), service.seconds(call))
         if not request.stream:
             text = "".join([_content(piece) async for _, piece in steps])
             await call.reply_json({"content": text, **_end(service, call)})
@@ -181,27 +180,27 @@ def _prompt(model: ServedModel, request: InfillRequest) -> list[int]:
     return made + ids(request.prompt)
 
 
-def _content(piece: Piece) -> str:
+def _content(piece: ChoiceDelta) -> str:
     return "".join(delta.text for delta in piece.deltas if isinstance(delta, ContentDelta))
 
 
 def _end(service: Service, call: Call) -> dict[str, Any]:
     """What the end of an answer has more."""
-    (answer,) = call.answers
-    n_prompt, n, used = prompt_tokens(call.answers), completion_tokens(call.answers), answer.usage
+    (answer,) = call.choices
+    n_prompt, n, used = prompt_tokens(call.choices), completion_tokens(call.choices), answer.usage
     prefill, decode = (used.prefill_seconds, used.decode_seconds) if used is not None else (0.0, 0.0)
-    kind = "limit" if answer.finish == "length" else "word" if answer.side.stop is not None else "eos"
+    kind = "limit" if answer.finish == "length" else "word" if answer.stop is not None else "eos"
     return {
         "stop": True,
         "stop_type": kind,
-        "stopping_word": answer.side.stop or "",
+        "stopping_word": answer.stop or "",
         "model": service.model.name,
         "tokens_predicted": n,
         "tokens_evaluated": n_prompt,
-        "tokens_cached": cached_tokens(call.answers),
+        "tokens_cached": cached_tokens(call.choices),
         "truncated": False,
         "timings": {
-            "prompt_n": n_prompt - cached_tokens(call.answers),
+            "prompt_n": n_prompt - cached_tokens(call.choices),
             "prompt_ms": prefill * 1e3,
             "predicted_n": n,
             "predicted_ms": decode * 1e3,

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from zinc_rt.serving.api.textside import TokenLogprob
+from zinc_rt.scheduler.messages import Token
 from zinc_rt.text import Tokenizer
 
 
-def _token(tokenizer: Tokenizer, token_id: int, logprob: float) -> dict[str, Any]:
+def _token(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
     raw = tokenizer.token_bytes(token_id)
     return {"token": raw.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(raw)}
 
 
-def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
+def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[Token]) -> dict[str, Any]:
     """`logprobs` of a choice of a chat completion."""
     content = [
         {
             **_token(tokenizer, token.token_id, token.logprob),
-            "top_logprobs": [_token(tokenizer, i, value) for i, value in token.top],
+            "top_logprobs": [_token(tokenizer, i, value) for i, value in token.top_logprobs or ()],
         }
         for token in tokens
     ]
@@ -27,7 +27,7 @@ def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[TokenLogprob]) -> dict[
 
 
 def text_logprobs(
-    tokenizer: Tokenizer, tokens: Iterable[TokenLogprob], offset: int, first: int | None = None
+    tokenizer: Tokenizer, tokens: Iterable[Token], offset: int, first: int | None = None
 ) -> tuple[dict[str, Any], int]:
     """`logprobs` of a choice of a completion, and the characters of the answer up to their end.
 
@@ -50,7 +50,7 @@ def text_logprobs(
     if first is not None:
         add(first, None, None)
     for token in tokens:
-        add(token.token_id, token.logprob, {_text(tokenizer, i): value for i, value in token.top})
+        add(token.token_id, token.logprob, {_text(tokenizer, i): value for i, value in token.top_logprobs or ()})
     return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}, offset
 
 

@@ -21,7 +21,7 @@ TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """All of them; names as docs/serving.md lists them. status, restarts: of the engine, when they are asked for."""
+    """Their names as docs/use/serving.md lists them. status, restarts: of the engine, when they are asked for."""
 
     def __init__(self) -> None:
         self.status: Callable[[], EngineStatus] = EngineStatus

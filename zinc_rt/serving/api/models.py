@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from zinc_rt.sampling.params import PARAMETERS, Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.service import Service
+
+_SHOWN: Final = [
+    row.name
+    for row in PARAMETERS.values()
+    if row.json is not None and row.json.apis == frozenset(Api) and row.default is not None
+]
+"""The parameters whose defaults are told: those that each interface takes."""
 
 
 def _record(service: Service, name: str) -> dict[str, Any]:
     model = service.model
-    defaults = model.defaults
     return {
         "id": name,
         "object": "model",
@@ -25,12 +32,7 @@ def _record(service: Service, name: str) -> dict[str, Any]:
             "dialect": model.chat.dialect.name if model.chat is not None else None,
             "tools": model.chat is not None and model.chat.dialect.takes_tools,
             "dimensions": model.dimensions,
-            "defaults": {
-                "temperature": defaults.temperature,
-                "top_k": defaults.top_k,
-                "top_p": defaults.top_p,
-                "min_p": defaults.min_p,
-            },
+            "defaults": {name: getattr(model.defaults, name) for name in _SHOWN},
         },
     }
 

@@ -15,17 +15,17 @@ from msgspec import Meta
 
 from zinc_rt.dialects.deltas import Answer as Message
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
-from zinc_rt.serving.api.answer import Plan
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.completions import CompletionRequest, plans_of_texts, prompts_of, token_ids
-from zinc_rt.serving.api.converse import Conversation, plans_of
+from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
+from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.completions import CompletionRequest, prompts_of, text_choices, token_ids
 from zinc_rt.serving.api.embeddings import vectors_of
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
-from zinc_rt.serving.api.fields import Field, Rule, judge
+from zinc_rt.serving.api.fields import ApiField, FieldRule, judge, sampling
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.intent import Effort, Form
-from zinc_rt.serving.api.requests import Penalty, S, Sampling, Share, converted, ignore, read_json, stops_of
+from zinc_rt.serving.api.requests import S, converted, given_sampling, ignore, read_json, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream
 from zinc_rt.serving.api.usage import completion_tokens, prompt_tokens
@@ -35,80 +35,69 @@ VERSION: Final = "0.12.6"
 _LATEST: Final = ":latest"
 _NANO: Final = 10**9
 
-KEEP_ALIVE: Final = Field("keep_alive", Rule.accepted, "the model stays loaded as long as the server runs")
-MODEL: Final = Field("model", Rule.obeyed, "this server's model or one of its aliases, with or without `:latest`")
-OPTIONS_FIELD: Final = Field("options", Rule.obeyed, "see below")
+KEEP_ALIVE: Final = ApiField("keep_alive", FieldRule.accepted, "the model stays loaded as long as the server runs")
+MODEL: Final = ApiField(
+    "model", FieldRule.obeyed, "this server's model or one of its aliases, with or without `:latest`"
+)
+OPTIONS_FIELD: Final = ApiField("options", FieldRule.obeyed, "see below")
 COMMON: Final = (
     MODEL,
-    Field("stream", Rule.obeyed, "lines of JSON; `true` where it is omitted"),
-    Field("format", Rule.obeyed, "`json`, or a JSON schema"),
-    Field("think", Rule.obeyed, "given to the chat template as `enable_thinking`, a word as `reasoning_effort`"),
+    ApiField("stream", FieldRule.obeyed, "lines of JSON; `true` where it is omitted"),
+    ApiField("format", FieldRule.obeyed, "`json`, or a JSON schema"),
+    ApiField(
+        "think", FieldRule.obeyed, "given to the chat template as `enable_thinking`, a word as `reasoning_effort`"
+    ),
     OPTIONS_FIELD,
     KEEP_ALIVE,
 )
 CHAT: Final = (
-    Field("messages", Rule.obeyed, "text, `thinking`, `tool_calls`; images are refused; none: says that it is loaded"),
-    Field("tools", Rule.obeyed, "at most 128 functions"),
+    ApiField(
+        "messages", FieldRule.obeyed, "text, `thinking`, `tool_calls`; images are refused; none: says that it is loaded"
+    ),
+    ApiField("tools", FieldRule.obeyed, "at most 128 functions"),
     *COMMON,
 )
 GENERATE: Final = (
-    Field("prompt", Rule.obeyed, "the message of the user; empty: says that the model is loaded"),
-    Field("system", Rule.obeyed, "the message of the system"),
-    Field("raw", Rule.obeyed, "the prompt goes to the model as it is, and so it does where there is no chat template"),
-    Field("suffix", Rule.refused, "use `/infill`", ("",)),
-    Field("images", Rule.refused, "no model here takes images", ([],)),
-    Field("template", Rule.refused, "the model's own template is used; send `raw`", ("",)),
-    Field("context", Rule.ignored, "send the conversation to `/api/chat`", ([],)),
+    ApiField("prompt", FieldRule.obeyed, "the message of the user; empty: says that the model is loaded"),
+    ApiField("system", FieldRule.obeyed, "the message of the system"),
+    ApiField(
+        "raw", FieldRule.obeyed, "the prompt goes to the model as it is, and so it does where there is no chat template"
+    ),
+    ApiField("suffix", FieldRule.refused, "use `/infill`", ("",)),
+    ApiField("images", FieldRule.refused, "no model here takes images", ([],)),
+    ApiField("template", FieldRule.refused, "the model's own template is used; send `raw`", ("",)),
+    ApiField("context", FieldRule.ignored, "send the conversation to `/api/chat`", ([],)),
     *COMMON,
 )
 EMBED: Final = (
     MODEL,
-    Field("input", Rule.obeyed, "a text, or up to 64 of them"),
-    Field("dimensions", Rule.obeyed, "keep the first elements; for models trained for it"),
-    Field("truncate", Rule.ignored, "a text that is too long is refused", (False,)),
-    Field("options", Rule.ignored, "nothing is drawn", ({},)),
+    ApiField("input", FieldRule.obeyed, "a text, or up to 64 of them"),
+    ApiField("dimensions", FieldRule.obeyed, "keep the first elements; for models trained for it"),
+    ApiField("truncate", FieldRule.ignored, "a text that is too long is refused", (False,)),
+    ApiField("options", FieldRule.ignored, "nothing is drawn", ({},)),
     KEEP_ALIVE,
 )
 OPTIONS: Final = (
-    Field("num_predict", Rule.obeyed, "tokens of the answer; 0 and less: until the model ends or the context is full"),
-    Field("temperature", Rule.obeyed, "0 to 2; 0.8 where it is omitted"),
-    Field("seed", Rule.obeyed, "the same seed, the same bytes"),
-    Field("top_k", Rule.obeyed, "keep the k likeliest tokens, 0 all; 40 where it is omitted"),
-    Field("top_p", Rule.obeyed, "0 to 1; 0.95 where it is omitted"),
-    Field("min_p", Rule.obeyed, "drop tokens less likely than this share of the likeliest; 0.05 where it is omitted"),
-    Field("repeat_penalty", Rule.obeyed, "divides the logits of recent tokens; 1, which is off, where it is omitted"),
-    Field("repeat_last_n", Rule.obeyed, "how many tokens are recent, prompt included; -1 all"),
-    Field("presence_penalty", Rule.obeyed, "-2 to 2"),
-    Field("frequency_penalty", Rule.obeyed, "-2 to 2"),
-    Field("stop", Rule.obeyed, "up to 16 strings of up to 256 bytes"),
-    Field("num_ctx", Rule.ignored, "the server's context holds (`zinc serve -c`)"),
+    ApiField(
+        "num_predict", FieldRule.obeyed, "tokens of the answer; 0 and less: until the model ends or the context is full"
+    ),
+    ApiField("stop", FieldRule.obeyed, "up to 16 strings of up to 256 bytes"),
+    *sampling(Api.ollama),
+    ApiField("num_ctx", FieldRule.ignored, "the server's context holds (`zinc serve -c`)"),
 )
 
 
+@takes_sampling(Api.ollama)
 class OllamaOptions(msgspec.Struct, kw_only=True):
     """The options that are obeyed; `OPTIONS` says what each does."""
 
     num_predict: int | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    seed: int | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    top_p: Share | None = None
-    min_p: Share | None = None
-    repeat_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
-    repeat_last_n: Annotated[int, Meta(ge=-1)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     stop: str | list[str] | None = None
 
     @property
     def limit(self) -> int | None:
         """Tokens of the answer; None for as many as there is room for."""
         return self.num_predict if self.num_predict is not None and self.num_predict > 0 else None
-
-    def fields(self) -> dict[str, Any]:
-        """Fields of `Sampling`."""
-        found = {name: getattr(self, name) for name in self.__struct_fields__ if name in Sampling.__struct_fields__}
-        return {**found, "repetition_penalty": self.repeat_penalty}
 
 
 class _Common(msgspec.Struct, kw_only=True):
@@ -161,8 +150,8 @@ async def chat(service: Service, call: Call) -> None:
         if not request.messages:
             await call.reply_json(lines.line("", "") | {"done_reason": "load", "done": True})
             return
-        plans = await _chat_plans(service, call, request, _messages(request.messages), request.tools)
-        await _answer(service, call, request, plans, lines)
+        choices = await _chat_choices(service, call, request, _messages(request.messages), request.tools)
+        await _answer(service, call, request, choices, lines)
 
 
 async def generate(service: Service, call: Call) -> None:
@@ -176,12 +165,12 @@ async def generate(service: Service, call: Call) -> None:
             await call.reply_json(lines.line("", "") | {"done_reason": "load", "done": True})
             return
         if request.raw or service.model.chat is None:
-            plans: Sequence[Plan] = await _raw_plans(service, call, request)
+            choices = await _raw_choices(service, call, request)
         else:
             said = [{"role": "system", "content": request.system}] if request.system else []
             said.append({"role": "user", "content": request.prompt})
-            plans = await _chat_plans(service, call, request, said)
-        await _answer(service, call, request, plans, lines)
+            choices = await _chat_choices(service, call, request, said)
+        await _answer(service, call, request, choices, lines)
 
 
 async def embed(service: Service, call: Call) -> None:
@@ -287,7 +276,7 @@ def _name(service: Service, name: str) -> str:
     return name
 
 
-def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequence[Field]) -> S:
+def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequence[ApiField]) -> S:
     """A body as a request; options are judged one by one. Raises `ApiError`."""
     obeyed, ignored = judge(fields, read_json(body), service.config.strict)
     given = obeyed.get("options")
@@ -300,32 +289,29 @@ def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequ
     return converted(obeyed, kind)
 
 
-async def _chat_plans(
+async def _chat_choices(
     service: Service,
     call: Call,
     request: OllamaChat | OllamaGenerate,
-    messages: Sequence[Mapping[str, Any]],
+    messages: list[dict[str, Any]],
     tools: list[dict[str, Any]] | None = None,
-) -> Sequence[Plan]:
+) -> list[AnswerChoice]:
     options, think = request.options, request.think
-    form = Form(
-        tools=tools or None,
-        response_format=_format(request.format),
-        effort=think if isinstance(think, str) else None,
-        variables={"enable_thinking": think} if isinstance(think, bool) else None,
-    )
-    conversation = Conversation(
+    response_format = _format(request.format)
+    conversation = ChatRequest(
         messages=messages,
-        sampling=Sampling(**options.fields()),
         max_tokens=options.limit,
-        max_tokens_param="options.num_predict",
-        stops=stops_of(options.stop, "options.stop"),
-        form=form,
+        stop=list(stops_of(options.stop, "options.stop")),
+        tools=tools or None,
+        response_format=response_format,
+        reasoning_effort=think if isinstance(think, str) else None,
+        chat_template_kwargs={"enable_thinking": think} if isinstance(think, bool) else None,
+        **given_sampling(options, Api.ollama),
     )
-    return await plans_of(service, call, conversation)
+    return await chat_choices(service, call, conversation, limit_param="options.num_predict")
 
 
-async def _raw_plans(service: Service, call: Call, request: OllamaGenerate) -> Sequence[Plan]:
+async def _raw_choices(service: Service, call: Call, request: OllamaGenerate) -> list[AnswerChoice]:
     if request.format:
         raise unsupported("format", "a raw prompt has none; leave out raw")
     options = request.options
@@ -334,9 +320,9 @@ async def _raw_plans(service: Service, call: Call, request: OllamaGenerate) -> S
         prompt=request.system + request.prompt,
         max_tokens=options.limit or room,
         stop=options.stop,
-        **options.fields(),
+        **given_sampling(options, Api.ollama),
     )
-    return await plans_of_texts(service, call, asked)
+    return await text_choices(service, call, asked)
 
 
 def _format(given: str | dict[str, Any] | None) -> dict[str, Any] | None:
@@ -418,7 +404,7 @@ class _Lines:
 
 def _end(call: Call) -> dict[str, Any]:
     """What the last line has more: why the answer ended, counts, and times in nanoseconds."""
-    (answer,) = call.answers
+    (answer,) = call.choices
     usage = answer.usage
     prefill, decode = (usage.prefill_seconds, usage.decode_seconds) if usage is not None else (0.0, 0.0)
     return {
@@ -426,9 +412,9 @@ def _end(call: Call) -> dict[str, Any]:
         "done_reason": "length" if answer.finish == "length" else "stop",
         "total_duration": int((monotonic() - call.started) * _NANO),
         "load_duration": 0,
-        "prompt_eval_count": prompt_tokens(call.answers),
+        "prompt_eval_count": prompt_tokens(call.choices),
         "prompt_eval_duration": int(prefill * _NANO),
-        "eval_count": completion_tokens(call.answers),
+        "eval_count": completion_tokens(call.choices),
         "eval_duration": int(decode * _NANO),
     }
 
@@ -452,9 +438,9 @@ def _texts(deltas: Sequence[Delta]) -> tuple[str, str]:
 
 
 async def _answer(
-    service: Service, call: Call, request: OllamaChat | OllamaGenerate, plans: Sequence[Plan], lines: _Lines
+    service: Service, call: Call, request: OllamaChat | OllamaGenerate, choices: list[AnswerChoice], lines: _Lines
 ) -> None:
-    steps = run(service, call, plans, service.seconds(call))
+    steps = run(service, call, choices, service.seconds(call))
     if request.stream is False:
         deltas = [delta async for _, piece in steps for delta in piece.deltas]
         await call.reply_json(lines.line(*_texts(deltas), _calls_out(deltas)) | _end(call))

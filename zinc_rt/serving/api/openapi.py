@@ -12,7 +12,7 @@ import msgspec
 
 import zinc_rt
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.fields import Field
+from zinc_rt.serving.api.fields import ApiField
 from zinc_rt.serving.api.service import Service
 
 Handler = Callable[[Service, Call], Awaitable[None]]
@@ -52,7 +52,7 @@ class Endpoint:
     public: bool = False
     counted: bool = True
     body: type[msgspec.Struct] | None = None
-    fields: Sequence[Field] = ()
+    fields: Sequence[ApiField] = ()
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "zinc",
             "version": zinc_rt.__version__,
-            "description": "docs/openai.md says what each field does.",
+            "description": "docs/use/openai.md says what each field does.",
         },
         "security": [{name: []} for name in _KEYS],
         "paths": paths,

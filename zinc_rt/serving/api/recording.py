@@ -1,4 +1,4 @@
-"""`Recorder`: writes requests that are over to the ledger, with what their tenants let be kept."""
+"""`RequestRecorder`: writes requests that are over to the ledger, with what their tenants let be kept."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Final
 
 from zinc_rt.errors import ZincError
 from zinc_rt.scheduler.messages import FinishReason, Usage
-from zinc_rt.serving.api.answer import Answer
 from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.records.record import ModelIdentity, RequestRecord
-from zinc_rt.serving.records.store import Keep, LedgerEntry, RecordStore, RecordWriter
+from zinc_rt.serving.records.store import KeepRecords, LedgerEntry, RecordStore, RecordWriter
 
 _WAITING_TOKENS: Final = 4 << 20
 """Tokens of requests that wait for the hash of the model's file; of those that come then the ledger has the counts."""
@@ -27,7 +27,7 @@ _HASH_SECONDS: Final = 1.0
 _FINISH = {"stop": FinishReason.stop, "tool_calls": FinishReason.stop, "length": FinishReason.length}
 
 
-class Recorder:
+class RequestRecorder:
     """Belongs to the event loop's thread.
 
     Args:
@@ -54,7 +54,7 @@ class Recorder:
         self._background = background or Background(log)
         self._writer = RecordWriter(self.store, failed=self._failed, background=self._background)
         self._name, self._sha256, self._log = name, sha256, log
-        self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, Keep]] = []
+        self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, KeepRecords]] = []
         self._waiting_tokens = 0
         self._identity_comes, self._settled = False, asyncio.Event()
         self.identity: ModelIdentity | None = None
@@ -90,10 +90,10 @@ class Recorder:
             self._put(*waiting)
         self._waiting.clear()
 
-    def add(self, call: Call, keep: Keep, outcome: str) -> None:
+    def add(self, call: Call, keep: KeepRecords, outcome: str) -> None:
         """Write the answers of a request that is over."""
-        for answer in call.answers:
-            unkept = keep is Keep.none or answer.finish is None or answer.plan.silent  # nothing to replay
+        for answer in call.choices:
+            unkept = keep is KeepRecords.none or answer.finish is None or answer.silent  # nothing to replay
             made = None if unkept else _record_of(call, answer)
             entry = LedgerEntry(
                 id=_id(call, answer),
@@ -106,7 +106,7 @@ class Recorder:
             )
             if self._settled.is_set() or made is None:
                 self._put(entry, made, keep)
-            elif self._has_room(len(answer.plan.prompt) + len(answer.tokens)):
+            elif self._has_room(len(answer.request.prompt) + len(answer.tokens)):
                 self._waiting.append((entry, made, keep))
             else:
                 self._put(entry, None, keep)
@@ -120,13 +120,15 @@ class Recorder:
         self._waiting_tokens = self._waiting_tokens + n_tokens if fits else _WAITING_TOKENS + 1
         return fits
 
-    def _put(self, entry: LedgerEntry, made: Callable[[ModelIdentity], RequestRecord] | None, keep: Keep) -> None:
+    def _put(
+        self, entry: LedgerEntry, made: Callable[[ModelIdentity], RequestRecord] | None, keep: KeepRecords
+    ) -> None:
         if made is None or self.identity is None:
             self._writer.put(entry, None)
             return
         record = made(self.identity)
-        self._writer.put(entry, record if keep is Keep.full else record.receipt())
-        if keep is Keep.full and self.kept is not None:
+        self._writer.put(entry, record if keep is KeepRecords.full else record.receipt())
+        if keep is KeepRecords.full and self.kept is not None:
             self.kept(record.id)
 
     def _failed(self, error: str | None) -> None:
@@ -145,18 +147,18 @@ class Recorder:
         self.store.close()
 
 
-def _id(call: Call, answer: Answer) -> str:
+def _id(call: Call, answer: AnswerChoice) -> str:
     return call.record_id if not answer.index else f"{call.record_id}-{answer.index}"
 
 
-def _usage(answer: Answer) -> Usage:
+def _usage(answer: AnswerChoice) -> Usage:
     """What the request took, without tokens from before it."""
-    used = answer.usage or Usage(len(answer.plan.prompt), answer.cached, len(answer.tokens))
-    return replace(used, completion_tokens=max(0, used.completion_tokens - len(answer.plan.resume)))
+    used = answer.usage or Usage(len(answer.request.prompt), answer.cached, len(answer.tokens))
+    return replace(used, completion_tokens=max(0, used.completion_tokens - len(answer.request.resume)))
 
 
-def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestRecord]:
-    plan, created = answer.plan, time.time()
+def _record_of(call: Call, answer: AnswerChoice) -> Callable[[ModelIdentity], RequestRecord]:
+    request, created = answer.request, time.time()
     finish = _FINISH.get(answer.finish or "", FinishReason.cancelled)
 
     def made(model: ModelIdentity) -> RequestRecord:
@@ -166,13 +168,13 @@ def _record_of(call: Call, answer: Answer) -> Callable[[ModelIdentity], RequestR
             tenant=call.tenant,
             endpoint=call.endpoint,
             model=model,
-            prompt=plan.prompt,
-            params=plan.params,
-            seed=plan.seed,
-            given=tuple(answer.tokens[: plan.given]),
-            output=tuple(answer.tokens[plan.given :]),
+            prompt=request.prompt,
+            params=request.params,
+            seed=request.seed,
+            given=tuple(answer.tokens[: answer.given]),
+            output=tuple(answer.tokens[answer.given :]),
             finish_reason=finish,
-            grammar=plan.grammar,
+            grammar=request.grammar,
         )
 
     return made

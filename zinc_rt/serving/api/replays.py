@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 
 from zinc_rt.scheduler.messages import Admitted, Event, Failed, Finished, Submit, Token
+from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, cancelled, failed, invalid
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 from zinc_rt.serving.records.replay import NotReplayable, at, check_replayable, first_difference, measured, whole
@@ -94,10 +95,14 @@ async def compare(
 
 
 async def _run(service: Service, request: Submit, admitted: Callable[[], None]) -> list[Event]:
-    stream = service.client.submit(request)
+    stream = service.client.submit(RequestOutput[Event](request))
     events: list[Event] = []
+    n_known = len(request.resume)  # tokens that are told again, and were not computed
     try:
         async for event in stream:
+            if n_known and isinstance(event, Token):
+                n_known -= 1
+                continue
             events.append(event)
             if isinstance(event, Admitted):
                 admitted()
@@ -111,13 +116,13 @@ async def _run(service: Service, request: Submit, admitted: Callable[[], None]) 
     return events
 
 
-def _recorder(service: Service) -> Recorder:
+def _recorder(service: Service) -> RequestRecorder:
     if service.recorder is None:
         raise ApiError(404, "this server keeps no records; start it with --records FILE", code="no_records")
     return service.recorder
 
 
-async def _read(service: Service, call: Call, recorder: Recorder, name: str) -> RequestRecord | None:
+async def _read(service: Service, call: Call, recorder: RequestRecorder, name: str) -> RequestRecord | None:
     """The record of a request that the caller may see; None where only a receipt is kept. Raises `ApiError`."""
     unknown = ApiError(404, f"no record of request {name[:60]!r} is kept", code="request_not_found")
     try:

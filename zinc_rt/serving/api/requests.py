@@ -3,46 +3,72 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Meta
 
-from zinc_rt.sampling.params import InvalidSamplingParam, SamplingParams
+from zinc_rt.sampling.params import (
+    COUNT_LIMIT,
+    SEED_LIMIT,
+    Api,
+    Integer,
+    InvalidSamplingParam,
+    Kind,
+    Number,
+    SamplingParams,
+    TokenBias,
+    TokenIds,
+    parameters_of,
+)
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.fields import Field, judge
+from zinc_rt.serving.api.fields import ApiField, judge
 from zinc_rt.serving.api.limits import CHOICES, LOGIT_BIASES, check_depth, check_stops
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
-_SEEDS: Final = 1 << 64
 
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class Sampling(msgspec.Struct, kw_only=True):
-    """The fields that several endpoints share."""
+def takes_sampling(api: Api) -> Callable[[type[S]], type[S]]:
+    """A request with the parameters of sampling that an interface takes as fields besides its own; see
+    `given_sampling`."""
 
-    model: str | None = None
-    frequency_penalty: Penalty | None = None
-    presence_penalty: Penalty | None = None
-    logit_bias: dict[str, float] | None = None
-    seed: int | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    top_p: Share | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    min_p: Share | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
-    repeat_last_n: Annotated[int, Meta(ge=-1)] | None = None
-    ignore_eos: bool | None = None
-    stop_token_ids: Annotated[list[int], Meta(max_length=LOGIT_BIASES)] | None = None
+    def more(kind: type[S]) -> type[S]:
+        fields: list[tuple[str, Any, None]] = [
+            (row.json_name(api), _json_type(row.json_kind(api)) | None, None) for row in parameters_of(api)
+        ]
+        space = {"__doc__": kind.__doc__}
+        made = msgspec.defstruct(
+            kind.__name__, fields, bases=(kind,), kw_only=True, module=kind.__module__, namespace=space
+        )
+        return cast("type[S]", made)
+
+    return more
+
+
+def _json_type(kind: Kind) -> Any:
+    """The type of a field in JSON, with its limits."""
+    if isinstance(kind, Number):
+        return Annotated[float, Meta(gt=kind.low, le=kind.high) if kind.above else Meta(ge=kind.low, le=kind.high)]
+    if isinstance(kind, Integer):
+        return Annotated[int, Meta(ge=kind.low)] if kind.low > -COUNT_LIMIT else int  # of a seed `seed_of` speaks
+    if isinstance(kind, TokenBias):
+        return dict[str, float]
+    return Annotated[list[int], Meta(max_length=LOGIT_BIASES)] if isinstance(kind, TokenIds) else bool
+
+
+def given_sampling(request: msgspec.Struct, api: Api) -> dict[str, Any]:
+    """The parameters of sampling that a request gives, by their names in the table."""
+    return {
+        row.name: value for row in parameters_of(api) if (value := getattr(request, row.json_name(api))) is not None
+    }
 
 
 class StreamOptions(msgspec.Struct):
@@ -71,7 +97,7 @@ def read_json(body: bytes) -> dict[str, Any]:
     return tree
 
 
-def read(call: Call, body: bytes, kind: type[S], fields: Sequence[Field], strict: bool) -> S:
+def read(call: Call, body: bytes, kind: type[S], fields: Sequence[ApiField], strict: bool) -> S:
     """A body as a request. Names of ignored fields go into the answer's headers. Raises `ApiError`."""
     obeyed, ignored = judge(fields, read_json(body), strict)
     ignore(call, ignored)
@@ -105,24 +131,20 @@ def _invalid_type(said: str) -> ApiError:
 
 
 def sampling_params(
-    request: Sampling, model: ServedModel, max_tokens: int | None, logprobs: int | None
+    given: Mapping[str, Any], model: ServedModel, max_tokens: int | None, logprobs: int | None
 ) -> SamplingParams:
-    """The checked parameters of a request; what it omits is as the model is served. Raises `ApiError`."""
-    given: dict[str, Any] = {
-        name: value
-        for name in (
-            "frequency_penalty", "presence_penalty", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
-            "repeat_last_n", "ignore_eos", "stop_token_ids",
-        )
-        if (value := getattr(request, name)) is not None
-    }  # fmt: skip
+    """The checked parameters of a request; what it omits is as the model is served. Raises `ApiError`.
+
+    given: see `given_sampling`; the seed in it is left to `seed_of`.
+    """
     n_vocab = model.tokenizer.n_vocab
-    for token_id in request.stop_token_ids or ():
+    for token_id in given.get("stop_token_ids", ()):
         if not 0 <= token_id < n_vocab:
             raise invalid(f"stop_token_ids has {token_id}; the vocabulary has {n_vocab} tokens", "stop_token_ids")
-    bias = _bias(request.logit_bias or {}, n_vocab)
+    bias = _bias(given.get("logit_bias", {}), n_vocab)
+    more = {"max_tokens": max_tokens, "logprobs": logprobs, "logit_bias": bias, "seed": None}
     try:
-        return replace(model.defaults, max_tokens=max_tokens, logprobs=logprobs, logit_bias=bias, seed=None, **given)
+        return replace(model.defaults, **{**given, **more})
     except InvalidSamplingParam as error:
         raise invalid(str(error), error.field) from None
 
@@ -140,19 +162,19 @@ def _bias(given: Mapping[str, float], n_vocab: int) -> dict[int, float]:
     return bias
 
 
-def seed_of(request: Sampling) -> int | None:
-    """The seed that a request names. Raises `ApiError`."""
-    seed = request.seed
+def seed_of(given: Mapping[str, Any]) -> int | None:
+    """The seed that a request names. given: see `given_sampling`. Raises `ApiError`."""
+    seed: int | None = given.get("seed")
     if seed is None:
         return None
-    if not -(_SEEDS >> 1) <= seed < _SEEDS:
+    if not -(SEED_LIMIT >> 1) <= seed < SEED_LIMIT:
         raise invalid("seed must have 64 bits at most", "seed")
-    return seed % _SEEDS
+    return seed % SEED_LIMIT
 
 
 def nth_seed(seed: int, n: int) -> int:
     """The seed of the n-th answer."""
-    return (seed + n) % _SEEDS
+    return (seed + n) % SEED_LIMIT
 
 
 def choices_of(n: int | None) -> int:

@@ -9,18 +9,17 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Meta
 
-from zinc_rt.dialects.messages import Ending
-from zinc_rt.serving.api.answer import Plan
+from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.converse import Conversation, plans_of
+from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
+from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import RESPONSES, Skipped
 from zinc_rt.serving.api.generate import run
-from zinc_rt.serving.api.intent import Effort, Form
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
-from zinc_rt.serving.api.requests import Count, Sampling, converted, ignore, read
+from zinc_rt.serving.api.requests import Count, converted, given_sampling, ignore, read, takes_sampling
 from zinc_rt.serving.api.responses_items import effort_of, to_choice, to_format, to_items, to_messages, to_tools
-from zinc_rt.serving.api.responses_output import Output
+from zinc_rt.serving.api.responses_output import ResponseItems
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream, named
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, own_usage, prompt_tokens
@@ -35,6 +34,7 @@ class Reasoning(msgspec.Struct):
     summary: str | None = None
 
 
+@takes_sampling(Api.responses)
 class ResponsesRequest(msgspec.Struct, kw_only=True):
     """The fields that are obeyed; `fields.RESPONSES` says what each does."""
 
@@ -49,16 +49,11 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     reasoning: Reasoning | None = None
     store: bool | None = None
     stream: bool | None = None
-    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     text: dict[str, Any] | None = None
     tool_choice: str | dict[str, Any] | None = None
     tools: list[dict[str, Any]] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=TOP_LOGPROBS)] | None = None
-    top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     truncation: Literal["auto", "disabled"] | None = None
-    top_k: Annotated[int, Meta(ge=0)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    seed: int | None = None
 
 
 async def responses(service: Service, call: Call) -> None:
@@ -68,12 +63,16 @@ async def responses(service: Service, call: Call) -> None:
     request = read(call, await call.body(), ResponsesRequest, RESPONSES, service.config.strict)
     async with call.attended():
         items = _items(service, call, request)
-        (plan,) = await plans_of(service, call, _conversation(service, call, request, items))
+        conversation = _chat_request(service, call, request, items)
+        cut = request.truncation == "auto"
+        choices = await chat_choices(
+            service, call, conversation, param="input", limit_param="max_output_tokens", cut=cut
+        )
         response = _Response(service, call, request, items)
         if request.stream:
-            await _stream(service, call, plan, response)
+            await _stream(service, call, choices, response)
         else:
-            await _whole(service, call, plan, response)
+            await _whole(service, call, choices, response)
 
 
 def _items(service: Service, call: Call, request: ResponsesRequest) -> list[dict[str, Any]]:
@@ -88,36 +87,26 @@ def _items(service: Service, call: Call, request: ResponsesRequest) -> list[dict
     return [*kept.conversation(), *items]
 
 
-def _conversation(service: Service, call: Call, request: ResponsesRequest, items: list[dict[str, Any]]) -> Conversation:
+def _chat_request(service: Service, call: Call, request: ResponsesRequest, items: list[dict[str, Any]]) -> ChatRequest:
+    """The request in the words of chat completions. Raises `ApiError`."""
     skipped = Skipped(service.config.strict)
     messages, tools = to_messages(items, request.instructions, skipped), to_tools(request.tools, items, skipped)
     ignore(call, skipped.names)
     effort = effort_of(items, request.reasoning.effort if request.reasoning is not None else None)
     wanted = request.top_logprobs if request.top_logprobs else 0 if _LOGPROBS in (request.include or ()) else None
-    sampling = Sampling(
-        model=request.model,
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=request.top_k,
-        min_p=request.min_p,
-        seed=request.seed,
-    )
-    return Conversation(
+    return ChatRequest(
         messages=messages,
-        sampling=sampling,
-        param="input",
+        model=request.model,
+        **given_sampling(request, Api.responses),
         max_tokens=request.max_output_tokens,
-        max_tokens_param="max_output_tokens",
-        logprobs=wanted,
-        form=Form(
-            tools=tools,
-            tool_choice=to_choice(request.tool_choice),
-            parallel=request.parallel_tool_calls is not False,
-            response_format=to_format(request.text),
-            effort=converted({"effort": effort}, Reasoning).effort,
-            ending=Ending(continued=False),
-        ),
-        cut=request.truncation == "auto",
+        logprobs=wanted is not None,
+        top_logprobs=wanted,
+        tools=tools,
+        tool_choice=to_choice(request.tool_choice),
+        parallel_tool_calls=request.parallel_tool_calls,
+        response_format=to_format(request.text),
+        reasoning_effort=converted({"effort": effort}, Reasoning).effort,
+        continue_final_message=False,
     )
 
 
@@ -127,8 +116,9 @@ class _Response:
     def __init__(self, service: Service, call: Call, request: ResponsesRequest, items: list[dict[str, Any]]) -> None:
         self._call, self._items = call, items
         self._store = None if request.store is False else service.responses
-        self.output = Output(service.model.tokenizer, call.id.removeprefix("resp_"))
+        self.output = ResponseItems(service.model.tokenizer, call.id.removeprefix("resp_"))
         defaults, reasoning = service.model.defaults, request.reasoning
+        given = given_sampling(request, Api.responses)
         self._common: dict[str, Any] = {
             "id": call.id,
             "object": "response",
@@ -144,12 +134,12 @@ class _Response:
             "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},
             "service_tier": "default",
             "store": self._store is not None,
-            "temperature": defaults.temperature if request.temperature is None else request.temperature,
+            "temperature": given.get("temperature", defaults.temperature),
             "text": request.text or {"format": {"type": "text"}},
             "tool_choice": request.tool_choice or "auto",
             "tools": request.tools or [],
             "top_logprobs": request.top_logprobs or 0,
-            "top_p": defaults.top_p if request.top_p is None else request.top_p,
+            "top_p": given.get("top_p", defaults.top_p),
             "truncation": request.truncation or "disabled",
         }
 
@@ -165,14 +155,14 @@ class _Response:
 
     def done(self) -> dict[str, Any]:
         """At the end; it is kept then, unless the request wants otherwise."""
-        answers = self._call.answers
+        answers = self._call.choices
         whole = answers[0].finish != "length"
         prompt, generated = prompt_tokens(answers), completion_tokens(answers)
         usage = {
             "input_tokens": prompt,
             "input_tokens_details": {"cached_tokens": cached_tokens(answers), "cache_write_tokens": 0},
             "output_tokens": generated,
-            "output_tokens_details": {"reasoning_tokens": sum(a.side.n_reasoning for a in answers)},
+            "output_tokens_details": {"reasoning_tokens": sum(a.n_reasoning for a in answers)},
             "total_tokens": prompt + generated,
             "zinc": own_usage(answers),
         }
@@ -189,8 +179,8 @@ class _Response:
         return made
 
 
-async def _whole(service: Service, call: Call, plan: Plan, response: _Response) -> None:
-    async for _, piece in run(service, call, [plan], service.seconds(call)):
+async def _whole(service: Service, call: Call, choices: list[AnswerChoice], response: _Response) -> None:
+    async for _, piece in run(service, call, choices, service.seconds(call)):
         response.output.add(piece)
     response.output.close("completed")
     await call.reply_json(response.done())
@@ -208,7 +198,7 @@ class _Numbered:
         return named(kind, {"type": kind, "sequence_number": self._n, **members})
 
 
-async def _stream(service: Service, call: Call, plan: Plan, response: _Response) -> None:
+async def _stream(service: Service, call: Call, choices: list[AnswerChoice], response: _Response) -> None:
     numbered = _Numbered()
 
     def told(error: ApiError) -> bytes:
@@ -217,7 +207,7 @@ async def _stream(service: Service, call: Call, plan: Plan, response: _Response)
 
     async with event_stream(call, service.tenants.limits, told) as stream:
         begun = False
-        async for _, piece in run(service, call, [plan], service.seconds(call)):
+        async for _, piece in run(service, call, choices, service.seconds(call)):
             if not begun:
                 begun = True
                 await stream.put(numbered.event("response.created", response=response.begun()))

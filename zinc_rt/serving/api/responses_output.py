@@ -1,4 +1,4 @@
-"""`Output`: the items of a response and the events that tell of them, from the pieces of an answer."""
+"""`ResponseItems`: the items of a response and the events that tell of them, from the pieces of an answer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
+from zinc_rt.scheduler.messages import Token
+from zinc_rt.serving.api.choice import ChoiceDelta
 from zinc_rt.serving.api.logprobs import chat_logprobs
-from zinc_rt.serving.api.textside import Piece, TokenLogprob
 from zinc_rt.text import Tokenizer
 
 Event = tuple[str, dict[str, Any]]
 
 
-class Output:
+class ResponseItems:
     """Items open and close one after the other: reasoning, a message, function calls."""
 
     def __init__(self, tokenizer: Tokenizer, name: str) -> None:
@@ -26,7 +27,7 @@ class Output:
         """The items so far; the last one has this status."""
         return [*self._items[:-1], *({**item, "status": status} for item in self._items[-1:])]
 
-    def add(self, piece: Piece) -> list[Event]:
+    def add(self, piece: ChoiceDelta) -> list[Event]:
         """The events of a piece. Log-probabilities go with its first text."""
         made: list[Event] = []
         logprobs = list(piece.logprobs)
@@ -67,7 +68,7 @@ class Output:
             item["content"].append(part)
             yield "response.content_part.added", {**self._at, "content_index": 0, "part": dict(part)}
 
-    def _text(self, text: str, logprobs: list[TokenLogprob]) -> Event:
+    def _text(self, text: str, logprobs: list[Token]) -> Event:
         part = self._items[-1]["content"][0]
         part["text"] += text
         found = _logprobs(self._tokenizer, logprobs)
@@ -115,6 +116,6 @@ def _copy(item: dict[str, Any]) -> dict[str, Any]:
     return {key: [dict(part) for part in value] if isinstance(value, list) else value for key, value in item.items()}
 
 
-def _logprobs(tokenizer: Tokenizer, tokens: list[TokenLogprob]) -> list[dict[str, Any]]:
+def _logprobs(tokenizer: Tokenizer, tokens: list[Token]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = chat_logprobs(tokenizer, tokens)["content"]
     return found

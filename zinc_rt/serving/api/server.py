@@ -19,9 +19,9 @@ from zinc_rt.errors import EXIT_INTERRUPTED, UsageError, ZincError
 from zinc_rt.scheduler.messages import EngineInfo
 from zinc_rt.serving.api.app import App
 from zinc_rt.serving.api.auditing import Auditor
-from zinc_rt.serving.api.config import Config, Tenants, read_tenants
+from zinc_rt.serving.api.config import ServerConfig, TenantConfigs, read_tenants
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.keys import Keys, digest, read_keys
+from zinc_rt.serving.api.keys import ApiKeys, digest, read_keys
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.protocol import make_protocol
 from zinc_rt.serving.api.service import Service
@@ -39,20 +39,20 @@ class CannotListen(ZincError):
 class Files:
     """What the files of tenants and keys say."""
 
-    tenants: Tenants
-    keys: Keys | None
+    tenants: TenantConfigs
+    keys: ApiKeys | None
 
 
-def read_files(config: Config) -> Files:
+def read_files(config: ServerConfig) -> Files:
     """Read and check them. Raises `BadTenants`, `BadKeys`."""
-    tenants = read_tenants(config.tenants) if config.tenants is not None else Tenants()
+    tenants = read_tenants(config.tenants) if config.tenants is not None else TenantConfigs()
     keys = read_keys(config.keys) if config.keys is not None else None
     if config.api_keys:
-        keys = Keys({} if keys is None else keys.digests, frozenset(map(digest, config.api_keys)))
+        keys = ApiKeys({} if keys is None else keys.digests, frozenset(map(digest, config.api_keys)))
     return Files(tenants, keys)
 
 
-def check_exposure(config: Config) -> None:
+def check_exposure(config: ServerConfig) -> None:
     """Refuse to be reached from other machines without keys, unless told so. Raises `UsageError`."""
     if config.keys is None and not config.api_keys and not config.no_auth and not is_loopback(config.host):
         raise UsageError(
@@ -61,7 +61,7 @@ def check_exposure(config: Config) -> None:
         )
 
 
-def listen(config: Config) -> socket.socket:
+def listen(config: ServerConfig) -> socket.socket:
     """A socket that listens. Port 0 takes a free one. Raises `CannotListen`."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
@@ -81,7 +81,7 @@ def listen(config: Config) -> socket.socket:
         raise CannotListen(f"cannot listen on {config.host}:{config.port}: {why}; choose another --port") from None
 
 
-def tls_of(config: Config) -> ssl.SSLContext | None:
+def tls_of(config: ServerConfig) -> ssl.SSLContext | None:
     """What encrypts connections, None where nothing does. Raises `BadCertificate`."""
     return None if config.certificate is None else config.certificate.context()
 

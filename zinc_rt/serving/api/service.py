@@ -13,20 +13,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from zinc_rt.sampling.params import SamplingParams
-from zinc_rt.scheduler.messages import EngineInfo
-from zinc_rt.serving.api.admission import Admission, Ticket
-from zinc_rt.serving.api.answer import Answer, Plan
+from zinc_rt.scheduler.messages import EngineInfo, Grammar, Submit
+from zinc_rt.serving.api.admission import AdmissionControl, Ticket
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.config import DEFAULT_TENANT, Config, Tenants
+from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.config import DEFAULT_TENANT, ServerConfig, TenantConfigs
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.keys import Keys, key_of
+from zinc_rt.serving.api.keys import ApiKeys, key_of
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
-from zinc_rt.serving.api.recording import Recorder
+from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.responses_store import ResponseStore
-from zinc_rt.serving.api.served import ServedModel
-from zinc_rt.serving.api.textside import TextSide
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
@@ -44,25 +43,25 @@ class Service:
 
     def __init__(
         self,
-        config: Config,
+        config: ServerConfig,
         client: EngineClient,
         model: ServedModel,
         log: logging.Logger,
-        tenants: Tenants | None = None,
-        keys: Keys | None = None,
-        recorder: Recorder | None = None,
+        tenants: TenantConfigs | None = None,
+        keys: ApiKeys | None = None,
+        recorder: RequestRecorder | None = None,
         metrics: Metrics | None = None,
         background: Background | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
-        self.tenants = tenants or Tenants()
+        self.tenants = tenants or TenantConfigs()
         self.keys = keys
         self.recorder = recorder
         self.metrics = metrics or Metrics()
         self.background = background or Background(log)
         self.metrics.status = lambda: client.status
         self.metrics.restarts = lambda: client.restarts
-        self.admission = Admission(self.tenants, lambda: client.status)
+        self.admission = AdmissionControl(self.tenants, lambda: client.status)
         self.running: dict[str, Call] = {}
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -84,7 +83,7 @@ class Service:
         for name, tenant in self.tenants.named.items():
             self.client.share(tenant.share(name))
 
-    def replace(self, tenants: Tenants, keys: Keys | None) -> None:
+    def replace(self, tenants: TenantConfigs, keys: ApiKeys | None) -> None:
         """Other tenants and keys from now on."""
         self.tenants, self.keys = tenants, keys
         self.admission.replace(tenants)
@@ -95,9 +94,28 @@ class Service:
         """What keeps the prefix cache of a tenant apart from all others'."""
         return hmac.digest(self._secret, tenant.encode(), "sha256")[:16]
 
-    def text_side(self, plan: Plan) -> TextSide:
-        """The text of one answer."""
-        return TextSide(self.model.tokenizer, plan.stops, plan.reader(), plan.marks)
+    def submit_of(
+        self,
+        call: Call,
+        index: int,
+        prompt: tuple[int, ...],
+        params: SamplingParams,
+        seed: int,
+        grammar: Grammar | None = None,
+        echo: int | None = None,
+    ) -> Submit:
+        """What the engine is asked for a choice, as the tenant may have it. index: of the choice."""
+        return Submit(
+            id=call.id if not index else f"{call.id}-{index}",
+            prompt=prompt,
+            params=params,
+            seed=seed,
+            tenant=call.tenant,
+            qos=self.tenants.get(call.tenant).qos,
+            salt=self.salt(call.tenant),
+            grammar=grammar,
+            echo=echo,
+        )
 
     def step_age(self) -> float:
         """Seconds since the engine's number of steps was last seen to grow."""
@@ -130,12 +148,22 @@ class Service:
         tenant, tokens, given = self.broken.get(call.id, ("", (), 0))
         return (tokens, given) if tenant == call.tenant else ((), 0)
 
-    def began(self, call: Call, answer: Answer) -> None:
-        """The engine begins with an answer."""
+    def began(self, call: Call, choice: AnswerChoice) -> None:
+        """The engine begins with a choice."""
         qos = self.tenants.get(call.tenant).qos
-        self.metrics.queue.labels(qos).observe(answer.queue_seconds)
-        if call.ticket is not None and all(a.begun for a in call.answers):
+        self.metrics.queue.labels(qos).observe(choice.queue_seconds)
+        if call.ticket is not None and all(a.begun for a in call.choices):
             self.admission.admitted(call.ticket)
+
+    def timed(self, call: Call, choice: AnswerChoice) -> None:
+        """A token of a choice has come."""
+        metrics, qos, now = self.metrics, self.tenants.get(call.tenant).qos, time.monotonic()
+        if choice.first is None:
+            choice.first = now
+            metrics.ttft.labels(qos).observe(now - call.started)
+        else:
+            metrics.inter_token.labels(qos).observe(now - choice.last)
+        choice.last = now
 
     def enter(self, call: Call, *, embeds: bool | None = False) -> Ticket:
         """Reserve a place for a request. embeds: whether it wants vectors, not text; None for neither.
@@ -246,18 +274,18 @@ class Service:
 
     def finished(self, call: Call) -> None:
         """Account for a request that is over, whatever its end."""
-        used = [a.usage for a in call.answers if a.usage is not None]
-        generated = sum(a.side.n_tokens - a.resumed for a in call.answers)
+        used = [a.usage for a in call.choices if a.usage is not None]
+        generated = sum(a.n_tokens - a.n_resumed for a in call.choices)
         engine_seconds = sum(u.engine_seconds for u in used)
         if call.ticket is not None:
             done = time.monotonic() - call.started if used else None
             self.admission.leave(call.ticket, generated, done)
         metrics, qos = self.metrics, self.tenants.get(call.tenant).qos
         outcome = call.outcome or "ok"
-        if self.recorder is not None and call.answers:
+        if self.recorder is not None and call.choices:
             self.recorder.add(call, self.tenants.get(call.tenant).records, outcome)
-        if call.answers:
-            prompt, cached = prompt_tokens(call.answers), cached_tokens(call.answers)
+        if call.choices:
+            prompt, cached = prompt_tokens(call.choices), cached_tokens(call.choices)
             for kind, n in (("prompt", prompt), ("cached", cached), ("generated", generated)):
                 metrics.tokens.labels(call.tenant, kind).inc(n)
             metrics.engine_seconds.labels(call.tenant).inc(engine_seconds)
@@ -266,19 +294,19 @@ class Service:
                 metrics.prefill.labels(qos).observe(usage.prefill_seconds)
                 metrics.decode.labels(qos).observe(usage.decode_seconds)
             metrics.lengths.labels("prompt").observe(prompt)
-            for answer in call.answers:
-                metrics.lengths.labels("generated").observe(answer.side.n_tokens - answer.resumed)
+            for answer in call.choices:
+                metrics.lengths.labels("generated").observe(answer.n_tokens - answer.n_resumed)
                 metrics.answers.labels(answer.finish or "abort").inc()
             call.facts |= {"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": generated}
-            call.facts |= {"engine_seconds": round(engine_seconds, 6), "seed": call.answers[0].plan.seed}
+            call.facts |= {"engine_seconds": round(engine_seconds, 6), "seed": call.choices[0].request.seed}
             if outcome in ("client_gone", "cancelled", "shutting_down", "deadline_exceeded"):
                 metrics.cancelled.labels(outcome, call.phase).inc()
         elif call.status in (401, 403, 413, 429, 503):
             metrics.refused.labels(call.tenant, outcome).inc()
         metrics.requests.labels(call.tenant, call.endpoint, outcome).inc()
-        if outcome == "client_gone" and len(call.answers) == 1:
-            answer = call.answers[0]
-            self.broken[call.id] = call.tenant, tuple(answer.tokens), min(answer.plan.given, len(answer.tokens))
+        if outcome == "client_gone" and len(call.choices) == 1:
+            answer = call.choices[0]
+            self.broken[call.id] = call.tenant, tuple(answer.tokens), min(answer.given, len(answer.tokens))
             while len(self.broken) > _BROKEN:
                 self.broken.popitem(last=False)
         self._remember(call, outcome)
@@ -287,7 +315,7 @@ class Service:
         seconds = round(time.monotonic() - call.started, 6)
         line = {"id": call.id, "tenant": call.tenant, "endpoint": call.endpoint, "status": call.status}
         facts = {**line, "outcome": outcome, "seconds": seconds, **call.facts}
-        if call.answers:
+        if call.choices:
             self.recent[call.id] = facts
             while len(self.recent) > _RECENT:
                 self.recent.popitem(last=False)

@@ -93,7 +93,7 @@ class EventStream:
             skip = 0 if call.resume is None else call.resume.events
             self._numbering = Numbering(f"{call.id}.{call.created}.{call.model}.{call.seed}", skip)
         comment = b""
-        if call.header(TELLS) and len(call.answers) == 1 and (new := call.answers[0].tokens[self._told :]):
+        if call.header(TELLS) and len(call.choices) == 1 and (new := call.choices[0].tokens[self._told :]):
             self._told += len(new)
             comment = b": tokens " + ",".join(map(str, new)).encode() + b"\n"
         return self._numbering.events(chunk, comment)

@@ -16,13 +16,13 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.llm.load import built_in_model, load
 from zinc_rt.scheduler.messages import StepReport
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
-from zinc_rt.serving.api.recording import Recorder
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.recording import RequestRecorder
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.background import Background
@@ -31,7 +31,7 @@ from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import Tokenizer, template_process
 
-_CORE: Final = "zinc_rt.serving.opening:open_core"
+_CORE: Final = "zinc_rt.serving.load_engine:open_core"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def make_client(
     path = None if choice.path is None else str(choice.path)
     arguments = {"path": path, "stamps": choice.stamps, **choice.options, **choice.core}
     if choice.one_process:
-        from zinc_rt.serving.opening import open_core
+        from zinc_rt.serving.load_engine import open_core
         from zinc_rt.serving.thread import ThreadClient
 
         opening = partial(open_core, **arguments, notify=notify)
@@ -72,7 +72,7 @@ def make_client(
     return ProcessClient(Start(_CORE, arguments), notify=notify, report=report, background=background)
 
 
-def start_server(config: Config, choice: EngineChoice, started: Callable[[str], None]) -> int:
+def start_server(config: ServerConfig, choice: EngineChoice, started: Callable[[str], None]) -> int:
     """Serve until a signal ends it; returns the exit code. started: gets the address once requests are answered.
 
     Raises `ZincError` for files that cannot be used, an address that is taken, and a model that cannot be loaded.
@@ -98,7 +98,7 @@ def start_server(config: Config, choice: EngineChoice, started: Callable[[str], 
         service.model.close()
 
 
-def make_service(config: Config, choice: EngineChoice) -> Service:
+def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
     """What answers requests; its engine is not started yet. Raises `ZincError` for files that cannot be used."""
     files = read_files(config)
     log = make_logger(form=config.log, level=config.log_level)
@@ -116,13 +116,13 @@ def make_service(config: Config, choice: EngineChoice) -> Service:
 
 
 def open_recorder(
-    config: Config,
+    config: ServerConfig,
     path: Path,
     name: str,
     cache_dir: str | None,
     log: logging.Logger,
     background: Background | None = None,
-) -> Recorder | None:
+) -> RequestRecorder | None:
     """What keeps requests that are over, where the command line asks for it. Raises `StoreError`."""
     if config.records is None:
         return None
@@ -131,7 +131,7 @@ def open_recorder(
         with GGUFFile.open(path) as file:
             return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
 
-    return Recorder(config.records, config.records_bytes, name, sha256, log, background)
+    return RequestRecorder(config.records, config.records_bytes, name, sha256, log, background)
 
 
 async def _nothing(*_: object) -> None:

@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.chat_common import ChatRequest, make_prompt
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.intent import Form, make_prompt
 from zinc_rt.serving.api.requests import converted, read_json
-from zinc_rt.serving.api.served import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import TokenizerError
 
@@ -62,7 +62,7 @@ def _tokenized(model: ServedModel, request: TokenizeRequest, text: str) -> bytes
     """The answer, made on another thread than the event loop's. Raises `ApiError`."""
     tokenizer = model.tokenizer
     if request.messages is not None:
-        ids: Sequence[int] = make_prompt(model, request.messages, Form(), "messages").prompt
+        ids: Sequence[int] = make_prompt(model, ChatRequest(messages=request.messages)).ids
     else:
         try:
             ids = tokenizer.encode(text, add_special=request.add_special, parse_special=request.parse_special)

@@ -1,7 +1,7 @@
 """`RecordStore`: the ledger and the records of finished requests, in one SQLite file.
 
 The ledger has a row for every request, for ever, with counts and times alone. Records hold token ids and are kept up to
-a limit of bytes, the oldest going first. What is kept of a tenant's requests is its own choice (`Keep`).
+a limit of bytes, the oldest going first. What is kept of a tenant's requests is its own choice (`KeepRecords`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class UnknownRecord(ZincError):
     """No record of this id is kept."""
 
 
-class Keep(StrEnum):
+class KeepRecords(StrEnum):
     """What is kept of a tenant's requests beside the ledger's row."""
 
     none = "none"

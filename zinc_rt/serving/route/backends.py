@@ -22,7 +22,7 @@ _SLOW: Final = 3
 """Looks in a row after which a server that takes its time counts as gone: a busy machine is slow, too."""
 
 
-class Backend:
+class RouteBackend:
     """One server. wrong: why it gets no requests, None while it does."""
 
     def __init__(self, url: str) -> None:
@@ -64,7 +64,7 @@ class Backend:
         return {"url": self.url, "status": self.wrong or "ok", "load": self.load}
 
 
-class Backends:
+class RouteBackends:
     """All servers of a router. They must serve one model with one version of the numerics: only then is a stream that
     moves the same stream.
 
@@ -79,14 +79,14 @@ class Backends:
     ) -> None:
         if not urls:
             raise UsageError("there are no servers to route to; give their addresses with -b")
-        self.all = [Backend(checked(url)) for url in urls]
+        self.all = [RouteBackend(checked(url)) for url in urls]
         twice = [url for url, n in Counter(backend.url for backend in self.all).items() if n > 1]
         if twice:
             raise UsageError(f"{twice[0]} is given twice")
         self._http, self._log, self._patience = http, log, patience
 
     @property
-    def healthy(self) -> list[Backend]:
+    def healthy(self) -> list[RouteBackend]:
         """Those that get requests."""
         return [backend for backend in self.all if backend.wrong is None]
 
@@ -96,7 +96,7 @@ class Backends:
         known = [backend.keyless for backend in self.all if backend.keyless is not None]
         return any(known) or not known
 
-    def ranked(self, key: bytes) -> list[Backend]:
+    def ranked(self, key: bytes) -> list[RouteBackend]:
         """All healthy servers, the one to try first in front."""
         healthy = {backend.url: backend for backend in self.healthy}
         return [healthy[url] for url in ranked(key, {url: backend.load for url, backend in healthy.items()})]
@@ -111,7 +111,7 @@ class Backends:
         """Ask all servers once."""
         await asyncio.gather(*(self._look(backend) for backend in self.all))
 
-    async def _look(self, backend: Backend) -> None:
+    async def _look(self, backend: RouteBackend) -> None:
         before = backend.wrong
         try:
             ready = await self._http.get(f"{backend.url}/health", timeout=self._patience)
@@ -135,11 +135,11 @@ class Backends:
         if backend.wrong != before:
             tell(self._log, "backend", **backend.facts())
 
-    def _other_model(self, backend: Backend) -> Backend | None:
+    def _other_model(self, backend: RouteBackend) -> RouteBackend | None:
         """A server that gets requests and has another model."""
         return next((b for b in self.healthy if b is not backend and b.model != backend.model), None)
 
-    def failed(self, backend: Backend, why: str) -> None:
+    def failed(self, backend: RouteBackend, why: str) -> None:
         """A request found that a server does not answer; the next look may find otherwise."""
         if backend.wrong is None:
             backend.wrong = why

@@ -22,7 +22,7 @@ from zinc_rt.serving.api.sse import LINES, PING
 from zinc_rt.serving.api.tls import trusting
 from zinc_rt.serving.api.web import WebRule, preflight
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.route.backends import Backend, Backends
+from zinc_rt.serving.route.backends import RouteBackend, RouteBackends
 from zinc_rt.serving.route.events import Passage
 from zinc_rt.serving.route.key import affinity, streams
 
@@ -59,7 +59,7 @@ class Router:
 
     def __init__(
         self,
-        backends: Backends,
+        backends: RouteBackends,
         http: httpx2.AsyncClient,
         log: logging.Logger,
         patience: float = _PATIENCE,
@@ -150,7 +150,9 @@ class Router:
                 return True
         return False
 
-    async def _try(self, exchange: _Exchange, backend: Backend, passage: Passage | None, skip: tuple[int, ...]) -> bool:
+    async def _try(
+        self, exchange: _Exchange, backend: RouteBackend, passage: Passage | None, skip: tuple[int, ...]
+    ) -> bool:
         """Pass the request to one server; False where another one is to be tried. Raises `_Broken`."""
         headers = exchange.headers()
         if passage is not None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import uvicorn
 
-from zinc_rt.serving.api.config import Config
+from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.protocol import make_protocol
 from zinc_rt.serving.api.server import BareServer, allow_files, bare_config, listen, log_uvicorn, tls_of, url_of
-from zinc_rt.serving.route.backends import Backends
+from zinc_rt.serving.route.backends import RouteBackends
 from zinc_rt.serving.route.router import Router, make_client
 
 _DRAIN = 30.0
@@ -23,7 +23,7 @@ _DRAIN = 30.0
 
 
 def start_router(
-    urls: Sequence[str], config: Config, started: Callable[[str], None], issuers: Path | None = None
+    urls: Sequence[str], config: ServerConfig, started: Callable[[str], None], issuers: Path | None = None
 ) -> int:
     """Route until a signal ends it; returns the exit code. started: gets the address once requests are passed on.
 
@@ -32,7 +32,7 @@ def start_router(
     tls = tls_of(config)
     http = make_client(issuers)
     log = make_logger(level=config.log_level)
-    backends = Backends(urls, http, log)
+    backends = RouteBackends(urls, http, log)
     allow_files(2 * Limits().connections + 64)
     sock = listen(config)
     log_uvicorn(log)

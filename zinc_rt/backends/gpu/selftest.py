@@ -1,0 +1,149 @@
+"""Does this GPU compute what the reference does? A small graph on both, before a model is trusted to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.base import Backend, Bytes, Capacity, LoweredGraph
+from zinc_rt.backends.gpu.lowering import GpuLowering
+from zinc_rt.backends.reference.backend import ReferenceBackend
+from zinc_rt.errors import BackendError
+from zinc_rt.ir.builder import GraphBuilder
+from zinc_rt.ir.graph import BufferKind, DType, Graph
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.gpu.catalogue import DECODE, kernel_label
+from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.gpu_library import gpu_kernels
+
+_N, _ROWS, _DIM, _CTX, _VOCAB = 64, 2, 16, 300, 40
+_POSITION = 290  # behind the first split of attention
+_SIZES = Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
+
+
+class WrongResults(BackendError):
+    """The GPU's results are not those of the reference."""
+
+
+class SelfTest:
+    """A small model's step on a GPU, which can be repeated. rows: of the step, 2 or 1. Raises `WrongResults`, and what
+    running raises.
+    """
+
+    def __init__(self, backend: Backend, rows: int = _ROWS) -> None:
+        """Lower the model."""
+        graph = _graph()
+        weights, constants = _contents(graph, _SIZES)
+        with ReferenceBackend() as oracle:
+            self._want = _logits(oracle, oracle.lower(graph, _SIZES, weights, constants), rows)
+        self._rows = rows
+        self._backend, self._lowered = backend, backend.lower(graph, _SIZES, weights, constants)
+
+    def run(self) -> None:
+        """Compare one step with the reference's. Raises `WrongResults`."""
+        want, got = self._want, _logits(self._backend, self._lowered, self._rows)
+        if (got != want).any():
+            at = int(np.argmax(got != want))
+            raise WrongResults(
+                f"{int((got != want).sum())} of {got.size} results of a test are wrong, first {at}: {got[at]:#010x}"
+                f" instead of {want[at]:#010x}; this GPU, its driver or its kernels cannot be trusted:"
+                " use --device cpu and report it"
+            )
+
+
+def check_results(backend: Backend) -> None:
+    """Run a small model's step. Raises `WrongResults`, and what running raises."""
+    SelfTest(backend).run()
+
+
+def prepare(target: str, cache: CompileCache | None, notify: Callable[[str], None] | None = None) -> None:
+    """Compile what the self-test runs, before anything is asked of a GPU. target: of `lang`. Raises `LangError`."""
+    entries = [DECODE["move"], *GpuLowering(_graph(), _SIZES).run().kernels]
+    gpu_kernels({kernel_label(entry): entry.spec for entry in entries}, target, cache=cache, notify=notify)
+
+
+def _graph() -> Graph:
+    b = GraphBuilder("selftest")
+    f32 = DType.F32
+
+    def temp(name: str) -> int:
+        return b.buffer(name, BufferKind.TEMP, f32, ("n_rows", _N))
+
+    def weight(name: str, dtype: DType, *shape: int) -> int:
+        return b.buffer(name, BufferKind.WEIGHT, dtype, shape)
+
+    ids, positions, slots = (
+        b.buffer(name, BufferKind.INPUT, DType.I32, ("n_rows",)) for name in ("token_ids", "positions", "slots")
+    )
+    pages = b.buffer("page_table", BufferKind.INPUT, DType.I32, ("n_slots", "max_pages"))
+    rows = b.buffer("logit_rows", BufferKind.INPUT, DType.I32, ("n_logits",))
+    table = b.buffer("rope_table", BufferKind.CONSTANT, f32, ("n_ctx", _DIM // 2, 2))
+    caches = [
+        b.buffer(name, BufferKind.STATE, DType.F16, ("n_pages", 16, _N // _DIM, _DIM)) for name in ("keys", "values")
+    ]
+    n_heads = _N // _DIM
+    x, h, k, q, v, mixed, act = map(temp, ("x", "h", "k", "q", "v", "mixed", "act"))
+    total, normed, last = map(temp, ("total", "normed", "last"))
+    b.node(Op.EMBED, [ids, weight("embd", DType("q8_0"), _VOCAB, _N)], [x])
+    b.node(Op.RMS_NORM, [x, weight("norm", f32, _N)], [h], eps=1e-5)
+    b.node(Op.MATMUL, [h, weight("wk", DType("q4_0"), _N, _N)], [k])
+    b.node(Op.MATMUL, [h, weight("wv", DType.F16, _N, _N)], [v])
+    b.node(Op.ROPE, [k, positions, table], [q], interleaved=False, n_heads=n_heads, head_dim=_DIM)
+    b.node(Op.KV_WRITE, [q, v, positions, slots, pages], caches, n_kv_heads=n_heads, head_dim=_DIM)
+    b.node(
+        Op.FLASH_ATTN, [h, *caches, positions, slots, pages], [mixed], scale=0.25, n_heads=n_heads,
+        n_kv_heads=n_heads, head_dim=_DIM,
+    )  # fmt: skip
+    b.node(Op.SWIGLU, [mixed, h], [act])
+    b.node(Op.RESIDUAL_RMS_NORM, [act, x, weight("norm2", f32, _N)], [total, normed], eps=1e-6)
+    b.node(Op.RESIDUAL_ADD, [total, normed], [last])
+    logits = b.buffer("logits", BufferKind.OUTPUT, f32, ("n_logits", _VOCAB))
+    tokens = b.buffer("tokens", BufferKind.OUTPUT, DType.I32, ("n_logits",))
+    b.node(Op.LM_HEAD, [last, weight("out", DType("q8_0"), _VOCAB, _N), rows], [logits])
+    b.node(Op.ARGMAX, [logits], [tokens])
+    return b.build()
+
+
+def small_graph() -> Graph:
+    """The graph of the test: most operations of a model, with products of three formats."""
+    return _graph()
+
+
+def _contents(graph: Graph, sizes: Capacity) -> tuple[dict[str, Bytes], dict[str, npt.NDArray[np.float32]]]:
+    rng = np.random.default_rng(5)
+    weights: dict[str, Bytes] = {}
+    for b in graph.of_kind(BufferKind.WEIGHT):
+        *outer, n = (int(d) for d in b.shape)
+        shape = (outer[0] if outer else 1, n)
+        if b.dtype is DType.F32:
+            weights[b.name] = rng.standard_normal(shape).astype(np.float32).view(np.uint8)
+        elif b.dtype is DType.F16:
+            weights[b.name] = (rng.standard_normal(shape) / 8).astype(np.float16).view(np.uint8)
+        else:
+            weights[b.name] = _blocks(rng, shape[0], b.dtype.row_bytes(n) // (n // 32), n // 32)
+    angles = rng.uniform(0, 6, (sizes.n_ctx, _DIM // 2))
+    table = np.stack([np.cos(angles), np.sin(angles)], axis=2).astype(np.float32)
+    return weights, {"rope_table": table}
+
+
+def _blocks(rng: np.random.Generator, rows: int, block_bytes: int, n_blocks: int) -> Bytes:
+    """Blocks of random quants behind a float16 scale."""
+    raw = rng.integers(0, 256, (rows, n_blocks, block_bytes), np.uint8)
+    raw[:, :, :2] = rng.uniform(0.004, 0.02, (rows, n_blocks, 1)).astype(np.float16).view(np.uint8)
+    return raw.reshape(rows, -1)
+
+
+def _logits(backend: Backend, batch: LoweredGraph, rows: int) -> npt.NDArray[np.uint32]:
+    """The logits of a position in the second split, over pages that hold keys at two positions at most, as bits."""
+    given: dict[str, list[int]] = {
+        "token_ids": [3, 17][-rows:], "positions": [_POSITION - 1, _POSITION][-rows:], "slots": [0, 0][-rows:],
+        "logit_rows": [rows - 1], "page_table": list(range(_SIZES.max_pages)),
+    }  # fmt: skip
+    for name, values in given.items():
+        batch.inputs[name].reshape(-1)[:] = values
+    batch.counts[:] = rows, 1
+    batch.outputs["logits"].view(np.uint32)[:] = 0xFFFF_FFFF  # a step that writes none must not find the last one's
+    backend.submit_and_wait(batch)
+    return batch.outputs["logits"].view(np.uint32).reshape(-1).copy()

@@ -1,0 +1,110 @@
+"""The options that every verb takes that runs a model: which one, where, and how much text at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from zinc_rt.cli import options as o
+from zinc_rt.cli import speculative_options as s
+from zinc_rt.cli.files import model_file
+from zinc_rt.cli.option_records import OptionRecord
+from zinc_rt.cli.verbosity import Verbosity
+from zinc_rt.errors import UsageError
+from zinc_rt.utils.checks import show
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(OptionRecord):
+    """Which model to run, and what runs it. The context and the batch mean something else to each verb."""
+
+    model: o.ModelFile = None
+    hub: o.HubModel = None
+    threads: o.Threads = None
+    kv: o.CacheType = None
+    device: o.DeviceName = None
+    gpu: o.GpuName = None
+    gpu_layers: o.GpuLayers = None
+    resident: o.Resident = None
+    kernels: o.KernelSet = None
+    isa: o.Isa = None
+    cache_dir: o.CacheDir = None
+
+    def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
+        """It as keyword arguments of `zinc_rt.load`; what is not given is left out. Raises `UsageError`."""
+        device = self.device
+        if self.gpu_layers is not None:
+            device = _device_for_layers(self.gpu_layers, device, verbosity)
+        given = {
+            "device": device,
+            "threads": self.threads,
+            "gpu": self.gpu,
+            "resident": self.resident,
+            "kernels": self.kernels,
+            "isa": self.isa,
+            "cache_dir": None if self.cache_dir is None else str(self.cache_dir),
+            "kv": self.kv,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def check_unused(self, flag: str) -> None:
+        """Refuse options that say what runs the model, where nothing runs it. Raises `UsageError`."""
+        given = {
+            "--device": self.device,
+            "--gpu": self.gpu,
+            "-ngl": self.gpu_layers,
+            "--threads": self.threads,
+            "--kernels": self.kernels,
+            "--isa": self.isa,
+            "--resident": self.resident,
+        }
+        for name, value in given.items():
+            if value is not None and (name, value) != ("--device", "emu"):
+                raise UsageError(f"{name} is {value}, but {flag} runs nothing; leave it out")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratingOptions(EngineOptions):
+    """The same for verbs that generate text."""
+
+    spec: s.SpecName = None
+    model_draft: s.DraftModel = None
+    draft_max: s.DraftMax = None
+    draft_min: s.DraftMin = None
+
+    def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
+        """See `EngineOptions.load_options`."""
+        made = super().load_options(verbosity)
+        draft = None if self.model_draft is None else str(model_file(self.model_draft, None))
+        given = {"spec": self.spec, "draft_model": draft, "draft_max": self.draft_max, "draft_min": self.draft_min}
+        return made | {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextOptions(OptionRecord):
+    """How long texts may be, and how much of a prompt is computed at once."""
+
+    ctx_size: o.CtxSize = None
+    batch_size: o.BatchSize = None
+
+    def load_options(self) -> dict[str, Any]:
+        """It as keyword arguments of `zinc_rt.load`."""
+        return {"n_ctx": self.ctx_size, "n_batch": self.batch_size}
+
+
+def _device_for_layers(layers: str, device: str | None, verbosity: Verbosity) -> str | None:
+    """The device that llama.cpp's -ngl asks for: 0 is the CPU, anything else leaves the choice. Says so in one line.
+
+    Raises `UsageError` when it is no number, or 0 together with a GPU.
+    """
+    from zinc_rt.backends.devices import ON_GPU, Device, parse_device
+
+    if not (layers in ("all", "auto", "-1") or (layers.isascii() and layers.isdigit())):
+        raise UsageError(f"-ngl is {show(layers)}; it must be a whole number, all or auto")
+    if layers.strip("0"):
+        verbosity.tell(f"zinc: -ngl {layers}: layers are not divided, --device runs all of them", style="dim")
+        return device
+    if device is not None and parse_device(device).device in ON_GPU:
+        raise UsageError(f"-ngl 0 means the CPU, but --device is {device}; give one of them")
+    verbosity.tell("zinc: -ngl 0: the CPU runs all layers, as with --device cpu", style="dim")
+    return Device.cpu.value

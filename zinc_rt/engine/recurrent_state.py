@@ -1,0 +1,177 @@
+"""Where sequences can go on: the state that recurrent layers hold now, and copies of what they held earlier.
+
+Keys and values of a sequence can be cut at any position. The state of a recurrent layer is that of one position: what
+came before cannot be had from it. So going back takes a copy that was made there, or starts at 0.
+
+A copy that was made where a known page of the KV cache ends belongs to that page: every sequence that begins with the
+page's text can load it. Another copy belongs to its sequence.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.backends.base import Backend, LoweredGraph, SequenceState
+
+SNAPSHOTS: Final = 3
+"""Copies kept of a sequence beside those of pages: a conversation goes back into the last prompt, to the end of the
+turn before it, or into that turn's prompt.
+"""
+
+_Owner = tuple[int, int] | int  # a sequence and its position, or a page
+
+
+def copies(n_slots: int) -> int:
+    """Copies kept of all sequences together, where nobody says how much memory they may take."""
+    return n_slots + SNAPSHOTS - 1
+
+
+class Snapshots:
+    """The positions of all sequences' states on a backend, by sequence, and at most `limit` copies.
+
+    The copy that was not used for longest goes first. limit: see `copies`; with 0 none is ever made.
+    """
+
+    def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int) -> None:
+        self._backend, self._lowered, self.limit = backend, lowered, limit
+        self._at: dict[int, int | None] = {}  # positions that the state has seen; None where a step broke off
+        self._kept: OrderedDict[_Owner, SequenceState] = OrderedDict()  # the one unused for longest first
+        self._before: dict[int, tuple[int, SequenceState]] = {}  # of sequences: before the last step that had guesses
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all copies."""
+        return sum(state.n_bytes for state in self._kept.values())
+
+    def position(self, seq_id: int) -> int | None:
+        """How many positions the state has seen, at which rows may go on; None where a step did not come to its end."""
+        return self._at.get(seq_id, 0)
+
+    def positions(self, seq_id: int) -> list[int]:
+        """Where there are copies of a sequence itself, the one unused for longest first."""
+        return [owner[1] for owner in self._kept if isinstance(owner, tuple) and owner[0] == seq_id]
+
+    def pages(self) -> list[int]:
+        """Pages that have a copy."""
+        return [owner for owner in self._kept if isinstance(owner, int)]
+
+    def has_page(self, page: int) -> bool:
+        """Whether there is a copy of the position where a page ends."""
+        return page in self._kept
+
+    def keep(self, seq_id: int, page: int | None = None) -> None:
+        """Copy the state, for the page that ends where it is if one is given, unless there is a copy.
+
+        Raises what `Backend.save_state` raises.
+        """
+        at = self.position(seq_id)
+        if not at or not self.limit:
+            return
+        owner: _Owner = (seq_id, at) if page is None else page
+        if owner in self._kept:
+            self._kept.move_to_end(owner)
+            return
+        own = [] if page is not None else self.positions(seq_id)
+        if len(own) >= SNAPSHOTS:
+            self._drop((seq_id, own[0]))
+        while len(self._kept) >= self.limit:
+            self._drop(next(iter(self._kept)))
+        self._kept[owner] = self._backend.save_state(self._lowered, seq_id)
+
+    def read(self, page: int) -> dict[str, npt.NDArray[np.float32]]:
+        """The arrays of a page's copy. Raises what `Backend.read_copy` raises."""
+        return self._backend.read_copy(self._kept[page])
+
+    def put(self, page: int, arrays: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """A page's copy, of arrays that `read` gave. Nothing where no copies are kept. Raises what `Backend.make_copy`
+        raises.
+        """
+        if not self.limit or page in self._kept:
+            return
+        state = self._backend.make_copy(self._lowered, arrays)
+        while len(self._kept) >= self.limit:
+            self._drop(next(iter(self._kept)))
+        self._kept[page] = state
+
+    def _drop(self, owner: _Owner) -> None:
+        self._kept.pop(owner).close()
+
+    def cut(self, seq_id: int, n: int) -> None:
+        """The sequence gives up its text from position n on, and with it its own copies and the state of that."""
+        if (self.position(seq_id) or 0) > n:
+            self._at[seq_id] = None  # a state of as many positions may come to be asked for, of another text
+        for later in [p for p in self.positions(seq_id) if p > n]:
+            self._drop((seq_id, later))
+
+    def load(self, seq_id: int, n: int, page: int | None) -> None:
+        """Give a sequence the state of n positions: zero, what it has, its own copy, or that of the page which ends
+        there. Raises what `Backend.load_state` raises.
+        """
+        if n and n != self.position(seq_id):
+            owner: _Owner = (seq_id, n) if page is None or (seq_id, n) in self._kept else page
+            state = self._kept[owner]
+            self._kept.move_to_end(owner)
+            self._at[seq_id] = None  # until all of it is there
+            self._backend.load_state(self._lowered, seq_id, state)
+        self._at[seq_id] = n
+
+    def keep_before(self, seq_id: int, at: int) -> None:
+        """A step with guesses begins at a position: copy the state, where `take_back` finds it.
+
+        The memory of its last such copy is used again. Raises what `Backend.save_state` raises.
+        """
+        _, old = self._before.pop(seq_id, (0, None))
+        if at:
+            self._before[seq_id] = at, self._backend.save_state(self._lowered, seq_id, old)
+        elif old is not None:
+            old.close()
+
+    def take_back(self, seq_id: int) -> int:
+        """The state as it was before the last step, which had guesses; returns its position.
+
+        Raises what `Backend.load_state` raises.
+        """
+        at, state = self._before.get(seq_id, (0, None))
+        self.cut(seq_id, at)
+        if state is not None:
+            self._at[seq_id] = None  # until all of it is there
+            self._backend.load_state(self._lowered, seq_id, state)
+        self._at[seq_id] = at
+        return at
+
+    def begin(self, starts: Mapping[int, int]) -> None:
+        """A step begins, with the first position of each of its sequences: their states are not known until its end."""
+        for seq_id, start in starts.items():
+            if start == 0:
+                self.forget(seq_id)
+            self._at[seq_id] = None
+
+    def end(self, ends: Mapping[int, int]) -> None:
+        """The step is over; the positions that its sequences have seen."""
+        self._at.update(ends)
+
+    def forget(self, seq_id: int) -> None:
+        """The sequence begins anew, or is closed."""
+        self._at.pop(seq_id, None)
+        self.cut(seq_id, 0)
+
+    def forget_page(self, page: int) -> None:
+        """The page will have other contents."""
+        if page in self._kept:
+            self._drop(page)
+
+    def close(self) -> None:
+        """Give all copies back."""
+        for owner in list(self._kept):
+            self._drop(owner)
+        for _, state in self._before.values():
+            state.close()
+        self._before.clear()

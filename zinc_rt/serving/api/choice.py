@@ -1,0 +1,177 @@
+"""`AnswerChoice`: one of the answers to a request while it is made."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from zinc_rt.dialects.deltas import ContentDelta, Delta
+from zinc_rt.llm.output_processor import OutputProcessor
+from zinc_rt.scheduler.messages import (
+    Admitted,
+    CancelReason,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    PromptLogprobs,
+    Submit,
+    Token,
+    Usage,
+)
+from zinc_rt.serving.api.errors import ApiError, cancelled, failed
+
+if TYPE_CHECKING:
+    from zinc_rt.dialects.parser import StreamParser
+    from zinc_rt.text import Tokenizer
+
+LEAST_LOGPROB = -9999.0
+"""What stands for a log-probability of minus infinity, which JSON has not."""
+
+
+class ChoiceDelta(msgspec.Struct, frozen=True):
+    """What an event adds to a choice. tokens: those whose text is shown with it. finish: why the choice ends with it,
+    in OpenAI's words; None where it does not.
+    """
+
+    deltas: Sequence[Delta] = ()
+    tokens: Sequence[Token] = ()
+    finish: str | None = None
+
+    @property
+    def logprobs(self) -> list[Token]:
+        """The tokens with their log-probabilities, where they were asked for."""
+        return [token for token in self.tokens if token.logprob is not None]
+
+
+class AnswerChoice(OutputProcessor[ChoiceDelta]):
+    """One answer to a request, in OpenAI's words a choice, while it is made.
+
+    index: its number. given: so many of the tokens that it resumes the client says, and nobody here knows them. silent:
+    nothing is generated but a token that nobody gets. The rest: as for `OutputProcessor`.
+
+    Attributes:
+        tokens: those of the text, up to the one that completes a stop string.
+        prompt_logprobs: from the prompt's second token on.
+        begun, cached, queue_seconds: what the engine says when it begins.
+        finish: why it ended, in OpenAI's words, once it has.
+        usage: what it took, then.
+        first, last: when its first and its last token came; set by whoever counts the time.
+        on_begin, on_token: called when the engine begins, and for each token that is not resumed.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        request: Submit,
+        tokenizer: Tokenizer,
+        stop: Sequence[str] = (),
+        parser: StreamParser | None = None,
+        marks: Collection[int] = (),
+        *,
+        given: int = 0,
+        silent: bool = False,
+    ) -> None:
+        super().__init__(request, tokenizer, stop, parser, marks)
+        self.index, self.given, self.silent = index, given, silent
+        self.tokens: list[int] = []
+        self.prompt_logprobs: list[Token] = []
+        self.begun = False
+        self.cached = 0
+        self.queue_seconds = 0.0
+        self.finish: str | None = None
+        self.usage: Usage | None = None
+        self.first: float | None = None
+        self.last = 0.0
+        self.on_begin: Callable[[], None] = lambda: None
+        self.on_token: Callable[[], None] = lambda: None
+        self._held: deque[tuple[int, Token]] = deque()  # tokens not shown yet, behind so many characters of content
+
+    @property
+    def n_resumed(self) -> int:
+        """Tokens of it that were not generated for this request."""
+        return min(len(self.request.resume), len(self.tokens))
+
+    def piece(self, event: Event) -> ChoiceDelta | None:
+        """See `RequestOutput`: an empty one when the engine begins, then what is shown, and a last one with a `finish`.
+
+        Raises `ApiError` where the choice does not end by itself, and where a log-probability is not a number.
+        """
+        match event:
+            case Token():
+                return None if self.silent else self._add(event)
+            case Admitted():
+                self.begun = True
+                self.cached, self.queue_seconds = event.cached_tokens, event.queue_seconds
+                self.on_begin()
+                return ChoiceDelta()
+            case PromptLogprobs():
+                tokens = zip(self.request.prompt[event.start :], event.logprobs, event.top_logprobs, strict=False)
+                found = [checked(Token("", *one)) for one in tokens]
+                self.prompt_logprobs = [*self.prompt_logprobs[: event.start - 1], *found]
+                return None
+            case _:
+                return self._end(event)
+
+    def _add(self, token: Token) -> ChoiceDelta | None:
+        if len(self.tokens) >= len(self.request.resume):
+            self.on_token()
+        self.tokens.append(token.token_id)
+        n_before = self.n_read
+        deltas = self.read(token.token_id)
+        self._held.append((n_before, token if token.logprob is None else checked(token)))
+        if not deltas:
+            return None
+        everything = not isinstance(deltas[-1], ContentDelta) and self.n_read == self.n_shown
+        return ChoiceDelta(deltas, self._shown(everything))
+
+    def _shown(self, everything: bool) -> list[Token]:
+        """The tokens whose text is shown by now, in part or wholly."""
+        taken: list[Token] = []
+        while self._held and (everything or self._held[0][0] < self.n_shown):
+            taken.append(self._held.popleft()[1])
+        return taken
+
+    def _end(self, event: Finished | Failed) -> ChoiceDelta:
+        deltas, tokens = [], []
+        if self.stop is None:
+            deltas = self.read_end()
+            tokens = self._shown(everything=self.stop is None)
+        self.usage = event.usage
+        self.finish = self._finish(event)
+        if self.silent and event.usage is not None:
+            self.usage, self.finish = replace(event.usage, completion_tokens=0), "length"
+        return ChoiceDelta(deltas, tokens, self.finish)
+
+    def _finish(self, event: Finished | Failed) -> str:
+        """Why it ended, in OpenAI's words. Raises `ApiError` where it did not end by itself."""
+        if self.stop is not None:
+            return "stop"
+        if isinstance(event, Failed):
+            raise failed(event)
+        match event.reason:
+            case FinishReason.stop:
+                return "tool_calls" if self.n_calls else "stop"
+            case FinishReason.length | FinishReason.context:
+                return "length"
+            case FinishReason.cancelled:
+                raise cancelled(event.cancelled or CancelReason.caller)
+
+
+def checked(token: Token) -> Token:
+    """A token with log-probabilities that JSON can hold. Raises `ApiError` where one is not a number."""
+    top = tuple((i, _finite(value)) for i, value in token.top_logprobs or ())
+    assert token.logprob is not None
+    return Token(token.id, token.token_id, _finite(token.logprob), top)
+
+
+def _finite(value: float) -> float:
+    """A log-probability that JSON can hold. Raises `ApiError` for NaN, which is a fault of the engine."""
+    if math.isnan(value):
+        raise ApiError(500, "a log-probability is not a number; the model's logits are broken", code="nan_logprob")
+    return max(value, LEAST_LOGPROB)

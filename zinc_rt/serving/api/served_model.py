@@ -1,0 +1,172 @@
+"""`ServedModel`: what the HTTP side knows of the model: its names, its tokenizer and its chat template, no weights."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from zinc_rt import numerics
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.llm.chat import ChatFormat
+from zinc_rt.quantizing.presets import quantization_of
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.serving.api.config import DEFAULTS
+from zinc_rt.serving.api.errors import ApiError, invalid, too_long
+from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
+
+T = TypeVar("T")
+
+ANY_NAME: Final = "*"
+"""The alias by which a model is served under every name."""
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """What a model's file says. size: bytes. parameters: elements of all tensors. quantization: the format that it
+    names, or that most of it is in. metadata: numbers, texts and truth values of the model itself.
+    """
+
+    size: int = 0
+    parameters: int = 0
+    quantization: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, file: GGUFFile) -> ModelFile:
+        """That of an open file."""
+        metadata = {
+            key: value
+            for key, value in file.metadata.items()
+            if isinstance(value, bool | int | float | str) and not key.startswith("tokenizer.chat_template")
+        }
+        parameters = sum(tensor.n_elements for tensor in file.tensors.values())
+        return cls(file.file_size, parameters, quantization_of(file), metadata)
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """One model, by all of its names. any_name: and by all others. chat: how it converses, for one thread at a time,
+    which `lock` sees to. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint:
+    changes with the weights. dimensions: elements of a vector, for a model that embeds; else None.
+    defaults: what requests omit.
+    """
+
+    names: tuple[str, ...]
+    tokenizer: Tokenizer
+    chat: ChatFormat | None
+    template: ChatTemplate | None
+    n_ctx: int
+    created: int
+    fingerprint: str
+    architecture: str = ""
+    dimensions: int | None = None
+    defaults: SamplingParams = DEFAULTS
+    any_name: bool = False
+    file: ModelFile = field(default_factory=ModelFile)
+    pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def name(self) -> str:
+        """The name that answers carry."""
+        return self.names[0]
+
+    @classmethod
+    def read(cls, file: GGUFFile, tokenizer: Tokenizer, n_ctx: int, alias: Sequence[str] = ()) -> ServedModel:
+        """The model of an open file. alias: names that replace the file's own; "*" for any, beside the others."""
+        path = Path(file.path)
+        general = file.metadata.get("general.name")
+        own = general if isinstance(general, str) and general else path.stem
+        try:
+            template = ChatTemplate.from_metadata(file.metadata, tokenizer)
+        except ChatTemplateMissing:
+            template = None
+        named = tuple(name for name in alias if name != ANY_NAME)
+        return cls(
+            names=named or tuple(dict.fromkeys((own, path.stem))),
+            any_name=ANY_NAME in alias,
+            tokenizer=tokenizer,
+            chat=None if template is None else ChatFormat(tokenizer, template),
+            template=template,
+            n_ctx=n_ctx,
+            created=int(path.stat().st_mtime),
+            fingerprint=fingerprint(path),
+            architecture=str(file.metadata.get("general.architecture", "")),
+            file=ModelFile.read(file),
+        )
+
+    def close(self) -> None:
+        """End the threads and the process that renders."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        if self.template is not None:
+            self.template.close()
+
+    def check_name(self, name: str | None) -> None:
+        """Refuse the name of another model; None is this one. Raises `ApiError`."""
+        if name is not None and name not in self.names and not self.any_name:
+            raise ApiError(
+                404,
+                f"the model {name[:80]!r} does not exist; this server has {self.name!r}, and takes any name where it"
+                " is started with --alias '*'",
+                param="model",
+                code="model_not_found",
+            )
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Work on one of two threads: rendering and tokenizing take too long for the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+
+    async def tokens_of_text(self, text: str, param: str = "prompt", add_special: bool = True) -> list[int]:
+        """Token ids of a text. Raises `ApiError` for one that cannot fit or that the vocabulary cannot express."""
+        self.check_bytes(text, param)
+
+        def encode() -> list[int]:
+            return self.tokenizer.encode(text, add_special=add_special, parse_special=True)
+
+        try:
+            return await self.aside(encode)
+        except TokenizerError as error:
+            raise invalid(str(error), param) from None
+
+    def check_bytes(self, text: str, param: str) -> None:
+        """Refuse, before it is tokenized, a text that no tokens of this vocabulary could fit into the context."""
+        longest = self._longest_token
+        if longest and len(text) > self.n_ctx * longest:
+            raise too_long(len(text) // longest + 1, self.n_ctx, param, at_least=True)
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """Characters of text that one token can stand for; 0 where that has no bound, as with unknown tokens."""
+        if self.tokenizer.kind != "gpt2":
+            return 0
+        return max(len(self.tokenizer.token_text(i)) for i in range(self.tokenizer.n_vocab))
+
+    def check_fits(self, n_tokens: int, param: str, n_ctx: int | None = None) -> None:
+        """Refuse a prompt that is empty, or that leaves no room for a token. Raises `ApiError`."""
+        if not n_tokens:
+            raise invalid("the prompt is empty; at least one token is needed", param, "empty_prompt")
+        limit = min(self.n_ctx, n_ctx or self.n_ctx)
+        if n_tokens >= limit:
+            raise too_long(n_tokens, limit, param)
+
+
+def fingerprint(path: Path) -> str:
+    """A short name of a file's contents and of this release's arithmetic. Of the file it has the size and 64 parts that
+    are spread evenly: reading a large one takes minutes.
+    """
+    size = path.stat().st_size
+    digest = hashlib.blake2b(f"{numerics.VERSION} {size}".encode(), digest_size=6)
+    with path.open("rb") as file:
+        for i in range(_SAMPLES):
+            file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1))
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

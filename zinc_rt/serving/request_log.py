@@ -1,0 +1,221 @@
+"""Requests that outlive an engine: what each was asked and sent, so that another engine goes on where one ended."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, Self
+
+from zinc_rt.errors import UsageError
+from zinc_rt.scheduler.messages import (
+    Admitted,
+    CancelReason,
+    Event,
+    Failed,
+    Fault,
+    Finished,
+    FinishReason,
+    Submit,
+    Token,
+    Usage,
+)
+from zinc_rt.scheduler.output import RequestOutput, T
+
+POISON_CANDIDATE: Final = 2
+"""Engines that ended in a row while they computed a request, without a token of it between; from then on it is tried
+apart from others under suspicion.
+"""
+MOST_LOSSES: Final = POISON_CANDIDATE + 1
+"""Engines after which a request fails: it may be what ends them."""
+_END: Final = object()
+
+
+class LiveRequest:
+    """One request, from `submit` to its last event."""
+
+    def __init__(self, output: RequestOutput[Any], now: float) -> None:
+        self.request, self.output = output.request, output
+        self.pieces: asyncio.Queue[Any] = asyncio.Queue()  # exceptions among them; `_END` last
+        self._tokens = list(self.request.resume)
+        self._deadline = None if self.request.seconds is None else now + self.request.seconds
+        self.cancelled: CancelReason | None = None
+        """The reason, where the caller asked for the end."""
+        self._told = False  # that it was admitted
+        self.in_flight = False
+        """Whether the engine that runs computes it: it may be what ends that engine."""
+        self.losses = 0
+        """Engines that ended in a row while they computed it, without a token of it."""
+        output.begin()
+        if output.ended:  # by the tokens that it resumes
+            self.take(self.as_cancelled())
+
+    def resubmit(self, now: float) -> Submit:
+        """The request for an engine that goes on behind the tokens that were sent."""
+        left = None if self._deadline is None else max(0.001, self._deadline - now)
+        return dataclasses.replace(self.request, resume=tuple(self._tokens), seconds=left)
+
+    def take(self, event: Event) -> bool:
+        """Hand an event to the caller; returns whether the caller has got the last of it."""
+        match event:
+            case Admitted():
+                if self._told:
+                    return False
+                self._told = True
+            case Token():
+                self._tokens.append(event.token_id)
+                self.in_flight, self.losses = True, 0
+        for piece in self.output.take(event):
+            self.pieces.put_nowait(piece)
+        if self.output.over:
+            self.pieces.put_nowait(_END)
+        return self.output.over
+
+    def as_cancelled(self) -> Finished:
+        """The last event of a request whose engine cannot give it."""
+        usage = Usage(len(self.request.prompt), completion_tokens=len(self._tokens))
+        return Finished(self.request.id, FinishReason.cancelled, usage, cancelled=self.cancelled)
+
+    def lost(self) -> None:
+        """The engine ended."""
+        self.losses += self.in_flight
+        self.in_flight = False
+
+
+class RequestLog:
+    """The requests of one client, by id. cancel: tells the engine of a request whose text has ended before it."""
+
+    def __init__(
+        self, cancel: Callable[[str, CancelReason], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cancel, self._clock = cancel, clock
+        self._live: dict[str, LiveRequest] = {}
+        self._at_work: list[LiveRequest] = []  # without a token of the engine that runs
+        self._held: deque[str] = deque()  # under suspicion, one after the other; the first is being tried
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._live
+
+    def add(self, output: RequestOutput[Any]) -> LiveRequest:
+        """A new request, which may be over at once. Raises `UsageError` for an id that runs already."""
+        request = output.request
+        if request.id in self._live:
+            raise UsageError(f"request {request.id} runs already; ids must be unique")
+        live = LiveRequest(output, self._clock())
+        if not live.output.over:
+            self._live[request.id] = live
+        return live
+
+    def at_work(self, ids: Iterable[str]) -> None:
+        """The engine computes these requests, which have no token of it yet, until its next report."""
+        self.clear()
+        self._at_work = [self._live[request_id] for request_id in ids if request_id in self._live]
+        for live in self._at_work:
+            live.in_flight = True
+
+    def clear(self) -> None:
+        """The engine did not end over what it computed."""
+        for live in self._at_work:
+            live.in_flight = False
+        self._at_work = []
+
+    def take(self, events: Iterable[Event]) -> None:
+        """Hand events to their callers. Those of requests that nobody waits for any more are dropped. A request whose
+        text has ended is cancelled.
+        """
+        for event in events:
+            live = self._live.get(event.id)
+            if live is None:
+                continue
+            if live.take(event):
+                del self._live[event.id]
+            if live.output.ended and live.cancelled is None and not isinstance(event, Finished | Failed):
+                live.cancelled = CancelReason.stop_string
+                self._cancel(event.id, CancelReason.stop_string)
+
+    def forget(self, request_id: str) -> bool:
+        """Nobody waits for the request any more; returns whether it was running."""
+        return self._live.pop(request_id, None) is not None
+
+    def lost(self) -> None:
+        """The engine ended. A request fails where that happened too often while it was computed."""
+        for live in self._live.values():
+            live.lost()
+        self._at_work = []
+        bad = [request_id for request_id, live in self._live.items() if live.losses >= MOST_LOSSES]
+        self.fail(Fault.poisoned, f"the engine ended {MOST_LOSSES} times while it had this request", bad)
+
+    def cancel(self, request_id: str, reason: CancelReason) -> bool:
+        """The caller asks for the end of a request; returns whether it runs."""
+        live = self._live.get(request_id)
+        if live is None:
+            return False
+        live.cancelled = reason
+        return True
+
+    def resubmit(self) -> list[Submit]:
+        """The requests for a new engine, in the order in which they came. Those that were cancelled end; of those under
+        suspicion only one is among them.
+        """
+        self.take([live.as_cancelled() for live in self._live.values() if live.cancelled is not None])
+        self._held = deque(request_id for request_id, live in self._live.items() if live.losses >= POISON_CANDIDATE)
+        now = self._clock()
+        first = [live.resubmit(now) for request_id, live in self._live.items() if request_id not in self._held]
+        return first + self._try_next()
+
+    def released(self) -> list[Submit]:
+        """A request under suspicion to submit now, as the one before it gave a token or is over; mostly none."""
+        if not self._held:
+            return []
+        tried = self._live.get(self._held[0])
+        if tried is not None and tried.losses:
+            return []
+        self._held.popleft()
+        return self._try_next()
+
+    def _try_next(self) -> list[Submit]:
+        while self._held and self._held[0] not in self._live:
+            self._held.popleft()
+        return [self._live[self._held[0]].resubmit(self._clock())] if self._held else []
+
+    def fail(self, error: Fault, message: str, requests: Iterable[str] | None = None) -> None:
+        """End requests, or all of them."""
+        chosen = list(self._live if requests is None else requests)
+        self.take([Failed(request_id, error, message) for request_id in chosen])
+
+
+class OutputStream(Generic[T]):
+    """The pieces of one request, to its last; its events, where they are asked for. left: called where the caller goes
+    before that.
+    """
+
+    def __init__(self, pieces: asyncio.Queue[Any], left: Callable[[], None]) -> None:
+        self._pieces, self._left = pieces, left
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        """Raises what making a piece raised."""
+        if self._over:
+            raise StopAsyncIteration
+        piece = await self._pieces.get()
+        self._over = piece is _END or isinstance(piece, BaseException)
+        if piece is _END:
+            raise StopAsyncIteration
+        if isinstance(piece, BaseException):
+            raise piece
+        made: T = piece
+        return made
+
+    async def aclose(self) -> None:
+        """Cancel the request unless it is over; calling it again does nothing."""
+        if not self._over:
+            self._over = True
+            self._left()
