@@ -13,6 +13,7 @@ from amdgpu_emu.core.state import Array, Group
 _WAVE_BITS = 16
 _NO_WAVE = (1 << _WAVE_BITS) - 1  # several waves
 _WORDS: Final[dict[int, Any]] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+_WHOLE: Final = 4
 _YES: Final = {1: np.uint8(1), 2: np.uint16(0x0101), 4: np.uint32(0x01010101)}
 """Flags for the bytes of a unit, all true."""
 
@@ -40,6 +41,7 @@ class Lds:
         self.by_atomic: Array = np.zeros(whole if shared else 0, np.bool_)
         # No tag in `writers`, `readers` is greater: what a barrier lies behind needs no look at each byte.
         self._last_write, self._last_read = 0, -1
+        self._read_whole = True  # whether all reads were of whole units of 4 bytes, so that these have one tag each
 
     def check(self, g: Group, addresses: Array, waves: Array, n: int) -> Array:
         """Offsets of accesses of n bytes in `data`. Raises `ShaderError` outside of the allocation."""
@@ -130,6 +132,7 @@ class Lds:
 
     def _note_readers(self, g: Group, at: Array, waves: Array, unit: int) -> None:
         """The later of the readers; several of the same time are nobody in particular."""
+        self._read_whole = self._read_whole and unit == _WHOLE
         rows, clock = self.readers.reshape(-1, unit), _clock(g)
         tags = clock.tags.take(waves)
         if self._last_read < clock.now:  # all of these are later, and each unit gets one tag
@@ -138,14 +141,18 @@ class Lds:
             if np.count_nonzero(clash):
                 rows[at[clash]] = np.broadcast_to(tags[:, None], at.shape)[clash][:, None] | _NO_WAVE
         else:
-            before, every = rows.take(at, axis=0), tags[:, None, None]
+            width = 1 if self._read_whole else unit  # bytes of a unit that may have different tags
+            before, every = rows[:, :width].take(at, axis=0), tags[:, None, None]
             together = (before ^ every) & ~_NO_WAVE == 0
             every = np.where(together & (before != every), every | _NO_WAVE, np.maximum(every, before))
             rows[at] = every
-            clash = rows.take(at, axis=0) != every
+            clash = rows[:, :width].take(at, axis=0) != every
             if np.count_nonzero(clash):
-                places = (at * unit)[:, :, None] + np.arange(unit)
-                self.readers[places[clash]] = every[clash] | _NO_WAVE
+                if width < unit:
+                    rows[at[clash[:, :, 0]]] = every[clash][:, None] | _NO_WAVE
+                else:
+                    places = (at * unit)[:, :, None] + np.arange(unit)
+                    self.readers[places[clash]] = every[clash] | _NO_WAVE
         self._last_read = max(self._last_read, clock.latest)
 
     def _mark_atomic(self, g: Group, start: Array, every: Array, waves: Array) -> None:

@@ -101,7 +101,7 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     """Fused multiply-add of float32 to nearest, fast: via float64, and exactly where that may have rounded twice."""
     p = np.multiply(a, b, dtype=np.float64)
     s = p + c
-    if not np.ndim(s):  # constants
+    if not s.ndim:  # constants
         return add_wide(p, np.asarray(c, np.float64), np.float32, NEAREST)
     r = s.astype(np.float32)
     doubt = (s.view(np.int64) & _LOW29) == _HALF29

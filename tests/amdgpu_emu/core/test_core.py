@@ -41,6 +41,21 @@ def test_code_that_was_the_same_for_a_while_may_change() -> None:
         assert counters.wave_instructions == 4
 
 
+def test_equal_instructions_of_two_cores_share_closures_and_no_counts() -> None:
+    counted = []
+    for at in (None, 0x40_0000):
+        stage = Stage(keep=1)
+        out = stage.buffer(1024)
+        code = [SHIFT, 0x7E000283, *STORE, S_ENDPGM]
+        address = stage.code(code) if at is None else stage.buffer(np.array(code, np.uint32), "kernel", at=at)
+        counted.append(stage.dispatch(address, user_data=(out & 0xFFFFFFFF, out >> 32)).names)
+        assert (stage.read(out, np.uint32, 32) == 3).all()
+        ops = next(iter(stage.core._programs.values())).ops
+        assert [op.ins.address for op in ops.values()] == list(ops)
+        assert [op.next for op in ops.values()][:-1] == list(ops)[1:]
+    assert counted[0] == counted[1]
+
+
 def test_counters_of_a_dispatch() -> None:
     stage = Stage(measure=True, keep=2)
     out = stage.buffer(1024)
