@@ -28,19 +28,19 @@ print(json.dumps([first, list(sys.modules)]), file=sys.stderr)
 
 # A package stands for all of its modules. What a first token takes of the standard library and NumPy is not listed.
 NEVER = {
-    "tokenizers", "rich", "jinja2", "markupsafe", "llvmlite", "threadpoolctl", "llguidance", "msgspec", "uvicorn",
-    "starlette", "httptools", "prometheus_client", "openai", "anthropic", "httpx", "ray", "asyncio", "anyio", "ssl",
-    "http", "multiprocessing", "concurrent", "sqlite3", "numpy.random", "numpy.fft", "numpy.polynomial",
-    "numpy.testing", "typer.rich_utils", "amdgpu_emu", "zinc_rt.amdgpu", "zinc_rt.backends.amdgpu",
-    "zinc_rt.backends.reference",
-    "zinc_rt.kernels.gpu", "zinc_rt.kernels.amd", "zinc_rt.seed", "zinc_rt.ray", "zinc_rt.dialects", "zinc_rt.grammar",
-    "zinc_rt.llm.chat",
-    "zinc_rt.serving.api", "zinc_rt.serving.process", "zinc_rt.serving.thread", "zinc_rt.lang.frontend",
-    "zinc_rt.lang.lower", "zinc_rt.text.chat_template", "zinc_rt.text.sandbox", "zinc_rt.gguf.writer",
+    "tokenizers", "rich", "jinja2", "markupsafe", "llvmlite", "threadpoolctl", "llguidance", "uvicorn", "starlette",
+    "httptools", "prometheus_client", "openai", "anthropic", "httpx", "ray", "asyncio", "anyio", "ssl", "http",
+    "multiprocessing", "concurrent", "sqlite3", "numpy.random", "numpy.fft", "numpy.polynomial", "numpy.testing",
+    "typer.rich_utils", "amdgpu_emu", "zinc_rt.amdgpu", "zinc_rt.backends.amdgpu", "zinc_rt.backends.reference",
+    "zinc_rt.kernels.gpu", "zinc_rt.kernels.amd", "zinc_rt.seed", "zinc_rt.ray", "zinc_rt.dialects.families",
+    "zinc_rt.dialects.forms", "zinc_rt.dialects.messages", "zinc_rt.dialects.parser", "zinc_rt.grammar",
+    "zinc_rt.llm.chat", "zinc_rt.serving.api", "zinc_rt.serving.process", "zinc_rt.serving.thread",
+    "zinc_rt.lang.frontend", "zinc_rt.lang.lower", "zinc_rt.text.chat_template", "zinc_rt.text.sandbox",
+    "zinc_rt.gguf.writer",
 }  # fmt: skip
 """Neither before the first token nor with it."""
 LATER = {
-    "zinc_rt.llm.model", "zinc_rt.llm.output_processor", "zinc_rt.scheduler", "zinc_rt.serving",
+    "msgspec", "zinc_rt.llm.model", "zinc_rt.llm.output_processor", "zinc_rt.scheduler", "zinc_rt.serving",
     "zinc_rt.text.tokenizer", "zinc_rt.text.bpe", "zinc_rt.backends.cpu.sampling",
 }  # fmt: skip
 """Not before the weights are loaded, which needs no interpreter."""

@@ -85,6 +85,6 @@ def test_records_and_names_of_load_are_the_same() -> None:
 
 
 def test_fields_of_chats_are_those_of_a_request() -> None:
-    taken = inspect.signature(ChatFormat.request).parameters.values()
+    taken = inspect.signature(ChatFormat.prompt).parameters.values()
     names = [p.name for p in taken if p.kind is p.KEYWORD_ONLY]
     assert list(ChatFields.__annotations__) == [name for name in names if name not in ("ending", "check")]  # a server's

@@ -164,7 +164,7 @@ def test_steps_without_rows_or_without_logits(name: str, folder: Path) -> None:
     case = made(folder, name)
     tokens = text_of(case)[:8]
     with engine_for(case.path, n_batch=8, kernels="reference", n_ctx=512) as engine:
-        slot, (lowered, *_) = engine.open_sequence(), engine._loaded()
+        slot, lowered = engine.open_sequence(), engine._loaded()
         assert engine.step([SequenceChunk(slot, 0, tokens[:4])]).logits.shape == (0, N_VOCAB)
         lowered.counts[:] = 0, 0
         engine._backend.submit_and_wait(lowered)

@@ -65,7 +65,9 @@ def _piped_text() -> str:
     kind = os.fstat(handle).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)):
         return ""
-    if not select.select([handle], [], [], _PATIENCE)[0]:
+    arrivals = select.poll()
+    arrivals.register(handle, select.POLLIN)
+    if not arrivals.poll(1000 * _PATIENCE):
         say("zinc: standard input is open: what comes there is put before the prompt; < /dev/null leaves it out")
     return read_text("-")
 

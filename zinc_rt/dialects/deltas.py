@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+
+class ReasoningDelta(Struct, frozen=True):  # a struct is made in a tenth of a dataclass's time
     """The next piece of what the model thinks before it answers."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContentDelta:
+class ContentDelta(Struct, frozen=True):
     """The next piece of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallDelta:
+class CallDelta(Struct, frozen=True):
     """A piece of a tool call. index: its number in the answer, from 0.
 
     The first piece of a call has id and name and no arguments; the next ones have arguments alone, pieces of a JSON
@@ -38,8 +36,7 @@ class CallDelta:
 Delta = ReasoningDelta | ContentDelta | CallDelta
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A tool call. arguments: a JSON text, an object."""
 
     id: str
@@ -47,8 +44,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A whole answer. content: None where there are calls and no text beside them. reasoning: None for none."""
 
     content: str | None

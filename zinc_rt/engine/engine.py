@@ -12,6 +12,7 @@ A step is data: rows of (sequence, position, token), prompt rows and decode rows
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -131,7 +132,7 @@ class StepResult:
 
 
 class Engine(Closing):
-    """One backend with at most one model. Belongs to one thread."""
+    """One backend with at most one model. Belongs to one thread; another one may close it."""
 
     def __init__(
         self,
@@ -166,6 +167,7 @@ class Engine(Closing):
         else:
             self.device, self._backend = shares_device_of.device, shares_device_of._backend
         self._definition: ModelDefinition | None = None
+        self._stepping = threading.RLock()  # a thread that closes waits for the step of another one
         self._forget()
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
@@ -181,13 +183,14 @@ class Engine(Closing):
         self.device, self._backend = open_backend(device, chosen, cache, notify=self._notify, linux=linux)
 
     def close(self) -> None:
-        """Give back all memory; the engine cannot be used again."""
-        if self._cache is not None:
-            with suppress(BackendError):  # of a device that is lost
-                self._cache.close()
-        self._forget()  # first: a backend's arrays look at memory that it gives back
-        if self._owner is None:
-            self._backend.close()
+        """Give back all memory once the step that runs has ended; the engine cannot be used again."""
+        with self._stepping:
+            if self._cache is not None:
+                with suppress(BackendError):  # of a device that is lost
+                    self._cache.close()
+            self._forget()  # first: a backend's arrays look at memory that it gives back
+            if self._owner is None:
+                self._backend.close()
 
     @classmethod
     def init(cls, options: Options | None = None) -> Self:
@@ -374,27 +377,28 @@ class Engine(Closing):
             TokenOutOfRange: a token id has no row in the embedding.
             BackendError: the device failed. With the others nothing has run.
         """
-        lowered, cache, backend = self._loaded(), self.cache, self._backend
-        device = None
-        if sampling is not None and backend.features.samples:
-            device = backend.sampling_for(lowered, sampling, cache.sizes.n_ctx)
-        backend.drain()  # a step that was interrupted may still read the inputs
-        n_rows, n_logits = cache.write_batch(batch)
-        if sampling is not None and len(sampling) != n_logits:
-            raise EngineError(f"the step has {n_logits} wanted rows and {len(sampling)} sampling requests")
-        lowered.counts[0], lowered.counts[1] = n_rows, n_logits
-        if sampling is not None and device is not None:
-            device.write(sampling)
-        check_step(lowered)  # where nothing has run, nothing is lost
-        cache.begin_step(batch)
-        backend.wait(backend.submit(lowered, device))
-        cache.end_step(batch)
-        logits, likeliest = self._logits[:n_logits], self._likeliest[:n_logits]
-        if sampling is None:
-            return StepResult(logits, likeliest)
-        if device is None:
-            return HostSampled(sampling, logits, likeliest)
-        return device.sampled(sampling, logits, likeliest, partial(backend.fetch_logits, lowered, device))
+        with self._stepping:
+            lowered, cache, backend = self._loaded(), self.cache, self._backend
+            device = None
+            if sampling is not None and backend.features.samples:
+                device = backend.sampling_for(lowered, sampling, cache.sizes.n_ctx)
+            backend.drain()  # a step that was interrupted may still read the inputs
+            n_rows, n_logits = cache.write_batch(batch)
+            if sampling is not None and len(sampling) != n_logits:
+                raise EngineError(f"the step has {n_logits} wanted rows and {len(sampling)} sampling requests")
+            lowered.counts[0], lowered.counts[1] = n_rows, n_logits
+            if sampling is not None and device is not None:
+                device.write(sampling)
+            check_step(lowered)  # where nothing has run, nothing is lost
+            cache.begin_step(batch)
+            backend.wait(backend.submit(lowered, device))
+            cache.end_step(batch)
+            logits, likeliest = self._logits[:n_logits], self._likeliest[:n_logits]
+            if sampling is None:
+                return StepResult(logits, likeliest)
+            if device is None:
+                return HostSampled(sampling, logits, likeliest)
+            return device.sampled(sampling, logits, likeliest, partial(backend.fetch_logits, lowered, device))
 
     @property
     def whole_sequences(self) -> bool:

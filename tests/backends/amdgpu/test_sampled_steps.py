@@ -10,8 +10,8 @@ import pytest
 
 import zinc_rt
 from tests.helpers import QWEN3, write_model
-from zinc_rt.backends.amdgpu import backend as amd_backend
 from zinc_rt.backends.cpu.sampling import CpuSampled
+from zinc_rt.backends.gpu import backend as gpu_backend
 from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
@@ -151,7 +151,7 @@ def test_several_sequences_with_their_own_parameters(tmp_path: Path, monkeypatch
         for n in range(1, 11):  # of sixteen, those unused for longest go
             last = backend.open_sampling(lowered, 5 + n, 1, found[1])
         assert backend.open_sampling(lowered, n_vocab, 3, found[1]) is there
-        monkeypatch.setattr(amd_backend, "_SCRATCH", 0)
+        monkeypatch.setattr(gpu_backend, "_SCRATCH", 0)
         for n in range(1, 6):  # where they take much memory, of four
             last = backend.open_sampling(lowered, 20 + n, 1, found[1])
         with pytest.raises(BackendError, match="dropped since"):

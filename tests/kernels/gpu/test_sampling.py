@@ -512,7 +512,7 @@ def test_what_a_plan_refuses() -> None:
 
 
 def test_the_pages_example_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how" / "sampling.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how" / "sampling.md").read_text(encoding="utf-8")
     ((code, said),) = re.findall(r"^```python\n(.*?)^```\n```text\n(.*?)^```$", page, re.M | re.S)
     exec(compile(code, "docs/how/sampling.md", "exec"), {})
     assert capsys.readouterr().out == said
