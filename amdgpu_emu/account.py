@@ -11,7 +11,7 @@ from typing import NamedTuple
 from amdgpu_emu.constants import LIKELY
 from amdgpu_emu.cost import phase_seconds
 from amdgpu_emu.models import GpuModel
-from amdgpu_emu.profiler import Record
+from amdgpu_emu.profiler import DispatchRecord
 from amdgpu_emu.work import SIMDS
 
 
@@ -45,9 +45,9 @@ class PhaseKind:
     occupancy: int
 
 
-def account(records: Sequence[Record], model: GpuModel) -> list[PhaseKind]:
+def account(records: Sequence[DispatchRecord], model: GpuModel) -> list[PhaseKind]:
     """The kinds of phases of steps, the longest in all first."""
-    kinds: dict[tuple[str, ...], list[list[Record]]] = {}
+    kinds: dict[tuple[str, ...], list[list[DispatchRecord]]] = {}
     for _, part in groupby(records, lambda record: record.phase):
         phase = list(part)
         kinds.setdefault(tuple(sorted(_short(record.name) for record in phase)), []).append(phase)
@@ -55,18 +55,21 @@ def account(records: Sequence[Record], model: GpuModel) -> list[PhaseKind]:
     return sorted(found, key=lambda kind: -kind.parts.seconds)
 
 
-def _kind(names: Sequence[str], phases: Sequence[Sequence[Record]], model: GpuModel) -> PhaseKind:
+def _kind(names: Sequence[str], phases: Sequence[Sequence[DispatchRecord]], model: GpuModel) -> PhaseKind:
     longest = max(phases[0], key=lambda record: record.cost.seconds)
     waves = sum(record.work.waves for record in phases[0])
     return PhaseKind(
-        " + ".join(name if n == 1 else f"{n} {name}" for name, n in Counter(names).items()), len(phases),
+        " + ".join(name if n == 1 else f"{n} {name}" for name, n in Counter(names).items()),
+        len(phases),
         Parts(*map(sum, zip(*map(_parts, phases), strict=True))),
-        sum(record.work.memory_bytes for phase in phases for record in phase), waves,
-        waves / (longest.work.occupancy * model.cu * SIMDS), longest.work.occupancy,
-    )  # fmt: skip
+        sum(record.work.memory_bytes for phase in phases for record in phase),
+        waves,
+        waves / (longest.work.occupancy * model.cu * SIMDS),
+        longest.work.occupancy,
+    )
 
 
-def _parts(phase: Sequence[Record]) -> Parts:
+def _parts(phase: Sequence[DispatchRecord]) -> Parts:
     costs = [record.cost for record in phase]
     seconds, last = phase_seconds(costs), min(costs, key=lambda cost: cost.ends)
     memory = sum(cost.shares["memory"] for cost in costs)
@@ -89,9 +92,10 @@ def lines(kinds: Sequence[PhaseKind], barriers: int, full: int, submissions: int
     yield "|---" + "|---:" * (len(head) - 1) + "|"
     for kind in kinds:
         yield (
-            f"| {kind.kernels} | {kind.times} | " + " | ".join(f"{n * 1e6:.1f}" for n in kind.parts)
+            f"| {kind.kernels} | {kind.times} | "
+            + " | ".join(f"{n * 1e6:.1f}" for n in kind.parts)
             + f" | {kind.bytes / 1e6:.1f} | {kind.waves} | {kind.generations:.2f} of {kind.occupancy} a SIMD |"
-        )  # fmt: skip
+        )
     waits = barriers * LIKELY.barrier + full * LIKELY.full_barrier
     empty = " |" * 8
     yield f"| barriers, {full} of them full | {barriers} | {waits * 1e6:.1f} |{empty}"

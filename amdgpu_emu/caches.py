@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from amdgpu_emu.memory import BufferObject
-from amdgpu_emu.pages import Bytes, Lines, Pages, runs
+from amdgpu_emu.pages import Bytes, CachedPages, Lines, runs
 from amdgpu_emu.vm import GpuVm
 from zinc_rt.utils.linux import PAGE
 
@@ -69,7 +69,7 @@ class Caches:
     def __init__(self, lost_writes: Callable[[str], None] = lambda text: None, *, arrays: bool = False) -> None:
         self._arrays = arrays
         self._l2: dict[BufferObject, Lines] = {}
-        self._shader: dict[str, dict[BufferObject, Pages]] = {level: {} for level in LEVELS}
+        self._shader: dict[str, dict[BufferObject, CachedPages]] = {level: {} for level in LEVELS}
         self._spare: dict[BufferObject, list[Lines]] = {}
         self._lost_writes = lost_writes
         self.dropped = 0
@@ -192,7 +192,7 @@ class Caches:
             if ((lines.data[part] != lines.bo.bytes[part]) & ~lines.dirty[part]).any():
                 yield page
 
-    def _behind(self, pages: Pages) -> Iterator[int]:
+    def _behind(self, pages: CachedPages) -> Iterator[int]:
         lines = self._l2.get(pages.bo)
         for page in pages.held:
             part = slice(page * PAGE, min(page * PAGE + PAGE, pages.bo.size))
@@ -202,15 +202,15 @@ class Caches:
 
     # The shaders' accesses.
 
-    def shader_pages(self, level: str, bo: BufferObject) -> Pages:
+    def shader_pages(self, level: str, bo: BufferObject) -> CachedPages:
         """The pages of a buffer that one of the shaders' caches holds."""
         held = self._shader[level]
         pages = held.get(bo)
         if pages is None:
-            pages = held[bo] = Pages(bo)
+            pages = held[bo] = CachedPages(bo)
         return pages
 
-    def load(self, pages: Pages, first: int, last: int) -> None:
+    def load(self, pages: CachedPages, first: int, last: int) -> None:
         """Load pages of a buffer into a shader's cache."""
         bo = pages.bo
         for page in pages.missing(first, last):

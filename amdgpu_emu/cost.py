@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from amdgpu_emu.constants import LIKELY, Constants
+from amdgpu_emu.constants import LIKELY, CardConstants
 from amdgpu_emu.core.counters import HALF, LINE
 from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.residency import INFINITY, L2, MEMORY, OWN
@@ -40,7 +40,7 @@ CHANNEL: Final = 16
 
 
 @dataclass(frozen=True)
-class Cost:
+class PredictedTime:
     """The predicted time of a dispatch. seconds: in all; parts: seconds of each part alone; bound: the longest;
     bandwidth: share of the memory's that the distinct bytes take, without what else is in their lines; shares: seconds
     of each part if the dispatch had the whole card for it; lead, ends: seconds from the barrier to the first loads, and
@@ -57,13 +57,13 @@ class Cost:
     tail: float = 0.0
 
 
-def bandwidth_of(model: GpuModel, constants: Constants = LIKELY) -> float:
+def bandwidth_of(model: GpuModel, constants: CardConstants = LIKELY) -> float:
     """Memory bandwidth of a card that can be reached, in bytes per second."""
     pins = model.memory_bits * model.memory_clock_mhz / (R9700.memory_bits * R9700.memory_clock_mhz)
     return constants.bandwidth * PINS * pins
 
 
-def predict(work: Work, model: GpuModel = R9700, constants: Constants = LIKELY) -> Cost:
+def predict(work: Work, model: GpuModel = R9700, constants: CardConstants = LIKELY) -> PredictedTime:
     """Predict the time of a dispatch on a card. Raises `ValueError` for a workgroup that does not fit."""
     if not work.occupancy:
         raise ValueError(f"a workgroup with {work.vgprs} VGPRs and {work.lds_bytes} bytes of LDS fits no compute unit")
@@ -95,10 +95,10 @@ def predict(work: Work, model: GpuModel = R9700, constants: Constants = LIKELY) 
     share = (work.unique_read + work.unique_written) / seconds / bandwidth_of(model, c)
     ends = tail + parts["alone"]
     last = ends if running == streaming else parts["alone"]
-    return Cost(seconds, parts, bound, share, shares, c.packet + first, ends, last)
+    return PredictedTime(seconds, parts, bound, share, shares, c.packet + first, ends, last)
 
 
-def _busy_parts(work: Work, model: GpuModel, c: Constants, units: int) -> dict[str, float]:
+def _busy_parts(work: Work, model: GpuModel, c: CardConstants, units: int) -> dict[str, float]:
     """Seconds of the parts that keep the card busy. units: compute units with work."""
     clock = model.clock_mhz * 1e6 * c.clock
     ports, simds = work.ports, min(units * SIMDS, max(work.waves, 1))
@@ -117,7 +117,7 @@ def _busy_parts(work: Work, model: GpuModel, c: Constants, units: int) -> dict[s
     }
 
 
-def _latencies(work: Work, model: GpuModel, c: Constants, busy: float, memory: float) -> tuple[float, float]:
+def _latencies(work: Work, model: GpuModel, c: CardConstants, busy: float, memory: float) -> tuple[float, float]:
     """Seconds of the first loads of a dispatch, and of a wave that may issue in every cycle. busy: seconds of the
     longest part; memory: those of memory.
     """
@@ -137,7 +137,7 @@ def _latencies(work: Work, model: GpuModel, c: Constants, busy: float, memory: f
     return first, idle + load * far * (c.memory_loaded - c.memory_idle) / work.waves
 
 
-def _alone(work: Work, c: Constants, clock: float) -> float:
+def _alone(work: Work, c: CardConstants, clock: float) -> float:
     """Seconds of what the last workgroups do behind all others, their waves side by side, on what the L2 holds."""
     if not work.late_rounds and not work.late:
         return 0.0
@@ -146,7 +146,7 @@ def _alone(work: Work, c: Constants, clock: float) -> float:
     return (own / clock + work.late_rounds * c.l2) / each
 
 
-def phase_seconds(costs: Sequence[Cost]) -> float:
+def phase_seconds(costs: Sequence[PredictedTime]) -> float:
     """Seconds of dispatches that run at once: the longest of them, or what they do together with the whole card, behind
     the first loads of the one that does most of it, and before the end of one.
     """
@@ -161,12 +161,12 @@ def phase_seconds(costs: Sequence[Cost]) -> float:
 
 
 def step_seconds(
-    phases: Iterable[tuple[Sequence[Work], bool]], submissions: int, model: GpuModel, constants: Constants = LIKELY
+    phases: Iterable[tuple[Sequence[Work], bool]], submissions: int, model: GpuModel, constants: CardConstants = LIKELY
 ) -> float:
     """Seconds of steps. phases: dispatches that no barrier divides, and whether the barrier before them drops the L2.
     submissions: of the steps; each begins with a phase that needs no barrier.
     """
-    known: dict[int, Cost] = {}
+    known: dict[int, PredictedTime] = {}
     seconds, barriers = 0.0, -submissions
     for works, full in phases:
         for work in works:
@@ -179,9 +179,12 @@ def step_seconds(
 
 
 def resident_seconds(
-    phases: Sequence[tuple[Sequence[Work], bool]], occupancy: int, model: GpuModel, constants: Constants = LIKELY,
+    phases: Sequence[tuple[Sequence[Work], bool]],
+    occupancy: int,
+    model: GpuModel,
+    constants: CardConstants = LIKELY,
     asked: Sequence[tuple[int, int, int]] = (),
-) -> float:  # fmt: skip
+) -> float:
     """Seconds of a step of these phases as one resident program, whose workgroups meet behind each. occupancy: waves of
     the program on a SIMD; asked: bytes that workgroups ask for before they meet, as (phase before the meeting, phase
     that reads them, bytes). Nothing is launched but once; all kernels have the registers of the greatest.

@@ -16,7 +16,7 @@ class EmulatorFinding(ZincError):
     """Emulated code broke a rule that real hardware or a real kernel enforces late or never: a leak, say."""
 
 
-class KernelError(OSError):
+class CallRefused(OSError):
     """An ioctl or mmap that the emulated kernel refuses: `errno`, and why, for the trace."""
 
     def __init__(self, code: int, why: str) -> None:
@@ -40,7 +40,7 @@ class GpuHang(Exception):
 
 
 @dataclass(frozen=True)
-class Finding:
+class Violation:
     """A broken rule. kind: a short word for tests, as `leak` or `missing-store-fence`; text: what, where, how much."""
 
     kind: str

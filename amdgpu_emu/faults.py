@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amdgpu_emu.errors import EmulatorError, KernelError
+from amdgpu_emu.errors import CallRefused, EmulatorError
 from zinc_rt.amdgpu.abi.requests import REQUESTS, kind_of, number_of
 
 CALLS = ("open", "mmap", *(request.name for request in REQUESTS))
@@ -12,7 +12,7 @@ _NAMES = {(request.type, request.number): request.name for request in REQUESTS}
 
 
 @dataclass
-class Fault:
+class InjectedFault:
     """A call that shall fail. call: `open`, `mmap` or an ioctl's name (`CALLS`); skip: calls that pass first; times:
     calls that fail then (None: all); match: a part of the path, for `open`.
     """
@@ -40,9 +40,9 @@ class Faults:
     """The faults that were injected into a machine."""
 
     def __init__(self) -> None:
-        self._faults: list[Fault] = []
+        self._faults: list[InjectedFault] = []
 
-    def add(self, fault: Fault) -> Fault:
+    def add(self, fault: InjectedFault) -> InjectedFault:
         """Add a fault, which stays until `clear`; its `seen` counts the calls."""
         self._faults.append(fault)
         return fault
@@ -52,10 +52,10 @@ class Faults:
         self._faults.clear()
 
     def check(self, call: str, text: str = "") -> None:
-        """Raise `KernelError` when this call shall fail."""
+        """Raise `CallRefused` when this call shall fail."""
         for fault in self._faults:
             if fault.hits(call, text):
-                raise KernelError(fault.errno, f"injected into {call}")
+                raise CallRefused(fault.errno, f"injected into {call}")
 
 
 def ioctl_name(request: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject
 from zinc_rt.utils.linux import Argument
 
@@ -33,12 +33,12 @@ class OpenFile:
             self.release()
 
     def ioctl(self, request: int, argument: Argument) -> int:
-        """Serve an ioctl and return its result. Raises `KernelError`."""
-        raise KernelError(errno.ENOTTY, f"{self.path} takes no ioctls")
+        """Serve an ioctl and return its result. Raises `CallRefused`."""
+        raise CallRefused(errno.ENOTTY, f"{self.path} takes no ioctls")
 
     def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
-        """The buffer whose first bytes an mmap of this file shows. Raises `KernelError`."""
-        raise KernelError(errno.ENODEV, f"{self.path} cannot be mapped")
+        """The buffer whose first bytes an mmap of this file shows. Raises `CallRefused`."""
+        raise CallRefused(errno.ENODEV, f"{self.path} cannot be mapped")
 
     def release(self) -> None:
         """Give back what the file holds; called when the last holder is gone."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.caches import Caches
-from amdgpu_emu.errors import GpuFault, GpuHang, KernelError
+from amdgpu_emu.errors import CallRefused, GpuFault, GpuHang
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.models import GpuModel
 
@@ -88,10 +88,10 @@ class Gpu:
     def allocate(
         self, size: int, placement: Placement, label: str, *, write_combined: bool = False, uncached: bool = False
     ) -> BufferObject:
-        """Allocate zeroed pages. Raises `KernelError` (ENOMEM)."""
+        """Allocate zeroed pages. Raises `CallRefused` (ENOMEM)."""
         if placement in self.used:
             if self.used[placement] + size > self.limits[placement]:
-                raise KernelError(
+                raise CallRefused(
                     errno.ENOMEM,
                     f"{size} bytes of {placement}: {self.used[placement]} of {self.limits[placement]} are taken",
                 )
@@ -191,7 +191,7 @@ class Gpu:
         except StopIteration:
             self._finish(stream, None)
             return PROGRESS
-        except (GpuFault, GpuHang, KernelError) as error:
+        except (GpuFault, GpuHang, CallRefused) as error:
             self._finish(stream, error)
             return PROGRESS
         except Exception as error:  # a fault of the emulator must not look like a GPU that never answers

@@ -18,8 +18,8 @@ from typing import Self
 from uuid import uuid4
 
 from amdgpu_emu.clock import Clock
-from amdgpu_emu.errors import EmulatorFinding, Finding
-from amdgpu_emu.faults import Fault, Faults
+from amdgpu_emu.errors import EmulatorFinding, Violation
+from amdgpu_emu.faults import Faults, InjectedFault
 from amdgpu_emu.gpu import Gpu
 from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.process import Process
@@ -82,7 +82,7 @@ class Machine:
         self.clock = Clock(lambda: any(gpu.computes() for gpu in self.gpus))
         self.gpus = [Gpu(self, i, model) for i, model in enumerate(self.models)]
         self.faults = Faults()
-        self.findings: list[Finding] = []
+        self.findings: list[Violation] = []
         self.trace: list[str] | None = None  # a line per call, while it is a list
         self.report_redundant: list[str] | None = None  # a line per barrier that did nothing, while it is a list
         self.dmesg: list[str] = []  # the kernel's log: hangs, resets, page faults, refusals that real drivers log
@@ -101,13 +101,13 @@ class Machine:
         """All processes that were started."""
         return tuple(self._processes)
 
-    def inject(self, call: str, errno: int, *, skip: int = 0, times: int | None = 1, match: str = "") -> Fault:
-        """Let calls fail with an errno; the arguments are those of `Fault`."""
-        return self.faults.add(Fault(call, errno, skip, times, match))
+    def inject(self, call: str, errno: int, *, skip: int = 0, times: int | None = 1, match: str = "") -> InjectedFault:
+        """Let calls fail with an errno; the arguments are those of `InjectedFault`."""
+        return self.faults.add(InjectedFault(call, errno, skip, times, match))
 
     def report(self, kind: str, text: str) -> None:
         """Add a finding."""
-        self.findings.append(Finding(kind, text))
+        self.findings.append(Violation(kind, text))
 
     def dispatch_hangs(self, kind: str) -> bool:
         """Count a dispatch on a kind of queue; whether it is one that never ends."""

@@ -16,7 +16,7 @@ Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 
 
-class Pages:
+class CachedPages:
     """The pages of one buffer that one cache holds. Only pages that were touched take memory."""
 
     __slots__ = ("bo", "data", "held", "present")
@@ -47,7 +47,7 @@ class Pages:
             self.held.clear()
 
 
-class Lines(Pages):
+class Lines(CachedPages):
     """Pages of a cache that is written, too: `dirty` tells for every byte whether it must still be written back."""
 
     __slots__ = ("dirty", "dirty_pages")

@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.drm.file import DrmFile
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.faults import ioctl_name
 from amdgpu_emu.file import OpenFile
 from amdgpu_emu.kfd.file import KfdFile, KfdProcess
@@ -26,7 +26,7 @@ class Process(Linux):
     """A process of an emulated machine, made by `Machine.process`.
 
     It implements `zinc_rt.utils.linux.Linux`: code that takes a `Linux` runs on the emulated machine with it. Calls
-    raise `KernelError` (an `OSError` with the kernel's errno), also for calls that were made to fail.
+    raise `CallRefused` (an `OSError` with the kernel's errno), also for calls that were made to fail.
     """
 
     def __init__(self, machine: Machine, number: int) -> None:
@@ -64,12 +64,12 @@ class Process(Linux):
     def _check_process(self) -> None:
         # The lock may be held for ever in a child: the GPU's thread, which held it at the fork, is not there.
         if os.getpid() != self._opener:
-            raise KernelError(
+            raise CallRefused(
                 errno.EBADF, "the emulated machine lives in the process that made it; a forked child needs its own"
             )
 
     def open(self, path: str, flags: int = os.O_RDWR | os.O_CLOEXEC) -> int:
-        """Open a device file of the machine. Raises `KernelError`."""
+        """Open a device file of the machine. Raises `CallRefused`."""
         self._check_process()
         with self.machine.lock:
             self.machine.faults.check("open", path)
@@ -85,10 +85,10 @@ class Process(Linux):
             if path == gpu.render_node:
                 self._sysfs.check_access()
                 return DrmFile(self, gpu)
-        raise KernelError(errno.ENOENT, f"{path} does not exist here")
+        raise CallRefused(errno.ENOENT, f"{path} does not exist here")
 
     def close(self, fd: int) -> None:
-        """Close a descriptor. Raises `KernelError` (EBADF)."""
+        """Close a descriptor. Raises `CallRefused` (EBADF)."""
         self._check_process()
         with self.machine.lock:
             file = self._file(fd)
@@ -109,28 +109,28 @@ class Process(Linux):
 
     def _file(self, fd: int) -> OpenFile:
         if fd not in self._files:
-            raise KernelError(errno.EBADF, f"{fd} is not open")
+            raise CallRefused(errno.EBADF, f"{fd} is not open")
         return self._files[fd]
 
     def read_text(self, path: str) -> str:
-        """Read an emulated file as text. Raises `KernelError`."""
+        """Read an emulated file as text. Raises `CallRefused`."""
         with self.machine.lock:
             return self._sysfs.read(path)
 
     def list_dir(self, path: str) -> list[str]:
-        """Names in an emulated folder, sorted. Raises `KernelError`."""
+        """Names in an emulated folder, sorted. Raises `CallRefused`."""
         with self.machine.lock:
             return self._sysfs.list(path)
 
     def stat(self, path: str) -> os.stat_result:
-        """Kind, mode and owner of an emulated file. Raises `KernelError` (ENOENT)."""
+        """Kind, mode and owner of an emulated file. Raises `CallRefused` (ENOENT)."""
         with self.machine.lock:
             return self._sysfs.stat(path)
 
     # Devices.
 
     def ioctl(self, fd: int, request: int, argument: Argument) -> int:
-        """Call the emulated driver. Raises `KernelError`."""
+        """Call the emulated driver. Raises `CallRefused`."""
         self._check_process()
         with self.machine.lock:
             name = ioctl_name(request)
@@ -138,14 +138,14 @@ class Process(Linux):
             file = self._file(fd)
             try:
                 result = file.ioctl(request, argument)
-            except KernelError as error:
+            except CallRefused as error:
                 self._trace(f"{name} -> {errno.errorcode.get(error.errno or 0, error.errno)}: {error.why}")
                 raise
             self._trace(f"{name} -> {result}")
             return result
 
     def mmap(self, address: int, length: int, protection: int, flags: int, fd: int = -1, offset: int = 0) -> int:
-        """Map a device file, or memory; returns the real address. Raises `KernelError`."""
+        """Map a device file, or memory; returns the real address. Raises `CallRefused`."""
         self._check_process()
         with self.machine.lock:
             self.machine.faults.check("mmap")
@@ -159,7 +159,7 @@ class Process(Linux):
             return at
 
     def munmap(self, address: int, length: int) -> None:
-        """Unmap a range of addresses. Raises `KernelError`."""
+        """Unmap a range of addresses. Raises `CallRefused`."""
         with self.machine.lock:
             # Addresses that this process has not mapped belong to others.
             if any(start < address + length and address < start + n for start, (n, _) in self._maps.items()):

@@ -12,9 +12,9 @@ import numpy as np
 from amdgpu_emu.constants import Interval, spread
 from amdgpu_emu.core.core import LIMIT, ShaderCore
 from amdgpu_emu.core.counters import Counters
-from amdgpu_emu.core.program import Op, Program
+from amdgpu_emu.core.program import CompiledInstruction, Program
 from amdgpu_emu.core.state import Array, Group, Pending, Step
-from amdgpu_emu.cost import Cost, phase_seconds, predict, step_seconds
+from amdgpu_emu.cost import PredictedTime, phase_seconds, predict, step_seconds
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.residency import INFINITY, L2, Residency
@@ -28,7 +28,7 @@ _WAIT: Final = "s_wait_"
 
 
 @dataclass(frozen=True)
-class Record:
+class DispatchRecord:
     """A measured dispatch. name: of its kernel; phase: dispatches with the same number had no barrier between them;
     full: whether the barrier before its phase dropped the L2.
     """
@@ -36,13 +36,13 @@ class Record:
     name: str
     dispatch: Dispatch
     work: Work
-    cost: Cost
+    cost: PredictedTime
     phase: int = 0
     full: bool = False
 
 
 class Profiler(ShaderCore):
-    """A `ShaderCore` that keeps a `Record` of each dispatch in `records`, in the order in which they ran.
+    """A `ShaderCore` that keeps a `DispatchRecord` of each dispatch in `records`, in the order in which they ran.
 
     Args:
         models: cards of the machine; costs are those of the first one of a dispatch's generation, caches those of the
@@ -58,7 +58,7 @@ class Profiler(ShaderCore):
         super().__init__(limit=limit, measure=True, keep=1, name_of=self.names.get)
         self.models = tuple(models)
         self.residency = Residency(self.models[0].l2, self.models[0].infinity)
-        self.records: list[Record] = []
+        self.records: list[DispatchRecord] = []
         self.lds_rounds = 0
         self._reached: dict[int, Array] = {}  # by the address of the wait: rounds, those beyond each level
         self._by_wave: dict[int, list[Array]] = {}  # by the address of the wait: the waves that waited, each time
@@ -74,7 +74,7 @@ class Profiler(ShaderCore):
             self._phase, self._running, self._full = self._phase + 1, False, False
 
     def run(self, dispatch: Dispatch, memory: ShaderMemory) -> None:
-        """Execute a dispatch and add its `Record`. Raises as `ShaderCore.run`; `GpuHang` too if no workgroup fits."""
+        """Execute a dispatch, add its `DispatchRecord`. Raises as `ShaderCore.run`; `GpuHang` if no workgroup fits."""
         dropped = self._dropped is not None and memory.dropped != self._dropped
         self._running, self._dropped, self._full = True, memory.dropped, self._full or dropped
         self.residency.begin(dropped=dropped)
@@ -106,14 +106,14 @@ class Profiler(ShaderCore):
         )  # fmt: skip
 
     def keep_record(self, dispatch: Dispatch, work: Work) -> None:
-        """Add the `Record` of a dispatch that did this. Raises `GpuHang` if no workgroup fits."""
+        """Add the `DispatchRecord` of a dispatch that did this. Raises `GpuHang` if no workgroup fits."""
         model = next((model for model in self.models if model.gfx == dispatch.gfx), self.models[0])
         name = self.names.get(dispatch.address, f"{dispatch.address:#x}")
         try:
             cost = predict(work, model)
         except ValueError as error:
             raise GpuHang(f"{name} never starts: {error}") from error
-        self.records.append(Record(name, dispatch, work, cost, self._phase, self._full))
+        self.records.append(DispatchRecord(name, dispatch, work, cost, self._phase, self._full))
 
     def new_counters(self) -> Counters:
         """Counters that tell `residency` of every access."""
@@ -172,7 +172,7 @@ class _Watched(Program):
         super().__init__(program.fetch, program.n_vgprs, program.lanes)
         self.profiler, self.ops = profiler, program.ops
 
-    def at(self, address: int) -> Op:
+    def at(self, address: int) -> CompiledInstruction:
         """The compiled instruction at an address; loads and waits go through the profiler."""
         known = address in self.ops
         op = super().at(address)
@@ -185,30 +185,30 @@ class _Watched(Program):
         return lambda g: through(g, fn)
 
 
-def side_by_side(records: Sequence[Record]) -> float:
+def side_by_side(records: Sequence[DispatchRecord]) -> float:
     """Predicted seconds of all dispatches if those of a phase run at once, without what barriers cost."""
     return sum(phase_seconds([record.cost for record in part]) for _, part in groupby(records, lambda r: r.phase))
 
 
-def total(records: Sequence[Record], submissions: int, model: GpuModel = R9700) -> Interval:
+def total(records: Sequence[DispatchRecord], submissions: int, model: GpuModel = R9700) -> Interval:
     """Predicted seconds of steps in so many submissions, barriers included."""
     phases = [list(part) for _, part in groupby(records, lambda r: r.phase)]
     works = [([record.work for record in part], part[0].full) for part in phases]
     return spread(lambda constants: step_seconds(works, submissions, model, constants))
 
 
-def table(records: Sequence[Record]) -> list[dict[str, Any]]:
+def table(records: Sequence[DispatchRecord]) -> list[dict[str, Any]]:
     """A row for each kernel and shape of dispatch, in the order of their first runs; figures are sums over its calls,
     but for occupancy, bound (of the longest call) and bandwidth (the share over all of its time).
     """
-    groups: dict[tuple[Any, ...], list[Record]] = {}
+    groups: dict[tuple[Any, ...], list[DispatchRecord]] = {}
     for record in records:
         key = (record.name, record.dispatch.address, record.dispatch.groups, record.dispatch.threads)
         groups.setdefault(key, []).append(record)
     return [_row(group) for group in groups.values()]
 
 
-def _row(group: Sequence[Record]) -> dict[str, Any]:
+def _row(group: Sequence[DispatchRecord]) -> dict[str, Any]:
     works = [record.work for record in group]
     seconds = sum(record.cost.seconds for record in group)
     longest = max(group, key=lambda record: record.cost.seconds)

@@ -1,4 +1,4 @@
-"""`Sampler`: a profiler that executes a few workgroups of a large dispatch, and each kind of dispatch once.
+"""`DispatchSampler`: a profiler that executes a few workgroups of a large dispatch, and each kind of dispatch once.
 
 Counts of a dispatch grow with its numbers of workgroups in x, y and z: some are there once, some for each column, row
 or workgroup. So each count is a product of straight lines, which two numbers of workgroups in each direction determine.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from amdgpu_emu.work import Work
 
 
-class Kind(NamedTuple):
+class DispatchKind(NamedTuple):
     """What a dispatch is to be counted as. key: a name of all that its counts depend on; even: whether its workgroups
     do equally much; counters: how many of each row of workgroups in x count themselves apart; near: bytes of what it
     reads that an earlier dispatch has brought into the L2, on which the key does not depend.
@@ -42,7 +42,7 @@ class Kind(NamedTuple):
     near: int = 0
 
 
-KeyOf = Callable[["Dispatch", "ShaderMemory"], Kind | None]
+KeyOf = Callable[["Dispatch", "ShaderMemory"], DispatchKind | None]
 """The kind of a dispatch; None: what others read depends on its results."""
 BusyOf = Callable[["Dispatch", "ShaderMemory"], Sequence[int] | None]
 _RUN: Final = (4, 1, 1)
@@ -53,7 +53,7 @@ _AS_THEY_ARE: Final = -1
 """Instead of a number of workgroups: counters in memory are right."""
 
 
-class Sampler(Profiler):
+class DispatchSampler(Profiler):
     """models: as for `Profiler`. key_of: dispatches of one key are executed once; those without a key always, wholly.
     found: the counts of a key that were kept, None if none were. busy_of: the workgroups in x that do anything, in a
     dispatch where others end at once; None for all. known: counts by key; plain: counts without what lay near, by the
@@ -61,9 +61,12 @@ class Sampler(Profiler):
     """
 
     def __init__(
-        self, models: Sequence[GpuModel], key_of: KeyOf, found: Callable[[str], Work | None], busy_of: BusyOf =
-        lambda dispatch, memory: None,
-    ) -> None:  # fmt: skip
+        self,
+        models: Sequence[GpuModel],
+        key_of: KeyOf,
+        found: Callable[[str], Work | None],
+        busy_of: BusyOf = lambda dispatch, memory: None,
+    ) -> None:
         super().__init__(models)
         self.key_of, self.found, self.busy_of, self.executed = key_of, found, busy_of, 0
         self.known: dict[str, Work] = {}
@@ -89,7 +92,7 @@ class Sampler(Profiler):
         self.plain[id(nearer)] = found
         return nearer
 
-    def _counted(self, dispatch: Dispatch, memory: ShaderMemory, kind: Kind) -> Work:
+    def _counted(self, dispatch: Dispatch, memory: ShaderMemory, kind: DispatchKind) -> Work:
         least = 1 if kind.even else 2
         if all(len(_samples(n, run, least)) == 1 for n, run in zip(dispatch.groups, _RUN, strict=True)):
             return self._sampled(dispatch, memory, least)
@@ -127,9 +130,7 @@ class Sampler(Profiler):
             found = {key: work for key, work in found.items() if not any(key[: axis + 1])}
         return found[0, 0, 0]
 
-    def _part(
-        self, dispatch: Dispatch, memory: ShaderMemory, ids: list[list[int]], before: int | None = None
-    ) -> Work:  # fmt: skip
+    def _part(self, dispatch: Dispatch, memory: ShaderMemory, ids: list[list[int]], before: int | None = None) -> Work:
         """The counts of workgroups with these x, y and z. before: how many count as having arrived; None: where some of
         x are left out none is the last, else as many as have.
         """
@@ -168,7 +169,7 @@ class Sampler(Profiler):
 class _Arriving(Program):
     """A program whose arrivals go through the sampler. It shares the instructions of another one."""
 
-    def __init__(self, sampler: Sampler, program: Program) -> None:
+    def __init__(self, sampler: DispatchSampler, program: Program) -> None:
         super().__init__(program.fetch, program.n_vgprs, program.lanes)
         self.sampler, self.program, self.ops = sampler, program, program.ops
 

@@ -8,7 +8,7 @@ import os
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 
 _MAX_COPY = 64 << 20
 _T = TypeVar("_T", bound=ctypes.Structure | ctypes.Union)
@@ -40,26 +40,26 @@ def _transfer(write: bool, address: int, buffer: ctypes.Array[ctypes.c_char]) ->
         source, target = (ctypes.addressof(buffer), address) if write else (address, ctypes.addressof(buffer))
         ctypes.memmove(target, source, n)
         return
-    raise KernelError(errno.EFAULT, f"{n} bytes at {address:#x} are not the caller's")
+    raise CallRefused(errno.EFAULT, f"{n} bytes at {address:#x} are not the caller's")
 
 
 def copy_from_user(address: int, n: int) -> bytes:
-    """Copy `n` bytes from the caller. Raises `KernelError`: EFAULT, ENOMEM for more than a kernel allocates at once."""
+    """Copy `n` bytes from the caller. Raises `CallRefused`: EFAULT, ENOMEM for more than a kernel allocates at once."""
     if not n:
         return b""
     if n > _MAX_COPY:
-        raise KernelError(errno.ENOMEM, f"{n} bytes of the caller's at once: the kernel has room for {_MAX_COPY}")
+        raise CallRefused(errno.ENOMEM, f"{n} bytes of the caller's at once: the kernel has room for {_MAX_COPY}")
     buffer = ctypes.create_string_buffer(n)
     _transfer(False, address, buffer)
     return buffer.raw
 
 
 def copy_to_user(address: int, data: bytes) -> None:
-    """Copy bytes to the caller. Raises `KernelError` (EFAULT)."""
+    """Copy bytes to the caller. Raises `CallRefused` (EFAULT)."""
     if data:
         _transfer(True, address, (ctypes.c_char * len(data)).from_buffer_copy(data))
 
 
 def read_struct(kind: type[_T], address: int) -> _T:
-    """Copy a struct from the caller. Raises `KernelError` (EFAULT)."""
+    """Copy a struct from the caller. Raises `CallRefused` (EFAULT)."""
     return cast("_T", kind.from_buffer_copy(copy_from_user(address, ctypes.sizeof(kind))))

@@ -24,7 +24,7 @@ from shapes import SIZES, Gemma4, Hybrid, Routed, Sizes
 from amdgpu_emu.constants import rates, spread
 from amdgpu_emu.cost import bandwidth_of, phase_seconds, predict, step_seconds
 from amdgpu_emu.models import R9700
-from amdgpu_emu.profiler import Record
+from amdgpu_emu.profiler import DispatchRecord
 from amdgpu_emu.residency import MEMORY
 from amdgpu_emu.work import Work
 from zinc_rt.backends.amdgpu.emulated import Prediction
@@ -50,7 +50,7 @@ class Part:
     written: int
 
     @classmethod
-    def of(cls, records: list[Record]) -> Part:
+    def of(cls, records: list[DispatchRecord]) -> Part:
         phases = [list(group) for _, group in itertools.groupby(records, key=lambda r: r.phase)]
         return cls(
             [([r.work for r in group], group[0].full) for group in phases],
@@ -72,7 +72,7 @@ def cut(sizes: Sizes, experts: int) -> Sizes:
     return replace(small, n_experts=min(experts, small.n_experts)) if isinstance(small, Routed) else small
 
 
-def measured(path: Path) -> tuple[list[Record], list[str]]:
+def measured(path: Path) -> tuple[list[DispatchRecord], list[str]]:
     """The dispatches of a decode step at position 1, and the nodes that they belong to; empty for copies."""
     with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=64, n_batch=8)) as engine:
         engine.load(file, define(file))
@@ -98,7 +98,7 @@ def measured(path: Path) -> tuple[list[Record], list[str]]:
     return records, [by_phase[r.phase] if r.name == AHEAD else next(rest) for r in records]
 
 
-def grown(record: Record, name: str, small: Sizes, true: Sizes) -> Record:
+def grown(record: DispatchRecord, name: str, small: Sizes, true: Sizes) -> DispatchRecord:
     """A dispatch at its true size: the router has a workgroup for each expert, the logits one for four tokens."""
     factor = 1
     if name.endswith("gate_topk") and isinstance(small, Routed) and isinstance(true, Routed):
@@ -114,9 +114,9 @@ def grown(record: Record, name: str, small: Sizes, true: Sizes) -> Record:
     return replace(record, work=work, cost=predict(work))
 
 
-def parts(records: Iterable[Record], names: Iterable[str]) -> dict[str, Part]:
+def parts(records: Iterable[DispatchRecord], names: Iterable[str]) -> dict[str, Part]:
     """By layer, or "ends"."""
-    found: dict[str, list[Record]] = defaultdict(list)
+    found: dict[str, list[DispatchRecord]] = defaultdict(list)
     for record, name in zip(records, names, strict=True):
         found[name.split(".")[1] if name.startswith("blk.") else "ends"].append(record)
     return {key: Part.of(group) for key, group in found.items()}
@@ -159,7 +159,7 @@ def show(name: str, true: Sizes, found: Mapping[str, Part], active: int, counts:
     print(f"  {speed.low:.0f}-{speed.high:.0f} tokens/s, likely {speed.likely:.0f}; bandwidth alone {bound:.0f}")
 
 
-def show_dispatches(records: Iterable[Record], names: Iterable[str], turns: int) -> None:
+def show_dispatches(records: Iterable[DispatchRecord], names: Iterable[str], turns: int) -> None:
     """A line for each dispatch of the first period, and of what lies outside of layers."""
     print(f"{'phase':>5}{'us':>8}{'MB':>8}  {'bound':8}{'node':36}kernel")
     for record, name in zip(records, names, strict=True):

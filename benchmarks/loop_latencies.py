@@ -92,12 +92,16 @@ def entries() -> dict[str, KernelEntry]:
     """The kernels by the names that the command line takes."""
     one = {f"matvec_{kind.lower()}": KERNELS[f"matvec_{kind.lower()}"] for kind in (*QUANTIZED, "F32", "F16", "BF16")}
     rows = {f"{kind} x {n}": matvec_rows(kind, n) for kind, n in BLOCKS}
-    return one | rows | {
-        "experts": gated_experts("Q4_K", "Q4_K", packed=True, bias=False, activation="silu"),
-        "mixed": gated_rows("Q4_K", "Q6_K", 8, packed=True, bias=True, activation="silu"),
-        "attention": attention_kernel(128, 4, sinks=True),
-        "attention of blocks": attention_kernel(256, 2, quantized=True),
-    }  # fmt: skip
+    return (
+        one
+        | rows
+        | {
+            "experts": gated_experts("Q4_K", "Q4_K", packed=True, bias=False, activation="silu"),
+            "mixed": gated_rows("Q4_K", "Q6_K", 8, packed=True, bias=True, activation="silu"),
+            "attention": attention_kernel(128, 4, sinks=True),
+            "attention of blocks": attention_kernel(256, 2, quantized=True),
+        }
+    )
 
 
 def main(names: Sequence[str]) -> None:

@@ -37,9 +37,14 @@ def server(model: str, row: dict[str, Any]) -> Any:
 def text(engine: Any, n_prompt: int, n: int, first: int) -> dict[str, float]:
     """The timings of a text of n tokens behind a prompt of token ids."""
     request = {
-        "prompt": [100 + (first + 7 * i) % 300 for i in range(n_prompt)], "n_predict": n, "ignore_eos": True,
-        "cache_prompt": False, "temperature": 0, "top_k": 1, "stream": False,
-    }  # fmt: skip
+        "prompt": [100 + (first + 7 * i) % 300 for i in range(n_prompt)],
+        "n_predict": n,
+        "ignore_eos": True,
+        "cache_prompt": False,
+        "temperature": 0,
+        "top_k": 1,
+        "stream": False,
+    }
     answer = engine.handle_completions(request)
     found = json.loads(answer) if isinstance(answer, str | bytes) else answer
     return dict(found["timings"])

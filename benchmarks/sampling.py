@@ -37,7 +37,9 @@ CASES: dict[str, dict[str, object]] = {
     "greedy, mask": {"temperature": 0.0},
     "greedy, logprobs 5": {"temperature": 0.0, "logprobs": 5},
     "penalties of 2000 tokens, 100 biases": {
-        "repeat_last_n": -1, "repetition_penalty": 1.1, "frequency_penalty": 0.1,
+        "repeat_last_n": -1,
+        "repetition_penalty": 1.1,
+        "frequency_penalty": 0.1,
         "logit_bias": {i * 7: 0.5 for i in range(100)},
     },
     "temperature alone": {**WHOLE},
@@ -47,7 +49,7 @@ CASES: dict[str, dict[str, object]] = {
     "top-p, min-p, logprobs 5": {**WHOLE, "top_p": 0.9, "min_p": 0.02, "logprobs": 5},
     "top-p, logprobs 20": {**WHOLE, "top_p": 0.95, "temperature": 1.2, "logprobs": 20},
     "top-p, logprobs 5, mask": {**WHOLE, "top_p": 0.95, "logprobs": 5},
-}  # fmt: skip
+}
 
 
 def made_up(kind: str, rows: int) -> npt.NDArray[np.float32]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from zinc_rt.lang.building import Builder, Wanted
+from zinc_rt.lang.building import Builder, ImageSource
 from zinc_rt.lang.cache import CompileCache, cache_key, default_cache_dir
 from zinc_rt.lang.compiler import Compiler, Module
 from zinc_rt.lang.errors import CompileError
@@ -30,14 +30,14 @@ def images(modules: Sequence[Module], *, disassemble: bool = False) -> list[Imag
     """What `Compiler().compile` returns and raises, compiled once for all workers and runs: the key holds the IR."""
     if not modules:
         return []
-    wanted = {str(i): Wanted(_key(m, disassemble), lambda m=m: m) for i, m in enumerate(modules)}
+    wanted = {str(i): ImageSource(_key(m, disassemble), lambda m=m: m) for i, m in enumerate(modules)}
     return _built(wanted, modules[0].target, disassemble)
 
 
 def kernel_images(specs: Sequence[Spec], target: Target, *, disassemble: bool = False) -> list[Image]:
     """An image for each kernel, as `emit_module` and `Compiler` make it. Where it is kept, no IR is made again."""
     wanted = {
-        str(i): Wanted(_kernel_key(spec, target, disassemble), partial(emit_module, spec.symbol, [spec], target))
+        str(i): ImageSource(_kernel_key(spec, target, disassemble), partial(emit_module, spec.symbol, [spec], target))
         for i, spec in enumerate(specs)
     }
     return _built(wanted, target, disassemble)
@@ -53,7 +53,7 @@ def listing(spec: Spec, target: Target) -> str:
     return str(kernel_images([spec], target, disassemble=True)[0].meta["assembly"])
 
 
-def _built(wanted: Mapping[str, Wanted], target: Target, disassemble: bool) -> list[Image]:
+def _built(wanted: Mapping[str, ImageSource], target: Target, disassemble: bool) -> list[Image]:
     cache = CompileCache(default_cache_dir())
     return list(Builder(cache, target.name, _Lister() if disassemble else None, None).images(wanted).values())
 

@@ -49,9 +49,7 @@ def _number(call: Callable[[Any, Any], Any], kind: Any, word: Any) -> Update:
 
 
 def _pk_bf16(old: int, data: int, _: int) -> int:
-    a, b = (
-        (np.array([x & 0xFFFF, x >> 16], np.uint32) << np.uint32(16)).view(np.float32) for x in (old, data)
-    )  # fmt: skip
+    a, b = ((np.array([x & 0xFFFF, x >> 16], np.uint32) << np.uint32(16)).view(np.float32) for x in (old, data))
     low, high = bf16_bits(a + b).tolist()
     return int(low | high << 16)
 

@@ -23,7 +23,7 @@ from amdgpu_emu.core.lane_data import (
 from amdgpu_emu.core.operands import reader, scalar_index
 from amdgpu_emu.core.spaces import GLOBAL, Found, some
 from amdgpu_emu.core.state import Array, Group, Step
-from amdgpu_emu.isa.instruction import Instruction, Kind
+from amdgpu_emu.isa.instruction import Instruction, OperandKind
 
 _Locate = Callable[[Group, int], tuple[Found, Array]]
 """Gives the addresses of the active lanes for n bytes, and the indices of those that lie in the buffer."""
@@ -49,7 +49,7 @@ def _locate(ins: Instruction) -> _Locate:
     assert register is not None
     constant = ins.modifiers.get("offset", 0)
     indexed, offset_register = ins.modifiers.get("idxen", 0), ins.modifiers.get("offen", 0)
-    more = None if scalar.kind is Kind.NULL else reader(scalar, "u", scalar=True)
+    more = None if scalar.kind is OperandKind.NULL else reader(scalar, "u", scalar=True)
 
     def locate(g: Group, n: int) -> tuple[Found, Array]:
         waves, lanes = lanes_of(g)

@@ -19,7 +19,11 @@ def _unordered(a: Any, b: Any) -> Any:
 
 
 CONDITIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "lt": np.less, "eq": np.equal, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "lt": np.less,
+    "eq": np.equal,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
     "ne": np.not_equal,
     "lg": lambda a, b: (a < b) | (a > b),
     "o": lambda a, b: ~_unordered(a, b),
@@ -30,7 +34,7 @@ CONDITIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "nle": lambda a, b: ~(a <= b),
     "neq": lambda a, b: ~(a == b),
     "nlt": lambda a, b: ~(a < b),
-}  # fmt: skip
+}
 
 _WORD: Final = {"f": (np.uint32, 23), "d": (np.uint64, 52), "h": (np.uint16, 10)}
 

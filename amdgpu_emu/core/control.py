@@ -12,7 +12,7 @@ from amdgpu_emu.core.events import END, REST, WAIT, Split, Targets
 from amdgpu_emu.core.operands import scalar_index, wide
 from amdgpu_emu.core.state import SCC, VCC, Array, Group, Step
 from amdgpu_emu.core.waits import compile_wait, stores_under_way, wait_of
-from amdgpu_emu.isa.instruction import Format, Instruction
+from amdgpu_emu.isa.instruction import Encoding, Instruction
 
 NOTHING: Final = frozenset(
     {
@@ -32,7 +32,7 @@ def compile_control(ins: Instruction, lanes: int) -> Step | None:
         return lambda g: None
     if name in _TABLE:
         return _TABLE[name](ins)
-    if ins.format is Format.SOPP or name.startswith("s_waitcnt_"):
+    if ins.format is Encoding.SOPP or name.startswith("s_waitcnt_"):
         wait = compile_wait(ins)
         if wait is None:
             raise Unsupported(f"{name} is not executed by this shader core")

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from amdgpu_emu.core import rounding
-from amdgpu_emu.core.floats import Float
+from amdgpu_emu.core.floats import FloatInstruction
 
 F16, F32, F64 = np.float16, np.float32, np.float64
 U32 = np.uint32
@@ -36,13 +36,13 @@ def _narrowed(kind: Any) -> tuple[Callable[[Any], Any], Callable[..., Any]]:
     return lambda x: np.asarray(x).astype(kind), modal
 
 
-def _float(result: str, source: str, kind: Any) -> Float:
+def _float(result: str, source: str, kind: Any) -> FloatInstruction:
     call, modal = _narrowed(kind)
-    return Float(result, source, call, modal)
+    return FloatInstruction(result, source, call, modal)
 
 
-def _ubyte(k: int) -> Float:
-    return Float("f", "u", lambda x: ((x >> U32(8 * k)) & U32(0xFF)).astype(F32))
+def _ubyte(k: int) -> FloatInstruction:
+    return FloatInstruction("f", "u", lambda x: ((x >> U32(8 * k)) & U32(0xFF)).astype(F32))
 
 
 def pair(low: Any, high: Any) -> Any:
@@ -114,11 +114,11 @@ FP8: Final = _fp8_table(4, 3, 7)
 BF8: Final = _fp8_table(5, 2, 15)
 
 
-def _from_byte(table: Any) -> Float:
-    return Float("f", "u", lambda x: table[(x & U32(0xFF)).astype(np.intp)])
+def _from_byte(table: Any) -> FloatInstruction:
+    return FloatInstruction("f", "u", lambda x: table[(x & U32(0xFF)).astype(np.intp)])
 
 
-def _pair_from_bytes(table: Any) -> Float:
+def _pair_from_bytes(table: Any) -> FloatInstruction:
     """Two numbers of 32 bits."""
 
     def call(x: Any) -> Any:
@@ -126,7 +126,7 @@ def _pair_from_bytes(table: Any) -> Float:
         high = table[((x >> U32(8)) & U32(0xFF)).astype(np.intp)].view(U32).astype(np.uint64)
         return low | (high << np.uint64(32))
 
-    return Float("U", "u", call)
+    return FloatInstruction("U", "u", call)
 
 
 def _off_i4(x: Any) -> Any:
@@ -134,40 +134,40 @@ def _off_i4(x: Any) -> Any:
     return (np.where(n > 7, n - 16, n) / 16).astype(F32)
 
 
-def _table() -> dict[str, Float]:
+def _table() -> dict[str, FloatInstruction]:
     table = {
         "v_cvt_f32_i32": _float("f", "i", F32),
         "v_cvt_f32_u32": _float("f", "u", F32),
         "v_cvt_f64_i32": _float("d", "i", F64),
         "v_cvt_f64_u32": _float("d", "u", F64),
-        "v_cvt_f32_f16": Float("f", "h", lambda x: x.astype(F32)),
+        "v_cvt_f32_f16": FloatInstruction("f", "h", lambda x: x.astype(F32)),
         "v_cvt_f16_f32": _float("h", "f", F16),
-        "v_cvt_f64_f32": Float("d", "f", lambda x: x.astype(F64)),
+        "v_cvt_f64_f32": FloatInstruction("d", "f", lambda x: x.astype(F64)),
         "v_cvt_f32_f64": _float("f", "d", F32),
         "v_cvt_f16_u16": _float("h", "H", F16),
         "v_cvt_f16_i16": _float("h", "I", F16),
-        "v_cvt_u16_f16": Float("H", "h", _to_int(np.uint16)),
-        "v_cvt_i16_f16": Float("I", "h", _to_int(np.int16)),
-        "v_cvt_i32_f32": Float("i", "f", _to_int(np.int32)),
-        "v_cvt_u32_f32": Float("u", "f", _to_int(np.uint32)),
-        "v_cvt_i32_f64": Float("i", "d", _to_int(np.int32)),
-        "v_cvt_u32_f64": Float("u", "d", _to_int(np.uint32)),
-        "v_cvt_floor_i32_f32": Float("i", "f", _to_int(np.int32, np.floor)),
-        "v_cvt_nearest_i32_f32": Float("i", "f", _to_int(np.int32, lambda x: np.floor(x + 0.5))),
-        "v_cvt_off_f32_i4": Float("f", "u", _off_i4),
-        "v_pack_b32_f16": Float("u", "hh", _pack),
-        "v_cvt_pk_rtz_f16_f32": Float("u", "ff", lambda a, b: pair(rtz16(a), rtz16(b))),
-        "v_cvt_pk_i16_f32": Float("u", "ff", lambda a, b: pair(to_int(a, np.int16), to_int(b, np.int16))),
-        "v_cvt_pk_u16_f32": Float("u", "ff", lambda a, b: pair(to_int(a, np.uint16), to_int(b, np.uint16))),
-        "v_cvt_pk_norm_i16_f32": Float("u", "ff", lambda a, b: pair(_snorm(a), _snorm(b))),
-        "v_cvt_pk_norm_u16_f32": Float("u", "ff", lambda a, b: pair(_unorm(a), _unorm(b))),
-        "v_cvt_pk_norm_i16_f16": Float("u", "hh", lambda a, b: pair(_snorm(a), _snorm(b))),
-        "v_cvt_pk_norm_u16_f16": Float("u", "hh", lambda a, b: pair(_unorm(a), _unorm(b))),
-        "v_cvt_norm_i16_f16": Float("I", "h", _snorm),
-        "v_cvt_norm_u16_f16": Float("H", "h", _unorm),
-        "v_cvt_pk_i16_i32": Float("u", "ii", lambda a, b: pair(_clip(a, np.int16), _clip(b, np.int16))),
-        "v_cvt_pk_u16_u32": Float("u", "uu", lambda a, b: pair(_clip(a, np.uint16), _clip(b, np.uint16))),
-        "v_cvt_pk_u8_f32": Float("u", "fuu", _pk_u8),
+        "v_cvt_u16_f16": FloatInstruction("H", "h", _to_int(np.uint16)),
+        "v_cvt_i16_f16": FloatInstruction("I", "h", _to_int(np.int16)),
+        "v_cvt_i32_f32": FloatInstruction("i", "f", _to_int(np.int32)),
+        "v_cvt_u32_f32": FloatInstruction("u", "f", _to_int(np.uint32)),
+        "v_cvt_i32_f64": FloatInstruction("i", "d", _to_int(np.int32)),
+        "v_cvt_u32_f64": FloatInstruction("u", "d", _to_int(np.uint32)),
+        "v_cvt_floor_i32_f32": FloatInstruction("i", "f", _to_int(np.int32, np.floor)),
+        "v_cvt_nearest_i32_f32": FloatInstruction("i", "f", _to_int(np.int32, lambda x: np.floor(x + 0.5))),
+        "v_cvt_off_f32_i4": FloatInstruction("f", "u", _off_i4),
+        "v_pack_b32_f16": FloatInstruction("u", "hh", _pack),
+        "v_cvt_pk_rtz_f16_f32": FloatInstruction("u", "ff", lambda a, b: pair(rtz16(a), rtz16(b))),
+        "v_cvt_pk_i16_f32": FloatInstruction("u", "ff", lambda a, b: pair(to_int(a, np.int16), to_int(b, np.int16))),
+        "v_cvt_pk_u16_f32": FloatInstruction("u", "ff", lambda a, b: pair(to_int(a, np.uint16), to_int(b, np.uint16))),
+        "v_cvt_pk_norm_i16_f32": FloatInstruction("u", "ff", lambda a, b: pair(_snorm(a), _snorm(b))),
+        "v_cvt_pk_norm_u16_f32": FloatInstruction("u", "ff", lambda a, b: pair(_unorm(a), _unorm(b))),
+        "v_cvt_pk_norm_i16_f16": FloatInstruction("u", "hh", lambda a, b: pair(_snorm(a), _snorm(b))),
+        "v_cvt_pk_norm_u16_f16": FloatInstruction("u", "hh", lambda a, b: pair(_unorm(a), _unorm(b))),
+        "v_cvt_norm_i16_f16": FloatInstruction("I", "h", _snorm),
+        "v_cvt_norm_u16_f16": FloatInstruction("H", "h", _unorm),
+        "v_cvt_pk_i16_i32": FloatInstruction("u", "ii", lambda a, b: pair(_clip(a, np.int16), _clip(b, np.int16))),
+        "v_cvt_pk_u16_u32": FloatInstruction("u", "uu", lambda a, b: pair(_clip(a, np.uint16), _clip(b, np.uint16))),
+        "v_cvt_pk_u8_f32": FloatInstruction("u", "fuu", _pk_u8),
         "v_cvt_f32_fp8": _from_byte(FP8),
         "v_cvt_f32_bf8": _from_byte(BF8),
         "v_cvt_pk_f32_fp8": _pair_from_bytes(FP8),

@@ -17,7 +17,7 @@ from amdgpu_emu.core.errors import ShaderError
 from amdgpu_emu.core.events import END, REST, WAIT, Split, Targets
 from amdgpu_emu.core.gfx11 import check_dispatch
 from amdgpu_emu.core.launch import check_fit, chunks, launch
-from amdgpu_emu.core.program import Op, Program
+from amdgpu_emu.core.program import CompiledInstruction, Program
 from amdgpu_emu.core.shared_state import SharedState
 from amdgpu_emu.core.state import SCC, Group
 from amdgpu_emu.core.waits import conflict
@@ -199,16 +199,14 @@ class _Run:
         ops, limit, started = self.program.ops, self.core.limit, 0
         budget = min(_SLICE if shared else limit, limit - int(g.steps.max()) + 1)
         pc = g.pc
-        op: Op | None = None
+        op: CompiledInstruction | None = None
         try:
             while True:
                 g.pc = pc
                 op = ops.get(pc)
                 if op is None:
                     op = self.program.at(pc)
-                if (
-                    g.undef_v & op.use_v or g.undef_s & op.use_s or g.pend_v & op.touch_v or g.pend_s & op.touch_s
-                ):  # fmt: skip
+                if g.undef_v & op.use_v or g.undef_s & op.use_s or g.pend_v & op.touch_v or g.pend_s & op.touch_s:
                     _hazards(g, op)
                 op.count += g.n
                 started += 1
@@ -233,7 +231,7 @@ class _Run:
             g.turn += 1
         return [g], []
 
-    def _event(self, g: Group, op: Op, result: Any) -> tuple[list[Group], list[Group]]:
+    def _event(self, g: Group, op: CompiledInstruction, result: Any) -> tuple[list[Group], list[Group]]:
         if result is END:
             try:
                 g.shared.end(g)
@@ -279,7 +277,7 @@ class _Run:
             text_ += "; no more fit on the card at once"
         self._fail(g, None, ShaderError(text_, wave=0))
 
-    def _fail(self, g: Group, op: Op | None, error: Exception) -> NoReturn:
+    def _fail(self, g: Group, op: CompiledInstruction | None, error: Exception) -> NoReturn:
         at = self._where(g, op)
         if isinstance(error, GpuFault):
             wave, lane = _lane_of(g, error.va)
@@ -290,7 +288,7 @@ class _Run:
             raise GpuHang(f"{error}; {at}{self._wave(g, error.wave)}{lane_text}") from error
         raise GpuHang(f"{error}; {at}{self._wave(g, None)}") from error
 
-    def _where(self, g: Group, op: Op | None) -> str:
+    def _where(self, g: Group, op: CompiledInstruction | None) -> str:
         name = self.core.name_of(self.dispatch.address) if self.core.name_of else None
         kernel = f"kernel {name + ' ' if name else ''}at {self.dispatch.address:#x}"
         what = (
@@ -318,7 +316,7 @@ def _lane_of(g: Group, va: int) -> tuple[int | None, int | None]:
     return int(waves[k]), int(lanes[k])
 
 
-def _hazards(g: Group, op: Op) -> None:
+def _hazards(g: Group, op: CompiledInstruction) -> None:
     """Raise `ShaderError` if the instruction uses a register that was never written or is still to arrive."""
     if g.pend_v & op.touch_v or g.pend_s & op.touch_s:
         conflict(g, (op.use_v, op.use_s), (op.touch_v, op.touch_s), op.counters)

@@ -8,13 +8,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from amdgpu_emu.core.state import Array
-from amdgpu_emu.isa.instruction import Format, Instruction
+from amdgpu_emu.isa.instruction import Encoding, Instruction
 
 _CLASSES = {
-    Format.SOP1: "salu", Format.SOP2: "salu", Format.SOPK: "salu", Format.SOPC: "salu", Format.SMEM: "smem",
-    Format.DS: "lds", Format.FLAT: "flat", Format.GLOBAL: "global", Format.SCRATCH: "scratch", Format.BUFFER: "buffer",
-    Format.VOPD: "vopd",
-}  # fmt: skip
+    Encoding.SOP1: "salu",
+    Encoding.SOP2: "salu",
+    Encoding.SOPK: "salu",
+    Encoding.SOPC: "salu",
+    Encoding.SMEM: "smem",
+    Encoding.DS: "lds",
+    Encoding.FLAT: "flat",
+    Encoding.GLOBAL: "global",
+    Encoding.SCRATCH: "scratch",
+    Encoding.BUFFER: "buffer",
+    Encoding.VOPD: "vopd",
+}
 _TRANSCENDENTAL = ("v_rcp", "v_rsq", "v_sqrt", "v_exp", "v_log", "v_sin", "v_cos")
 _CHUNK = 20  # bits: bytes of one map of touched bytes
 LINE = 128
@@ -27,10 +35,10 @@ def class_of(ins: Instruction) -> str:
     """The class of an instruction: salu, valu, trans, vopd, dot, wmma, branch, wait, message, smem, lds, global, ..."""
     name = ins.name
     if ins.format in _CLASSES:
-        if ins.format in (Format.GLOBAL, Format.FLAT) and name.rpartition("_")[2] in ("inv", "wb", "wbinv"):
+        if ins.format in (Encoding.GLOBAL, Encoding.FLAT) and name.rpartition("_")[2] in ("inv", "wb", "wbinv"):
             return "cache"
         return _CLASSES[ins.format]
-    if ins.format is Format.SOPP:
+    if ins.format is Encoding.SOPP:
         if name.startswith(("s_branch", "s_cbranch", "s_call")):
             return "branch"
         if name.startswith(("s_wait", "s_delay", "s_nop", "s_sleep", "s_clause")):

@@ -116,14 +116,18 @@ def fixup(t: str, q: Any, d: Any, n: Any, mode: int) -> Any:
     of_n, of_d = _exponent(n, f), _exponent(d, f)
     apart, top = of_n - of_d, 2 * f.bias + 1
     special = of_n.max() == top or of_d.max() == top or of_n.min() == 0 or of_d.min() == 0
-    cases = [
-        (np.isnan(n), n),
-        (np.isnan(d), d),
-        ((n == 0) & (d == 0), f.kind(np.nan)),
-        (np.isinf(n) & np.isinf(d), f.kind(np.nan)),
-        ((d == 0) | np.isinf(n), sign * f.kind(np.inf)),
-        (np.isinf(d) | (n == 0), sign * f.kind(0)),
-    ] if special else []  # fmt: skip
+    cases = (
+        [
+            (np.isnan(n), n),
+            (np.isnan(d), d),
+            ((n == 0) & (d == 0), f.kind(np.nan)),
+            (np.isinf(n) & np.isinf(d), f.kind(np.nan)),
+            ((d == 0) | np.isinf(n), sign * f.kind(np.inf)),
+            (np.isinf(d) | (n == 0), sign * f.kind(0)),
+        ]
+        if special
+        else []
+    )
     if apart.min() < f.under:
         zero, least = f.kind(0), np.nextafter(f.kind(0), f.kind(1))
         under = np.where(negative, least if mode == rounding.DOWN else zero, least if mode == rounding.UP else zero)

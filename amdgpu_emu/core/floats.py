@@ -25,7 +25,7 @@ _BITS: Final[dict[Any, Any]] = {np.dtype(F32): np.uint32, np.dtype(F64): np.uint
 _TINY: Final[dict[Any, Any]] = {kind: np.finfo(kind).tiny for kind in _BITS}
 
 
-class Float(NamedTuple):
+class FloatInstruction(NamedTuple):
     """One float instruction. call: rounds to nearest; modal: also takes kind and rounding mode, where they matter."""
 
     result: str
@@ -173,8 +173,14 @@ def _cos(x: Any) -> Any:
 
 
 TRANSCENDENTAL: Final[dict[str, Callable[[Any], Any]]] = {
-    "rcp": _rcp, "rsq": _rsq, "sqrt": np.sqrt, "exp": np.exp2, "log": _log, "sin": _sin, "cos": _cos,
-}  # fmt: skip
+    "rcp": _rcp,
+    "rsq": _rsq,
+    "sqrt": np.sqrt,
+    "exp": np.exp2,
+    "log": _log,
+    "sin": _sin,
+    "cos": _cos,
+}
 
 
 def _fract(x: Any) -> Any:
@@ -320,7 +326,7 @@ def _fma(t: str) -> Callable[..., Any]:
     return lambda a, b, c: rounding.fma(a, b, c, kind)
 
 
-def _arithmetic(t: str, name: str) -> dict[str, Float]:
+def _arithmetic(t: str, name: str) -> dict[str, FloatInstruction]:
     fma = _fma(t)
 
     def subrev(a: Any, b: Any) -> Any:
@@ -331,58 +337,60 @@ def _arithmetic(t: str, name: str) -> dict[str, Float]:
 
     three = {"v_fma": "abc", "v_fmac": "abc", "v_fmaak": "abc"}
     table = {
-        f"v_add_{name}": Float(t, t * 2, np.add, rounding.add),
-        f"v_sub_{name}": Float(t, t * 2, np.subtract, modal_sub),
-        f"v_subrev_{name}": Float(t, t * 2, subrev, lambda a, b, k, m: rounding.add(b, -a, k, m)),
-        f"v_mul_{name}": Float(t, t * 2, np.multiply, rounding.mul),
-        f"v_fmamk_{name}": Float(t, t * 3, fma, rounding.fma),
-        f"v_ldexp_{name}": Float(t, t + ("I" if t == "h" else "i"), lambda x, n: ldexp(x, n, KINDS[t]), ldexp),
-        f"v_frexp_exp_{'i16' if t == 'h' else 'i32'}_{name}": Float(
+        f"v_add_{name}": FloatInstruction(t, t * 2, np.add, rounding.add),
+        f"v_sub_{name}": FloatInstruction(t, t * 2, np.subtract, modal_sub),
+        f"v_subrev_{name}": FloatInstruction(t, t * 2, subrev, lambda a, b, k, m: rounding.add(b, -a, k, m)),
+        f"v_mul_{name}": FloatInstruction(t, t * 2, np.multiply, rounding.mul),
+        f"v_fmamk_{name}": FloatInstruction(t, t * 3, fma, rounding.fma),
+        f"v_ldexp_{name}": FloatInstruction(
+            t, t + ("I" if t == "h" else "i"), lambda x, n: ldexp(x, n, KINDS[t]), ldexp
+        ),
+        f"v_frexp_exp_{'i16' if t == 'h' else 'i32'}_{name}": FloatInstruction(
             "I" if t == "h" else "i", t, (lambda x: _frexp_exp(x).astype(np.int16)) if t == "h" else _frexp_exp
         ),
-        f"v_frexp_mant_{name}": Float(t, t, _frexp_mant),
-        f"v_fract_{name}": Float(t, t, _fract, _fract_modal),
-        f"v_trunc_{name}": Float(t, t, np.trunc),
-        f"v_ceil_{name}": Float(t, t, np.ceil),
-        f"v_floor_{name}": Float(t, t, np.floor),
-        f"v_rndne_{name}": Float(t, t, np.rint),
-        f"v_min_num_{name}": Float(t, t * 2, min_num),
-        f"v_max_num_{name}": Float(t, t * 2, max_num),
-        f"v_minimum_{name}": Float(t, t * 2, minimum),
-        f"v_maximum_{name}": Float(t, t * 2, maximum),
-        f"v_min3_num_{name}": Float(t, t * 3, lambda a, b, c: min_num(min_num(a, b), c)),
-        f"v_max3_num_{name}": Float(t, t * 3, lambda a, b, c: max_num(max_num(a, b), c)),
-        f"v_med3_num_{name}": Float(t, t * 3, med3),
-        f"v_maxmin_num_{name}": Float(t, t * 3, lambda a, b, c: min_num(max_num(a, b), c)),
-        f"v_minmax_num_{name}": Float(t, t * 3, lambda a, b, c: max_num(min_num(a, b), c)),
-        f"v_minimum3_{name}": Float(t, t * 3, lambda a, b, c: minimum(minimum(a, b), c)),
-        f"v_maximum3_{name}": Float(t, t * 3, lambda a, b, c: maximum(maximum(a, b), c)),
-        f"v_minimummaximum_{name}": Float(t, t * 3, lambda a, b, c: maximum(minimum(a, b), c)),
-        f"v_maximumminimum_{name}": Float(t, t * 3, lambda a, b, c: minimum(maximum(a, b), c)),
+        f"v_frexp_mant_{name}": FloatInstruction(t, t, _frexp_mant),
+        f"v_fract_{name}": FloatInstruction(t, t, _fract, _fract_modal),
+        f"v_trunc_{name}": FloatInstruction(t, t, np.trunc),
+        f"v_ceil_{name}": FloatInstruction(t, t, np.ceil),
+        f"v_floor_{name}": FloatInstruction(t, t, np.floor),
+        f"v_rndne_{name}": FloatInstruction(t, t, np.rint),
+        f"v_min_num_{name}": FloatInstruction(t, t * 2, min_num),
+        f"v_max_num_{name}": FloatInstruction(t, t * 2, max_num),
+        f"v_minimum_{name}": FloatInstruction(t, t * 2, minimum),
+        f"v_maximum_{name}": FloatInstruction(t, t * 2, maximum),
+        f"v_min3_num_{name}": FloatInstruction(t, t * 3, lambda a, b, c: min_num(min_num(a, b), c)),
+        f"v_max3_num_{name}": FloatInstruction(t, t * 3, lambda a, b, c: max_num(max_num(a, b), c)),
+        f"v_med3_num_{name}": FloatInstruction(t, t * 3, med3),
+        f"v_maxmin_num_{name}": FloatInstruction(t, t * 3, lambda a, b, c: min_num(max_num(a, b), c)),
+        f"v_minmax_num_{name}": FloatInstruction(t, t * 3, lambda a, b, c: max_num(min_num(a, b), c)),
+        f"v_minimum3_{name}": FloatInstruction(t, t * 3, lambda a, b, c: minimum(minimum(a, b), c)),
+        f"v_maximum3_{name}": FloatInstruction(t, t * 3, lambda a, b, c: maximum(maximum(a, b), c)),
+        f"v_minimummaximum_{name}": FloatInstruction(t, t * 3, lambda a, b, c: maximum(minimum(a, b), c)),
+        f"v_maximumminimum_{name}": FloatInstruction(t, t * 3, lambda a, b, c: minimum(maximum(a, b), c)),
     }
     for prefix in three:
-        table[f"{prefix}_{name}"] = Float(t, t * 3, fma, rounding.fma)
+        table[f"{prefix}_{name}"] = FloatInstruction(t, t * 3, fma, rounding.fma)
     for prefix, call in TRANSCENDENTAL.items():
-        table[f"v_{prefix}_{name}"] = Float(t, t, _through(call, KINDS[t], t == "f"))
+        table[f"v_{prefix}_{name}"] = FloatInstruction(t, t, _through(call, KINDS[t], t == "f"))
     if t == "d":
-        table["v_rsq_f64"] = Float(t, t, _through(_rsq64, F64, False))
+        table["v_rsq_f64"] = FloatInstruction(t, t, _through(_rsq64, F64, False))
     return table
 
 
-def _table() -> dict[str, Float]:
-    table: dict[str, Float] = {}
+def _table() -> dict[str, FloatInstruction]:
+    table: dict[str, FloatInstruction] = {}
     for t, name in (("f", "f32"), ("h", "f16"), ("d", "f64")):
         table |= _arithmetic(t, name)
     for name in ("exp", "log", "sin", "cos"):
         del table[f"v_{name}_f64"]  # binary64 has none
     table["v_rcp_iflag_f32"] = table["v_rcp_f32"]
-    table["v_mul_dx9_zero_f32"] = Float("f", "ff", _dx9(np.multiply), _dx9(rounding.mul))
-    table["v_fma_dx9_zero_f32"] = Float("f", "fff", _dx9_fma(rounding.fma32), _dx9_fma(rounding.fma))
+    table["v_mul_dx9_zero_f32"] = FloatInstruction("f", "ff", _dx9(np.multiply), _dx9(rounding.mul))
+    table["v_fma_dx9_zero_f32"] = FloatInstruction("f", "fff", _dx9_fma(rounding.fma32), _dx9_fma(rounding.fma))
     table["v_fmac_dx9_zero_f32"] = table["v_fma_dx9_zero_f32"]
-    table["v_mullit_f32"] = Float("f", "fff", _mullit(np.multiply), _mullit(rounding.mul))
+    table["v_mullit_f32"] = FloatInstruction("f", "fff", _mullit(np.multiply), _mullit(rounding.mul))
     for axis, cube in (("id", _cube_id), ("sc", _cube_s), ("tc", _cube_t), ("ma", _cube_major)):
-        table[f"v_cube{axis}_f32"] = Float("f", "fff", cube)
-    table["v_trig_preop_f64"] = Float("d", "du", trig_preop)
+        table[f"v_cube{axis}_f32"] = FloatInstruction("f", "fff", cube)
+    table["v_trig_preop_f64"] = FloatInstruction("d", "du", trig_preop)
     for kind in ("f32", "f16"):
         for prefix in ("rcp", "rsq", "sqrt", "exp", "log"):
             table[f"v_s_{prefix}_{kind}"] = table[f"v_{prefix}_{kind}"]

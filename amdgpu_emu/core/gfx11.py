@@ -13,14 +13,20 @@ from dataclasses import replace
 from typing import Final
 
 from amdgpu_emu.core.errors import Unsupported
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
 from amdgpu_emu.shader import Dispatch
 
 _NAMES: Final = {
-    "s_add_u32": "s_add_co_u32", "s_sub_u32": "s_sub_co_u32", "s_add_i32": "s_add_co_i32", "s_sub_i32": "s_sub_co_i32",
-    "s_addc_u32": "s_add_co_ci_u32", "s_subb_u32": "s_sub_co_ci_u32", "s_addk_i32": "s_addk_co_i32",
-    "v_mad_u64_u32": "v_mad_co_u64_u32", "v_mad_i64_i32": "v_mad_co_i64_i32",
-}  # fmt: skip
+    "s_add_u32": "s_add_co_u32",
+    "s_sub_u32": "s_sub_co_u32",
+    "s_add_i32": "s_add_co_i32",
+    "s_sub_i32": "s_sub_co_i32",
+    "s_addc_u32": "s_add_co_ci_u32",
+    "s_subb_u32": "s_sub_co_ci_u32",
+    "s_addk_i32": "s_addk_co_i32",
+    "v_mad_u64_u32": "v_mad_co_u64_u32",
+    "v_mad_i64_i32": "v_mad_co_i64_i32",
+}
 _FLOAT_EXTREME: Final = re.compile(
     r"((?:v_|v_dual_|v_pk_|s_|ds_)(?:min|max|min3|max3|med3|minmax|maxmin))((?:_rtn)?_f(?:16|32|64))"
 )
@@ -60,9 +66,9 @@ def _compared(ins: Instruction, condition: str, sign: str) -> Instruction:
     value = ins.modifiers.get("simm16", 0) & 0xFFFF
     if sign == "i":
         value = (value ^ 0x8000) - 0x8000 & 0xFFFFFFFF
-    constant = Operand(Kind.INTEGER, value=value)
+    constant = Operand(OperandKind.INTEGER, value=value)
     return replace(
-        ins, name=f"s_cmp_{condition}_{sign}32", format=Format.SOPC, src=(ins.src[0], constant), modifiers={}
+        ins, name=f"s_cmp_{condition}_{sign}32", format=Encoding.SOPC, src=(ins.src[0], constant), modifiers={}
     )
 
 

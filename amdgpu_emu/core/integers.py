@@ -193,8 +193,10 @@ def med3(a: Any, b: Any, c: Any) -> Any:
 
 
 def _sat_pk(x: Any) -> Any:
-    low, high = (np.clip(h, 0, 255).astype(U32) for h in ((x.astype(np.uint32) & U32(0xFFFF)).astype(U16).view(I16),
-                 (x >> U32(16)).astype(U16).view(I16)))  # fmt: skip
+    low, high = (
+        np.clip(h, 0, 255).astype(U32)
+        for h in ((x.astype(np.uint32) & U32(0xFFFF)).astype(U16).view(I16), (x >> U32(16)).astype(U16).view(I16))
+    )
     return (low | high << U32(8)).astype(U16)
 
 
@@ -279,7 +281,7 @@ def _table() -> dict[str, Plain]:
         "v_sat_pk_u8_i16": Plain("H", "u", _sat_pk),
         "v_cvt_i32_i16": Plain("i", "I", lambda a: a.astype(I32)),
         "v_cvt_u32_u16": Plain("u", "H", lambda a: a.astype(U32)),
-    }  # fmt: skip
+    }
     for op, call in (("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor)):
         t[f"v_{op}_b32"], t[f"v_{op}_b16"] = Plain("u", "uu", call), Plain("H", "HH", call)
     t["v_xnor_b32"] = Plain("u", "uu", lambda a, b: ~(a ^ b))

@@ -12,9 +12,15 @@ from amdgpu_emu.core.state import Array, Group
 
 U64 = np.uint64
 LOADS: Final[dict[str, tuple[int, Any]]] = {
-    "u8": (1, np.uint8), "i8": (1, np.int8), "u16": (2, np.uint16), "i16": (2, np.int16), "b32": (4, np.uint32),
-    "b64": (8, None), "b96": (12, None), "b128": (16, None),
-}  # fmt: skip
+    "u8": (1, np.uint8),
+    "i8": (1, np.int8),
+    "u16": (2, np.uint16),
+    "i16": (2, np.int16),
+    "b32": (4, np.uint32),
+    "b64": (8, None),
+    "b96": (12, None),
+    "b128": (16, None),
+}
 STORES: Final = ("b8", "b16", "b32", "b64", "b96", "b128")
 
 

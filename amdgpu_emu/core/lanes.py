@@ -9,7 +9,7 @@ import numpy as np
 from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.operands import reader, scalar_index
 from amdgpu_emu.core.state import Array, Group, Step
-from amdgpu_emu.isa.instruction import Instruction, Kind
+from amdgpu_emu.isa.instruction import Instruction, OperandKind
 
 
 def dpp_source(ctrl: int, lanes: int) -> tuple[Array, Array]:
@@ -54,7 +54,7 @@ def with_dpp(ins: Instruction, lanes: int, inner: Step) -> Step:
     """Wrap an instruction in DPP: `inner` reads its first source from `Group.dpp`, u32[n, lanes]."""
     m = ins.modifiers
     register = ins.src[0].index
-    if ins.src[0].kind is not Kind.VGPR:
+    if ins.src[0].kind is not OperandKind.VGPR:
         raise Unsupported("DPP of a source that is no vector register")
     fi = bool(m.get("fi", 0))
     if "dpp8" in m:
@@ -153,7 +153,7 @@ def readfirstlane(ins: Instruction, lanes: int) -> Step:
     """v_readfirstlane_b32: read the first active lane; lane 0 where none is active."""
     source, dst = ins.src[0], scalar_index(ins.dst[0])
     assert dst is not None
-    if source.kind is not Kind.VGPR:
+    if source.kind is not OperandKind.VGPR:
         read = reader(source, "u", scalar=True)
         return lambda g: g.put_s(dst, read(g))
     register = source.index
@@ -171,7 +171,7 @@ def readlane(ins: Instruction, lanes: int) -> Step:
     """v_readlane_b32: read a lane by number, active or not. One that was never written makes the result the same."""
     source, dst = ins.src[0], scalar_index(ins.dst[0])
     assert dst is not None
-    if source.kind is not Kind.VGPR:
+    if source.kind is not OperandKind.VGPR:
         raise Unsupported("v_readlane_b32 of a scalar register")
     register, lane = source.index, reader(ins.src[1], "u", scalar=True)
 
@@ -208,7 +208,12 @@ def writelane(ins: Instruction, lanes: int) -> Step:
 
 
 LANES: Final = {
-    "v_permlane16_b32": permlane16, "v_permlanex16_b32": permlane16, "v_permlane16_var_b32": permlane16,
-    "v_permlanex16_var_b32": permlane16, "v_permlane64_b32": permlane64, "v_readfirstlane_b32": readfirstlane,
-    "v_readlane_b32": readlane, "v_writelane_b32": writelane,
-}  # fmt: skip
+    "v_permlane16_b32": permlane16,
+    "v_permlanex16_b32": permlane16,
+    "v_permlane16_var_b32": permlane16,
+    "v_permlanex16_var_b32": permlane16,
+    "v_permlane64_b32": permlane64,
+    "v_readfirstlane_b32": readfirstlane,
+    "v_readlane_b32": readlane,
+    "v_writelane_b32": writelane,
+}

@@ -129,9 +129,13 @@ def _numbers(
         on &= at[:, None] * whole + local < size
     y_z = (ids[1] & 0xFFFF) | (ids[2] << 16)
     found = (
-        index + first * waves, index // waves, ids[0].astype(np.uint32), y_z.astype(np.uint32),
-        (x | y << 10 | z << 20).astype(np.uint32), on,
-    )  # fmt: skip
+        index + first * waves,
+        index // waves,
+        ids[0].astype(np.uint32),
+        y_z.astype(np.uint32),
+        (x | y << 10 | z << 20).astype(np.uint32),
+        on,
+    )
     for array in found:
         array.flags.writeable = False
     return found

@@ -24,25 +24,31 @@ from amdgpu_emu.core.lane_data import (
 )
 from amdgpu_emu.core.operands import scalar_index, wide
 from amdgpu_emu.core.scalar_memory import compile_scalar_load
-from amdgpu_emu.core.spaces import FLAT, GLOBAL, PRIVATE, Found, Space, Update, some
+from amdgpu_emu.core.spaces import FLAT, GLOBAL, PRIVATE, Found, MemorySpace, Update, some
 from amdgpu_emu.core.state import M0, Array, Group, Step
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind
+from amdgpu_emu.isa.instruction import Encoding, Instruction, OperandKind
 
 Locate = Callable[[Group], Found]
 """Gives the addresses at which the active lanes read and write."""
 NOTHING: Final = frozenset(
     {
-        "global_wb", "s_dcache_inv", "s_prefetch_inst", "s_prefetch_inst_pc_rel",
-        "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_gl1_inv",
+        "global_wb",
+        "s_dcache_inv",
+        "s_prefetch_inst",
+        "s_prefetch_inst_pc_rel",
+        "s_prefetch_data",
+        "s_prefetch_data_pc_rel",
+        "s_buffer_prefetch_data",
+        "s_gl1_inv",
     }
-)  # fmt: skip
+)
 """Cache instructions that do nothing: stores are on their way to the L2 at once, and scalar loads are for what no wave
 stores.
 """
 _INVALIDATES: Final = ("global_inv", "global_wbinv", "buffer_gl0_inv", "buffer_gl1_inv")
 _DEV: Final = 2
 """The scope of the device: what reaches beyond the caches of a compute unit."""
-_SPACES: Final = {Format.GLOBAL: GLOBAL, Format.FLAT: FLAT, Format.SCRATCH: PRIVATE}
+_SPACES: Final = {Encoding.GLOBAL: GLOBAL, Encoding.FLAT: FLAT, Encoding.SCRATCH: PRIVATE}
 _WINDOWS: Final = (0x10000, 0x20000)
 
 
@@ -53,9 +59,9 @@ def compile_memory(ins: Instruction, lanes: int) -> Step:
         return lambda g: None
     if name in _INVALIDATES:
         return _invalidate(ins)
-    if ins.format is Format.SMEM:
+    if ins.format is Encoding.SMEM:
         return compile_scalar_load(ins)
-    if ins.format is Format.BUFFER:
+    if ins.format is Encoding.BUFFER:
         return compile_buffer(ins)
     space, operation = _SPACES[ins.format], name.split("_", 1)[1]
     if "addtid" in operation:
@@ -78,8 +84,8 @@ def _locate(ins: Instruction) -> Locate:
     """Addresses of global and flat instructions: from a register pair, or a scalar base and a 32-bit register."""
     offset = U64(ins.modifiers.get("offset", 0) & (1 << 64) - 1)
     address = ins.src[0]
-    base = ins.src[-1] if ins.format is Format.GLOBAL else None
-    if base is not None and base.kind not in (Kind.NULL, Kind.VGPR) and address.dwords == 1:
+    base = ins.src[-1] if ins.format is Encoding.GLOBAL else None
+    if base is not None and base.kind not in (OperandKind.NULL, OperandKind.VGPR) and address.dwords == 1:
         index = scalar_index(base)
         assert index is not None
         register = address.index
@@ -91,7 +97,7 @@ def _locate(ins: Instruction) -> Locate:
 
         return with_base
     low = address.index
-    if ins.format is Format.FLAT:
+    if ins.format is Encoding.FLAT:
         return lambda g: _in_window(_pair(g, low), offset, *lanes_of(g))
     return lambda g: (_pair(g, low) + offset, *lanes_of(g))
 
@@ -121,9 +127,9 @@ def _in_window(start: Array, offset: np.uint64, waves: Array, lanes: Array) -> F
 def _locate_private(ins: Instruction) -> Locate:
     """Addresses of scratch instructions: from a vector register, a scalar register, both or none."""
     offset = ins.modifiers.get("offset", 0)
-    register = ins.src[0].index if ins.src[0].kind is Kind.VGPR else None
+    register = ins.src[0].index if ins.src[0].kind is OperandKind.VGPR else None
     base = ins.src[-1]
-    index = None if base.kind in (Kind.NULL, Kind.VGPR) else scalar_index(base)
+    index = None if base.kind in (OperandKind.NULL, OperandKind.VGPR) else scalar_index(base)
 
     def locate(g: Group) -> Found:
         waves, lanes = lanes_of(g)
@@ -140,7 +146,7 @@ def _locate_private(ins: Instruction) -> Locate:
 def _by_lane(ins: Instruction) -> Locate:
     """A dword for each lane behind a scalar base, or behind 0."""
     offset, base = U64(ins.modifiers.get("offset", 0) & (1 << 64) - 1), ins.src[-1]
-    index = None if base.kind is Kind.NULL else scalar_index(base)
+    index = None if base.kind is OperandKind.NULL else scalar_index(base)
 
     def locate(g: Group) -> Found:
         waves, lanes = lanes_of(g)
@@ -153,7 +159,7 @@ def _by_lane(ins: Instruction) -> Locate:
 # Accesses.
 
 
-def _access(ins: Instruction, space: Space, operation: str, locate: Locate, data: int) -> Step:
+def _access(ins: Instruction, space: MemorySpace, operation: str, locate: Locate, data: int) -> Step:
     """Loads and stores, "load_..." and "store_...", of at most 16 bytes."""
     verb, _, what = operation.partition("_")
     step: Step | None = None
@@ -201,7 +207,9 @@ def _invalidate(ins: Instruction) -> Step:
     return lambda g: g.shared.memory.order.acquired(g.ids)
 
 
-def atomic(ins: Instruction, space: Space, what: str, locate: Locate, data: int, compare: int | None = None) -> Step:
+def atomic(
+    ins: Instruction, space: MemorySpace, what: str, locate: Locate, data: int, compare: int | None = None
+) -> Step:
     """Compile an atomic. data, compare: registers; without `compare` it lies behind the data. Raises `Unsupported`."""
     how = ATOMICS.get(what)
     if how is None:
@@ -225,7 +233,7 @@ def atomic(ins: Instruction, space: Space, what: str, locate: Locate, data: int,
     return run
 
 
-def _block(ins: Instruction, space: Space, locate: Locate, data: int) -> Step:
+def _block(ins: Instruction, space: MemorySpace, locate: Locate, data: int) -> Step:
     """Up to 32 registers and as many dwords in a row, those whose bits M0 holds."""
     load = "load" in ins.name
     first = ins.dst[0].index if load else data

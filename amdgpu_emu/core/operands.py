@@ -14,7 +14,7 @@ import numpy as np
 from amdgpu_emu.apertures import BYTES, PRIVATE_BASE, SHARED_BASE
 from amdgpu_emu.core.errors import Unsupported
 from amdgpu_emu.core.state import EXEC, M0, NULL, SCC, TTMP, VCC, Array, Group
-from amdgpu_emu.isa.instruction import Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Instruction, Operand, OperandKind
 
 Reader = Callable[[Group], Any]
 Writer = Callable[[Group, Any], None]
@@ -29,9 +29,9 @@ _UNSIGNED: Final[dict[str, Any]] = {
 FLOATS: Final = "fdhb"
 WIDE: Final = "UJd"
 SHORT: Final = "HIhb"
-_FIXED: Final = {Kind.M0: M0, Kind.NULL: NULL, Kind.SCC: SCC}
-_BASES: Final = {Kind.SGPR: 0, Kind.TTMP: TTMP, Kind.VCC: VCC, Kind.EXEC: EXEC}
-_CONSTANTS: Final = (Kind.LITERAL, Kind.INTEGER, Kind.FLOAT)
+_FIXED: Final = {OperandKind.M0: M0, OperandKind.NULL: NULL, OperandKind.SCC: SCC}
+_BASES: Final = {OperandKind.SGPR: 0, OperandKind.TTMP: TTMP, OperandKind.VCC: VCC, OperandKind.EXEC: EXEC}
+_CONSTANTS: Final = (OperandKind.LITERAL, OperandKind.INTEGER, OperandKind.FLOAT)
 APERTURES: Final = (SHARED_BASE, SHARED_BASE + BYTES - 1, PRIVATE_BASE, PRIVATE_BASE + BYTES - 1)
 _S32 = np.uint64(32)
 
@@ -45,7 +45,7 @@ def scalar_index(op: Operand) -> int | None:
 
 def is_constant(op: Operand) -> bool:
     """Whether an operand is an inline constant, a literal, or null as a source."""
-    return op.kind in _CONSTANTS or op.kind is Kind.NULL
+    return op.kind in _CONSTANTS or op.kind is OperandKind.NULL
 
 
 def from_bits(x: Any, t: str) -> Any:
@@ -66,7 +66,7 @@ def _modified(op: Operand, t: str, read: Reader) -> Reader:
 def constant(op: Operand, t: str) -> Any:
     """The value of a constant operand as a NumPy scalar of a type."""
     word = _UNSIGNED[t]
-    value = 0 if op.kind is Kind.NULL else op.value
+    value = 0 if op.kind is OperandKind.NULL else op.value
     return from_bits(word(value & (1 << 8 * word().itemsize) - 1), t)
 
 
@@ -81,15 +81,15 @@ def _plain(op: Operand, t: str, scalar: bool) -> Reader:
     if is_constant(op):
         value = constant(op, t)
         return lambda g: value
-    if op.kind is Kind.VGPR:
+    if op.kind is OperandKind.VGPR:
         return vector_reader(op.index, t, op.op_sel & 1)
-    if op.kind is Kind.SCC:
+    if op.kind is OperandKind.SCC:
         return _shaped(lambda g: g.scc.astype(np.uint32), t, scalar, 0)
-    if op.kind is Kind.EXECZ:
+    if op.kind is OperandKind.EXECZ:
         return _shaped(lambda g: (~g.active().any(axis=1)).astype(np.uint32), t, scalar, 0)
-    if op.kind is Kind.VCCZ:
+    if op.kind is OperandKind.VCCZ:
         return _shaped(lambda g: (~g.bits(VCC).any(axis=1)).astype(np.uint32), t, scalar, 0)
-    if op.kind is Kind.APERTURE and t in WIDE:
+    if op.kind is OperandKind.APERTURE and t in WIDE:
         window = np.uint64(APERTURES[op.index - 235]).view(DTYPE[t])
         return lambda g: window
     index = scalar_index(op)
@@ -162,7 +162,7 @@ def bf16_bits(x: Any) -> Any:
 def writer(op: Operand, t: str) -> Writer:
     """A function that stores numbers of a type in a vector register."""
     r, half = op.index, op.op_sel & 1
-    if op.kind is not Kind.VGPR:
+    if op.kind is not OperandKind.VGPR:
         return _scalar_writer(op, t)
     if t == "u":
         return lambda g, x: g.put(r, x)
@@ -219,7 +219,7 @@ def registers(ops: tuple[Operand, ...], lanes: int) -> tuple[int, int]:
     v = s = 0
     for op in ops:
         run = (1 << op.dwords) - 1
-        if op.kind is Kind.VGPR:
+        if op.kind is OperandKind.VGPR:
             v |= run << op.index
         else:
             index = scalar_index(op)

@@ -20,7 +20,7 @@ from amdgpu_emu.core.integers import INTEGERS
 from amdgpu_emu.core.operands import DTYPE, Reader, is_constant, writer
 from amdgpu_emu.core.shapes import alike
 from amdgpu_emu.core.state import NORMAL_MODE, Group
-from amdgpu_emu.isa.instruction import Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Instruction, Operand, OperandKind
 
 Source = Callable[[Operand, str], Reader]
 _PAIRS: Final = {
@@ -53,7 +53,7 @@ def _half(op: Operand, t: str, high: bool, source: Source) -> Reader:
 
 
 def _both(op: Operand) -> Operand:
-    if op.kind in (Kind.INTEGER, Kind.FLOAT):
+    if op.kind in (OperandKind.INTEGER, OperandKind.FLOAT):
         return replace(op, op_sel=0)
     return replace(op, op_sel=2)
 
@@ -226,7 +226,7 @@ def _dot2(ins: Instruction, source: Source) -> Reader:
     brain = ins.name.endswith("bf16")
     ops = list(ins.src)
     if len(ops) == 2:
-        ops = [*(replace(op, op_sel=2) for op in ops), replace(ins.dst[0], kind=Kind.VGPR, op_sel=0)]
+        ops = [*(replace(op, op_sel=2) for op in ops), replace(ins.dst[0], kind=OperandKind.VGPR, op_sel=0)]
     words = [source(replace(op, op_sel=0, neg=False, abs=False), "u") for op in ops[:2]]
     c = source(replace(ops[2], op_sel=0), "f")
     clamp = ins.modifiers.get("clamp", 0)

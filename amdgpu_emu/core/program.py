@@ -26,11 +26,11 @@ from amdgpu_emu.core.vector import compile_vector
 from amdgpu_emu.core.waits import counters_of, issue
 from amdgpu_emu.errors import GpuFault
 from amdgpu_emu.isa.decoder import decode
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand, UnknownInstruction
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind, UnknownInstruction
 from zinc_rt.utils.linux import PAGE
 
-_SCALAR = (Format.SOP1, Format.SOP2, Format.SOPK, Format.SOPC)
-_MEMORY = (Format.SMEM, Format.GLOBAL, Format.FLAT, Format.SCRATCH, Format.BUFFER)
+_SCALAR = (Encoding.SOP1, Encoding.SOP2, Encoding.SOPK, Encoding.SOPC)
+_MEMORY = (Encoding.SMEM, Encoding.GLOBAL, Encoding.FLAT, Encoding.SCRATCH, Encoding.BUFFER)
 _LONGEST = 20  # bytes: VOP3 of two words with a literal or DPP word; VBUFFER and VFLAT take twelve
 _N_SGPRS = 106
 _HEAD = 8  # bytes: two words tell how long an instruction is
@@ -39,11 +39,11 @@ _MOST = 20_000
 
 _sizes: dict[tuple[bytes, int, int], int] = {}
 """Bytes of instructions, by their first two words, lanes and gfx."""
-_compiled: dict[tuple[bytes, int, int, int], Op] = {}
+_compiled: dict[tuple[bytes, int, int, int], CompiledInstruction] = {}
 """Instructions by bytes, vector registers, lanes and gfx."""
 
 
-class Op:
+class CompiledInstruction:
     """One compiled instruction. use_*: bits of registers it reads; touch_*: those and the ones it writes; kind: its
     class in `Counters`; vector: whether each lane counts."""
 
@@ -53,15 +53,15 @@ class Op:
 
     def __init__(
         self, ins: Instruction, fn: Step, use: tuple[int, int], touch: tuple[int, int], counters: tuple[str, ...]
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.ins, self.fn, self.next, self.count = ins, fn, ins.address + ins.size, 0
         (self.use_v, self.use_s), (self.touch_v, self.touch_s) = use, touch
         self.counters, self.kind, self.vector = counters, class_of(ins), not ins.name.startswith("s_")
         self.code = b"".join(word.to_bytes(4, "little") for word in ins.words)
 
-    def moved(self, address: int) -> Op:
+    def moved(self, address: int) -> CompiledInstruction:
         """The same instruction at another address, with a count of its own."""
-        other = Op.__new__(Op)
+        other = CompiledInstruction.__new__(CompiledInstruction)
         other.ins, other.fn, other.next, other.count = self.ins, self.fn, address + self.ins.size, 0
         if self.ins.address != address:
             other.ins = replace(self.ins, address=address)
@@ -75,11 +75,11 @@ class Program:
 
     def __init__(self, fetch: Callable[[int, int], bytes], n_vgprs: int, lanes: int, gfx: int = 12) -> None:
         self.fetch, self.n_vgprs, self.lanes, self.gfx = fetch, n_vgprs, lanes, gfx
-        self.ops: dict[int, Op] = {}
+        self.ops: dict[int, CompiledInstruction] = {}
         self._pages: dict[int, bytes] = {}
         self._image: tuple[int, bytes, int] | None = None  # address and bytes of all of `ops`, and how many they are
 
-    def at(self, address: int) -> Op:
+    def at(self, address: int) -> CompiledInstruction:
         """The compiled instruction at an address. Raises `ShaderError`, `GpuFault`."""
         op = self.ops.get(address)
         if op is None:
@@ -110,7 +110,7 @@ class Program:
         if len(self.ops) == len(old.ops):
             self._image = low, code, len(self.ops)
 
-    def _made(self, address: int) -> Op:
+    def _made(self, address: int) -> CompiledInstruction:
         code = self._bytes(address)
         head = code[:_HEAD], self.lanes, self.gfx
         size = _sizes.get(head)
@@ -147,7 +147,7 @@ class Program:
                 raise
         return decode(self.fetch(address, _LONGEST), address, wave=self.lanes, gfx=self.gfx)
 
-    def _compile(self, ins: Instruction) -> Op:
+    def _compile(self, ins: Instruction) -> CompiledInstruction:
         if self.gfx == 11:
             ins = as_gfx12(ins, self.lanes)
         use, touch = self._registers(ins)
@@ -157,7 +157,7 @@ class Program:
                 fn = compile_scalar(ins, self.lanes)
             elif ins.format in _MEMORY:
                 fn = compile_memory(ins, self.lanes)
-            elif ins.format is Format.DS:
+            elif ins.format is Encoding.DS:
                 fn = compile_lds(ins, self.lanes)
             else:
                 fn = compile_vector(ins, self.lanes)
@@ -166,7 +166,7 @@ class Program:
         counters = counters_of(ins, self.gfx)
         if counters:
             fn = _issuing(ins, fn, counters, self.lanes)
-        return Op(ins, fn, use, touch, counters)
+        return CompiledInstruction(ins, fn, use, touch, counters)
 
     def _registers(self, ins: Instruction) -> tuple[tuple[int, int], tuple[int, int]]:
         read, write = _operands(ins)
@@ -190,30 +190,30 @@ class Program:
             use_s |= 1 << VCC
         if name.startswith("v_div_fmas") and len(ins.src) == 3:
             use_s |= 1 << VCC
-        if ("addtid" in name and ins.format is Format.DS) or name.endswith(("_block", "ds_append", "ds_consume")):
+        if ("addtid" in name and ins.format is Encoding.DS) or name.endswith(("_block", "ds_append", "ds_consume")):
             use_s |= 1 << M0
         if name.endswith("_store_block"):  # those of its registers that M0 names are checked as they are stored
             use_v, _ = registers((ins.src[0],), self.lanes)
         if "dpp_ctrl" in ins.modifiers or "dpp8" in ins.modifiers:  # its first source is checked lane by lane
             use_v, _ = registers(tuple(op for op in read if op is not ins.src[0]), self.lanes)
         if name in LANES or name in ("ds_bpermute_b32", "ds_bpermute_fi_b32", "ds_swizzle_b32"):
-            checked = tuple(op for op in ins.src if op.kind is not Kind.VGPR)
+            checked = tuple(op for op in ins.src if op.kind is not OperandKind.VGPR)
             use_v, _ = registers((ins.src[0],) if name.startswith("ds_b") else checked, self.lanes)
             touch = touch[0] | registers(ins.src, self.lanes)[0], touch[1]
         return (use_v, use_s), touch
 
     def _check_limits(self, ins: Instruction, ops: tuple[Operand, ...]) -> None:
         for op in ops:
-            if op.kind is Kind.VGPR and op.index + op.dwords > self.n_vgprs:
+            if op.kind is OperandKind.VGPR and op.index + op.dwords > self.n_vgprs:
                 raise ShaderError(f"v{op.index + op.dwords - 1} is beyond the {self.n_vgprs} vector registers of RSRC1")
-            if op.kind is Kind.SGPR and op.index + op.dwords > _N_SGPRS:
+            if op.kind is OperandKind.SGPR and op.index + op.dwords > _N_SGPRS:
                 raise ShaderError(f"s{op.index + op.dwords - 1} is beyond the {_N_SGPRS} scalar registers")
 
 
 def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     """The operands that are read and those that are written, of both halves of a pair."""
     read, write = ins.src, ins.dst
-    if read_too(ins) and ins.format is not Format.SMEM and not ins.name.startswith("v_writelane"):
+    if read_too(ins) and ins.format is not Encoding.SMEM and not ins.name.startswith("v_writelane"):
         read = (*read, *(op for op in ins.dst if "_d16" not in ins.name))
     if ins.second is not None:
         more_read, more_write = _operands(ins.second)
@@ -227,13 +227,13 @@ def _discards_carry(ins: Instruction) -> bool:
     """Whether an instruction is v_mad_co with an unused carry. Compilers use it for 32-bit products, too, whose addend
     has nothing in its upper half: that half matters to the upper half of the result alone.
     """
-    return ins.name.startswith("v_mad_co_") and len(ins.dst) == 2 and ins.dst[1].kind is Kind.NULL
+    return ins.name.startswith("v_mad_co_") and len(ins.dst) == 2 and ins.dst[1].kind is OperandKind.NULL
 
 
 def _low_alone(ins: Instruction, fn: Step) -> Step:
     """Mark the upper half of a result as never written where that of the addend was never written."""
     addend, top = ins.src[2], ins.dst[0].index + 1
-    vector = addend.kind is Kind.VGPR
+    vector = addend.kind is OperandKind.VGPR
     scalar = scalar_index(addend) if addend.dwords == 2 and not vector else None
     if not vector and scalar is None:
         return fn
@@ -261,7 +261,7 @@ def _reads_scc(name: str) -> bool:
 
 
 def _issuing(ins: Instruction, fn: Step, counters: tuple[str, ...], lanes: int) -> Step:
-    scalar = ins.format is Format.SMEM
+    scalar = ins.format is Encoding.SMEM
     v, s = registers(ins.dst, lanes)
     bits = s if scalar else v
     name = ins.name

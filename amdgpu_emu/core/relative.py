@@ -14,7 +14,7 @@ import numpy as np
 from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.operands import reader, scalar_index
 from amdgpu_emu.core.state import M0, Array, Group, Step
-from amdgpu_emu.isa.instruction import Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Instruction, Operand, OperandKind
 
 _N_SGPRS: Final = 106
 _WHOLE: Final = (0, 0xFFFFFFFF)
@@ -30,7 +30,7 @@ def is_relative(name: str) -> bool:
 def dynamic(ins: Instruction) -> tuple[Operand, ...]:
     """The operands whose register number depends on M0."""
     moved = ins.dst if "movreld" in ins.name else ins.src if "movrels_" in ins.name else (*ins.dst, *ins.src)
-    return tuple(op for op in moved if op.kind in (Kind.VGPR, Kind.SGPR))
+    return tuple(op for op in moved if op.kind in (OperandKind.VGPR, OperandKind.SGPR))
 
 
 def _numbers(g: Group, base: int, how: tuple[int, int], limit: int, width: int, letter: str) -> Array:
@@ -108,7 +108,9 @@ def move_scalar(ins: Instruction) -> Step:
     width = 2 if ins.name.endswith("b64") else 1
     s, d = ins.src[0], ins.dst[0]
     plain = [reader(_word(s, k), "u", scalar=True) for k in range(width)] if source is None else None
-    if (source is not None and s.kind is not Kind.SGPR) or (target is not None and d.kind is not Kind.SGPR):
+    if (source is not None and s.kind is not OperandKind.SGPR) or (
+        target is not None and d.kind is not OperandKind.SGPR
+    ):
         raise Unsupported(f"{ins.name} of another register than s0 to s{_N_SGPRS - 1}")
     fixed = scalar_index(d)
     assert fixed is not None
@@ -150,9 +152,9 @@ def _arrived(g: Group, numbers: Array, width: int, how: str) -> None:
 
 def _word(op: Operand, k: int) -> Operand:
     """One of the words of a wide operand."""
-    if op.kind in (Kind.LITERAL, Kind.INTEGER, Kind.FLOAT):
-        return Operand(Kind.LITERAL, value=op.value >> 32 * k & 0xFFFFFFFF)
-    return Operand(op.kind, op.index + k) if op.dwords > 1 or not k else Operand(Kind.INTEGER, value=0)
+    if op.kind in (OperandKind.LITERAL, OperandKind.INTEGER, OperandKind.FLOAT):
+        return Operand(OperandKind.LITERAL, value=op.value >> 32 * k & 0xFFFFFFFF)
+    return Operand(op.kind, op.index + k) if op.dwords > 1 or not k else Operand(OperandKind.INTEGER, value=0)
 
 
 VECTOR: Final[dict[str, Callable[[Instruction, int], Step]]] = dict.fromkeys(

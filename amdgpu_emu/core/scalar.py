@@ -10,13 +10,13 @@ import numpy as np
 from amdgpu_emu.core.compare import CONDITIONS
 from amdgpu_emu.core.convert import CONVERSIONS, pair, rtz16
 from amdgpu_emu.core.errors import ShaderError, Unsupported
-from amdgpu_emu.core.floats import FLOATS, Float
+from amdgpu_emu.core.floats import FLOATS, FloatInstruction
 from amdgpu_emu.core.integers import cls, clz, ctz, reverse
 from amdgpu_emu.core.operands import Reader, constant, is_constant, reader, scalar_index, words
 from amdgpu_emu.core.relative import SCALAR as RELATIVE
 from amdgpu_emu.core.state import EXEC, Group, Step
 from amdgpu_emu.core.vector import with_mode
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
 
 U32, I32, U64, I64 = np.uint32, np.int32, np.uint64, np.int64
 
@@ -50,10 +50,15 @@ def _bitops() -> dict[str, Scalar]:
     table = {}
     for t, bits in (("u", 32), ("U", 64)):
         for name, call in (
-            ("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor),
-            ("nand", lambda a, b: ~(a & b)), ("nor", lambda a, b: ~(a | b)), ("xnor", lambda a, b: ~(a ^ b)),
-            ("and_not1", lambda a, b: a & ~b), ("or_not1", lambda a, b: a | ~b),
-        ):  # fmt: skip
+            ("and", np.bitwise_and),
+            ("or", np.bitwise_or),
+            ("xor", np.bitwise_xor),
+            ("nand", lambda a, b: ~(a & b)),
+            ("nor", lambda a, b: ~(a | b)),
+            ("xnor", lambda a, b: ~(a ^ b)),
+            ("and_not1", lambda a, b: a & ~b),
+            ("or_not1", lambda a, b: a | ~b),
+        ):
             table[f"s_{name}_b{bits}"] = Scalar(t, t * 2, call, _nonzero)
         m = U32(bits - 1)
         word: Any = U32 if bits == 32 else U64
@@ -165,8 +170,8 @@ def _table() -> dict[str, Scalar]:
 SCALARS: Final = _table()
 
 
-def _float_table() -> dict[str, Float]:
-    table: dict[str, Float] = {}
+def _float_table() -> dict[str, FloatInstruction]:
+    table: dict[str, FloatInstruction] = {}
     for op in ("add", "sub", "mul", "min_num", "max_num", "minimum", "maximum", "ceil", "floor", "trunc", "rndne"):
         for kind in ("f32", "f16"):
             table[f"s_{op}_{kind}"] = FLOATS[f"v_{op}_{kind}"]
@@ -175,10 +180,10 @@ def _float_table() -> dict[str, Float]:
     table["s_fmaak_f32"], table["s_fmamk_f32"] = FLOATS["v_fma_f32"], FLOATS["v_fma_f32"]
     for name in ("cvt_f32_i32", "cvt_f32_u32", "cvt_i32_f32", "cvt_u32_f32", "cvt_f16_f32", "cvt_f32_f16"):
         table[f"s_{name}"] = CONVERSIONS[f"v_{name}"]
-    table["s_cvt_hi_f32_f16"] = Float(
+    table["s_cvt_hi_f32_f16"] = FloatInstruction(
         "f", "u", lambda x: (x >> U32(16)).astype(np.uint16).view(np.float16).astype(np.float32)
     )
-    table["s_cvt_pk_rtz_f16_f32"] = Float("u", "ff", lambda a, b: pair(rtz16(a), rtz16(b)))
+    table["s_cvt_pk_rtz_f16_f32"] = FloatInstruction("u", "ff", lambda a, b: pair(rtz16(a), rtz16(b)))
     return table
 
 
@@ -251,7 +256,7 @@ def _array(op: Operand, t: str) -> Reader:
     return read if scalar_index(op) is not None else lambda g: np.asarray(read(g))
 
 
-def _float(ins: Instruction, how: Float) -> Step:
+def _float(ins: Instruction, how: FloatInstruction) -> Step:
     ops = list(ins.src)
     if "fmac" in ins.name:
         ops.append(ins.dst[0])
@@ -277,7 +282,7 @@ def _saveexec(ins: Instruction, call: Callable[[Any, Any], Any], write: bool) ->
     wide = ins.name.endswith("b64")
     t = "U" if wide else "u"
     read, d = reader(ins.src[0], t, scalar=True), _index(ins.dst[0])
-    old_of = reader(Operand(Kind.EXEC), t, scalar=True)
+    old_of = reader(Operand(OperandKind.EXEC), t, scalar=True)
 
     def run(g: Group) -> None:
         s, old = np.array(read(g)), np.array(old_of(g))
@@ -342,7 +347,7 @@ def _bitcmp(ins: Instruction) -> Step:
 
 def _constant_op(ins: Instruction) -> Step:
     """s_movk_i32, s_cmovk_i32, s_addk_co_i32, s_mulk_i32."""
-    k = I32(ins.modifiers.get("simm16", 0)) if ins.format is Format.SOPK and not ins.src else None
+    k = I32(ins.modifiers.get("simm16", 0)) if ins.format is Encoding.SOPK and not ins.src else None
     read = (lambda g: k) if k is not None else reader(ins.src[0], "i", scalar=True)
     old, d, name = reader(ins.dst[0], "i", scalar=True), _index(ins.dst[0]), ins.name
 
@@ -368,7 +373,7 @@ _FP16_OVFL: Final = 1 << 23
 
 
 def _field(ins: Instruction) -> tuple[int, int, int]:
-    op = next((op for op in (*ins.src, *ins.dst) if op.kind is Kind.HWREG), None)
+    op = next((op for op in (*ins.src, *ins.dst) if op.kind is OperandKind.HWREG), None)
     value = op.value if op is not None else ins.modifiers.get("simm16", 0) & 0xFFFF
     return value & 0x3F, value >> 6 & 0x1F, (value >> 11 & 0x1F) + 1
 
@@ -378,7 +383,7 @@ def _setreg(ins: Instruction) -> Step:
     register, offset, size = _field(ins)
     if register != _MODE:
         raise Unsupported(f"{ins.name} of hardware register {register}; only MODE (1) can be written")
-    value = next(op for op in ins.src if op.kind is not Kind.HWREG)
+    value = next(op for op in ins.src if op.kind is not OperandKind.HWREG)
     read = reader(value, "u", scalar=True)
     field = (1 << size) - 1
 

@@ -12,7 +12,7 @@ from amdgpu_emu.core.lane_data import LOADS, U64
 from amdgpu_emu.core.operands import reader, scalar_index, wide
 from amdgpu_emu.core.spaces import MASK48
 from amdgpu_emu.core.state import Array, Group, Step
-from amdgpu_emu.isa.instruction import Instruction, Kind
+from amdgpu_emu.isa.instruction import Instruction, OperandKind
 
 _BYTES = {f"b{8 * n}": n for n in (4, 8, 12, 16, 32, 64)} | {"u8": 1, "i8": 1, "u16": 2, "i16": 2}
 
@@ -27,7 +27,9 @@ def compile_scalar_load(ins: Instruction) -> Step:
     base, d = scalar_index(ins.src[0]), scalar_index(ins.dst[0])
     assert base is not None
     assert d is not None
-    more = reader(ins.src[1], "u", scalar=True) if len(ins.src) > 1 and ins.src[1].kind is not Kind.NULL else None
+    more = (
+        reader(ins.src[1], "u", scalar=True) if len(ins.src) > 1 and ins.src[1].kind is not OperandKind.NULL else None
+    )
     offset = U64(ins.modifiers.get("offset", 0) & (1 << 64) - 1)
 
     def put(g: Group, rows: Array) -> None:

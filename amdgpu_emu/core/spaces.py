@@ -27,7 +27,7 @@ _S32: Final = U64(32)
 _LOCAL, _PRIVATE = U64(SHARED_BASE >> 32), U64(PRIVATE_BASE >> 32)
 
 
-class Space(NamedTuple):
+class MemorySpace(NamedTuple):
     """An address space. read: (g, found, n) -> u8[k, n]; write: (g, found, u8[k, n]); atomic: (g, found, n, update) ->
     old, u64[k]: lane after lane, in the order of waves and lanes.
     """
@@ -67,8 +67,9 @@ def _read_global(g: Group, found: Found, n: int) -> Array:
             f"a load of {n} bytes at {int(addresses[hidden.lane]):#x}, which workgroup {hidden.by} has {hidden}; it is"
             " seen after that one's s_wait_storecnt 0 (a release; gfx11: s_waitcnt_vscnt 0) and then a global_inv"
             " scope:SCOPE_DEV here (an acquire; gfx11: buffer_gl1_inv and buffer_gl0_inv)",
-            wave=int(waves[hidden.lane]), lane=int(found[2][hidden.lane]),
-        ) from None  # fmt: skip
+            wave=int(waves[hidden.lane]),
+            lane=int(found[2][hidden.lane]),
+        ) from None
     if g.shared.counters.measure:
         g.shared.counters.request("read", addresses, g.ids[waves], n, g.lanes)
     return data
@@ -180,15 +181,15 @@ def _atomic_private(g: Group, found: Found, n: int, update: Update) -> Array:
     return _atomic_global(g, (_swizzled(g, found, n), *found[1:]), n, update)
 
 
-GLOBAL: Final = Space(_read_global, _write_global, _atomic_global)
-LOCAL: Final = Space(_read_local, _write_local, _atomic_local)
-PRIVATE: Final = Space(_read_private, _write_private, _atomic_private)
+GLOBAL: Final = MemorySpace(_read_global, _write_global, _atomic_global)
+LOCAL: Final = MemorySpace(_read_local, _write_local, _atomic_local)
+PRIVATE: Final = MemorySpace(_read_private, _write_private, _atomic_private)
 
 
 # Flat.
 
 
-def _parts(found: Found) -> list[tuple[Space, Found, Array]] | None:
+def _parts(found: Found) -> list[tuple[MemorySpace, Found, Array]] | None:
     """Split the lanes of a flat access by memory: its lanes, with addresses as that memory takes them, and which ones
     they are. None: all global.
     """
@@ -196,7 +197,7 @@ def _parts(found: Found) -> list[tuple[Space, Found, Array]] | None:
     local, private = window == _LOCAL, window == _PRIVATE
     if not (local.any() or private.any()):
         return None
-    parts: list[tuple[Space, Found, Array]] = []
+    parts: list[tuple[MemorySpace, Found, Array]] = []
     for space, which in ((GLOBAL, ~(local | private)), (LOCAL, local), (PRIVATE, private)):
         index = np.flatnonzero(which)
         if len(index):
@@ -241,10 +242,10 @@ def _of(update: Update, which: list[int]) -> Update:
     return lambda k, now: update(which[k], now)
 
 
-def _under_way(g: Group, space: Space) -> None:
+def _under_way(g: Group, space: MemorySpace) -> None:
     """A flat instruction that changes LDS is one that a barrier must not overtake, as a ds_store is."""
     if space is LOCAL:
         issue(g, "dscnt", 0, False, g.pc, "a flat access of LDS")
 
 
-FLAT: Final = Space(_read_flat, _write_flat, _atomic_flat)
+FLAT: Final = MemorySpace(_read_flat, _write_flat, _atomic_flat)

@@ -15,7 +15,7 @@ from amdgpu_emu.core import divide
 from amdgpu_emu.core.compare import CONDITIONS, TYPES, in_class
 from amdgpu_emu.core.convert import CONVERSIONS
 from amdgpu_emu.core.errors import Unsupported
-from amdgpu_emu.core.floats import FLOATS, KINDS, Float, flush, limited
+from amdgpu_emu.core.floats import FLOATS, KINDS, FloatInstruction, flush, limited
 from amdgpu_emu.core.integers import INTEGERS, Plain
 from amdgpu_emu.core.lanes import LANES, with_dpp
 from amdgpu_emu.core.matrix import compile_wmma
@@ -33,7 +33,7 @@ from amdgpu_emu.core.packed import PACKED_NAMES, compile_packed
 from amdgpu_emu.core.relative import VECTOR as RELATIVE
 from amdgpu_emu.core.state import EXEC, NORMAL_MODE, Group, Step
 from amdgpu_emu.core.sums import SUMS
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
 
 Halves = tuple[Reader, Callable[[Group, Any], None]]
 _DPP = -1
@@ -56,7 +56,7 @@ def _plain(ins: Instruction, lanes: int) -> Step:
         return LANES[ins.name](ins, lanes)
     if ins.name.startswith(("v_wmma", "v_swmmac")):
         return compile_wmma(ins, lanes)
-    if ins.format is Format.VOPD:
+    if ins.format is Encoding.VOPD:
         return _pair(ins)
     if ins.name in ("v_nop", "v_pipeflush"):
         return lambda g: None
@@ -88,7 +88,7 @@ def _pair(ins: Instruction) -> Step:
     if other is None:
         raise Unsupported("a VOPD without a second half")
     first, second = (
-        halves(replace(half, name=half.name.replace("v_dual_", "v_"), format=Format.VOP2)) for half in (ins, other)
+        halves(replace(half, name=half.name.replace("v_dual_", "v_"), format=Encoding.VOP2)) for half in (ins, other)
     )
 
     def run(g: Group) -> None:
@@ -101,7 +101,7 @@ def _pair(ins: Instruction) -> Step:
 
 def source(op: Operand, t: str) -> Reader:
     """A function that reads a source; a source that DPP moved has the register number -1."""
-    if op.kind is Kind.VGPR and op.index == _DPP:
+    if op.kind is OperandKind.VGPR and op.index == _DPP:
         return _moved(op, t)
     return reader(op, t)
 
@@ -128,7 +128,7 @@ def _moved(op: Operand, t: str) -> Reader:
 def halves(ins: Instruction) -> Halves:
     """Compile an instruction with a result: one function computes, one stores. Raises `Unsupported`."""
     name = ins.name
-    if ins.format is Format.VOP3P or name in PACKED_NAMES:
+    if ins.format is Encoding.VOP3P or name in PACKED_NAMES:
         packed: Halves = compile_packed(ins, source)
         return packed
     if name in INTEGERS:
@@ -177,10 +177,10 @@ def denorm_of(mode: int, t: str) -> int:
     return mode >> 4 & 3 if t == "f" else mode >> 6 & 3
 
 
-def _float(ins: Instruction, how: Float) -> Halves:
+def _float(ins: Instruction, how: FloatInstruction) -> Halves:
     sources = list(ins.src)
     if len(sources) == len(how.sources) - 1 and "fmac" in ins.name:
-        sources.append(replace(ins.dst[0], kind=Kind.VGPR))
+        sources.append(replace(ins.dst[0], kind=OperandKind.VGPR))
     if ins.name == "v_cvt_pk_u8_f32" or len(sources) == len(how.sources):
         reads = [source(op, t) for op, t in zip(sources, how.sources, strict=True)]
     else:
@@ -198,7 +198,7 @@ def _selected(ins: Instruction, read: Reader) -> Reader:
     return lambda g: np.asarray(read(g)) >> amount
 
 
-def with_mode(how: Float, reads: list[Reader]) -> Reader:
+def with_mode(how: FloatInstruction, reads: list[Reader]) -> Reader:
     """Wrap a computation in MODE's rounding and denormal modes; to nearest with subnormals takes the fast way."""
     call = how.call
     kind = KINDS.get(how.result, np.float32)
@@ -294,7 +294,7 @@ def _div_scale(ins: Instruction) -> Halves:
 def _div_fmas(ins: Instruction) -> Halves:
     t = TYPES[ins.name.rsplit("_", 1)[1]]
     a, b, c = (source(op, t) for op in ins.src[:3])
-    vcc = mask_reader(ins.src[3] if len(ins.src) > 3 else Operand(Kind.VCC))
+    vcc = mask_reader(ins.src[3] if len(ins.src) > 3 else Operand(OperandKind.VCC))
 
     def compute(g: Group) -> Any:
         return divide.fmas(t, a(g), b(g), c(g), vcc(g), round_of(g.mode, t))

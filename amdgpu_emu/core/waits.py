@@ -10,7 +10,7 @@ from typing import Final
 
 from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.state import Group, Pending, Step
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind
+from amdgpu_emu.isa.instruction import Encoding, Instruction, OperandKind
 
 IN_ANY_ORDER: Final = ("kmcnt",)
 COUNTERS: Final = ("loadcnt", "storecnt", "samplecnt", "bvhcnt", "expcnt", "dscnt", "kmcnt")
@@ -38,13 +38,13 @@ def counters_of(ins: Instruction, gfx: int = 12) -> tuple[str, ...]:
         return ()
     if gfx == 11:
         return tuple(_OLDER[counter] for counter in counters_of(ins))
-    if ins.format is Format.SMEM:
+    if ins.format is Encoding.SMEM:
         return ("kmcnt",) if ins.dst else ()
-    if ins.format is Format.DS:
+    if ins.format is Encoding.DS:
         return ("dscnt",)
-    if ins.format in (Format.GLOBAL, Format.SCRATCH, Format.BUFFER):
+    if ins.format in (Encoding.GLOBAL, Encoding.SCRATCH, Encoding.BUFFER):
         return ("loadcnt",) if ins.dst else ()
-    if ins.format is Format.FLAT:
+    if ins.format is Encoding.FLAT:
         return ("loadcnt", "dscnt") if ins.dst else ()
     return ()
 
@@ -104,7 +104,7 @@ def compile_wait(ins: Instruction) -> Step | None:
 
         return older
     if name.removeprefix("s_waitcnt_") in OLDER:
-        if any(op.kind is not Kind.NULL for op in (*ins.src, *ins.dst)):
+        if any(op.kind is not OperandKind.NULL for op in (*ins.src, *ins.dst)):
             raise Unsupported(f"{name} with a register beside null")
         older_counter = name.removeprefix("s_waitcnt_")
         if older_counter == "vscnt":

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from amdgpu_emu.cp.position import PacketFault, PacketHang, Position
-from amdgpu_emu.cp.queue import Fields, Queue
+from amdgpu_emu.cp.queue import CpQueue, Fields
 from amdgpu_emu.errors import GpuFault, GpuHang
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
@@ -20,18 +20,18 @@ _INHERIT_MISSING = (
 _INHERIT_SET = "bit 30 (INHERIT_VMID_MQD_COMPUTE) is for user queues of the render node alone"
 
 
-def nop(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def nop(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run NOP: do nothing."""
 
 
-def set_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def set_sh(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run SET_SH_REG: write shader registers."""
     if f["index"] or f["vmid_shift"]:
         raise GpuHang("index and vmid_shift are for the kernel's own streams")
     queue.registers.set_sh(f["register"], f["values"], inner=queue.inner)
 
 
-def set_uconfig(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def set_uconfig(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run SET_UCONFIG_REG: write registers of the user configuration."""
     if f["register"] + len(f["values"]) > reg.UCONFIG_COUNT:
         raise GpuHang(f"the user-configuration space has {reg.UCONFIG_COUNT:#x} registers")
@@ -39,12 +39,12 @@ def set_uconfig(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
         queue.registers.write(i, value)
 
 
-def set_context(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def set_context(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run SET_CONTEXT_REG: refused, since compute queues lack these registers."""
     raise GpuHang("context registers are for graphics; a compute queue does not take the packet")
 
 
-def load_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def load_sh(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run LOAD_SH_REG_INDEX: write shader registers from memory."""
     if f["index"] != v.LoadIndex.ADDRESS or f["data_format"] != v.LoadFormat.VALUES:
         raise GpuHang("only values at an address are emulated")
@@ -54,21 +54,21 @@ def load_sh(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     queue.registers.set_sh(f["register"], data.view("<u4").tolist(), inner=queue.inner)
 
 
-def dispatch_direct(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def dispatch_direct(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run DISPATCH_DIRECT: start waves."""
     if not (f["x"] and f["y"] and f["z"]):
         raise GpuHang(f"{f['x']}x{f['y']}x{f['z']} groups; none of them may be zero")
     _dispatch(queue, f["x"], f["y"], f["z"], body[3])
 
 
-def dispatch_indirect(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def dispatch_indirect(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run DISPATCH_INDIRECT: start waves; their number is read from memory."""
     x, y, z = queue.gpu.caches.read(queue.vm, f["address"], 12).view("<u4").tolist()
     if x and y and z:  # counts computed by kernels may be zero
         _dispatch(queue, x, y, z, body[2])
 
 
-def _dispatch(queue: Queue, x: int, y: int, z: int, initiator: int) -> None:
+def _dispatch(queue: CpQueue, x: int, y: int, z: int, initiator: int) -> None:
     if not initiator & 1:
         queue.report("dispatch-disabled", "a dispatch without COMPUTE_SHADER_EN (bit 0 of the initiator) runs nothing")
         return
@@ -83,7 +83,7 @@ def _dispatch(queue: Queue, x: int, y: int, z: int, initiator: int) -> None:
     queue.pipe.waves(partial(_run, queue, dispatch, ShaderMemory(queue.gpu.caches, queue.vm), replace(queue.position)))
 
 
-def _run(queue: Queue, dispatch: Dispatch, memory: ShaderMemory, position: Position) -> None:
+def _run(queue: CpQueue, dispatch: Dispatch, memory: ShaderMemory, position: Position) -> None:
     try:
         queue.gpu.machine.shader.run(dispatch, memory)
     except GpuFault as fault:
@@ -99,7 +99,7 @@ def _run(queue: Queue, dispatch: Dispatch, memory: ShaderMemory, position: Posit
         raise PacketHang(position, str(hang)) from hang
 
 
-def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def indirect_buffer(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run INDIRECT_BUFFER: call or jump."""
     if not f["valid"]:
         raise GpuHang("bit 23 (VALID) of the size is clear")
@@ -121,7 +121,7 @@ def indirect_buffer(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
         queue.call = target
 
 
-def cond_exec(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def cond_exec(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run COND_EXEC: skip packets."""
     if not queue.gpu.caches.read32(queue.vm, f["address"]):
         queue.skip = f["n_dwords"]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from amdgpu_emu.cp import control_packets as control
 from amdgpu_emu.cp import memory_packets as memory
 from amdgpu_emu.cp import order_packets as order
-from amdgpu_emu.cp.queue import Fields, Queue
+from amdgpu_emu.cp.queue import CpQueue, Fields
 from zinc_rt.amdgpu.pm4 import opcodes as op
 
-Handler = Callable[[Queue, tuple[int, ...], Fields], Iterator[str] | None]
+Handler = Callable[[CpQueue, tuple[int, ...], Fields], Iterator[str] | None]
 """The function of a packet: takes queue, body and fields; returns the remaining steps if it has to wait."""
 
 HANDLERS: dict[int, Handler] = {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from amdgpu_emu.cp.queue import Fields, Queue
+from amdgpu_emu.cp.queue import CpQueue, Fields
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.gpu import POLLING
 from zinc_rt.amdgpu.pm4 import values as v
@@ -23,7 +23,7 @@ _COMPARE: dict[int, Callable[[int, int], bool]] = {
 _SYMBOL = ("always", "<", "<=", "==", "!=", ">=", ">")
 
 
-def write_data(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def write_data(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run WRITE_DATA: write dwords to memory or registers, at once."""
     values: tuple[int, ...] = f["values"]
     _engine(f)
@@ -43,7 +43,7 @@ def write_data(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
         raise GpuHang(f"dst_sel {dst} is not for compute queues")
 
 
-def copy_data(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def copy_data(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run COPY_DATA: copy 32 or 64 bits, at once."""
     _engine(f)
     wide = f["count_sel"] == v.Count.QWORD
@@ -80,7 +80,7 @@ def _engine(f: Fields) -> None:
         raise GpuHang(f"engine_sel {f['engine_sel']}: a compute queue has engine 0 (ME) alone")
 
 
-def wait(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | None:
+def wait(queue: CpQueue, body: tuple[int, ...], f: Fields) -> Iterator[str] | None:
     """Run WAIT_REG_MEM: stop until a comparison with memory or a register holds."""
     _engine(f)
     holds = _COMPARE[f["function"]]
@@ -105,7 +105,7 @@ def wait(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | None
     return _poll(queue, f, look, holds)
 
 
-def _poll(queue: Queue, f: Fields, look: Callable[..., int], holds: Callable[[int, int], bool]) -> Iterator[str]:
+def _poll(queue: CpQueue, f: Fields, look: Callable[..., int], holds: Callable[[int, int], bool]) -> Iterator[str]:
     yield from queue.pipe.drain()  # time passes
     while not holds(look() & f["mask"], f["reference"]):
         try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from amdgpu_emu.caches import Actions
-from amdgpu_emu.cp.queue import Fields, Queue
+from amdgpu_emu.cp.queue import CpQueue, Fields
 from amdgpu_emu.errors import GpuFault, GpuHang
 from zinc_rt.amdgpu.pm4 import values as v
 
 _END_OF_PIPE = {v.EventType.CACHE_FLUSH_TS, v.EventType.CACHE_FLUSH_AND_INV_TS, v.EventType.BOTTOM_OF_PIPE_TS}
 
 
-def event(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | None:
+def event(queue: CpQueue, body: tuple[int, ...], f: Fields) -> Iterator[str] | None:
     """Run EVENT_WRITE: wait for waves."""
     if f["event_type"] != v.EventType.CS_PARTIAL_FLUSH:
         raise GpuHang(f"event {v.EventType(f['event_type']).name} is not emulated")
@@ -25,7 +25,7 @@ def event(queue: Queue, body: tuple[int, ...], f: Fields) -> Iterator[str] | Non
     return queue.pipe.drain() if queue.pipe else None
 
 
-def acquire(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def acquire(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run ACQUIRE_MEM: write caches back and invalidate them."""
     for name in ("gl1_range", "gl2_range"):
         if f[name] != v.Range.ALL:
@@ -39,7 +39,7 @@ def acquire(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
     queue.gpu.caches.act(actions)
 
 
-def release(queue: Queue, body: tuple[int, ...], f: Fields) -> None:
+def release(queue: CpQueue, body: tuple[int, ...], f: Fields) -> None:
     """Run RELEASE_MEM: act when all earlier work is done, without stopping the queue."""
     data, interrupt, address = f["data_sel"], f["int_sel"], f["address"]
     if not queue.eop_buffer:

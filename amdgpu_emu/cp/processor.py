@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from amdgpu_emu.caches import Actions
 from amdgpu_emu.cp.execute import HANDLERS
 from amdgpu_emu.cp.position import PacketFault, PacketHang, Position
-from amdgpu_emu.cp.queue import Queue
+from amdgpu_emu.cp.queue import CpQueue
 from amdgpu_emu.errors import GpuFault, GpuHang
 from amdgpu_emu.gpu import IDLE, PROGRESS, Gpu
 from amdgpu_emu.vm import GpuVm
@@ -44,7 +44,7 @@ class CommandProcessor:
     ) -> None:
         self.gpu, self.name = gpu, name
         self._gfx = gpu.model.gfx[0]
-        self._queue = Queue(gpu, name, interrupt, eop_buffer, kind, longest)
+        self._queue = CpQueue(gpu, name, interrupt, eop_buffer, kind, longest)
 
     @property
     def registers(self) -> dict[int, int]:

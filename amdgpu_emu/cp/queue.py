@@ -18,7 +18,7 @@ Fields = dict[str, Any]
 """A packet's fields by name, from `zinc_rt.amdgpu.pm4`: numbers, and tuples where a packet ends in a list."""
 
 
-class Queue:
+class CpQueue:
     """The state of a queue. A packet's function leaves the processor a request in `call`, `jump` or `skip`.
 
     call: an indirect buffer to run next, then to come back; jump: one to go on with; skip: dwords to leave out; inner:

@@ -92,8 +92,10 @@ class Registers:
             groups = (x, y, z)
             last = self._last(threads, initiator)
             grid = (
-                (x - 1) * threads[0] + last[0], (y - 1) * threads[1] + last[1], (z - 1) * threads[2] + last[2],
-            )  # fmt: skip
+                (x - 1) * threads[0] + last[0],
+                (y - 1) * threads[1] + last[1],
+                (z - 1) * threads[2] + last[2],
+            )
         self._check_engines()
         for offset in (reg.PGM_HI, reg.PGM_RSRC1, reg.PGM_RSRC2, reg.PGM_RSRC3, reg.TMPRING_SIZE):
             register = self.names[offset]

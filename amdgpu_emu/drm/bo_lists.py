@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.gem import Gem, gem_of
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_from_user
 from zinc_rt.amdgpu.abi.cs import (
     AMDGPU_BO_LIST_OP_CREATE,
@@ -45,7 +45,7 @@ EMPTY = BoList([])
 
 
 def make_list(file: DrmFile, args: DrmAmdgpuBoListIn) -> BoList:
-    """Make a list from the caller's array. Raises `KernelError`: EINVAL, EFAULT, ENOENT for an unknown handle."""
+    """Make a list from the caller's array. Raises `CallRefused`: EINVAL, EFAULT, ENOENT for an unknown handle."""
     handles = read_entries(file, args)
     entries: list[tuple[Gem, int]] = []
     try:
@@ -53,7 +53,7 @@ def make_list(file: DrmFile, args: DrmAmdgpuBoListIn) -> BoList:
             gem = gem_of(file, handle)
             gem.get()
             entries.append((gem, min(priority, _MAX_PRIORITY)))
-    except KernelError:
+    except CallRefused:
         BoList(entries).release()
         raise
     return BoList(entries)
@@ -68,11 +68,11 @@ def read_entries(file: DrmFile, args: DrmAmdgpuBoListIn) -> list[tuple[int, int]
     size, count = args.bo_info_size, args.bo_number
     entry = ctypes.sizeof(DrmAmdgpuBoListEntry)
     if file.since(7, 0) and (size != entry or count > _MAX_ENTRIES):
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL, f"{count} entries of {size} bytes: at most {_MAX_ENTRIES} of {entry} bytes are taken"
         )
     if count * entry > _MAX_BYTES:
-        raise KernelError(errno.ENOMEM, f"{count} entries: the kernel has room for {_MAX_BYTES // entry}")
+        raise CallRefused(errno.ENOMEM, f"{count} entries: the kernel has room for {_MAX_BYTES // entry}")
     raw = copy_from_user(args.bo_info_ptr, size * count)
     found = []
     for i in range(count):
@@ -99,11 +99,11 @@ def bo_list(file: DrmFile, args: DrmAmdgpuBoList) -> None:
         old = file.bo_lists.get(handle)
         if old is None:
             new.release()
-            raise KernelError(errno.ENOENT, f"list {handle} does not exist")
+            raise CallRefused(errno.ENOENT, f"list {handle} does not exist")
         old.entries, new.entries = new.entries, old.entries
         new.release()
     else:
-        raise KernelError(errno.EINVAL, f"list operation {op} does not exist")
+        raise CallRefused(errno.EINVAL, f"list operation {op} does not exist")
     ctypes.memset(ctypes.addressof(args), 0, ctypes.sizeof(args))
     args.out.list_handle = handle
 

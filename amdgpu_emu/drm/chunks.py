@@ -16,7 +16,7 @@ from amdgpu_emu.drm.gem import gem_of
 from amdgpu_emu.drm.jobs import IndirectBuffer
 from amdgpu_emu.drm.syncobj import Syncobj
 from amdgpu_emu.drm.syncobj_ioctls import find_fence
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject
 from amdgpu_emu.user_memory import copy_from_user
 from zinc_rt.amdgpu.abi import cs as uapi
@@ -39,9 +39,13 @@ _KINDS = {
     uapi.AMDGPU_CHUNK_ID_BO_HANDLES: uapi.DrmAmdgpuBoListIn,
 }
 _OTHERS = (
-    uapi.AMDGPU_CHUNK_ID_DEPENDENCIES, uapi.AMDGPU_CHUNK_ID_SYNCOBJ_IN, uapi.AMDGPU_CHUNK_ID_SCHEDULED_DEPENDENCIES,
-    uapi.AMDGPU_CHUNK_ID_SYNCOBJ_TIMELINE_WAIT, uapi.AMDGPU_CHUNK_ID_CP_GFX_SHADOW, *_POST_CHUNKS,
-)  # fmt: skip
+    uapi.AMDGPU_CHUNK_ID_DEPENDENCIES,
+    uapi.AMDGPU_CHUNK_ID_SYNCOBJ_IN,
+    uapi.AMDGPU_CHUNK_ID_SCHEDULED_DEPENDENCIES,
+    uapi.AMDGPU_CHUNK_ID_SYNCOBJ_TIMELINE_WAIT,
+    uapi.AMDGPU_CHUNK_ID_CP_GFX_SHADOW,
+    *_POST_CHUNKS,
+)
 _SHADOW_BYTES = 32
 _T = TypeVar("_T", bound=ctypes.Structure)
 
@@ -70,7 +74,7 @@ class Submission:
 def read_chunks(address: int, count: int) -> list[tuple[int, bytes]]:
     """Read identifier and data of every chunk; the address is that of an array of pointers.
 
-    Raises `KernelError` (EFAULT).
+    Raises `CallRefused` (EFAULT).
     """
     chunks = []
     for (at,) in struct.iter_unpack("<Q", copy_from_user(address, 8 * count)):
@@ -85,49 +89,49 @@ def first_pass(submission: Submission, chunks: list[tuple[int, bytes]]) -> None:
     for kind, data in chunks:
         struct_kind = _KINDS.get(kind)
         if struct_kind is None and kind not in _OTHERS:
-            raise KernelError(errno.EINVAL, f"chunk {kind} does not exist")
+            raise CallRefused(errno.EINVAL, f"chunk {kind} does not exist")
         need = ctypes.sizeof(struct_kind) if struct_kind else 0
         if kind == uapi.AMDGPU_CHUNK_ID_CP_GFX_SHADOW and file.since(7, 0):
             need = _SHADOW_BYTES
         if len(data) < need:
-            raise KernelError(errno.EINVAL, f"chunk {kind} has {len(data)} bytes, {need} are needed")
+            raise CallRefused(errno.EINVAL, f"chunk {kind} has {len(data)} bytes, {need} are needed")
         if kind == uapi.AMDGPU_CHUNK_ID_IB:
             _add_buffer(submission, uapi.DrmAmdgpuCsChunkIb.from_buffer_copy(data))
         elif kind == uapi.AMDGPU_CHUNK_ID_FENCE:
             _set_user_fence(submission, uapi.DrmAmdgpuCsChunkFence.from_buffer_copy(data))
         elif kind == uapi.AMDGPU_CHUNK_ID_BO_HANDLES:
             if submission.bo_list is not None:
-                raise KernelError(errno.EINVAL, "two chunks of buffer handles")
+                raise CallRefused(errno.EINVAL, "two chunks of buffer handles")
             submission.bo_list = make_list(file, uapi.DrmAmdgpuBoListIn.from_buffer_copy(data))
     if not submission.buffers:
-        raise KernelError(errno.EINVAL, "no chunk is an indirect buffer")
+        raise CallRefused(errno.EINVAL, "no chunk is an indirect buffer")
 
 
 def _add_buffer(submission: Submission, ib: uapi.DrmAmdgpuCsChunkIb) -> None:
     entity = submission.context.entity(ib.ip_type, ib.ip_instance, ib.ring)
     if not submission.file.has_ring(ib.ip_type, ib.ring):
-        raise KernelError(errno.EINVAL, f"{entity}: the device has no such ring")
+        raise CallRefused(errno.EINVAL, f"{entity}: the device has no such ring")
     if entity not in submission.buffers and len(submission.buffers) == GANG_SIZE:
-        raise KernelError(errno.EINVAL, f"more than {GANG_SIZE} rings in one submission")
+        raise CallRefused(errno.EINVAL, f"more than {GANG_SIZE} rings in one submission")
     limit = MAX_IBS.get(ib.ip_type, 49)
     held = submission.buffers.setdefault(entity, [])
     if len(held) >= limit:
-        raise KernelError(errno.EINVAL, f"more than {limit} indirect buffers for {entity}")
+        raise CallRefused(errno.EINVAL, f"more than {limit} indirect buffers for {entity}")
     held.append(ib)
     submission.leader = entity
 
 
 def _set_user_fence(submission: Submission, fence: uapi.DrmAmdgpuCsChunkFence) -> None:
     if submission.user_fence is not None and submission.file.since(7, 0):
-        raise KernelError(errno.EINVAL, "two chunks of a user fence")
+        raise CallRefused(errno.EINVAL, "two chunks of a user fence")
     gem = gem_of(submission.file, fence.handle, errno.EINVAL)
     if gem.bo.size != PAGE or fence.offset > PAGE - 8:
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL,
             f"user fence at {fence.offset} of {gem.bo.size} bytes: one page, offset up to {PAGE - 8}",
         )
     if gem.user_pages is not None:
-        raise KernelError(errno.EINVAL, "a user fence cannot be in user memory")
+        raise CallRefused(errno.EINVAL, "a user fence cannot be in user memory")
     submission.user_fence = gem.bo, fence.offset
 
 
@@ -141,7 +145,7 @@ def second_pass(submission: Submission, chunks: list[tuple[int, bytes]]) -> None
             _WAITS[kind](submission, data)
         elif kind in _POST_CHUNKS:
             if posted:
-                raise KernelError(errno.EINVAL, "two chunks of sync objects to signal")
+                raise CallRefused(errno.EINVAL, "two chunks of sync objects to signal")
             posted = True
             _add_signals(submission, kind, data)
 
@@ -149,21 +153,21 @@ def second_pass(submission: Submission, chunks: list[tuple[int, bytes]]) -> None
 def _check_buffer(submission: Submission, ib: uapi.DrmAmdgpuCsChunkIb) -> None:
     newer = submission.file.since(7, 0)
     if newer and ib.flags & uapi.AMDGPU_IB_FLAG_CE:
-        raise KernelError(errno.EINVAL, "there is no constant engine")
+        raise CallRefused(errno.EINVAL, "there is no constant engine")
     if newer and ib.ib_bytes // 4 > MAX_DWORDS:
-        raise KernelError(errno.EINVAL, f"an indirect buffer of {ib.ib_bytes // 4} dwords: {MAX_DWORDS} fit")
+        raise CallRefused(errno.EINVAL, f"an indirect buffer of {ib.ib_bytes // 4} dwords: {MAX_DWORDS} fit")
     alignment = ALIGNMENT.get(ib.ip_type, 4)
     text = f"an indirect buffer of {ib.ib_bytes:#x} bytes at {ib.va_start:#x}"
     if ib.va_start % alignment or ib.ib_bytes % alignment or not ib.ib_bytes:
         # A real kernel takes it; then the engine hangs, or, below four bytes, the kernel itself crashes.
         submission.file.machine.report("misaligned-ib", f"{text}: start and length are multiples of {alignment}")
-        raise KernelError(errno.EINVAL, f"{text} is not aligned to {alignment}")
+        raise CallRefused(errno.EINVAL, f"{text} is not aligned to {alignment}")
     if ib.ib_bytes // 4 > MAX_DWORDS:
         submission.file.machine.report("oversized-ib", f"{text}: this kernel would corrupt the packet")
-        raise KernelError(errno.EINVAL, f"{text} is too long")
+        raise CallRefused(errno.EINVAL, f"{text} is too long")
     if ib.ip_type not in ALIGNMENT:
         submission.file.machine.report("not-emulated", f"{text} for IP {ib.ip_type}: only PM4 is emulated")
-        raise KernelError(errno.EINVAL, f"packets of IP {ib.ip_type} are not emulated")
+        raise CallRefused(errno.EINVAL, f"packets of IP {ib.ip_type} are not emulated")
 
 
 def _structs(kind: type[_T], data: bytes) -> list[_T]:
@@ -205,7 +209,7 @@ def _add_signals(submission: Submission, kind: int, data: bytes) -> None:
     for handle, point in wanted:
         syncobj = submission.file.syncobjs.get(handle)
         if syncobj is None:
-            raise KernelError(errno.EINVAL, f"sync object {handle} does not exist")
+            raise CallRefused(errno.EINVAL, f"sync object {handle} does not exist")
         submission.signals.append((syncobj, point))
 
 

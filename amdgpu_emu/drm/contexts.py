@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import Fence
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from zinc_rt.amdgpu.abi.cs import (
     AMDGPU_CTX_NO_RESET,
     AMDGPU_CTX_OP_ALLOC_CTX,
@@ -43,9 +43,12 @@ OUTSTANDING = 32
 ENTITIES = {AMDGPU_HW_IP_GFX: 1, AMDGPU_HW_IP_COMPUTE: 4, AMDGPU_HW_IP_DMA: 2}
 """Rings that a context has per IP; IPs not listed have one."""
 _PRIORITIES = (
-    AMDGPU_CTX_PRIORITY_VERY_LOW, AMDGPU_CTX_PRIORITY_LOW, AMDGPU_CTX_PRIORITY_NORMAL, AMDGPU_CTX_PRIORITY_HIGH,
+    AMDGPU_CTX_PRIORITY_VERY_LOW,
+    AMDGPU_CTX_PRIORITY_LOW,
+    AMDGPU_CTX_PRIORITY_NORMAL,
+    AMDGPU_CTX_PRIORITY_HIGH,
     AMDGPU_CTX_PRIORITY_VERY_HIGH,
-)  # fmt: skip
+)
 _STABLE_PSTATE_MASK = 0xF
 _STABLE_PSTATE_PEAK = 4
 
@@ -83,12 +86,12 @@ class Entity:
     def fence(self, sequence: int) -> Fence | None:
         """The fence of a submission; None if it was done long ago.
 
-        Raises `KernelError` for numbers not submitted yet.
+        Raises `CallRefused` for numbers not submitted yet.
         """
         if sequence == (1 << 64) - 1:
             sequence = self.next_sequence - 1
         if sequence >= self.next_sequence:
-            raise KernelError(
+            raise CallRefused(
                 errno.EINVAL, f"fence {sequence} of {self}: the next submission will be {self.next_sequence}"
             )
         return self._fences.get(sequence)
@@ -106,20 +109,20 @@ class Context:
         self._entities: dict[tuple[int, int], Entity] = {}
 
     def find(self, ip_type: int, instance: int, ring: int) -> Entity:
-        """Find an entity, in any state. Raises `KernelError` (EINVAL)."""
+        """Find an entity, in any state. Raises `CallRefused` (EINVAL)."""
         if ip_type >= AMDGPU_HW_IP_NUM:
-            raise KernelError(errno.EINVAL, f"IP type {ip_type}: there are {AMDGPU_HW_IP_NUM}")
+            raise CallRefused(errno.EINVAL, f"IP type {ip_type}: there are {AMDGPU_HW_IP_NUM}")
         if instance:
-            raise KernelError(errno.EINVAL, f"IP instance {instance}: there is one")
+            raise CallRefused(errno.EINVAL, f"IP instance {instance}: there is one")
         if ring >= ENTITIES.get(ip_type, 1):
-            raise KernelError(errno.EINVAL, f"ring {ring} of IP {ip_type}: a context has {ENTITIES.get(ip_type, 1)}")
+            raise CallRefused(errno.EINVAL, f"ring {ring} of IP {ip_type}: a context has {ENTITIES.get(ip_type, 1)}")
         return self._entities.setdefault((ip_type, ring), Entity(self, ip_type, ring))
 
     def entity(self, ip_type: int, instance: int, ring: int) -> Entity:
-        """Find an entity that still works. Raises `KernelError`: EINVAL, or the error of its last job."""
+        """Find an entity that still works. Raises `CallRefused`: EINVAL, or the error of its last job."""
         found = self.find(ip_type, instance, ring)
         if found.error:
-            raise KernelError(found.error, f"{found}: its last job ended with an error, the entity is dead")
+            raise CallRefused(found.error, f"{found}: its last job ended with an error, the entity is dead")
         return found
 
     @property
@@ -129,10 +132,10 @@ class Context:
 
 
 def context_of(file: DrmFile, number: int) -> Context:
-    """Find a context by number. Raises `KernelError` (EINVAL)."""
+    """Find a context by number. Raises `CallRefused` (EINVAL)."""
     context = file.contexts.get(number)
     if context is None:
-        raise KernelError(errno.EINVAL, f"context {number} does not exist")
+        raise CallRefused(errno.EINVAL, f"context {number} does not exist")
     return context
 
 
@@ -140,14 +143,14 @@ def ctx(file: DrmFile, args: DrmAmdgpuCtx) -> None:
     """Serve CTX."""
     op, flags, number, priority = args.in_.op, args.in_.flags, args.in_.ctx_id, args.in_.priority
     if op not in (AMDGPU_CTX_OP_ALLOC_CTX, AMDGPU_CTX_OP_FREE_CTX, *_OPERATIONS):
-        raise KernelError(errno.EINVAL, f"context operation {op} does not exist")
+        raise CallRefused(errno.EINVAL, f"context operation {op} does not exist")
     if flags and op != AMDGPU_CTX_OP_SET_STABLE_PSTATE:
-        raise KernelError(errno.EINVAL, f"flags of context operation {op} must be 0, not {flags:#x}")
+        raise CallRefused(errno.EINVAL, f"flags of context operation {op} must be 0, not {flags:#x}")
     if op == AMDGPU_CTX_OP_ALLOC_CTX:
         _alloc(file, args, priority)
     elif op == AMDGPU_CTX_OP_FREE_CTX:
         if file.contexts.remove(number) is None:
-            raise KernelError(errno.EINVAL, f"context {number} does not exist")
+            raise CallRefused(errno.EINVAL, f"context {number} does not exist")
     else:
         _OPERATIONS[op](context_of(file, number), args)
 
@@ -155,11 +158,11 @@ def ctx(file: DrmFile, args: DrmAmdgpuCtx) -> None:
 def _alloc(file: DrmFile, args: DrmAmdgpuCtx, priority: int) -> None:
     high = priority in _PRIORITIES and priority > AMDGPU_CTX_PRIORITY_NORMAL  # invalid values silently mean normal
     if high and not file.is_privileged:
-        raise KernelError(errno.EACCES, f"priority {priority} needs CAP_SYS_NICE")
+        raise CallRefused(errno.EACCES, f"priority {priority} needs CAP_SYS_NICE")
     context = Context(file)
     number = file.contexts.add(context)
     if number is None:
-        raise KernelError(errno.ENOSPC, f"{MAX_CONTEXTS} contexts exist")
+        raise CallRefused(errno.ENOSPC, f"{MAX_CONTEXTS} contexts exist")
     context.number = args.out_alloc.ctx_id = number
 
 
@@ -191,7 +194,7 @@ def _get_stable_pstate(context: Context, args: DrmAmdgpuCtx) -> None:
 def _set_stable_pstate(context: Context, args: DrmAmdgpuCtx) -> None:
     flags = args.in_.flags
     if flags & ~_STABLE_PSTATE_MASK or flags > _STABLE_PSTATE_PEAK:
-        raise KernelError(errno.EINVAL, f"stable power state {flags:#x}: the highest is {_STABLE_PSTATE_PEAK}")
+        raise CallRefused(errno.EINVAL, f"stable power state {flags:#x}: the highest is {_STABLE_PSTATE_PEAK}")
     context.stable_pstate = flags
 
 

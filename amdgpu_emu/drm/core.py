@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.dispatch import Handler
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_to_user
 from zinc_rt.amdgpu.abi import drm as uapi
 from zinc_rt.amdgpu.abi.cs import AMDGPU_VM_OP_RESERVE_VMID, AMDGPU_VM_OP_UNRESERVE_VMID, DrmAmdgpuSched, DrmAmdgpuVm
@@ -46,7 +46,7 @@ def get_cap(file: DrmFile, args: uapi.DrmGetCap) -> None:
     """Serve GET_CAP."""
     value = {**_ALWAYS, **_MODESETTING}.get(args.capability)
     if value is None:
-        raise KernelError(errno.EINVAL, f"capability {args.capability:#x} does not exist")
+        raise CallRefused(errno.EINVAL, f"capability {args.capability:#x} does not exist")
     args.value = value
 
 
@@ -54,14 +54,14 @@ def vm(file: DrmFile, args: DrmAmdgpuVm) -> None:
     """Serve VM: reserve a VMID for this file; the emulator does not use it."""
     op, flags = args.in_.op, args.in_.flags
     if flags:
-        raise KernelError(errno.EINVAL, f"flags must be 0, not {flags:#x}")
+        raise CallRefused(errno.EINVAL, f"flags must be 0, not {flags:#x}")
     if op not in (AMDGPU_VM_OP_RESERVE_VMID, AMDGPU_VM_OP_UNRESERVE_VMID):
-        raise KernelError(errno.EINVAL, f"VM operation {op} does not exist")
+        raise CallRefused(errno.EINVAL, f"VM operation {op} does not exist")
 
 
 def sched(file: DrmFile, args: DrmAmdgpuSched) -> None:
     """Serve SCHED: refused, since only the DRM master may call it, and a render node never is one."""
-    raise KernelError(errno.EACCES, "only the DRM master changes priorities of others")
+    raise CallRefused(errno.EACCES, "only the DRM master changes priorities of others")
 
 
 HANDLERS = (

@@ -88,10 +88,11 @@ def memory(gpu: Gpu) -> bytes:
     vram, gtt = used[Placement.VRAM], used[Placement.GTT]
     return bytes(
         info.DrmAmdgpuMemoryInfo(
-            heap(limits[Placement.VRAM], vram), heap(_visible(gpu), min(vram, _visible(gpu))),
+            heap(limits[Placement.VRAM], vram),
+            heap(_visible(gpu), min(vram, _visible(gpu))),
             heap(limits[Placement.GTT], gtt),
         )
-    )  # fmt: skip
+    )
 
 
 def _visible(gpu: Gpu) -> int:

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile
@@ -67,7 +67,7 @@ def merged(fences: Iterable[Fence], name: str) -> Fence:
 def wait_until(file: DrmFile, ready: Callable[[], bool], deadline: int | None) -> bool:
     """Wait, with the machine unlocked, until `ready` or a deadline in nanoseconds of CLOCK_MONOTONIC (None: for ever).
 
-    Returns whether it is ready. Raises `KernelError` (ENODEV) when the device goes meanwhile.
+    Returns whether it is ready. Raises `CallRefused` (ENODEV) when the device goes meanwhile.
     """
     while not ready():
         seconds = _SLICE
@@ -90,4 +90,4 @@ def raise_error(error: int, what: str) -> None:
     """Raise a fence's error as the errno of the call that waited."""
     if error:
         why = {errno.ETIME: "its job hung", errno.ECANCELED: "its job was lost in a reset"}.get(error, "it failed")
-        raise KernelError(error, f"{what}: {why}")
+        raise CallRefused(error, f"{what}: {why}")

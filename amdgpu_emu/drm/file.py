@@ -30,7 +30,7 @@ from amdgpu_emu.drm.handles import Handles
 from amdgpu_emu.drm.jobs import Job
 from amdgpu_emu.drm.syncobj import Syncobj
 from amdgpu_emu.drm.userq import UserQueue
-from amdgpu_emu.errors import GpuFault, KernelError
+from amdgpu_emu.errors import CallRefused, GpuFault
 from amdgpu_emu.file import OpenFile
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.vm import GpuVm, Mapping
@@ -112,29 +112,29 @@ class DrmFile(OpenFile):
         return ring < self.rings(ip_type)
 
     def check_device(self) -> None:
-        """Raise `KernelError` (ENODEV) when the device is off the bus."""
+        """Raise `CallRefused` (ENODEV) when the device is off the bus."""
         if self.gpu.lost:
-            raise KernelError(errno.ENODEV, f"{self.path}: the device is gone")
+            raise CallRefused(errno.ENODEV, f"{self.path}: the device is gone")
 
     def ioctl(self, request: int, argument: Argument) -> int:
-        """Serve a DRM ioctl. Raises `KernelError`."""
+        """Serve a DRM ioctl. Raises `CallRefused`."""
         self.check_device()
         number = number_of(request)
         if kind_of(request) != ord("d"):
-            raise KernelError(errno.ENOTTY, f"type {kind_of(request):#x} is not DRM's")
+            raise CallRefused(errno.ENOTTY, f"type {kind_of(request):#x} is not DRM's")
         handler = _TABLE.get(number)
         if handler is None or (number in _SINCE and not self.since(*_SINCE[number])):
             if number in _NOT_ON_RENDER_NODES:
-                raise KernelError(errno.EACCES, f"DRM ioctl {number:#x} is not for render nodes")
-            raise KernelError(errno.EINVAL, f"{self.machine.profile.name} has no DRM ioctl {number:#x}")
+                raise CallRefused(errno.EACCES, f"DRM ioctl {number:#x} is not for render nodes")
+            raise CallRefused(errno.EINVAL, f"{self.machine.profile.name} has no DRM ioctl {number:#x}")
         return serve(handler, self, request, argument)
 
     # Buffers.
 
     def open_gem(self, gem: Gem) -> int:
-        """Give a GEM object a handle. Raises `KernelError` (EPERM) for one that belongs to another address space."""
+        """Give a GEM object a handle. Raises `CallRefused` (EPERM) for one that belongs to another address space."""
         if gem.owner is not None and gem.owner is not self:
-            raise KernelError(errno.EPERM, f"{gem.bo.label} is always valid in another address space")
+            raise CallRefused(errno.EPERM, f"{gem.bo.label} is always valid in another address space")
         gem.get()
         gem.node.allow(self)
         self._gem_by_bo[gem.bo] = gem
@@ -164,16 +164,16 @@ class DrmFile(OpenFile):
         self.device.remove_node(self._offsets.pop(bo))
 
     def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
-        """The buffer at an mmap offset. Raises `KernelError` for offsets this file may not map."""
+        """The buffer at an mmap offset. Raises `CallRefused` for offsets this file may not map."""
         self.check_device()
         node = self.device.node_at(offset)
         pages = -(-length // PAGE) * PAGE
         if node is None or pages > -(-node.bo.size // PAGE) * PAGE:
-            raise KernelError(errno.EINVAL, f"{length} bytes at offset {offset:#x}: no such buffer begins there")
+            raise CallRefused(errno.EINVAL, f"{length} bytes at offset {offset:#x}: no such buffer begins there")
         if self not in node.users:
-            raise KernelError(errno.EACCES, f"{node.bo.label} was not opened by this file")
+            raise CallRefused(errno.EACCES, f"{node.bo.label} was not opened by this file")
         if node.refused:
-            raise KernelError(errno.EPERM, f"{node.bo.label} cannot be mapped: {node.refused}")
+            raise CallRefused(errno.EPERM, f"{node.bo.label} cannot be mapped: {node.refused}")
         return node.bo
 
     # Work.
@@ -220,9 +220,12 @@ class DrmFile(OpenFile):
 
     def _held(self) -> list[str]:
         handles: dict[str, Handles[Any]] = {
-            "GEM handles": self.gems, "contexts": self.contexts, "lists of buffers": self.bo_lists,
-            "sync objects": self.syncobjs, "user queues": self.user_queues,
-        }  # fmt: skip
+            "GEM handles": self.gems,
+            "contexts": self.contexts,
+            "lists of buffers": self.bo_lists,
+            "sync objects": self.syncobjs,
+            "user queues": self.user_queues,
+        }
         found = [f"{name} {', '.join(map(str, held))}" for name, held in handles.items() if len(held)]
         mappings = [mapping for mapping in self.vm if mapping.bo is not self._fence_page]
         return found + [f"mapping {mapping}" for mapping in mappings]

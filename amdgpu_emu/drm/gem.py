@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.device import DrmDevice, MapNode
 from amdgpu_emu.drm.fences import Fence
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject, Placement, UserMemory
 from amdgpu_emu.user_memory import copy_from_user
 from zinc_rt.amdgpu.abi import gem as uapi
@@ -23,23 +23,32 @@ if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile
 
 _FLAGS = (
-    uapi.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED | uapi.AMDGPU_GEM_CREATE_NO_CPU_ACCESS
-    | uapi.AMDGPU_GEM_CREATE_CPU_GTT_USWC | uapi.AMDGPU_GEM_CREATE_VRAM_CLEARED
-    | uapi.AMDGPU_GEM_CREATE_VM_ALWAYS_VALID | uapi.AMDGPU_GEM_CREATE_EXPLICIT_SYNC
-    | uapi.AMDGPU_GEM_CREATE_ENCRYPTED | uapi.AMDGPU_GEM_CREATE_GFX12_DCC | uapi.AMDGPU_GEM_CREATE_DISCARDABLE
-)  # fmt: skip
+    uapi.AMDGPU_GEM_CREATE_CPU_ACCESS_REQUIRED
+    | uapi.AMDGPU_GEM_CREATE_NO_CPU_ACCESS
+    | uapi.AMDGPU_GEM_CREATE_CPU_GTT_USWC
+    | uapi.AMDGPU_GEM_CREATE_VRAM_CLEARED
+    | uapi.AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
+    | uapi.AMDGPU_GEM_CREATE_EXPLICIT_SYNC
+    | uapi.AMDGPU_GEM_CREATE_ENCRYPTED
+    | uapi.AMDGPU_GEM_CREATE_GFX12_DCC
+    | uapi.AMDGPU_GEM_CREATE_DISCARDABLE
+)
 _FLAGS_7 = (
-    uapi.AMDGPU_GEM_CREATE_VRAM_WIPE_ON_RELEASE | uapi.AMDGPU_GEM_CREATE_COHERENT
-    | uapi.AMDGPU_GEM_CREATE_UNCACHED | uapi.AMDGPU_GEM_CREATE_EXT_COHERENT
-)  # fmt: skip
+    uapi.AMDGPU_GEM_CREATE_VRAM_WIPE_ON_RELEASE
+    | uapi.AMDGPU_GEM_CREATE_COHERENT
+    | uapi.AMDGPU_GEM_CREATE_UNCACHED
+    | uapi.AMDGPU_GEM_CREATE_EXT_COHERENT
+)
 _ON_CHIP = uapi.AMDGPU_GEM_DOMAIN_GDS | uapi.AMDGPU_GEM_DOMAIN_GWS | uapi.AMDGPU_GEM_DOMAIN_OA
 _SPECIAL = _ON_CHIP | uapi.AMDGPU_GEM_DOMAIN_DOORBELL
 DOORBELL_BYTES, ON_CHIP_BYTES = 2 << 20, 0x1000
 """Bytes of the doorbell aperture, and of the global data share of gfx12."""
 _USERPTR_FLAGS = (
-    uapi.AMDGPU_GEM_USERPTR_READONLY | uapi.AMDGPU_GEM_USERPTR_ANONONLY | uapi.AMDGPU_GEM_USERPTR_VALIDATE
+    uapi.AMDGPU_GEM_USERPTR_READONLY
+    | uapi.AMDGPU_GEM_USERPTR_ANONONLY
+    | uapi.AMDGPU_GEM_USERPTR_VALIDATE
     | uapi.AMDGPU_GEM_USERPTR_REGISTER
-)  # fmt: skip
+)
 
 
 @dataclass(eq=False)
@@ -87,10 +96,10 @@ class Gem:
 
 
 def gem_of(file: DrmFile, handle: int, code: int = errno.ENOENT) -> Gem:
-    """Find the GEM object of a handle. Raises `KernelError` with `code`."""
+    """Find the GEM object of a handle. Raises `CallRefused` with `code`."""
     gem = file.gems.get(handle)
     if gem is None:
-        raise KernelError(code, f"GEM handle {handle} does not exist")
+        raise CallRefused(code, f"GEM handle {handle} does not exist")
     return gem
 
 
@@ -122,18 +131,18 @@ def new_gem(file: DrmFile, bo: BufferObject, domains: int, flags: int, alignment
 def _check_create(file: DrmFile, domains: int, flags: int) -> None:
     known = _FLAGS | (_FLAGS_7 if file.since(7, 0) else 0)
     if not file.since(6, 16) and domains & uapi.AMDGPU_GEM_DOMAIN_DOORBELL:
-        raise KernelError(errno.EINVAL, "doorbells cannot be allocated before Linux 6.16")
+        raise CallRefused(errno.EINVAL, "doorbells cannot be allocated before Linux 6.16")
     if flags & ~known:
-        raise KernelError(errno.EINVAL, f"domain flags {flags & ~known:#x} cannot be set")
+        raise CallRefused(errno.EINVAL, f"domain flags {flags & ~known:#x} cannot be set")
     if domains & ~uapi.AMDGPU_GEM_DOMAIN_MASK:
-        raise KernelError(errno.EINVAL, f"domains {domains & ~uapi.AMDGPU_GEM_DOMAIN_MASK:#x} do not exist")
+        raise CallRefused(errno.EINVAL, f"domains {domains & ~uapi.AMDGPU_GEM_DOMAIN_MASK:#x} do not exist")
     special = domains & _SPECIAL
     if file.since(7, 0) and special and domains != special & -special:
-        raise KernelError(errno.EINVAL, f"domains {domains:#x}: a special one stands alone")
+        raise CallRefused(errno.EINVAL, f"domains {domains:#x}: a special one stands alone")
     if flags & uapi.AMDGPU_GEM_CREATE_ENCRYPTED:
-        raise KernelError(errno.EINVAL, "encrypted memory needs TMZ, which is off")
+        raise CallRefused(errno.EINVAL, "encrypted memory needs TMZ, which is off")
     if domains & _ON_CHIP and flags & uapi.AMDGPU_GEM_CREATE_VM_ALWAYS_VALID:
-        raise KernelError(errno.EINVAL, "memory on the chip cannot be always valid")
+        raise CallRefused(errno.EINVAL, "memory on the chip cannot be always valid")
 
 
 def _allocate(file: DrmFile, size: int, domains: int, flags: int) -> tuple[BufferObject, int]:
@@ -141,7 +150,7 @@ def _allocate(file: DrmFile, size: int, domains: int, flags: int) -> tuple[Buffe
     vram, gtt = uapi.AMDGPU_GEM_DOMAIN_VRAM, uapi.AMDGPU_GEM_DOMAIN_GTT
     try:
         return _place(file, size, domains, flags), domains
-    except KernelError:
+    except CallRefused:
         if domains != vram:
             raise
         return _place(file, size, vram | gtt, flags), vram | gtt
@@ -152,10 +161,10 @@ def _place(file: DrmFile, size: int, domains: int, flags: int) -> BufferObject:
     if not domains & _ON_CHIP:
         size = -(-size // PAGE) * PAGE
     if not size:
-        raise KernelError(errno.ENOSPC, "0 bytes have no place among the offsets of mmap")
+        raise CallRefused(errno.ENOSPC, "0 bytes have no place among the offsets of mmap")
     special = DOORBELL_BYTES if domains & uapi.AMDGPU_GEM_DOMAIN_DOORBELL else ON_CHIP_BYTES
     if domains & _SPECIAL and size > special:
-        raise KernelError(errno.ENOMEM, f"{size} bytes: there are {special}")
+        raise CallRefused(errno.ENOMEM, f"{size} bytes: there are {special}")
     if domains & uapi.AMDGPU_GEM_DOMAIN_DOORBELL:
         bo = gpu.allocate(size, Placement.DOORBELL, f"doorbell page, process {number}")
         bo.doorbell = lambda offset, value: _ring(file.device, bo, offset, value)
@@ -168,14 +177,14 @@ def _place(file: DrmFile, size: int, domains: int, flags: int) -> BufferObject:
     elif domains & uapi.AMDGPU_GEM_DOMAIN_VRAM:
         limit = gpu.limits[Placement.VRAM]
     if limit is not None and size >= limit:
-        raise KernelError(errno.ENOMEM, f"{size} bytes: the heap has {limit}")
+        raise CallRefused(errno.ENOMEM, f"{size} bytes: the heap has {limit}")
     label = f"GEM buffer of {size:#x} bytes, process {number}"
     uncached = bool(flags & uapi.AMDGPU_GEM_CREATE_UNCACHED)
     if domains & uapi.AMDGPU_GEM_DOMAIN_VRAM:
         try:
             # Stores to VRAM pass the PCIe aperture, which collects them like write-combined system memory.
             return gpu.allocate(size, Placement.VRAM, f"VRAM {label}", write_combined=True, uncached=uncached)
-        except KernelError:
+        except CallRefused:
             if not domains & uapi.AMDGPU_GEM_DOMAIN_GTT:
                 raise
     combined = bool(flags & uapi.AMDGPU_GEM_CREATE_CPU_GTT_USWC)
@@ -192,13 +201,13 @@ def userptr(file: DrmFile, args: DrmAmdgpuGemUserptr) -> None:
     """Serve GEM_USERPTR."""
     address, size, flags = args.addr, args.size, args.flags
     if (address | size) % PAGE:
-        raise KernelError(errno.EINVAL, f"{size:#x} bytes at {address:#x} are not whole pages")
+        raise CallRefused(errno.EINVAL, f"{size:#x} bytes at {address:#x} are not whole pages")
     if flags & ~_USERPTR_FLAGS:
-        raise KernelError(errno.EINVAL, f"flags {flags & ~_USERPTR_FLAGS:#x} do not exist")
+        raise CallRefused(errno.EINVAL, f"flags {flags & ~_USERPTR_FLAGS:#x} do not exist")
     if not flags & (uapi.AMDGPU_GEM_USERPTR_READONLY | uapi.AMDGPU_GEM_USERPTR_REGISTER):
-        raise KernelError(errno.EACCES, "memory that the GPU may write has to be registered")
+        raise CallRefused(errno.EACCES, "memory that the GPU may write has to be registered")
     if not size:
-        raise KernelError(errno.ENOSPC, "0 bytes have no place among the offsets of mmap")
+        raise CallRefused(errno.ENOSPC, "0 bytes have no place among the offsets of mmap")
     check_pages(address, size)
     bo = UserMemory(address, size, f"user memory at {address:#x}, process {file.process.number}")
     gem = new_gem(file, bo, uapi.AMDGPU_GEM_DOMAIN_GTT, 0)
@@ -207,7 +216,7 @@ def userptr(file: DrmFile, args: DrmAmdgpuGemUserptr) -> None:
 
 
 def check_pages(address: int, size: int) -> None:
-    """Raise `KernelError` (EFAULT) unless every page is the caller's."""
+    """Raise `CallRefused` (EFAULT) unless every page is the caller's."""
     for at in range(address, address + size, PAGE):
         copy_from_user(at, 1)
 
@@ -216,7 +225,7 @@ def close(file: DrmFile, args: DrmGemClose) -> None:
     """Serve GEM_CLOSE. The buffer's addresses on the GPU go with the handle."""
     gem = file.gems.remove(args.handle)
     if gem is None:
-        raise KernelError(errno.EINVAL, f"GEM handle {args.handle} does not exist")
+        raise CallRefused(errno.EINVAL, f"GEM handle {args.handle} does not exist")
     file.forget_gem(gem)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import deadline_of, wait_until
 from amdgpu_emu.drm.gem import Gem, gem_of
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_to_user
 from zinc_rt.amdgpu.abi.gem import (
     AMDGPU_GEM_DOMAIN_CPU,
@@ -44,7 +44,7 @@ def mmap(file: DrmFile, args: DrmAmdgpuGemMmap) -> None:
     args.out.addr_ptr = 0
     gem = gem_of(file, handle)
     if gem.node.refused:
-        raise KernelError(errno.EPERM, f"{gem.bo.label} cannot be mapped: {gem.node.refused}")
+        raise CallRefused(errno.EPERM, f"{gem.bo.label} cannot be mapped: {gem.node.refused}")
     args.out.addr_ptr = gem.node.start
 
 
@@ -60,7 +60,7 @@ def op(file: DrmFile, args: DrmAmdgpuGemOp) -> None:
     """Serve GEM_OP."""
     newer = file.since(6, 18)
     if newer and args.padding:
-        raise KernelError(errno.EINVAL, f"padding is {args.padding}, not 0")
+        raise CallRefused(errno.EINVAL, f"padding is {args.padding}, not 0")
     gem = gem_of(file, args.handle)
     if args.op == AMDGPU_GEM_OP_GET_GEM_CREATE_INFO:
         info = DrmAmdgpuGemCreateIn(gem.bo.size, gem.alignment, gem.domains, gem.flags)
@@ -70,14 +70,14 @@ def op(file: DrmFile, args: DrmAmdgpuGemOp) -> None:
     elif args.op == AMDGPU_GEM_OP_GET_MAPPING_INFO and newer:
         _mapping_info(file, gem, args)
     else:
-        raise KernelError(errno.EINVAL, f"buffer operation {args.op} does not exist")
+        raise CallRefused(errno.EINVAL, f"buffer operation {args.op} does not exist")
 
 
 def _set_placement(file: DrmFile, gem: Gem, domains: int) -> None:
     if gem.device is not file.device and domains & AMDGPU_GEM_DOMAIN_VRAM:
-        raise KernelError(errno.EINVAL, "an imported buffer cannot move to VRAM")
+        raise CallRefused(errno.EINVAL, "an imported buffer cannot move to VRAM")
     if gem.user_pages is not None:
-        raise KernelError(errno.EPERM, "user memory cannot move")
+        raise CallRefused(errno.EPERM, "user memory cannot move")
     gem.domains = domains & (AMDGPU_GEM_DOMAIN_CPU | AMDGPU_GEM_DOMAIN_GTT | AMDGPU_GEM_DOMAIN_VRAM)
 
 
@@ -102,7 +102,7 @@ def metadata(file: DrmFile, args: DrmAmdgpuGemMetadata) -> None:
         ctypes.memmove(data.data, gem.metadata, len(gem.metadata))
     elif args.op == AMDGPU_GEM_METADATA_OP_SET_METADATA:
         if data.data_size_bytes > _METADATA_BYTES:
-            raise KernelError(errno.EINVAL, f"{data.data_size_bytes} bytes of metadata: {_METADATA_BYTES} fit")
+            raise CallRefused(errno.EINVAL, f"{data.data_size_bytes} bytes of metadata: {_METADATA_BYTES} fit")
         gem.tiling, gem.metadata_flags = data.tiling_info, data.flags
         gem.metadata = ctypes.string_at(data.data, data.data_size_bytes)
 

@@ -11,7 +11,7 @@ from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm import device_info
 from amdgpu_emu.drm.chunks import MAX_IBS
 from amdgpu_emu.drm.userq import SLOTS
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.user_memory import copy_to_user
 from zinc_rt.amdgpu.abi import cs, info
@@ -29,16 +29,16 @@ _Answer = Callable[["DrmFile", DrmAmdgpuInfo], bytes]
 def query(file: DrmFile, args: DrmAmdgpuInfo) -> None:
     """Serve INFO. As much of the answer is copied as the caller has room for."""
     if not args.return_size or not args.return_pointer:
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL, f"a buffer of {args.return_size} bytes at {args.return_pointer:#x} for the answer"
         )
     answer = _ANSWERS.get(args.query)
     if answer is None or (args.query == info.AMDGPU_INFO_UQ_FW_AREAS and not file.since(6, 16)):
-        raise KernelError(errno.EINVAL, f"query {args.query:#x} does not exist")
+        raise CallRefused(errno.EINVAL, f"query {args.query:#x} does not exist")
     data = answer(file, args)[: args.return_size]
     try:
         copy_to_user(args.return_pointer, data)
-    except KernelError:
+    except CallRefused:
         if args.query != info.AMDGPU_INFO_UQ_FW_AREAS:  # the kernel does not check this case
             raise
 
@@ -54,9 +54,9 @@ def _u64(value: int) -> bytes:
 def _hw_ip(file: DrmFile, args: DrmAmdgpuInfo) -> bytes:
     kind = args.query_hw_ip.type
     if args.query_hw_ip.ip_instance:
-        raise KernelError(errno.EINVAL, f"IP instance {args.query_hw_ip.ip_instance}: there is one")
+        raise CallRefused(errno.EINVAL, f"IP instance {args.query_hw_ip.ip_instance}: there is one")
     if kind >= cs.AMDGPU_HW_IP_NUM:
-        raise KernelError(errno.EINVAL, f"IP type {kind}: there are {cs.AMDGPU_HW_IP_NUM}")
+        raise CallRefused(errno.EINVAL, f"IP type {kind}: there are {cs.AMDGPU_HW_IP_NUM}")
     ip = info.DrmAmdgpuInfoHwIp()
     version = device_info.ip_version(file.gpu.model, kind)
     if version is not None:
@@ -72,20 +72,20 @@ def _hw_ip(file: DrmFile, args: DrmAmdgpuInfo) -> bytes:
 
 def _hw_ip_count(file: DrmFile, args: DrmAmdgpuInfo) -> bytes:
     if args.query_hw_ip.type >= cs.AMDGPU_HW_IP_NUM:
-        raise KernelError(errno.EINVAL, f"IP type {args.query_hw_ip.type}: there are {cs.AMDGPU_HW_IP_NUM}")
+        raise CallRefused(errno.EINVAL, f"IP type {args.query_hw_ip.type}: there are {cs.AMDGPU_HW_IP_NUM}")
     return _u32(device_info.ip_version(file.gpu.model, args.query_hw_ip.type) is not None)
 
 
 def _firmware(file: DrmFile, args: DrmAmdgpuInfo) -> bytes:
     wanted = args.query_fw
     if wanted.ip_instance:
-        raise KernelError(errno.EINVAL, f"firmware of IP instance {wanted.ip_instance}: there is one")
+        raise CallRefused(errno.EINVAL, f"firmware of IP instance {wanted.ip_instance}: there is one")
     limits = {info.AMDGPU_INFO_FW_GFX_MEC: 2, info.AMDGPU_INFO_FW_SDMA: 2}
     if wanted.index >= limits.get(wanted.fw_type, 1 << 32):
-        raise KernelError(errno.EINVAL, f"firmware {wanted.fw_type:#x} number {wanted.index} does not exist")
+        raise CallRefused(errno.EINVAL, f"firmware {wanted.fw_type:#x} number {wanted.index} does not exist")
     versions = device_info.firmware(file.gpu.model)
     if wanted.fw_type not in versions:
-        raise KernelError(errno.EINVAL, f"firmware {wanted.fw_type:#x} does not exist")
+        raise CallRefused(errno.EINVAL, f"firmware {wanted.fw_type:#x} does not exist")
     return bytes(info.DrmAmdgpuInfoFirmware(*versions[wanted.fw_type]))
 
 
@@ -93,26 +93,26 @@ def _user_queue_areas(file: DrmFile, args: DrmAmdgpuInfo) -> bytes:
     kind, areas = args.query_hw_ip.type, device_info.user_queue_areas()
     known = (cs.AMDGPU_HW_IP_GFX,) if not file.since(7, 0) else tuple(areas)
     if kind not in known:
-        raise KernelError(errno.EINVAL, f"areas for user queues of IP {kind}: known are those of {known}")
+        raise CallRefused(errno.EINVAL, f"areas for user queues of IP {kind}: known are those of {known}")
     return areas[kind].ljust(16, b"\0")
 
 
 def _registers(file: DrmFile, args: DrmAmdgpuInfo) -> bytes:
     wanted = args.read_mmr_reg
     if wanted.count > _MAX_REGISTERS:
-        raise KernelError(errno.EINVAL, f"{wanted.count} registers: {_MAX_REGISTERS} at once")
-    raise KernelError(errno.EFAULT, f"register {wanted.dword_offset:#x} is not one that programs may read")
+        raise CallRefused(errno.EINVAL, f"{wanted.count} registers: {_MAX_REGISTERS} at once")
+    raise CallRefused(errno.EFAULT, f"register {wanted.dword_offset:#x} is not one that programs may read")
 
 
 def _handles(file: DrmFile, args: DrmAmdgpuInfo) -> bytes:
     known = args.query_hw_ip.type == cs.AMDGPU_HW_IP_UVD
-    raise KernelError(errno.ENODATA if known else errno.EINVAL, "video sessions are not counted on this card")
+    raise CallRefused(errno.ENODATA if known else errno.EINVAL, "video sessions are not counted on this card")
 
 
 def _sensor(file: DrmFile, args: DrmAmdgpuInfo) -> bytes:
     value = device_info.sensors(file.gpu).get(args.sensor_info.type)
     if value is None:
-        raise KernelError(errno.EINVAL, f"sensor {args.sensor_info.type} does not exist")
+        raise CallRefused(errno.EINVAL, f"sensor {args.sensor_info.type} does not exist")
     return _u32(value)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.gem import Gem, gem_of
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.file import OpenFile
 from amdgpu_emu.memory import BufferObject
 from zinc_rt.amdgpu.abi.drm import DrmPrimeHandle
@@ -33,9 +33,9 @@ class DmaBuf(OpenFile):
         gem.get()
 
     def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
-        """The buffer itself, for offset 0. Raises `KernelError` for other ranges."""
+        """The buffer itself, for offset 0. Raises `CallRefused` for other ranges."""
         if offset or length > self.bo.size:
-            raise KernelError(errno.EINVAL, f"{length} bytes from {offset:#x}: the buffer has {self.bo.size}")
+            raise CallRefused(errno.EINVAL, f"{length} bytes from {offset:#x}: the buffer has {self.bo.size}")
         return self.bo
 
     def release(self) -> None:
@@ -46,10 +46,10 @@ class DmaBuf(OpenFile):
 def handle_to_fd(file: DrmFile, args: DrmPrimeHandle) -> None:
     """Serve PRIME_HANDLE_TO_FD."""
     if args.flags & ~_FLAGS:
-        raise KernelError(errno.EINVAL, f"flags {args.flags:#x}: only O_CLOEXEC and O_RDWR are known")
+        raise CallRefused(errno.EINVAL, f"flags {args.flags:#x}: only O_CLOEXEC and O_RDWR are known")
     gem = gem_of(file, args.handle)
     if gem.user_pages is not None or gem.flags & AMDGPU_GEM_CREATE_VM_ALWAYS_VALID:
-        raise KernelError(errno.EPERM, f"{gem.bo.label} belongs to this address space or program alone")
+        raise CallRefused(errno.EPERM, f"{gem.bo.label} belongs to this address space or program alone")
     args.fd = file.process.add_file(DmaBuf(file.process, gem.bo, gem))
 
 
@@ -57,9 +57,9 @@ def fd_to_handle(file: DrmFile, args: DrmPrimeHandle) -> None:
     """Serve PRIME_FD_TO_HANDLE. A buffer that already has a handle in this file keeps that one."""
     held = file.process.file(args.fd)
     if held is None:
-        raise KernelError(errno.EBADF, f"descriptor {args.fd} is not open")
+        raise CallRefused(errno.EBADF, f"descriptor {args.fd} is not open")
     if not isinstance(held, DmaBuf):
-        raise KernelError(errno.EINVAL, f"descriptor {args.fd} is {held.path}, no buffer")
+        raise CallRefused(errno.EINVAL, f"descriptor {args.fd} is {held.path}, no buffer")
     known = file.gems.number_of(held.gem)
     args.handle = file.open_gem(held.gem) if known is None else known
 

@@ -13,7 +13,7 @@ from amdgpu_emu.drm.fences import Fence, wait_until
 from amdgpu_emu.drm.gem import check_pages
 from amdgpu_emu.drm.jobs import Job
 from amdgpu_emu.drm.rings import RingId
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject
 from zinc_rt.amdgpu.abi.cs import DrmAmdgpuCs
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
@@ -26,16 +26,16 @@ def cs(file: DrmFile, args: DrmAmdgpuCs) -> None:
     """Serve CS, checked in the kernel's order."""
     number, handle, count, chunks_at = args.in_.ctx_id, args.in_.bo_list_handle, args.in_.num_chunks, args.in_.chunks
     if not count:
-        raise KernelError(errno.EINVAL, "a submission of 0 chunks")
+        raise CallRefused(errno.EINVAL, "a submission of 0 chunks")
     context = context_of(file, number)
     if context.guilty and not file.since(7, 0):
-        raise KernelError(errno.ECANCELED, f"context {number} is guilty of a hang")
+        raise CallRefused(errno.ECANCELED, f"context {number} is guilty of a hang")
     chunks = read_chunks(chunks_at, count)
     submission = Submission(file, context)
     try:
         first_pass(submission, chunks)
         if context.generation != file.gpu.generation:
-            raise KernelError(errno.ECANCELED, f"VRAM was lost since context {number} was made")
+            raise CallRefused(errno.ECANCELED, f"VRAM was lost since context {number} was made")
         second_pass(submission, chunks)
         listed = _list(submission, handle)
         for gem, _ in listed.entries:
@@ -52,10 +52,10 @@ def _list(submission: Submission, handle: int) -> BoList:
     if not handle:
         return submission.bo_list or EMPTY
     if submission.bo_list is not None:
-        raise KernelError(errno.EINVAL, "a chunk of buffer handles and a list: one of them is allowed")
+        raise CallRefused(errno.EINVAL, "a chunk of buffer handles and a list: one of them is allowed")
     found = submission.file.bo_lists.get(handle)
     if found is None:
-        raise KernelError(errno.ENOENT, f"list {handle} does not exist")
+        raise CallRefused(errno.ENOENT, f"list {handle} does not exist")
     return found
 
 

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.drm.fences import Fence, merged, signalled
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.file import OpenFile
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ class SyncFile(OpenFile):
 
 
 def sync_file_fence(process: Process, fd: int) -> Fence:
-    """The fence of a sync file's descriptor. Raises `KernelError` (EINVAL)."""
+    """The fence of a sync file's descriptor. Raises `CallRefused` (EINVAL)."""
     file = process.file(fd)
     if not isinstance(file, SyncFile):
-        raise KernelError(errno.EINVAL, f"descriptor {fd} is no sync file")
+        raise CallRefused(errno.EINVAL, f"descriptor {fd} is no sync file")
     return file.fence

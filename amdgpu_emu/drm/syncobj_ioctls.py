@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import Fence, signalled, wait_until
 from amdgpu_emu.drm.syncobj import SyncFile, Syncobj, SyncobjFile, sync_file_fence
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_from_user, copy_to_user
 from zinc_rt.amdgpu.abi import drm as uapi
 from zinc_rt.amdgpu.abi import requests
@@ -21,9 +21,10 @@ WAIT_FOR_SUBMIT_NS = 5_000_000_000
 """Nanoseconds that a call waits for a fence to be put into a sync object."""
 _NO_INDEX = 0xFFFF_FFFF
 _WAIT_FLAGS = (
-    uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL | uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
+    uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL
+    | uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
     | uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_DEADLINE
-)  # fmt: skip
+)
 _TIMELINE_WAIT_FLAGS = _WAIT_FLAGS | uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE
 _TO_FD_FLAGS = uapi.DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_EXPORT_SYNC_FILE | uapi.DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_TIMELINE
 
@@ -31,29 +32,29 @@ _TO_FD_FLAGS = uapi.DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_EXPORT_SYNC_FILE | uapi.DRM_S
 def find_fence(file: DrmFile, handle: int, point: int, flags: int = 0) -> Fence:
     """The fence of a sync object's point.
 
-    Raises `KernelError`: EINVAL for unknown flags or when there is no fence, ENOENT for an unknown object; with
+    Raises `CallRefused`: EINVAL for unknown flags or when there is no fence, ENOENT for an unknown object; with
     WAIT_FOR_SUBMIT ETIME when none came within five seconds.
     """
     if flags & ~uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT:
-        raise KernelError(errno.EINVAL, f"flags {flags:#x}: only WAIT_FOR_SUBMIT is known")
+        raise CallRefused(errno.EINVAL, f"flags {flags:#x}: only WAIT_FOR_SUBMIT is known")
     syncobj = file.syncobjs.get(handle)
     if syncobj is None:
-        raise KernelError(errno.ENOENT, f"sync object {handle} does not exist")
+        raise CallRefused(errno.ENOENT, f"sync object {handle} does not exist")
     found = syncobj.fence(point)
     if found is not None:
         return found
     if not flags:
-        raise KernelError(errno.EINVAL, f"sync object {handle} has no fence for point {point}")
+        raise CallRefused(errno.EINVAL, f"sync object {handle} has no fence for point {point}")
     deadline = file.process.monotonic_ns() + WAIT_FOR_SUBMIT_NS
     if not wait_until(file, lambda: syncobj.fence(point) is not None, deadline):
-        raise KernelError(errno.ETIME, f"sync object {handle} got no fence for point {point} in five seconds")
+        raise CallRefused(errno.ETIME, f"sync object {handle} got no fence for point {point} in five seconds")
     return syncobj.fence(point) or signalled()
 
 
 def create(file: DrmFile, args: uapi.DrmSyncobjCreate) -> None:
     """Serve SYNCOBJ_CREATE."""
     if args.flags & ~uapi.DRM_SYNCOBJ_CREATE_SIGNALED:
-        raise KernelError(errno.EINVAL, f"flags {args.flags:#x}: only SIGNALED is known")
+        raise CallRefused(errno.EINVAL, f"flags {args.flags:#x}: only SIGNALED is known")
     syncobj = Syncobj()
     if args.flags:
         syncobj.replace(signalled())
@@ -64,7 +65,7 @@ def destroy(file: DrmFile, args: uapi.DrmSyncobjDestroy) -> None:
     """Serve SYNCOBJ_DESTROY."""
     _no_padding(args.pad)
     if file.syncobjs.remove(args.handle) is None:
-        raise KernelError(errno.EINVAL, f"sync object {args.handle} does not exist")
+        raise CallRefused(errno.EINVAL, f"sync object {args.handle} does not exist")
 
 
 def handle_to_fd(file: DrmFile, args: uapi.DrmSyncobjHandle) -> None:
@@ -76,7 +77,7 @@ def handle_to_fd(file: DrmFile, args: uapi.DrmSyncobjHandle) -> None:
         return
     syncobj = file.syncobjs.get(args.handle)
     if args.point or syncobj is None:
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL, f"sync object {args.handle}, point {args.point}: no such object, or not point 0"
         )
     args.fd = file.process.add_file(SyncobjFile(file.process, syncobj))
@@ -89,20 +90,20 @@ def fd_to_handle(file: DrmFile, args: uapi.DrmSyncobjHandle) -> None:
         fence = sync_file_fence(file.process, args.fd)
         syncobj = file.syncobjs.get(args.handle)
         if syncobj is None:
-            raise KernelError(errno.ENOENT, f"sync object {args.handle} does not exist")
+            raise CallRefused(errno.ENOENT, f"sync object {args.handle} does not exist")
         syncobj.add(fence, point)
         file.gpu.kick()
         return
     held = file.process.file(args.fd)
     if args.point or not isinstance(held, SyncobjFile):
-        raise KernelError(errno.EINVAL, f"descriptor {args.fd}, point {args.point}: no sync object, or not point 0")
+        raise CallRefused(errno.EINVAL, f"descriptor {args.fd}, point {args.point}: no sync object, or not point 0")
     args.handle = file.syncobjs.add(held.syncobj)
 
 
 def _checked_point(args: uapi.DrmSyncobjHandle) -> int:
     _no_padding(args.pad)
     if args.flags & ~_TO_FD_FLAGS:
-        raise KernelError(errno.EINVAL, f"flags {args.flags:#x} do not exist")
+        raise CallRefused(errno.EINVAL, f"flags {args.flags:#x} do not exist")
     return args.point if args.flags & uapi.DRM_SYNCOBJ_HANDLE_TO_FD_FLAGS_TIMELINE else 0
 
 
@@ -111,7 +112,7 @@ def transfer(file: DrmFile, args: uapi.DrmSyncobjTransfer) -> None:
     _no_padding(args.pad)
     target = file.syncobjs.get(args.dst_handle)
     if target is None:
-        raise KernelError(errno.ENOENT, f"sync object {args.dst_handle} does not exist")
+        raise CallRefused(errno.ENOENT, f"sync object {args.dst_handle} does not exist")
     target.add(find_fence(file, args.src_handle, args.src_point, args.flags), args.dst_point)
     file.gpu.kick()
 
@@ -135,16 +136,16 @@ def timeline_wait(file: DrmFile, args: uapi.DrmSyncobjTimelineWait) -> None:
 
 def _check_wait(flags: int, known: int) -> None:
     if flags & ~known:
-        raise KernelError(errno.EINVAL, f"flags {flags & ~known:#x} do not exist")
+        raise CallRefused(errno.EINVAL, f"flags {flags & ~known:#x} do not exist")
 
 
 def _wait(file: DrmFile, syncobjs: list[Syncobj], points: list[int], flags: int, timeout: int) -> int:
-    """Index of the first that is done. Raises `KernelError`: EINVAL without a fence, ETIME."""
+    """Index of the first that is done. Raises `CallRefused`: EINVAL without a fence, ETIME."""
     available = bool(flags & uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_AVAILABLE)
     patient = available or flags & uapi.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
     fences = [syncobj.fence(point) for syncobj, point in zip(syncobjs, points)]
     if not patient and None in fences:
-        raise KernelError(errno.EINVAL, f"sync object number {fences.index(None)} of the array has no fence yet")
+        raise CallRefused(errno.EINVAL, f"sync object number {fences.index(None)} of the array has no fence yet")
 
     def done() -> list[int]:
         for i, held in enumerate(fences):
@@ -156,7 +157,7 @@ def _wait(file: DrmFile, syncobjs: list[Syncobj], points: list[int], flags: int,
     enough = len(fences) if every else 1
     at_entry = done()
     if not wait_until(file, lambda: len(done()) >= enough, max(timeout, 0)):
-        raise KernelError(errno.ETIME, f"{len(done())} of {enough} fences were done at the deadline")
+        raise CallRefused(errno.ETIME, f"{len(done())} of {enough} fences were done at the deadline")
     first = at_entry if every else done()
     return first[0] if first else _NO_INDEX
 
@@ -167,7 +168,7 @@ def _array(file: DrmFile, address: int, count: int) -> list[Syncobj]:
     for handle in struct.unpack(f"<{count}I", raw):
         syncobj = file.syncobjs.get(handle)
         if syncobj is None:
-            raise KernelError(errno.ENOENT, f"sync object {handle} does not exist")
+            raise CallRefused(errno.ENOENT, f"sync object {handle} does not exist")
         found.append(syncobj)
     return found
 
@@ -198,7 +199,7 @@ def _checked_array(file: DrmFile, args: uapi.DrmSyncobjArray) -> list[Syncobj]:
 def timeline_signal(file: DrmFile, args: uapi.DrmSyncobjTimelineArray) -> None:
     """Serve SYNCOBJ_TIMELINE_SIGNAL."""
     if args.flags:
-        raise KernelError(errno.EINVAL, f"flags must be 0, not {args.flags:#x}")
+        raise CallRefused(errno.EINVAL, f"flags must be 0, not {args.flags:#x}")
     _not_empty(args.count_handles)
     syncobjs = _array(file, args.handles, args.count_handles)
     points = _points(args.points, args.count_handles) if args.points else [0] * len(syncobjs)
@@ -210,7 +211,7 @@ def timeline_signal(file: DrmFile, args: uapi.DrmSyncobjTimelineArray) -> None:
 def query(file: DrmFile, args: uapi.DrmSyncobjTimelineArray) -> None:
     """Serve SYNCOBJ_QUERY."""
     if args.flags & ~uapi.DRM_SYNCOBJ_QUERY_FLAGS_LAST_SUBMITTED:
-        raise KernelError(errno.EINVAL, f"flags {args.flags:#x}: only LAST_SUBMITTED is known")
+        raise CallRefused(errno.EINVAL, f"flags {args.flags:#x}: only LAST_SUBMITTED is known")
     _not_empty(args.count_handles)
     syncobjs = _array(file, args.handles, args.count_handles)
     points = [syncobj.last_point if args.flags else syncobj.reached_point for syncobj in syncobjs]
@@ -219,12 +220,12 @@ def query(file: DrmFile, args: uapi.DrmSyncobjTimelineArray) -> None:
 
 def _no_padding(pad: int) -> None:
     if pad:
-        raise KernelError(errno.EINVAL, f"padding is {pad:#x}, not 0")
+        raise CallRefused(errno.EINVAL, f"padding is {pad:#x}, not 0")
 
 
 def _not_empty(count: int) -> None:
     if not count:
-        raise KernelError(errno.EINVAL, "an array of 0 sync objects")
+        raise CallRefused(errno.EINVAL, "an array of 0 sync objects")
 
 
 HANDLERS = (

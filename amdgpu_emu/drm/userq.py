@@ -13,7 +13,7 @@ from amdgpu_emu.cp import CommandProcessor
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import Fence
 from amdgpu_emu.drm.gem import Gem, gem_of
-from amdgpu_emu.errors import GpuFault, KernelError
+from amdgpu_emu.errors import CallRefused, GpuFault
 from amdgpu_emu.gpu import Stream
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.user_memory import read_struct
@@ -168,7 +168,7 @@ def userq(file: DrmFile, args: DrmAmdgpuUserq) -> None:
     """Serve USERQ, checked in the kernel's order."""
     given = DrmAmdgpuUserqIn.from_buffer_copy(args.in_)
     if file.since(7, 0) and not file.has_user_queues:
-        raise KernelError(ENOTSUPP, "user queues are off, or the firmware is too old for them")
+        raise CallRefused(ENOTSUPP, "user queues are off, or the firmware is too old for them")
     if given.op == uapi.AMDGPU_USERQ_OP_CREATE:
         _check_create(file, given)
         number = _create(file, given)
@@ -177,46 +177,46 @@ def userq(file: DrmFile, args: DrmAmdgpuUserq) -> None:
     elif given.op == uapi.AMDGPU_USERQ_OP_FREE:
         wrong = [name for name in _MUST_BE_ZERO if getattr(given, name)]
         if wrong:
-            raise KernelError(errno.EINVAL, f"{', '.join(wrong)} must be 0 to free a queue")
+            raise CallRefused(errno.EINVAL, f"{', '.join(wrong)} must be 0 to free a queue")
         queue = file.user_queues.remove(given.queue_id)
         if queue is None:
-            raise KernelError(
+            raise CallRefused(
                 errno.ENOENT if file.since(7, 0) else errno.EINVAL, f"user queue {given.queue_id} does not exist"
             )
         queue.destroy()
     else:
-        raise KernelError(errno.EINVAL, f"queue operation {given.op} does not exist")
+        raise CallRefused(errno.EINVAL, f"queue operation {given.op} does not exist")
 
 
 def _check_create(file: DrmFile, given: DrmAmdgpuUserqIn) -> None:
     if given.flags & ~_FLAGS:
-        raise KernelError(errno.EINVAL, f"flags {given.flags & ~_FLAGS:#x} do not exist")
+        raise CallRefused(errno.EINVAL, f"flags {given.flags & ~_FLAGS:#x} do not exist")
     if given.ip_type not in _MQDS:
         file.device.log(f"Usermode queue doesn't support IP type {given.ip_type}")
-        raise KernelError(errno.EINVAL, f"IP type {given.ip_type} has no user queues")
+        raise CallRefused(errno.EINVAL, f"IP type {given.ip_type} has no user queues")
     if given.flags & uapi.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_SECURE and given.ip_type == AMDGPU_HW_IP_DMA:
-        raise KernelError(errno.EINVAL, "secure copy queues need TMZ")
+        raise CallRefused(errno.EINVAL, "secure copy queues need TMZ")
     if file.since(6, 18):
         _check_pointers(file, given)
     priority = given.flags & uapi.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_MASK
     if priority >= uapi.AMDGPU_USERQ_CREATE_FLAGS_QUEUE_PRIORITY_HIGH and not file.is_privileged:
-        raise KernelError(errno.EACCES, "a queue of high priority needs CAP_SYS_NICE")
+        raise CallRefused(errno.EACCES, "a queue of high priority needs CAP_SYS_NICE")
     if not file.has_user_queues:
         file.device.log(f"Usermode queue is not supported for this IP ({given.ip_type})")
-        raise KernelError(errno.EINVAL, f"IP type {given.ip_type}: user queues are off, or its firmware is too old")
+        raise CallRefused(errno.EINVAL, f"IP type {given.ip_type}: user queues are off, or its firmware is too old")
 
 
 def _check_pointers(file: DrmFile, given: DrmAmdgpuUserqIn) -> None:
     all_ones = file.since(6, 18) and given.queue_va == _ALL_ONES
     if not given.queue_va or not given.queue_size or all_ones:
-        raise KernelError(errno.EINVAL, f"a ring of {given.queue_size} bytes at {given.queue_va:#x}")
+        raise CallRefused(errno.EINVAL, f"a ring of {given.queue_size} bytes at {given.queue_va:#x}")
     size = given.queue_size
     if file.since(7, 0) and (size & (size - 1) or size < PAGE):
-        raise KernelError(errno.EINVAL, f"a ring of {size} bytes: a power of two from {PAGE} on is needed")
+        raise CallRefused(errno.EINVAL, f"a ring of {size} bytes: a power of two from {PAGE} on is needed")
     if not given.wptr_va or not given.rptr_va:
-        raise KernelError(errno.EINVAL, f"write pointer at {given.wptr_va:#x}, read pointer at {given.rptr_va:#x}")
+        raise CallRefused(errno.EINVAL, f"write pointer at {given.wptr_va:#x}, read pointer at {given.rptr_va:#x}")
     if file.since(7, 2) and (given.wptr_va | given.rptr_va) % 8:
-        raise KernelError(errno.EINVAL, "write and read pointer are aligned to 8 bytes")
+        raise CallRefused(errno.EINVAL, "write and read pointer are aligned to 8 bytes")
 
 
 def _create(file: DrmFile, given: DrmAmdgpuUserqIn) -> int:
@@ -228,23 +228,23 @@ def _create(file: DrmFile, given: DrmAmdgpuUserqIn) -> int:
         _check_mapped(file, given.wptr_va, pointer, "write pointer")
     doorbell = gem_of(file, given.doorbell_handle, errno.EINVAL)
     if not doorbell.domains & AMDGPU_GEM_DOMAIN_DOORBELL or doorbell.bo.placement is not Placement.DOORBELL:
-        raise KernelError(errno.EINVAL, f"{doorbell.bo.label} is no doorbell page")
+        raise CallRefused(errno.EINVAL, f"{doorbell.bo.label} is no doorbell page")
     if given.doorbell_offset * 8 + 8 > doorbell.bo.size:
         if not file.since(7, 0):
             file.machine.report("doorbell-outside", f"doorbell {given.doorbell_offset} of {doorbell.bo.size} bytes")
-        raise KernelError(errno.EINVAL, f"doorbell {given.doorbell_offset} is outside {doorbell.bo.size} bytes")
+        raise CallRefused(errno.EINVAL, f"doorbell {given.doorbell_offset} is outside {doorbell.bo.size} bytes")
     if not newer:
         _check_pointers(file, given)
     has_eop = _check_mqd(file, given)
     mapping = file.vm.at(given.wptr_va)
     if mapping is None or mapping.bo.size > PAGE:
-        raise KernelError(errno.EINVAL, f"the write pointer at {given.wptr_va:#x} has no buffer of one page")
+        raise CallRefused(errno.EINVAL, f"the write pointer at {given.wptr_va:#x} has no buffer of one page")
     if (doorbell.bo, given.doorbell_offset) in file.device.doorbells:
         # A real kernel takes it; then one of the two queues receives no doorbells.
         file.machine.report("doorbell-shared", f"two queues with doorbell {given.doorbell_offset}")
-        raise KernelError(errno.EINVAL, f"doorbell {given.doorbell_offset} has a queue already")
+        raise CallRefused(errno.EINVAL, f"doorbell {given.doorbell_offset} has a queue already")
     if len(file.user_queues) >= MAX_QUEUES:
-        raise KernelError(errno.EBUSY if file.since(7, 0) else errno.ENOMEM, f"{MAX_QUEUES} user queues exist")
+        raise CallRefused(errno.EBUSY if file.since(7, 0) else errno.ENOMEM, f"{MAX_QUEUES} user queues exist")
     queue = UserQueue(file, given, doorbell, file.free_fence_slot(), has_eop=has_eop)
     queue.number = file.user_queues.add(queue) or 0
     return queue.number
@@ -254,13 +254,13 @@ def _check_mqd(file: DrmFile, given: DrmAmdgpuUserqIn) -> bool:
     """Whether the queue has an end-of-pipe buffer: a compute queue names it, others have the kernel's."""
     kind = _MQDS[given.ip_type]
     if given.mqd_size != ctypes.sizeof(kind) or not given.mqd:
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL, f"a queue descriptor of {given.mqd_size} bytes: {ctypes.sizeof(kind)} are needed"
         )
     try:
         mqd = read_struct(kind, given.mqd)
-    except KernelError as error:
-        raise KernelError(errno.EFAULT if file.since(7, 0) else errno.ENOMEM, error.why) from None
+    except CallRefused as error:
+        raise CallRefused(errno.EFAULT if file.since(7, 0) else errno.ENOMEM, error.why) from None
     if not isinstance(mqd, uapi.DrmAmdgpuUserqMqdComputeGfx11):
         return True
     if file.since(6, 18):
@@ -271,7 +271,7 @@ def _check_mqd(file: DrmFile, given: DrmAmdgpuUserqIn) -> bool:
 def _check_mapped(file: DrmFile, va: int, size: int, what: str) -> None:
     mapping = file.vm.at(va)
     if mapping is None or va + size > mapping.end:
-        raise KernelError(errno.EINVAL, f"the {what}, {size:#x} bytes at {va:#x}, is not inside one mapping")
+        raise CallRefused(errno.EINVAL, f"the {what}, {size:#x} bytes at {va:#x}, is not inside one mapping")
 
 
 HANDLERS = (Handler(AMDGPU_USERQ, userq),)

@@ -11,7 +11,7 @@ from amdgpu_emu.drm.fences import Fence, wait_until
 from amdgpu_emu.drm.gem import Gem, gem_of
 from amdgpu_emu.drm.syncobj_ioctls import find_fence
 from amdgpu_emu.drm.userq import ENOTSUPP
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_from_user, copy_to_user
 from zinc_rt.amdgpu.abi.drm import DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
 from zinc_rt.amdgpu.abi.requests import AMDGPU_USERQ_SIGNAL, AMDGPU_USERQ_WAIT
@@ -31,12 +31,12 @@ def signal(file: DrmFile, args: DrmAmdgpuUserqSignal) -> None:
     for handle in _handles(args.syncobj_handles, args.num_syncobj_handles):
         syncobj = file.syncobjs.get(handle)
         if syncobj is None:
-            raise KernelError(errno.ENOENT, f"sync object {handle} does not exist")
+            raise CallRefused(errno.ENOENT, f"sync object {handle} does not exist")
         syncobjs.append(syncobj)
     gems = _gems(file, args)
     queue = file.user_queues.get(args.queue_id)
     if queue is None:
-        raise KernelError(errno.ENOENT, f"user queue {args.queue_id} does not exist")
+        raise CallRefused(errno.ENOENT, f"user queue {args.queue_id} does not exist")
     fence = queue.fence()
     for gem in gems:
         gem.add_fence(fence)
@@ -60,9 +60,9 @@ def wait(file: DrmFile, args: DrmAmdgpuUserqWait) -> None:
         args.num_fences = len(fences)
         return
     if len(fences) > args.num_fences:
-        raise KernelError(errno.EINVAL, f"{len(fences)} fences: the array has room for {args.num_fences}")
+        raise CallRefused(errno.EINVAL, f"{len(fences)} fences: the array has room for {args.num_fences}")
     if file.user_queues.get(args.waitq_id) is None:
-        raise KernelError(errno.EINVAL, f"user queue {args.waitq_id} does not exist")
+        raise CallRefused(errno.EINVAL, f"user queue {args.waitq_id} does not exist")
     latest: dict[int, int] = {}
     for fence in fences:
         if fence.point is None:
@@ -76,7 +76,7 @@ def wait(file: DrmFile, args: DrmAmdgpuUserqWait) -> None:
 
 def _check_enabled(file: DrmFile) -> None:
     if not file.has_user_queues:
-        raise KernelError(ENOTSUPP, "user queues are off, or the firmware is too old for them")
+        raise CallRefused(ENOTSUPP, "user queues are off, or the firmware is too old for them")
 
 
 def _handles(address: int, count: int) -> list[int]:

@@ -10,7 +10,7 @@ from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import Fence, signalled, wait_until
 from amdgpu_emu.drm.gem import Gem, gem_of
 from amdgpu_emu.drm.syncobj_ioctls import find_fence
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.user_memory import copy_from_user
 from amdgpu_emu.vm import Mapping
@@ -30,12 +30,19 @@ RESERVED_TOP = 0x410000
 """Bytes of the context save area, the fence page and the trap handler, at the end of every address space."""
 MAX_SPARSE = 1 << 36
 _OPERATIONS = (
-    uapi.AMDGPU_VA_OP_MAP, uapi.AMDGPU_VA_OP_UNMAP, uapi.AMDGPU_VA_OP_CLEAR, uapi.AMDGPU_VA_OP_REPLACE,
-)  # fmt: skip
+    uapi.AMDGPU_VA_OP_MAP,
+    uapi.AMDGPU_VA_OP_UNMAP,
+    uapi.AMDGPU_VA_OP_CLEAR,
+    uapi.AMDGPU_VA_OP_REPLACE,
+)
 _FLAGS = (
-    uapi.AMDGPU_VM_DELAY_UPDATE | uapi.AMDGPU_VM_PAGE_READABLE | uapi.AMDGPU_VM_PAGE_WRITEABLE
-    | uapi.AMDGPU_VM_PAGE_EXECUTABLE | uapi.AMDGPU_VM_MTYPE_MASK | uapi.AMDGPU_VM_PAGE_NOALLOC
-)  # fmt: skip
+    uapi.AMDGPU_VM_DELAY_UPDATE
+    | uapi.AMDGPU_VM_PAGE_READABLE
+    | uapi.AMDGPU_VM_PAGE_WRITEABLE
+    | uapi.AMDGPU_VM_PAGE_EXECUTABLE
+    | uapi.AMDGPU_VM_MTYPE_MASK
+    | uapi.AMDGPU_VM_PAGE_NOALLOC
+)
 _PRT_FLAGS = uapi.AMDGPU_VM_DELAY_UPDATE | uapi.AMDGPU_VM_PAGE_PRT
 
 
@@ -52,7 +59,7 @@ def gem_va(file: DrmFile, args: DrmAmdgpuGemVa) -> None:
     if timeline and args.vm_timeline_syncobj_out:
         out = file.syncobjs.get(args.vm_timeline_syncobj_out)
         if out is None:
-            raise KernelError(errno.ENOENT, f"sync object {args.vm_timeline_syncobj_out} does not exist")
+            raise CallRefused(errno.ENOENT, f"sync object {args.vm_timeline_syncobj_out} does not exist")
     if args.operation == uapi.AMDGPU_VA_OP_UNMAP:
         _unmap(file, gem, va)
     elif args.operation == uapi.AMDGPU_VA_OP_CLEAR:
@@ -67,21 +74,21 @@ def gem_va(file: DrmFile, args: DrmAmdgpuGemVa) -> None:
 def _check(file: DrmFile, args: DrmAmdgpuGemVa) -> int:
     va, size, flags = args.va_address, args.map_size, args.flags
     if va < RESERVED_BOTTOM:
-        raise KernelError(errno.EINVAL, f"address {va:#x} is below {RESERVED_BOTTOM:#x}")
+        raise CallRefused(errno.EINVAL, f"address {va:#x} is below {RESERVED_BOTTOM:#x}")
     if HOLE_START <= va < HOLE_END:
-        raise KernelError(errno.EINVAL, f"address {va:#x} is in the hole {HOLE_START:#x}..{HOLE_END:#x}")
+        raise CallRefused(errno.EINVAL, f"address {va:#x} is in the hole {HOLE_START:#x}..{HOLE_END:#x}")
     va &= ADDRESS_MASK
     end = va + size
     if not file.since(7, 0):
         end &= (1 << 64) - 1  # the kernel does not notice the overflow
     if end > VM_SIZE - RESERVED_TOP:
-        raise KernelError(errno.EINVAL, f"end {end:#x} is above {VM_SIZE - RESERVED_TOP:#x}, which is reserved")
+        raise CallRefused(errno.EINVAL, f"end {end:#x} is above {VM_SIZE - RESERVED_TOP:#x}, which is reserved")
     if flags & ~_FLAGS and flags & ~_PRT_FLAGS:
-        raise KernelError(errno.EINVAL, f"flags {flags:#x} do not exist or not together")
+        raise CallRefused(errno.EINVAL, f"flags {flags:#x} do not exist or not together")
     if args.operation not in _OPERATIONS:
-        raise KernelError(errno.EINVAL, f"address operation {args.operation} does not exist")
+        raise CallRefused(errno.EINVAL, f"address operation {args.operation} does not exist")
     if file.since(7, 0) and args.vm_timeline_syncobj_out and flags & uapi.AMDGPU_VM_DELAY_UPDATE:
-        raise KernelError(errno.EINVAL, "a delayed update cannot signal a timeline")
+        raise CallRefused(errno.EINVAL, "a delayed update cannot signal a timeline")
     return int(va)
 
 
@@ -91,20 +98,20 @@ def _wait_for_inputs(file: DrmFile, args: DrmAmdgpuGemVa) -> None:
     fences: list[Fence] = []
     for handle in handles:
         if not handle:
-            raise KernelError(errno.EINVAL, "sync object 0 does not exist")
+            raise CallRefused(errno.EINVAL, "sync object 0 does not exist")
         fences.append(find_fence(file, handle, 0))
     wait_until(file, lambda: all(fence.done for fence in fences), None)
 
 
 def _check_range(bo: BufferObject | None, va: int, offset: int, size: int) -> None:
     if (va | offset | size) % PAGE:
-        raise KernelError(errno.EINVAL, f"{size:#x} bytes from {offset:#x} at {va:#x} are not whole pages")
+        raise CallRefused(errno.EINVAL, f"{size:#x} bytes from {offset:#x} at {va:#x} are not whole pages")
     if not size:
-        raise KernelError(errno.EINVAL, "0 bytes cannot be mapped")
+        raise CallRefused(errno.EINVAL, "0 bytes cannot be mapped")
     if bo is not None and offset + size > bo.size:
-        raise KernelError(errno.EINVAL, f"{size:#x} bytes from {offset:#x}: the buffer has {bo.size:#x}")
+        raise CallRefused(errno.EINVAL, f"{size:#x} bytes from {offset:#x}: the buffer has {bo.size:#x}")
     if va + size > VM_SIZE:
-        raise KernelError(errno.EINVAL, f"end {va + size:#x} is above {VM_SIZE:#x}")
+        raise CallRefused(errno.EINVAL, f"end {va + size:#x} is above {VM_SIZE:#x}")
 
 
 def _map(file: DrmFile, gem: Gem | None, va: int, args: DrmAmdgpuGemVa) -> None:
@@ -114,10 +121,10 @@ def _map(file: DrmFile, gem: Gem | None, va: int, args: DrmAmdgpuGemVa) -> None:
         cut(file, va, size)
     else:
         for other in file.vm.overlapping(va, size):
-            raise KernelError(errno.EINVAL, f"{size:#x} bytes at {va:#x} overlap {other}")
+            raise CallRefused(errno.EINVAL, f"{size:#x} bytes at {va:#x} overlap {other}")
     if gem is None:
         if size > MAX_SPARSE:
-            raise KernelError(errno.ENOMEM, f"a sparse range of {size:#x} bytes: {MAX_SPARSE:#x} are emulated")
+            raise CallRefused(errno.ENOMEM, f"a sparse range of {size:#x} bytes: {MAX_SPARSE:#x} are emulated")
         # Pages that are not there: reads give zero. (Hardware drops writes; here they stay readable.)
         bo, offset = BufferObject(size, Placement.GTT, f"sparse range at {va:#x}"), 0
         rights = uapi.AMDGPU_VM_PAGE_READABLE | uapi.AMDGPU_VM_PAGE_WRITEABLE
@@ -127,19 +134,22 @@ def _map(file: DrmFile, gem: Gem | None, va: int, args: DrmAmdgpuGemVa) -> None:
             bo.uncached = True
     file.vm.insert(
         Mapping(
-            va, size, bo, offset,
+            va,
+            size,
+            bo,
+            offset,
             readable=bool(rights & uapi.AMDGPU_VM_PAGE_READABLE),
             writable=bool(rights & uapi.AMDGPU_VM_PAGE_WRITEABLE),
             executable=bool(rights & uapi.AMDGPU_VM_PAGE_EXECUTABLE),
         )
-    )  # fmt: skip
+    )
 
 
 def _unmap(file: DrmFile, gem: Gem | None, va: int) -> None:
     """The start alone identifies a mapping; the size is not looked at."""
     mapping = file.vm.starting_at(va)
     if mapping is None or (gem is not None and mapping.bo is not gem.bo):
-        raise KernelError(errno.ENOENT, f"no mapping of this buffer starts at {va:#x}")
+        raise CallRefused(errno.ENOENT, f"no mapping of this buffer starts at {va:#x}")
     file.vm.remove(mapping)
 
 

@@ -10,7 +10,7 @@ from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.contexts import context_of
 from amdgpu_emu.drm.fences import Fence, deadline_of, raise_error, signalled, wait_until
 from amdgpu_emu.drm.syncobj import SyncFile, Syncobj, SyncobjFile
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_from_user
 from zinc_rt.amdgpu.abi import cs as uapi
 from zinc_rt.amdgpu.abi.requests import AMDGPU_FENCE_TO_HANDLE, AMDGPU_WAIT_CS, AMDGPU_WAIT_FENCES
@@ -36,7 +36,7 @@ def wait_fences(file: DrmFile, args: uapi.DrmAmdgpuWaitFences) -> None:
     address, count = args.in_.fences, args.in_.fence_count
     every, deadline = bool(args.in_.wait_all), deadline_of(args.in_.timeout_ns)
     if not count and (file.since(7, 0) or not every):
-        raise KernelError(errno.EINVAL, "0 fences to wait for")
+        raise CallRefused(errno.EINVAL, "0 fences to wait for")
     size = ctypes.sizeof(uapi.DrmAmdgpuFence)
     raw = copy_from_user(address, count * size)
     fences = [_fence(file, uapi.DrmAmdgpuFence.from_buffer_copy(raw, i * size)) for i in range(count)]
@@ -76,7 +76,7 @@ def fence_to_handle(file: DrmFile, args: uapi.DrmAmdgpuFenceToHandle) -> None:
     elif what == uapi.AMDGPU_FENCE_TO_HANDLE_GET_SYNCOBJ_FD:
         args.out.handle = process.add_file(SyncobjFile(process, syncobj))
     else:
-        raise KernelError(errno.EINVAL, f"a fence cannot become {what}: 0 sync object, 1 its file, 2 sync file")
+        raise CallRefused(errno.EINVAL, f"a fence cannot become {what}: 0 sync object, 1 its file, 2 sync file")
 
 
 HANDLERS = (

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from amdgpu_emu.isa.decode_scalar import opcode
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
 from amdgpu_emu.isa.opcodes import Opcode
-from amdgpu_emu.isa.operands import Code, check_scalars, source, vgpr
+from amdgpu_emu.isa.operands import InstructionWords, check_scalars, source, vgpr
 
 _Operands = tuple[tuple[Operand, ...], tuple[Operand, ...], str]
 
 
-def vopd(code: Code) -> Instruction:
+def vopd(code: InstructionWords) -> Instruction:
     """Decode VOPD: two words, and a literal that both halves may use."""
     word = code.words[0]
-    first = opcode(code, Format.VOPD, word >> 22 & 0xF)
-    second = opcode(code, Format.VOPD, word >> 17 & 0x1F)
+    first = opcode(code, Encoding.VOPD, word >> 22 & 0xF)
+    second = opcode(code, Encoding.VOPD, word >> 17 & 0x1F)
     if code.wave != 32:
         code.refuse("waves of 64 lanes have no such instructions")
     high = code.word()
@@ -26,18 +26,20 @@ def vopd(code: Code) -> Instruction:
     check_scalars(code, (*x[1], *y[1]))
     words = tuple(code.words)
     size = 4 * len(words)
-    other = Instruction(code.address, size, Format.VOPD, second.name, *y, {}, None, words)
-    return Instruction(code.address, size, Format.VOPD, first.name, *x, {}, other, words)
+    other = Instruction(code.address, size, Encoding.VOPD, second.name, *y, {}, None, words)
+    return Instruction(code.address, size, Encoding.VOPD, first.name, *x, {}, other, words)
 
 
-def _half(code: Code, op: Opcode, first: int, other: int, dst: int) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
+def _half(
+    code: InstructionWords, op: Opcode, first: int, other: int, dst: int
+) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     src: list[Operand] = []
     vector = iter((other,))
     for i, kind in enumerate(op.src):
         if kind.place == "k":
-            src.append(Operand(Kind.LITERAL, 0, 1, code.literal()))
+            src.append(Operand(OperandKind.LITERAL, 0, 1, code.literal()))
         elif kind.kind == "m":
-            src.append(Operand(Kind.VCC, 0, code.wave // 32, bits=code.wave))
+            src.append(Operand(OperandKind.VCC, 0, code.wave // 32, bits=code.wave))
         elif i == 0:
             src.append(source(code, first, kind))
         else:
@@ -47,7 +49,7 @@ def _half(code: Code, op: Opcode, first: int, other: int, dst: int) -> tuple[tup
     return (vgpr(code, dst, op.dst[0]),), tuple(src)
 
 
-def _banks(code: Code, x: _Operands, y: _Operands) -> None:
+def _banks(code: InstructionWords, x: _Operands, y: _Operands) -> None:
     """Vector registers lie in four banks; both halves' first sources come from two of them, and so do the second ones.
     Of the third ones (the addend of fmac, which is its destination, and of fmamk) one is even and one odd.
     """
@@ -60,7 +62,7 @@ def _banks(code: Code, x: _Operands, y: _Operands) -> None:
 def _vectors(half: _Operands) -> list[int | None]:
     """Vector registers by the place of the source."""
     (dst,), src, name = half
-    found = [o.index if o.kind is Kind.VGPR else None for o in src] + [None] * (3 - len(src))
+    found = [o.index if o.kind is OperandKind.VGPR else None for o in src] + [None] * (3 - len(src))
     if name == "v_dual_fmac_f32":
         found[2] = dst.index
     return found

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from amdgpu_emu.isa.decode_scalar import finish, opcode, signed
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
-from amdgpu_emu.isa.opcodes import Opcode, Type
-from amdgpu_emu.isa.operands import NULL, Code, scalar, vgpr
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
+from amdgpu_emu.isa.opcodes import Opcode, OperandType
+from amdgpu_emu.isa.operands import NULL, InstructionWords, scalar, vgpr
 
-_NONE = Operand(Kind.NULL)
-_B32, _B64 = Type("b", 32), Type("b", 64)
+_NONE = Operand(OperandKind.NULL)
+_B32, _B64 = OperandType("b", 32), OperandType("b", 64)
 _INVALIDATE = {43: "buffer_gl0_inv", 44: "buffer_gl1_inv"}
 # Atomics that came with gfx12, and one that has another name here.
 _NEWER = {55, 80, 81, 82, 83, 84, 87, 88, 89, 90, 115, 40, 41, 43, 44, 79}
 
 
-def smem(code: Code) -> Instruction:
+def smem(code: InstructionWords) -> Instruction:
     """Decode scalar loads of gfx11: two words."""
     word = code.words[0]
-    op = opcode(code, Format.SMEM, word >> 18 & 0xFF)
+    op = opcode(code, Encoding.SMEM, word >> 18 & 0xFF)
     low = code.word()
     code.zero(word >> 15 & 7 | low >> 21 & 0xF, "a reserved field")
     if op.has("none"):
@@ -29,11 +29,11 @@ def smem(code: Code) -> Instruction:
     return finish(code, op, (data,), (base, _NONE if offset == NULL else scalar(code, offset, 32)), modifiers)
 
 
-def vmem(code: Code) -> Instruction:
+def vmem(code: InstructionWords) -> Instruction:
     """Decode flat, scratch and global memory of gfx11: two words."""
     word = code.words[0]
     number = word >> 18 & 0x7F
-    form = (Format.FLAT, Format.SCRATCH, Format.GLOBAL)[min(word >> 16 & 3, 2)]
+    form = (Encoding.FLAT, Encoding.SCRATCH, Encoding.GLOBAL)[min(word >> 16 & 3, 2)]
     op = opcode(code, form, number)
     if number in _NEWER or word >> 16 & 3 == 3:
         code.refuse(f"there is no opcode {number}")
@@ -52,27 +52,27 @@ def vmem(code: Code) -> Instruction:
 
 
 def _addressed(
-    code: Code, form: Format, op: Opcode, fields: tuple[int, int, int], values: tuple[Operand, ...]
+    code: InstructionWords, form: Encoding, op: Opcode, fields: tuple[int, int, int], values: tuple[Operand, ...]
 ) -> tuple[Operand, ...]:
     number, base, vector = fields
-    if form is not Format.SCRATCH:
+    if form is not Encoding.SCRATCH:
         code.zero(vector, f"SVE of {op.name}")
-    saddr = _NONE if base == NULL else scalar(code, base, 64 if form is Format.GLOBAL else 32)
-    if form is Format.FLAT:
+    saddr = _NONE if base == NULL else scalar(code, base, 64 if form is Encoding.GLOBAL else 32)
+    if form is Encoding.FLAT:
         code.zero(code.words[0] >> 12 & 1, "the sign of a flat offset")
         if base != NULL:
             code.refuse(f"SADDR is {base}, and must be NULL")
         return (vgpr(code, number, _B64), *values)
-    if form is Format.GLOBAL:
+    if form is Encoding.GLOBAL:
         return (vgpr(code, number, _B64 if base == NULL else _B32), *values, saddr)
     if not vector:
         code.zero(number, "ADDR without SVE")
     return (vgpr(code, number, _B32) if vector else _NONE, *values, saddr)
 
 
-def invalidate(code: Code) -> Instruction:
+def invalidate(code: InstructionWords) -> Instruction:
     """Decode the two MUBUF instructions that touch no buffer."""
-    code.form = Format.BUFFER
+    code.form = Encoding.BUFFER
     word = code.words[0]
     number = word >> 18 & 0xFF
     if number not in _INVALIDATE:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from amdgpu_emu.isa.decode_scalar import finish, opcode, signed
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
-from amdgpu_emu.isa.opcodes import Opcode, Type
-from amdgpu_emu.isa.operands import NULL, Code, scalar, vgpr
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
+from amdgpu_emu.isa.opcodes import Opcode, OperandType
+from amdgpu_emu.isa.operands import NULL, InstructionWords, scalar, vgpr
 
-_NONE = Operand(Kind.NULL)
-_B32, _B64 = Type("b", 32), Type("b", 64)
+_NONE = Operand(OperandKind.NULL)
+_B32, _B64 = OperandType("b", 32), OperandType("b", 64)
 
 
-def ds(code: Code) -> Instruction:
+def ds(code: InstructionWords) -> Instruction:
     """Decode DS, local memory: two words."""
     word = code.words[0]
-    op = opcode(code, Format.DS, word >> 18 & 0xFF)
+    op = opcode(code, Encoding.DS, word >> 18 & 0xFF)
     high = code.word()
     code.zero(word >> 16 & 3, "a bit between OP and OFFSET1")
     kind = op.flags[0]
@@ -32,16 +32,16 @@ def ds(code: Code) -> Instruction:
     return finish(code, op, _data(code, op, high >> 24), src, modifiers)
 
 
-def _data(code: Code, op: Opcode, number: int) -> tuple[Operand, ...]:
+def _data(code: InstructionWords, op: Opcode, number: int) -> tuple[Operand, ...]:
     if not op.dst:
         code.zero(number, "VDST")
     return tuple(vgpr(code, number, t) for t in op.dst)
 
 
-def vmem(code: Code) -> Instruction:
+def vmem(code: InstructionWords) -> Instruction:
     """Decode flat, global and scratch memory: three words."""
     word = code.words[0]
-    form = {0xEC: Format.FLAT, 0xED: Format.SCRATCH, 0xEE: Format.GLOBAL}[word >> 24]
+    form = {0xEC: Encoding.FLAT, 0xED: Encoding.SCRATCH, 0xEE: Encoding.GLOBAL}[word >> 24]
     op = opcode(code, form, word >> 14 & 0xFF)
     middle, last = code.word(), code.word()
     code.zero(word >> 7 & 0x7F | word >> 22 & 3 | middle >> 8 & 0x1FF | middle >> 31, "a reserved field")
@@ -49,7 +49,7 @@ def vmem(code: Code) -> Instruction:
     modifiers = {"offset": signed(last >> 8, 24), "scope": middle >> 18 & 3, "th": middle >> 20 & 7}
     returns = not op.has("atomic") or modifiers["th"] & 1
     if code.wave == 64 and "_tr_" in op.name:
-        op = Opcode(op.name, (Type("b", op.dst[0].bits // 2),), op.src, op.flags)
+        op = Opcode(op.name, (OperandType("b", op.dst[0].bits // 2),), op.src, op.flags)
     dst = _data(code, op, middle & 0xFF) if returns else ()
     if not returns:
         code.zero(middle & 0xFF, "VDST of an atomic that returns nothing")
@@ -57,16 +57,16 @@ def vmem(code: Code) -> Instruction:
     if not op.src:
         code.zero(data, "VDATA")
     values = tuple(vgpr(code, data, t) for t in op.src)
-    if form is not Format.SCRATCH:
+    if form is not Encoding.SCRATCH:
         code.zero(int(vector), "SVE")
-    if form is Format.FLAT or op.has("cache"):
+    if form is Encoding.FLAT or op.has("cache"):
         if base != NULL:
             code.refuse(f"SADDR is {base}, and must be NULL")
         if op.has("cache"):
             code.zero(last, "address or offset")
             return finish(code, op, (), (), modifiers)
         return finish(code, op, dst, (vgpr(code, number, _B64), *values), modifiers)
-    wide = form is Format.GLOBAL
+    wide = form is Encoding.GLOBAL
     saddr = _NONE if base == NULL else scalar(code, base, 64 if wide else 32)
     if op.has("addtid"):
         code.zero(number, "VADDR")
@@ -81,10 +81,10 @@ def vmem(code: Code) -> Instruction:
     return finish(code, op, dst, (vaddr, *values, saddr), modifiers)
 
 
-def vbuffer(code: Code) -> Instruction:
+def vbuffer(code: InstructionWords) -> Instruction:
     """Decode untyped buffers: three words."""
     word = code.words[0]
-    op = opcode(code, Format.BUFFER, word >> 14 & 0xFF)
+    op = opcode(code, Encoding.BUFFER, word >> 14 & 0xFF)
     middle, last = code.word(), code.word()
     code.zero(word >> 7 & 0x7F | word >> 22 & 3 | middle >> 8 & 1 | last >> 31, "a reserved field, TFE or the sign")
     if middle >> 23 & 0x7F != 1:
@@ -107,5 +107,5 @@ def vbuffer(code: Code) -> Instruction:
     return finish(code, op, dst, src, modifiers)
 
 
-def _offset(code: Code, number: int) -> Operand:
+def _offset(code: InstructionWords, number: int) -> Operand:
     return _NONE if number == NULL else scalar(code, number, 32)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
-from amdgpu_emu.isa.opcodes import Opcode, Type, opcodes
-from amdgpu_emu.isa.operands import NULL, Code, scalar, source
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
+from amdgpu_emu.isa.opcodes import Opcode, OperandType, opcodes
+from amdgpu_emu.isa.operands import NULL, InstructionWords, scalar, source
 
 
 def signed(value: int, bits: int) -> int:
@@ -12,7 +12,7 @@ def signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) & 1 else value
 
 
-def opcode(code: Code, form: Format, number: int) -> Opcode:
+def opcode(code: InstructionWords, form: Encoding, number: int) -> Opcode:
     """Find an opcode by number. Raises `UnknownInstruction` where there is none."""
     code.form = form
     found = opcodes(form, code.gfx).get(number)
@@ -22,7 +22,7 @@ def opcode(code: Code, form: Format, number: int) -> Opcode:
 
 
 def finish(
-    code: Code,
+    code: InstructionWords,
     op: Opcode,
     dst: tuple[Operand, ...],
     src: tuple[Operand, ...],
@@ -38,38 +38,38 @@ def finish(
     return Instruction(code.address, 4 * len(words), code.form, name or op.name, dst, src, kept, second, words)
 
 
-def sop(code: Code) -> Instruction:
+def sop(code: InstructionWords) -> Instruction:
     """Decode a scalar instruction, whose first word has 10 in its two highest bits."""
     word = code.words[0]
     high = word >> 23
     if high == 0x17D:
         return _sop1(code, word)
     if high == 0x17E:
-        op = opcode(code, Format.SOPC, word >> 16 & 0x7F)
+        op = opcode(code, Encoding.SOPC, word >> 16 & 0x7F)
         return finish(code, op, (), _sources(code, op, word))
     if high == 0x17F:
         return _sopp(code, word)
     if word >> 28 == 0xB:
         return _sopk(code, word)
-    op = opcode(code, Format.SOP2, word >> 23 & 0x7F)
+    op = opcode(code, Encoding.SOP2, word >> 23 & 0x7F)
     return finish(code, op, (_dst(code, op, word),), _sources(code, op, word))
 
 
-def _dst(code: Code, op: Opcode, word: int) -> Operand:
+def _dst(code: InstructionWords, op: Opcode, word: int) -> Operand:
     return scalar(code, word >> 16 & 0x7F, op.dst[0].bits, dst=True)
 
 
-def _sources(code: Code, op: Opcode, word: int) -> tuple[Operand, ...]:
+def _sources(code: InstructionWords, op: Opcode, word: int) -> tuple[Operand, ...]:
     fields = iter((word & 0xFF, word >> 8 & 0xFF))
     return tuple(_constant(code, t) if t.place == "k" else source(code, next(fields), t) for t in op.src)
 
 
-def _constant(code: Code, kind: Type) -> Operand:
-    return Operand(Kind.LITERAL, 0, 1, code.literal() & (1 << kind.bits) - 1, bits=kind.bits)
+def _constant(code: InstructionWords, kind: OperandType) -> Operand:
+    return Operand(OperandKind.LITERAL, 0, 1, code.literal() & (1 << kind.bits) - 1, bits=kind.bits)
 
 
-def _sop1(code: Code, word: int) -> Instruction:
-    op = opcode(code, Format.SOP1, word >> 8 & 0xFF)
+def _sop1(code: InstructionWords, word: int) -> Instruction:
+    op = opcode(code, Encoding.SOP1, word >> 8 & 0xFF)
     if op.dst:
         dst: tuple[Operand, ...] = (_dst(code, op, word),)
     else:
@@ -79,12 +79,12 @@ def _sop1(code: Code, word: int) -> Instruction:
         code.zero(word & 0xFF, "SSRC0")
         return finish(code, op, dst, ())
     if op.src[0].kind == "msg":
-        return finish(code, op, dst, (Operand(Kind.INTEGER, value=word & 0xFF),))
+        return finish(code, op, dst, (Operand(OperandKind.INTEGER, value=word & 0xFF),))
     return finish(code, op, dst, (source(code, word & 0xFF, op.src[0]),))
 
 
-def _sopp(code: Code, word: int) -> Instruction:
-    op = opcode(code, Format.SOPP, word >> 16 & 0x7F)
+def _sopp(code: InstructionWords, word: int) -> Instruction:
+    op = opcode(code, Encoding.SOPP, word >> 16 & 0x7F)
     value = word & 0xFFFF
     if op.src[0].kind == "none":
         code.zero(value, "SIMM16")
@@ -97,10 +97,10 @@ def _sopp(code: Code, word: int) -> Instruction:
     return finish(code, op, (), (), {"simm16": signed(value, 16) if op.src[0].kind == "rel" else value})
 
 
-def _sopk(code: Code, word: int) -> Instruction:
-    op = opcode(code, Format.SOPK, word >> 23 & 0x1F)
+def _sopk(code: InstructionWords, word: int) -> Instruction:
+    op = opcode(code, Encoding.SOPK, word >> 23 & 0x1F)
     number, value = word >> 16 & 0x7F, word & 0xFFFF
-    register = Operand(Kind.HWREG, value & 0x3F, value=value)
+    register = Operand(OperandKind.HWREG, value & 0x3F, value=value)
     if op.dst and op.dst[0].kind == "hwreg":
         if op.flags:
             code.zero(number, "SDST")
@@ -116,10 +116,10 @@ def _sopk(code: Code, word: int) -> Instruction:
     return finish(code, op, dst, (), {"simm16": signed(value, 16) if op.dst else value})
 
 
-def smem(code: Code) -> Instruction:
+def smem(code: InstructionWords) -> Instruction:
     """Decode scalar loads and prefetches: two words."""
     word = code.words[0]
-    op = opcode(code, Format.SMEM, word >> 13 & 0x3F)
+    op = opcode(code, Encoding.SMEM, word >> 13 & 0x3F)
     low = code.word()
     code.zero(word >> 25 & 1 | word >> 18 & 2, "bit 25 or 19")
     code.zero(word >> 20 & 1, "bit 20")
@@ -131,7 +131,7 @@ def smem(code: Code) -> Instruction:
     data = word >> 6 & 0x7F
     if op.has("load"):
         dst: tuple[Operand, ...] = (scalar(code, data, op.dst[0].bits, dst=True),)
-        if dst[0].kind in {Kind.M0, Kind.EXEC}:
+        if dst[0].kind in {OperandKind.M0, OperandKind.EXEC}:
             code.refuse(f"memory is loaded into {dst[0].kind.value}")
         modifiers |= {"scope": word >> 21 & 3, "th": word >> 23 & 3}
     else:
@@ -147,4 +147,6 @@ def smem(code: Code) -> Instruction:
     if "buffer" in op.name and modifiers["offset"] < 0:
         code.refuse("the offset of a buffer is negative")
     offset = low >> 25
-    return finish(code, op, dst, (*src, scalar(code, offset, 32) if offset != NULL else Operand(Kind.NULL)), modifiers)
+    return finish(
+        code, op, dst, (*src, scalar(code, offset, 32) if offset != NULL else Operand(OperandKind.NULL)), modifiers
+    )

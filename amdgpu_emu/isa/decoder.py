@@ -13,7 +13,7 @@ from amdgpu_emu.isa.decode_memory import ds, vbuffer, vmem
 from amdgpu_emu.isa.decode_scalar import smem, sop
 from amdgpu_emu.isa.decode_vector import short, vop3, vop3p
 from amdgpu_emu.isa.instruction import Instruction
-from amdgpu_emu.isa.operands import Code
+from amdgpu_emu.isa.operands import InstructionWords
 
 
 def decode(code: bytes, address: int = 0, *, at: int = 0, wave: int = 32, gfx: int = 12) -> Instruction:
@@ -22,7 +22,7 @@ def decode(code: bytes, address: int = 0, *, at: int = 0, wave: int = 32, gfx: i
     wave: lanes of a wave, 32 or 64; gfx: 12, or 11 for what our kernels contain there. Raises `UnknownInstruction`
     where there is no such instruction, where reserved fields are set, and where the code ends in it.
     """
-    c = Code(code, at, address + at, wave, gfx)
+    c = InstructionWords(code, at, address + at, wave, gfx)
     word = c.words[0]
     if not word >> 31:
         return short(c)

@@ -23,9 +23,14 @@ _DELAYS: Final = (
 _SKIPS: Final = ("", "NEXT", "SKIP_1", "SKIP_2", "SKIP_3", "SKIP_4")
 # Name, first bit, width; a field of ones waits for nothing.
 _DEPCTR: Final = (
-    ("hold_cnt", 7, 1), ("sa_sdst", 0, 1), ("va_vdst", 12, 4), ("va_sdst", 9, 3), ("va_ssrc", 8, 1), ("va_vcc", 1, 1),
+    ("hold_cnt", 7, 1),
+    ("sa_sdst", 0, 1),
+    ("va_vdst", 12, 4),
+    ("va_sdst", 9, 3),
+    ("va_ssrc", 8, 1),
+    ("va_vcc", 1, 1),
     ("vm_vsrc", 2, 3),
-)  # fmt: skip
+)
 _DEPCTR_UNUSED: Final = 0x60
 _WAITCNT: Final = (("vmcnt", 10, 6), ("expcnt", 0, 3), ("lgkmcnt", 4, 6))
 

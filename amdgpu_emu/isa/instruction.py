@@ -28,7 +28,7 @@ class UnknownInstruction(ZincError):
         self.address = address
 
 
-class Format(Enum):
+class Encoding(Enum):
     """The encodings of instructions.
 
     DPP is not among them: it shows as `dpp_ctrl` or `dpp8` in the modifiers of VOP1, VOP2, VOPC, VOP3, VOP3SD and
@@ -55,7 +55,7 @@ class Format(Enum):
     BUFFER = "VBUFFER"
 
 
-class Kind(Enum):
+class OperandKind(Enum):
     """The kinds of operands.
 
     VCC, EXEC and TTMP are registers of the scalar file; `index` counts within the kind: VCC and EXEC have 0 for the low
@@ -91,7 +91,7 @@ class Operand:
     but for v_fma_mix*, where abs is abs. For v_dot4_i32_iu8 and v_wmma_*_iu8, neg says "signed".
     """
 
-    kind: Kind
+    kind: OperandKind
     index: int = 0
     dwords: int = 1
     value: int = 0
@@ -124,7 +124,7 @@ class Instruction:
 
     address: int
     size: int
-    format: Format
+    format: Encoding
     name: str
     dst: tuple[Operand, ...] = ()
     src: tuple[Operand, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amdgpu_emu.isa.decoder import instructions
-from amdgpu_emu.isa.instruction import Format, Instruction
+from amdgpu_emu.isa.instruction import Encoding, Instruction
 from amdgpu_emu.isa.printer import text
 
 _COLUMN = 64
@@ -19,7 +19,7 @@ def listing(code: bytes, address: int = 0, *, wave: int = 32, gfx: int = 12) -> 
 
 def target(instruction: Instruction) -> int | None:
     """The target address of a branch or call; None for other instructions and for targets in a register."""
-    if instruction.format not in {Format.SOPP, Format.SOPK}:
+    if instruction.format not in {Encoding.SOPP, Encoding.SOPK}:
         return None
     if not instruction.name.startswith(("s_branch", "s_cbranch", "s_call")):
         return None

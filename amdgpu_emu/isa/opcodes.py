@@ -26,12 +26,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from amdgpu_emu.isa.instruction import Format
+from amdgpu_emu.isa.instruction import Encoding
 from amdgpu_emu.isa.tables import dual, gfx11, memory, scalar, vector, vop3
 
 
 @dataclass(frozen=True, slots=True)
-class Type:
+class OperandType:
     """The type of an operand in a signature; bits is 0 for a lane mask. Words stand in `kind`."""
 
     kind: str
@@ -54,8 +54,8 @@ class Opcode:
     """An opcode: its name and the signature of its line in the table."""
 
     name: str
-    dst: tuple[Type, ...]
-    src: tuple[Type, ...]
+    dst: tuple[OperandType, ...]
+    src: tuple[OperandType, ...]
     flags: tuple[str, ...]
 
     def has(self, flag: str) -> bool:
@@ -69,41 +69,41 @@ class Opcode:
 
 
 _TYPE = re.compile(r"([vsckrj]?)([bifyhwx])(\d+)$")
-_TEXTS: Mapping[Format, str] = {
-    Format.SOP1: scalar.SOP1,
-    Format.SOP2: scalar.SOP2,
-    Format.SOPC: scalar.SOPC,
-    Format.SOPK: scalar.SOPK,
-    Format.SOPP: scalar.SOPP,
-    Format.SMEM: scalar.SMEM,
-    Format.VOP1: vector.VOP1,
-    Format.VOP2: vector.VOP2,
-    Format.VOPC: vector.VOPC,
-    Format.VOP3: vop3.VOP3,
-    Format.VOP3SD: vop3.VOP3SD,
-    Format.VOP3P: vop3.VOP3P,
-    Format.VOPD: dual.VOPD,
-    Format.DS: memory.DS,
-    Format.BUFFER: memory.BUFFER,
+_TEXTS: Mapping[Encoding, str] = {
+    Encoding.SOP1: scalar.SOP1,
+    Encoding.SOP2: scalar.SOP2,
+    Encoding.SOPC: scalar.SOPC,
+    Encoding.SOPK: scalar.SOPK,
+    Encoding.SOPP: scalar.SOPP,
+    Encoding.SMEM: scalar.SMEM,
+    Encoding.VOP1: vector.VOP1,
+    Encoding.VOP2: vector.VOP2,
+    Encoding.VOPC: vector.VOPC,
+    Encoding.VOP3: vop3.VOP3,
+    Encoding.VOP3SD: vop3.VOP3SD,
+    Encoding.VOP3P: vop3.VOP3P,
+    Encoding.VOPD: dual.VOPD,
+    Encoding.DS: memory.DS,
+    Encoding.BUFFER: memory.BUFFER,
 }
-_MEMORY = {Format.FLAT: "flat", Format.GLOBAL: "global", Format.SCRATCH: "scratch"}
-_VOP3_FROM = ((Format.VOPC, 0), (Format.VOP2, 256), (Format.VOP1, 384))
+_MEMORY = {Encoding.FLAT: "flat", Encoding.GLOBAL: "global", Encoding.SCRATCH: "scratch"}
+_VOP3_FROM = ((Encoding.VOPC, 0), (Encoding.VOP2, 256), (Encoding.VOP1, 384))
 
 
 @cache
-def opcodes(form: Format, gfx: int = 12) -> Mapping[int, Opcode]:
+def opcodes(form: Encoding, gfx: int = 12) -> Mapping[int, Opcode]:
     """All opcodes of a format by number. VOP3 has those of VOP1, VOP2 and VOPC, too. gfx: 12 or 11."""
     if form in _MEMORY:
         word = _MEMORY[form]
         found = _parsed(memory.VMEM).items()
         return {k: Opcode(f"{word}_{v.name}", v.dst, v.src, v.flags) for k, v in found if word[0] in v.flags[-1]}
     table = _parsed(_TEXTS[form]) if gfx == 12 else _older(form)
-    if form is Format.VOPC:
+    if form is Encoding.VOPC:
         table |= {k | 0x80: Opcode(v.name.replace("v_cmp_", "v_cmpx_"), (), v.src, v.flags) for k, v in table.items()}
-    if form is Format.VOP3SD:
-        table |= {k + 256: v for k, v in opcodes(Format.VOP2, gfx).items() if len(v.dst) == 2}
-    if form is Format.VOP3:
-        carry = opcodes(Format.VOP3SD, gfx)
+    if form is Encoding.VOP3SD:
+        table |= {k + 256: v for k, v in opcodes(Encoding.VOP2, gfx).items() if len(v.dst) == 2}
+    if form is Encoding.VOP3:
+        carry = opcodes(Encoding.VOP3SD, gfx)
         for other, base in _VOP3_FROM:
             from_other = opcodes(other, gfx).items()
             table |= {k + base: v for k, v in from_other if not v.has("1") and k + base not in carry}
@@ -111,14 +111,14 @@ def opcodes(form: Format, gfx: int = 12) -> Mapping[int, Opcode]:
 
 
 @cache
-def names(form: Format, gfx: int = 12) -> Mapping[str, Opcode]:
+def names(form: Encoding, gfx: int = 12) -> Mapping[str, Opcode]:
     """All opcodes of a format by name."""
     return {op.name: op for op in opcodes(form, gfx).values()}
 
 
-def _older(form: Format) -> dict[int, Opcode]:
+def _older(form: Encoding) -> dict[int, Opcode]:
     changed = _parsed(getattr(gfx11, form.value, ""))
-    if form is Format.SMEM:
+    if form is Encoding.SMEM:
         return changed
     gone = gfx11.GONE.get(form.value, ())
     return {k: v for k, v in _parsed(_TEXTS[form]).items() if not any(k in r for r in gone)} | changed
@@ -137,6 +137,6 @@ def _parsed(text: str) -> dict[int, Opcode]:
     return table
 
 
-def _type(word: str) -> Type:
+def _type(word: str) -> OperandType:
     found = _TYPE.match(word)
-    return Type(found[2], int(found[3]), found[1]) if found else Type(word)
+    return OperandType(found[2], int(found[3]), found[1]) if found else OperandType(word)

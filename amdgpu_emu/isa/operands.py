@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from amdgpu_emu.isa.instruction import Format, Kind, Operand, UnknownInstruction
-from amdgpu_emu.isa.opcodes import Type
+from amdgpu_emu.isa.instruction import Encoding, Operand, OperandKind, UnknownInstruction
+from amdgpu_emu.isa.opcodes import OperandType
 
 VGPR: Final = 256  # the first number of a vector register
 LITERAL: Final = 255
@@ -22,7 +22,7 @@ _M0: Final = 125
 _ZERO: Final = 128
 _MINUS_1: Final = 193
 _FLOATS: Final = 240
-_SPECIAL: Final = {251: Kind.VCCZ, 252: Kind.EXECZ, 253: Kind.SCC}
+_SPECIAL: Final = {251: OperandKind.VCCZ, 252: OperandKind.EXECZ, 253: OperandKind.SCC}
 
 # Inline constants 240 to 248 by the width of the operand; the last is 1 / (2 pi).
 FLOATS: Final[dict[str, tuple[int, ...]]] = {
@@ -37,14 +37,14 @@ FLOATS: Final[dict[str, tuple[int, ...]]] = {
 }
 
 
-class Code:
+class InstructionWords:
     """The bytes of one instruction, read word by word. wave: lanes; gfx: 12 or 11."""
 
     def __init__(self, code: bytes, at: int, address: int, wave: int, gfx: int = 12) -> None:
         self.address, self.wave, self.gfx = address, wave, gfx
         self._code, self._at = code, at
         self.words: list[int] = []
-        self.form: Format | None = None
+        self.form: Encoding | None = None
         self.moved = False  # a word of DPP was read
         self._literal: int | None = None
         self.word()
@@ -78,31 +78,33 @@ class Code:
             self.refuse(f"{what} is {bits:#x}, and must be 0")
 
 
-def bits_of(kind: Type, wave: int) -> int:
+def bits_of(kind: OperandType, wave: int) -> int:
     """The width of an operand in bits; a lane mask has one bit per lane."""
     return wave if kind.kind == "m" else kind.bits
 
 
-def vgpr(code: Code, index: int, kind: Type, *, op_sel: int = 0, neg: bool = False, mag: bool = False) -> Operand:
+def vgpr(
+    code: InstructionWords, index: int, kind: OperandType, *, op_sel: int = 0, neg: bool = False, mag: bool = False
+) -> Operand:
     """Decode a vector register, or several in a row."""
     if index + kind.dwords > 256:
         code.refuse(f"{kind.dwords} vector registers from v{index} on pass v255")
-    return Operand(Kind.VGPR, index, kind.dwords, 0, neg, mag, op_sel, kind.bits)
+    return Operand(OperandKind.VGPR, index, kind.dwords, 0, neg, mag, op_sel, kind.bits)
 
 
-def half(code: Code, index: int, kind: Type) -> Operand:
+def half(code: InstructionWords, index: int, kind: OperandType) -> Operand:
     """Decode a register field of VOP1, VOP2, VOPC: seven bits and a half for 16-bit operands, eight bits for others."""
     return vgpr(code, index & 0x7F, kind, op_sel=index >> 7) if kind.bits == 16 else vgpr(code, index, kind)
 
 
-def scalar(code: Code, number: int, bits: int, *, dst: bool = False) -> Operand:
+def scalar(code: InstructionWords, number: int, bits: int, *, dst: bool = False) -> Operand:
     """Decode a scalar register. Raises `UnknownInstruction` for other numbers, or if wide registers are not aligned."""
     dwords = max(bits // 32, 1)
     base, kind, limit = next((r for r in _RANGES if r[0] <= number < r[0] + r[2]), (0, None, 0))
     if kind is None or (dst and number >= _ZERO):
         code.refuse(f"operand {number} is no {'destination' if dst else 'scalar register'}")
     index = number - base
-    if kind is Kind.NULL:
+    if kind is OperandKind.NULL:
         return Operand(kind, 0, dwords, 0, bits=bits)
     if index % (dwords if dwords < 3 else 4):
         code.refuse(f"{dwords} scalar registers from {kind.value}{index} on are not aligned")
@@ -112,16 +114,18 @@ def scalar(code: Code, number: int, bits: int, *, dst: bool = False) -> Operand:
 
 
 _RANGES: Final = (
-    (0, Kind.SGPR, VCC),
-    (VCC, Kind.VCC, 2),
-    (_TTMP, Kind.TTMP, 16),
-    (NULL, Kind.NULL, 1),
-    (_M0, Kind.M0, 1),
-    (EXEC, Kind.EXEC, 2),
+    (0, OperandKind.SGPR, VCC),
+    (VCC, OperandKind.VCC, 2),
+    (_TTMP, OperandKind.TTMP, 16),
+    (NULL, OperandKind.NULL, 1),
+    (_M0, OperandKind.M0, 1),
+    (EXEC, OperandKind.EXEC, 2),
 )
 
 
-def source(code: Code, number: int, kind: Type, *, neg: bool = False, mag: bool = False, op_sel: int = 0) -> Operand:
+def source(
+    code: InstructionWords, number: int, kind: OperandType, *, neg: bool = False, mag: bool = False, op_sel: int = 0
+) -> Operand:
     """Decode a source field of eight bits (scalar formats) or nine."""
     bits = bits_of(kind, code.wave)
     if number >= VGPR:
@@ -144,28 +148,28 @@ def source(code: Code, number: int, kind: Type, *, neg: bool = False, mag: bool 
     return Operand(found.kind, found.index, found.dwords, found.value, neg, mag, op_sel, bits)
 
 
-def _constant(code: Code, number: int, kind: Type) -> Operand:
+def _constant(code: InstructionWords, number: int, kind: OperandType) -> Operand:
     bits = min(kind.bits, 32) if kind.place == "c" else kind.bits
     ones = (1 << bits) - 1
     if number <= 208:
         value = number - _ZERO if number < _MINUS_1 else _MINUS_1 - 1 - number
-        return Operand(Kind.INTEGER, 0, kind.dwords, value & ones)
+        return Operand(OperandKind.INTEGER, 0, kind.dwords, value & ones)
     if number == LITERAL:
         if kind.place == "c":
             code.refuse("a literal stands for a matrix")
-        return Operand(Kind.LITERAL, 0, kind.dwords, expanded(code.literal(), kind))
+        return Operand(OperandKind.LITERAL, 0, kind.dwords, expanded(code.literal(), kind))
     if _FLOATS <= number < _FLOATS + 9:
         if kind.kind == "b" and kind.bits == 16:
             code.refuse("a float stands for a 16-bit integer")
-        return Operand(Kind.FLOAT, number - _FLOATS, kind.dwords, inline_float(number - _FLOATS, kind))
+        return Operand(OperandKind.FLOAT, number - _FLOATS, kind.dwords, inline_float(number - _FLOATS, kind))
     if 235 <= number <= 238:
-        return Operand(Kind.APERTURE, number, kind.dwords)
+        return Operand(OperandKind.APERTURE, number, kind.dwords)
     if number in _SPECIAL:
         return Operand(_SPECIAL[number], 0, kind.dwords)
     return code.refuse(f"operand {number} has no meaning")
 
 
-def check_scalars(code: Code, src: Sequence[Operand], limit: int = 2) -> None:
+def check_scalars(code: InstructionWords, src: Sequence[Operand], limit: int = 2) -> None:
     """Check that a vector instruction reads at most two different scalar values, with literals (RDNA ISA documents)."""
     read = {(o.kind, o.index, o.dwords, o.value) for o in src if o.kind in _ON_THE_BUS}
     if len(read) > limit:
@@ -173,11 +177,20 @@ def check_scalars(code: Code, src: Sequence[Operand], limit: int = 2) -> None:
 
 
 _ON_THE_BUS: Final = {
-    Kind.SGPR, Kind.TTMP, Kind.VCC, Kind.EXEC, Kind.M0, Kind.SCC, Kind.VCCZ, Kind.EXECZ, Kind.APERTURE, Kind.LITERAL,
-}  # fmt: skip
+    OperandKind.SGPR,
+    OperandKind.TTMP,
+    OperandKind.VCC,
+    OperandKind.EXEC,
+    OperandKind.M0,
+    OperandKind.SCC,
+    OperandKind.VCCZ,
+    OperandKind.EXECZ,
+    OperandKind.APERTURE,
+    OperandKind.LITERAL,
+}
 
 
-def inline_float(index: int, kind: Type) -> int:
+def inline_float(index: int, kind: OperandType) -> int:
     """The bits of inline constant 240 + index as an operand of this type gets them."""
     if kind.kind == "h" or (kind.kind in "f" and kind.bits == 16):
         return FLOATS["f16"][index]
@@ -188,7 +201,7 @@ def inline_float(index: int, kind: Type) -> int:
     return FLOATS["f32"][index]
 
 
-def expanded(literal: int, kind: Type) -> int:
+def expanded(literal: int, kind: OperandType) -> int:
     """Expand a literal of 32 bits to an operand's width."""
     if kind.bits == 16:
         return literal & 0xFFFF

@@ -9,14 +9,14 @@ as newer versions do. Branch targets are a distance in words, and hardware regis
 from __future__ import annotations
 
 from amdgpu_emu.isa.immediates import hwreg, immediate, message
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
 from amdgpu_emu.isa.opcodes import names
 from amdgpu_emu.isa.suffixes import cache_policy, dpp, packed
 
 _FLOATS = ("0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0")
 _APERTURES = ("src_shared_base", "src_shared_limit", "src_private_base", "src_private_limit")
-_MEMORY = {Format.FLAT, Format.GLOBAL, Format.SCRATCH, Format.BUFFER, Format.SMEM, Format.DS}
-_SHORT = {Format.VOP1, Format.VOP2, Format.VOPC}
+_MEMORY = {Encoding.FLAT, Encoding.GLOBAL, Encoding.SCRATCH, Encoding.BUFFER, Encoding.SMEM, Encoding.DS}
+_SHORT = {Encoding.VOP1, Encoding.VOP2, Encoding.VOPC}
 _OMOD = {1: "mul:2", 2: "mul:4", 3: "div:2"}
 
 
@@ -25,14 +25,14 @@ def text(instruction: Instruction, gfx: int = 12) -> str:
     if instruction.second is not None:
         halves = (instruction, instruction.second)
         return " :: ".join(f"{h.name} {', '.join(operand(o) for o in (*h.dst, *_shown(h)))}" for h in halves)
-    if instruction.format in {Format.SOPP, Format.SOPK}:
+    if instruction.format in {Encoding.SOPP, Encoding.SOPK}:
         return _immediate(instruction, gfx)
     if instruction.format in _MEMORY:
         return _memory(instruction)
     name, suffix = instruction.name, ""
-    signs = instruction.format is not Format.VOP3P or instruction.name.startswith("v_fma_mix")
+    signs = instruction.format is not Encoding.VOP3P or instruction.name.startswith("v_fma_mix")
     marks = ("", ".h") if instruction.format in _SHORT else ("", "")
-    halves_named = gfx == 11 and instruction.format in {*_SHORT, Format.VOP3}
+    halves_named = gfx == 11 and instruction.format in {*_SHORT, Encoding.VOP3}
     if instruction.name == "v_mov_b16" or halves_named:
         marks = (".l", ".h")
     operands = [operand(o, marks, signs=signs) for o in (*instruction.dst, *instruction.src)]
@@ -49,7 +49,7 @@ def text(instruction: Instruction, gfx: int = 12) -> str:
 def operand(o: Operand, marks: tuple[str, str] = ("", ""), *, signs: bool = True) -> str:
     """Print one operand. marks: of the lower and the upper half of a register; signs: write neg and abs."""
     plain = _plain(o)
-    if o.kind is Kind.VGPR and o.bits == 16:
+    if o.kind is OperandKind.VGPR and o.bits == 16:
         plain += marks[o.op_sel]
     if not signs:
         return plain
@@ -57,26 +57,30 @@ def operand(o: Operand, marks: tuple[str, str] = ("", ""), *, signs: bool = True
         plain = f"|{plain}|"
     if not o.neg:
         return plain
-    return f"neg({plain})" if o.kind in {Kind.INTEGER, Kind.FLOAT, Kind.LITERAL} and not o.abs else f"-{plain}"
+    return (
+        f"neg({plain})"
+        if o.kind in {OperandKind.INTEGER, OperandKind.FLOAT, OperandKind.LITERAL} and not o.abs
+        else f"-{plain}"
+    )
 
 
 def _plain(o: Operand) -> str:
     kind, n = o.kind, o.index
-    if kind in {Kind.VGPR, Kind.SGPR, Kind.TTMP}:
+    if kind in {OperandKind.VGPR, OperandKind.SGPR, OperandKind.TTMP}:
         return f"{kind.value}{n}" if o.dwords == 1 else f"{kind.value}[{n}:{n + o.dwords - 1}]"
-    if kind in {Kind.VCC, Kind.EXEC}:
+    if kind in {OperandKind.VCC, OperandKind.EXEC}:
         return kind.value if o.dwords == 2 else f"{kind.value}_{'hi' if n else 'lo'}"
-    if kind is Kind.INTEGER:
+    if kind is OperandKind.INTEGER:
         return str(o.value if o.value <= 64 else o.value - (1 << o.value.bit_length()))
-    if kind is Kind.FLOAT:
+    if kind is OperandKind.FLOAT:
         if n < len(_FLOATS):
             return _FLOATS[n]
         return "0.15915494309189532" if o.bits == 64 else "0.15915494"
-    if kind is Kind.LITERAL:
+    if kind is OperandKind.LITERAL:
         return f"{_literal(o):#x}"
-    if kind is Kind.APERTURE:
+    if kind is OperandKind.APERTURE:
         return _APERTURES[n - 235]
-    if kind is Kind.HWREG:
+    if kind is OperandKind.HWREG:
         return hwreg(o.value)
     return str(kind.value)
 
@@ -90,8 +94,10 @@ def _literal(o: Operand) -> int:
 
 def _shown(i: Instruction) -> tuple[Operand, ...]:
     """Sources without what LLVM leaves out: the VCC of the halves of VOPD."""
-    if i.format is Format.VOPD:
-        return tuple(o for o in i.src if o.kind is not Kind.VCC or i.name != "v_dual_cndmask_b32" or o is not i.src[-1])
+    if i.format is Encoding.VOPD:
+        return tuple(
+            o for o in i.src if o.kind is not OperandKind.VCC or i.name != "v_dual_cndmask_b32" or o is not i.src[-1]
+        )
     return i.src
 
 
@@ -101,7 +107,7 @@ def _suffix(i: Instruction, gfx: int) -> str:
     if not i.src:
         return ""
     if i.format in _SHORT:
-        if i.format is Format.VOPC and moved:
+        if i.format is Encoding.VOPC and moved:
             return ""
         return moved or ("" if names(i.format, gfx)[i.name].has("1") else "_e32")
     both = any(i.name in names(form, gfx) for form in _SHORT)
@@ -112,7 +118,7 @@ def _modifiers(i: Instruction, *, op_sel: bool) -> str:
     """What stands behind the operands; op_sel: write which halves of registers are meant."""
     m = i.modifiers
     parts: list[str] = []
-    if i.format is Format.VOP3P:
+    if i.format is Encoding.VOP3P:
         parts += packed(i)
     elif m.get("op_sel") and i.name.startswith("v_cvt_sr_"):
         parts.append(f"byte_sel:{m['op_sel'] >> 2}")
@@ -135,7 +141,7 @@ def _modifiers(i: Instruction, *, op_sel: bool) -> str:
 
 
 def _immediate(i: Instruction, gfx: int) -> str:
-    if i.format is Format.SOPP:
+    if i.format is Encoding.SOPP:
         return " ".join(p for p in (i.name, immediate(_kind(i, gfx), i.modifiers["simm16"])) if p)
     kind = _kind(i, gfx)
     parts = [operand(o) for o in (*i.dst, *i.src)]
@@ -152,17 +158,17 @@ def _kind(i: Instruction, gfx: int) -> str:
 def _memory(i: Instruction) -> str:
     m, parts = i.modifiers, []
     operands = [operand(o) for o in (*i.dst, *i.src)]
-    if i.format is Format.SMEM:
+    if i.format is Encoding.SMEM:
         return _scalar_memory(i)
-    if i.format in {Format.GLOBAL, Format.SCRATCH}:
+    if i.format in {Encoding.GLOBAL, Encoding.SCRATCH}:
         operands = ["off" if o == "null" else o for o in operands]
-    if i.format is Format.BUFFER and i.src:
+    if i.format is Encoding.BUFFER and i.src:
         if i.dst and "atomic" in i.name:
             operands = operands[1:]
         at = len(operands) - 3
         operands[at] = "off" if operands[at] == "null" else operands[at]
         parts += [word for word in ("idxen", "offen") if m[word]]
-    if i.format is Format.DS:
+    if i.format is Encoding.DS:
         if i.name == "ds_swizzle_b32" and m["offset"]:
             parts.append(f"offset:{_swizzle(m['offset'])}")
         parts += [f"{k}:{m[k]}" for k in ("offset0", "offset1") if m.get(k)]
@@ -180,7 +186,7 @@ def _scalar_memory(i: Instruction) -> str:
     offset = f"{'-' if m['offset'] < 0 else ''}{abs(m['offset']):#x}"
     if "length" in m:
         return f"{i.name} {', '.join((*operands[:-1], offset, operands[-1], str(m['length'])))}"
-    if i.src[-1].kind is Kind.NULL:
+    if i.src[-1].kind is OperandKind.NULL:
         operands[-1] = offset
     else:
         operands[-1] += f" offset:{offset}"

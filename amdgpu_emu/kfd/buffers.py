@@ -11,14 +11,14 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.profiles import KernelProfile
 from amdgpu_emu.vm import Mapping
 from zinc_rt.amdgpu.abi.kfd import KFD_IOC_QUEUE_TYPE_COMPUTE, KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
-    from amdgpu_emu.kfd.process import Device
+    from amdgpu_emu.kfd.process import ProcessDevice
 
 EOP_BYTES = 4096
 """A node's eop_buffer_size, gfx9 and later."""
@@ -54,8 +54,8 @@ def relaxed(profile: KernelProfile) -> bool:
     return not (profile.since(6, 14) and not profile.since(7, 0))
 
 
-def acquire(device: Device, wanted: QueueProperties) -> list[Mapping]:
-    """Check and hold all buffers of a queue, write and read pointer first. Raises `KernelError` (EINVAL)."""
+def acquire(device: ProcessDevice, wanted: QueueProperties) -> list[Mapping]:
+    """Check and hold all buffers of a queue, write and read pointer first. Raises `CallRefused` (EINVAL)."""
     profile, model = device.kfd.machine.profile, device.gpu.model
     page = ~(PAGE - 1)
     held = [
@@ -69,37 +69,37 @@ def acquire(device: Device, wanted: QueueProperties) -> list[Mapping]:
         expected = wanted.eop_bytes
         if (expected < EOP_BYTES) if relaxed(profile) else (expected != EOP_BYTES):
             rule = "at least" if relaxed(profile) else "exactly"
-            raise KernelError(errno.EINVAL, f"eop_buffer_size {expected}: must be {rule} {EOP_BYTES}")
+            raise CallRefused(errno.EINVAL, f"eop_buffer_size {expected}: must be {rule} {EOP_BYTES}")
         held.append(_exactly(device, "EOP buffer", wanted.eop, _round(expected) if relaxed(profile) else expected))
     if wanted.control_bytes != model.ctl_stack_size:
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL, f"ctl_stack_size {wanted.control_bytes}: must be exactly the node's {model.ctl_stack_size}"
         )
     if wanted.save_bytes < model.cwsr_size:
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL, f"ctx_save_restore_size {wanted.save_bytes}: must be at least the node's {model.cwsr_size}"
         )
     total = _round(wanted.save_bytes + model.debug_memory_size)
     try:
         held.append(_exactly(device, "save area", wanted.save_area, total))
-    except KernelError:
+    except CallRefused:
         if not device.kfd.svm.always_mapped(wanted.save_area, total):
             raise
     return held
 
 
-def ring(device: Device, address: int, size: int) -> Mapping:
-    """Find the mapping of a queue's ring. Raises `KernelError` (EINVAL)."""
+def ring(device: ProcessDevice, address: int, size: int) -> Mapping:
+    """Find the mapping of a queue's ring. Raises `CallRefused` (EINVAL)."""
     return _exactly(device, "ring", address, _round(size) if relaxed(device.kfd.machine.profile) else size)
 
 
-def _exactly(device: Device, what: str, address: int, size: int) -> Mapping:
+def _exactly(device: ProcessDevice, what: str, address: int, size: int) -> Mapping:
     mapping = device.vm.starting_at(address & ~(PAGE - 1))
     if mapping is None:
-        raise KernelError(errno.EINVAL, f"{what}: no mapping starts at {address:#x}; {device.vm.nearest(address)}")
+        raise CallRefused(errno.EINVAL, f"{what}: no mapping starts at {address:#x}; {device.vm.nearest(address)}")
     pages = size // PAGE
     if pages and mapping.size != pages * PAGE:  # less than a page is not compared
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL, f"{what}: the mapping at {address:#x} has {mapping.size:#x} bytes, not {pages * PAGE:#x}"
         )
     return mapping

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject, Placement
 from zinc_rt.amdgpu.abi.driver import KFD_DOORBELL_SLICE
 
@@ -46,12 +46,12 @@ class Doorbells:
         self._rang(offset // CELL, value)
 
     def take(self) -> int:
-        """Take the lowest free cell for a compute queue. Raises `KernelError` (EBUSY)."""
+        """Take the lowest free cell for a compute queue. Raises `CallRefused` (EBUSY)."""
         for cell in range(CELLS):
             if cell not in self._reserved and cell not in self._taken:
                 self._taken.add(cell)
                 return cell
-        raise KernelError(errno.EBUSY, f"all {CELLS - len(self._reserved)} doorbells of compute queues are taken")
+        raise CallRefused(errno.EBUSY, f"all {CELLS - len(self._reserved)} doorbells of compute queues are taken")
 
     def take_sdma(self, engine: int, queue: int) -> int:
         """Take the cell of a queue of an SDMA engine: even and odd queues lie in the two halves of the slice."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.drm.handles import Handles
-from amdgpu_emu.errors import GpuFault, KernelError
+from amdgpu_emu.errors import CallRefused, GpuFault
 from amdgpu_emu.memory import BufferObject, Placement
 from zinc_rt.amdgpu.abi.driver import KFD_MMAP_TYPE_EVENTS
 from zinc_rt.amdgpu.abi.kfd import (
@@ -84,9 +84,9 @@ class Events:
     # The page.
 
     def set_page(self, bo: BufferObject, handle: int) -> None:
-        """Take a buffer of the process as event page. Raises `KernelError`."""
+        """Take a buffer of the process as event page. Raises `CallRefused`."""
         if bo.size < PAGE_BYTES:
-            raise KernelError(errno.EINVAL, f"an event page has {PAGE_BYTES} bytes, handle {handle:#x} {bo.size}")
+            raise CallRefused(errno.EINVAL, f"an event page has {PAGE_BYTES} bytes, handle {handle:#x} {bo.size}")
         bo.bytes[:PAGE_BYTES] = 0xFF
         self.page, self.page_handle, self._mapped_bytes = bo, handle, bo.size
 
@@ -95,19 +95,19 @@ class Events:
             return
         machine = self._kfd.machine
         if machine.profile.since(7, 3):
-            raise KernelError(errno.ENOMEM, "a signal event needs an event page, which this kernel does not make")
+            raise CallRefused(errno.ENOMEM, "a signal event needs an event page, which this kernel does not make")
         self.page = BufferObject(PAGE_BYTES, Placement.GTT, "event page of the kernel")
         self.page.bytes[:] = 0xFF
         self._mapped_bytes = KERNEL_SLOTS * SLOT
 
     def map_page(self, length: int) -> BufferObject:
-        """The buffer that an mmap of type EVENTS shows. Raises `KernelError`."""
+        """The buffer that an mmap of type EVENTS shows. Raises `CallRefused`."""
         if self._kfd.machine.profile.since(7, 3):
-            raise KernelError(errno.EINVAL, "this kernel has no event page of its own to map")
+            raise CallRefused(errno.EINVAL, "this kernel has no event page of its own to map")
         if length > PAGE_BYTES:
-            raise KernelError(errno.EINVAL, f"the event page has {PAGE_BYTES} bytes, not {length}")
+            raise CallRefused(errno.EINVAL, f"the event page has {PAGE_BYTES} bytes, not {length}")
         if self.page is None:
-            raise KernelError(errno.EINVAL, "there is no event page before the first signal event")
+            raise CallRefused(errno.EINVAL, "there is no event page before the first signal event")
         self._mapped_bytes = length
         return self.page
 
@@ -138,14 +138,14 @@ class Events:
     def _check_slots(self) -> None:
         slots = self._mapped_bytes // SLOT
         if self._mapped_bytes and 1 + len(self._signals) >= slots:
-            raise KernelError(errno.ENOSPC, f"all {slots} slots of the event page are taken")
+            raise CallRefused(errno.ENOSPC, f"all {slots} slots of the event page are taken")
         self._need_page()
 
     def find(self, number: int) -> Event:
-        """Find an event by id. Raises `KernelError` (EINVAL)."""
+        """Find an event by id. Raises `CallRefused` (EINVAL)."""
         event = self._signals.get(number) or self._others.get(number)
         if event is None:
-            raise KernelError(errno.EINVAL, f"there is no event {number:#x}")
+            raise CallRefused(errno.EINVAL, f"there is no event {number:#x}")
         return event
 
     def destroy(self, number: int) -> None:
@@ -160,7 +160,7 @@ class Events:
         """Serve SET_EVENT, RESET_EVENT."""
         event = self.find(number)
         if event.type != KFD_IOC_EVENT_SIGNAL:
-            raise KernelError(errno.EINVAL, f"event {number:#x} has type {event.type}: only the GPU sets it")
+            raise CallRefused(errno.EINVAL, f"event {number:#x} has type {event.type}: only the GPU sets it")
         if on:
             event.set()
             self._kfd.machine.changed.notify_all()
@@ -214,7 +214,7 @@ def create(kfd: KfdProcess, args: CreateEventArgs) -> None:
     handle = args.event_page_offset
     if handle:
         if kfd.events.page is not None:
-            raise KernelError(errno.EINVAL, "the process has an event page already")
+            raise CallRefused(errno.EINVAL, "the process has an event page already")
         device = kfd.device(handle >> 32)
         device.bind()
         kfd.events.set_page(kfd.memory(handle, errno.EINVAL).bo, handle)

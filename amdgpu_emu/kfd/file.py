@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.dispatch import Handler, Table, serve, table
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.file import OpenFile
 from amdgpu_emu.kfd import events, memory, misc, queue_calls, sharing, smi, svm, waits
 from amdgpu_emu.kfd.address_space import is_page_aligned
@@ -94,13 +94,13 @@ class KfdFile(OpenFile):
 
     @classmethod
     def open(cls, process: Process) -> KfdFile:
-        """Open /dev/kfd. Raises `KernelError` if there is no usable GPU, or one is being reset."""
+        """Open /dev/kfd. Raises `CallRefused` if there is no usable GPU, or one is being reset."""
         machine = process.machine
         since_7 = machine.profile.since(7, 0)
         if any(gpu.in_reset for gpu in machine.gpus):
-            raise KernelError(errno.EINVAL if since_7 else errno.EAGAIN, "a GPU is being reset")
+            raise CallRefused(errno.EINVAL if since_7 else errno.EAGAIN, "a GPU is being reset")
         if not machine.gpus and since_7:
-            raise KernelError(errno.EINVAL, "no GPU that KFD could use")
+            raise CallRefused(errno.EINVAL, "no GPU that KFD could use")
         if process.kfd is None:
             process.kfd = KfdProcess(process)
         return cls(process, process.kfd)
@@ -109,16 +109,16 @@ class KfdFile(OpenFile):
         """Serve an ioctl, found by number alone: type byte and direction bits of the request do not matter."""
         number = r.number_of(request)
         if not 0 < number < table_end(self.machine.profile):
-            raise KernelError(errno.ENOTTY, f"there is no call {number:#x}")
+            raise CallRefused(errno.ENOTTY, f"there is no call {number:#x}")
         if number == _CRIU_OP:
-            raise KernelError(errno.EACCES, "CRIU needs CAP_CHECKPOINT_RESTORE")
+            raise CallRefused(errno.EACCES, "CRIU needs CAP_CHECKPOINT_RESTORE")
         if number in _DEBUG_CALLS:
-            raise KernelError(errno.EPERM, f"call {number:#x} of the old debugger interface")
+            raise CallRefused(errno.EPERM, f"call {number:#x} of the old debugger interface")
         if number == svm.NUMBER:
             return self._svm(request, argument)
         handler = _table().get(number)
         if handler is None:
-            raise KernelError(errno.EINVAL, f"call {number:#x} is not emulated")
+            raise CallRefused(errno.EINVAL, f"call {number:#x} is not emulated")
         own = request & (1 << _DIRECTION_BITS) - 1 | handler.request.direction << _DIRECTION_BITS
         return serve(handler, self.kfd, own, argument)
 
@@ -133,7 +133,7 @@ class KfdFile(OpenFile):
         """The buffer of an mmap, chosen by the two highest bits of the offset; the next sixteen name the GPU."""
         kind, gpu_id = offset & 3 << 62, (offset & KFD_MMAP_GPU_ID_MASK) >> KFD_MMAP_GPU_ID_SHIFT
         if not is_page_aligned(offset):
-            raise KernelError(errno.EINVAL, f"offset {offset:#x} is not a multiple of {PAGE}")
+            raise CallRefused(errno.EINVAL, f"offset {offset:#x} is not a multiple of {PAGE}")
         if kind == KFD_MMAP_TYPE_EVENTS:
             return self.kfd.events.map_page(length)
         if kind == KFD_MMAP_TYPE_RESERVED_MEM:
@@ -142,14 +142,14 @@ class KfdFile(OpenFile):
         expected = KFD_DOORBELL_SLICE if kind == KFD_MMAP_TYPE_DOORBELL else PAGE
         if length != expected:
             what = "doorbells" if kind == KFD_MMAP_TYPE_DOORBELL else "remapped registers"
-            raise KernelError(errno.EINVAL, f"{what} are mapped as {expected} bytes, not {length}")
+            raise CallRefused(errno.EINVAL, f"{what} are mapped as {expected} bytes, not {length}")
         return device.doorbells.page() if kind == KFD_MMAP_TYPE_DOORBELL else device.registers()
 
     def _reserved(self, length: int, gpu_id: int) -> BufferObject:
         """The trap handler's memory, which old kernels let a process of an integrated GPU map."""
         if self.machine.profile.since(7, 2):
-            raise KernelError(errno.EINVAL, "this kernel maps no reserved memory")
+            raise CallRefused(errno.EINVAL, "this kernel maps no reserved memory")
         device = self.kfd.device(gpu_id, errno.EINVAL)
         if length != TRAP_BYTES:
-            raise KernelError(errno.EINVAL, f"reserved memory is mapped as {TRAP_BYTES} bytes, not {length}")
+            raise CallRefused(errno.EINVAL, f"reserved memory is mapped as {TRAP_BYTES} bytes, not {length}")
         return device.trap_page() or BufferObject(TRAP_BYTES, Placement.GTT, "trap handler")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from amdgpu_emu.drm.gem import Gem, new_gem
 from amdgpu_emu.drm.handles import Handles
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.kfd.address_space import is_mapped, is_page_aligned
 from amdgpu_emu.memory import BufferObject, Placement, UserMemory
 from amdgpu_emu.user_memory import copy_from_user
@@ -21,7 +21,7 @@ from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_DOORBELL, AMDGPU_GEM_DOMAIN
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
-    from amdgpu_emu.kfd.process import Device, KfdProcess
+    from amdgpu_emu.kfd.process import KfdProcess, ProcessDevice
 
 ADDRESS_LIMIT = 1 << 48
 """Bytes of a GPU's address space."""
@@ -38,13 +38,13 @@ class KfdMemory:
     mapped: its mappings, by device.
     """
 
-    device: Device
+    device: ProcessDevice
     gem: Gem
     va: int
     flags: int
     aql: bool = False
     owned: bool = True
-    mapped: dict[Device, list[Mapping]] = field(default_factory=dict)
+    mapped: dict[ProcessDevice, list[Mapping]] = field(default_factory=dict)
 
     @property
     def bo(self) -> BufferObject:
@@ -80,11 +80,11 @@ class Memories:
         return memory.device.id << _HANDLE_BITS | (numbers.add(memory) or 0)
 
     def find(self, handle: int, code: int) -> KfdMemory:
-        """Find a buffer by handle. Raises `KernelError` with `code`."""
+        """Find a buffer by handle. Raises `CallRefused` with `code`."""
         numbers = self._of.get(handle >> _HANDLE_BITS)
         found = None if numbers is None else numbers.get(handle & _NUMBER)
         if found is None:
-            raise KernelError(code, f"there is no buffer with handle {handle:#x}")
+            raise CallRefused(code, f"there is no buffer with handle {handle:#x}")
         return found
 
     def __iter__(self) -> Iterator[tuple[int, KfdMemory]]:
@@ -119,25 +119,25 @@ def alloc(kfd: KfdProcess, args: uapi.AllocMemoryOfGpuArgs) -> None:
     """Serve ALLOC_MEMORY_OF_GPU. The address is checked only when the buffer is mapped."""
     size, flags = args.size, args.flags
     if not size:
-        raise KernelError(errno.EINVAL, "size is 0")
+        raise CallRefused(errno.EINVAL, "size is 0")
     vram, user = flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_VRAM, flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR
     if not (vram and not args.va_addr) and kfd.svm.overlaps(args.va_addr, size):
-        raise KernelError(errno.EADDRINUSE, f"{args.va_addr:#x} lies in a range of SVM")
+        raise CallRefused(errno.EADDRINUSE, f"{args.va_addr:#x} lies in a range of SVM")
     if user and kfd.svm.overlaps(args.mmap_offset, size):
-        raise KernelError(errno.EADDRINUSE, f"user memory at {args.mmap_offset:#x} lies in a range of SVM")
+        raise CallRefused(errno.EADDRINUSE, f"user memory at {args.mmap_offset:#x} lies in a range of SVM")
     device = kfd.device(args.gpu_id)
     model = device.gpu.model
     if vram and flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_PUBLIC and model.mappable_vram < model.vram:
-        raise KernelError(
+        raise CallRefused(
             errno.EINVAL,
             f"public VRAM needs a large BAR; the processor sees {model.mappable_vram} of {model.vram} bytes",
         )
     device.bind()
     if flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL:
         if size != KFD_DOORBELL_SLICE:
-            raise KernelError(errno.EINVAL, f"doorbells are {KFD_DOORBELL_SLICE} bytes, not {size}")
+            raise CallRefused(errno.EINVAL, f"doorbells are {KFD_DOORBELL_SLICE} bytes, not {size}")
     elif flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP and size != PAGE:
-        raise KernelError(errno.EINVAL, f"remapped registers are {PAGE} bytes, not {size}")
+        raise CallRefused(errno.EINVAL, f"remapped registers are {PAGE} bytes, not {size}")
     memory = _allocate(device, args)
     args.handle = kfd.memories.add(memory)
     args.mmap_offset = memory.gem.node.start
@@ -145,7 +145,7 @@ def alloc(kfd: KfdProcess, args: uapi.AllocMemoryOfGpuArgs) -> None:
         args.mmap_offset = KFD_MMAP_TYPE_MMIO | device.id << KFD_MMAP_GPU_ID_SHIFT
 
 
-def _allocate(device: Device, args: uapi.AllocMemoryOfGpuArgs) -> KfdMemory:
+def _allocate(device: ProcessDevice, args: uapi.AllocMemoryOfGpuArgs) -> KfdMemory:
     flags, gpu = args.flags, device.gpu
     aql = bool(flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_AQL_QUEUE_MEM)
     size = _page_round(args.size // 2 if aql else args.size)
@@ -154,14 +154,14 @@ def _allocate(device: Device, args: uapi.AllocMemoryOfGpuArgs) -> KfdMemory:
     if flags & (uapi.KFD_IOC_ALLOC_MEM_FLAGS_VRAM | uapi.KFD_IOC_ALLOC_MEM_FLAGS_GTT):
         vram = bool(flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_VRAM)
         if not size:
-            raise KernelError(errno.EINVAL, "half of the size, for a queue's memory that is mapped twice, is 0")
+            raise CallRefused(errno.EINVAL, "half of the size, for a queue's memory that is mapped twice, is 0")
         place = Placement.VRAM if vram else Placement.GTT
         bo = gpu.allocate(size, place, label, write_combined=vram, uncached=_uncached(device, flags))
     elif flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_USERPTR:
         if not args.mmap_offset:
-            raise KernelError(errno.EINVAL, "the address of user memory is 0")
+            raise CallRefused(errno.EINVAL, "the address of user memory is 0")
         if not is_mapped(args.mmap_offset, args.size):
-            raise KernelError(errno.EFAULT, f"{args.size} bytes at {args.mmap_offset:#x} are not the caller's")
+            raise CallRefused(errno.EFAULT, f"{args.size} bytes at {args.mmap_offset:#x} are not the caller's")
         bo = UserMemory(args.mmap_offset, size, f"user memory at {args.mmap_offset:#x}")
         bo.uncached = _uncached(device, flags)
     elif flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL:
@@ -169,13 +169,13 @@ def _allocate(device: Device, args: uapi.AllocMemoryOfGpuArgs) -> KfdMemory:
     elif flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP:
         bo, owned = device.registers(), False
     else:
-        raise KernelError(errno.EINVAL, f"flags {flags:#x} name no place for the memory")
+        raise CallRefused(errno.EINVAL, f"flags {flags:#x} name no place for the memory")
     assert device.drm is not None
     gem = new_gem(device.drm, bo, _DOMAINS.get(bo.placement, AMDGPU_GEM_DOMAIN_GTT), 0)
     return KfdMemory(device, gem, args.va_addr, flags, aql, owned)
 
 
-def _uncached(device: Device, flags: int) -> bool:
+def _uncached(device: ProcessDevice, flags: int) -> bool:
     """Whether the driver maps a buffer uncached (`gmc_v10_0.c`, `gmc_v12_0.c`, get_vm_pte)."""
     coherent = uapi.KFD_IOC_ALLOC_MEM_FLAGS_COHERENT if device.gpu.model.gfx[0] < 12 else 0
     return bool(flags & (uapi.KFD_IOC_ALLOC_MEM_FLAGS_UNCACHED | coherent))
@@ -188,11 +188,11 @@ def _page_round(size: int) -> int:
 def free(kfd: KfdProcess, args: uapi.FreeMemoryOfGpuArgs) -> None:
     """Serve FREE_MEMORY_OF_GPU."""
     if args.handle and args.handle == kfd.events.page_handle:
-        raise KernelError(errno.EPERM, "the event page stays until the process ends")
+        raise CallRefused(errno.EPERM, "the event page stays until the process ends")
     kfd.device(args.handle >> _HANDLE_BITS)
     memory = kfd.memory(args.handle, errno.EINVAL)
     if memory.mapped:
-        raise KernelError(errno.EBUSY, f"{memory.bo.label} is still mapped on {len(memory.mapped)} GPUs")
+        raise CallRefused(errno.EBUSY, f"{memory.bo.label} is still mapped on {len(memory.mapped)} GPUs")
     kfd.memories.remove(args.handle)
 
 
@@ -201,9 +201,9 @@ def free(kfd: KfdProcess, args: uapi.FreeMemoryOfGpuArgs) -> None:
 
 def _targets(kfd: KfdProcess, args: uapi.MapMemoryToGpuArgs | uapi.UnmapMemoryFromGpuArgs) -> list[int]:
     if not args.n_devices:
-        raise KernelError(errno.EINVAL, "n_devices is 0")
+        raise CallRefused(errno.EINVAL, "n_devices is 0")
     if args.n_success > args.n_devices:
-        raise KernelError(errno.EINVAL, f"n_success {args.n_success} is beyond n_devices {args.n_devices}")
+        raise CallRefused(errno.EINVAL, f"n_success {args.n_success} is beyond n_devices {args.n_devices}")
     data = copy_from_user(args.device_ids_array_ptr, 4 * args.n_devices)
     kfd.device(args.handle >> _HANDLE_BITS)
     return list(struct.unpack(f"<{args.n_devices}I", data))
@@ -222,23 +222,23 @@ def map_memory(kfd: KfdProcess, args: uapi.MapMemoryToGpuArgs) -> None:
         args.n_success = i + 1
 
 
-def _map(memory: KfdMemory, device: Device) -> None:
+def _map(memory: KfdMemory, device: ProcessDevice) -> None:
     bo, va, size = memory.bo, memory.va, _page_round(memory.bo.size)
     home = memory.gem.device.gpu
     if not va:
-        raise KernelError(errno.EINVAL, f"{bo.label} has no address")
+        raise CallRefused(errno.EINVAL, f"{bo.label} has no address")
     out_of_reach = device.gpu is not home and home.model.mappable_vram < home.model.vram
     if bo.placement is Placement.VRAM and out_of_reach:
-        raise KernelError(errno.EINVAL, f"GPU {device.id} cannot reach VRAM of GPU {home.gpu_id}: no large BAR")
+        raise CallRefused(errno.EINVAL, f"GPU {device.id} cannot reach VRAM of GPU {home.gpu_id}: no large BAR")
     places = (va, va + size) if memory.aql else (va,)
     if not is_page_aligned(va):
-        raise KernelError(errno.EINVAL, f"address {va:#x} is not a multiple of {PAGE}")
+        raise CallRefused(errno.EINVAL, f"address {va:#x} is not a multiple of {PAGE}")
     if places[-1] + size > ADDRESS_LIMIT:
-        raise KernelError(errno.EINVAL, f"{va:#x} + {size:#x} is beyond the address space, {ADDRESS_LIMIT:#x}")
+        raise CallRefused(errno.EINVAL, f"{va:#x} + {size:#x} is beyond the address space, {ADDRESS_LIMIT:#x}")
     for place in places:
         others = device.vm.overlapping(place, size)
         if others:
-            raise KernelError(errno.EINVAL, f"{size} bytes at {place:#x} overlap {others[0]}")
+            raise CallRefused(errno.EINVAL, f"{size} bytes at {place:#x} overlap {others[0]}")
     writable = bool(memory.flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_WRITABLE)
     executable = bool(memory.flags & uapi.KFD_IOC_ALLOC_MEM_FLAGS_EXECUTABLE)
     memory.mapped[device] = [Mapping(place, size, bo, 0, True, writable, executable) for place in places]
@@ -253,16 +253,16 @@ def unmap_memory(kfd: KfdProcess, args: uapi.UnmapMemoryFromGpuArgs) -> None:
     for i in range(args.n_success, args.n_devices):
         device = kfd.device(targets[i])
         if device not in memory.mapped:
-            raise KernelError(errno.EINVAL, f"{memory.bo.label} is not mapped on GPU {device.id}")
+            raise CallRefused(errno.EINVAL, f"{memory.bo.label} is not mapped on GPU {device.id}")
         for mapping in memory.mapped[device]:
             users = kfd.queues.using(mapping)
             if users:
-                raise KernelError(errno.EBUSY, f"{memory.bo.label} belongs to queue {users[0]}")
+                raise CallRefused(errno.EBUSY, f"{memory.bo.label} belongs to queue {users[0]}")
         _unmap(memory, device)
         args.n_success = i + 1
 
 
-def _unmap(memory: KfdMemory, device: Device) -> None:
+def _unmap(memory: KfdMemory, device: ProcessDevice) -> None:
     for mapping in memory.mapped.pop(device):
         if device.vm.starting_at(mapping.va) is mapping:
             device.vm.remove(mapping)

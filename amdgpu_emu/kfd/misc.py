@@ -6,12 +6,12 @@ import errno
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.apertures import BYTES, PRIVATE_BASE, SHARED_BASE
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_to_user
 from zinc_rt.amdgpu.abi import kfd as uapi
 
 if TYPE_CHECKING:
-    from amdgpu_emu.kfd.process import Device, KfdProcess
+    from amdgpu_emu.kfd.process import KfdProcess, ProcessDevice
 
 GPUVM_BASE, GPUVM_LIMIT = 0x10000, 0x7FFFFFFFFFFF
 MAX_APERTURES = 7
@@ -39,7 +39,7 @@ def get_clock_counters(kfd: KfdProcess, args: uapi.GetClockCountersArgs) -> None
 # Apertures.
 
 
-def _apertures(device: Device) -> uapi.ProcessDeviceApertures:
+def _apertures(device: ProcessDevice) -> uapi.ProcessDeviceApertures:
     return uapi.ProcessDeviceApertures(
         lds_base=SHARED_BASE,
         lds_limit=SHARED_BASE + BYTES - 1,
@@ -72,7 +72,7 @@ def get_process_apertures_new(kfd: KfdProcess, args: uapi.GetProcessAperturesNew
     profile, nodes = kfd.machine.profile, len(devices) + 1
     limited = not (profile.since(6, 13) and not profile.since(7, 0))
     if limited and args.num_of_nodes > nodes:
-        raise KernelError(errno.EINVAL, f"room for {args.num_of_nodes} nodes: there are {nodes}")
+        raise CallRefused(errno.EINVAL, f"room for {args.num_of_nodes} nodes: there are {nodes}")
     args.num_of_nodes = min(args.num_of_nodes, len(devices))
     data = b"".join(bytes(_apertures(device)) for device in devices[: args.num_of_nodes])
     copy_to_user(args.kfd_process_device_apertures_ptr, data)
@@ -85,7 +85,7 @@ def set_memory_policy(kfd: KfdProcess, args: uapi.SetMemoryPolicyArgs) -> None:
     """Serve SET_MEMORY_POLICY."""
     for name, policy in (("default", args.default_policy), ("alternate", args.alternate_policy)):
         if policy not in (_COHERENT, _NONCOHERENT):
-            raise KernelError(errno.EINVAL, f"{name}_policy {policy} is neither 0 nor 1")
+            raise CallRefused(errno.EINVAL, f"{name}_policy {policy} is neither 0 nor 1")
     device = kfd.device(args.gpu_id)
     device.bind(errno.ESRCH)
     device.policy = args.default_policy, args.alternate_policy
@@ -111,9 +111,9 @@ def set_xnack_mode(kfd: KfdProcess, args: uapi.SetXnackModeArgs) -> None:
         args.xnack_enabled = 0
         return
     if len(kfd.queues):
-        raise KernelError(errno.EBUSY, f"{len(kfd.queues)} queues exist: the mode cannot change")
+        raise CallRefused(errno.EBUSY, f"{len(kfd.queues)} queues exist: the mode cannot change")
     if args.xnack_enabled:
-        raise KernelError(errno.EPERM, "no GPU here supports XNACK")
+        raise CallRefused(errno.EPERM, "no GPU here supports XNACK")
 
 
 def get_tile_config(kfd: KfdProcess, args: uapi.GetTileConfigArgs) -> None:
@@ -134,8 +134,8 @@ def runtime_enable(kfd: KfdProcess, args: uapi.RuntimeEnableArgs) -> None:
     """Serve RUNTIME_ENABLE: bit 0 of `mode_mask` enables, once, before any queue; without it the call disables."""
     if args.mode_mask & _ENABLE:
         if kfd.runtime_enabled:
-            raise KernelError(errno.EBUSY, "the runtime is enabled already")
+            raise CallRefused(errno.EBUSY, "the runtime is enabled already")
         if len(kfd.queues):
-            raise KernelError(errno.EEXIST, f"{len(kfd.queues)} queues exist: too late to enable the runtime")
+            raise CallRefused(errno.EEXIST, f"{len(kfd.queues)} queues exist: too late to enable the runtime")
     kfd.runtime_enabled = bool(args.mode_mask & _ENABLE)
     kfd.runtime_called = True

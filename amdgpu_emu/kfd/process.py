@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.drm.file import DrmFile
-from amdgpu_emu.errors import GpuFault, KernelError
+from amdgpu_emu.errors import CallRefused, GpuFault
 from amdgpu_emu.gpu import Gpu
 from amdgpu_emu.kfd.doorbells import Doorbells
 from amdgpu_emu.kfd.events import Events
@@ -27,7 +27,7 @@ TRAP_BYTES = 8192
 TRAP_VA = (1 << 48) - 0x410000
 
 
-class Device:
+class ProcessDevice:
     """A process's state on one GPU. drm: the open render node whose address space it is, None before ACQUIRE_VM."""
 
     def __init__(self, kfd: KfdProcess, gpu: Gpu) -> None:
@@ -63,11 +63,11 @@ class Device:
         return self._registers
 
     def bind(self, code: int = errno.ENODEV) -> None:
-        """Raise `KernelError` with `code` before ACQUIRE_VM, with ENODEV once the GPU is gone."""
+        """Raise `CallRefused` with `code` before ACQUIRE_VM, with ENODEV once the GPU is gone."""
         if self.gpu.lost:
-            raise KernelError(errno.ENODEV, f"GPU {self.id} is gone")
+            raise CallRefused(errno.ENODEV, f"GPU {self.id} is gone")
         if self.drm is None:
-            raise KernelError(code, f"no address space: ACQUIRE_VM for GPU {self.id} comes first")
+            raise CallRefused(code, f"no address space: ACQUIRE_VM for GPU {self.id} comes first")
 
     def acquire(self, drm: DrmFile) -> None:
         """Take over an open render node's address space, until the process ends."""
@@ -114,28 +114,28 @@ class KfdProcess:
         self.queues = Queues(self)
         self.memories = Memories()
         self.smi: list[SmiFile] = []
-        self.devices = {gpu.gpu_id: Device(self, gpu) for gpu in process.machine.gpus}
+        self.devices = {gpu.gpu_id: ProcessDevice(self, gpu) for gpu in process.machine.gpus}
 
-    def device(self, gpu_id: int, code: int = errno.EINVAL) -> Device:
-        """Find a device by the GPU id of a call. Raises `KernelError`."""
+    def device(self, gpu_id: int, code: int = errno.EINVAL) -> ProcessDevice:
+        """Find a device by the GPU id of a call. Raises `CallRefused`."""
         found = self.devices.get(gpu_id)
         if found is None:
             known = ", ".join(str(known) for known in self.devices)
-            raise KernelError(code, f"no GPU has the id {gpu_id}; there are {known or 'none'}")
+            raise CallRefused(code, f"no GPU has the id {gpu_id}; there are {known or 'none'}")
         return found
 
     def memory(self, handle: int, code: int) -> KfdMemory:
-        """Find a buffer by handle. Raises `KernelError` with `code` for an unknown number."""
+        """Find a buffer by handle. Raises `CallRefused` with `code` for an unknown number."""
         return self.memories.find(handle, code)
 
-    def fault(self, device: Device, fault: GpuFault) -> None:
+    def fault(self, device: ProcessDevice, fault: GpuFault) -> None:
         """Handle a page fault: take all queues of the process off that GPU and set the memory events."""
         self.queues.kill(device, f"a page fault: {fault}")
         self.events.memory_fault(device.gpu, fault)
         self.tell_smi(device, "vmfault")
         self.machine.dmesg.append(f"amdgpu: page fault of process {self.process.number} on GPU {device.id}: {fault}")
 
-    def tell_smi(self, device: Device, what: str) -> None:
+    def tell_smi(self, device: ProcessDevice, what: str) -> None:
         """Write an event to the files that SMI_EVENTS made."""
         for file in self.smi:
             if file.gpu is device.gpu:
@@ -155,16 +155,16 @@ def acquire_vm(kfd: KfdProcess, args: AcquireVmArgs) -> None:
     """Serve ACQUIRE_VM: KFD takes the address space of an open render node, one for the life of the process."""
     drm = kfd.process.file(args.drm_fd)
     if drm is None:
-        raise KernelError(errno.EINVAL, f"{args.drm_fd} is not an open descriptor")
+        raise CallRefused(errno.EINVAL, f"{args.drm_fd} is not an open descriptor")
     device = kfd.device(args.gpu_id)
     if device.gpu.lost:
-        raise KernelError(errno.ENODEV, f"GPU {device.id} is gone")
+        raise CallRefused(errno.ENODEV, f"GPU {device.id} is gone")
     if device.drm is drm:
         return
     if device.drm is not None:
-        raise KernelError(errno.EBUSY, f"GPU {device.id} has the address space of another open render node, for good")
+        raise CallRefused(errno.EBUSY, f"GPU {device.id} has the address space of another open render node, for good")
     if not isinstance(drm, DrmFile):
-        raise KernelError(errno.EINVAL, f"{drm.path} is not an amdgpu render node")
+        raise CallRefused(errno.EINVAL, f"{drm.path} is not an amdgpu render node")
     if drm.gpu is not device.gpu:
-        raise KernelError(errno.EINVAL, f"{drm.path} is not the render node of GPU {device.id}")
+        raise CallRefused(errno.EINVAL, f"{drm.path} is not the render node of GPU {device.id}")
     device.acquire(drm)

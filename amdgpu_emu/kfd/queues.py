@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amdgpu_emu.cp import CommandProcessor
-from amdgpu_emu.errors import GpuFault, GpuHang, KernelError
+from amdgpu_emu.errors import CallRefused, GpuFault, GpuHang
 from amdgpu_emu.gpu import IDLE, Stream
 from amdgpu_emu.kfd.buffers import QueueProperties
 from amdgpu_emu.vm import Mapping
@@ -19,17 +19,17 @@ from zinc_rt.amdgpu.abi.kfd import KFD_IOC_QUEUE_TYPE_COMPUTE
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
-    from amdgpu_emu.kfd.process import Device, KfdProcess
+    from amdgpu_emu.kfd.process import KfdProcess, ProcessDevice
 
 
 @dataclass(eq=False)
-class Queue:
+class KfdQueue:
     """A KFD queue. written: the last write pointer from the doorbell; consumed: the read pointer; both in dwords of a
     PM4 queue. dead: why it runs no more, empty while it may; hung: its packets or waves cannot be stopped.
     """
 
     number: int
-    device: Device
+    device: ProcessDevice
     properties: QueueProperties
     percentage: int
     priority: int
@@ -78,23 +78,23 @@ class Queues:
 
     def __init__(self, kfd: KfdProcess) -> None:
         self._kfd = kfd
-        self._queues: dict[int, Queue] = {}
+        self._queues: dict[int, KfdQueue] = {}
 
-    def __iter__(self) -> Iterator[Queue]:
+    def __iter__(self) -> Iterator[KfdQueue]:
         return iter(tuple(self._queues.values()))
 
     def __len__(self) -> int:
         return len(self._queues)
 
-    def of(self, device: Device) -> list[Queue]:
+    def of(self, device: ProcessDevice) -> list[KfdQueue]:
         """The queues on one GPU."""
         return [queue for queue in self if queue.device is device]
 
-    def find(self, number: int, code: int) -> Queue:
-        """Find a queue by id. Raises `KernelError` with `code`."""
+    def find(self, number: int, code: int) -> KfdQueue:
+        """Find a queue by id. Raises `CallRefused` with `code`."""
         queue = self._queues.get(number)
         if queue is None:
-            raise KernelError(code, f"there is no queue {number}")
+            raise CallRefused(code, f"there is no queue {number}")
         return queue
 
     def using(self, mapping: Mapping) -> list[int]:
@@ -103,7 +103,7 @@ class Queues:
 
     # Life.
 
-    def add(self, queue: Queue) -> None:
+    def add(self, queue: KfdQueue) -> None:
         """Add a new queue; a PM4 queue starts to run."""
         self._queues[queue.number] = queue
         if queue.properties.type == KFD_IOC_QUEUE_TYPE_COMPUTE:
@@ -112,13 +112,13 @@ class Queues:
             queue.device.gpu.start(queue.stream)
 
     def free_number(self) -> int:
-        """The lowest free id. Raises `KernelError` (ENOMEM)."""
+        """The lowest free id. Raises `CallRefused` (ENOMEM)."""
         for number in range(KFD_MAX_NUM_OF_QUEUES_PER_PROCESS):
             if number not in self._queues:
                 return number
-        raise KernelError(errno.ENOMEM, f"all {KFD_MAX_NUM_OF_QUEUES_PER_PROCESS} queue ids are taken")
+        raise CallRefused(errno.ENOMEM, f"all {KFD_MAX_NUM_OF_QUEUES_PER_PROCESS} queue ids are taken")
 
-    def remove(self, queue: Queue) -> None:
+    def remove(self, queue: KfdQueue) -> None:
         """Remove a queue: its stream, its doorbell, its hold on its buffers."""
         if queue.stream is not None:
             queue.device.gpu.remove(queue.stream)
@@ -126,7 +126,7 @@ class Queues:
         queue.device.doorbells.give_back(queue.doorbell)
         del self._queues[queue.number]
 
-    def kill(self, device: Device, why: str) -> None:
+    def kill(self, device: ProcessDevice, why: str) -> None:
         """Stop all queues on a GPU for good; they must still be destroyed."""
         for queue in self.of(device):
             queue.dead = queue.dead or why
@@ -143,7 +143,7 @@ class Queues:
 
     # Running.
 
-    def _steps(self, queue: Queue, name: str) -> Iterator[str]:
+    def _steps(self, queue: KfdQueue, name: str) -> Iterator[str]:
         """Packets of the ring while the queue is active. One that UPDATE_QUEUE moved goes on where the pointers are."""
         device = queue.device
         processor = CommandProcessor(
@@ -159,11 +159,11 @@ class Queues:
                 while not queue.is_active():
                     yield IDLE
                 if device.gpu.lost:
-                    raise KernelError(errno.ENODEV, f"GPU {device.id} is gone")
+                    raise CallRefused(errno.ENODEV, f"GPU {device.id} is gone")
                 if queue.place != place:
                     break
 
-    def _stopped(self, queue: Queue, error: Exception | None) -> None:
+    def _stopped(self, queue: KfdQueue, error: Exception | None) -> None:
         queue.stream = None
         kfd, device = self._kfd, queue.device
         if isinstance(error, GpuFault):
@@ -175,7 +175,7 @@ class Queues:
             self.kill(device, str(error))
             kfd.events.gpu_reset(device.gpu)
 
-    def rang(self, device: Device, cell: int, value: int) -> None:
+    def rang(self, device: ProcessDevice, cell: int, value: int) -> None:
         """A doorbell was written."""
         report = self._kfd.machine.report
         queue = next((queue for queue in self.of(device) if queue.doorbell == cell), None)

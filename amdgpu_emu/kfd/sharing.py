@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amdgpu_emu.drm.gem import Gem
 from amdgpu_emu.drm.prime import DmaBuf
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.kfd.memory import KfdMemory
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.user_memory import copy_to_user
@@ -26,9 +26,9 @@ _PLACES = {
 def _shared(kfd: KfdProcess, fd: int) -> Gem:
     file = kfd.process.file(fd)
     if file is None:
-        raise KernelError(errno.EBADF, f"{fd} is not an open descriptor")
+        raise CallRefused(errno.EBADF, f"{fd} is not an open descriptor")
     if not isinstance(file, DmaBuf) or file.gem is None:
-        raise KernelError(errno.EINVAL, f"{file.path} is no buffer of amdgpu")
+        raise CallRefused(errno.EINVAL, f"{file.path} is no buffer of amdgpu")
     return file.gem
 
 
@@ -45,20 +45,20 @@ def import_dmabuf(kfd: KfdProcess, args: uapi.ImportDmabufArgs) -> None:
     device.bind()
     gem = _shared(kfd, args.dmabuf_fd)
     if gem.bo.placement not in _PLACES:
-        raise KernelError(errno.EINVAL, f"a buffer in {gem.bo.placement} cannot be imported, only VRAM and GTT")
+        raise CallRefused(errno.EINVAL, f"a buffer in {gem.bo.placement} cannot be imported, only VRAM and GTT")
     args.handle = kfd.memories.add(KfdMemory(device, gem, args.va_addr, _IMPORTED))
 
 
 def get_dmabuf_info(kfd: KfdProcess, args: uapi.GetDmabufInfoArgs) -> None:
     """Serve GET_DMABUF_INFO: what a file stands for, before it is imported."""
     if not kfd.devices:
-        raise KernelError(errno.EINVAL, "there is no GPU")
+        raise CallRefused(errno.EINVAL, "there is no GPU")
     gem = _shared(kfd, args.dmabuf_fd)
     if gem.bo.placement not in _PLACES:
-        raise KernelError(errno.EINVAL, f"a buffer in {gem.bo.placement} is neither VRAM nor GTT")
+        raise CallRefused(errno.EINVAL, f"a buffer in {gem.bo.placement} is neither VRAM nor GTT")
     room, args.metadata_size = args.metadata_size, len(gem.metadata)
     if args.metadata_ptr and room < len(gem.metadata):
-        raise KernelError(errno.EINVAL, f"{len(gem.metadata)} bytes of metadata do not fit into {room}")
+        raise CallRefused(errno.EINVAL, f"{len(gem.metadata)} bytes of metadata do not fit into {room}")
     if args.metadata_ptr:
         copy_to_user(args.metadata_ptr, gem.metadata)
     args.size, args.gpu_id, args.flags = gem.bo.size, gem.device.gpu.gpu_id, _PLACES[gem.bo.placement]

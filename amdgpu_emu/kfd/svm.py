@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.kfd.address_space import is_mapped, is_page_aligned
 
 if TYPE_CHECKING:
@@ -82,19 +82,19 @@ class SvmRanges:
 
 
 def svm(kfd: KfdProcess, data: bytes) -> bytes:
-    """Serve SVM: the argument, header and attributes; returns it with what GET_ATTR fills in. Raises `KernelError`."""
+    """Serve SVM: the argument, header and attributes; returns it with what GET_ATTR fills in. Raises `CallRefused`."""
     start, size, operation, count = _HEADER.unpack_from(data.ljust(_HEADER.size, b"\0"))
     if not start or not size or not is_page_aligned(start) or not is_page_aligned(size):
-        raise KernelError(errno.EINVAL, f"start {start:#x} or size {size:#x} is 0 or not whole pages")
+        raise CallRefused(errno.EINVAL, f"start {start:#x} or size {size:#x} is 0 or not whole pages")
     if len(data) < _HEADER.size + count * _ATTRIBUTE.size:
-        raise KernelError(errno.EINVAL, f"{count} attributes do not fit into a request of {len(data)} bytes")
+        raise CallRefused(errno.EINVAL, f"{count} attributes do not fit into a request of {len(data)} bytes")
     if operation not in (SET_ATTR, GET_ATTR):
-        raise KernelError(errno.EINVAL, f"there is no operation {operation}")
+        raise CallRefused(errno.EINVAL, f"there is no operation {operation}")
     attributes = [_ATTRIBUTE.unpack_from(data, _HEADER.size + i * _ATTRIBUTE.size) for i in range(count)]
     for kind, value in attributes:
         _check(kfd, kind, value, setting=operation == SET_ATTR)
     if not is_mapped(start, size):
-        raise KernelError(errno.EFAULT, f"{size:#x} bytes at {start:#x} are not all mapped in the process")
+        raise CallRefused(errno.EFAULT, f"{size:#x} bytes at {start:#x} are not all mapped in the process")
     if operation == SET_ATTR:
         for r in kfd.svm.cut(start, start + size):
             for kind, value in attributes:
@@ -107,7 +107,7 @@ def svm(kfd: KfdProcess, data: bytes) -> bytes:
 
 def _check(kfd: KfdProcess, kind: int, value: int, *, setting: bool) -> None:
     if kind > GRANULARITY:
-        raise KernelError(errno.EINVAL, f"there is no attribute {kind}")
+        raise CallRefused(errno.EINVAL, f"there is no attribute {kind}")
     location = kind in (PREFERRED_LOC, PREFETCH_LOC) and setting and value not in (0, UNDEFINED)
     if location or kind in (ACCESS, ACCESS_IN_PLACE, NO_ACCESS):
         kfd.device(value)

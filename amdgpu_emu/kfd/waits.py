@@ -7,7 +7,7 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.kfd.events import LIMIT, Event
 from amdgpu_emu.user_memory import copy_to_user, read_struct
 from zinc_rt.amdgpu.abi.kfd import (
@@ -40,7 +40,7 @@ def wait(kfd: KfdProcess, args: WaitEventsArgs) -> None:
     """Serve WAIT_EVENTS: timeout in milliseconds from now; its end is a result, not an error."""
     args.wait_result, result = KFD_IOC_WAIT_RESULT_FAIL, KFD_IOC_WAIT_RESULT_FAIL
     if args.num_events > LIMIT:
-        raise KernelError(errno.ENOMEM, f"{args.num_events} events at once: at most {LIMIT}")
+        raise CallRefused(errno.ENOMEM, f"{args.num_events} events at once: at most {LIMIT}")
     waiters: list[Waiter] = []
     try:
         for i in range(args.num_events):
@@ -53,7 +53,7 @@ def wait(kfd: KfdProcess, args: WaitEventsArgs) -> None:
             if waiter.event is not None and waiter in waiter.event.waiters:
                 waiter.event.waiters.remove(waiter)
     if result == KFD_IOC_WAIT_RESULT_FAIL:
-        raise KernelError(errno.EIO, "an event was destroyed during the wait")
+        raise CallRefused(errno.EIO, "an event was destroyed during the wait")
     args.wait_result = result
 
 
@@ -90,7 +90,7 @@ def _copy_data(waiters: list[Waiter], events_ptr: int) -> None:
     for i, waiter in enumerate(waiters):
         event, at = waiter.event, events_ptr + i * _SIZE
         if event is None:
-            raise KernelError(errno.EINVAL, "an event was destroyed after it was signalled")
+            raise CallRefused(errno.EINVAL, "an event was destroyed after it was signalled")
         if not waiter.activated:
             continue
         if event.data is not None:

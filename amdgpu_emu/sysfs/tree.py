@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.sysfs import cards, proc, topology
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class SysFs:
         return ["/dev/kfd"] * machine.has_kfd + [gpu.render_node for gpu in machine.gpus if machine.has_dri]
 
     def read(self, path: str) -> str:
-        """A file's text. Raises `KernelError` (ENOENT, EISDIR, EPERM)."""
+        """A file's text. Raises `CallRefused` (ENOENT, EISDIR, EPERM)."""
         self._build()
         path = _clean(path)
         content = self._files.get(path)
@@ -51,24 +51,24 @@ class SysFs:
             return text
         if content is None:
             if path in self._folders:
-                raise KernelError(errno.EISDIR, f"{path} is a folder")
-            raise KernelError(errno.ENOENT, f"{path} does not exist here")
+                raise CallRefused(errno.EISDIR, f"{path} is a folder")
+            raise CallRefused(errno.ENOENT, f"{path} does not exist here")
         if not self._machine.has_dri and topology.is_of_gpu(path):
-            raise KernelError(errno.EPERM, f"{path}: the container's device rules hide the GPU")
+            raise CallRefused(errno.EPERM, f"{path}: the container's device rules hide the GPU")
         return content if isinstance(content, str) else content()
 
     def list(self, path: str) -> list[str]:
-        """Names in a folder, sorted. Raises `KernelError` (ENOENT, ENOTDIR)."""
+        """Names in a folder, sorted. Raises `CallRefused` (ENOENT, ENOTDIR)."""
         self._build()
         path = _clean(path)
         if path in self._files:
-            raise KernelError(errno.ENOTDIR, f"{path} is a file")
+            raise CallRefused(errno.ENOTDIR, f"{path} is a file")
         if path not in self._folders:
-            raise KernelError(errno.ENOENT, f"{path} does not exist here")
+            raise CallRefused(errno.ENOENT, f"{path} does not exist here")
         return sorted(self._folders[path])
 
     def stat(self, path: str) -> os.stat_result:
-        """Kind, mode, owner. Raises `KernelError` (ENOENT)."""
+        """Kind, mode, owner. Raises `CallRefused` (ENOENT)."""
         self._build()
         path = _clean(path)
         if path in self._device_files():
@@ -78,10 +78,10 @@ class SysFs:
             return _stat(_FILE_MODE)
         if path in self._folders:
             return _stat(_DIR_MODE)
-        raise KernelError(errno.ENOENT, f"{path} does not exist here")
+        raise CallRefused(errno.ENOENT, f"{path} does not exist here")
 
     def check_access(self) -> None:
-        """Raise `KernelError` (EACCES) when the machine's user may not open device files for reading and writing."""
+        """Raise `CallRefused` (EACCES) when the machine's user may not open device files for reading and writing."""
         machine, rules = self._machine, self._machine.device_file
         if machine.uid == 0:
             return
@@ -92,7 +92,7 @@ class SysFs:
         else:
             granted, who = rules.mode, "others"
         if granted & _READ_WRITE != _READ_WRITE:
-            raise KernelError(
+            raise CallRefused(
                 errno.EACCES,
                 f"user {machine.uid}, groups {list(machine.groups)}, counts as {who} of a device file of "
                 f"{rules.uid}:{rules.gid} with mode {rules.mode:o}",

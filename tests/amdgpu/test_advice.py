@@ -21,8 +21,14 @@ from zinc_rt.seed.umq import SmokeStatus
 DRIVER = Path(zinc_rt.__file__).parent / "amdgpu"
 # Not steps: that all went well, results of a comparison, and statuses that hand on to another one.
 NO_STEPS = {
-    "ok", "available", "passed", "preflight_ok", "roundtrip_mismatch", "preflight_failed", "compute_userq_unavailable",
-}  # fmt: skip
+    "ok",
+    "available",
+    "passed",
+    "preflight_ok",
+    "roundtrip_mismatch",
+    "preflight_failed",
+    "compute_userq_unavailable",
+}
 
 
 @pytest.mark.parametrize("statuses", [BringUpStatus, ComputeQueueSmokeStatus, SmokeStatus, ProbeStatus, QueryStatus])

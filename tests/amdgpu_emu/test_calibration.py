@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amdgpu_emu.constants import INTERVALS, LIKELY, Constants, Interval, rates, spread
+from amdgpu_emu.constants import INTERVALS, LIKELY, CardConstants, Interval, rates, spread
 from amdgpu_emu.cost import bandwidth_of, predict, step_seconds
 from amdgpu_emu.models import R9700, RX9070XT
 from amdgpu_emu.residency import L2, MEMORY, OWN
@@ -50,9 +50,15 @@ def test_an_8b_model_on_another_runtime() -> None:
     layer = int(4.63e9 * 0.92 / 32)
     parts = [product(int(layer * share)) for share in (0.08, 0.02, 0.02, 0.08, 0.27, 0.27, 0.26)]
     phases = [
-        ([SMALL], False), (parts[:3], False), ([SMALL] * 2, False), ([SMALL], False), ([parts[3]], False),
-        ([SMALL], False), (parts[4:6], False), ([parts[6]], False),
-    ] * 32  # fmt: skip
+        ([SMALL], False),
+        (parts[:3], False),
+        ([SMALL] * 2, False),
+        ([SMALL], False),
+        ([parts[3]], False),
+        ([SMALL], False),
+        (parts[4:6], False),
+        ([parts[6]], False),
+    ] * 32
     phases.append(([product(int(4.63e9 * 0.08))], False))
     speed = rates(spread(lambda constants: step_seconds(phases, 1, RX9070XT, constants)))
     assert speed.low < 115
@@ -69,9 +75,11 @@ def test_eight_rows_that_are_loaded_one_by_one() -> None:
     """35 latencies of the near caches in a row and two of memory, twice: about 60 % of the bandwidth."""
     rows = 4096
     names = {
-        "global_load_b128": 40 * 2 * rows, "global_load_b32": 14 * 2 * rows, "v_dot4_i32_iu8": 419 * 2 * rows,
+        "global_load_b128": 40 * 2 * rows,
+        "global_load_b32": 14 * 2 * rows,
+        "v_dot4_i32_iu8": 419 * 2 * rows,
         "s_wait_loadcnt": 80 * rows,
-    }  # fmt: skip
+    }
     read = rows * 2304 + 8 * 4608
     work = Work(
         rows, rows // 4, 32, 112, 0, False, names, unique_read=read, read_lines=read // 128, rounds=2 * 37 * rows,
@@ -92,7 +100,7 @@ def test_constants_lie_in_their_intervals() -> None:
 
 
 def test_errors_add_as_squares() -> None:
-    def seconds(c: Constants) -> float:
+    def seconds(c: CardConstants) -> float:
         return 100 * c.barrier + 10 * c.submission
 
     found = spread(seconds)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from amdgpu_emu.constants import LIKELY
-from amdgpu_emu.cost import Cost, bandwidth_of, phase_seconds, predict, resident_seconds, step_seconds
+from amdgpu_emu.cost import PredictedTime, bandwidth_of, phase_seconds, predict, resident_seconds, step_seconds
 from amdgpu_emu.models import R9700, RX9060XT, RX9070
 from amdgpu_emu.profiler import Profiler, table
 from amdgpu_emu.rates import moved_bytes, vector_cycles
@@ -66,12 +66,16 @@ def test_cycles_of_vector_instructions(name: str, cycles: int) -> None:
 @pytest.mark.parametrize(
     ("name", "k", "operations"),
     [
-        ("v_wmma_f32_16x16x16_f16", 16, 512), ("v_wmma_f32_16x16x16_bf16", 16, 512),
-        ("v_wmma_i32_16x16x16_iu8", 16, 1024), ("v_wmma_f32_16x16x16_fp8_bf8", 16, 1024),
-        ("v_wmma_i32_16x16x16_iu4", 16, 2048), ("v_wmma_i32_16x16x32_iu4", 32, 2048),
-        ("v_swmmac_f32_16x16x32_f16", 32, 1024), ("v_swmmac_i32_16x16x32_iu8", 32, 2048),
+        ("v_wmma_f32_16x16x16_f16", 16, 512),
+        ("v_wmma_f32_16x16x16_bf16", 16, 512),
+        ("v_wmma_i32_16x16x16_iu8", 16, 1024),
+        ("v_wmma_f32_16x16x16_fp8_bf8", 16, 1024),
+        ("v_wmma_i32_16x16x16_iu4", 16, 2048),
+        ("v_wmma_i32_16x16x32_iu4", 32, 2048),
+        ("v_swmmac_f32_16x16x32_f16", 32, 1024),
+        ("v_swmmac_i32_16x16x32_iu8", 32, 2048),
     ],
-)  # fmt: skip
+)
 def test_cycles_of_matrix_products(name: str, k: int, operations: int) -> None:
     assert vector_cycles(name) == vector_cycles(name, 64) == 2 * 16 * 16 * k // operations
 
@@ -79,16 +83,22 @@ def test_cycles_of_matrix_products(name: str, k: int, operations: int) -> None:
 @pytest.mark.parametrize(
     ("name", "n"),
     [
-        ("global_load_b128", 512), ("global_load_u16", 64), ("global_load_d16_hi_u8", 32), ("ds_load_2addr_b64", 512),
-        ("ds_bpermute_b32", 128), ("global_atomic_add_u32", 128), ("global_inv", 0), ("global_prefetch_b8", 0),
+        ("global_load_b128", 512),
+        ("global_load_u16", 64),
+        ("global_load_d16_hi_u8", 32),
+        ("ds_load_2addr_b64", 512),
+        ("ds_bpermute_b32", 128),
+        ("global_atomic_add_u32", 128),
+        ("global_inv", 0),
+        ("global_prefetch_b8", 0),
     ],
-)  # fmt: skip
+)
 def test_bytes_of_an_instruction(name: str, n: int) -> None:
     assert moved_bytes(name) == n
     assert moved_bytes(name, 64) == 2 * n
 
 
-def bound(cost: Cost, name: str, seconds: float) -> None:
+def bound(cost: PredictedTime, name: str, seconds: float) -> None:
     assert cost.bound == name
     assert cost.seconds == pytest.approx(seconds)
 
@@ -280,8 +290,14 @@ def test_a_sample_goes_on() -> None:
 def test_what_the_last_of_a_sample_does_counts_once_for_each_counter() -> None:
     found = work(1024, 128, names={"v_add_f32": 9000}, rounds=2048, levels={MEMORY: 2048}, unique_read=1 << 20)
     without = work(32, 4, names={"v_add_f32": 280}, rounds=64, levels={MEMORY: 64}, unique_read=1 << 15)
-    last = work(32, 4, names={"v_add_f32": 300, "v_sqrt_f32": 8}, rounds=88, levels={MEMORY: 64, L2: 24},
-                unique_read=(1 << 15) + 500)  # fmt: skip
+    last = work(
+        32,
+        4,
+        names={"v_add_f32": 300, "v_sqrt_f32": 8},
+        rounds=88,
+        levels={MEMORY: 64, L2: 24},
+        unique_read=(1 << 15) + 500,
+    )
     made = found.with_last(without, last, 3, 2)
     assert made.names == {"v_add_f32": 9040, "v_sqrt_f32": 16}
     assert made.late == {"v_add_f32": 40, "v_sqrt_f32": 16}

@@ -62,8 +62,9 @@ def test_caches_keep_what_came_last(there: Residency) -> None:
         there.end()
         there.begin(dropped=dropped)
         there.batch(0, 4, 2)
-        return level(there.read(np.uint64(start) + np.arange(0, 128 * lines, 128, dtype=np.uint64),
-                                np.zeros(lines, np.int64), 4))  # fmt: skip
+        return level(
+            there.read(np.uint64(start) + np.arange(0, 128 * lines, 128, dtype=np.uint64), np.zeros(lines, np.int64), 4)
+        )
 
     assert read(0, 64) == MEMORY
     assert read(0, 64) == L2

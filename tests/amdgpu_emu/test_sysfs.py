@@ -184,8 +184,12 @@ def test_paths_that_are_not_there() -> None:
     with refused(errno.ENOTDIR):
         linux.list_dir(f"{NODES}/0/gpu_id")
     assert linux.list_dir("/sys/class/drm/") == [
-        "card1-DP-1", "card1-DP-2", "card1-DP-3", "card1-HDMI-A-1", "renderD128",
-    ]  # fmt: skip
+        "card1-DP-1",
+        "card1-DP-2",
+        "card1-DP-3",
+        "card1-HDMI-A-1",
+        "renderD128",
+    ]
     assert linux.list_dir("/dev") == ["dri", "kfd"]
 
 

@@ -57,9 +57,11 @@ class Shape:
         if self.rope:
             latent = self.dim - self.rope
             return {
-                "q": self.n_heads * latent, "q_rope": self.n_heads * self.rope,
-                "k": self.n_kv * latent, "k_rope": self.n_kv * self.rope,
-            }  # fmt: skip
+                "q": self.n_heads * latent,
+                "q_rope": self.n_heads * self.rope,
+                "k": self.n_kv * latent,
+                "k_rope": self.n_kv * self.rope,
+            }
         return {"q": self.n_heads * self.dim, "k": self.n_kv * self.dim, "v": self.n_kv * self.out_dim}
 
     def attributes(self) -> dict[str, Any]:
@@ -91,10 +93,14 @@ def add_nodes(net: Net, s: Shape) -> None:
     more, width = {"window": s.window, "softcap": s.softcap}, s.n_heads * s.out_dim
     y = net.temp(width) if s.product else net.out("y", width)
     net.node(
-        Op.FLASH_ATTN, [*queries, *caches, *where, *([net.vector(np.float32(s.sinks))] if s.sinks else [])],
-        [y], scale=s.dim**-0.5 if s.scale is None else s.scale, n_heads=s.n_heads,
-        **s.attributes(), **{name: value for name, value in more.items() if value is not None},
-    )  # fmt: skip
+        Op.FLASH_ATTN,
+        [*queries, *caches, *where, *([net.vector(np.float32(s.sinks))] if s.sinks else [])],
+        [y],
+        scale=s.dim**-0.5 if s.scale is None else s.scale,
+        n_heads=s.n_heads,
+        **s.attributes(),
+        **{name: value for name, value in more.items() if value is not None},
+    )
     if s.product:
         rows = packed_rows(GGMLType.Q8_0, np.random.default_rng(width), 5, width)
         net.node(Op.MATMUL, [y, net.matrix(GGMLType.Q8_0, np.ascontiguousarray(rows))], [net.out("out", 5)])

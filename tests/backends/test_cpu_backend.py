@@ -180,8 +180,12 @@ def test_a_lowered_graph_names_its_data(backend: HostBackend) -> None:
     assert batch.limits == (6, 4)
     assert [(v.node, v.n_rows) for v in batch.lookups] == [("embed", 50)]
     assert {k: v.shape for k, v in batch.inputs.items()} == {
-        "token_ids": (6,), "positions": (6,), "slots": (6,), "page_table": (2, 3), "logit_rows": (4,),
-    }  # fmt: skip
+        "token_ids": (6,),
+        "positions": (6,),
+        "slots": (6,),
+        "page_table": (2, 3),
+        "logit_rows": (4,),
+    }
     assert {k: (v.shape, v.dtype) for k, v in batch.outputs.items()} == {
         "logits": ((4, 50), np.float32),
         "tokens": ((4,), np.int32),

@@ -16,7 +16,7 @@ from amdgpu_emu.models import MI300X, R9700, RAPHAEL, RX7900XTX
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from zinc_rt.backends.devices import Device, DeviceReport, DeviceUnavailable
 from zinc_rt.backends.gpu import selftest
-from zinc_rt.backends.probe import Gpu, find_gpus, probe_interface
+from zinc_rt.backends.probe import AmdCard, find_gpus, probe_interface
 from zinc_rt.backends.select import probe_devices, select_device
 from zinc_rt.utils.linux import Linux
 
@@ -158,9 +158,15 @@ def test_the_second_gpu_when_the_first_does_not_work() -> None:
         machine.inject("KFD_CREATE_QUEUE", errno.EINVAL, times=1)
         found = {r.name: r for r in probe_devices(linux=linux)}
     assert list(found) == [
-        "gpu:cs@renderD128", "gpu:kfd@renderD128", "gpu:umq@renderD128", "gpu:cs@renderD129", "gpu:kfd@renderD129",
-        "gpu:umq@renderD129", "cpu", "emu",
-    ]  # fmt: skip
+        "gpu:cs@renderD128",
+        "gpu:kfd@renderD128",
+        "gpu:umq@renderD128",
+        "gpu:cs@renderD129",
+        "gpu:kfd@renderD129",
+        "gpu:umq@renderD129",
+        "cpu",
+        "emu",
+    ]
     assert [name for name, report in found.items() if report.proven] == ["gpu:cs@renderD129", "gpu:kfd@renderD129"]
 
 
@@ -292,9 +298,9 @@ def test_the_cpu_looks_at_no_gpu() -> None:
 
 
 def test_eligible() -> None:
-    assert Gpu(NODE, 0x7551, ip_major=12).eligible
-    assert Gpu(NODE, 0x7551, ip_major=13).eligible
-    assert Gpu(NODE, 0x744C, ip_major=11).eligible
-    assert not Gpu(NODE, 0x73BF, ip_major=10).eligible
-    assert not Gpu(NODE, 0x7551, ip_major=12, integrated=True).eligible
-    assert not Gpu(NODE, 0x7551, ip_major=12, open_errno=errno.EACCES).eligible
+    assert AmdCard(NODE, 0x7551, ip_major=12).eligible
+    assert AmdCard(NODE, 0x7551, ip_major=13).eligible
+    assert AmdCard(NODE, 0x744C, ip_major=11).eligible
+    assert not AmdCard(NODE, 0x73BF, ip_major=10).eligible
+    assert not AmdCard(NODE, 0x7551, ip_major=12, integrated=True).eligible
+    assert not AmdCard(NODE, 0x7551, ip_major=12, open_errno=errno.EACCES).eligible

@@ -26,9 +26,12 @@ def opened(
     lines: list[str] = []
     with machine:
         taken, backend = open_backend(
-            device, options or BackendOptions(), CompileCache(default_cache_dir()), notify=lines.append,
+            device,
+            options or BackendOptions(),
+            CompileCache(default_cache_dir()),
+            notify=lines.append,
             linux=machine.process(),
-        )  # fmt: skip
+        )
         on_cpu = ReferenceBackend if options is not None and options.kernels == "reference" else CpuBackend
         assert type(backend) is (AmdBackend if taken in ON_GPU else on_cpu)
         assert backend.features.samples is (on_cpu is CpuBackend or taken in ON_GPU)

@@ -192,8 +192,9 @@ def test_what_fell_is_said_and_counts(bench: dict[str, ModuleType]) -> None:
     assert bench["history"].compare(None, rows(), 0.1)[1] is False
     assert compared(rows(ratio=2.0), rows(ratio=1.81)) == ([], False)
     assert compared(rows(ratio=2.0), rows(ratio=1.5)) == (
-        ["- a/b, tokens/s: gain over the peer 1.50, was 2.00: 25% less"], True,
-    )  # fmt: skip
+        ["- a/b, tokens/s: gain over the peer 1.50, was 2.00: 25% less"],
+        True,
+    )
     assert compared(rows(ratio=2.0), rows(ratio=3.0))[1] is False
     fell = compared(rows(ratio=2.0, share_of_bandwidth=0.8), rows(share_of_bandwidth=0.4))
     assert fell == (["- a/b, tokens/s: share of the bandwidth 0.40, was 0.80: 50% less"], True)

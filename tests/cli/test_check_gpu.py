@@ -79,8 +79,10 @@ def test_what_hangs_is_left_alone_afterwards(
     monkeypatch.setattr(selftest, "check_results", hangs)
     first = json.loads(check(zinc, tmp_path, "--gpu", "--json").out)
     assert [(d["device"], d["available"], d["unsafe"]) for d in first["devices"]][:3] == [
-        ("gpu:cs", True, False), ("gpu:kfd", False, True), ("gpu:umq", True, False),
-    ]  # fmt: skip
+        ("gpu:cs", True, False),
+        ("gpu:kfd", False, True),
+        ("gpu:umq", True, False),
+    ]
     assert "renderD128 kfd queue" not in {f["name"] for f in first["gpus"]}
     screen.trace = []
     outcome = check(zinc, tmp_path)

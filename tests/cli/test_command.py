@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import typer
 
-from zinc_rt.backends.probe import Gpu
+from zinc_rt.backends.probe import AmdCard
 from zinc_rt.cli import options, sampling_options
 from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.files import write_file
@@ -174,7 +174,7 @@ def test_completion(monkeypatch, zinc):
     [
         ([], ["auto", "cpu", "emu"]),
         (
-            [Gpu("/dev/dri/renderD129", 0x7550, pci="0000:03:00.0")],
+            [AmdCard("/dev/dri/renderD129", 0x7550, pci="0000:03:00.0")],
             ["auto", "cpu", "gpu", "gpu:umq", "gpu:kfd", "gpu:cs", "emu"],
         ),
     ],

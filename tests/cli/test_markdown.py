@@ -135,6 +135,8 @@ def test_notices_are_broken_at_words_on_a_terminal_alone(monkeypatch: pytest.Mon
         told.append(stream.getvalue())
     assert told[0].splitlines()[0] == line
     assert told[1].splitlines() == [
-        "prompt 4 tokens, 95.3 tokens/s | text 16", "tokens, 80.1 tokens/s",
-        "/set NAME VALUE  change how tokens are", "                 chosen",
-    ]  # fmt: skip
+        "prompt 4 tokens, 95.3 tokens/s | text 16",
+        "tokens, 80.1 tokens/s",
+        "/set NAME VALUE  change how tokens are",
+        "                 chosen",
+    ]

@@ -40,9 +40,15 @@ NEVER = {
 }  # fmt: skip
 """Neither before the first token nor with it."""
 LATER = {
-    "msgspec", "zinc_rt.llm.model", "zinc_rt.llm.output_processor", "zinc_rt.scheduler", "zinc_rt.serving",
-    "zinc_rt.text.tokenizer", "zinc_rt.text.bpe", "zinc_rt.backends.cpu.sampling",
-}  # fmt: skip
+    "msgspec",
+    "zinc_rt.llm.model",
+    "zinc_rt.llm.output_processor",
+    "zinc_rt.scheduler",
+    "zinc_rt.serving",
+    "zinc_rt.text.tokenizer",
+    "zinc_rt.text.bpe",
+    "zinc_rt.backends.cpu.sampling",
+}
 """Not before the weights are loaded, which needs no interpreter."""
 
 

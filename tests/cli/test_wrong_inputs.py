@@ -66,7 +66,7 @@ WRONG = [
     (("bench", "-p", HUGE), "-p"),
     (("bench", "-n", ESCAPES), "-n"),
     (("bench", "-r", "0"), "-r"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,6 @@ def test_notices_too(zinc, tiny, monkeypatch):
         ("x" * 999 + " " * 5000, "x" * 999 + " ..."),
     ],
     ids=len,
-)  # fmt: skip
+)
 def test_one_line(text, line):
     assert one_line(text) == line

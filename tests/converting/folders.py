@@ -74,9 +74,10 @@ OTHERS: dict[str, dict[str, str]] = {
 def hf_name(name: str, architecture: str) -> str:
     """The Hugging Face name of a GGUF tensor."""
     ends = {
-        "token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight",
+        "token_embd.weight": "model.embed_tokens.weight",
+        "output_norm.weight": "model.norm.weight",
         "output.weight": "lm_head.weight",
-    }  # fmt: skip
+    }
     if name in ends:
         return ends[name]
     if name == "token_embd_norm.weight":
@@ -192,22 +193,29 @@ def config_of(case: Case, name: str) -> dict[str, Any]:
     """config.json as older folders have it."""
     k, architecture = dict(case.keys), case.architecture
     config: dict[str, Any] = {
-        "architectures": [CLASSES[name]], "hidden_act": "silu", "vocab_size": N_VOCAB,
-        "hidden_size": k["embedding_length"], "intermediate_size": k["feed_forward_length"],
-        "num_hidden_layers": k["block_count"], "num_attention_heads": k["attention.head_count"],
-        "num_key_value_heads": np.max(k["attention.head_count_kv"]).item(), "head_dim": k.get("attention.key_length"),
-        "max_position_embeddings": k["context_length"], "rope_theta": k["rope.freq_base"],
+        "architectures": [CLASSES[name]],
+        "hidden_act": "silu",
+        "vocab_size": N_VOCAB,
+        "hidden_size": k["embedding_length"],
+        "intermediate_size": k["feed_forward_length"],
+        "num_hidden_layers": k["block_count"],
+        "num_attention_heads": k["attention.head_count"],
+        "num_key_value_heads": np.max(k["attention.head_count_kv"]).item(),
+        "head_dim": k.get("attention.key_length"),
+        "max_position_embeddings": k["context_length"],
+        "rope_theta": k["rope.freq_base"],
         "rms_norm_eps": k["attention.layer_norm_rms_epsilon"],
         "tie_word_embeddings": "output.weight" not in case.shapes,
-    }  # fmt: skip
+    }
     scaling = k.get("rope.scaling.type")
     if scaling == "longrope":
         config["original_max_position_embeddings"] = k["rope.scaling.original_context_length"]
         factors = {kind: case_factors(case, kind) for kind in ("long", "short")}
         config["rope_scaling"] = {
-            "type": "longrope", "attention_factor": k["rope.scaling.attn_factor"],
+            "type": "longrope",
+            "attention_factor": k["rope.scaling.attn_factor"],
             **{f"{kind}_factor": values for kind, values in factors.items()},
-        }  # fmt: skip
+        }
     elif scaling:
         config["rope_scaling"] = {"rope_type": scaling, "factor": k["rope.scaling.factor"]}
         if scaling == "yarn":
@@ -219,33 +227,43 @@ def config_of(case: Case, name: str) -> dict[str, Any]:
     if "expert_count" in k:
         config |= {
             "num_local_experts" if architecture == "granitemoe" else "num_experts": k["expert_count"],
-            "num_experts_per_tok": k["expert_used_count"], "norm_topk_prob": architecture != "qwen2moe",
-        }  # fmt: skip
+            "num_experts_per_tok": k["expert_used_count"],
+            "norm_topk_prob": architecture != "qwen2moe",
+        }
     if "ssm.state_size" in k:
         config |= {
-            "linear_key_head_dim": k["ssm.state_size"], "linear_value_head_dim": k["ssm.state_size"],
-            "linear_num_key_heads": k["ssm.group_count"], "linear_num_value_heads": k["ssm.time_step_rank"],
-            "linear_conv_kernel_dim": k["ssm.conv_kernel"], "full_attention_interval": k["full_attention_interval"],
-        }  # fmt: skip
+            "linear_key_head_dim": k["ssm.state_size"],
+            "linear_value_head_dim": k["ssm.state_size"],
+            "linear_num_key_heads": k["ssm.group_count"],
+            "linear_num_value_heads": k["ssm.time_step_rank"],
+            "linear_conv_kernel_dim": k["ssm.conv_kernel"],
+            "full_attention_interval": k["full_attention_interval"],
+        }
         if architecture != "qwen3next":
             config["rope_scaling"] = {"rope_type": "default", "mrope_section": k["rope.dimension_sections"]}
     if architecture == "gpt-oss":
         config |= {"quantization_config": {"quant_method": "mxfp4"}, "swiglu_limit": 7.0}
     if architecture == "lfm2":
         config |= {
-            "norm_eps": config.pop("rms_norm_eps"), "block_auto_adjust_ff_dim": False,
+            "norm_eps": config.pop("rms_norm_eps"),
+            "block_auto_adjust_ff_dim": False,
             "conv_L_cache": k["shortconv.l_cache"],
             "layer_types": ["full_attention" if kv else "conv" for kv in k["attention.head_count_kv"]],
-        }  # fmt: skip
+        }
     for key, theirs in (
         ("expert_feed_forward_length", "moe_intermediate_size"),
-        ("expert_shared_feed_forward_length",
-         "shared_expert_intermediate_size" if "qwen" in architecture else "shared_intermediate_size"),
-        ("attention.sliding_window", "sliding_window"), ("final_logit_softcapping", "final_logit_softcapping"),
-        ("attn_logit_softcapping", "attn_logit_softcapping"), ("embedding_scale", "embedding_multiplier"),
-        ("residual_scale", "residual_multiplier"), ("attention.scale", "attention_multiplier"),
+        (
+            "expert_shared_feed_forward_length",
+            "shared_expert_intermediate_size" if "qwen" in architecture else "shared_intermediate_size",
+        ),
+        ("attention.sliding_window", "sliding_window"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("embedding_scale", "embedding_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("attention.scale", "attention_multiplier"),
         ("logit_scale", "logits_scaling"),
-    ):  # fmt: skip
+    ):
         if key in k:
             config[theirs] = k[key]
     if architecture.startswith("gemma"):

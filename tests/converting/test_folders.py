@@ -238,10 +238,11 @@ def test_factors_of_llama3() -> None:
     """Waves shorter than a quarter of the old context stay, those longer than it are stretched."""
     config = Config(
         {
-            "max_position_embeddings": 512, "rope_theta": 1e4,
+            "max_position_embeddings": 512,
+            "rope_theta": 1e4,
             "rope_scaling": {"type": "llama3", **YARN, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
         }
-    )  # fmt: skip
+    )
     _, factors = rope_keys(config, rope_of(config), 16)
     got, waves = factors["rope_freqs.weight"], 2 * np.pi * 1e4 ** (np.arange(8) / 8)
     for wave, factor in zip(waves, got, strict=True):

@@ -129,7 +129,7 @@ REFUSED: tuple[tuple[Change, type[ZincError], str], ...] = (
     (tokenizer("post_processor", to={"type": "Odd"}), ConvertError, "is not read by the tokenizers library"),
     (setting(linear_num_value_heads=0, linear_num_key_heads=2), ConvertError, "0 value heads of delta nets"),
     (setting("tokenizer_config.json", add_bos_token=True, bos_token=None), ConvertError, "no bos token is known"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("change", "kind", "words"), REFUSED)
@@ -252,6 +252,8 @@ def test_a_file_as_it_should_be(tmp_path: Path) -> None:
     }
     _, found = open_safetensors(written(tmp_path / "m.safetensors", header, 16))
     assert {name: (t.dtype, t.shape, t.end - t.begin) for name, t in found.items()} == {
-        "a": ("BF16", (2, 2), 8), "b": ("F32", (2,), 8), "none": ("I8", (0,), 0),
-    }  # fmt: skip
+        "a": ("BF16", (2, 2), 8),
+        "b": ("F32", (2,), 8),
+        "none": ("I8", (0,), 0),
+    }
     assert np.array_equal(found["a"].flat(), np.zeros(8, np.uint8))

@@ -16,7 +16,7 @@ from tests.text.random_texts import random_texts
 from tests.text.test_pretokenizers import UPSTREAM
 from tests.text.vocabularies import KEY, recorded, spm_metadata
 from zinc_rt.converting.errors import ConvertError
-from zinc_rt.converting.folder import Folder
+from zinc_rt.converting.folder import ModelFolder
 from zinc_rt.converting.model import ConvertedModel
 from zinc_rt.converting.text.check import TEXTS, check_texts
 from zinc_rt.converting.text.pretokenizers import pretokenizer_name
@@ -41,7 +41,7 @@ def of(folder: Path, n_rows: int) -> tuple[dict[str, Any], list[str]]:
             (folder / name).write_text("{}")
     if not (folder / "model.safetensors").exists():
         folders.write_safetensors(folder / "model.safetensors", {})
-    with Folder(folder) as opened:
+    with ModelFolder(folder) as opened:
         keys = vocabulary_keys(opened, n_rows)
         special, notes = special_keys(opened, keys)
         text = opened.text("tokenizer.json")

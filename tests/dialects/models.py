@@ -67,12 +67,16 @@ NOTE = {
         "title": {"type": "string", "minLength": 1, "maxLength": 4},
         "code": {"type": "string", "pattern": "^[a-c]{2}-[0-9]+$"},
         "tags": {"type": "array", "items": {"type": "string"}, "maxItems": 2},
-        "at": {"type": "object", "properties": {"x": {"type": "number"}, "y": {"type": ["number", "null"]}},
-               "required": ["x"], "additionalProperties": False},
+        "at": {
+            "type": "object",
+            "properties": {"x": {"type": "number"}, "y": {"type": ["number", "null"]}},
+            "required": ["x"],
+            "additionalProperties": False,
+        },
     },
     "required": ["code"],
     "additionalProperties": False,
-}  # fmt: skip
+}
 REQUEST = [tool("weather", WEATHER, "The weather of some days"), tool("note.add", NOTE), tool("now")]
 TOOLS: tuple[Tool, ...] = parse_tools(REQUEST)
 SCHEMAS = {each.name: each.parameters for each in TOOLS}

@@ -7,7 +7,7 @@ import pytest
 from tests.dialects.models import BY_NAME, CALLERS, HARMONY, marks_of, tokenizer
 from tests.text.templates import CHATML, LLAMA3, MISTRAL, QWEN3
 from zinc_rt.dialects.families import FAMILIES, dialect_of
-from zinc_rt.dialects.record import Thinking
+from zinc_rt.dialects.record import ThinkingState
 from zinc_rt.grammar.vocabulary import MARK
 
 THINK = ("<think>", "</think>")
@@ -65,15 +65,15 @@ def test_templates_of_the_tests() -> None:
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
-        ("<|im_start|>assistant\n", Thinking.possible),
-        ("<|im_start|>assistant\n<think>\n", Thinking.opened),
-        ("<think>a</think>b<|im_start|>assistant\n", Thinking.possible),
-        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", Thinking.off),
-        ("the tag <think> in a question", Thinking.possible),
-        ("<think>\nthen <think>", Thinking.opened),
+        ("<|im_start|>assistant\n", ThinkingState.possible),
+        ("<|im_start|>assistant\n<think>\n", ThinkingState.opened),
+        ("<think>a</think>b<|im_start|>assistant\n", ThinkingState.possible),
+        ("<|im_start|>assistant\n<think>\n\n</think>\n\n", ThinkingState.off),
+        ("the tag <think> in a question", ThinkingState.possible),
+        ("<think>\nthen <think>", ThinkingState.opened),
     ],
 )
-def test_where_a_prompt_leaves_the_model(end: str, expected: Thinking) -> None:
+def test_where_a_prompt_leaves_the_model(end: str, expected: ThinkingState) -> None:
     assert dialect_of(tokenizer(()), QWEN3).thinking(end) is expected
-    assert BY_NAME["plain"].thinking(end) is Thinking.off
-    assert BY_NAME["harmony"].thinking(end) is Thinking.possible
+    assert BY_NAME["plain"].thinking(end) is ThinkingState.off
+    assert BY_NAME["harmony"].thinking(end) is ThinkingState.possible

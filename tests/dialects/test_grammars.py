@@ -12,11 +12,11 @@ import pytest
 
 from tests.dialects.models import BY_NAME, CALLERS, NOTE, SCHEMAS, TOOLS, marks_of, tokenizer, tool, vocabulary
 from tests.dialects.walks import TooLong, walk
-from zinc_rt.dialects.deltas import Answer
+from zinc_rt.dialects.deltas import ParsedAnswer
 from zinc_rt.dialects.families import PLAIN
 from zinc_rt.dialects.grammars import build_grammar
 from zinc_rt.dialects.parser import StreamParser
-from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.record import Dialect, ThinkingState
 from zinc_rt.dialects.tools import (
     ChoiceMode,
     FormatKind,
@@ -27,7 +27,7 @@ from zinc_rt.dialects.tools import (
     parse_tools,
 )
 from zinc_rt.grammar.errors import GrammarError
-from zinc_rt.grammar.matcher import Matcher, compile_grammar
+from zinc_rt.grammar.matcher import LlguidanceMatcher, compile_grammar
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.llm.output_processor import OutputProcessor
 from zinc_rt.sampling.params import SamplingParams
@@ -41,15 +41,15 @@ PHRASES = (
 REQUIRED = ToolChoice(ChoiceMode.required)
 
 
-def read(dialect: Dialect, ids: list[int], tools: tuple[Tool, ...], tokens: GrammarVocabulary) -> Answer:
+def read(dialect: Dialect, ids: list[int], tools: tuple[Tool, ...], tokens: GrammarVocabulary) -> ParsedAnswer:
     """The answer of these tokens, one by one; the same where calls are told while they are written."""
     found = []
     for bound in (False, True):
-        parser = StreamParser(dialect, tools, Thinking.off, bound=bound)
+        parser = StreamParser(dialect, tools, ThinkingState.off, bound=bound)
         submit = Submit("r", (1,), SamplingParams(), 0)
         marks = dialect.mark_ids(tokens.tokenizer)
         output = OutputProcessor[object](submit, tokens.tokenizer, parser=parser, marks=marks)
-        found.append(Answer.join([delta for token in ids for delta in output.read(token)] + output.read_end()))
+        found.append(ParsedAnswer.join([delta for token in ids for delta in output.read(token)] + output.read_end()))
     assert found[0] == found[1]
     return found[0]
 
@@ -82,7 +82,7 @@ def test_whatever_is_admitted_parses_and_validates(name: str, mode: ChoiceMode, 
     assert n_calls > 2 or mode is ChoiceMode.auto
 
 
-def follow(grammar: Grammar | None, tokens: GrammarVocabulary, text: str) -> Matcher | None:
+def follow(grammar: Grammar | None, tokens: GrammarVocabulary, text: str) -> LlguidanceMatcher | None:
     """The matcher behind a text that is admitted, None for one that is not."""
     assert grammar is not None
     matcher = compile_grammar(grammar, tokens)
@@ -106,8 +106,10 @@ THINKER = Dialect("hermes", BY_NAME["hermes"].calls, think=("<think>", "</think>
 THINKING = GrammarVocabulary(tokenizer((*marks_of(BY_NAME["hermes"]), "<think>", "</think>")))
 CALL = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
 OTHER = '<tool_call>\n{"name": "weather", "arguments": {"city": "a", "unit": "C"}}\n</tool_call>'
-SCHEMA = ResponseFormat(FormatKind.json_schema, {"type": "object", "properties": {"a": {"type": "integer"}},
-                                                 "required": ["a"], "additionalProperties": False})  # fmt: skip
+SCHEMA = ResponseFormat(
+    FormatKind.json_schema,
+    {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False},
+)
 
 
 def grammar_of(**fields: Any) -> Grammar | None:
@@ -115,8 +117,8 @@ def grammar_of(**fields: Any) -> Grammar | None:
     return build_grammar(THINKER, THINKING, **fields)
 
 
-@pytest.mark.parametrize("thinking", Thinking)
-def test_auto_is_free_up_to_a_call(thinking: Thinking) -> None:
+@pytest.mark.parametrize("thinking", ThinkingState)
+def test_auto_is_free_up_to_a_call(thinking: ThinkingState) -> None:
     grammar = grammar_of(tools=TOOLS, thinking=thinking)
     assert grammar is not None
     assert grammar.after == (THINKING.tokenizer.token_id("<tool_call>"),)
@@ -133,14 +135,14 @@ def test_auto_is_free_up_to_a_call(thinking: Thinking) -> None:
 
 def test_required_calls_stand_behind_reasoning() -> None:
     for thinking, texts in {
-        Thinking.off: (CALL,),
-        Thinking.possible: (CALL, f"<think>a\n{{</think>\n\n{CALL}", f"<think></think>{CALL}"),
-        Thinking.opened: (f"a</think>{CALL}", f"a\n</think>\n\n{CALL}\n{OTHER}", f"<tool_call></think>{CALL}"),
+        ThinkingState.off: (CALL,),
+        ThinkingState.possible: (CALL, f"<think>a\n{{</think>\n\n{CALL}", f"<think></think>{CALL}"),
+        ThinkingState.opened: (f"a</think>{CALL}", f"a\n</think>\n\n{CALL}\n{OTHER}", f"<tool_call></think>{CALL}"),
     }.items():
         grammar = grammar_of(tools=TOOLS, tool_choice=REQUIRED, thinking=thinking)
         for text in texts:
             assert admits(grammar, THINKING, text)
-        assert not admits(grammar, THINKING, "") or thinking is Thinking.opened
+        assert not admits(grammar, THINKING, "") or thinking is ThinkingState.opened
         assert not admits(grammar, THINKING, f"a</think>a{CALL}")
 
 
@@ -166,7 +168,7 @@ def test_content_in_a_form_and_calls_beside_it() -> None:
     assert admits(alone, THINKING, '{"a":1}')
     assert not admits(alone, THINKING, '{"a": "b"}')
     assert not admits(alone, THINKING, '<think></think>{"a": 1}')
-    assert admits(grammar_of(response_format=SCHEMA, thinking=Thinking.opened), THINKING, 'x</think>\n\n{"a": 1}')
+    assert admits(grammar_of(response_format=SCHEMA, thinking=ThinkingState.opened), THINKING, 'x</think>\n\n{"a": 1}')
     both = grammar_of(response_format=SCHEMA, tools=TOOLS)
     assert admits(both, THINKING, '{"a": 1}')
     assert admits(both, THINKING, CALL)
@@ -190,8 +192,14 @@ def test_forms_of_content(name: str, form: ResponseFormat, good: str, bad: str) 
     dialect = BY_NAME[name]
     tokens = vocabulary(dialect)
     grammar = build_grammar(dialect, tokens, response_format=form, thinking=dialect.thinking(""))
-    heads = ["<|channel|>final<|message|>", "<|channel|>analysis<|message|>a {<|end|><|start|>assistant<|channel|>final"
-             " <|constrain|>json<|message|>"] if dialect.harmony else [""]  # fmt: skip
+    heads = (
+        [
+            "<|channel|>final<|message|>",
+            "<|channel|>analysis<|message|>a {<|end|><|start|>assistant<|channel|>final <|constrain|>json<|message|>",
+        ]
+        if dialect.harmony
+        else [""]
+    )
     for head in heads:
         assert admits(grammar, tokens, head + good)
         assert not admits(grammar, tokens, head + bad)

@@ -11,7 +11,7 @@ import pytest
 from tests.dialects.models import BY_NAME, TOOLS
 from tests.text.templates import CHATML, LLAMA3, QWEN3
 from zinc_rt.dialects.messages import ChatRenderer, check_messages
-from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.record import Dialect, ThinkingState
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.text import ChatTemplate, ChatTemplateError
 
@@ -102,9 +102,9 @@ def test_names_roles_and_thoughts(templates: dict[str, ChatTemplate]) -> None:
 def test_variables_and_where_the_prompt_leaves_the_model(templates: dict[str, ChatTemplate]) -> None:
     thinker = Dialect("hermes", BY_NAME["hermes"].calls, think=("<think>", "</think>"))
     renderer = ChatRenderer(templates["qwen3"], thinker)
-    assert renderer.render_messages(TALK).thinking is Thinking.possible
+    assert renderer.render_messages(TALK).thinking is ThinkingState.possible
     prompt = renderer.render_messages(TALK, enable_thinking=False)
-    assert prompt.thinking is Thinking.off
+    assert prompt.thinking is ThinkingState.off
     assert prompt.text.endswith("<think>\n\n</think>\n\n")
 
 
@@ -134,10 +134,10 @@ def test_a_last_message_that_is_continued(templates: dict[str, ChatTemplate]) ->
     for name, dialect in (("qwen3", "hermes"), ("llama3", "llama3"), ("chatml", "plain"), ("strict", "plain")):
         prompt = ChatRenderer(templates[name], BY_NAME[dialect]).render_messages(said)
         assert prompt.text.endswith("There "), name
-        assert prompt.thinking is Thinking.continued
+        assert prompt.thinking is ThinkingState.continued
     called = [*TALK[:2], {**TALK[2], "content": "I ask."}]
     prompt = ChatRenderer(templates["qwen3"], BY_NAME["hermes"]).render_messages(called)
-    assert prompt.thinking is not Thinking.continued
+    assert prompt.thinking is not ThinkingState.continued
     mute = ChatTemplate({"default": "{{ messages[0].content }}"}, {}, None)
     with pytest.raises(ChatTemplateError, match="nothing continues it"):
         ChatRenderer(mute, BY_NAME["plain"]).render_messages(said)

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dialects.models import BY_NAME, CALLERS, HARMONY, TOOLS, pretty
-from zinc_rt.dialects.deltas import Answer, CallDelta, ContentDelta, Delta, ReasoningDelta
+from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ParsedAnswer, ReasoningDelta
 from zinc_rt.dialects.families import FAMILIES
 from zinc_rt.dialects.parser import StreamParser
-from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.record import Dialect, ThinkingState
 
 ARGUMENTS = {"city": "Zürich", "unit": "C"}
 WEATHER = pretty(ARGUMENTS)
@@ -29,7 +29,11 @@ def vars_of(dialect: Dialect) -> dict[str, object]:
 
 
 def parsed(
-    dialect: Dialect, *pieces: str, thinking: Thinking = Thinking.possible, tools: bool = True, bound: bool = False
+    dialect: Dialect,
+    *pieces: str,
+    thinking: ThinkingState = ThinkingState.possible,
+    tools: bool = True,
+    bound: bool = False,
 ) -> list[Delta]:
     """The deltas of an answer that comes in pieces."""
     parser = StreamParser(dialect, TOOLS if tools else (), thinking, "salt", bound)
@@ -37,13 +41,17 @@ def parsed(
 
 
 def answer(
-    dialect: Dialect, *pieces: str, thinking: Thinking = Thinking.possible, tools: bool = True, bound: bool = False
-) -> Answer:
+    dialect: Dialect,
+    *pieces: str,
+    thinking: ThinkingState = ThinkingState.possible,
+    tools: bool = True,
+    bound: bool = False,
+) -> ParsedAnswer:
     """The whole of it."""
-    return Answer.join(parsed(dialect, *pieces, thinking=thinking, tools=tools, bound=bound))
+    return ParsedAnswer.join(parsed(dialect, *pieces, thinking=thinking, tools=tools, bound=bound))
 
 
-def calls(found: Answer) -> list[tuple[str, str]]:
+def calls(found: ParsedAnswer) -> list[tuple[str, str]]:
     """Names and arguments."""
     return [(call.name, call.arguments) for call in found.tool_calls]
 
@@ -150,8 +158,11 @@ def test_a_call_that_is_cut_off_while_it_is_told(name: str) -> None:
         ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', ["f", '{"a": 1}']),
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "\n{"}, "i": [{}]}', ["f", '{"a": "\\u000a{"}']),
         ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name": "g", "argu', ["f", "{}"]),
-        ("mistral", '[TOOL_CALLS][{"name": "f"}, {"name": "g", "arguments": {"b": [{}]}}]x',
-         ["f", "{}", "g", '{"b": [{}]}']),
+        (
+            "mistral",
+            '[TOOL_CALLS][{"name": "f"}, {"name": "g", "arguments": {"b": [{}]}}]x',
+            ["f", "{}", "g", '{"b": [{}]}'],
+        ),
         ("mistral", "[TOOL_CALLS][]", []),
         ("mistral", '[TOOL_CALLS][1, {"name": "f", "arguments": {}}]', []),
         ("mistral", '[TOOL_CALLS][[{"name": "f", "arguments": {}}]]', []),
@@ -165,7 +176,7 @@ def test_a_call_that_is_cut_off_while_it_is_told(name: str) -> None:
         ("harmony", "<|channel|>commentary to=functions.f<|message|>[1]", []),
         ("harmony", "<|channel|>commentary to=functions.f<|message|> {}<|call|>", ["f", " {}"]),
     ],
-)  # fmt: skip
+)
 def test_forms_of_calls_that_are_told(name: str, text: str, expected: list[str]) -> None:
     for pieces in ([text], list(text)):
         found = answer(BY_NAME[name], *pieces, bound=True)
@@ -321,19 +332,19 @@ THINK = ("<think>", "</think>")
 @pytest.mark.parametrize(
     ("thinking", "text", "expected"),
     [
-        (Thinking.possible, "<think>\nHm.\n</think>\n\nYes. ", Answer("Yes. ", "Hm.")),
-        (Thinking.possible, "\n<think>Hm", Answer("", "Hm")),
-        (Thinking.possible, "Yes <think> no", Answer("Yes <think> no")),
-        (Thinking.possible, "  Yes", Answer("  Yes")),
-        (Thinking.opened, "Hm.\n\n</think>\n\nYes.", Answer("Yes.", "Hm.")),
-        (Thinking.opened, "<think>Hm", Answer("", "<think>Hm")),
-        (Thinking.opened, "Hm </thin", Answer("", "Hm </thin")),
-        (Thinking.opened, "</think>", Answer("")),
-        (Thinking.off, "<think>a</think>b", Answer("<think>a</think>b")),
+        (ThinkingState.possible, "<think>\nHm.\n</think>\n\nYes. ", ParsedAnswer("Yes. ", "Hm.")),
+        (ThinkingState.possible, "\n<think>Hm", ParsedAnswer("", "Hm")),
+        (ThinkingState.possible, "Yes <think> no", ParsedAnswer("Yes <think> no")),
+        (ThinkingState.possible, "  Yes", ParsedAnswer("  Yes")),
+        (ThinkingState.opened, "Hm.\n\n</think>\n\nYes.", ParsedAnswer("Yes.", "Hm.")),
+        (ThinkingState.opened, "<think>Hm", ParsedAnswer("", "<think>Hm")),
+        (ThinkingState.opened, "Hm </thin", ParsedAnswer("", "Hm </thin")),
+        (ThinkingState.opened, "</think>", ParsedAnswer("")),
+        (ThinkingState.off, "<think>a</think>b", ParsedAnswer("<think>a</think>b")),
     ],
 )
 @pytest.mark.parametrize("name", ["plain", "hermes", "mistral"])
-def test_reasoning(name: str, thinking: Thinking, text: str, expected: Answer) -> None:
+def test_reasoning(name: str, thinking: ThinkingState, text: str, expected: ParsedAnswer) -> None:
     dialect = thoughtful(BY_NAME[name])
     assert answer(dialect, text, thinking=thinking) == expected
     assert answer(dialect, *text, thinking=thinking) == expected
@@ -341,14 +352,14 @@ def test_reasoning(name: str, thinking: Thinking, text: str, expected: Answer) -
 
 def test_a_call_ends_reasoning_and_what_looks_like_one_does_not() -> None:
     dialect, call = thoughtful(BY_NAME["hermes"]), WRITTEN["hermes"]
-    found = answer(dialect, f"I should write <tool_call> now.\n{call}", thinking=Thinking.opened)
+    found = answer(dialect, f"I should write <tool_call> now.\n{call}", thinking=ThinkingState.opened)
     assert (found.reasoning, found.content) == ("I should write <tool_call> now.", None)
     assert calls(found) == [("weather", WEATHER)]
 
 
 def test_gemmas_reasoning() -> None:
     found = answer(BY_NAME["gemma-4"], "<|channel>thought\nHm.\n<channel|>Yes.")
-    assert found == Answer("Yes.", "Hm.")
+    assert found == ParsedAnswer("Yes.", "Hm.")
 
 
 def test_text_is_told_as_it_comes() -> None:
@@ -380,13 +391,13 @@ PIECES = sorted(
     name=st.sampled_from([dialect.name for dialect in FAMILIES]),
     pieces=st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=10),
     cuts=st.lists(st.integers(0, 400), max_size=5),
-    thinking=st.sampled_from(Thinking),
+    thinking=st.sampled_from(ThinkingState),
     tools=st.booleans(),
     bound=st.booleans(),
 )
 @settings(max_examples=400, deadline=None)
 def test_the_cuts_of_any_stream_do_not_matter(
-    name: str, pieces: list[str], cuts: list[int], thinking: Thinking, tools: bool, bound: bool
+    name: str, pieces: list[str], cuts: list[int], thinking: ThinkingState, tools: bool, bound: bool
 ) -> None:
     dialect = BY_NAME[name] if BY_NAME[name].harmony else thoughtful(BY_NAME[name])
     text = "".join(pieces)
@@ -395,7 +406,7 @@ def test_the_cuts_of_any_stream_do_not_matter(
     cut = [text[a:b] for a, b in pairwise(borders)]
     for parts in (cut, list(text)):
         deltas = parsed(dialect, *parts, thinking=thinking, tools=tools, bound=bound)
-        assert Answer.join(deltas) == whole
+        assert ParsedAnswer.join(deltas) == whole
         assert "".join(fragments(deltas)) == "".join(arguments for _, arguments in calls(whole))
         told = [delta.index for delta in deltas if isinstance(delta, CallDelta)]
         assert told == sorted(told)
@@ -409,20 +420,20 @@ def kept(text: str) -> str:
     return "".join(text.split())
 
 
-def without_think(dialect: Dialect, text: str, thinking: Thinking) -> str:
+def without_think(dialect: Dialect, text: str, thinking: ThinkingState) -> str:
     """A text without the marks of its reasoning."""
     assert dialect.think is not None
     begin, end = dialect.think
-    if thinking is Thinking.possible:
+    if thinking is ThinkingState.possible:
         if not text.lstrip().startswith(begin):
             return text
         text = text.lstrip().removeprefix(begin)
-    return text if thinking is Thinking.off else text.replace(end, "", 1)
+    return text if thinking is ThinkingState.off else text.replace(end, "", 1)
 
 
 @pytest.mark.parametrize("dialect", [*BY_NAME.values(), thoughtful(BY_NAME["hermes"])], ids=lambda d: d.name)
 def test_a_continued_answer_begins_with_content(dialect: Dialect) -> None:
-    parser = StreamParser(dialect, thinking=Thinking.continued)
+    parser = StreamParser(dialect, thinking=ThinkingState.continued)
     end = "<|end|>" if dialect.harmony else ""
-    whole = Answer.join([*parser.add(" a fox. "), *parser.add("The end." + end), *parser.finish()])
+    whole = ParsedAnswer.join([*parser.add(" a fox. "), *parser.add("The end." + end), *parser.finish()])
     assert (whole.content, whole.reasoning) == (" a fox. The end.", None)

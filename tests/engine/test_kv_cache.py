@@ -281,8 +281,10 @@ class Machine(RuleBasedStateMachine):
             guessed = self.cache._open[slot].n_draft  # what may turn out to be wrong is not passed on
             assert n == (len(self.texts[slot]) - guessed) // PAGE * PAGE
         self.texts[other], self.salts[other], self.goals[other] = (
-            self.texts[slot][:n], self.salts[slot], self.goals[slot],
-        )  # fmt: skip
+            self.texts[slot][:n],
+            self.salts[slot],
+            self.goals[slot],
+        )
 
     @precondition(lambda self: self.texts)
     @rule(pick=PICKS)

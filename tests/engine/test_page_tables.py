@@ -259,9 +259,15 @@ def test_keys_are_told_apart() -> None:
     """Where a field ends is part of a root, and no root is a page's key."""
     ids = packed(range(16))
     keys = [
-        root_key(b"ab", b"c"), root_key(b"a", b"bc"), root_key(b"abc"), root_key(b"abc", b""), root_key(ROOT_KEY, ids),
-        page_key(ROOT_KEY, ids), page_key(page_key(ROOT_KEY, ids), ids), page_key(ROOT_KEY, packed(range(1, 17))),
-    ]  # fmt: skip
+        root_key(b"ab", b"c"),
+        root_key(b"a", b"bc"),
+        root_key(b"abc"),
+        root_key(b"abc", b""),
+        root_key(ROOT_KEY, ids),
+        page_key(ROOT_KEY, ids),
+        page_key(page_key(ROOT_KEY, ids), ids),
+        page_key(ROOT_KEY, packed(range(1, 17))),
+    ]
     assert len(set(keys)) == len(keys)
     assert {len(key) for key in keys} == {16}
     for wrong in (range(15), range(17), [*range(15), 1 << 31]):

@@ -94,7 +94,7 @@ def test_the_bits_of_texts_alone(loaded: tuple[str, Engine], alone: dict[tuple[s
 
 def test_sequences_of_one_step_share_pages(
     loaded: tuple[str, Engine], alone: dict[tuple[str, int], np.ndarray]
-) -> None:  # fmt: skip
+) -> None:
     """One reads the pages that another has just filled, beside it in the same steps."""
     name, engine = loaded
     first = engine.open_sequence()
@@ -134,9 +134,7 @@ def test_tenants_do_not_meet(loaded: tuple[str, Engine]) -> None:
     assert engine.cache.cached_prefix([], b"a") == engine.cache.cached_prefix([1], b"a") == 0
 
 
-def test_a_shared_page_is_not_written_to(
-    loaded: tuple[str, Engine], alone: dict[tuple[str, int], np.ndarray]
-) -> None:  # fmt: skip
+def test_a_shared_page_is_not_written_to(loaded: tuple[str, Engine], alone: dict[tuple[str, int], np.ndarray]) -> None:
     name, engine = loaded
     slot = engine.open_sequence()
     finish(engine, slot, ONE, 32)

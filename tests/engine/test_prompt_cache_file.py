@@ -96,9 +96,14 @@ def test_a_gpu_goes_on_from_what_the_processor_saved(
 
 
 CACHES = st.builds(
-    CachePages, st.just("k"), st.just(0), values=st.booleans(), quantized=st.booleans(), n_heads=st.integers(1, 3),
+    CachePages,
+    st.just("k"),
+    st.just(0),
+    values=st.booleans(),
+    quantized=st.booleans(),
+    n_heads=st.integers(1, 3),
     width=st.sampled_from([32, 64, 96]),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=40, deadline=None)

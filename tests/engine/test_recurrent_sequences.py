@@ -158,9 +158,7 @@ def test_a_slot_begins_anew(engine: Engine, fresh: dict[str, np.ndarray]) -> Non
         engine.cache.checkpoint(slot + 1)
 
 
-def test_a_step_that_breaks_off(
-    engine: Engine, fresh: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_a_step_that_breaks_off(engine: Engine, fresh: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
     """The state is not known then: the sequence goes back to a copy, or to 0."""
     slot = engine.open_sequence()
     run_tokens(engine, slot, TOKENS[:16], 16)

@@ -19,21 +19,21 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.kinds import CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 
 NAME = "Q4_0_4_4"
 UNKNOWN = {
     "kind": Format(NAME, 32, 18, "trellis", Scale.BLOCK, q=2, offset=8),
-    "scale": Format(NAME, 32, 18, Kind.NIBBLES, "logarithm", q=2, offset=8),
-    "codebook": Format(NAME, 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, codebook=(-127, -104, -83)),
-    "high bits": Format(NAME, 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, high=0, high_bits=3),
+    "scale": Format(NAME, 32, 18, CodeLayout.NIBBLES, "logarithm", q=2, offset=8),
+    "codebook": Format(NAME, 32, 18, CodeLayout.NIBBLES, Scale.BLOCK, q=2, codebook=(-127, -104, -83)),
+    "high bits": Format(NAME, 32, 18, CodeLayout.NIBBLES, Scale.BLOCK, q=2, high=0, high_bits=3),
 }
 """Records that say something which no decoder knows."""
 KNOWN = {
-    "scale behind": Format(NAME, 32, 18, Kind.NIBBLES, Scale.BLOCK, q=0, d=16, offset=8),
-    "as Q4_0": Format(NAME, 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, offset=8),
+    "scale behind": Format(NAME, 32, 18, CodeLayout.NIBBLES, Scale.BLOCK, q=0, d=16, offset=8),
+    "as Q4_0": Format(NAME, 32, 18, CodeLayout.NIBBLES, Scale.BLOCK, q=2, offset=8),
 }
 """Records whose parts are of known kinds: their blocks hold what Q4_0's do."""
 
@@ -152,26 +152,26 @@ def variants() -> list[Format]:
                   "Q4_0_8_8", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "I8", "I16", "I64", "F64"))  # fmt: skip
     plain, six, halves = Scale.BLOCK, Scale.SIX_BIT, Scale.INT8_HALVES
     makers = (
-        lambda n: Format(n, 32, 34, Kind.BYTES, plain, q=0, d=32),
-        lambda n: Format(n, 32, 36, Kind.BYTES, plain, q=4, minimum=2),
-        lambda n: Format(n, 32, 18, Kind.NIBBLES, plain, q=2),
-        lambda n: Format(n, 32, 18, Kind.NIBBLES, plain, q=2, offset=16),
-        lambda n: Format(n, 32, 20, Kind.NIBBLES, plain, q=4, minimum=2, offset=8),
-        lambda n: Format(n, 32, 24, Kind.NIBBLES, plain, q=0, high=16, high_bits=1, d=20, minimum=22),
-        lambda n: Format(n, 32, 22, Kind.NIBBLES, plain, q=0, high=18, high_bits=1, d=16, offset=8),
-        lambda n: Format(n, 256, 130, Kind.PAIRS, plain, q=2, offset=8),
-        lambda n: Format(n, 256, 132, Kind.PAIRS, plain, q=0, d=130, minimum=128),
-        lambda n: Format(n, 256, 144, Kind.PAIRS, six, q=0, d=128, minimum=130, scales=132),
-        lambda n: Format(n, 256, 144, Kind.PAIRS, six, q=16, scales=4, minimum=2, offset=8),
-        lambda n: Format(n, 256, 176, Kind.PAIRS, six, q=16, high=144, high_bits=1, scales=4, minimum=2),
-        lambda n: Format(n, 256, 146, Kind.PAIRS, halves, q=0, d=144, scales=128, offset=32),
-        lambda n: Format(n, 256, 194, Kind.HALVES, plain, q=66, high=2, high_bits=2, offset=16),
-        lambda n: Format(n, 256, 208, Kind.HALVES, six, q=80, high=16, high_bits=2, scales=4, minimum=2),
-        lambda n: Format(n, 256, 210, Kind.HALVES, halves, q=82, high=18, high_bits=2, scales=2, offset=32),
-        lambda n: Format(n, 256, 146, Kind.HALVES, halves, q=18, scales=2, offset=32),
-        lambda n: Format(n, 256, 288, Kind.BYTES, six, q=32, scales=4, minimum=2),
-        lambda n: Format(n, 256, 274, Kind.BYTES, halves, q=18, scales=2),
-    )  # fmt: skip
+        lambda n: Format(n, 32, 34, CodeLayout.BYTES, plain, q=0, d=32),
+        lambda n: Format(n, 32, 36, CodeLayout.BYTES, plain, q=4, minimum=2),
+        lambda n: Format(n, 32, 18, CodeLayout.NIBBLES, plain, q=2),
+        lambda n: Format(n, 32, 18, CodeLayout.NIBBLES, plain, q=2, offset=16),
+        lambda n: Format(n, 32, 20, CodeLayout.NIBBLES, plain, q=4, minimum=2, offset=8),
+        lambda n: Format(n, 32, 24, CodeLayout.NIBBLES, plain, q=0, high=16, high_bits=1, d=20, minimum=22),
+        lambda n: Format(n, 32, 22, CodeLayout.NIBBLES, plain, q=0, high=18, high_bits=1, d=16, offset=8),
+        lambda n: Format(n, 256, 130, CodeLayout.PAIRS, plain, q=2, offset=8),
+        lambda n: Format(n, 256, 132, CodeLayout.PAIRS, plain, q=0, d=130, minimum=128),
+        lambda n: Format(n, 256, 144, CodeLayout.PAIRS, six, q=0, d=128, minimum=130, scales=132),
+        lambda n: Format(n, 256, 144, CodeLayout.PAIRS, six, q=16, scales=4, minimum=2, offset=8),
+        lambda n: Format(n, 256, 176, CodeLayout.PAIRS, six, q=16, high=144, high_bits=1, scales=4, minimum=2),
+        lambda n: Format(n, 256, 146, CodeLayout.PAIRS, halves, q=0, d=144, scales=128, offset=32),
+        lambda n: Format(n, 256, 194, CodeLayout.HALVES, plain, q=66, high=2, high_bits=2, offset=16),
+        lambda n: Format(n, 256, 208, CodeLayout.HALVES, six, q=80, high=16, high_bits=2, scales=4, minimum=2),
+        lambda n: Format(n, 256, 210, CodeLayout.HALVES, halves, q=82, high=18, high_bits=2, scales=2, offset=32),
+        lambda n: Format(n, 256, 146, CodeLayout.HALVES, halves, q=18, scales=2, offset=32),
+        lambda n: Format(n, 256, 288, CodeLayout.BYTES, six, q=32, scales=4, minimum=2),
+        lambda n: Format(n, 256, 274, CodeLayout.BYTES, halves, q=18, scales=2),
+    )
     return [make(name) for make, name in zip(makers, names, strict=False)]
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.formats import grids as written
 from tests.kernels.material import OF_EACH_KIND
 from zinc_rt.formats import grids, table
-from zinc_rt.formats.kinds import Kind, Scale, Signs
+from zinc_rt.formats.kinds import CodeLayout, Scale, Signs
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import SUPPORTED, GGMLType
@@ -48,7 +48,7 @@ def test_the_parts_of_a_block_fill_it(f: Format) -> None:
     """Every byte belongs to one part."""
     if not f.quantized:
         return
-    bits = {Kind.BYTES: 8, Kind.QUARTERS: 2}.get(Kind(f.kind), 4)
+    bits = {CodeLayout.BYTES: 8, CodeLayout.QUARTERS: 2}.get(CodeLayout(f.kind), 4)
     parts = [(f.q, f.block * bits // 8), *((at, 2) for at in f.halves)]
     if f.high is not None:
         parts.append((f.high, f.block * f.high_bits // 8))
@@ -137,7 +137,8 @@ def test_the_table_of_gguf_md_is_this_one() -> None:
     text = (ROOT / "docs/how/gguf.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| `(\w+)` \| `(\w+)` \|", text, re.M)
     assert rows == [
-        (f.name, str(f.block), str(f.block_bytes), Kind(f.kind).name, Scale(f.scale).name) for f in table.quantized()
+        (f.name, str(f.block), str(f.block_bytes), CodeLayout(f.kind).name, Scale(f.scale).name)
+        for f in table.quantized()
     ]
 
 

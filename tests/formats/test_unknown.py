@@ -13,7 +13,7 @@ import pytest
 
 import zinc_rt
 from tests.formats.fakes import NAME, UNKNOWN
-from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.kinds import CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.diagnostics import KernelError
@@ -82,7 +82,7 @@ def test_an_offset_that_packs_have_no_sum_for_is_refused(monkeypatch: pytest.Mon
     from zinc_rt.kernels.cpu import layout
     from zinc_rt.kernels.cpu.matmul import matmul
 
-    monkeypatch.setitem(FORMATS, NAME, Format(NAME, 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, offset=7))
+    monkeypatch.setitem(FORMATS, NAME, Format(NAME, 32, 18, CodeLayout.NIBBLES, Scale.BLOCK, q=2, offset=7))
     monkeypatch.setitem(layout.TILES, NAME, layout.TILES["Q4_0"])
     constants = {"FMT": NAME, "W": 8, "BLOCKS": (1,), "AHEAD": 64, "TILES": "", "FEW": 0, "MANY": 0}
     with pytest.raises(KernelError, match=r"format Q4_0_4_4: packs have no sums for offset 7, but for \(128, 8, 16\)"):
@@ -92,19 +92,24 @@ def test_an_offset_that_packs_have_no_sum_for_is_refused(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("kind", "scale", "fields", "why"),
     [
-        (Kind.NIBBLES, Scale.SIX_BIT, {"block": 32, "scales": 2, "minimum": 16}, "small scales are those of 8 groups"),
-        (Kind.NIBBLES, Scale.NONE, {}, "integers have scales"),
-        (Kind.F16, Scale.BLOCK, {}, "plain numbers have none"),
-        (Kind.NIBBLES, Scale.BLOCK, {"high": 2}, "belong together"),
-        (Kind.BYTES, Scale.BLOCK, {"high": 2, "high_bits": 1}, "bytes have no high bits"),
-        (Kind.PAIRS, Scale.SIX_BIT, {"scales": 4}, "six bit come with minima"),
-        (Kind.HALVES, Scale.INT8_HALVES, {"scales": 4, "minimum": 2}, "int8 halves come without minima"),
-        (Kind.HALVES, Scale.INT8_HALVES, {}, "goes with their kind, not int8 halves"),
-        (Kind.NIBBLES, Scale.BLOCK, {"scales": 4}, "goes with their kind, not block"),
-        (Kind.BYTES, Scale.BLOCK, {"offset": 8}, "integers from -136 to 119 do not fit"),
+        (
+            CodeLayout.NIBBLES,
+            Scale.SIX_BIT,
+            {"block": 32, "scales": 2, "minimum": 16},
+            "small scales are those of 8 groups",
+        ),
+        (CodeLayout.NIBBLES, Scale.NONE, {}, "integers have scales"),
+        (CodeLayout.F16, Scale.BLOCK, {}, "plain numbers have none"),
+        (CodeLayout.NIBBLES, Scale.BLOCK, {"high": 2}, "belong together"),
+        (CodeLayout.BYTES, Scale.BLOCK, {"high": 2, "high_bits": 1}, "bytes have no high bits"),
+        (CodeLayout.PAIRS, Scale.SIX_BIT, {"scales": 4}, "six bit come with minima"),
+        (CodeLayout.HALVES, Scale.INT8_HALVES, {"scales": 4, "minimum": 2}, "int8 halves come without minima"),
+        (CodeLayout.HALVES, Scale.INT8_HALVES, {}, "goes with their kind, not int8 halves"),
+        (CodeLayout.NIBBLES, Scale.BLOCK, {"scales": 4}, "goes with their kind, not block"),
+        (CodeLayout.BYTES, Scale.BLOCK, {"offset": 8}, "integers from -136 to 119 do not fit"),
     ],
 )
-def test_records_that_no_block_can_have(kind: Kind, scale: Scale, fields: dict[str, Any], why: str) -> None:
+def test_records_that_no_block_can_have(kind: CodeLayout, scale: Scale, fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=f"the record of X: .*{why}"):
         Format("X", block_bytes=144, kind=kind, scale=scale, **{"block": 256, **fields})
 

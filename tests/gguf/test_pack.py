@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.kinds import CodeLayout, Scale
 from zinc_rt.formats.table import quantized
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.pack import e4m3, exponents, pack
 from zinc_rt.gguf.unpack import half_e4m3
 
-PACKED = [GGMLType[f.name] for f in quantized() if f.kind != Kind.GRID]
+PACKED = [GGMLType[f.name] for f in quantized() if f.kind != CodeLayout.GRID]
 
 
 def canonical(kind: GGMLType, seed: int) -> np.ndarray:

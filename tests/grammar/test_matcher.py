@@ -15,7 +15,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.grammar import matcher as limits
 from zinc_rt.grammar import texts
 from zinc_rt.grammar.errors import GrammarError
-from zinc_rt.grammar.matcher import Matcher, compile_grammar
+from zinc_rt.grammar.matcher import LlguidanceMatcher, compile_grammar
 from zinc_rt.grammar.texts import Whitespace
 from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.scheduler.messages import Grammar
@@ -25,18 +25,18 @@ VOCABULARY = GrammarVocabulary(TOKENS)
 STOPS = sorted(TOKENS.stop_ids)
 
 
-def made(text: str, after: tuple[int, ...] = ()) -> Matcher:
+def made(text: str, after: tuple[int, ...] = ()) -> LlguidanceMatcher:
     return compile_grammar(Grammar(text, after), VOCABULARY, "here")
 
 
-def mask(matcher: Matcher) -> list[int]:
+def mask(matcher: LlguidanceMatcher) -> list[int]:
     """The tokens that may come next."""
     out = np.zeros(matcher.words, np.uint32)
     matcher.fill_mask(out)
     return allowed(out, VOCABULARY.n_vocab)
 
 
-def follow(matcher: Matcher, tokens: list[int], told: list[int]) -> None:
+def follow(matcher: LlguidanceMatcher, tokens: list[int], told: list[int]) -> None:
     """Consume tokens, each behind its mask; `told` gets those that were consumed."""
     for token in tokens:
         mask(matcher)

@@ -15,7 +15,7 @@ from zinc_rt.hub.cached import cached_models, find_one
 from zinc_rt.hub.choose import RemoteFile, choose, models_of, quant_of
 from zinc_rt.hub.errors import HubError, NoSuchFile, UnknownModel
 from zinc_rt.hub.known import KNOWN
-from zinc_rt.hub.reference import REPOSITORY, Wanted, is_known, parse
+from zinc_rt.hub.reference import REPOSITORY, HubModel, is_known, parse
 from zinc_rt.hub.resolve import model_path
 
 
@@ -42,22 +42,22 @@ def files(*names: str) -> list[RemoteFile]:
 
 def test_the_usual_format_where_none_is_wanted() -> None:
     there = files("a-Q8_0.gguf", "a-Q4_K_M.gguf", "a-Q2_K.gguf", "mmproj-a-Q4_K_M.gguf", "a-imatrix.gguf", "README.md")
-    assert [file.path for file in choose(Wanted("x/a"), there)] == ["a-Q4_K_M.gguf"]
-    assert [file.path for file in choose(Wanted("x/a", "Q2_K"), there)] == ["a-Q2_K.gguf"]
+    assert [file.path for file in choose(HubModel("x/a"), there)] == ["a-Q4_K_M.gguf"]
+    assert [file.path for file in choose(HubModel("x/a", "Q2_K"), there)] == ["a-Q2_K.gguf"]
     with pytest.raises(NoSuchFile, match=r"x/a has no Q5_0; it has Q2_K, Q4_K_M, Q8_0"):
-        choose(Wanted("x/a", "Q5_0"), there)
+        choose(HubModel("x/a", "Q5_0"), there)
     with pytest.raises(NoSuchFile, match="no GGUF file"):
-        choose(Wanted("x/a"), files("model.safetensors"))
+        choose(HubModel("x/a"), files("model.safetensors"))
 
 
 def test_parts_come_in_order_and_whole() -> None:
     parts = files("a-Q8_0-00002-of-00002.gguf", "a-Q8_0-00001-of-00002.gguf", "a-Q4_0-00001-of-00002.gguf")
     assert list(models_of(parts)) == ["a-Q8_0-00001-of-00002.gguf"]
-    assert [file.path[7:12] for file in choose(Wanted("x/a", "Q8_0"), parts)] == ["00001", "00002"]
+    assert [file.path[7:12] for file in choose(HubModel("x/a", "Q8_0"), parts)] == ["00001", "00002"]
     with pytest.raises(NoSuchFile, match="it has Q8_0; a-Q4_0 has 1 of 2 parts"):
-        choose(Wanted("x/a", "Q4_0"), parts)
+        choose(HubModel("x/a", "Q4_0"), parts)
     with pytest.raises(NoSuchFile, match="x/a has no whole model: a-Q4_0 has 1 of 2 parts"):
-        choose(Wanted("x/a"), parts[2:])
+        choose(HubModel("x/a"), parts[2:])
 
 
 @pytest.mark.parametrize(
@@ -75,27 +75,27 @@ def test_parts_come_in_order_and_whole() -> None:
 )
 def test_where_no_usual_format_is_there(names: tuple[str, ...], taken: str) -> None:
     """The runnable one with about as many bits; never the smallest because it is the smallest."""
-    assert [file.path for file in choose(Wanted("x/a"), files(*names))] == [taken]
+    assert [file.path for file in choose(HubModel("x/a"), files(*names))] == [taken]
 
 
 def test_formats_with_a_prefix_and_single_files() -> None:
     there = files("a-UD-Q4_K_XL.gguf", "a-Q4_K_M.gguf", "mtp-a-Q8_0.gguf", "b-00001-of-00002.gguf")
     for quant in ("Q4_K_XL", "UD-Q4_K_XL"):
-        assert choose(Wanted("x/a", quant), there)[0].path == "a-UD-Q4_K_XL.gguf"
-    assert choose(Wanted("x/a", file="mtp-a-Q8_0.gguf"), there)[0].path == "mtp-a-Q8_0.gguf"
+        assert choose(HubModel("x/a", quant), there)[0].path == "a-UD-Q4_K_XL.gguf"
+    assert choose(HubModel("x/a", file="mtp-a-Q8_0.gguf"), there)[0].path == "mtp-a-Q8_0.gguf"
     with pytest.raises(NoSuchFile, match=r"x/a has no file c.gguf"):
-        choose(Wanted("x/a", file="c.gguf"), there)
+        choose(HubModel("x/a", file="c.gguf"), there)
 
 
 def test_a_format_without_a_name_of_its_own_is_looked_for_in_the_file_name() -> None:
     there = files("Phi-3-mini-4k-instruct-fp16.gguf", "Phi-3-mini-4k-instruct-q4.gguf")
-    assert choose(Wanted("x/a", "Q4"), there)[0].path == "Phi-3-mini-4k-instruct-q4.gguf"
+    assert choose(HubModel("x/a", "Q4"), there)[0].path == "Phi-3-mini-4k-instruct-q4.gguf"
 
 
 def test_names() -> None:
-    assert parse("qwen3-8b") == Wanted("Qwen/Qwen3-8B-GGUF", "", "Q4_K_M", "qwen3-8b")
-    assert parse("Qwen3-8B:q8_0") == Wanted("Qwen/Qwen3-8B-GGUF", "Q8_0", "Q4_K_M", "qwen3-8b")
-    assert parse("a/b") == Wanted("a/b")
+    assert parse("qwen3-8b") == HubModel("Qwen/Qwen3-8B-GGUF", "", "Q4_K_M", "qwen3-8b")
+    assert parse("Qwen3-8B:q8_0") == HubModel("Qwen/Qwen3-8B-GGUF", "Q8_0", "Q4_K_M", "qwen3-8b")
+    assert parse("a/b") == HubModel("a/b")
     assert str(parse("a/b:Q4_0")) == "a/b:Q4_0"
     assert is_known("qwen3-8b:Q8_0")
     assert not is_known("a/b")

@@ -60,15 +60,25 @@ class _Dense:
         if d.qk_norm:
             y = self.temp(f"{name}_norm.out", count * d.head_dim)
             self.b.node(
-                Op.RMS_NORM, [x, self.weight(f"{name}_norm", d.head_dim)], [y], f"{name}_norm",
-                eps=1e-6, n_heads=count, head_dim=d.head_dim,
-            )  # fmt: skip
+                Op.RMS_NORM,
+                [x, self.weight(f"{name}_norm", d.head_dim)],
+                [y],
+                f"{name}_norm",
+                eps=1e-6,
+                n_heads=count,
+                head_dim=d.head_dim,
+            )
             x = y
         y = self.temp(f"{name}_rope.out", count * d.head_dim)
         self.b.node(
-            Op.ROPE, [x, self.positions, self.rope_table], [y], f"{name}_rope",
-            interleaved=False, n_heads=count, head_dim=d.head_dim,
-        )  # fmt: skip
+            Op.ROPE,
+            [x, self.positions, self.rope_table],
+            [y],
+            f"{name}_rope",
+            interleaved=False,
+            n_heads=count,
+            head_dim=d.head_dim,
+        )
         return y
 
     def attention(self, p: str, x: int) -> int:
@@ -82,9 +92,15 @@ class _Dense:
         b.node(Op.KV_WRITE, [k, v, *where], caches, f"{p}kv", n_kv_heads=d.kv_heads, head_dim=d.head_dim)
         out = self.temp(f"{p}attn.out", q_width)
         b.node(
-            Op.FLASH_ATTN, [q, *caches, *where], [out], f"{p}attn",
-            scale=d.head_dim**-0.5, n_heads=d.heads, n_kv_heads=d.kv_heads, head_dim=d.head_dim,
-        )  # fmt: skip
+            Op.FLASH_ATTN,
+            [q, *caches, *where],
+            [out],
+            f"{p}attn",
+            scale=d.head_dim**-0.5,
+            n_heads=d.heads,
+            n_kv_heads=d.kv_heads,
+            head_dim=d.head_dim,
+        )
         return self.project(f"{p}attn_output", out, q_width, d.n_embd)
 
     def add_norm(self, p: str, x: int, residual: int, norm: str) -> tuple[int, int]:

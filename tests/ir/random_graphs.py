@@ -13,9 +13,11 @@ WEIGHT_TYPES = [dtype for dtype in DType if dtype is not I32]
 OPAQUE = [Op.LOAD_REQUEST_STATE, Op.SAMPLE, Op.VERIFY_K, Op.MATMUL_WMMA_F16]
 NAMES = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12)
 SCALARS = (
-    st.booleans() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    st.booleans()
+    | st.integers(-(1 << 63), (1 << 63) - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=8)
-)  # fmt: skip
+)
 OPERATIONS = (
     "matmul",
     "bias",
@@ -128,9 +130,14 @@ class _Random:
             rotated = draw(st.integers(1, head_dim // 2))
             table = b.buffer(self.name(), CONSTANT, F32, ["n_ctx", rotated, 2])
             b.node(
-                Op.ROPE, [q, self.step_input("positions"), table], [y], self.name(),
-                interleaved=draw(st.booleans()), n_heads=count, head_dim=head_dim,
-            )  # fmt: skip
+                Op.ROPE,
+                [q, self.step_input("positions"), table],
+                [y],
+                self.name(),
+                interleaved=draw(st.booleans()),
+                n_heads=count,
+                head_dim=head_dim,
+            )
         else:
             shape: list[int | str] = ["n_pages", 16, kv_heads, head_dim]
             caches = [b.buffer(self.name(), STATE, F16, shape) for _ in "kv"]
@@ -139,9 +146,15 @@ class _Random:
                 k = self.b.buffer(self.name(), INPUT, F32, ["n_rows", kv_heads, head_dim])
                 b.node(Op.KV_WRITE, [k, k, *where], caches, self.name(), n_kv_heads=kv_heads, head_dim=head_dim)
             b.node(
-                Op.FLASH_ATTN, [q, *caches, *where], [y], self.name(), scale=draw(st.floats(0.01, 4)),
-                n_heads=count, n_kv_heads=kv_heads, head_dim=head_dim,
-            )  # fmt: skip
+                Op.FLASH_ATTN,
+                [q, *caches, *where],
+                [y],
+                self.name(),
+                scale=draw(st.floats(0.01, 4)),
+                n_heads=count,
+                n_kv_heads=kv_heads,
+                head_dim=head_dim,
+            )
 
 
 @st.composite

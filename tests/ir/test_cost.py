@@ -164,9 +164,15 @@ def attention_cost(sizes: CostSizes, *, latent: bool, **attrs: Any) -> Cost:
     sizes_of = {"latent_dim": 16, "rope_dim": 8} if latent else {"head_dim": 24, "value_dim": 16}
     b.node(Op.KV_WRITE, [k, rest, *where], caches, n_kv_heads=1, **sizes_of)
     b.node(
-        Op.FLASH_ATTN, [*queries, *caches, *where, b.buffer("sinks", WEIGHT, F32, [4])],
-        [b.buffer("y", OUTPUT, F32, ["n_rows", 64])], n_heads=4, n_kv_heads=1, scale=1.0, **sizes_of, **attrs,
-    )  # fmt: skip
+        Op.FLASH_ATTN,
+        [*queries, *caches, *where, b.buffer("sinks", WEIGHT, F32, [4])],
+        [b.buffer("y", OUTPUT, F32, ["n_rows", 64])],
+        n_heads=4,
+        n_kv_heads=1,
+        scale=1.0,
+        **sizes_of,
+        **attrs,
+    )
     graph = b.build()
     return node_cost(graph, graph.nodes[1], sizes)
 
@@ -283,9 +289,15 @@ def test_recurrent_layers(n_slots: int) -> None:
     w, a, dt, norm = (b.buffer(f"w{i}", WEIGHT, F32, s) for i, s in enumerate(([width, taps], [n_v], [n_v], [d])))
     b.node(Op.SSM_CONV1D, [x, w, kept[0], *where], [u, kept[0]])
     b.node(
-        Op.SSM_DELTA_NET, [u, alpha, beta, a, dt, kept[1], *where], [o, kept[1]],
-        n_k_heads=n_k, n_v_heads=n_v, head_dim=d, eps=1e-6, pairing="block",
-    )  # fmt: skip
+        Op.SSM_DELTA_NET,
+        [u, alpha, beta, a, dt, kept[1], *where],
+        [o, kept[1]],
+        n_k_heads=n_k,
+        n_v_heads=n_v,
+        head_dim=d,
+        eps=1e-6,
+        pairing="block",
+    )
     y = b.buffer("y", OUTPUT, F32, ["n_rows", n_v * d])
     b.node(Op.SSM_GATED_NORM, [o, z, norm], [y], eps=1e-6, n_heads=n_v, head_dim=d)
     conv, delta, gated = graph_cost(b.build(), CostSizes(n_rows=rows, n_slots=n_slots)).nodes
@@ -344,8 +356,13 @@ def test_split_rows_cost_the_same() -> None:
 
 def test_sizes_follow_the_context() -> None:
     assert dict(CostSizes(context=17).symbols) == {
-        "n_rows": 1, "n_logits": 1, "n_slots": 1, "n_pages": 2, "max_pages": 2, "n_ctx": 17,
-    }  # fmt: skip
+        "n_rows": 1,
+        "n_logits": 1,
+        "n_slots": 1,
+        "n_pages": 2,
+        "max_pages": 2,
+        "n_ctx": 17,
+    }
     given = CostSizes(n_rows=2, n_logits=0, context=10, n_ctx=100, n_slots=4, n_pages=9, max_pages=5)
     assert given.symbols["n_pages"] == 9
     assert given.dim("n_ctx") == 100

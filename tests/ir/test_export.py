@@ -164,8 +164,14 @@ def test_json_holds_the_graph_and_its_costs() -> None:
     tree = json.loads(to_json(graph, sizes))
     assert (tree["name"], tree["meta"]) == (graph.name, dict(graph.meta))
     assert tree["sizes"] == {
-        "n_rows": 3, "n_logits": 1, "n_slots": 1, "n_pages": 2, "max_pages": 2, "n_ctx": 20, "context": 20,
-    }  # fmt: skip
+        "n_rows": 3,
+        "n_logits": 1,
+        "n_slots": 1,
+        "n_pages": 2,
+        "max_pages": 2,
+        "n_ctx": 20,
+        "context": 20,
+    }
     assert tree["totals"]["bytes_read"] == cost.total.bytes_read
     assert tree["totals"]["operations"] == cost.total.operations
     assert tree["totals"]["buffer_bytes"]["weight"] == cost.bytes_by_kind[BufferKind.WEIGHT]
@@ -179,8 +185,10 @@ def test_json_holds_the_graph_and_its_costs() -> None:
         reads, writes = ([by_name[name] for name in entry[side]] for side in ("inputs", "outputs"))
         b.node(Op[entry["op"]], reads, writes, entry["name"], **entry["attrs"])
         assert (entry["bytes_read"], entry["bytes_written"], entry["operations"]) == (
-            expected.bytes_read, expected.bytes_written, expected.operations,
-        )  # fmt: skip
+            expected.bytes_read,
+            expected.bytes_written,
+            expected.operations,
+        )
     assert b.build() == graph
     assert {n["op"] for n in tree["nodes"]} >= {"EMBED", "MATMUL"}
 

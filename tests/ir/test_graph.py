@@ -32,8 +32,11 @@ def test_ids_count_up_and_lookups_find() -> None:
     assert graph.buffer(rope.id) is rope
     assert rope.type_text == "f32[n_ctx, 16, 2]"
     assert {b.name for b in graph.of_kind(BufferKind.STATE)} == {
-        "blk.0.k_cache", "blk.0.v_cache", "blk.1.k_cache", "blk.1.v_cache",
-    }  # fmt: skip
+        "blk.0.k_cache",
+        "blk.0.v_cache",
+        "blk.1.k_cache",
+        "blk.1.v_cache",
+    }
     assert graph.meta["architecture"] == "test"
 
 

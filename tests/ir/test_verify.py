@@ -77,11 +77,15 @@ def ids(graph: Graph, *names: str) -> tuple[int, ...]:
 @pytest.mark.parametrize(
     "dims",
     [
-        Dims(), Dims(layers=1, biases=False, qk_norm=False), Dims(tied=True), Dims(kv_heads=4, head_dim=16),
-        Dims(weights=DType.F16), Dims(weights=DType.Q4_0, n_ff=64),
+        Dims(),
+        Dims(layers=1, biases=False, qk_norm=False),
+        Dims(tied=True),
+        Dims(kv_heads=4, head_dim=16),
+        Dims(weights=DType.F16),
+        Dims(weights=DType.Q4_0, n_ff=64),
         Dims(n_embd=256, n_ff=512, heads=8, weights=DType.Q6_K),
     ],
-)  # fmt: skip
+)
 def test_dense_graphs_have_no_finding(dims: Dims) -> None:
     assert verify.findings(dense(dims)) == []
 
@@ -220,9 +224,14 @@ def test_shape_mismatches(node: str, buffer: str, shape: tuple[Dim, ...], expect
 def test_a_shape_mismatch_says_who_decided() -> None:
     bad = rebuilt(dense(), buffers={"blk.0.attn_q.weight": {"shape": (128, 96)}})
     refused(
-        bad, Reason.SHAPE_CONFLICT, "blk.0.attn_q", "blk.0.attn_q.weight",
-        "q8_0[128, 96]", "[n_out, 64]", "n_in is 64 by input x 'blk.0.attn_norm.out'",
-    )  # fmt: skip
+        bad,
+        Reason.SHAPE_CONFLICT,
+        "blk.0.attn_q",
+        "blk.0.attn_q.weight",
+        "q8_0[128, 96]",
+        "[n_out, 64]",
+        "n_in is 64 by input x 'blk.0.attn_norm.out'",
+    )
 
 
 def test_reshapes_cost_no_node() -> None:

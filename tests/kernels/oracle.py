@@ -127,8 +127,11 @@ def _k_scale(raw: bytes, g: int) -> tuple[int, int]:
 
 # Values of four-bit codes: those of the format that is called non-linear, and twice a float of 1, 2 and 1 bits.
 IQ4 = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
-E2M1 = [int(2 * (code & 1) * 0.5 if code & 7 < 2 else 2 * 2.0 ** ((code & 7) // 2 - 1) * (1 + code % 2 / 2)) * (
-    -1 if code > 7 else 1) for code in range(16)]  # fmt: skip
+E2M1 = [
+    int(2 * (code & 1) * 0.5 if code & 7 < 2 else 2 * 2.0 ** ((code & 7) // 2 - 1) * (1 + code % 2 / 2))
+    * (-1 if code > 7 else 1)
+    for code in range(16)
+]
 
 
 def _q2_bits(packed: bytes, i: int) -> int:
@@ -360,9 +363,14 @@ def softmax(x: Vector) -> list[float]:
 
 
 def attend(
-    q: Vector, keys: Sequence[Any], values: Sequence[Vector], scale: float, sink: float = math.nan, first: int = 0,
+    q: Vector,
+    keys: Sequence[Any],
+    values: Sequence[Vector],
+    scale: float,
+    sink: float = math.nan,
+    first: int = 0,
     product: Callable[[Vector, Any], float] | None = None,
-) -> list:  # fmt: skip
+) -> list:
     """One query head against positions `first` and later; keys and values are those from position 0 on. product: of a
     query and a key, None for the chain.
     """

@@ -88,17 +88,25 @@ def both_ways(reach: int | None) -> Case:
     net.node(Op.KV_WRITE, [k, v, positions, slots, pages], caches, n_kv_heads=KV_HEADS, head_dim=DIM)
     own, attrs = ([], {"whole": True}) if reach is None else ([positions], {"reach": reach})
     net.node(
-        Op.FLASH_ATTN, [q, *caches, last, slots, pages, *own], [net.out("y", HEADS * DIM)],
-        scale=0.25, n_heads=HEADS, n_kv_heads=KV_HEADS, head_dim=DIM, **attrs,
-    )  # fmt: skip
+        Op.FLASH_ATTN,
+        [q, *caches, last, slots, pages, *own],
+        [net.out("y", HEADS * DIM)],
+        scale=0.25,
+        n_heads=HEADS,
+        n_kv_heads=KV_HEADS,
+        head_dim=DIM,
+        **attrs,
+    )
     table = rng.permutation(40)[: 2 * 19].reshape(2, 19)
     steps = []
     for lengths in ((303, 5), (1, 1), (17, 40)):
         n = sum(lengths)
         where = {
-            "positions": np.concatenate([np.arange(m) for m in lengths]), "slots": np.repeat([0, 1], lengths),
-            "page_table": table, "last_positions": np.repeat([m - 1 for m in lengths], lengths),
-        }  # fmt: skip
+            "positions": np.concatenate([np.arange(m) for m in lengths]),
+            "slots": np.repeat([0, 1], lengths),
+            "page_table": table,
+            "last_positions": np.repeat([m - 1 for m in lengths], lengths),
+        }
         widths = (("q", HEADS), ("k", KV_HEADS), ("v", KV_HEADS))
         acts = {name: rng.standard_normal((n, w * DIM)).astype(np.float32) for name, w in widths}
         steps.append(Step(n, {**acts, **where}))

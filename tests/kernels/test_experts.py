@@ -92,10 +92,15 @@ CASES: list[tuple[int, dict[str, Any], bool, bool]] = [
 def rows_of_logits(rng: np.random.Generator, n: int) -> np.ndarray:
     """Ordinary numbers, ties, zeros of both signs, and what is no number."""
     rows = [
-        rng.standard_normal(n) * 3, rng.integers(-1, 2, n), rng.choice([0.0, -0.0], n), rng.standard_normal(n) * 90,
-        np.where(rng.random(n) < 0.2, np.nan, rng.standard_normal(n)), np.full(n, np.nan),
-        np.where(rng.random(n) < 0.3, rng.choice([np.inf, -np.inf], n), rng.integers(0, 2, n)), np.full(n, -np.inf),
-    ]  # fmt: skip
+        rng.standard_normal(n) * 3,
+        rng.integers(-1, 2, n),
+        rng.choice([0.0, -0.0], n),
+        rng.standard_normal(n) * 90,
+        np.where(rng.random(n) < 0.2, np.nan, rng.standard_normal(n)),
+        np.full(n, np.nan),
+        np.where(rng.random(n) < 0.3, rng.choice([np.inf, -np.inf], n), rng.integers(0, 2, n)),
+        np.full(n, -np.inf),
+    ]
     return np.asarray(rows, np.float32)
 
 
@@ -109,9 +114,11 @@ def test_choice(case: tuple[int, dict[str, Any], bool, bool]) -> None:
     ids, weights = choose_experts(logits, bias=bias, expert_scale=scales, **attrs)
     for row, some in enumerate(logits):
         want = chosen(
-            oracle.floats(some), bias=None if bias is None else oracle.floats(bias),
-            expert_scale=None if scales is None else oracle.floats(scales), **attrs,
-        )  # fmt: skip
+            oracle.floats(some),
+            bias=None if bias is None else oracle.floats(bias),
+            expert_scale=None if scales is None else oracle.floats(scales),
+            **attrs,
+        )
         assert ids[row].tolist() == want[0], row
         oracle.same_bits(weights[row], want[1])
 
@@ -125,8 +132,14 @@ def test_every_attribute_matters(wrong: dict[str, Any]) -> None:
     rng = np.random.default_rng(5)
     logits, bias = rng.standard_normal((20, 24)).astype(np.float32), rng.standard_normal(24).astype(np.float32)
     right: dict[str, Any] = {
-        "k": 5, "gating": "sigmoid", "normalise": True, "scale": 1.5, "n_groups": 6, "n_groups_used": 2, "bias": bias,
-    }  # fmt: skip
+        "k": 5,
+        "gating": "sigmoid",
+        "normalise": True,
+        "scale": 1.5,
+        "n_groups": 6,
+        "n_groups_used": 2,
+        "bias": bias,
+    }
     ids, weights = choose_experts(logits, **right)
     others, other_weights = choose_experts(logits, **{**right, **wrong})
     assert not (np.array_equal(ids, others) and np.array_equal(weights, other_weights))

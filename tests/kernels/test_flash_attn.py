@@ -29,9 +29,14 @@ def queries(rng: np.random.Generator, n: int, heads: int, dim: int) -> np.ndarra
 
 
 def oracle_row(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, position: int, scale: float, sinks: np.ndarray | None = None,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    position: int,
+    scale: float,
+    sinks: np.ndarray | None = None,
     window: int = 1 << 30,
-) -> list[list[float]]:  # fmt: skip
+) -> list[list[float]]:
     """One query token, f32[heads, dim]: each head against the key-value head of its group."""
     group = len(q) // k.shape[1]
     scale = float(np.float32(scale))
@@ -241,8 +246,10 @@ def test_windows_caps_and_sinks_against_float64(window: int) -> None:
     got = attend_rows(q, k, v, np.array(positions), Scores(0.35, cap, window, np.full(2, sink, np.float32)))
 
     def worst(window: int, cap: float, sink: float) -> float:
-        want = [[formula(q[i, h], k[:, 0], v[:, 0], p, 0.35, window, cap, sink) for h in (0, 1)]
-                for i, p in enumerate(positions)]  # fmt: skip
+        want = [
+            [formula(q[i, h], k[:, 0], v[:, 0], p, 0.35, window, cap, sink) for h in (0, 1)]
+            for i, p in enumerate(positions)
+        ]
         return float(np.abs(got - want).max())
 
     assert worst(window, cap, sink) < 5e-6
@@ -282,9 +289,14 @@ def paged_case(
     positions = np.concatenate([np.arange(n) for n in lengths])
     order = rng.permutation(len(slots))
     kv_write_rows(
-        np.concatenate(keys)[order], np.concatenate(values)[order], positions[order], slots[order], table,
-        k_cache, v_cache,
-    )  # fmt: skip
+        np.concatenate(keys)[order],
+        np.concatenate(values)[order],
+        positions[order],
+        slots[order],
+        table,
+        k_cache,
+        v_cache,
+    )
     return rng, table, keys, values, k_cache, v_cache
 
 

@@ -135,9 +135,14 @@ def test_delta_rule_bit_for_bit(pairing: str) -> None:
     want = delta_oracle(*(x.tolist() for x in inputs), kept, n_k, n_v, d, pairing)
     y = np.empty((5, n_v, d), np.float32)
     at = At(
-        [*inputs, state, POSITIONS, ROWS_OF], [y, state],
-        n_k_heads=n_k, n_v_heads=n_v, head_dim=d, eps=EPS, pairing=pairing,
-    )  # fmt: skip
+        [*inputs, state, POSITIONS, ROWS_OF],
+        [y, state],
+        n_k_heads=n_k,
+        n_v_heads=n_v,
+        head_dim=d,
+        eps=EPS,
+        pairing=pairing,
+    )
     run(Op.SSM_DELTA_NET, at)
     same_bits(y, want)
     same_bits(state, kept)
@@ -149,9 +154,14 @@ def test_the_pairings_differ() -> None:
         *inputs, state = delta_inputs(np.random.default_rng(7), 2, 6, 4)
         y = np.empty((5, 24), np.float32)
         at = At(
-            [*inputs, state, POSITIONS, ROWS_OF], [y, state],
-            n_k_heads=2, n_v_heads=6, head_dim=4, eps=EPS, pairing=pairing,
-        )  # fmt: skip
+            [*inputs, state, POSITIONS, ROWS_OF],
+            [y, state],
+            n_k_heads=2,
+            n_v_heads=6,
+            head_dim=4,
+            eps=EPS,
+            pairing=pairing,
+        )
         outs.append(run(Op.SSM_DELTA_NET, at)[0].reshape(5, 6, 4))
     assert (outs[0] == outs[1]).all(axis=(0, 2)).tolist() == [True, False, True, True, False, True]
 
@@ -187,9 +197,14 @@ def test_delta_rule_against_float64() -> None:
     state = np.full((1, n_v, d, d), np.nan, np.float32)
     y = np.empty((n, n_v, d), np.float32)
     at = At(
-        [u, alpha, beta, a, dt, state, np.arange(n, dtype=np.int32), np.zeros(n, np.int32)], [y, state],
-        n_k_heads=n_k, n_v_heads=n_v, head_dim=d, eps=EPS, pairing="modulo",
-    )  # fmt: skip
+        [u, alpha, beta, a, dt, state, np.arange(n, dtype=np.int32), np.zeros(n, np.int32)],
+        [y, state],
+        n_k_heads=n_k,
+        n_v_heads=n_v,
+        head_dim=d,
+        eps=EPS,
+        pairing="modulo",
+    )
     run(Op.SSM_DELTA_NET, at)
     s, wide = np.zeros((n_v, d, d)), u.astype(np.float64).reshape(n, -1, d)
     for t in range(n):

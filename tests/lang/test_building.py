@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.lang.modules import fatal, function, increment, slow
-from zinc_rt.lang.building import Builder, Wanted, seconds_compiled
+from zinc_rt.lang.building import Builder, ImageSource, seconds_compiled
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.compiler import Compiler, Module
 from zinc_rt.lang.errors import CompileError
@@ -46,7 +46,7 @@ def build(path: Path, modules: list[Module], compiler: Compiler, said: list[str]
     """The modules' images through a cache that is opened anew, as another start does."""
     lines = said if said is not None else []
     builder = Builder(CompileCache(path, notify=lines.append), "avx2", compiler, lines.append)
-    return builder.images({m.name: Wanted(key(i), lambda m=m: m) for i, m in enumerate(modules)})
+    return builder.images({m.name: ImageSource(key(i), lambda m=m: m) for i, m in enumerate(modules)})
 
 
 SYNTAX = Module("syntax", "define i32 @f( {\n ret i32 0 }", increment().target, ("f",))

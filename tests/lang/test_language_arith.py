@@ -228,8 +228,14 @@ def test_conversions(level: str, source: Int | Float) -> None:
         low, high = source.limits
         powers = [s * (1 << e) + d for e in range(64) for d in (-1, 0, 1) for s in (-1, 1)]
         # Integers that lie between two floats, or just off the middle of them.
-        powers += [s * ((1 << e) + (1 << (e - b)) + d) for e in range(30, 64) for b in (24, 53) if e > b
-                   for d in (-1, 0, 1) for s in (-1, 1)]  # fmt: skip
+        powers += [
+            s * ((1 << e) + (1 << (e - b)) + d)
+            for e in range(30, 64)
+            for b in (24, 53)
+            if e > b
+            for d in (-1, 0, 1)
+            for s in (-1, 1)
+        ]
         values: list[Any] = [v for v in powers if low <= v <= high]
     else:
         limits = [float(v) for i in k.INTS for v in (i.limits[0], i.limits[1], i.limits[1] + 1)]

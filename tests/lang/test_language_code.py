@@ -40,7 +40,7 @@ SAMPLE = [
     Spec(value_kernels.reductions, {"T": f32}),
     *(Spec(f) for f in (value_kernels.masks, value_kernels.fields, value_kernels.arrays, value_kernels.aligned)),
     *(Spec(f) for f in (control_kernels.helpers, control_kernels.unrolled, control_kernels.exchanges)),
-]  # fmt: skip
+]
 
 
 def soon(targets: list[Target]) -> list[Any]:

@@ -56,11 +56,16 @@ def test_arguments_that_fit(kind: Type, value: Any, wanted: Any) -> None:
 
 def test_arrays_that_fit() -> None:
     arrays = [
-        (f32, np.zeros(3, np.float32)), (f32, np.zeros((2, 3), "<f4")), (i8, np.zeros(2, np.int8)),
+        (f32, np.zeros(3, np.float32)),
+        (f32, np.zeros((2, 3), "<f4")),
+        (i8, np.zeros(2, np.int8)),
         (u8, np.zeros(0, np.uint8)),
-        (lang.f16, np.zeros(2, np.float16)), (bf16, np.zeros(2, np.uint16)), (Ptr(f32), np.zeros(2, np.uint64)),
-        (value_kernels.Inner, np.zeros(2, value_kernels.Inner.numpy)), (f32, np.broadcast_to(np.float32(1), ())),
-    ]  # fmt: skip
+        (lang.f16, np.zeros(2, np.float16)),
+        (bf16, np.zeros(2, np.uint16)),
+        (Ptr(f32), np.zeros(2, np.uint64)),
+        (value_kernels.Inner, np.zeros(2, value_kernels.Inner.numpy)),
+        (f32, np.broadcast_to(np.float32(1), ())),
+    ]
     for elem, array in arrays:
         assert checked_argument("k", "p", Ptr(elem), array) == array.ctypes.data
     frozen = np.zeros(2, np.float32)

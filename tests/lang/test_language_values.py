@@ -77,9 +77,15 @@ def test_rearranging(level: Kernels, kind: Any, n: int) -> None:
     changed = x.copy()
     changed[n - 1] = y[0]
     wanted = [
-        np.concatenate([x, y]), np.stack([x, y], 1).ravel(), x[::-1], changed, x[: n // 2], x[n // 2 :],
-        np.repeat(x[1], 2 * n), np.array([x[0], y[n - 1]]),
-    ]  # fmt: skip
+        np.concatenate([x, y]),
+        np.stack([x, y], 1).ravel(),
+        x[::-1],
+        changed,
+        x[: n // 2],
+        x[n // 2 :],
+        np.repeat(x[1], 2 * n),
+        np.array([x[0], y[n - 1]]),
+    ]
     for row, want in zip(out, wanted, strict=True):
         assert (bits(row[: len(want)].copy()) == bits(np.ascontiguousarray(want))).all()
 
@@ -215,9 +221,13 @@ def test_elements_of_tables_and_of_memory_are_gathered(level: Kernels, kind: Any
 
 class CInner(ctypes.Structure):
     _fields_ = [
-        ("a", ctypes.c_int8), ("b", ctypes.c_double), ("c", ctypes.c_uint16), ("d", ctypes.c_void_p),
-        ("e", ctypes.c_uint16), ("f", ctypes.c_int32),
-    ]  # fmt: skip
+        ("a", ctypes.c_int8),
+        ("b", ctypes.c_double),
+        ("c", ctypes.c_uint16),
+        ("d", ctypes.c_void_p),
+        ("e", ctypes.c_uint16),
+        ("f", ctypes.c_int32),
+    ]
 
 
 def test_structs_lie_as_in_c(level: Kernels) -> None:

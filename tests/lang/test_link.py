@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lang.modules import AVX2, CONSTANTS, CONSTANTS_EXPORTS, INCREMENT, compiled, function
-from zinc_rt.lang.children import Answer, run_jobs
+from zinc_rt.lang.children import JobResult, run_jobs
 from zinc_rt.lang.compiler import Compiler, Module
 from zinc_rt.lang.elf import link
 from zinc_rt.lang.errors import CompileError
@@ -270,7 +270,7 @@ def object_file() -> bytes:
         "cpu_seconds": 60,
     }
     (answer,) = run_jobs([({**request, "disassemble": False}, CONSTANTS.encode())], 1, 60.0)
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JobResult)
     return answer.payload
 
 

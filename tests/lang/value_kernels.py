@@ -46,9 +46,15 @@ def rearranged(a: ptr[T], b: ptr[T], out: ptr[T], T: type, N: int):
     x = load(a, lanes=N)
     y = load(b, lanes=N)
     results = (
-        concat(x, y), shuffle(x, y, tuple(i // 2 + i % 2 * N for i in range(2 * N))), shuffle(x, range(N - 1, -1, -1)),
-        insert(x, N - 1, y[0]), low(x), high(x), splat(x[1], 2 * N), concat(x[0], y[N - 1]),
-    )  # fmt: skip
+        concat(x, y),
+        shuffle(x, y, tuple(i // 2 + i % 2 * N for i in range(2 * N))),
+        shuffle(x, range(N - 1, -1, -1)),
+        insert(x, N - 1, y[0]),
+        low(x),
+        high(x),
+        splat(x[1], 2 * N),
+        concat(x[0], y[N - 1]),
+    )
     for k, r in enumerate(results):
         store(out, r, k * 2 * N)
 

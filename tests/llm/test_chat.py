@@ -12,8 +12,8 @@ import pytest
 import zinc_rt
 from tests.dialects.models import NOTE, REQUEST, SCHEMAS
 from tests.text.templates import QWEN3
-from zinc_rt.dialects.deltas import Answer, CallDelta
-from zinc_rt.dialects.record import Thinking
+from zinc_rt.dialects.deltas import CallDelta, ParsedAnswer
+from zinc_rt.dialects.record import ThinkingState
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.engine.prompts import PromptTooLong
 from zinc_rt.grammar.errors import GrammarError
@@ -104,9 +104,14 @@ def test_calls_that_must_be_made(caller: Model, seed: int) -> None:
         {"type": "function", "function": {"name": "note.add", "parameters": {**NOTE, "required": ["code", "tags"]}}},
     ]
     answer = caller.chat(
-        HELLO, tools=tools, tool_choice="required", parallel_tool_calls=False, seed=seed, max_tokens=200,
+        HELLO,
+        tools=tools,
+        tool_choice="required",
+        parallel_tool_calls=False,
+        seed=seed,
+        max_tokens=200,
         logit_bias={caller.tokenizer.encode('"', add_special=False)[0]: 8.0},
-    )  # fmt: skip
+    )
     if answer.finish_reason == "length":  # half a call is none
         assert answer.tool_calls == ()
         assert answer.text.startswith("<tool_call>")
@@ -125,10 +130,15 @@ def test_a_named_call_and_its_result(caller: Model) -> None:
     assert (call.name, call.arguments, answer.finish_reason) == ("now", "{}", "tool_calls")
     talk: list[dict[str, Any]] = [
         *HELLO,
-        {"role": "assistant", "content": None, "tool_calls": [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            ],
+        },
         {"role": "tool", "tool_call_id": call.id, "content": "noon"},
-    ]  # fmt: skip
+    ]
     prompt = caller.chat_format.prompt(talk, tools=REQUEST).ids
     assert "<tool_response>\nnoon\n</tool_response>" in caller.detokenize(prompt)
     second = caller.chat(talk, tools=REQUEST, tool_choice=choice, seed=1)
@@ -145,11 +155,11 @@ def test_tools_that_may_not_be_called(caller: Model) -> None:
 def test_reasoning_comes_first(caller: Model) -> None:
     form = {"type": "regex", "regex": "[a-z]{5}"}
     prompt = caller.chat_format.prompt(HELLO, response_format=form, variables={"enable_thinking": False})
-    assert prompt.thinking is Thinking.off
+    assert prompt.thinking is ThinkingState.off
     answer = caller.chat(HELLO, response_format=form, variables={"enable_thinking": False}, seed=1)
     assert (len(answer.text), answer.reasoning) == (5, None)
     # Its marks are no tokens of this vocabulary: the model may begin with one in letters, or answer at once.
-    assert caller.chat_format.prompt(HELLO, response_format=form).thinking is Thinking.possible
+    assert caller.chat_format.prompt(HELLO, response_format=form).thinking is ThinkingState.possible
 
 
 def test_stop_strings_end_the_content(model: Model) -> None:
@@ -196,7 +206,7 @@ def test_what_is_wrong_is_told_before_the_first_token(
 
 
 def test_answers_are_joined_in_order() -> None:
-    assert Answer.join([]) == Answer("")
+    assert ParsedAnswer.join([]) == ParsedAnswer("")
     told = [
         CallDelta(0, "", "a", "f"),
         CallDelta(1, "", "b", "g"),
@@ -204,7 +214,7 @@ def test_answers_are_joined_in_order() -> None:
         CallDelta(1, "{}"),
         CallDelta(0, "}"),
     ]
-    assert [(call.name, call.arguments) for call in Answer.join(told).tool_calls] == [("f", "{}"), ("g", "{}")]
+    assert [(call.name, call.arguments) for call in ParsedAnswer.join(told).tool_calls] == [("f", "{}"), ("g", "{}")]
 
 
 def test_an_answer_is_a_message_of_the_next_turn(caller: Model) -> None:

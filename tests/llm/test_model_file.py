@@ -159,8 +159,11 @@ def test_a_file_that_changes_while_it_is_loaded(path: Path) -> None:
 def test_the_command_says_it_in_one_line(path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "zinc_rt", "chat", "-m", str(path), "-n", "3", "--device", "cpu"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as chat:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as chat:
         assert chat.stdin is not None
         assert chat.stdout is not None
         chat.stdin.write("hello\n")

@@ -170,10 +170,16 @@ def test_this_machine() -> None:
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("4G", 4 * GIB), ("512 MiB", 512 * MIB), ("1.5g", 3 * GIB // 2), ("4096", 4096), (" 2kb ", 2048), ("0", 0),
-        ("1T", 1 << 40), ("7B", 7),
+        ("4G", 4 * GIB),
+        ("512 MiB", 512 * MIB),
+        ("1.5g", 3 * GIB // 2),
+        ("4096", 4096),
+        (" 2kb ", 2048),
+        ("0", 0),
+        ("1T", 1 << 40),
+        ("7B", 7),
     ],
-)  # fmt: skip
+)
 def test_sizes_are_read(text: str, size: int) -> None:
     assert parse_bytes(text) == size
 

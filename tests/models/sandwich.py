@@ -24,7 +24,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.models import ModelDefinition, ModelInfo
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import Block, BlockSpec, Branch, Residual, decoder, pre_norm_block
+from zinc_rt.models.blocks import BlockSpec, Branch, Layer, Residual, decoder, pre_norm_block
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
@@ -80,15 +80,16 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         parts.rotation(RopeConfig(local, keys.number("rope.freq_base_swa"), interleaved=False), name="rope_local"),
         parts.rotation(
             RopeConfig.from_keys(keys, wide, info.n_ctx_train, interleaved=True),
-            name="rope_global", factors="rope_freqs.weight",
+            name="rope_global",
+            factors="rope_freqs.weight",
         ),
         None,
-    )  # fmt: skip
+    )
     plain = [AttentionSpec(heads, rotations[kind]) for heads, kind in zip(info.heads, info.kinds, strict=True)]
     return decoder(parts, blocks(plain, FeedForwardSpec(info.n_ff, gate_up="ffn_up")), tied=True)
 
 
-def blocks(plain: Sequence[AttentionSpec], ffn: FeedForwardSpec) -> list[Block]:
+def blocks(plain: Sequence[AttentionSpec], ffn: FeedForwardSpec) -> list[Layer]:
     def with_norms(attention: AttentionSpec, *, before: bool) -> BlockSpec:
         return BlockSpec(
             (

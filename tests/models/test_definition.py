@@ -73,9 +73,13 @@ def test_the_definition_of_a_dense_model(tmp_path: Path) -> None:
         graph = definition.graph
         (state,) = definition.states
         assert state == StateSpec(
-            "kv", StateKind.PAGES, (0, 1), tuple(f"blk.{i}.{s}_cache" for i in (0, 1) for s in "kv"),
-            position_bytes=256, read_bytes=256,
-        )  # fmt: skip
+            "kv",
+            StateKind.PAGES,
+            (0, 1),
+            tuple(f"blk.{i}.{s}_cache" for i in (0, 1) for s in "kv"),
+            position_bytes=256,
+            read_bytes=256,
+        )
         assert set(definition.constants) == {"rope_table"} == {b.name for b in graph.of_kind(BufferKind.CONSTANT)}
         for name, rows in definition.weights.items():
             assert rows == WeightRows(name, 0, file.tensors[name].n_rows)
@@ -150,8 +154,9 @@ def test_a_window(tmp_path: Path) -> None:
     assert not {"window", "softcap"} & everything.attrs.keys()
     assert (local.attrs["window"], local.attrs["softcap"]) == (128, 30.0)
     assert [(s.name, s.layers, s.window) for s in definition.states] == [
-        ("kv", (0,), None), ("kv of 128 positions", (1,), 128)
-    ]  # fmt: skip
+        ("kv", (0,), None),
+        ("kv of 128 positions", (1,), 128),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,12 @@ from zinc_rt.models.mistral3 import temperatures
 
 
 def changed(
-    tmp_path: Path, name: str, keys: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...] | None] | None = None,
+    tmp_path: Path,
+    name: str,
+    keys: Mapping[str, Any],
+    shapes: Mapping[str, tuple[int, ...] | None] | None = None,
     given: Mapping[str, list[float]] | None = None,
-) -> ModelDefinition:  # fmt: skip
+) -> ModelDefinition:
     """A family's small model with other keys and tensors, None for none."""
     case = CASES[name]
     every = {key: value for key, value in {**case.keys, **keys}.items() if value is not None}
@@ -70,7 +73,7 @@ WRONG: list[tuple[str, dict[str, Any], type[ModelError], str]] = [
     ("gemma4", {"feed_forward_length": [96] * 8}, r"ffn_.*weight has shape"),
     ("gemma4", {"embedding_length_per_layer_input": 16}, r"per_layer_token_embd.*\[320, 128\]"),
     ("gemma4", {"embedding_length_per_layer_input": 0}, "tensors that .*'gemma4' does not use"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -118,9 +121,7 @@ def test_factors_by_layer_are_read_as_well(tmp_path: Path) -> None:
     one = changed(tmp_path, "gemma4", {})
     factors = list(CASES["gemma4"].given["rope_freqs.weight"])
     names = {f"blk.{layer}.rope_freqs.weight": (16,) for layer in (2, 5, 7)}
-    each = changed(
-        tmp_path, "gemma4", {}, {"rope_freqs.weight": None, **names}, given=dict.fromkeys(names, factors)
-    )  # fmt: skip
+    each = changed(tmp_path, "gemma4", {}, {"rope_freqs.weight": None, **names}, given=dict.fromkeys(names, factors))
     tables = [each.constants[f"blk.{layer}.rope_full"](20) for layer in (2, 5, 7)]
     assert all((table == one.constants["rope_full"](20)).all() for table in tables)
 

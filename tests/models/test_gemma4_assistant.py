@@ -130,8 +130,13 @@ def test_files_that_do_not_belong_together(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"another model: .*embedding_length_out is 96, of this one 64"):
         refused(folder, model, with_key("embedding_length_out", 96))
     with pytest.raises(ModelError, match=r"heads of 48 elements cannot read the model's block 4, of 16"):
-        refused(folder, model, replace(own, keys={**own.keys, **dict.fromkeys(
-            ("attention.key_length_swa", "attention.value_length_swa"), 48)}))  # fmt: skip
+        refused(
+            folder,
+            model,
+            replace(
+                own, keys={**own.keys, **dict.fromkeys(("attention.key_length_swa", "attention.value_length_swa"), 48)}
+            ),
+        )
     with pytest.raises(ModelError, match=r"drafts for gemma4 models, not for architecture 'qwen3'"):
         refused(folder, CASES["qwen3"], own)
     with pytest.raises(ModelError, match=r"is of architecture 'qwen3'; what drafts from another"):

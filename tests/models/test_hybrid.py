@@ -76,16 +76,17 @@ def draft_block(tensors: Tensors) -> None:
     for name in [n for n in tensors if n.startswith("blk.2.")]:
         tensors[name.replace("blk.2.", "blk.3.")] = rng.standard_normal(tensors[name].shape).astype(np.float32)
     for name, shape in {
-        "eh_proj": (n_embd, 2 * n_embd), "enorm": (n_embd,), "hnorm": (n_embd,), "shared_head_norm": (n_embd,)
-    }.items():  # fmt: skip
+        "eh_proj": (n_embd, 2 * n_embd),
+        "enorm": (n_embd,),
+        "hnorm": (n_embd,),
+        "shared_head_norm": (n_embd,),
+    }.items():
         tensors[f"blk.3.nextn.{name}.weight"] = rng.standard_normal(shape).astype(np.float32)
 
 
 def test_blocks_that_draft_are_left_out(made: Callable[[str], Made], tmp_path: Path) -> None:
     for name in ("qwen35", "qwen35moe"):
-        path = variant(
-            tmp_path / "draft.gguf", made(name), {"block_count": 4, "nextn_predict_layers": 1}, draft_block
-        )  # fmt: skip
+        path = variant(tmp_path / "draft.gguf", made(name), {"block_count": 4, "nextn_predict_layers": 1}, draft_block)
         same(path, made(name))
         with GGUFFile.open(path) as file:
             definition = define(file)

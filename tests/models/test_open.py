@@ -50,14 +50,19 @@ def written(path: Path, kind: GGMLType = T.F32, **changed: object) -> dict[str, 
     writer.add("general.architecture", "sandwich")
     writer.add("tokenizer.ggml.model", "llama")
     numbers = {
-        "block_count": len(KINDS), "embedding_length": N_EMBD, "context_length": 512, "feed_forward_length": N_FF,
+        "block_count": len(KINDS),
+        "embedding_length": N_EMBD,
+        "context_length": 512,
+        "feed_forward_length": N_FF,
         "attention.head_count": N_HEADS,
-    }  # fmt: skip
+    }
     arrays = {"layer_kinds": KINDS, "attention.head_count_kv": KV_HEADS, "head_widths": WIDTHS}
     floats = {
-        "attention.layer_norm_rms_epsilon": EPS, "rope.freq_base": BASES[1], "rope.freq_base_swa": BASES[0],
+        "attention.layer_norm_rms_epsilon": EPS,
+        "rope.freq_base": BASES[1],
+        "rope.freq_base_swa": BASES[0],
         "rope.scaling.factor": SLOWER,
-    }  # fmt: skip
+    }
     keys = {**numbers, **{k: np.array(v, np.int32) for k, v in arrays.items()}, **floats, **changed}
     for key, value in keys.items():
         writer.add(f"sandwich.{key}", value, ValueType.UINT32 if isinstance(value, int) else None)

@@ -57,11 +57,14 @@ def trace(*spans: tuple[str, str, int, float, float]) -> str:
 def test_a_profile_shows_shares_and_the_last_step() -> None:
     svg = timeline(
         trace(
-            ("embed", "embed", 0, 0, 10), ("q", "matmul", 0, 10, 70), ("q", "matmul", 1, 10, 20),
-            ("embed", "embed", 0, 1000, 10), ("q", "matmul", 1, 1010, 90),
+            ("embed", "embed", 0, 0, 10),
+            ("q", "matmul", 0, 10, 70),
+            ("q", "matmul", 1, 10, 20),
+            ("embed", "embed", 0, 1000, 10),
+            ("q", "matmul", 1, 1010, 90),
         ),
         "cpu",
-    )  # fmt: skip
+    )
     texts = [t.text for t in parts(svg, "text")]
     assert "90.0%, 0.18 ms" in texts
     assert "10.0%, 0.02 ms" in texts

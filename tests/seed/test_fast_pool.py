@@ -73,8 +73,9 @@ def test_task_0_runs_on_the_caller_and_the_others_on_their_workers(n: int) -> No
         assert pool.executor_count() == n + 1
         for count in (n + 1, 1, n):
             seen: list[str] = [""] * count
-            pool.dispatch_and_run([Task(lambda i, s=seen: s.__setitem__(i, threading.current_thread().name), i)
-                                   for i in range(count)])  # fmt: skip
+            pool.dispatch_and_run(
+                [Task(lambda i, s=seen: s.__setitem__(i, threading.current_thread().name), i) for i in range(count)]
+            )
             assert seen[0] == threading.current_thread().name
             assert seen[1:] == [f"zinc-worker-{i}" for i in range(1, count)]
 

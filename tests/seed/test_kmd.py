@@ -162,9 +162,15 @@ def test_constants_and_sizes() -> None:
 
 def test_statuses_keep_their_words() -> None:
     assert [s.value for s in QueryStatus] == [
-        "available", "unsupported_os", "render_node_open_failed", "hw_ip_info_failed", "compute_userq_unsupported",
-        "compute_userq_slots_missing", "fw_metadata_failed", "invalid_fw_metadata",
-    ]  # fmt: skip
+        "available",
+        "unsupported_os",
+        "render_node_open_failed",
+        "hw_ip_info_failed",
+        "compute_userq_unsupported",
+        "compute_userq_slots_missing",
+        "fw_metadata_failed",
+        "invalid_fw_metadata",
+    ]
 
 
 # query_compute_userq: one test a status, and that the file is closed behind each.

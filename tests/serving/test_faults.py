@@ -120,7 +120,7 @@ RAW: dict[str, tuple[bytes, bytes]] = {
     "other bytes in the path": (b"GET /\xff\xfe\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n", b"40"),
     "other bytes in headers": (b"GET / HTTP/1.1\r\nHost: localhost\r\nA: \xff\r\nConnection: close" + END, b"200"),
     "a long line": (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", b"431"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", RAW)
@@ -447,8 +447,11 @@ def test_signals_and_files_of_a_server(serve: Serve, tmp_path: Path) -> None:
     port = command.url.rpartition(":")[2]
     second = subprocess.run(
         [sys.executable, "-m", "zinc_rt", "serve", "--port", port, "--device", "cpu"],
-        capture_output=True, text=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert second.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in second.stderr
     assert "Traceback" not in second.stderr

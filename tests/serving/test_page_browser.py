@@ -122,8 +122,9 @@ def test_an_answer_is_shown_as_text_and_nothing_else(page: Page) -> None:
     assert said.locator("pre code").inner_text() == 'print("hello <b>world</b>")'
     assert said.locator("img, script, b").count() == 0
     assert said.locator("a").evaluate_all("all => all.map(a => a.href)") == [
-        "https://example.com/x", "http://127.0.0.1:9/x.png"
-    ]  # fmt: skip
+        "https://example.com/x",
+        "http://127.0.0.1:9/x.png",
+    ]
     assert "<img src=x onerror=alert(1)>" in said.inner_text()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
@@ -195,8 +196,10 @@ def test_tables_formulas_links_and_code(page: Page) -> None:
     facts(page)
     said = page.locator("article.assistant .said")
     assert said.locator("tr").evaluate_all("all => all.map(r => [...r.cells].map(c => c.textContent))") == [
-        ["name", "n | m"], ["a", "1"], ["b", ""]
-    ]  # fmt: skip
+        ["name", "n | m"],
+        ["a", "1"],
+        ["b", ""],
+    ]
     assert said.locator("td.right").count() == 2
     assert said.locator("td strong").inner_text() == "a"
     assert said.locator("math").evaluate_all("all => all.map(m => m.getAttribute('display'))") == [None, "block"]

@@ -89,9 +89,13 @@ PARAMS = st.builds(
     st.tuples(st.booleans(), st.booleans()),
 )
 def test_texts_do_not_depend_on_guesses(
-    limits: list[int], params: SamplingParams, wrong: list[bool], lengths_: list[int], sizes: tuple[int, int, int],
+    limits: list[int],
+    params: SamplingParams,
+    wrong: list[bool],
+    lengths_: list[int],
+    sizes: tuple[int, int, int],
     kinds: tuple[bool, bool],
-) -> None:  # fmt: skip
+) -> None:
     """Tokens, log-probabilities, how texts end and what failures say: with all sizes of steps, few pages, recurrent
     state, and any pattern of right and wrong guesses.
     """

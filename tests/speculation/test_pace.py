@@ -9,7 +9,7 @@ import pytest
 
 from zinc_rt.errors import UsageError
 from zinc_rt.speculation import DraftOptions, SpecKind
-from zinc_rt.speculation.pace import Pace, Record, StepCosts, Wish
+from zinc_rt.speculation.pace import DraftRecord, Pace, StepCosts, Wish
 
 
 def paced(step: float, row: float, *, returns: bool = False) -> Pace:
@@ -35,19 +35,19 @@ def best(acceptances: list[float], step: float, row: float, guess: float, most: 
 @pytest.mark.parametrize("acceptances", [[0.9], [0.2], [0.95, 0.5], [0.8, 0.3, 0.6]])
 def test_the_lengths_are_the_best_ones(acceptances: list[float], row: float) -> None:
     pace = paced(5.0, row)
-    wishes = [Wish(Record(a * 100, 100), 6) for a in acceptances]
+    wishes = [Wish(DraftRecord(a * 100, 100), 6) for a in acceptances]
     assert pace.lengths(wishes, len(wishes), 12, free=True) == best(acceptances, 5.0, row, 0.0, 6, 12)
 
 
 def test_a_drafter_that_takes_time_guesses_less() -> None:
-    pace, wishes = paced(5.0, 0.1), [Wish(Record(80, 100), 6)]
+    pace, wishes = paced(5.0, 0.1), [Wish(DraftRecord(80, 100), 6)]
     free = pace.lengths(wishes, 1, 12, free=True)
     pace.learn_guesses(3, 6.0)
     assert pace.lengths(wishes, 1, 12, free=False) == best([0.8], 5.0, 0.1, 2.0, 6, 12) < free
 
 
 def test_state_that_goes_back_makes_guesses_dearer() -> None:
-    wishes = [Wish(Record(70, 100), 6)]
+    wishes = [Wish(DraftRecord(70, 100), 6)]
     assert paced(5.0, 0.6, returns=True).lengths(wishes, 1, 12, free=True) < paced(5.0, 0.6).lengths(
         wishes, 1, 12, free=True
     )

@@ -31,10 +31,15 @@ from zinc_rt.speculation.pace import Pace
 from zinc_rt.text import Tokenizer
 
 BEGINNINGS = (
-    "Once upon a time", "The fox said:", "A robot and a dragon", "One, two, three, one, two, three, one,",
-    "The door was red. The house was red. The", "\"Hello,\" said the owl. \"Hello,\" said", "In the winter",
+    "Once upon a time",
+    "The fox said:",
+    "A robot and a dragon",
+    "One, two, three, one, two, three, one,",
+    "The door was red. The house was red. The",
+    '"Hello," said the owl. "Hello," said',
+    "In the winter",
     "Write a story about a boat.",
-)  # fmt: skip
+)
 
 
 def prompts(n: int) -> tuple[list[str], list[SamplingParams]]:

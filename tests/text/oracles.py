@@ -212,8 +212,9 @@ def words(pre: str, text: str) -> list[str]:
     return list(pieces)
 
 
-def bpe_ids(word: str, ids: dict[str, int], ranks: dict[tuple[str, str], int], byte_chars: tuple[str, ...],
-            ignore_merges: bool) -> list[int]:  # fmt: skip
+def bpe_ids(
+    word: str, ids: dict[str, int], ranks: dict[tuple[str, str], int], byte_chars: tuple[str, ...], ignore_merges: bool
+) -> list[int]:
     """Ids of one word: apply the best-ranked merge, leftmost first, until none applies."""
     parts = [byte_chars[byte] for byte in word.encode()]
     if ignore_merges and "".join(parts) in ids:

@@ -108,8 +108,11 @@ def test_special_tokens_are_variables_and_may_be_replaced() -> None:
         ("{% for i in [3, 4] %}{{ loop.index }}{{ loop.last }}{{ loop.length }};{% endfor %}", "1False2;2True2;"),
         ("{% for i in [] %}x{% else %}none{% endfor %}", "none"),
         ("{% for i in [1, [2, [3]]] recursive %}{{ loop(i) if i is iterable else i }}{% endfor %}", "123"),
-        ("{% set ns = namespace(n=0) %}{% for i in range(5) if i % 2 %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}",
-         "4"),
+        (
+            "{% set ns = namespace(n=0) %}{% for i in range(5) if i % 2 %}{% set ns.n = ns.n + i %}{% endfor %}"
+            "{{ ns.n }}",
+            "4",
+        ),
         ("{{ 1 ~ 'a' ~ none ~ 2.5 }}", "1aNone2.5"),
         ("{% macro m(a, b='x') %}<{{ a ~ b }}>{% endmacro %}{{ m(1) + m(2, 'y') }}", "<1x><2y>"),
         ("{% generation %}{% set x = 1 %}{{ x }}{% endgeneration %}", "1"),
@@ -121,7 +124,7 @@ def test_special_tokens_are_variables_and_may_be_replaced() -> None:
         ("    {% if true %}\n    text\n    {% endif %}\nend", "    text\nend"),
         ("<b>{{ '<' }}&", "<b><&"),
     ],
-)  # fmt: skip
+)
 def test_the_language_of_templates(source: str, text: str) -> None:
     assert template(source).render([USER]) == text
 

@@ -237,8 +237,14 @@ MAP = {"A": "a", "\u017f": "s", "①": "1", "①②": "12", "\u200b": "", "\t": 
 def test_the_longest_prefix_is_replaced() -> None:
     table = Charsmap(charsmap(MAP))
     for text, expected in {
-        "A river": "a river", "①②①": "121", "abcabcde": "xcye", "\u200b\t水é": " 水e", "ab": "x", "a": "a", "": "",
-    }.items():  # fmt: skip
+        "A river": "a river",
+        "①②①": "121",
+        "abcabcde": "xcye",
+        "\u200b\t水é": " 水e",
+        "ab": "x",
+        "a": "a",
+        "": "",
+    }.items():
         assert table.replace(text) == expected
 
 

@@ -39,7 +39,7 @@ TYPES: list[int] = recorded()["bpe"]["types"]
         ({"token_type": [6, *TYPES[1:]]}, "token_type", "token 0 is typed as a byte, but its text 'Ā' is not"),
         ({"scores": [0.0] * (N + 1)}, "scores", f"has {N + 1} entries"),
         ({"scores": [0.0] * (N - 1) + [float("nan")]}, "scores", f"entry {N - 1} is not a number"),
-        ({"merges": None}, "merges", "missing; a tokenizer of kind \"gpt2\" needs its merges"),
+        ({"merges": None}, "merges", 'missing; a tokenizer of kind "gpt2" needs its merges'),
         ({"merges": ["a b", None]}, "merges", "entry 1 is None"),
         ({"bos_token_id": N}, "bos_token_id", f"token id {N} is outside the vocabulary of {N} tokens"),
         ({"eos_token_id": -1}, "eos_token_id", "token id -1 is outside"),
@@ -50,7 +50,7 @@ TYPES: list[int] = recorded()["bpe"]["types"]
         ({"bos_token_id": None, "add_bos_token": True}, "add_bos_token", "is true, but there is no"),
         ({"eos_token_id": None, "add_eos_token": True}, "add_eos_token", "is true, but there is no"),
     ],
-)  # fmt: skip
+)
 def test_reported_at_load(changes: dict[str, Any], key: str, says: str) -> None:
     with pytest.raises(TokenizerError, match=says) as caught:
         Tokenizer.from_metadata(bpe_metadata(**changes))
@@ -109,10 +109,14 @@ def test_long_values_are_cut_in_messages() -> None:
 
 
 _junk = (
-    st.none() | st.booleans() | st.integers(-2, 2**64) | st.floats() | st.text(max_size=5)
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 2**64)
+    | st.floats()
+    | st.text(max_size=5)
     | st.lists(st.integers(-1, 9) | st.text(max_size=3) | st.none() | st.lists(st.integers()), max_size=4)
     | st.sampled_from([np.zeros(3), np.array("x"), np.array(5), np.int64(3), np.bool_(True), {}, b"x", object()])
-)  # fmt: skip
+)
 _keys = st.sampled_from(
     ["model", "pre", "tokens", "token_type", "scores", "merges", "bos_token_id", "eos_token_id", "eot_token_id",
      "unknown_token_id", "add_bos_token", "add_eos_token", "add_space_prefix", "remove_extra_whitespaces",

@@ -18,7 +18,7 @@ from tests.text.vocabularies import KEY, bpe, bpe_metadata, recorded, spm, spm_m
 from zinc_rt.text import Tokenizer, TokenizerError
 from zinc_rt.text.bpe import byte_to_char
 from zinc_rt.text.special import SpecialTokens
-from zinc_rt.text.special_matcher import Matcher, SpecialToken
+from zinc_rt.text.special_matcher import SpecialToken, SpecialTokenMatcher
 
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED = 1, 2, 3, 4, 5
 
@@ -27,8 +27,13 @@ def with_tokens(extra: dict[str, int], pre: str = "gpt-2", **changes: Any) -> To
     """A byte vocabulary with further tokens of the given types."""
     tokens = [*byte_to_char(), *extra]
     kinds = [NORMAL] * 256 + list(extra.values())
-    values = {"tokens": tokens, "token_type": np.array(kinds, np.int32), "merges": [], "bos_token_id": None,
-              "eos_token_id": None}  # fmt: skip
+    values = {
+        "tokens": tokens,
+        "token_type": np.array(kinds, np.int32),
+        "merges": [],
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
     return Tokenizer.from_metadata(bpe_metadata(pre, **values | changes))
 
 
@@ -70,8 +75,12 @@ def test_models_known_to_need_it_eat_white_space() -> None:
     tokenizer = with_tokens(extra)
     assert pieces(tokenizer, "<|user|> a<s> b") == ["<|user|>", "Ġ", "a", "<s>", "Ġ", "b"]
     metadata = {"tokenizer.ggml.tokens": [*byte_to_char(), *extra], "tokenizer.ggml.token_type": [1] * 256 + [3, 3]}
-    phi = Tokenizer.from_metadata(bpe_metadata(merges=[]) | metadata | {"general.name": "My Phi-3 mini"}
-                                  | {KEY + "bos_token_id": 0, KEY + "eos_token_id": 0})  # fmt: skip
+    phi = Tokenizer.from_metadata(
+        bpe_metadata(merges=[])
+        | metadata
+        | {"general.name": "My Phi-3 mini"}
+        | {KEY + "bos_token_id": 0, KEY + "eos_token_id": 0}
+    )
     assert pieces(phi, "<|user|> a<s> b") == ["<|user|>", "a", "<s>", "Ġ", "b"]
     assert pieces(with_tokens({"<mask>": CONTROL}, "jina-v2-de"), "a <mask>") == ["a", "<mask>"]
 
@@ -117,7 +126,7 @@ def test_long_rows_of_tokens_that_end_each_other() -> None:
 
 def test_a_shorter_token_is_found_at_once_among_many_that_end_another() -> None:
     lengths = [1, 2, 5, 6, 7, 20, 21, 40, 64, 65, 66, 67, 100]
-    matcher = Matcher([SpecialToken(n, "a" * n, False) for n in reversed(lengths)])
+    matcher = SpecialTokenMatcher([SpecialToken(n, "a" * n, False) for n in reversed(lengths)])
     for rank, token in enumerate(matcher.tokens):
         for room in range(len(token.text) + 1):
             fits = [n for n in lengths if n <= room]
@@ -298,8 +307,9 @@ def test_numpy_ids_are_ids() -> None:
 
 def test_empty_tokens_are_named_by_their_id() -> None:
     tokens = [*byte_to_char(), "", ""]
-    tokenizer = Tokenizer.from_metadata(bpe_metadata(tokens=tokens, token_type=None, merges=[], bos_token_id=0,
-                                                     eos_token_id=0))  # fmt: skip
+    tokenizer = Tokenizer.from_metadata(
+        bpe_metadata(tokens=tokens, token_type=None, merges=[], bos_token_id=0, eos_token_id=0)
+    )
     assert tokenizer.token_text(257) == "[EMPTY_257]"
 
 

@@ -385,9 +385,7 @@ def test_where_the_system_permits_no_further_process(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(template_child.subprocess, "Popen", denied)
     said = refused(TemplateProcess(TemplateLimits()), "x")
-    assert said == (
-        "chat template: the process that renders it cannot be started: Resource temporarily unavailable"
-    )  # fmt: skip
+    assert said == ("chat template: the process that renders it cannot be started: Resource temporarily unavailable")
 
 
 def test_without_jinja2(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import zinc_rt
 from zinc_rt.engine.batch import EngineError
 from zinc_rt.llm.model import Model
 from zinc_rt.sampling.generation import Generation
-from zinc_rt.utils.interrupts import Breakable, Held
+from zinc_rt.utils.interrupts import Breakable, DeferredInterrupts
 
 pytestmark = pytest.mark.usefixtures("ctrl_c")
 
@@ -75,13 +75,13 @@ class Pair:
         self.one = self.other = 0
 
     def whole(self) -> None:
-        with Held():
+        with DeferredInterrupts():
             self.one += 1
-            with Held():
+            with DeferredInterrupts():
                 self.other += 1
 
     def broken(self) -> None:
-        with Held():
+        with DeferredInterrupts():
             self.one += 1
             with Breakable():
                 pass
@@ -116,14 +116,14 @@ def test_other_threads_and_handlers_stay_as_they_are() -> None:
     seen: list[object] = []
 
     def other() -> None:
-        with Held(), Breakable():
+        with DeferredInterrupts(), Breakable():
             seen.append(signal.getsignal(signal.SIGINT))
 
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with Held(), Breakable():
+    with DeferredInterrupts(), Breakable():
         signal.raise_signal(signal.SIGINT)
         seen.append(signal.getsignal(signal.SIGINT))
     assert seen == [signal.default_int_handler, signal.SIG_IGN]

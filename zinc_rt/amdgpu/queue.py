@@ -108,9 +108,13 @@ class GpuQueue(Closing):
     def at_once(self, kernel: GpuKernel) -> int:
         """Workgroups of a kernel that all compute units hold at once."""
         return workgroups_at_once(
-            self.device.compute_units, wave=kernel.wave, vgprs=kernel.vgprs, lds_bytes=kernel.lds_bytes,
-            workgroup=kernel.workgroup, wgp=kernel.wgp,
-        )  # fmt: skip
+            self.device.compute_units,
+            wave=kernel.wave,
+            vgprs=kernel.vgprs,
+            lds_bytes=kernel.lds_bytes,
+            workgroup=kernel.workgroup,
+            wgp=kernel.wgp,
+        )
 
     # Memory.
 

@@ -21,7 +21,7 @@ PROBE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Gpu:
+class AmdCard:
     """A card that amdgpu drives.
 
     device_id: of PCI; vram, visible_vram: bytes, 0 when sysfs does not say; open_errno: why the render node did not
@@ -77,7 +77,7 @@ def _oldest() -> Gfx:
     return next(gfx for gfx in GENERATIONS if gfx.executed)
 
 
-def find_gpus(linux: Linux) -> list[Gpu]:
+def find_gpus(linux: Linux) -> list[AmdCard]:
     """All of them, by the number of their render nodes. Never raises; none without Linux or amdgpu."""
     if not linux.is_linux:
         return []
@@ -90,11 +90,11 @@ def find_gpus(linux: Linux) -> list[Gpu]:
     return [gpu for gpu in found if gpu is not None]
 
 
-def _read(linux: Linux, minor: int) -> Gpu | None:
+def _read(linux: Linux, minor: int) -> AmdCard | None:
     folder, node = f"{DRM_CLASS}/renderD{minor}/device", f"/dev/dri/renderD{minor}"
     if _number(linux, f"{folder}/vendor", 16) != AMD:
         return None
-    gpu = Gpu(
+    gpu = AmdCard(
         node,
         _number(linux, f"{folder}/device", 16),
         _number(linux, f"{folder}/mem_info_vram_total"),
@@ -137,7 +137,7 @@ def _drives(linux: Linux, connector: str) -> bool:
     return False
 
 
-def query(linux: Linux, gpu: Gpu) -> Gpu:
+def query(linux: Linux, gpu: AmdCard) -> AmdCard:
     """The same card with what its render node answers. Never raises."""
     from zinc_rt.amdgpu import drm
     from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
@@ -149,14 +149,14 @@ def query(linux: Linux, gpu: Gpu) -> Gpu:
     try:
         fd = linux.open(gpu.render_node)
     except OSError as error:
-        return Gpu(**{**about, "open_errno": error.errno or 0})
+        return AmdCard(**{**about, "open_errno": error.errno or 0})
     device = DrmAmdgpuInfoDevice()
     try:
         ip = drm.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
         drm.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
         about["firmware"] = _firmware(fd, linux)
     except IoctlFailed as error:
-        return Gpu(**{**about, "open_errno": error.errno})
+        return AmdCard(**{**about, "open_errno": error.errno})
     finally:
         with contextlib.suppress(OSError):
             linux.close(fd)
@@ -164,7 +164,7 @@ def query(linux: Linux, gpu: Gpu) -> Gpu:
     about["gfx_target_version"] = version_of(ip.ip_discovery_version)
     about["compute_units"] = device.cu_active_number
     about["integrated"] = bool(device.ids_flags & AMDGPU_IDS_FLAGS_FUSION)
-    return Gpu(**about)
+    return AmdCard(**about)
 
 
 def _firmware(fd: int, linux: Linux) -> tuple[int, ...]:
@@ -192,7 +192,7 @@ def _number(linux: Linux, path: str, base: int = 10) -> int:
         return 0
 
 
-def of_card(gpus: list[Gpu], card: str) -> list[Gpu]:
+def of_card(gpus: list[AmdCard], card: str) -> list[AmdCard]:
     """Those of the card, a render node or PCI address as `DeviceChoice` has it; all for "".
 
     Raises `DeviceUnavailable`, naming those that are there, where none is it.
@@ -206,14 +206,14 @@ def of_card(gpus: list[Gpu], card: str) -> list[Gpu]:
     return found
 
 
-def can_run(gpu: Gpu) -> bool:
+def can_run(gpu: AmdCard) -> bool:
     """Whether there are kernels for it that were shown to run."""
     from zinc_rt.amdgpu.gfx import runs_kernels
 
     return gpu.eligible and runs_kernels(gpu.gfx_target_version)
 
 
-def refusal(linux: Linux, gpus: list[Gpu], card: str = "") -> tuple[str, str]:
+def refusal(linux: Linux, gpus: list[AmdCard], card: str = "") -> tuple[str, str]:
     """Why none of the GPUs can be tried, and what helps; empty when one can.
 
     Raises `DeviceUnavailable` for a card that is not among them.

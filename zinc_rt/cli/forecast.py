@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 
 def predicted(
-    gpu: str, engine: EngineOptions, prompts: Sequence[int], depths: Sequence[int], n_batch: int | None, output: str, *,
+    gpu: str,
+    engine: EngineOptions,
+    prompts: Sequence[int],
+    depths: Sequence[int],
+    n_batch: int | None,
+    output: str,
+    *,
     phases: bool = False,
-) -> str:  # fmt: skip
+) -> str:
     """The forecasts of these tests as Markdown, JSON or CSV. phases: the first with tables of where the time goes.
     Raises what `forecast` raises, and `UsageError`.
     """
@@ -30,9 +36,15 @@ def predicted(
     engine.check_unused("--predict")
     path = model_file(engine.model, engine.hub) or built_in_model()
     found = forecast(
-        path, gpu, prompts, [max(1, depth) for depth in depths], kv=engine.kv, n_batch=n_batch,
-        cache_dir=engine.cache_dir, notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
-    )  # fmt: skip
+        path,
+        gpu,
+        prompts,
+        [max(1, depth) for depth in depths],
+        kv=engine.kv,
+        n_batch=n_batch,
+        cache_dir=engine.cache_dir,
+        notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
+    )
     if output == "json":
         return json.dumps({"model": path.name, **found.as_dict()}, indent=1) + "\n"
     return _csv(path.name, found) if output == "csv" else _markdown(path.name, found, phases)

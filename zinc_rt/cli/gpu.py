@@ -16,7 +16,7 @@ from zinc_rt.utils.linux import Linux, host
 if TYPE_CHECKING:
     from zinc_rt.backends.devices import DeviceReport
     from zinc_rt.backends.diagnostics.crash_log import Contacts
-    from zinc_rt.backends.probe import Gpu, InterfaceProbe
+    from zinc_rt.backends.probe import AmdCard, InterfaceProbe
     from zinc_rt.seed.umq import KernelVersion, SmokeResult
 
 _KFD = "/dev/kfd"
@@ -54,7 +54,7 @@ def gpu_findings(
 
 
 def _interface(
-    linux: Linux, gpu: Gpu, interface: str, look: _Look, report: DeviceReport | None, contacts: Contacts | None
+    linux: Linux, gpu: AmdCard, interface: str, look: _Look, report: DeviceReport | None, contacts: Contacts | None
 ) -> list[MachineFinding]:
     if report is not None:
         left = MachineFinding(f"{gpu.short} {interface}", "left alone, see above", False, report.remedy)
@@ -67,7 +67,7 @@ def _interface(
         return look(linux, gpu, gpu.short)
 
 
-def _list(gpus: list[Gpu]) -> str:
+def _list(gpus: list[AmdCard]) -> str:
     taken = next((gpu.render_node for gpu in gpus if gpu.eligible), None)
     text = f"{len(gpus)} driven by amdgpu"
     return f"{text}; the runtime uses {taken}" if taken else f"{text}, none that the runtime can use"
@@ -92,7 +92,7 @@ def _cards_without_driver(linux: Linux) -> list[str]:
     return cards
 
 
-def _of_gpu(linux: Linux, gpu: Gpu) -> list[MachineFinding]:
+def _of_gpu(linux: Linux, gpu: AmdCard) -> list[MachineFinding]:
     short = gpu.short
     found = [_device(gpu, short), device_file(linux, gpu.render_node, f"{short} file")]
     if gpu.open_errno is not None:
@@ -104,7 +104,7 @@ def _of_gpu(linux: Linux, gpu: Gpu) -> list[MachineFinding]:
     return found
 
 
-def _device(gpu: Gpu, short: str) -> MachineFinding:
+def _device(gpu: AmdCard, short: str) -> MachineFinding:
     from zinc_rt.amdgpu.gfx import generations
     from zinc_rt.mem.plan import format_bytes
 
@@ -124,7 +124,7 @@ def _device(gpu: Gpu, short: str) -> MachineFinding:
     )
 
 
-def _bar(gpu: Gpu, short: str) -> MachineFinding:
+def _bar(gpu: AmdCard, short: str) -> MachineFinding:
     from zinc_rt.mem.plan import format_bytes
 
     name = f"{short} BAR"
@@ -139,7 +139,7 @@ def _bar(gpu: Gpu, short: str) -> MachineFinding:
 # User queues.
 
 
-def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
+def _user_queue(linux: Linux, gpu: AmdCard, short: str) -> list[MachineFinding]:
     from zinc_rt.backends.probe import probe_interface
     from zinc_rt.seed.umq import admission_probe_path, create_free_smoke_path, probe_path
     from zinc_rt.seed.umq.smoke import explain
@@ -169,7 +169,7 @@ def _user_queue(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     ]
 
 
-def _firmware(gpu: Gpu, short: str, admission: SmokeResult, kernel: KernelVersion | None) -> MachineFinding:
+def _firmware(gpu: AmdCard, short: str, admission: SmokeResult, kernel: KernelVersion | None) -> MachineFinding:
     from zinc_rt.amdgpu.drm import QueryStatus
 
     plain, versions = _versions(gpu, short), gpu.firmware
@@ -186,7 +186,7 @@ def _firmware(gpu: Gpu, short: str, admission: SmokeResult, kernel: KernelVersio
     return MachineFinding(plain.name, text, False, "update linux-firmware for user queues")
 
 
-def _versions(gpu: Gpu, short: str) -> MachineFinding:
+def _versions(gpu: AmdCard, short: str) -> MachineFinding:
     text = ", ".join(f"{what} {version}" for what, version in zip(_FIRMWARE, gpu.firmware))
     return MachineFinding(f"{short} firmware", text or "the kernel does not tell its versions")
 
@@ -194,7 +194,7 @@ def _versions(gpu: Gpu, short: str) -> MachineFinding:
 # /dev/kfd.
 
 
-def _kfd(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
+def _kfd(linux: Linux, gpu: AmdCard, short: str) -> list[MachineFinding]:
     from zinc_rt.backends.probe import probe_interface
     from zinc_rt.seed.kfd.bring_up import bring_up_path
     from zinc_rt.seed.kfd.queue_smoke import create_compute_queue_smoke_path
@@ -213,7 +213,7 @@ def _kfd(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     return found
 
 
-def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: bool) -> MachineFinding:
+def _queue(linux: Linux, gpu: AmdCard, name: str, word: str, code: int | None, ok: bool) -> MachineFinding:
     from zinc_rt.amdgpu.kfd.sizes import computed_ctl_stack_size, computed_cwsr_size, save_area
     from zinc_rt.amdgpu.kfd.topology import find_topology_node, render_minor_of
 
@@ -240,7 +240,7 @@ def _queue(linux: Linux, gpu: Gpu, name: str, word: str, code: int | None, ok: b
 # Command submission.
 
 
-def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
+def _cs(linux: Linux, gpu: AmdCard, short: str) -> list[MachineFinding]:
     from zinc_rt.backends.probe import probe_interface
     from zinc_rt.seed.cs.smoke import submit_nop_smoke_path
 
@@ -255,7 +255,7 @@ def _cs(linux: Linux, gpu: Gpu, short: str) -> list[MachineFinding]:
     ]
 
 
-_Look = Callable[[Linux, "Gpu", str], list[MachineFinding]]
+_Look = Callable[[Linux, "AmdCard", str], list[MachineFinding]]
 _INTERFACES: dict[str, _Look] = {"umq": _user_queue, "kfd": _kfd, "cs": _cs}
 
 

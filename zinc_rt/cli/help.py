@@ -62,7 +62,7 @@ def _arguments(params: Any) -> list[tuple[str, str]]:
     return [(p.metavar, p.help) for p in params if p.param_type_name == "argument"]
 
 
-class Group(TyperGroup):
+class VerbGroup(TyperGroup):
     """The command with all verbs.
 
     Ctrl-C and a closed pipe are handled here, since typer would print a message of its own.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from zinc_rt.cli.by_environment import ServerCommand
-from zinc_rt.cli.help import Command, Group
+from zinc_rt.cli.help import Command, VerbGroup
 from zinc_rt.cli.options import Debug, debug_wanted
 from zinc_rt.cli.terminal import OutputError, abandon_stdout, one_line, prepare, printable_line, say, write
 from zinc_rt.errors import EXIT_INTERRUPTED, ZincError
@@ -72,7 +72,7 @@ def _root(
 def application(verbs: Iterable[str] = VERBS) -> typer.Typer:
     """The command with some of its verbs; building the options of all takes a tenth of a small model's start."""
     app = typer.Typer(
-        cls=Group,
+        cls=VerbGroup,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

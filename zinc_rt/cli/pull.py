@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from zinc_rt.hub.choose import RemoteFile
-    from zinc_rt.hub.reference import Wanted
+    from zinc_rt.hub.reference import HubModel
     from zinc_rt.hub.remote import Repository
 
 ModelName = Annotated[
@@ -69,7 +69,7 @@ def pull(
 
 
 def fetch(
-    wanted: Wanted, *, dry_run: bool = False, force: bool = False, verbosity: Verbosity = Verbosity.VERBOSE
+    wanted: HubModel, *, dry_run: bool = False, force: bool = False, verbosity: Verbosity = Verbosity.VERBOSE
 ) -> Path | None:
     """Download a model, with a bar, unless it is there; says first what it takes. None of a dry run.
 

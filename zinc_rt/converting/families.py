@@ -9,8 +9,8 @@ from typing import Any, Final
 from zinc_rt.converting import keys as k
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError
-from zinc_rt.converting.folder import Folder
-from zinc_rt.converting.rules import How, Rule, Rules
+from zinc_rt.converting.folder import ModelFolder
+from zinc_rt.converting.rules import How, Rules, TensorRule
 from zinc_rt.utils.checks import show
 
 
@@ -46,50 +46,69 @@ class Family:
     name_part: str = ""
 
 
-def _rules(names: Mapping[str, str], how: How = How.COPY) -> dict[str, Rule]:
-    return {old: Rule(new, how) for old, new in names.items()}
+def _rules(names: Mapping[str, str], how: How = How.COPY) -> dict[str, TensorRule]:
+    return {old: TensorRule(new, how) for old, new in names.items()}
 
 
 _ENDS: Final = _rules({"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"})
 _NORMS: Final = _rules({"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"})
 _ATTENTION: Final = _rules({f"self_attn.{x}_proj": f"attn_{x}" for x in "qkv"} | {"self_attn.o_proj": "attn_output"})
 _INTERLEAVED: Final = _ATTENTION | {
-    "self_attn.q_proj": Rule("attn_q", How.Q), "self_attn.k_proj": Rule("attn_k", How.K),
-}  # fmt: skip
+    "self_attn.q_proj": TensorRule("attn_q", How.Q),
+    "self_attn.k_proj": TensorRule("attn_k", How.K),
+}
 _HEAD_NORMS: Final = _rules({f"self_attn.{x}_norm": f"attn_{x}_norm" for x in "qk"})
 _FFN: Final = _rules({f"mlp.{x}_proj": f"ffn_{x}" for x in ("gate", "up", "down")})
 _EXPERTS: Final = _rules({"mlp.gate": "ffn_gate_inp"}) | _rules(
     {f"mlp.experts.*.{x}_proj": f"ffn_{x}_exps" for x in ("gate", "up", "down")}
 )
 _SHARED: Final = _rules({f"mlp.shared_expert.{x}_proj": f"ffn_{x}_shexp" for x in ("gate", "up", "down")}) | {
-    "mlp.shared_expert_gate": Rule("ffn_gate_inp_shexp", How.FLAT)
+    "mlp.shared_expert_gate": TensorRule("ffn_gate_inp_shexp", How.FLAT)
 }
 _LLAMA: Final = _ENDS | _NORMS | _INTERLEAVED | _FFN
 _QWEN: Final = _ENDS | _NORMS | _ATTENTION | _FFN
-_GRANITE_MOE: Final[Rules] = _ENDS | _NORMS | _INTERLEAVED | {
-    "block_sparse_moe.router.layer": Rule("ffn_gate_inp"),
-    "block_sparse_moe.input_linear": (
-        Rule("ffn_gate_exps", How.FIRST_HALF), Rule("ffn_up_exps", How.SECOND_HALF),
-    ),
-    "block_sparse_moe.output_linear": Rule("ffn_down_exps"),
-    "shared_mlp.input_linear": (Rule("ffn_gate_shexp", How.FIRST_HALF), Rule("ffn_up_shexp", How.SECOND_HALF)),
-    "shared_mlp.output_linear": Rule("ffn_down_shexp"),
-}  # fmt: skip
+_GRANITE_MOE: Final[Rules] = (
+    _ENDS
+    | _NORMS
+    | _INTERLEAVED
+    | {
+        "block_sparse_moe.router.layer": TensorRule("ffn_gate_inp"),
+        "block_sparse_moe.input_linear": (
+            TensorRule("ffn_gate_exps", How.FIRST_HALF),
+            TensorRule("ffn_up_exps", How.SECOND_HALF),
+        ),
+        "block_sparse_moe.output_linear": TensorRule("ffn_down_exps"),
+        "shared_mlp.input_linear": (
+            TensorRule("ffn_gate_shexp", How.FIRST_HALF),
+            TensorRule("ffn_up_shexp", How.SECOND_HALF),
+        ),
+        "shared_mlp.output_linear": TensorRule("ffn_down_shexp"),
+    }
+)
 _GEMMA_NORMS: Final = _rules(
     {
-        "norm": "output_norm", "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
-        "pre_feedforward_layernorm": "ffn_norm", "post_feedforward_layernorm": "post_ffw_norm",
+        "norm": "output_norm",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "post_attention_norm",
+        "pre_feedforward_layernorm": "ffn_norm",
+        "post_feedforward_layernorm": "post_ffw_norm",
     },
     How.PLUS_ONE,
-)  # fmt: skip
+)
 _GEMMA2: Final = _ENDS | _ATTENTION | _FFN | _GEMMA_NORMS
 _GEMMA3: Final = _GEMMA2 | _rules({f"self_attn.{x}_norm": f"attn_{x}_norm" for x in "qk"}, How.PLUS_ONE)
-_PHI3: Final = _ENDS | _NORMS | _rules(
-    {
-        "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output", "mlp.gate_up_proj": "ffn_up",
-        "mlp.down_proj": "ffn_down",
-    }
-)  # fmt: skip
+_PHI3: Final = (
+    _ENDS
+    | _NORMS
+    | _rules(
+        {
+            "self_attn.qkv_proj": "attn_qkv",
+            "self_attn.o_proj": "attn_output",
+            "mlp.gate_up_proj": "ffn_up",
+            "mlp.down_proj": "ffn_down",
+        }
+    )
+)
 _BEHIND: Final = _rules(
     {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 )
@@ -102,18 +121,25 @@ _GLM4: Final = _ENDS | _ATTENTION | _rules(
     }
 )  # fmt: skip
 _DELTA: Final[Rules] = {
-    "linear_attn.in_proj_qkv": Rule("attn_qkv", How.CHANNELS), "linear_attn.in_proj_z": Rule("attn_gate", How.VALUES),
-    "linear_attn.in_proj_a": Rule("ssm_alpha", How.VALUES), "linear_attn.in_proj_b": Rule("ssm_beta", How.VALUES),
-    "linear_attn.conv1d": Rule("ssm_conv1d", How.CHANNELS), "linear_attn.A_log": Rule("ssm_a", How.DECAYS),
-    "linear_attn.dt_bias": Rule("ssm_dt.bias", How.VALUES), "linear_attn.norm": Rule("ssm_norm"),
-    "linear_attn.out_proj": Rule("ssm_out", How.INPUTS),
-}  # fmt: skip
+    "linear_attn.in_proj_qkv": TensorRule("attn_qkv", How.CHANNELS),
+    "linear_attn.in_proj_z": TensorRule("attn_gate", How.VALUES),
+    "linear_attn.in_proj_a": TensorRule("ssm_alpha", How.VALUES),
+    "linear_attn.in_proj_b": TensorRule("ssm_beta", How.VALUES),
+    "linear_attn.conv1d": TensorRule("ssm_conv1d", How.CHANNELS),
+    "linear_attn.A_log": TensorRule("ssm_a", How.DECAYS),
+    "linear_attn.dt_bias": TensorRule("ssm_dt.bias", How.VALUES),
+    "linear_attn.norm": TensorRule("ssm_norm"),
+    "linear_attn.out_proj": TensorRule("ssm_out", How.INPUTS),
+}
 _PACKED_DELTA: Final[Rules] = {
-    "linear_attn.in_proj_qkvz": (Rule("attn_qkv", How.PACKED_QKV), Rule("attn_gate", How.PACKED_Z)),
-    "linear_attn.in_proj_ba": Rule("ssm_ba"), "linear_attn.conv1d": Rule("ssm_conv1d", How.FLAT),
-    "linear_attn.A_log": Rule("ssm_a", How.NEGATIVE_EXP), "linear_attn.dt_bias": Rule("ssm_dt.bias"),
-    "linear_attn.norm": Rule("ssm_norm"), "linear_attn.out_proj": Rule("ssm_out"),
-}  # fmt: skip
+    "linear_attn.in_proj_qkvz": (TensorRule("attn_qkv", How.PACKED_QKV), TensorRule("attn_gate", How.PACKED_Z)),
+    "linear_attn.in_proj_ba": TensorRule("ssm_ba"),
+    "linear_attn.conv1d": TensorRule("ssm_conv1d", How.FLAT),
+    "linear_attn.A_log": TensorRule("ssm_a", How.NEGATIVE_EXP),
+    "linear_attn.dt_bias": TensorRule("ssm_dt.bias"),
+    "linear_attn.norm": TensorRule("ssm_norm"),
+    "linear_attn.out_proj": TensorRule("ssm_out"),
+}
 _QWEN35: Final = _ENDS | _ATTENTION | _FFN | _rules(
     {
         "norm": "output_norm", "input_layernorm": "attn_norm", "post_attention_layernorm": "post_attention_norm",
@@ -123,24 +149,36 @@ _QWEN35: Final = _ENDS | _ATTENTION | _FFN | _rules(
 )  # fmt: skip
 _TOGETHER: Final[Rules] = {
     "mlp.experts.gate_up_proj": (
-        Rule("ffn_gate_exps.weight", How.FIRST_HALF), Rule("ffn_up_exps.weight", How.SECOND_HALF),
+        TensorRule("ffn_gate_exps.weight", How.FIRST_HALF),
+        TensorRule("ffn_up_exps.weight", How.SECOND_HALF),
     ),
-    "mlp.experts.down_proj": Rule("ffn_down_exps.weight"),
-}  # fmt: skip
-_GPT_OSS: Final[Rules] = _ENDS | _ATTENTION | {
-    "input_layernorm": Rule("attn_norm"), "post_attention_layernorm": Rule("post_attention_norm"),
-    "self_attn.sinks": Rule("attn_sinks.weight"), "mlp.router": Rule("ffn_gate_inp"),
-    "mlp.experts.gate_up_proj_bias": (Rule("ffn_gate_exps.bias", How.EVEN), Rule("ffn_up_exps.bias", How.ODD)),
-    "mlp.experts.down_proj_bias": Rule("ffn_down_exps.bias"),
-    "mlp.experts.gate_up_proj_blocks": (
-        Rule("ffn_gate_exps.weight", How.EVEN), Rule("ffn_up_exps.weight", How.ODD),
-    ),
-    "mlp.experts.down_proj_blocks": Rule("ffn_down_exps.weight"),
-    "mlp.experts.gate_up_proj": (
-        Rule("ffn_gate_exps.weight", How.EVEN, columns=True), Rule("ffn_up_exps.weight", How.ODD, columns=True),
-    ),
-    "mlp.experts.down_proj": Rule("ffn_down_exps.weight", columns=True),
-}  # fmt: skip
+    "mlp.experts.down_proj": TensorRule("ffn_down_exps.weight"),
+}
+_GPT_OSS: Final[Rules] = (
+    _ENDS
+    | _ATTENTION
+    | {
+        "input_layernorm": TensorRule("attn_norm"),
+        "post_attention_layernorm": TensorRule("post_attention_norm"),
+        "self_attn.sinks": TensorRule("attn_sinks.weight"),
+        "mlp.router": TensorRule("ffn_gate_inp"),
+        "mlp.experts.gate_up_proj_bias": (
+            TensorRule("ffn_gate_exps.bias", How.EVEN),
+            TensorRule("ffn_up_exps.bias", How.ODD),
+        ),
+        "mlp.experts.down_proj_bias": TensorRule("ffn_down_exps.bias"),
+        "mlp.experts.gate_up_proj_blocks": (
+            TensorRule("ffn_gate_exps.weight", How.EVEN),
+            TensorRule("ffn_up_exps.weight", How.ODD),
+        ),
+        "mlp.experts.down_proj_blocks": TensorRule("ffn_down_exps.weight"),
+        "mlp.experts.gate_up_proj": (
+            TensorRule("ffn_gate_exps.weight", How.EVEN, columns=True),
+            TensorRule("ffn_up_exps.weight", How.ODD, columns=True),
+        ),
+        "mlp.experts.down_proj": TensorRule("ffn_down_exps.weight", columns=True),
+    }
+)
 _LFM2: Final = _ATTENTION | _rules(
     {
         "embed_tokens": "token_embd", "embedding_norm": "token_embd_norm", "lm_head": "output",
@@ -149,7 +187,7 @@ _LFM2: Final = _ATTENTION | _rules(
         "conv.in_proj": "shortconv.in_proj", "conv.out_proj": "shortconv.out_proj",
         "feed_forward.w1": "ffn_gate", "feed_forward.w3": "ffn_up", "feed_forward.w2": "ffn_down",
     }
-) | {"conv.conv": Rule("shortconv.conv", How.FLAT)}  # fmt: skip
+) | {"conv.conv": TensorRule("shortconv.conv", How.FLAT)}  # fmt: skip
 _DRAFTS: Final = ("mtp.", "model.visual.", "visual.")
 _TOWERS: Final = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 _GELU: Final = "gelu_pytorch_tanh"
@@ -195,7 +233,7 @@ BY_TEXT_MODEL: Final[Mapping[str, Mapping[str, str]]] = {
 """Classes with images whose text model is of several kinds, by the `model_type` of their text_config."""
 
 
-def family_of(folder: Folder) -> tuple[Family, Config]:
+def family_of(folder: ModelFolder) -> tuple[Family, Config]:
     """The architecture of a folder, and the configuration of its text model.
 
     Raises `ConvertError` for another one, and for weights that are quantised.

@@ -20,7 +20,7 @@ _OTHER_WEIGHTS: Final = ("consolidated", "adapter", "training", "optimizer")
 """Beginnings of safetensors files that are no part of the model, or the same model under other names."""
 
 
-class Folder(Closing):
+class ModelFolder(Closing):
     """An open folder. A context manager.
 
     Attributes:

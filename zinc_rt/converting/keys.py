@@ -11,7 +11,7 @@ import numpy as np
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.rope import Factors, rope_keys, rope_of
-from zinc_rt.converting.rules import Heads
+from zinc_rt.converting.rules import HeadCounts
 from zinc_rt.utils.checks import show
 
 Keys = dict[str, Any]
@@ -21,17 +21,17 @@ Keys = dict[str, Any]
 _MOST_LAYERS, _WIDEST_HEAD = 65536, 65536
 
 
-def heads_of(c: Config) -> Heads:
+def heads_of(c: Config) -> HeadCounts:
     """Query heads, and key and value heads. Raises `ConvertError`."""
     n = c.integer("num_attention_heads")
-    heads = Heads(n, c.integer("num_key_value_heads", n))
+    heads = HeadCounts(n, c.integer("num_key_value_heads", n))
     if not heads.n_heads or not heads.n_kv_heads:
         raise ConvertError(f"config.json says {heads.n_heads} heads and {heads.n_kv_heads} of keys")
     if c.has("linear_num_value_heads"):
         k, v = c.integer("linear_num_key_heads"), c.integer("linear_num_value_heads")
         if not k or not v:
             raise ConvertError(f"config.json says {v} value heads of delta nets and {k} of keys")
-        return Heads(heads.n_heads, heads.n_kv_heads, k, v, c.integer("linear_value_head_dim"))
+        return HeadCounts(heads.n_heads, heads.n_kv_heads, k, v, c.integer("linear_value_head_dim"))
     return heads
 
 
@@ -119,10 +119,14 @@ def qwen2moe(c: Config) -> Keys:
     c.require("norm_topk_prob", False)
     c.require("mlp_only_layers", [])
     c.require("decoder_sparse_step", 1)
-    return no_window(c) | experts(c) | {
-        "expert_feed_forward_length": c.integer("moe_intermediate_size"),
-        "expert_shared_feed_forward_length": c.integer("shared_expert_intermediate_size"),
-    }  # fmt: skip
+    return (
+        no_window(c)
+        | experts(c)
+        | {
+            "expert_feed_forward_length": c.integer("moe_intermediate_size"),
+            "expert_shared_feed_forward_length": c.integer("shared_expert_intermediate_size"),
+        }
+    )
 
 
 def smollm3(c: Config) -> Keys:

@@ -24,7 +24,7 @@ Index = NDArray[np.intp]
 Values = Callable[[F32], F32]
 
 
-class Part(Protocol):
+class ByteRange(Protocol):
     """Bytes in a file or in memory."""
 
     def flat(self) -> U8:
@@ -35,7 +35,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True)
-class Held:
+class SmallArray:
     """A few numbers in memory, f32[n]."""
 
     values: F32
@@ -59,8 +59,8 @@ class Blocks:
         scales: uint8[.., n_rows, groups], the exponents.
     """
 
-    nibbles: Part
-    scales: Part
+    nibbles: ByteRange
+    scales: ByteRange
 
     def flat(self) -> U8:
         """All blocks, one after the other."""
@@ -90,7 +90,7 @@ class Columns:
         item: bytes of an element.
     """
 
-    stored: Part
+    stored: ByteRange
     n_outputs: int
     item: int
 
@@ -128,7 +128,7 @@ class Made:
     """
 
     info: TensorInfo
-    parts: Sequence[Part]
+    parts: Sequence[ByteRange]
     source: GGMLType
     width: int
     index: Index | None = None
@@ -174,4 +174,4 @@ def tensor_info(name: str, shape: Sequence[int], type: GGMLType) -> TensorInfo:
 def held(name: str, values: F32) -> Made:
     """A tensor of numbers in memory."""
     info = tensor_info(name, values.shape, GGMLType.F32)
-    return Made(info, (Held(np.ascontiguousarray(values, np.float32).reshape(-1)),), GGMLType.F32, info.shape[-1])
+    return Made(info, (SmallArray(np.ascontiguousarray(values, np.float32).reshape(-1)),), GGMLType.F32, info.shape[-1])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.families import Family, family_of
-from zinc_rt.converting.folder import Folder
+from zinc_rt.converting.folder import ModelFolder
 from zinc_rt.converting.keys import decoder_keys, heads_of
 from zinc_rt.converting.made import Made, held
 from zinc_rt.converting.rules import place
@@ -75,7 +75,7 @@ class ConvertedModel(Closing):
 
         Raises `ConvertError`, FileAccessError, TokenizerError.
         """
-        self._folder = Folder(folder)
+        self._folder = ModelFolder(folder)
         try:
             self.path, self.notes = self._folder.shown, list[str]()
             family, config = family_of(self._folder)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from zinc_rt.converting.errors import ConvertError
-from zinc_rt.converting.made import F32, Blocks, Columns, Index, Made, Part, Values, tensor_info
+from zinc_rt.converting.made import F32, Blocks, ByteRange, Columns, Index, Made, Values, tensor_info
 from zinc_rt.converting.safetensors import FLOATS, Stored
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.quantizing.plan import left_as_it_is
@@ -55,7 +55,7 @@ class How(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class TensorRule:
     """A tensor's name in the new file, without `blk.N.`, and what happens to it. What is a rule for a module lacks
     `.weight` and `.bias`; one for a tensor has them. columns: whether matrices are stored with their inputs first.
     """
@@ -65,13 +65,13 @@ class Rule:
     columns: bool = False
 
 
-Rules = Mapping[str, Rule | tuple[Rule, ...]]
+Rules = Mapping[str, TensorRule | tuple[TensorRule, ...]]
 """By the names of modules, or of tensors, behind `model.` or `layers.N.`, with * for an expert's number: what they
 become. A tuple is several tensors from one."""
 
 
 @dataclass(frozen=True)
-class Heads:
+class HeadCounts:
     """Query heads, and key and value heads. Of delta nets: key heads, value heads, and elements of a head."""
 
     n_heads: int
@@ -82,7 +82,7 @@ class Heads:
 
 
 def place(
-    tensors: Mapping[str, Stored], rules: Rules, heads: Heads, *, skipped: Sequence[str] = (), tied: bool = False
+    tensors: Mapping[str, Stored], rules: Rules, heads: HeadCounts, *, skipped: Sequence[str] = (), tied: bool = False
 ) -> tuple[list[Made], list[str]]:
     """The tensors of the new file in its order, and the names of those that were left aside.
 
@@ -90,7 +90,7 @@ def place(
     so that one of its own is left aside. Raises `ConvertError` for a tensor that no rule is for or that is not of
     floats, `ConvertError` for shapes that a rule cannot be for.
     """
-    found: dict[str, tuple[Rule, dict[int, Stored]]] = {}
+    found: dict[str, tuple[TensorRule, dict[int, Stored]]] = {}
     aside = []
     for name, tensor in tensors.items():
         bare = _bare(name)
@@ -102,10 +102,11 @@ def place(
         for new, rule, expert in _becomes(name, bare, rules):
             found.setdefault(new, (rule, {}))[1][expert] = tensor
     made = [
-        _make_blocks(name, rule, tensors, stored[min(stored)], heads) if stored[min(stored)].name.endswith(_NIBBLES)
+        _make_blocks(name, rule, tensors, stored[min(stored)], heads)
+        if stored[min(stored)].name.endswith(_NIBBLES)
         else _make(name, rule, stored, heads)
         for name, (rule, stored) in found.items()
-    ]  # fmt: skip
+    ]
     return sorted(made, key=_order), aside
 
 
@@ -117,7 +118,9 @@ def _nibbles(name: str) -> str:
     return name.removesuffix(_SCALES) + _NIBBLES if name.endswith(_SCALES) else ""
 
 
-def _make_blocks(name: str, rule: Rule, tensors: Mapping[str, Stored], nibbles: Stored, heads: Heads) -> Made:
+def _make_blocks(
+    name: str, rule: TensorRule, tensors: Mapping[str, Stored], nibbles: Stored, heads: HeadCounts
+) -> Made:
     """A tensor in MXFP4, whose blocks are taken over as they are."""
     scales = tensors.get(nibbles.name.removesuffix(_NIBBLES) + _SCALES)
     if scales is None or (nibbles.dtype, scales.dtype) != ("U8", "U8") or nibbles.shape != (*scales.shape, 16):
@@ -140,7 +143,7 @@ def _bare(name: str) -> str:
     return name[len(prefix) :]
 
 
-def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, Rule, int]]:
+def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, TensorRule, int]]:
     """The new names of a tensor, with the rule, and which expert of it this is, or `_ALONE`."""
     layer = _LAYER.fullmatch(bare)
     path = layer[2] if layer else bare
@@ -170,7 +173,7 @@ def _order(made: Made) -> tuple[int, int]:
     return group, int(name.split(".")[1]) if name.startswith("blk.") else 0
 
 
-def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> Made:
+def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: HeadCounts) -> Made:
     first = stored[min(stored)]
     alone = _ALONE in stored
     if sorted(stored) != ([_ALONE] if alone else list(range(len(stored)))):
@@ -202,7 +205,7 @@ def _make(name: str, rule: Rule, stored: Mapping[int, Stored], heads: Heads) -> 
     elif rule.how not in (How.COPY, How.FLAT):
         shape, index, values = _reordered(rule.how, first.name, shape, heads, by_element=name.endswith(".bias"))
     source, width = FLOATS[first.dtype], first.shape[-1] if rule.how is not How.FLAT else shape[-1]
-    made: list[Part] = list(parts)
+    made: list[ByteRange] = list(parts)
     if rule.columns:
         width = shape[-1]
         made = [Columns(part, part.shape[-1], source.block_bytes) for part in parts]
@@ -220,7 +223,7 @@ def _negative_exp(x: F32) -> F32:
 
 
 def _reordered(
-    how: How, name: str, shape: tuple[int, ...], heads: Heads, *, by_element: bool
+    how: How, name: str, shape: tuple[int, ...], heads: HeadCounts, *, by_element: bool
 ) -> tuple[tuple[int, ...], Index | None, Values | None]:
     """The new shape, and how outputs are chosen: rows of a matrix, or elements of a vector or of a row of biases."""
     by_element = by_element or len(shape) == 1 or how is How.INPUTS
@@ -241,14 +244,16 @@ def _reordered(
     return tuple(new), (outer + chosen).reshape(-1), None
 
 
-def _outputs(how: How, n: int, heads: Heads) -> Index | None:
+def _outputs(how: How, n: int, heads: HeadCounts) -> Index | None:
     """Which of n outputs are taken, in their new order; None where n does not fit."""
     every = np.arange(n)
     if how in (How.FIRST_HALF, How.SECOND_HALF, How.EVEN, How.ODD):
         cut = {
-            How.FIRST_HALF: slice(n // 2), How.SECOND_HALF: slice(n // 2, n), How.EVEN: slice(0, n, 2),
+            How.FIRST_HALF: slice(n // 2),
+            How.SECOND_HALF: slice(n // 2, n),
+            How.EVEN: slice(0, n, 2),
             How.ODD: slice(1, n, 2),
-        }  # fmt: skip
+        }
         return None if n % 2 else every[cut[how]]
     if how in (How.Q, How.K):
         count = heads.n_heads if how is How.Q else heads.n_kv_heads
@@ -264,7 +269,7 @@ def _outputs(how: How, n: int, heads: Heads) -> Index | None:
     return np.concatenate([every[:first], values])
 
 
-def _unpacked(how: How, every: Index, heads: Heads) -> Index | None:
+def _unpacked(how: How, every: Index, heads: HeadCounts) -> Index | None:
     """Queries, keys and values, or the gate, of a matrix that has these four of each key head together."""
     d = heads.delta_dim
     values = heads.delta_v // max(heads.delta_k, 1) * d

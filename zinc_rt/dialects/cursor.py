@@ -1,4 +1,4 @@
-"""`Cursor`: text that arrives in pieces, read from front to back by generators that wait for more."""
+"""`TextCursor`: text that arrives in pieces, read from front to back by generators that wait for more."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BRACKETS: Final = re.compile(r'["{}\[\]]')
 _IN_STRING: Final = re.compile(r'["\\]')
 
 
-class Cursor:
+class TextCursor:
     """What is read from it does not depend on how the text was cut into pieces."""
 
     def __init__(self) -> None:

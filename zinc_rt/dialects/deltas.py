@@ -44,7 +44,7 @@ class ToolCall(Struct, frozen=True):
     arguments: str
 
 
-class Answer(Struct, frozen=True):
+class ParsedAnswer(Struct, frozen=True):
     """A whole answer. content: None where there are calls and no text beside them. reasoning: None for none."""
 
     content: str | None
@@ -52,7 +52,7 @@ class Answer(Struct, frozen=True):
     tool_calls: tuple[ToolCall, ...] = ()
 
     @classmethod
-    def join(cls, deltas: Iterable[Delta]) -> Answer:
+    def join(cls, deltas: Iterable[Delta]) -> ParsedAnswer:
         """The answer of a whole stream."""
         content, reasoning, calls = "", "", list[ToolCall]()
         for delta in deltas:

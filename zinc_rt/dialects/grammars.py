@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from zinc_rt.dialects.forms.base import CallForm
 from zinc_rt.dialects.lark import LarkText
-from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.record import Dialect, ThinkingState
 from zinc_rt.dialects.tools import ChoiceMode, FormatKind, RequestError, ResponseFormat, Tool, ToolChoice
 from zinc_rt.grammar import texts
 from zinc_rt.grammar.errors import GrammarError
@@ -28,7 +28,7 @@ def build_grammar(
     tool_choice: ToolChoice | None = None,
     parallel: bool = True,
     response_format: ResponseFormat | None = None,
-    thinking: Thinking = Thinking.off,
+    thinking: ThinkingState = ThinkingState.off,
 ) -> Grammar | None:
     """The grammar of an answer; None where it is free.
 
@@ -45,9 +45,10 @@ def build_grammar(
         offered = []
     if offered and not dialect.takes_tools:
         raise RequestError(
-            "tools", "cannot be used: the model's chat template takes none; leave them out or use another model",
+            "tools",
+            "cannot be used: the model's chat template takes none; leave them out or use another model",
             unsupported=True,
-        )  # fmt: skip
+        )
     several = parallel and dialect.parallel and not (choice.mode is ChoiceMode.required and len(choice.names) == 1)
     must = choice.mode is ChoiceMode.required
     if not offered and form is None:
@@ -105,7 +106,7 @@ class _Plan:
         must: bool,
         several: bool,
         form: ResponseFormat | None,
-        thinking: Thinking,
+        thinking: ThinkingState,
     ) -> None:
         self.lark = LarkText(vocabulary)
         self.vocabulary, self.dialect, self.tools = vocabulary, dialect, tools
@@ -124,10 +125,10 @@ class _Plan:
         elif self.form is not None:
             body = self._content(self.form)
         body = lark.rule(body)
-        if think is None or self.thinking in (Thinking.off, Thinking.continued):
+        if think is None or self.thinking in (ThinkingState.off, ThinkingState.continued):
             return Grammar(lark.finish(body))
         end = self.vocabulary.mark_id(think[1])
-        if self.thinking is Thinking.opened:
+        if self.thinking is ThinkingState.opened:
             if end is not None:
                 return Grammar(lark.finish(f"SPACE? {body}"), after=(end,))
             return Grammar(lark.finish(f"{lark.until(think[1])} SPACE? {body}"))

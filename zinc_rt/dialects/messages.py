@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.record import Dialect, ThinkingState
 from zinc_rt.dialects.tools import RequestError, Tool
 from zinc_rt.text.errors import ChatTemplateError
 from zinc_rt.utils.checks import show
@@ -38,7 +38,7 @@ class RenderedPrompt:
     """A prompt's text, to be encoded with `add_special=False`, and where it leaves the model."""
 
     text: str
-    thinking: Thinking
+    thinking: ThinkingState
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class ChatRenderer:
             text = self._rendered(checked, tools=given, add_generation_prompt=False, **variables)
             if (end := text.rfind(_END)) < 0:
                 raise ChatTemplateError("the chat template does not write the last message, so nothing continues it")
-            return RenderedPrompt(text[:end], Thinking.continued)
+            return RenderedPrompt(text[:end], ThinkingState.continued)
         add = ending.generation_prompt is not False
         text = self._rendered(checked, tools=given, add_generation_prompt=add, **variables)
         return RenderedPrompt(text, self.dialect.thinking(text))

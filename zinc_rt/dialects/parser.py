@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 
-from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.cursor import TextCursor
 from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta, ReasoningDelta
 from zinc_rt.dialects.forms.base import CallForm, ParsedCall, clean_json, json_value
 from zinc_rt.dialects.forms.telling import JsonText, tell_whole
-from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.record import Dialect, ThinkingState
 from zinc_rt.dialects.tools import Tool
 from zinc_rt.text.harmony import Channel, Harmony
 from zinc_rt.text.harmony import Delta as Part
@@ -26,7 +26,7 @@ class StreamParser:
         self,
         dialect: Dialect,
         tools: Sequence[Tool] = (),
-        thinking: Thinking = Thinking.possible,
+        thinking: ThinkingState = ThinkingState.possible,
         salt: str = "",
         bound: bool = False,
     ) -> None:
@@ -123,10 +123,12 @@ class _Trimmed:
 class _Marked:
     """Answers where marks begin reasoning and calls."""
 
-    def __init__(self, told: _Told, dialect: Dialect, tools: dict[str, Tool], thinking: Thinking, bound: bool) -> None:
+    def __init__(
+        self, told: _Told, dialect: Dialect, tools: dict[str, Tool], thinking: ThinkingState, bound: bool
+    ) -> None:
         self._told, self._tools, self._bound = told, tools, bound
         self._think, self._form = dialect.think, dialect.calls if tools else None
-        self._cursor = Cursor()
+        self._cursor = TextCursor()
         self._content = _Trimmed(told.content)
         self._reading = self._answer(thinking)
         self._over = False
@@ -143,11 +145,11 @@ class _Marked:
         if not self._over:
             self._over = next(self._reading, True) is True
 
-    def _answer(self, thinking: Thinking) -> Generator[None]:
+    def _answer(self, thinking: ThinkingState) -> Generator[None]:
         cursor, think, form = self._cursor, self._think, self._form
-        if think is not None and thinking is Thinking.opened:
+        if think is not None and thinking is ThinkingState.opened:
             yield from self._reason(think[1])
-        elif think is not None and thinking is Thinking.possible:
+        elif think is not None and thinking is ThinkingState.possible:
             space = yield from cursor.space()
             if (yield from cursor.accept(think[0])):
                 yield from self._reason(think[1])
@@ -227,12 +229,12 @@ class _Channels:
     thinking: whether it begins in the middle of the final message.
     """
 
-    def __init__(self, told: _Told, tools: dict[str, Tool], bound: bool, thinking: Thinking) -> None:
+    def __init__(self, told: _Told, tools: dict[str, Tool], bound: bool, thinking: ThinkingState) -> None:
         self._told, self._tools, self._bound = told, tools, bound
         self._harmony = Harmony()
         self._telling: JsonText | None = None
         self._message, self._to, self._arguments = -1, "", list[str]()
-        if thinking is Thinking.continued:
+        if thinking is ThinkingState.continued:
             self.add("<|channel|>final<|message|>")
 
     def add(self, text: str) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-class Thinking(StrEnum):
+class ThinkingState(StrEnum):
     """Where a prompt leaves the model."""
 
     opened = "opened"
@@ -59,17 +59,17 @@ class Dialect:
         """The tokens of `marks` that a vocabulary has."""
         return frozenset(i for mark in self.marks if (i := tokenizer.token_id(mark)) is not None)
 
-    def thinking(self, prompt: str) -> Thinking:
+    def thinking(self, prompt: str) -> ThinkingState:
         """Where a rendered prompt leaves the model, from its end."""
         if self.think is None:
-            return Thinking.possible if self.harmony else Thinking.off
+            return ThinkingState.possible if self.harmony else ThinkingState.off
         begin, end = self.think
         opened, closed = prompt.rfind(begin), prompt.rfind(end)
         if opened > closed and not prompt[opened + len(begin) :].strip():
-            return Thinking.opened
+            return ThinkingState.opened
         if closed >= 0 and not prompt[closed + len(end) :].strip():
-            return Thinking.off
-        return Thinking.possible
+            return ThinkingState.off
+        return ThinkingState.possible
 
     def call_id(self, salt: str, index: int) -> str:
         """The id of an answer's call: the same for the same salt, which belongs to one request alone."""

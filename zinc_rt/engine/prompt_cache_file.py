@@ -95,11 +95,15 @@ def save(engine: Engine, seq_id: int, path: Path, model: str, name: str) -> int:
     states = engine.cache.state_behind(pages[-1])
     header = json.dumps(
         {
-            "model": model, "name": name, "kv": engine.options.kv.value, "numerics": VERSION, "tokens": len(tokens),
+            "model": model,
+            "name": name,
+            "kv": engine.options.kv.value,
+            "numerics": VERSION,
+            "tokens": len(tokens),
             "caches": {cache: about.page_bytes for cache, about in engine.cache.caches.items()},
             "states": {state: list(array.shape) for state, array in states.items()},
         }
-    ).encode()  # fmt: skip
+    ).encode()
 
     def parts() -> Iterator[bytes]:
         yield _HEAD.pack(_MAGIC, _FORMAT, len(header)) + header + np.array(tokens, "<i4").tobytes()

@@ -8,7 +8,7 @@ its own (tiles, lanes that share bytes) takes at least places and bit patterns f
 from __future__ import annotations
 
 from zinc_rt.formats.decode_grids import grid_bytes, grid_sizes, grid_words
-from zinc_rt.formats.kinds import CODEBOOK, CODED_KINDS, NIBBLE_KINDS, Kind
+from zinc_rt.formats.kinds import CODEBOOK, CODED_KINDS, NIBBLE_KINDS, CodeLayout
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, load, lookup16, static_assert
@@ -79,11 +79,11 @@ def spread(bits):
 def low_at(j, FMT: str):
     """Where the low bits of group j of a super-block begin: 32 bytes."""
     F = integers_of(FMT)
-    if F.kind == Kind.PAIRS:
+    if F.kind == CodeLayout.PAIRS:
         return F.q + (j >> 1) * 32
-    if F.kind == Kind.QUARTERS:
+    if F.kind == CodeLayout.QUARTERS:
         return F.q + (j >> 2) * 32
-    static_assert(F.kind == Kind.HALVES, f"format {FMT}: low_at does not know integers of kind {F.kind!s}")
+    static_assert(F.kind == CodeLayout.HALVES, f"format {FMT}: low_at does not know integers of kind {F.kind!s}")
     return F.q + ((j >> 2) * 64 + (j & 1) * 32)
 
 
@@ -91,11 +91,11 @@ def low_at(j, FMT: str):
 def low_shift(j, FMT: str):
     """How far up in their bytes these bits are."""
     F = integers_of(FMT)
-    if F.kind == Kind.PAIRS:
+    if F.kind == CodeLayout.PAIRS:
         return u32((j & 1) * 4)
-    if F.kind == Kind.QUARTERS:
+    if F.kind == CodeLayout.QUARTERS:
         return u32((j & 3) * 2)
-    static_assert(F.kind == Kind.HALVES, f"format {FMT}: low_shift does not know integers of kind {F.kind!s}")
+    static_assert(F.kind == CodeLayout.HALVES, f"format {FMT}: low_shift does not know integers of kind {F.kind!s}")
     return u32(((j & 3) >> 1) * 4)
 
 
@@ -103,7 +103,7 @@ def low_shift(j, FMT: str):
 def low_mask(FMT: str):
     """These bits of four elements."""
     F = integers_of(FMT)
-    if F.kind == Kind.QUARTERS:
+    if F.kind == CodeLayout.QUARTERS:
         return LOW_PAIRS
     static_assert(F.kind in NIBBLE_KINDS, f"format {FMT}: low_mask does not know integers of kind {F.kind!s}")
     return LOW_NIBBLES
@@ -113,10 +113,10 @@ def low_mask(FMT: str):
 def high_at(j, FMT: str):
     """Where the bits above them begin: 32 bytes."""
     F = integers_of(FMT)
-    if F.kind in (Kind.PAIRS, Kind.QUARTERS) and F.high_bits == 1:
+    if F.kind in (CodeLayout.PAIRS, CodeLayout.QUARTERS) and F.high_bits == 1:
         return F.high
     static_assert(
-        F.kind == Kind.HALVES and F.high_bits == 2,
+        F.kind == CodeLayout.HALVES and F.high_bits == 2,
         f"format {FMT}: high_at does not know {F.high_bits} high bits of kind {F.kind!s}",
     )
     return F.high + (j >> 2) * 32
@@ -126,10 +126,10 @@ def high_at(j, FMT: str):
 def high_shift(j, FMT: str):
     """How far up in their bytes these bits are."""
     F = integers_of(FMT)
-    if F.kind in (Kind.PAIRS, Kind.QUARTERS) and F.high_bits == 1:
+    if F.kind in (CodeLayout.PAIRS, CodeLayout.QUARTERS) and F.high_bits == 1:
         return u32(j)
     static_assert(
-        F.kind == Kind.HALVES and F.high_bits == 2,
+        F.kind == CodeLayout.HALVES and F.high_bits == 2,
         f"format {FMT}: high_shift does not know {F.high_bits} high bits of kind {F.kind!s}",
     )
     return u32(2 * (j & 3))
@@ -159,20 +159,20 @@ def group_bytes(block: ptr[u8], j, FMT: str):
     """
     F = integers_of(FMT)
     static_assert(
-        F.groups == 1 or F.kind != Kind.BYTES,
+        F.groups == 1 or F.kind != CodeLayout.BYTES,
         f"format {FMT}: group_words knows integers of kind {F.kind!s} in blocks of 32 alone, not of {F.block}",
     )
-    if F.kind == Kind.GRID:
+    if F.kind == CodeLayout.GRID:
         return grid_bytes(block, j, FMT)
-    if F.kind == Kind.BYTES:
+    if F.kind == CodeLayout.BYTES:
         return words_at(block, F.q, 8), None
-    if F.kind == Kind.EIGHTS:
+    if F.kind == CodeLayout.EIGHTS:
         return words_at(block, F.q + 16 * j, 4), None
-    if F.kind == Kind.NIBBLES:
+    if F.kind == CodeLayout.NIBBLES:
         q = words_at(block, F.q if F.groups == 1 else F.q + 16 * j, 4)
         return q, word_at(block, F.high) if F.codebook == () and F.high_bits > 0 else None
     static_assert(
-        F.kind in (Kind.PAIRS, Kind.HALVES, Kind.QUARTERS),
+        F.kind in (CodeLayout.PAIRS, CodeLayout.HALVES, CodeLayout.QUARTERS),
         f"format {FMT}: group_words does not know integers of kind {F.kind!s}",
     )
     low = words_at(block, low_at(j, FMT), 8)
@@ -182,7 +182,7 @@ def group_bytes(block: ptr[u8], j, FMT: str):
 @inline
 def looks_up(FMT: str):
     """Whether blocks hold indices of a table in memory, static."""
-    return format_of(FMT).kind == Kind.GRID
+    return format_of(FMT).kind == CodeLayout.GRID
 
 
 @inline
@@ -196,13 +196,13 @@ def words_of(loaded, j, FMT: str):
     """`group_words` of `looked_up_bytes`."""
     F = integers_of(FMT)
     q, high = loaded
-    if F.kind == Kind.GRID:
+    if F.kind == CodeLayout.GRID:
         return grid_words(q, high)
-    if F.kind == Kind.BYTES:
+    if F.kind == CodeLayout.BYTES:
         return q
-    if F.kind == Kind.EIGHTS:
+    if F.kind == CodeLayout.EIGHTS:
         return tuple(looked_up(word, FMT) for word in eights(q))
-    if F.kind == Kind.NIBBLES:
+    if F.kind == CodeLayout.NIBBLES:
         words = tuple((q[i % 4] >> (4 * (i // 4))) & LOW_NIBBLES for i in range(8))
         if F.codebook != ():
             return tuple(looked_up(word, FMT) for word in words)
@@ -241,13 +241,13 @@ def looked_up(word: u32, FMT: str):
 def integer(bits, FMT: str):
     """The integer in the low byte of a word of `group_words`, as f32, with the format's offset applied."""
     F = integers_of(FMT)
-    if F.codebook != () or F.kind == Kind.GRID:
+    if F.codebook != () or F.kind == CodeLayout.GRID:
         return f32(i32(i8(bits)))
-    if F.kind == Kind.BYTES:
+    if F.kind == CodeLayout.BYTES:
         static_assert(F.offset == 0, f"format {FMT}: signed bytes have no offset here, got {F.offset}")
         return f32(i32(i8(bits)))
     static_assert(
-        F.kind in NIBBLE_KINDS or F.kind == Kind.QUARTERS,
+        F.kind in NIBBLE_KINDS or F.kind == CodeLayout.QUARTERS,
         f"format {FMT}: integer does not know integers of kind {F.kind!s}",
     )
     return f32(i32(bits & 255) - F.offset)
@@ -260,9 +260,9 @@ def integer(bits, FMT: str):
 def float_element(row: ptr[u8], i: i32, FMT: str):
     """Element i of a row of floats."""
     F = format_of(FMT)
-    if F.kind == Kind.F32:
+    if F.kind == CodeLayout.F32:
         return load(cast(row, ptr[f32]), i, align=1)
-    if F.kind == Kind.F16:
+    if F.kind == CodeLayout.F16:
         return f32(load(cast(row, ptr[f16]), i, align=1))
-    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_element does not know numbers of kind {F.kind!s}")
+    static_assert(F.kind == CodeLayout.BF16, f"format {FMT}: float_element does not know numbers of kind {F.kind!s}")
     return bitcast(u32(load(cast(row, ptr[u16]), i, align=1)) << 16, f32)

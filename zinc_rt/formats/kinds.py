@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 
-class Kind(StrEnum):
+class CodeLayout(StrEnum):
     """How the integers of a group lie; `Format.q` is where they begin, `Format.high` where their upper bits do.
 
     In groups of 32: element e of group g of the block.
@@ -75,7 +75,7 @@ class Signs(StrEnum):
 
 SUPER_GROUPS: Final = 8
 """Groups of a super-block."""
-FLOAT_KINDS: Final = (Kind.F32, Kind.F16, Kind.BF16)
+FLOAT_KINDS: Final = (CodeLayout.F32, CodeLayout.F16, CodeLayout.BF16)
 ODD_SCALES: Final = (Scale.ODD_WORD, Scale.ODD_NIBBLES, Scale.ODD_HALVES)
 HALF_SCALES: Final = (
     Scale.INT8_HALVES,
@@ -86,9 +86,9 @@ HALF_SCALES: Final = (
 )
 """Scales of 16 elements: the halves of a group have sums of their own."""
 WITH_MINIMA: Final = (Scale.SIX_BIT, Scale.FOUR_BIT_HALVES)
-NIBBLE_KINDS: Final = (Kind.NIBBLES, Kind.PAIRS, Kind.HALVES)
+NIBBLE_KINDS: Final = (CodeLayout.NIBBLES, CodeLayout.PAIRS, CodeLayout.HALVES)
 """Kinds that keep the four low bits of two integers in a byte."""
-CODED_KINDS: Final = (*NIBBLE_KINDS, Kind.EIGHTS)
+CODED_KINDS: Final = (*NIBBLE_KINDS, CodeLayout.EIGHTS)
 """Kinds of four bits, which may be indices of a codebook."""
 CODEBOOK: Final = 16
 """Entries of a codebook: four bits choose one."""

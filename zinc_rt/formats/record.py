@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from zinc_rt.formats import grids
-from zinc_rt.formats.kinds import CODED_KINDS, FLOAT_KINDS, HALF_SCALES, SUPER_GROUPS, WITH_MINIMA, Kind, Scale, Signs
+from zinc_rt.formats.kinds import (
+    CODED_KINDS,
+    FLOAT_KINDS,
+    HALF_SCALES,
+    SUPER_GROUPS,
+    WITH_MINIMA,
+    CodeLayout,
+    Scale,
+    Signs,
+)
 from zinc_rt.numerics import GROUP
 
 _LARGEST_SCALE: Final[dict[str, int]] = {
@@ -33,13 +42,13 @@ _FACTORS: Final[dict[str, int]] = {
     Scale.ODD_HALVES: 3,
 }
 _LARGEST_FLOAT: Final[dict[str, float]] = {
-    Kind.F32: 3.4028234663852886e38,
-    Kind.F16: 65504.0,
-    Kind.BF16: 3.3895313892515355e38,
+    CodeLayout.F32: 3.4028234663852886e38,
+    CodeLayout.F16: 65504.0,
+    CodeLayout.BF16: 3.3895313892515355e38,
 }
 _LARGEST_D: Final[dict[str, float]] = {Scale.POWER_OF_TWO: 2.0**124, Scale.E4M3_HALVES: 448.0 / 2}
 """The largest scale, where that is no float16. Larger powers of two times the integers of 4 bits are no float32."""
-_LOW_BITS: Final[dict[str, int]] = {**dict.fromkeys(CODED_KINDS, 4), Kind.QUARTERS: 2}
+_LOW_BITS: Final[dict[str, int]] = {**dict.fromkeys(CODED_KINDS, 4), CodeLayout.QUARTERS: 2}
 _NARROW: Final = (-16, 47)
 """Integers that six bits hold once 16 is added."""
 
@@ -120,11 +129,11 @@ class Format:
         """What no block can be, with words for it: decoders do not look for these."""
         yield self.quantized == (self.scale == Scale.NONE), "integers have scales, and plain numbers have none"
         yield (self.high is None) != (self.high_bits == 0), "the place of high bits and their number belong together"
-        yield self.kind == Kind.BYTES and self.high_bits != 0, "bytes have no high bits"
+        yield self.kind == CodeLayout.BYTES and self.high_bits != 0, "bytes have no high bits"
         low, high = self.integers if self.quantized else (0, 0)
         yield low < -128 or high > 127, f"integers from {low} to {high} do not fit a byte with a sign"
         yield bool(self.codebook) and self.offset != 0, "a codebook has no offset"
-        yield (self.kind == Kind.GRID) != (self.grid is not None), "a grid and its kind belong together"
+        yield (self.kind == CodeLayout.GRID) != (self.grid is not None), "a grid and its kind belong together"
         small = self.scale in _LARGEST_SCALE and self.scale != Scale.ODD_WORD
         yield small != (self.scales is not None), f"the place of small scales goes with their kind, not {self.scale!s}"
         yield small and self.groups != SUPER_GROUPS, f"small scales are those of {SUPER_GROUPS} groups"
@@ -174,7 +183,7 @@ class Format:
     @property
     def wide(self) -> bool:
         """Whether an integer needs a whole byte, also when it is made unsigned."""
-        return self.kind in (Kind.BYTES, Kind.GRID) or bool(self.codebook and not self._narrow)
+        return self.kind in (CodeLayout.BYTES, CodeLayout.GRID) or bool(self.codebook and not self._narrow)
 
     @property
     def bias(self) -> int:
@@ -196,7 +205,7 @@ class Format:
             return min(self.codebook), max(self.codebook)
         if self.grid is not None:
             return -self.grid.peak, self.grid.peak
-        if self.kind == Kind.BYTES:
+        if self.kind == CodeLayout.BYTES:
             return -128 - self.offset, 127 - self.offset
         low_bits = _LOW_BITS.get(self.kind, 4)
         return -self.offset, (1 << low_bits << self.high_bits) - 1 - self.offset
@@ -209,7 +218,9 @@ class Format:
         """
         if not self.quantized:
             return _LARGEST_FLOAT[self.kind]
-        scale = _LARGEST_D.get(self.scale, _LARGEST_FLOAT[Kind.F16]) * self.unit * _LARGEST_SCALE.get(self.scale, 1)
+        scale = (
+            _LARGEST_D.get(self.scale, _LARGEST_FLOAT[CodeLayout.F16]) * self.unit * _LARGEST_SCALE.get(self.scale, 1)
+        )
         low, high = self.integers
         return scale * (min(-low, high) if self.minimum is None else 1)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zinc_rt.formats.kinds import Kind, Scale, Signs
+from zinc_rt.formats.kinds import CodeLayout, Scale, Signs
 from zinc_rt.formats.record import Format, Grid
 
 _NON_LINEAR: Final = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
@@ -21,31 +21,42 @@ _E2M1: Final = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 """Twice the values of a float of 4 bits: sign, two bits of exponent, one of mantissa."""
 
 _RECORDS: Final = (
-    Format("F32", 1, 4, Kind.F32),
-    Format("F16", 1, 2, Kind.F16),
-    Format("BF16", 1, 2, Kind.BF16),
-    Format("Q4_0", 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, offset=8),
-    Format("Q4_1", 32, 20, Kind.NIBBLES, Scale.BLOCK, q=4, minimum=2),
-    Format("Q5_0", 32, 22, Kind.NIBBLES, Scale.BLOCK, q=6, high=2, high_bits=1, offset=16),
-    Format("Q5_1", 32, 24, Kind.NIBBLES, Scale.BLOCK, q=8, high=4, high_bits=1, minimum=2),
-    Format("Q8_0", 32, 34, Kind.BYTES, Scale.BLOCK, q=2),
-    Format("Q4_K", 256, 144, Kind.PAIRS, Scale.SIX_BIT, q=16, scales=4, minimum=2),
-    Format("Q5_K", 256, 176, Kind.PAIRS, Scale.SIX_BIT, q=48, high=16, high_bits=1, scales=4, minimum=2),
-    Format("Q6_K", 256, 210, Kind.HALVES, Scale.INT8_HALVES, q=0, high=128, high_bits=2, offset=32, d=208, scales=192),
-    Format("IQ4_NL", 32, 18, Kind.NIBBLES, Scale.BLOCK, q=2, codebook=_NON_LINEAR),
-    Format("MXFP4", 32, 17, Kind.NIBBLES, Scale.POWER_OF_TWO, q=1, codebook=_E2M1),
-    Format("IQ4_XS", 256, 136, Kind.NIBBLES, Scale.SIX_BIT_SIGNED, q=8, scales=2, codebook=_NON_LINEAR),
-    Format("Q3_K", 256, 110, Kind.QUARTERS, Scale.SIX_BIT_HALVES, 32, high=0, high_bits=1, offset=4, d=108, scales=96),
-    Format("Q2_K", 256, 84, Kind.QUARTERS, Scale.FOUR_BIT_HALVES, q=16, d=80, minimum=82, scales=0),
-    Format("NVFP4", 64, 36, Kind.EIGHTS, Scale.E4M3_HALVES, q=4, codebook=_E2M1),
+    Format("F32", 1, 4, CodeLayout.F32),
+    Format("F16", 1, 2, CodeLayout.F16),
+    Format("BF16", 1, 2, CodeLayout.BF16),
+    Format("Q4_0", 32, 18, CodeLayout.NIBBLES, Scale.BLOCK, q=2, offset=8),
+    Format("Q4_1", 32, 20, CodeLayout.NIBBLES, Scale.BLOCK, q=4, minimum=2),
+    Format("Q5_0", 32, 22, CodeLayout.NIBBLES, Scale.BLOCK, q=6, high=2, high_bits=1, offset=16),
+    Format("Q5_1", 32, 24, CodeLayout.NIBBLES, Scale.BLOCK, q=8, high=4, high_bits=1, minimum=2),
+    Format("Q8_0", 32, 34, CodeLayout.BYTES, Scale.BLOCK, q=2),
+    Format("Q4_K", 256, 144, CodeLayout.PAIRS, Scale.SIX_BIT, q=16, scales=4, minimum=2),
+    Format("Q5_K", 256, 176, CodeLayout.PAIRS, Scale.SIX_BIT, q=48, high=16, high_bits=1, scales=4, minimum=2),
     Format(
-        "IQ2_XXS", 256, 66, Kind.GRID, Scale.ODD_WORD, 2, unit=0.125, grid=Grid("IQ2_XXS", 8, 43, 8, Signs.WORDS, 6, 8)
+        "Q6_K", 256, 210, CodeLayout.HALVES, Scale.INT8_HALVES, q=0, high=128, high_bits=2, offset=32, d=208, scales=192
+    ),
+    Format("IQ4_NL", 32, 18, CodeLayout.NIBBLES, Scale.BLOCK, q=2, codebook=_NON_LINEAR),
+    Format("MXFP4", 32, 17, CodeLayout.NIBBLES, Scale.POWER_OF_TWO, q=1, codebook=_E2M1),
+    Format("IQ4_XS", 256, 136, CodeLayout.NIBBLES, Scale.SIX_BIT_SIGNED, q=8, scales=2, codebook=_NON_LINEAR),
+    Format(
+        "Q3_K", 256, 110, CodeLayout.QUARTERS, Scale.SIX_BIT_HALVES, 32, high=0, high_bits=1, offset=4, d=108, scales=96
+    ),
+    Format("Q2_K", 256, 84, CodeLayout.QUARTERS, Scale.FOUR_BIT_HALVES, q=16, d=80, minimum=82, scales=0),
+    Format("NVFP4", 64, 36, CodeLayout.EIGHTS, Scale.E4M3_HALVES, q=4, codebook=_E2M1),
+    Format(
+        "IQ2_XXS",
+        256,
+        66,
+        CodeLayout.GRID,
+        Scale.ODD_WORD,
+        2,
+        unit=0.125,
+        grid=Grid("IQ2_XXS", 8, 43, 8, Signs.WORDS, 6, 8),
     ),
     Format(
         "IQ2_XS",
         256,
         74,
-        Kind.GRID,
+        CodeLayout.GRID,
         Scale.ODD_HALVES,
         2,
         scales=66,
@@ -56,7 +67,7 @@ _RECORDS: Final = (
         "IQ2_S",
         256,
         82,
-        Kind.GRID,
+        CodeLayout.GRID,
         Scale.ODD_HALVES,
         2,
         scales=74,
@@ -64,13 +75,20 @@ _RECORDS: Final = (
         grid=Grid("IQ2_S", 8, 43, 4, Signs.BYTES, 34, 4, 66, 2),
     ),
     Format(
-        "IQ3_XXS", 256, 98, Kind.GRID, Scale.ODD_WORD, 2, unit=0.25, grid=Grid("IQ3_XXS", 4, 62, 8, Signs.WORDS, 66, 4)
+        "IQ3_XXS",
+        256,
+        98,
+        CodeLayout.GRID,
+        Scale.ODD_WORD,
+        2,
+        unit=0.25,
+        grid=Grid("IQ3_XXS", 4, 62, 8, Signs.WORDS, 66, 4),
     ),
     Format(
         "IQ3_S",
         256,
         110,
-        Kind.GRID,
+        CodeLayout.GRID,
         Scale.ODD_NIBBLES,
         2,
         scales=106,

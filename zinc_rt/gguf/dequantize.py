@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.kinds import Kind
+from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf.types import GGMLType
@@ -37,11 +37,11 @@ def dequantize(type: GGMLType, raw: U8) -> F32:
 
 def _floats(f: Format, raw: U8) -> F32:
     raw = np.ascontiguousarray(raw)
-    if f.kind == Kind.F32:
+    if f.kind == CodeLayout.F32:
         return raw.view("<f4")
-    if f.kind == Kind.F16:
+    if f.kind == CodeLayout.F16:
         return raw.view("<f2").astype(np.float32)
-    if f.kind == Kind.BF16:
+    if f.kind == CodeLayout.BF16:
         bits = raw.view("<u2").astype(np.uint32)  # the upper half of a float32
         return (bits << 16).view(np.float32)
     raise UnknownFormat(f.name, "numbers of kind", f.kind, "the reference (zinc_rt/gguf/dequantize.py)")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import DAMAGED, HOSTILE, GGUFError, MissingKey
-from zinc_rt.gguf.scan import Cursor, key_name
+from zinc_rt.gguf.scan import FileCursor, key_name
 from zinc_rt.gguf.source import FileBytes
 from zinc_rt.gguf.strings import StringTable, split
 from zinc_rt.gguf.types import SCALAR_BYTES, SCALAR_CODES, SCALAR_DTYPES, ValueType
@@ -69,7 +69,7 @@ class Metadata(Mapping[str, Any]):
         if key in self._values:
             return self._values[key]
         info = self.info(key)
-        value = _decode(Cursor(self._source, info.offset, window=1024), info.type, key_name(key), 0)
+        value = _decode(FileCursor(self._source, info.offset, window=1024), info.type, key_name(key), 0)
         self._values[key] = value
         return value
 
@@ -78,7 +78,7 @@ class Metadata(Mapping[str, Any]):
         info, what = self.info(key), key_name(key)
         if info.item is not ValueType.STRING:
             raise _wrong_type(key, str(info), list, self._source.shown_path)
-        cursor = Cursor(self._source, info.offset)
+        cursor = FileCursor(self._source, info.offset)
         cursor.array_header(what)
         begin = cursor.pos
         starts = [run for run, _ in cursor.string_starts(info.count, what)]
@@ -93,7 +93,7 @@ class Metadata(Mapping[str, Any]):
     def stored(self, key: str) -> bytes:
         """The bytes of `key`, its type and its value: what `GGUFWriter.add_stored` takes. Raises MissingKey."""
         info, what = self.info(key), key_name(key)
-        cursor = Cursor(self._source, info.offset)
+        cursor = FileCursor(self._source, info.offset)
         cursor.skip_value(info.type, what)
         return struct.pack("<I", info.type) + self._source.read(info.offset, cursor.pos - info.offset)
 
@@ -171,7 +171,7 @@ _NAMES: Final[dict[type, str]] = {
 }
 
 
-def scan_metadata(cursor: Cursor, count: int) -> dict[str, ValueInfo]:
+def scan_metadata(cursor: FileCursor, count: int) -> dict[str, ValueInfo]:
     """Find `count` key-value pairs from the cursor on, which is left behind the last of them."""
     path = cursor.source.shown_path
     if count > limits.MAX_KEYS:
@@ -203,7 +203,7 @@ def scan_metadata(cursor: Cursor, count: int) -> dict[str, ValueInfo]:
     return infos
 
 
-def _decode(cursor: Cursor, kind: ValueType, what: str, depth: int) -> Any:
+def _decode(cursor: FileCursor, kind: ValueType, what: str, depth: int) -> Any:
     if kind is ValueType.STRING:
         return cursor.text(what)
     if kind is ValueType.ARRAY:
@@ -217,7 +217,7 @@ def _decode(cursor: Cursor, kind: ValueType, what: str, depth: int) -> Any:
     return value
 
 
-def _decode_array(cursor: Cursor, what: str, depth: int) -> list[Any] | NDArray[Any]:
+def _decode_array(cursor: FileCursor, what: str, depth: int) -> list[Any] | NDArray[Any]:
     start = cursor.pos
     item, count = cursor.array_header(what)
     if item is ValueType.ARRAY:
@@ -235,7 +235,7 @@ def _decode_array(cursor: Cursor, what: str, depth: int) -> list[Any] | NDArray[
     return values
 
 
-def _decode_strings(cursor: Cursor, count: int, what: str) -> list[str]:
+def _decode_strings(cursor: FileCursor, count: int, what: str) -> list[str]:
     strings: list[str] = []
     for starts, end in cursor.string_starts(count, what):
         first = int(starts[0])
@@ -248,7 +248,7 @@ def _decode_strings(cursor: Cursor, count: int, what: str) -> list[str]:
 _SPLIT_BYTES: Final = 1 << 20  # of a run worth splitting; a longer one has few strings and needs no copies
 
 
-def _decode_each(raw: bytes, starts: NDArray[np.int64], cursor: Cursor, what: str, number: int) -> list[str]:
+def _decode_each(raw: bytes, starts: NDArray[np.int64], cursor: FileCursor, what: str, number: int) -> list[str]:
     """The strings of `raw` one by one; `number` is that of the first, for the message."""
     strings = []
     offsets = starts.tolist()

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.kinds import CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf.errors import InvalidBlocks
@@ -61,25 +61,25 @@ def _halves_of_bytes(low: U8, high: U8) -> U8:
 def _put_integers(f: Format, blocks: U8, codes: U8) -> None:
     """codes: uint8[n_rows, n_blocks, n_groups, 32]."""
     shape, g = blocks.shape[:2], f.groups
-    if f.kind == Kind.BYTES:
+    if f.kind == CodeLayout.BYTES:
         _put(blocks, f.q, codes)
-    elif f.kind == Kind.NIBBLES:
+    elif f.kind == CodeLayout.NIBBLES:
         _put(blocks, f.q, _halves_of_bytes(codes[..., :16], codes[..., 16:]))
         if f.high_bits:
             _put(blocks, f.high, np.packbits(codes >> 4, axis=-1, bitorder="little"))
-    elif f.kind == Kind.EIGHTS:
+    elif f.kind == CodeLayout.EIGHTS:
         eights = codes.reshape(*shape, 2 * g, 16)
         _put(blocks, f.q, _halves_of_bytes(eights[..., :8], eights[..., 8:]))
-    elif f.kind == Kind.PAIRS:
+    elif f.kind == CodeLayout.PAIRS:
         _put(blocks, f.q, _halves_of_bytes(codes[..., 0::2, :], codes[..., 1::2, :]))
         if f.high_bits:
             _put(blocks, f.high, np.packbits(codes >> 4, axis=-2, bitorder="little"))
-    elif f.kind == Kind.HALVES:
+    elif f.kind == CodeLayout.HALVES:
         sides = codes.reshape(*shape, g // 4, 4, 32)
         _put(blocks, f.q, _halves_of_bytes(sides[..., :2, :], sides[..., 2:, :]))
         if f.high_bits:
             _put(blocks, f.high, _quarters(sides >> np.uint8(4)))
-    elif f.kind == Kind.QUARTERS:
+    elif f.kind == CodeLayout.QUARTERS:
         _put(blocks, f.q, _quarters(codes.reshape(*shape, g // 4, 4, 32) & np.uint8(3)))
         if f.high_bits:
             _put(blocks, f.high, np.packbits(codes >> 2, axis=-2, bitorder="little"))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import DAMAGED, INCOMPLETE, GGUFError
 from zinc_rt.gguf.metadata import Metadata, ValueInfo, scan_metadata
-from zinc_rt.gguf.scan import Cursor
+from zinc_rt.gguf.scan import FileCursor
 from zinc_rt.gguf.source import FileBytes, FileStamp, converting
 from zinc_rt.gguf.tensors import TensorInfo, place_tensors, scan_tensors
 from zinc_rt.gguf.types import ValueType
@@ -53,7 +53,7 @@ class GGUFPart:
         try:
             self.path, self.shown_path, self.file_size = source.path, source.shown_path, source.size
             self.version, n_tensors, n_keys = _header(source)
-            cursor = Cursor(source, _HEADER.size)
+            cursor = FileCursor(source, _HEADER.size)
             infos = scan_metadata(cursor, n_keys)
             self.metadata = Metadata(source, infos)
             self.alignment = _alignment(self.metadata, infos, source)

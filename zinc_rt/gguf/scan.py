@@ -25,7 +25,7 @@ _U64 = struct.Struct("<Q")
 VALUE_TYPES = {int(t): t for t in ValueType}
 
 
-class Cursor:
+class FileCursor:
     """A reading position in a file. All methods raise GGUFError subclasses only."""
 
     def __init__(self, source: FileBytes, pos: int = 0, *, window: int = _WINDOW) -> None:

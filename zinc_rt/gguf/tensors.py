@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from zinc_rt.gguf import limits
 from zinc_rt.gguf.errors import DAMAGED, HOSTILE, INCOMPLETE, OTHER_FORMAT, GGUFError, UnsupportedTensorType
-from zinc_rt.gguf.scan import Cursor
+from zinc_rt.gguf.scan import FileCursor
 from zinc_rt.gguf.types import GGMLType
 from zinc_rt.utils.checks import show
 
@@ -46,7 +46,7 @@ class TensorInfo:
         return self.nbytes // self.n_rows
 
 
-def scan_tensors(cursor: Cursor, count: int) -> list[tuple[TensorInfo, int]]:
+def scan_tensors(cursor: FileCursor, count: int) -> list[tuple[TensorInfo, int]]:
     """Read `count` directory entries from the cursor on: (tensor, file offset of its entry).
 
     The offsets in the tensors are still relative to the data section, whose start is known only after this.
@@ -74,7 +74,7 @@ def scan_tensors(cursor: Cursor, count: int) -> list[tuple[TensorInfo, int]]:
     return list(entries.values())
 
 
-def _entry(cursor: Cursor, name: str, start: int) -> TensorInfo:
+def _entry(cursor: FileCursor, name: str, start: int) -> TensorInfo:
     what = f"the entry of tensor {show(name)}"
 
     def bad(problem: str) -> GGUFError:

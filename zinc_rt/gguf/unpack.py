@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.kinds import CODEBOOK, ODD_SCALES, Kind, Scale
+from zinc_rt.formats.kinds import CODEBOOK, ODD_SCALES, CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import grids
@@ -76,7 +76,7 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
     if not f.quantized:
         raise InvalidBlocks(f"{type.name} is not quantised; `dequantize` reads it")
     blocks = np.ascontiguousarray(raw).reshape(len(raw), n_blocks, type.block_bytes)
-    if f.kind == Kind.GRID:
+    if f.kind == CodeLayout.GRID:
         ints = grids.values(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP)
     else:
         ints = _values(f, _integers(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP))
@@ -146,29 +146,29 @@ def _nibbles(packed: U8) -> U8:
 def _integers(f: Format, b: U8) -> U8:
     """The stored integers of blocks, uint8[n_rows, n_blocks, block_bytes]: uint8[n_rows, n_blocks, ...] in order."""
     shape = b.shape[:2]
-    known = {Kind.BYTES: (0,), Kind.NIBBLES: (0, 1), Kind.PAIRS: (0, 1), Kind.HALVES: (0, 2)}
-    known |= {Kind.QUARTERS: (0, 1), Kind.EIGHTS: (0,)}
-    if f.kind not in known or f.high_bits not in known[Kind(f.kind)]:
+    known = {CodeLayout.BYTES: (0,), CodeLayout.NIBBLES: (0, 1), CodeLayout.PAIRS: (0, 1), CodeLayout.HALVES: (0, 2)}
+    known |= {CodeLayout.QUARTERS: (0, 1), CodeLayout.EIGHTS: (0,)}
+    if f.kind not in known or f.high_bits not in known[CodeLayout(f.kind)]:
         what = f"{f.high_bits} high bits of integers of kind"
         raise UnknownFormat(f.name, what, f.kind, "the reference (zinc_rt/gguf/unpack.py)")
-    if f.kind == Kind.BYTES:
+    if f.kind == CodeLayout.BYTES:
         return _part(b, f.q, f.block)
-    if f.kind == Kind.NIBBLES:
+    if f.kind == CodeLayout.NIBBLES:
         low = _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, f.groups, 16))
         if f.high_bits:
             high = np.unpackbits(_part(b, f.high, 4 * f.groups), axis=-1, bitorder="little")
             low |= high.reshape(low.shape) << 4
         return low
-    if f.kind == Kind.EIGHTS:
+    if f.kind == CodeLayout.EIGHTS:
         return _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, 2 * f.groups, 8))
-    if f.kind == Kind.PAIRS:
+    if f.kind == CodeLayout.PAIRS:
         low = _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, f.groups // 2, 32)).reshape(*shape, f.groups, 32)
         if f.high_bits:
             # Bit g of byte e belongs to group g, element e.
             low |= np.unpackbits(_part(b, f.high, 32)[..., None, :], axis=-2, bitorder="little") << 4
         return low
     sides = f.groups // 4
-    if f.kind == Kind.QUARTERS:
+    if f.kind == CodeLayout.QUARTERS:
         packed = _part(b, f.q, f.block // 4).reshape(*shape, sides, 1, 32)
         low = (packed >> _PAIR_SHIFTS & np.uint8(3)).reshape(*shape, f.groups, 32)
         if f.high_bits:

@@ -1,4 +1,4 @@
-"""`Matcher`: follows a text token by token and says which tokens may come next."""
+"""`LlguidanceMatcher`: follows a text token by token and says which tokens may come next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ALL: Final = np.uint32(0xFFFFFFFF)
 Mask = npt.NDArray[np.uint32]
 
 
-class Matcher:
+class LlguidanceMatcher:
     """A grammar on its way through one text. Belongs to one thread at a time."""
 
     def __init__(self, native: Any, vocabulary: GrammarVocabulary, after: tuple[int, ...]) -> None:
@@ -97,7 +97,7 @@ class Matcher:
         self._n_free += self._free or not self._n
         return True
 
-    def copy(self) -> Matcher:
+    def copy(self) -> LlguidanceMatcher:
         """Another one in the same state, which goes its own way. Takes microseconds."""
         other = copy(self)
         other._native = self._native.deep_copy()
@@ -121,7 +121,7 @@ class Matcher:
             raise _refusal(self._native.get_error(), "")
 
 
-def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, where: str = "") -> Matcher:
+def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, where: str = "") -> LlguidanceMatcher:
     """A matcher at the beginning of a text. where: names the grammar's place in errors.
 
     Raises `GrammarError` for a text that llguidance does not take or that is too large. Takes 1 to 20 ms, and lets
@@ -143,7 +143,7 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, where: str 
     native = llguidance.LLMatcher(vocabulary.native, grammar.text, log_level=0, limits=limits)
     if native.is_error():
         raise _refusal(native.get_error(), where)
-    return Matcher(native, vocabulary, grammar.after)
+    return LlguidanceMatcher(native, vocabulary, grammar.after)
 
 
 def _refusal(said: str, where: str) -> GrammarError:

@@ -16,7 +16,7 @@ from zinc_rt.errors import UsageError
 from zinc_rt.hub.choose import RemoteFile, choose, models_of, quant_of
 from zinc_rt.hub.errors import HubError, NoSuchFile
 from zinc_rt.hub.known import KNOWN
-from zinc_rt.hub.reference import Wanted
+from zinc_rt.hub.reference import HubModel
 
 _FOLDER: Final = re.compile(r"models--([^-].*?)--(.+)")
 
@@ -88,7 +88,7 @@ def _snapshots(folder: Path) -> list[Path]:
     return sorted(snapshots, key=lambda path: -path.stat().st_mtime)
 
 
-def find(wanted: Wanted) -> CachedModel | None:
+def find(wanted: HubModel) -> CachedModel | None:
     """The model in the cache, in the format that was asked for, else the one that `zinc pull` would take."""
     here = _of(wanted)
     files = [RemoteFile(str(path.relative_to(m.snapshot)), path.stat().st_size) for m in here for path in m.paths]
@@ -99,11 +99,11 @@ def find(wanted: Wanted) -> CachedModel | None:
     return next(model for model in here if model.file == first)
 
 
-def _of(wanted: Wanted) -> list[CachedModel]:
+def _of(wanted: HubModel) -> list[CachedModel]:
     return [model for model in cached_models() if model.repo.lower() == wanted.repo.lower()]
 
 
-def find_one(wanted: Wanted) -> CachedModel:
+def find_one(wanted: HubModel) -> CachedModel:
     """The model that a name means without doubt. Raises `HubError`, and `UsageError` where several have it."""
     model, here = find(wanted), _of(wanted)
     if model is None:

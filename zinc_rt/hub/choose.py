@@ -10,7 +10,7 @@ from typing import Final
 
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.hub.errors import NoSuchFile
-from zinc_rt.hub.reference import Wanted
+from zinc_rt.hub.reference import HubModel
 
 USUAL: Final = ("Q4_K_M", "MXFP4", "Q4_0", "Q5_K_M", "Q8_0", "Q6_K")
 """Formats in the order in which one is taken where none was asked for."""
@@ -71,7 +71,7 @@ def _sorted(files: Iterable[RemoteFile]) -> tuple[Mapping[str, Sequence[RemoteFi
     return dict(sorted(whole.items())), sorted(lacking)
 
 
-def choose(wanted: Wanted, files: Iterable[RemoteFile]) -> Sequence[RemoteFile]:
+def choose(wanted: HubModel, files: Iterable[RemoteFile]) -> Sequence[RemoteFile]:
     """The files of the model that is wanted, the first part first.
 
     Where no format is wanted: the first of `USUAL` that is there, else the one that runs here and has about as many

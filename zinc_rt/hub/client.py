@@ -31,7 +31,7 @@ _TOKEN: Final = re.compile(r"[!-~]+")
 _OK, _PARTIAL, _DENIED, _HIDDEN, _MISSING, _SLOW_DOWN, _BROKEN = 200, 206, 401, 403, 404, 429, 500
 
 
-class Answer:
+class HubResponse:
     """An answer whose body has not been read. size: what its length is said to be; None where nothing is said."""
 
     def __init__(self, response: httpx2.Response, host: str, silence: _Silence) -> None:
@@ -86,13 +86,13 @@ class Client:
         self._http.close()
 
     @contextmanager
-    def about(self, repo: str) -> Iterator[Answer]:
+    def about(self, repo: str) -> Iterator[HubResponse]:
         """What the hub knows of a repository. Raises as `file`."""
         with self._get(f"{constants.ENDPOINT}/api/models/{repo}?blobs=true", repo, {}) as answer:
             yield answer
 
     @contextmanager
-    def file(self, repo: str, commit: str, path: str, first: int = 0, end: int | None = None) -> Iterator[Answer]:
+    def file(self, repo: str, commit: str, path: str, first: int = 0, end: int | None = None) -> Iterator[HubResponse]:
         """A file's bytes from `first` on, up to `end`, or all of them where the server gives no parts: see the status.
 
         Raises, also while the body is read:
@@ -104,7 +104,7 @@ class Client:
             yield answer
 
     @contextmanager
-    def _get(self, url: str, repo: str, headers: Mapping[str, str]) -> Iterator[Answer]:
+    def _get(self, url: str, repo: str, headers: Mapping[str, str]) -> Iterator[HubResponse]:
         host = _host(constants.ENDPOINT)
         try:
             request = self._http.build_request("GET", url, headers={**self._headers, **headers})
@@ -116,7 +116,7 @@ class Client:
                         if response.next_request is None:
                             silence.heard()
                             _check(response, repo, "Authorization" in request.headers)
-                            yield Answer(response, host, silence)
+                            yield HubResponse(response, host, silence)
                             return
                     finally:
                         response.close()

@@ -14,7 +14,7 @@ from zinc_rt.hub.client import Client, Waiting
 from zinc_rt.hub.download import Progress, download
 from zinc_rt.hub.errors import HubError
 from zinc_rt.hub.preview import preview
-from zinc_rt.hub.reference import Wanted, parse
+from zinc_rt.hub.reference import HubModel, parse
 from zinc_rt.hub.remote import Repository, look_up
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.utils.checks import function_or_none, show, true_or_false
@@ -70,7 +70,7 @@ def pull(
 
 
 def bring(
-    wanted: Wanted, approve: Approve, *, waiting: Waiting | None = None, progress: Progress | None = None
+    wanted: HubModel, approve: Approve, *, waiting: Waiting | None = None, progress: Progress | None = None
 ) -> Path | None:
     """Download a model that the hub has; None where `approve` says no. Raises `HubError`, and what `approve` raises."""
     with Client(waiting) as client:
@@ -82,7 +82,7 @@ def bring(
         return download(client, repository, files, progress)
 
 
-def already(wanted: Wanted) -> CachedModel | None:
+def already(wanted: HubModel) -> CachedModel | None:
     """The model in the cache that makes a download needless; in another format than the table's only if asked for."""
     here = find(wanted)
     other = here is not None and wanted.usual and not wanted.quant and here.quant != wanted.usual

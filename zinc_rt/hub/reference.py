@@ -31,7 +31,7 @@ _NEAR: Final = 4
 
 
 @dataclass(frozen=True)
-class Wanted:
+class HubModel:
     """A model of the hub.
 
     quant: the format that was asked for, in capitals, empty for none; usual: the one of the table, which is taken
@@ -49,7 +49,7 @@ class Wanted:
         return f"{shown}/{self.file}" if self.file else f"{shown}:{self.quant}" if self.quant else shown
 
 
-def parse(text: str, also: Sequence[str] = ()) -> Wanted:
+def parse(text: str, also: Sequence[str] = ()) -> HubModel:
     """A model by the text that a user wrote. also: further names that an error may propose. Raises `UnknownModel`."""
     address = _ADDRESS.match(text)
     if address is not None and (address["scheme"] or address["host"].lower() in _HOSTS):
@@ -63,11 +63,11 @@ def parse(text: str, also: Sequence[str] = ()) -> Wanted:
     if known is not None:
         return _of_table(head.lower(), known, quant)
     if _is_repository(head):
-        return Wanted(head, quant.upper())
+        return HubModel(head, quant.upper())
     owner, _, rest = text.partition("/")
     repo, _, file = rest.partition("/")
     if file.lower().endswith(_FILE) and _is_repository(f"{owner}/{repo}"):
-        return Wanted(f"{owner}/{repo}", file=file)
+        return HubModel(f"{owner}/{repo}", file=file)
     raise UnknownModel(f"{show(text)} is no known model: {_instead(head.lower(), [*KNOWN, *also])}")
 
 
@@ -76,15 +76,15 @@ def is_known(text: str) -> bool:
     return text.partition(":")[0].lower() in KNOWN or _tagged(text.lower()) is not None
 
 
-def _of_table(name: str, model: KnownModel, quant: str) -> Wanted:
-    return Wanted(model.repo, quant.upper(), model.quant, name)
+def _of_table(name: str, model: KnownModel, quant: str) -> HubModel:
+    return HubModel(model.repo, quant.upper(), model.quant, name)
 
 
 def _is_repository(text: str) -> bool:
     return REPOSITORY.fullmatch(text) is not None and ".." not in text and "--" not in text
 
 
-def _tagged(text: str) -> Wanted | None:
+def _tagged(text: str) -> HubModel | None:
     """A model of the table by family, size and perhaps format, as Ollama names it: `gemma4:e2b`, `qwen3:0.6b-q8_0`."""
     found = _NAME.fullmatch(text)
     for known, model in KNOWN.items():
@@ -97,7 +97,7 @@ def _squeezed(name: str) -> str:
     return name.replace("-", "").replace(":", "")
 
 
-def _at_address(text: str, host: str, path: str) -> Wanted:
+def _at_address(text: str, host: str, path: str) -> HubModel:
     """`O/R`, `O/R:FORMAT`, or a file or folder of the main branch, as a browser shows them."""
     if host not in _HOSTS:
         from huggingface_hub import constants
@@ -114,9 +114,9 @@ def _at_address(text: str, host: str, path: str) -> Wanted:
     branch, _, file = rest.partition("/")
     fits = _is_repository(f"{owner}/{head}") and owner not in ("datasets", "spaces", "collections", "papers", "docs")
     if fits and not below and (not colon or _QUANT.fullmatch(quant)):
-        return Wanted(f"{owner}/{head}", quant.upper())
+        return HubModel(f"{owner}/{head}", quant.upper())
     if fits and not colon and kind in ("tree", "blob", "resolve", "raw") and branch == "main":
-        return Wanted(f"{owner}/{repo}", file=file if file.lower().endswith(_FILE) else "")
+        return HubModel(f"{owner}/{repo}", file=file if file.lower().endswith(_FILE) else "")
     raise UnknownModel(
         f"{show(text)} is no address of a model: give https://huggingface.co/owner/repo, or a file of its branch main"
     )

@@ -41,9 +41,12 @@ def node_findings(g: Graph, node: Node, unusable: Collection[int]) -> Iterator[F
             shapes_fit = False
             why = bindings.reasons(port.shape, source)
             yield about(
-                Reason.SHAPE_CONFLICT, node, f"{side} {port.name}", buffer,
+                Reason.SHAPE_CONFLICT,
+                node,
+                f"{side} {port.name}",
+                buffer,
                 f"{bindings.expected(port.shape)}{f' ({why})' if why else ''}",
-            )  # fmt: skip
+            )
     if shapes_fit:
         for rule in sig.rules:
             broken = rule(bindings)

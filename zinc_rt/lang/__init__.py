@@ -146,7 +146,7 @@ __all__ = [
     "workgroup_id",
     "workitem_id",
     "zeros",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -30,7 +30,7 @@ def seconds_compiled() -> float:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ImageSource:
     """An image: its key in the cache, and what makes the module that it is compiled from."""
 
     key: str
@@ -49,7 +49,7 @@ class Builder:
         self._notify = notify
         self.compiled = 0
 
-    def images(self, wanted: Mapping[str, Wanted]) -> dict[str, Image]:
+    def images(self, wanted: Mapping[str, ImageSource]) -> dict[str, Image]:
         """The images under the names they are wanted by, in that order.
 
         What another process is compiling is waited for, unless that process takes longer than a compile may.
@@ -65,9 +65,9 @@ class Builder:
                 _add_waited(time.monotonic() - started)
         return {name: found[name] for name in wanted}
 
-    def _fetch(self, wanted: Mapping[str, Wanted], found: dict[str, Image]) -> dict[str, Wanted]:
+    def _fetch(self, wanted: Mapping[str, ImageSource], found: dict[str, Image]) -> dict[str, ImageSource]:
         """Put what the cache has into `found`; the rest."""
-        missing: dict[str, Wanted] = {}
+        missing: dict[str, ImageSource] = {}
         for name, one in wanted.items():
             if (image := self._cache.get(one.key)) is not None:
                 found[name] = image
@@ -75,7 +75,7 @@ class Builder:
                 missing[name] = one
         return missing
 
-    def _build(self, missing: Mapping[str, Wanted]) -> dict[str, Image]:
+    def _build(self, missing: Mapping[str, ImageSource]) -> dict[str, Image]:
         """Compile what no other process is compiling, then wait for the others'."""
         found: dict[str, Image] = {}
         compiler = self._compiler or Compiler()
@@ -96,7 +96,7 @@ class Builder:
                 time.sleep(_LOOK_AGAIN)
         return found
 
-    def _compile(self, missing: Mapping[str, Wanted], compiler: Compiler) -> dict[str, Image]:
+    def _compile(self, missing: Mapping[str, ImageSource], compiler: Compiler) -> dict[str, Image]:
         total, told, before = len(missing), time.monotonic(), 0
         self._say(f"compiling {_kernels(total)} for {self._target}")
 

@@ -93,7 +93,7 @@ def llvm_version() -> str:
         return "unknown"
 
 
-class CacheStats:
+class CompileCacheStats:
     """Counts since the cache was opened. `damaged` ones are misses, too."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class CompileCache:
     ) -> None:
         self.path = folder
         self.max_bytes = max_bytes
-        self.stats = CacheStats()
+        self.stats = CompileCacheStats()
         self._notify = notify
         self._said: set[str] = set()
         self._folder: Folder | None = None

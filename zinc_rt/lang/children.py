@@ -23,7 +23,7 @@ _TELLING: Final = ("LLVM ERROR:", "error:")  # how LLVM's last words begin
 
 
 @dataclass(frozen=True)
-class Answer:
+class JobResult:
     """The answer of a process to a job."""
 
     header: dict[str, Any]
@@ -59,12 +59,12 @@ def worker_command() -> list[str]:
 
 def run_jobs(
     jobs: Sequence[Job], children: int, timeout: float, done: Callable[[int], None] | None = None
-) -> list[Answer | Crash]:
+) -> list[JobResult | Crash]:
     """The answers in the order of the jobs. `timeout` is in seconds for each job. done: gets how many are ready.
 
     No process outlives the call, however it ends. Raises `CompileError` when none can be started.
     """
-    results: list[Answer | Crash | None] = [None] * len(jobs)
+    results: list[JobResult | Crash | None] = [None] * len(jobs)
     # The longest text first, so that no process is left alone with it at the end; pop() takes from the back.
     waiting = sorted(range(len(jobs)), key=lambda i: len(jobs[i][1]))
     suspects: list[int] = []  # they killed a process that had done other jobs before; each gets a fresh one
@@ -166,7 +166,7 @@ class _Child:
             self._closed = True
             self._selector.unregister(self._out)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> JobResult | None:
         """The answer to the job, once it is complete."""
         if len(self._incoming) < FRAME.size:
             return None
@@ -178,7 +178,7 @@ class _Child:
         payload = bytes(self._incoming[FRAME.size + n_json : end])
         del self._incoming[:end]
         self.done += 1
-        return Answer(header, payload)
+        return JobResult(header, payload)
 
     def crash(self, timeout: float) -> Crash | None:
         """Why no answer will come; None while one may."""

@@ -18,7 +18,7 @@ from zinc_rt.lang.image import Image
 from zinc_rt.lang.target import Target
 
 if TYPE_CHECKING:
-    from zinc_rt.lang.children import Answer, Crash
+    from zinc_rt.lang.children import Crash, JobResult
     from zinc_rt.lang.elf import Linked
 
 _BYTES_PER_CHILD: Final = 32 << 10  # IR text that keeps a process busy for about as long as it takes to start one
@@ -106,7 +106,7 @@ def _request(module: Module, disassemble: bool) -> dict[str, Any]:
     }
 
 
-def _result(module: Module, answer: Answer | Crash, cpu_seconds: int) -> Image | CompileError:
+def _result(module: Module, answer: JobResult | Crash, cpu_seconds: int) -> Image | CompileError:
     from zinc_rt.lang.children import Crash
     from zinc_rt.lang.elf import link
 

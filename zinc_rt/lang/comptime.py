@@ -34,8 +34,11 @@ BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _SMALL, _LARGE = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor), 1 << 1024  # no check needed for these
 UNARY: Mapping[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.UAdd: operator.pos, ast.USub: operator.neg, ast.Invert: operator.invert, ast.Not: operator.not_,
-}  # fmt: skip
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+    ast.Not: operator.not_,
+}
 COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
     ast.GtE: operator.ge, ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
@@ -50,9 +53,13 @@ _BY_NAME = {call.__name__: call for call in PYTHON_CALLS}
 _TEXT = (str, int, float, tuple, range)
 _DICT_METHODS = ("get", "keys", "values", "items")
 _LAZY: tuple[Any, ...] = (
-    reversed, enumerate, zip, type(dict[str, int]().keys()), type(dict[str, int]().values()),
+    reversed,
+    enumerate,
+    zip,
+    type(dict[str, int]().keys()),
+    type(dict[str, int]().values()),
     type(dict[str, int]().items()),
-)  # fmt: skip
+)
 
 
 def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from zinc_rt.lang.building import Builder, Wanted
+from zinc_rt.lang.building import Builder, ImageSource
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.errors import UnsupportedTarget
 from zinc_rt.lang.frontend import Spec, emit_module
@@ -53,7 +53,7 @@ def gpu_kernels(
     level = gpu_target(target)
     store = cache if cache is not None else CompileCache(None)
     wanted = {
-        name: Wanted(
+        name: ImageSource(
             image_key(spec.function.fingerprint(), spec.symbol, level), partial(emit_module, name, [spec], level)
         )
         for name, spec in specs.items()

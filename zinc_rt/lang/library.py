@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from zinc_rt.lang.building import Builder, Wanted
+from zinc_rt.lang.building import Builder, ImageSource
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.compiler import Compiler
 from zinc_rt.lang.image import Code
@@ -46,11 +46,11 @@ class Library:
 
     def load(self, kernels: Iterable[tuple[Function, dict[str, Static]]]) -> None:
         """Make kernels ready; compile what is missing. Raises `KernelError`, `CompileError`, `ImageError`."""
-        wanted: dict[str, Wanted] = {}
+        wanted: dict[str, ImageSource] = {}
         for function, constants in kernels:
             symbol = symbol_of(function, constants)
             if symbol not in self._code and symbol not in wanted:
-                wanted[symbol] = Wanted(
+                wanted[symbol] = ImageSource(
                     self._key(function, symbol), partial(_module, symbol, function, constants, self.target)
                 )
         for symbol, image in self._builder.images(wanted).items():

@@ -31,15 +31,13 @@ def waves_per_simd(*, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp
 
 def workgroups_at_once(
     compute_units: int, *, wave: int, vgprs: int, lds_bytes: int, workgroup: int, wgp: bool, registers: int = VGPRS
-) -> int:  # fmt: skip
+) -> int:
     """Workgroups that so many compute units hold at once; see `waves_per_simd`."""
     units = 2 if wgp else 1
     return compute_units // units * _of_units(wave, vgprs, lds_bytes, workgroup, units, registers)[0]
 
 
-def _of_units(
-    wave: int, vgprs: int, lds_bytes: int, workgroup: int, units: int, registers: int
-) -> tuple[int, int]:  # fmt: skip
+def _of_units(wave: int, vgprs: int, lds_bytes: int, workgroup: int, units: int, registers: int) -> tuple[int, int]:
     """Workgroups that one or two compute units hold, and waves of a SIMD by registers."""
     scale = wave // 32
     step = (_GRANULE if registers == VGPRS else _SMALL_GRANULE) // scale

@@ -68,8 +68,8 @@ _EXPRESSIONS: Final = [
     ("`helper(...)`", "written out here; arguments by position or name, defaults, `*rest`"),
     ("`(a, b)`, `[a, b]`", "tuples of anything, with static indices"),
     ("`f(x) for x in …`", "compile-time tuples, in brackets or in `tuple(...)`; one `for`, static conditions"),
-    ("`f\"{x}\"`, `math.pi`, …", "Python's values and operators at compile time"),
-]  # fmt: skip
+    ('`f"{x}"`, `math.pi`, …', "Python's values and operators at compile time"),
+]
 
 _SECTIONS: Final = {
     "Compile time": "unroll static_assert target_has lanes",

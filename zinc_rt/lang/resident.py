@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from zinc_rt.lang.building import Builder, Wanted
+from zinc_rt.lang.building import Builder, ImageSource
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.compiler import Module
 from zinc_rt.lang.diagnostics import KernelError, Reject
@@ -22,7 +22,7 @@ from zinc_rt.lang.gpu import GpuKernel, describe_kernel
 from zinc_rt.lang.gpu_library import gpu_target
 from zinc_rt.lang.kernel import language_fingerprint
 from zinc_rt.lang.lower.gpu import WORKGROUP, WORKITEM
-from zinc_rt.lang.lower.parts import ARENA, LANES, MET, SLOT, WAVE, Part, ResidentText
+from zinc_rt.lang.lower.parts import ARENA, LANES, MET, SLOT, WAVE, KernelFunction, ResidentText
 from zinc_rt.lang.target import RESIDENT, Target
 from zinc_rt.lang.types import Type
 from zinc_rt.lang.values import Val
@@ -63,7 +63,7 @@ def resident_kernel(
     marks = [part for spec in (main, *parts) for part in (spec.function.fingerprint(), spec.symbol)]
     key = cache_key([language_fingerprint(), RESIDENT, *marks, level.name, level.cpu, *level.features])
     store = cache if cache is not None else CompileCache(None)
-    wanted: Mapping[str, Wanted] = {main.symbol: Wanted(key, partial(emit_resident, main, parts, level))}
+    wanted: Mapping[str, ImageSource] = {main.symbol: ImageSource(key, partial(emit_resident, main, parts, level))}
     return describe_kernel(main, Builder(store, target, None, notify).images(wanted)[main.symbol])
 
 
@@ -100,7 +100,7 @@ def _fitted(text: ResidentText, spec: Spec, target: Target) -> str:
         text.beside = 1
         made, kinds, lds = _part(text, spec, target)
     text.lds = max(text.lds, lds)
-    text.parts.append(Part(spec.symbol, kinds, lanes, text.beside, text.waited))
+    text.parts.append(KernelFunction(spec.symbol, kinds, lanes, text.beside, text.waited))
     return made
 
 

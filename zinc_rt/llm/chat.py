@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.dialects.deltas import Answer, ContentDelta, Delta, ReasoningDelta, ToolCall
+from zinc_rt.dialects.deltas import ContentDelta, Delta, ParsedAnswer, ReasoningDelta, ToolCall
 from zinc_rt.dialects.families import dialect_of
 from zinc_rt.dialects.grammars import build_grammar
 from zinc_rt.dialects.messages import ChatRenderer, Ending
 from zinc_rt.dialects.parser import StreamParser
-from zinc_rt.dialects.record import Dialect, Thinking
+from zinc_rt.dialects.record import Dialect, ThinkingState
 from zinc_rt.dialects.tools import (
     ChoiceMode,
     FormatKind,
@@ -44,7 +44,7 @@ class ChatPrompt:
     ids: tuple[int, ...]
     grammar: Grammar | None
     tools: tuple[Tool, ...]
-    thinking: Thinking
+    thinking: ThinkingState
     text: str = ""
 
     @property
@@ -109,14 +109,15 @@ class ChatFormat:
         if choice.mode is ChoiceMode.none:
             offered = ()
         prompt = self._renderer.render_messages(messages, offered, ending, **(variables or {}))
-        if prompt.thinking is Thinking.continued and (
+        if prompt.thinking is ThinkingState.continued and (
             form.kind is not FormatKind.text or (self.dialect.harmony and offered)
         ):
             what = "response_format" if form.kind is not FormatKind.text else "tools"
             raise RequestError(
-                what, "cannot be used while the last message is continued; set continue_final_message to false",
+                what,
+                "cannot be used while the last message is continued; set continue_final_message to false",
                 unsupported=True,
-            )  # fmt: skip
+            )
         if check is not None:
             check(prompt.text)
         grammar = build_grammar(
@@ -174,7 +175,7 @@ class ChatAnswer:
     def collect(cls, chunks: Iterable[ChatChunk], form: object = None) -> ChatAnswer:
         """Read a stream to its end. form: see above."""
         all_ = list(chunks)
-        answer = Answer.join(delta for chunk in all_ for delta in chunk.deltas)
+        answer = ParsedAnswer.join(delta for chunk in all_ for delta in chunk.deltas)
         generation = Generation.collect(chunk.chunk for chunk in all_)
         reason = finish_reason(generation.finish_reason, len(answer.tool_calls))
         return cls(answer.content, answer.reasoning, answer.tool_calls, reason, generation, form)
@@ -201,7 +202,7 @@ class ChatAnswer:
     @property
     def message(self) -> dict[str, Any]:
         """The answer as a message of the conversation, in OpenAI's form: append it before the next turn."""
-        answer = Answer(self.content, self.reasoning, self.tool_calls)
+        answer = ParsedAnswer(self.content, self.reasoning, self.tool_calls)
         return {"role": "assistant", "content": self.content, **answer.marks()}
 
     @property

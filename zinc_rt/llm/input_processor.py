@@ -25,7 +25,7 @@ from zinc_rt.scheduler.output import T
 from zinc_rt.utils.checks import show
 
 if TYPE_CHECKING:
-    from zinc_rt.grammar.matcher import Matcher
+    from zinc_rt.grammar.matcher import LlguidanceMatcher
     from zinc_rt.llm.chat import ChatChunk, ChatFormat
     from zinc_rt.text import Tokenizer
 
@@ -80,7 +80,7 @@ class InputProcessor:
         self,
         tokenizer: Tokenizer,
         n_ctx: int,
-        compile_grammar: Callable[[Grammar], Matcher],
+        compile_grammar: Callable[[Grammar], LlguidanceMatcher],
         chat_format: Callable[[], ChatFormat],
     ) -> None:
         self._tokenizer, self._n_ctx = tokenizer, n_ctx

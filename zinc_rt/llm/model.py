@@ -54,7 +54,7 @@ from zinc_rt.utils.checks import path_text, show, true_or_false, whole_numbers
 from zinc_rt.utils.closing import Closing
 
 if TYPE_CHECKING:
-    from zinc_rt.grammar.matcher import Matcher
+    from zinc_rt.grammar.matcher import LlguidanceMatcher
     from zinc_rt.grammar.vocabulary import GrammarVocabulary
     from zinc_rt.llm.chat import ChatAnswer, ChatChunk, ChatFormat
     from zinc_rt.text import ChatTemplate, Tokenizer
@@ -211,7 +211,7 @@ class Model(Closing):
 
         return GrammarVocabulary(self.tokenizer)
 
-    def _compile(self, grammar: Grammar) -> Matcher:
+    def _compile(self, grammar: Grammar) -> LlguidanceMatcher:
         """A grammar's matcher. Raises `GrammarError`."""
         from zinc_rt.grammar.matcher import compile_grammar
 

@@ -107,7 +107,7 @@ class AttentionSpec:
         for i, part in enumerate(("attn_q", "attn_q_gate")):
             rows = parts.weight_rows(
                 f"{name}.weight", (n_out, n_in), i * d, (i + 1) * d, period=2 * d, end=q_rows if is_fused else None
-            )  # fmt: skip
+            )
             out.append(parts.product(h, rows, f"{p}.{part}"))
         if not is_fused:
             return [*out, *(parts.project(h, f"{p}.attn_{kv}", n) for kv, n in zip("kv", widths, strict=True))]
@@ -125,9 +125,14 @@ class AttentionSpec:
             return parts.states.shared_cache(self.shared_kv, sizes)
         cache = parts.states.kv_cache(layer, sizes, window=self.window)
         parts.g.node(
-            Op.KV_WRITE, [*kv, *parts.where()], [cache.keys, cache.values], f"blk.{layer}.kv_write",
-            n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
-        )  # fmt: skip
+            Op.KV_WRITE,
+            [*kv, *parts.where()],
+            [cache.keys, cache.values],
+            f"blk.{layer}.kv_write",
+            n_kv_heads=sizes.n_kv_heads,
+            head_dim=sizes.head_dim,
+            **_value_dim(sizes),
+        )
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
@@ -139,11 +144,17 @@ class AttentionSpec:
         sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
         out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(
-            Op.FLASH_ATTN, [q, cache.keys, cache.values, *parts.seen(), *own, *sinks], [out], f"{p}.flash_attn",
+            Op.FLASH_ATTN,
+            [q, cache.keys, cache.values, *parts.seen(), *own, *sinks],
+            [out],
+            f"{p}.flash_attn",
             scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,
-            n_heads=sizes.n_heads, n_kv_heads=sizes.n_kv_heads, head_dim=sizes.head_dim, **_value_dim(sizes),
+            n_heads=sizes.n_heads,
+            n_kv_heads=sizes.n_kv_heads,
+            head_dim=sizes.head_dim,
+            **_value_dim(sizes),
             **{name: value for name, value in more.items() if value is not None},
-        )  # fmt: skip
+        )
         return out
 
 

@@ -15,7 +15,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import Part
+from zinc_rt.models.blocks import BranchBody
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.errors import ModelError
@@ -59,7 +59,7 @@ class PlainFeedForward:
     n_ff: int
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`."""
+        """See `BranchBody.emit`."""
         p = f"blk.{layer}"
         up = parts.project(h, f"{p}.ffn_up", self.n_ff, bias=True)
         act = parts.temp(f"{p}.ffn_act", self.n_ff)
@@ -83,12 +83,12 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     return parts.finish()
 
 
-def _bert(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[Part, Part]:
+def _bert(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[BranchBody, BranchBody]:
     attention = AttentionSpec(info.heads, None, q_bias=True, k_bias=True, v_bias=True, out_bias=True)
     return attention, PlainFeedForward(info.n_ff)
 
 
-def _nomic(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[Part, Part]:
+def _nomic(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[BranchBody, BranchBody]:
     if keys.integer("moe_every_n_layers", 0, least=0):
         raise ModelError(f"{keys.name('moe_every_n_layers')} is set: nomic-embed-text-v2-moe is not supported, v1.5 is")
     rope = RopeConfig.from_keys(keys, info.heads.head_dim, info.n_ctx_train, interleaved=False)

@@ -3,8 +3,8 @@
     block = pre_norm_block(AttentionSpec(heads, rotation), FeedForwardSpec(n_ff))
     definition = decoder(parts, [block] * n_layers)
 
-What these records cannot say is a class in the architecture's file with the same `emit`: a `Part` (h in, a branch out),
-or a whole `Block` over the residual stream.
+What these records cannot say is a class in the architecture's file with the same `emit`: a `BranchBody` (h in, a branch
+out), or a whole `Layer` over the residual stream.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class Residual:
         self._x, self._branch = x, None
 
 
-class Part(Protocol):
+class BranchBody(Protocol):
     """What a branch computes."""
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """f32[n_rows, n_embd] from h, by the tensors blk.`layer`.*."""
 
 
-class Block(Protocol):
+class Layer(Protocol):
     """One layer."""
 
     def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
@@ -72,7 +72,7 @@ class Branch:
     """
 
     name: str
-    part: Part
+    part: BranchBody
     norm: str | None
     post_norm: str | None = None
     scale: float | None = None
@@ -96,19 +96,19 @@ class BlockSpec:
     branches: tuple[Branch, ...]
 
     def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
-        """See `Block.emit`."""
+        """See `Layer.emit`."""
         for branch in self.branches:
             branch.emit(parts, x, layer)
 
 
-def pre_norm_block(attention: Part, feed_forward: Part, *, scale: float | None = None) -> BlockSpec:
+def pre_norm_block(attention: BranchBody, feed_forward: BranchBody, *, scale: float | None = None) -> BlockSpec:
     """The usual block: a norm before each of the two branches, none behind. scale: of what both add."""
     return BlockSpec(
         (Branch("attn", attention, "attn_norm", scale=scale), Branch("ffn", feed_forward, "ffn_norm", scale=scale))
     )
 
 
-def sandwich_block(attention: Part, feed_forward: Part, *, before: bool = True) -> BlockSpec:
+def sandwich_block(attention: BranchBody, feed_forward: BranchBody, *, before: bool = True) -> BlockSpec:
     """Two branches with a norm behind each, and one before where `before`."""
     return BlockSpec(
         (
@@ -119,9 +119,15 @@ def sandwich_block(attention: Part, feed_forward: Part, *, before: bool = True) 
 
 
 def decoder(
-    parts: GraphParts, blocks: Sequence[Block], *, output_norm: str = "output_norm", tied: bool | None = None,
-    embedding_scale: float | None = None, logit_scale: float | None = None, logit_softcap: float | None = None,
-) -> ModelDefinition:  # fmt: skip
+    parts: GraphParts,
+    blocks: Sequence[Layer],
+    *,
+    output_norm: str = "output_norm",
+    tied: bool | None = None,
+    embedding_scale: float | None = None,
+    logit_scale: float | None = None,
+    logit_softcap: float | None = None,
+) -> ModelDefinition:
     """The whole decode step: embedding, blocks, a last norm, head. An architecture with more writes these lines itself.
 
     Args:
@@ -141,7 +147,7 @@ def decoder(
 
 def encoder(
     parts: GraphParts,
-    blocks: Sequence[Block],
+    blocks: Sequence[Layer],
     *,
     output_norm: str = "output_norm",
     embedding_scale: float | None = None,
@@ -151,7 +157,7 @@ def encoder(
     return parts.finish()
 
 
-def _stream(parts: GraphParts, blocks: Sequence[Block], embedding_scale: float | None) -> Residual:
+def _stream(parts: GraphParts, blocks: Sequence[Layer], embedding_scale: float | None) -> Residual:
     """The embedding and all blocks."""
     embedded = parts.embed()
     if embedding_scale is not None:

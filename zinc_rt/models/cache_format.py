@@ -49,9 +49,7 @@ def with_cache(definition: ModelDefinition, wanted: CacheFormat) -> ModelDefinit
     _check_widths(graph, dtype)
     made = rewritten(graph, graph.nodes, lambda b: replace(b, dtype=dtype) if b.id in cached else b)
     before, after = ({b.name: b for b in each.buffers} for each in (graph, made))
-    return replace(
-        definition, graph=made, states=tuple(_resized(state, before, after) for state in definition.states)
-    )  # fmt: skip
+    return replace(definition, graph=made, states=tuple(_resized(state, before, after) for state in definition.states))
 
 
 def with_states_of(definition: ModelDefinition, dtypes: Mapping[str, DType]) -> ModelDefinition:
@@ -62,9 +60,7 @@ def with_states_of(definition: ModelDefinition, dtypes: Mapping[str, DType]) -> 
     states = {b.id for b in graph.of_kind(BufferKind.STATE) if b.name in dtypes}
     made = rewritten(graph, graph.nodes, lambda b: replace(b, dtype=dtypes[b.name]) if b.id in states else b)
     before, after = ({b.name: b for b in each.buffers} for each in (graph, made))
-    return replace(
-        definition, graph=made, states=tuple(_resized(state, before, after) for state in definition.states)
-    )  # fmt: skip
+    return replace(definition, graph=made, states=tuple(_resized(state, before, after) for state in definition.states))
 
 
 def _check_widths(graph: Graph, dtype: DType) -> None:
@@ -85,9 +81,7 @@ def _resized(state: StateSpec, before: dict[str, Buffer], after: dict[str, Buffe
     if state.kind is StateKind.SEQUENCE or not state.buffers:
         return state
     old, new = (sum(_position_bytes(buffers[name]) for name in state.buffers) for buffers in (before, after))
-    return replace(
-        state, position_bytes=state.position_bytes * new // old, read_bytes=state.read_bytes * new // old
-    )  # fmt: skip
+    return replace(state, position_bytes=state.position_bytes * new // old, read_bytes=state.read_bytes * new // old)
 
 
 def _position_bytes(buffer: Buffer) -> int:

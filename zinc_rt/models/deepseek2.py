@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.models.blocks import Block, decoder, pre_norm_block
+from zinc_rt.models.blocks import Layer, decoder, pre_norm_block
 from zinc_rt.models.config import read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
@@ -108,14 +108,20 @@ def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
     return draft_head(parts, routed) if info.n_drafts else None
 
 
-def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Block, Block]:
+def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Layer, Layer]:
     """The figures, an empty graph, and the two kinds of block: dense, and of experts."""
     info = DeepSeek2Info.from_file(file, name)
     parts = GraphParts(file, info, info.rms_eps)
     attention = LatentAttentionSpec(
-        info.n_heads, info.rank, info.head_dim - info.rope.dim, info.rope.dim, info.value_dim, info.q_rank,
-        parts.rotation(info.rope), info.scale,
-    )  # fmt: skip
+        info.n_heads,
+        info.rank,
+        info.head_dim - info.rope.dim,
+        info.rope.dim,
+        info.value_dim,
+        info.q_rank,
+        parts.rotation(info.rope),
+        info.scale,
+    )
     shared = FeedForwardSpec(info.n_shared * info.n_ff_expert, suffix="_shexp") if info.n_shared else None
     routed = RoutedSpec(info.routing, info.n_ff_expert, selection_bias=None, shared=shared)
     dense = pre_norm_block(attention, FeedForwardSpec(info.n_ff))

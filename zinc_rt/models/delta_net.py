@@ -103,9 +103,14 @@ class DeltaNetSpec:
         )  # fmt: skip
         y = parts.temp(f"{p}.ssm_norm", s.value_width)
         parts.g.node(
-            Op.SSM_GATED_NORM, [o, z, parts.weight(f"{p}.ssm_norm.weight", s.head_dim)], [y], f"{p}.ssm_gated_norm",
-            eps=parts.eps, n_heads=s.n_v_heads, head_dim=s.head_dim,
-        )  # fmt: skip
+            Op.SSM_GATED_NORM,
+            [o, z, parts.weight(f"{p}.ssm_norm.weight", s.head_dim)],
+            [y],
+            f"{p}.ssm_gated_norm",
+            eps=parts.eps,
+            n_heads=s.n_v_heads,
+            head_dim=s.head_dim,
+        )
         return parts.project(y, f"{p}.ssm_out", parts.info.n_embd)
 
     def _inputs(self, parts: GraphParts, h: BufferId, p: str) -> tuple[BufferId, BufferId]:

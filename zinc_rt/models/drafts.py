@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from zinc_rt.models.blocks import Block, Residual
+from zinc_rt.models.blocks import Layer, Residual
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import hidden_beside
@@ -28,8 +28,14 @@ _EVERY: Final = (
 )  # fmt: skip
 """Weights of a block that drafts, whatever its attention."""
 GROUPED: Final = (
-    "post_attention_norm", "attn_k", "attn_v", "attn_qkv", "attn_q_norm", "attn_k_norm", "ffn_gate_inp_shexp",
-)  # fmt: skip
+    "post_attention_norm",
+    "attn_k",
+    "attn_v",
+    "attn_qkv",
+    "attn_q_norm",
+    "attn_k_norm",
+    "ffn_gate_inp_shexp",
+)
 """The others where attention is grouped-query attention."""
 GROUPED_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "exp_probs_b")
 
@@ -55,7 +61,7 @@ def leave_drafts(
         parts.leave(f"blk.{layer}.{name}.bias" for name in biases)
 
 
-def draft_head(parts: GraphParts, block: Block) -> ModelDefinition:
+def draft_head(parts: GraphParts, block: Layer) -> ModelDefinition:
     """The graph of the first block that drafts: logits and hidden states (`hidden`) of tokens and `PRIOR`.
 
     Its matrices of embeddings and logits are the model's, where it has none of its own. Of several blocks each would

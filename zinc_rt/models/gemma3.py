@@ -36,14 +36,18 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         score_scale = 1.0 / math.sqrt(info.n_embd / info.heads.n_heads)
     rotation = parts.rotation(info.rope)
     full = AttentionSpec(
-        info.heads, rotation, qk_norm=not second, scale=score_scale,
+        info.heads,
+        rotation,
+        qk_norm=not second,
+        scale=score_scale,
         softcap=keys.number("attn_logit_softcapping", 50.0, above=True) if second else None,
-    )  # fmt: skip
+    )
     base = keys.number("rope.freq_base_swa", 10000.0, least=1.0, above=True)
     local = replace(
-        full, window=keys.integer("attention.sliding_window", 4096 if second else None),
+        full,
+        window=keys.integer("attention.sliding_window", 4096 if second else None),
         rotation=rotation if second else parts.rotation(info.rope.unscaled(base), name="rope_local"),
-    )  # fmt: skip
+    )
     feed_forward = FeedForwardSpec(info.n_ff, activation="gelu")
     blocks = {windowed: sandwich_block(local if windowed else full, feed_forward) for windowed in (False, True)}
     stack = [blocks[windowed] for windowed in windowed_layers(keys, info.n_layers, PERIOD[name])]

@@ -109,9 +109,15 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     for layer in range(info.n_layers):
         windowed = info.windowed[layer]
         attention = AttentionSpec(
-            info.heads[layer], local if windowed else full[layer], qk_norm=True, v_norm=True, k_as_v=True, scale=1.0,
-            window=info.window if windowed else None, shared_kv=info.reads(layer),
-        )  # fmt: skip
+            info.heads[layer],
+            local if windowed else full[layer],
+            qk_norm=True,
+            v_norm=True,
+            k_as_v=True,
+            scale=1.0,
+            window=info.window if windowed else None,
+            shared_kv=info.reads(layer),
+        )
         routed = experts if parts.has(f"blk.{layer}.ffn_gate_inp.weight") else None
         feed_forward = FeedForwardSpec(info.n_ff[layer], activation="gelu")
         Gemma4Block(attention, feed_forward, routed, inputs).emit(parts, stream, layer)

@@ -115,10 +115,14 @@ def define_assistant(file: GGUFFile, target: GGUFFile, model: ModelInfo) -> Mode
         parts.states.kv_cache(source, info.heads[layer], window=info.window if info.windowed[layer] else None)
     for layer, windowed in enumerate(info.windowed):
         attention = AttentionSpec(
-            info.heads[layer], local if windowed else full[layer], qk_norm=True, scale=1.0,
+            info.heads[layer],
+            local if windowed else full[layer],
+            qk_norm=True,
+            scale=1.0,
             # Of rows that see both ways a window is half before them.
-            window=2 * info.window if windowed else None, shared_kv=info.reads[layer],
-        )  # fmt: skip
+            window=2 * info.window if windowed else None,
+            shared_kv=info.reads[layer],
+        )
         Gemma4Block(attention, FeedForwardSpec(info.n_ff[layer], activation="gelu"), None, None).emit(
             parts, stream, layer
         )

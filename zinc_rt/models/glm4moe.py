@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import BlockSpec, Branch, Part, decoder
+from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, decoder
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
@@ -49,7 +49,7 @@ def _read(file: GGUFFile, name: str) -> tuple[GraphParts, int, Callable[[int], B
 
     def block(layer: int) -> BlockSpec:
         normed = parts.has(f"blk.{layer}.attn_q_norm.weight")
-        feed_forward: Part = dense if layer < n_dense else routed
+        feed_forward: BranchBody = dense if layer < n_dense else routed
         attention = Branch("attn", AttentionSpec(info.heads, rotation, qk_norm=normed), "attn_norm")
         return BlockSpec((attention, Branch("ffn", feed_forward, "post_attention_norm")))
 

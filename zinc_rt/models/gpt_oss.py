@@ -29,13 +29,9 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     heads = HeadSizes.from_keys(keys, info.n_embd)
     parts = GraphParts(file, info, keys.number("attention.layer_norm_rms_epsilon"))
     rope = RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=False)
-    full = AttentionSpec(
-        heads, parts.rotation(rope), q_bias=True, k_bias=True, v_bias=True, out_bias=True, sinks=True
-    )  # fmt: skip
+    full = AttentionSpec(heads, parts.rotation(rope), q_bias=True, k_bias=True, v_bias=True, out_bias=True, sinks=True)
     local = replace(full, window=keys.integer("attention.sliding_window"))
-    experts = RoutedSpec(
-        routing, expert_width(keys, routing.n_used), bias=True, router_bias=True, activation="clamped"
-    )  # fmt: skip
+    experts = RoutedSpec(routing, expert_width(keys, routing.n_used), bias=True, router_bias=True, activation="clamped")
     blocks = {
         windowed: BlockSpec(
             (Branch("attn", local if windowed else full, "attn_norm"), Branch("ffn", experts, "post_attention_norm"))

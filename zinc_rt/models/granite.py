@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import Part, decoder, pre_norm_block
+from zinc_rt.models.blocks import BranchBody, decoder, pre_norm_block
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.feed_forward import FeedForwardSpec
@@ -29,12 +29,14 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     feed_forward = experts(keys, info.n_ff) if routed else FeedForwardSpec(info.n_ff)
     block = pre_norm_block(attention, feed_forward, scale=keys.number("residual_scale", 0.0) or None)
     return decoder(
-        parts, [block] * info.n_layers, embedding_scale=keys.number("embedding_scale", 0.0) or None,
+        parts,
+        [block] * info.n_layers,
+        embedding_scale=keys.number("embedding_scale", 0.0) or None,
         logit_scale=1.0 / keys.number("logit_scale", least=2.0**-100),
-    )  # fmt: skip
+    )
 
 
-def experts(keys: Keys, n_ff: int) -> Part:
+def experts(keys: Keys, n_ff: int) -> BranchBody:
     """The routed feed-forward, with a shared expert where the file says how wide it is."""
     width = keys.integer("expert_shared_feed_forward_length", 0, least=0)
     shared = FeedForwardSpec(width, suffix="_shexp") if width else None

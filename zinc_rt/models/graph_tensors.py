@@ -209,6 +209,12 @@ class GraphTensors:
         """The definition over the verified graph. Raises `VerifyError`."""
         states: tuple[StateSpec, ...] = self.states.specs()
         return ModelDefinition(
-            self.info, self.g.build(), self._constants, states, self._rows, frozenset(self._host),
-            frozenset(self._unread), tuple(self._projections),
-        )  # fmt: skip
+            self.info,
+            self.g.build(),
+            self._constants,
+            states,
+            self._rows,
+            frozenset(self._host),
+            frozenset(self._unread),
+            tuple(self._projections),
+        )

@@ -85,4 +85,4 @@ def _named_hidden(graph: Graph, nodes: Iterable[Node], rows: int) -> Graph:
     """The graph of some of the nodes, with a buffer of rows as the output `hidden`."""
     return rewritten(
         graph, nodes, lambda b: replace(b, name=HIDDEN, kind=BufferKind.OUTPUT, dtype=DType.F32) if b.id == rows else b
-    )  # fmt: skip
+    )

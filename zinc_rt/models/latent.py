@@ -37,9 +37,13 @@ class LatentAttentionSpec:
 
     def __post_init__(self) -> None:
         check_heads(
-            self.n_heads, 1, self.rank + self.turned, "attention.head_count", "one latent head",
+            self.n_heads,
+            1,
+            self.rank + self.turned,
+            "attention.head_count",
+            "one latent head",
             "attention.kv_lora_rank + rope.dimension_count",
-        )  # fmt: skip
+        )
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `Part.emit`."""
@@ -50,14 +54,17 @@ class LatentAttentionSpec:
         latent = parts.head_norm(latent, f"{p}.attn_kv_a_norm", 1, self.rank)
         k_turned = parts.rope(k_turned, f"{p}.rope_k", self.rotation, 1, self.turned)
         cache, sizes = parts.states.latent_cache(layer, self.rank + self.turned), self._sizes()
-        parts.g.node(
-            Op.KV_WRITE, [latent, k_turned, *parts.where()], [cache.keys], f"{p}.kv_write", **sizes
-        )  # fmt: skip
+        parts.g.node(Op.KV_WRITE, [latent, k_turned, *parts.where()], [cache.keys], f"{p}.kv_write", **sizes)
         out = parts.temp(f"{p}.attn", self.n_heads * self.rank)
         parts.g.node(
-            Op.FLASH_ATTN, [q, q_turned, cache.keys, *parts.where()], [out], f"{p}.flash_attn", scale=self.scale,
-            n_heads=self.n_heads, **sizes,
-        )  # fmt: skip
+            Op.FLASH_ATTN,
+            [q, q_turned, cache.keys, *parts.where()],
+            [out],
+            f"{p}.flash_attn",
+            scale=self.scale,
+            n_heads=self.n_heads,
+            **sizes,
+        )
         values = parts.group_project(out, f"{p}.attn_v_b", self.n_heads, self.value)
         return parts.project(values, f"{p}.attn_output", parts.info.n_embd)
 

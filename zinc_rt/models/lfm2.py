@@ -8,7 +8,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import BlockSpec, Part, decoder, pre_norm_block
+from zinc_rt.models.blocks import BlockSpec, BranchBody, decoder, pre_norm_block
 from zinc_rt.models.config import MAX_TAPS, HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import ModelError
@@ -31,7 +31,7 @@ class ShortConvSpec:
     taps: int
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`."""
+        """See `BranchBody.emit`."""
         p, n = f"blk.{layer}.shortconv", parts.info.n_embd
         b, c, u = parts.split_project(h, f"{p}.in_proj", (n, n, n))
         kept = parts.states.of_sequence("short convolution", layer, "conv_state", (self.taps - 1, n))
@@ -57,7 +57,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         raise ModelError(f"{keys.name('shortconv.l_cache')} is {taps}; 2 to {MAX_TAPS} are supported")
 
     def block(layer: int) -> BlockSpec:
-        mixer: Part = attention[kv_heads[layer]] if kv_heads[layer] else ShortConvSpec(taps)
+        mixer: BranchBody = attention[kv_heads[layer]] if kv_heads[layer] else ShortConvSpec(taps)
         return pre_norm_block(mixer, feed_forward[layer])
 
     return decoder(parts, [block(layer) for layer in range(info.n_layers)], output_norm="token_embd_norm")
@@ -76,7 +76,7 @@ def _attentions(parts: GraphParts, keys: Keys, kv_heads: set[int]) -> dict[int, 
     }
 
 
-def _feed_forward(keys: Keys, n_layers: int) -> list[Part]:
+def _feed_forward(keys: Keys, n_layers: int) -> list[BranchBody]:
     """Of each layer: dense, or experts from `leading_dense_block_count` on."""
     dense = FeedForwardSpec(keys.integer("feed_forward_length"))
     if not keys.integer("expert_count", 0, least=0):

@@ -132,9 +132,7 @@ class GraphParts(GraphTensors):
         """x + branch, and the RMS norm of that by `name`.weight."""
         total, y = self.temp(sum_name, self.width(x)), self.temp(name, self.width(x))
         weight = self.weight(f"{name}.weight", self.width(x))
-        self.g.node(
-            Op.RESIDUAL_RMS_NORM, [x, branch, weight], [total, y], f"{name}.residual_rms_norm", eps=self.eps
-        )  # fmt: skip
+        self.g.node(Op.RESIDUAL_RMS_NORM, [x, branch, weight], [total, y], f"{name}.residual_rms_norm", eps=self.eps)
         return total, y
 
     def add(self, a: BufferId, b: BufferId, name: str) -> BufferId:
@@ -200,9 +198,7 @@ class GraphParts(GraphTensors):
         """RMS norm of each head by `name`.weight, f32[head_dim]; weight: False for a norm without."""
         y = self.temp(name, n_heads * head_dim)
         inputs = [x, self.weight(f"{name}.weight", head_dim)] if weight else [x]
-        self.g.node(
-            Op.RMS_NORM, inputs, [y], f"{name}.rms_norm", eps=self.eps, n_heads=n_heads, head_dim=head_dim
-        )  # fmt: skip
+        self.g.node(Op.RMS_NORM, inputs, [y], f"{name}.rms_norm", eps=self.eps, n_heads=n_heads, head_dim=head_dim)
         return y
 
     def gate(
@@ -232,9 +228,14 @@ class GraphParts(GraphTensors):
         """Rotate each head by its row's position."""
         y = self.temp(name, n_heads * head_dim)
         self.g.node(
-            Op.ROPE, [x, self.step["positions"], rotation.table], [y], name,
-            interleaved=rotation.interleaved, n_heads=n_heads, head_dim=head_dim,
-        )  # fmt: skip
+            Op.ROPE,
+            [x, self.step["positions"], rotation.table],
+            [y],
+            name,
+            interleaved=rotation.interleaved,
+            n_heads=n_heads,
+            head_dim=head_dim,
+        )
         return y
 
     def where(self) -> list[BufferId]:
@@ -254,9 +255,14 @@ class GraphParts(GraphTensors):
         self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
 
     def head(
-        self, h: BufferId, *, tied: bool | None = None, scale: float | None = None, softcap: float | None = None,
+        self,
+        h: BufferId,
+        *,
+        tied: bool | None = None,
+        scale: float | None = None,
+        softcap: float | None = None,
         matrix: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Logits of the wanted rows and their argmax.
 
         tied: True takes the embedding as the matrix, False needs `output.weight`, None takes that where the file has it

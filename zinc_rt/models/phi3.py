@@ -29,8 +29,6 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     if (long is None) != (short is None):
         missing = "long" if long is None else "short"
         raise ModelError(f"tensor rope_factors_{missing}.weight is missing, and the file has the other one of the two")
-    rotation = parts.rotation(
-        info.rope, factors=lambda n_ctx: long if n_ctx > info.rope.original_context else short
-    )  # fmt: skip
+    rotation = parts.rotation(info.rope, factors=lambda n_ctx: long if n_ctx > info.rope.original_context else short)
     block = pre_norm_block(AttentionSpec(info.heads, rotation), FeedForwardSpec(info.n_ff))
     return decoder(parts, [block] * info.n_layers)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import Block, BlockSpec, Branch, Part, decoder
+from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, Layer, decoder
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.delta_net import DeltaNetSizes, DeltaNetSpec
@@ -72,7 +72,7 @@ def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
     return draft_head(parts, full) if info.n_drafts else None
 
 
-def _read(file: GGUFFile, name: str) -> tuple[HybridInfo, GraphParts, Block, Block]:
+def _read(file: GGUFFile, name: str) -> tuple[HybridInfo, GraphParts, Layer, Layer]:
     """The figures, an empty graph, and the two kinds of block: of attention, and of a delta net."""
     keys = Keys(file.metadata, name)
     info = HybridInfo.from_file(file, keys)
@@ -85,7 +85,7 @@ def _read(file: GGUFFile, name: str) -> tuple[HybridInfo, GraphParts, Block, Blo
     return info, parts, full, linear
 
 
-def _feed_forward(keys: Keys) -> Part:
+def _feed_forward(keys: Keys) -> BranchBody:
     """Dense, or experts with a gated one that all rows share."""
     if not keys.integer("expert_count", 0, least=0):
         return FeedForwardSpec(keys.integer("feed_forward_length"))

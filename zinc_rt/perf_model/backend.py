@@ -23,9 +23,9 @@ import amdgpu_emu
 from amdgpu_emu.constants import Interval, spread
 from amdgpu_emu.cost import resident_seconds, step_seconds
 from amdgpu_emu.models import GpuModel
-from amdgpu_emu.profiler import Record
+from amdgpu_emu.profiler import DispatchRecord
 from amdgpu_emu.residency import INFINITY, L2, MEMORY
-from amdgpu_emu.sampler import Kind, Sampler
+from amdgpu_emu.sampler import DispatchKind, DispatchSampler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.work import SIMDS, Work
@@ -87,7 +87,7 @@ class ForecastBackend(EmulatedBackend):
         return _Sparse(super()._uploader())
 
     def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
-        if isinstance(self._profiler, Sampler):
+        if isinstance(self._profiler, DispatchSampler):
             n_rows = int(batch.counts[0])
             positions = [] if batch.positions is None else batch.positions[:n_rows].tolist()
             self._positions = f"{n_rows}: {positions[:1]} {positions[-1:]}"
@@ -98,20 +98,20 @@ class ForecastBackend(EmulatedBackend):
         self._last = self._fences[self._sequence][3]
         return fence
 
-    def _measuring(self) -> Sampler:
-        return Sampler([self.machine.gpus[0].model], self._key, self._note, self._busy)
+    def _measuring(self) -> DispatchSampler:
+        return DispatchSampler([self.machine.gpus[0].model], self._key, self._note, self._busy)
 
     def finish_profile(self) -> Prediction:
         """What the dispatches since `start_profile` would take; their counts are kept."""
         sampler = self._profiler
         found = super().finish_profile()
         self.machine.shader = Idle()
-        if self._notes is not None and isinstance(sampler, Sampler):
+        if self._notes is not None and isinstance(sampler, DispatchSampler):
             for key, work in sampler.known.items():
                 if key not in self._stored:
                     self._notes.put_note(key, _tree(work))
                     self._stored.add(key)
-        if found.steps != 1 or not isinstance(sampler, Sampler):
+        if found.steps != 1 or not isinstance(sampler, DispatchSampler):
             return found
         # One program brings weights ahead by itself.
         records = [
@@ -121,7 +121,7 @@ class ForecastBackend(EmulatedBackend):
         ]
         return replace(found, resident=self._as_one(records))
 
-    def _as_one(self, records: Sequence[Record]) -> Interval | None:
+    def _as_one(self, records: Sequence[DispatchRecord]) -> Interval | None:
         """Predicted seconds of the last step as one resident program; None where it cannot be one."""
         step, model = self._last, self.machine.gpus[0].model
         if step is None or not self.gpu.gfx.resident:
@@ -153,7 +153,7 @@ class ForecastBackend(EmulatedBackend):
         self._stored.add(key)
         return Work(**{**tree, "levels": {int(level): n for level, n in tree["levels"].items()}})
 
-    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> Kind | None:
+    def _key(self, dispatch: Dispatch, memory: ShaderMemory) -> DispatchKind | None:
         """What a dispatch is to be counted as; None for those that bring a step's inputs or choose experts."""
         kernel = self._kernel(dispatch)
         if kernel.name == DECODE["move"].spec.function.name:
@@ -173,7 +173,7 @@ class ForecastBackend(EmulatedBackend):
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
         key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
         even = self._positions not in repr(values) and _TILES not in _given(kernel, dispatch)
-        return Kind(key, even, _counters(kernel, values), near)
+        return DispatchKind(key, even, _counters(kernel, values), near)
 
     def _kernel(self, dispatch: Dispatch) -> GpuKernel:
         kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
@@ -200,9 +200,7 @@ class ForecastBackend(EmulatedBackend):
         assert self._profiler is not None
         return self._profiler.residency.held
 
-    def _arguments(
-        self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory, addresses: set[int]
-    ) -> list[Any]:  # fmt: skip
+    def _arguments(self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory, addresses: set[int]) -> list[Any]:
         """Values of arguments, those in structs too, without addresses. addresses: gets these."""
         found: list[Any] = []
         for argument in kernel.arguments:

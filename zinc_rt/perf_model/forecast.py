@@ -89,8 +89,12 @@ class CardForecast:
         for test in tests:
             test["phases"] = [{**kind, "parts": kind["parts"]._asdict()} for kind in test["phases"]]
         return {
-            "card": self.card, "memory": self.memory, "fits": self.fits, "plan": self.plan.as_dict(), "tests": tests,
-        }  # fmt: skip
+            "card": self.card,
+            "memory": self.memory,
+            "fits": self.fits,
+            "plan": self.plan.as_dict(),
+            "tests": tests,
+        }
 
 
 def _limits(found: Interval | None) -> dict[str, float] | None:

@@ -14,9 +14,13 @@ _CODE: Final = re.compile(r"\x1b\[([0-9;]*)m|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x0
 _FONT: Final = "ui-monospace,Menlo,Consolas,monospace"
 _GROUND, _PAPER = "#1e1e2e", "#cdd6f4"
 _STYLES: Final = {
-    "1": 'font-weight="bold"', "2": 'opacity="0.55"', "31": 'fill="#f38ba8"', "32": 'fill="#a6e3a1"',
-    "33": 'fill="#f9e2af"', "36": 'fill="#94e2d5"',
-}  # fmt: skip
+    "1": 'font-weight="bold"',
+    "2": 'opacity="0.55"',
+    "31": 'fill="#f38ba8"',
+    "32": 'fill="#a6e3a1"',
+    "33": 'fill="#f9e2af"',
+    "36": 'fill="#94e2d5"',
+}
 _ADVANCE, _LINE, _EDGE = 8.43, 18, 14
 _SHOWN_FIRST: Final = 2.0
 """Seconds that the whole text is shown for before it is written once more."""

@@ -60,8 +60,10 @@ def _rows(type: GGMLType, q: F32, n_rows: int, *scales: F32, **small: F32 | None
     """Columns of integers, f32[size, groups], as rows. scales: f32[groups] each. small: f32 numbers of the columns."""
     ints = q.T.astype(np.int8).reshape(n_rows, q.size // max(1, n_rows) // GROUP, GROUP)
     shape: tuple[int, ...] = ints.shape[:2]
-    flat = [np.asarray(np.broadcast_to(s[:, None], (len(s), shape[0] * shape[1] // max(1, len(s)))), np.float32)
-            for s in scales]  # fmt: skip
+    flat = [
+        np.asarray(np.broadcast_to(s[:, None], (len(s), shape[0] * shape[1] // max(1, len(s)))), np.float32)
+        for s in scales
+    ]
     if len(q) < GROUP:
         shape = (*shape, GROUP // len(q))
     parts: dict[str, I32] = {k: v.astype(np.int32).reshape(shape) for k, v in small.items() if v is not None}

@@ -25,9 +25,11 @@ SMALLEST: Final = 32
 _LAYER: Final = re.compile(r"(?:[a-z]+\.)?blk\.(\d+)\.(.+)")
 _KEPT: Final = {
     "ffn_gate_inp": "a router, in which a small error chooses other experts",
-    "ssm_conv1d": "taps of a convolution", "shortconv.conv": "taps of a convolution",
-    "token_types": "a table of few rows", "position_embd": "a table of positions",
-}  # fmt: skip
+    "ssm_conv1d": "taps of a convolution",
+    "shortconv.conv": "taps of a convolution",
+    "token_types": "a table of few rows",
+    "position_embd": "a table of positions",
+}
 """Matrices that stay as they are, by role: small, and read as floats."""
 
 

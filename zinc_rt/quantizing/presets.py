@@ -46,7 +46,7 @@ class Layers(Enum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class FormatRule:
     """A format for the tensors whose role begins with `role`, in these layers.
 
     sharing: only where so many query heads share a key and value head, which makes the tensor small.
@@ -72,14 +72,14 @@ class Preset:
     base: T
     head: T | None = None
     table: T | None = None
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[FormatRule, ...] = ()
 
 
 _MANY: Final = 4
 """Query heads to a key and value head from which on `attn_v` is small."""
 _Q4_STARTS: Final = (
-    Rule("attn_v", T.Q5_K, sharing=_MANY),
-    Rule("ffn_down", T.Q5_K, Layers.FIRST_EIGHTH),
+    FormatRule("attn_v", T.Q5_K, sharing=_MANY),
+    FormatRule("ffn_down", T.Q5_K, Layers.FIRST_EIGHTH),
 )
 
 _TABLE: Final = (
@@ -88,42 +88,101 @@ _TABLE: Final = (
     Preset("BF16", 32, T.BF16),
     Preset("Q8_0", 7, T.Q8_0),
     Preset("Q6_K", 18, T.Q6_K),
-    Preset("Q5_K_M", 17, T.Q5_K, T.Q6_K, rules=(
-        Rule("attn_v", T.Q6_K, Layers.SOME), Rule("ffn_down", T.Q6_K, Layers.SOME), Rule("attn_qkv", T.Q6_K))),
+    Preset(
+        "Q5_K_M",
+        17,
+        T.Q5_K,
+        T.Q6_K,
+        rules=(
+            FormatRule("attn_v", T.Q6_K, Layers.SOME),
+            FormatRule("ffn_down", T.Q6_K, Layers.SOME),
+            FormatRule("attn_qkv", T.Q6_K),
+        ),
+    ),
     Preset("Q5_K_S", 16, T.Q5_K, T.Q6_K),
     Preset("Q5_1", 9, T.Q5_1, T.Q6_K),
     Preset("Q5_0", 8, T.Q5_0, T.Q6_K),
-    Preset("Q4_K_M", 15, T.Q4_K, T.Q6_K, rules=(
-        Rule("attn_v", T.Q6_K, Layers.SOME), Rule("ffn_down", T.Q6_K, Layers.SOME), Rule("attn_qkv", T.Q5_K))),
-    Preset("Q4_K_S", 14, T.Q4_K, T.Q6_K, rules=(
-        Rule("attn_v", T.Q5_K, Layers.FIRST_FOUR), Rule("ffn_down", T.Q5_K, Layers.FIRST_EIGHTH))),
+    Preset(
+        "Q4_K_M",
+        15,
+        T.Q4_K,
+        T.Q6_K,
+        rules=(
+            FormatRule("attn_v", T.Q6_K, Layers.SOME),
+            FormatRule("ffn_down", T.Q6_K, Layers.SOME),
+            FormatRule("attn_qkv", T.Q5_K),
+        ),
+    ),
+    Preset(
+        "Q4_K_S",
+        14,
+        T.Q4_K,
+        T.Q6_K,
+        rules=(FormatRule("attn_v", T.Q5_K, Layers.FIRST_FOUR), FormatRule("ffn_down", T.Q5_K, Layers.FIRST_EIGHTH)),
+    ),
     Preset("Q4_1", 3, T.Q4_1, T.Q6_K),
     Preset("Q4_0", 2, T.Q4_0, T.Q6_K),
     Preset("IQ4_NL", 25, T.IQ4_NL, T.Q6_K, rules=_Q4_STARTS),
     Preset("IQ4_XS", 30, T.IQ4_XS, T.Q6_K, rules=_Q4_STARTS),
-    Preset("MXFP4_MOE", 38, T.Q8_0, rules=tuple(Rule(f"ffn_{part}_exps", T.MXFP4) for part in ("gate", "up", "down"))),
+    Preset(
+        "MXFP4_MOE", 38, T.Q8_0, rules=tuple(FormatRule(f"ffn_{part}_exps", T.MXFP4) for part in ("gate", "up", "down"))
+    ),
     Preset("MXFP4", 38, T.MXFP4, T.Q8_0, T.Q8_0),
     Preset("NVFP4", 39, T.NVFP4, T.Q8_0, T.Q8_0),
-    Preset("Q3_K_L", 13, T.Q3_K, T.Q6_K, rules=(
-        Rule("attn_v", T.Q5_K), Rule("ffn_down", T.Q5_K), Rule("attn_output", T.Q5_K), Rule("attn_qkv", T.Q4_K))),
-    Preset("Q3_K_M", 12, T.Q3_K, T.Q6_K, rules=(
-        Rule("attn_v", T.Q5_K, Layers.FIRST_TWO), Rule("attn_v", T.Q4_K),
-        Rule("ffn_down", T.Q5_K, Layers.FIRST_SIXTEENTH), Rule("ffn_down", T.Q4_K),
-        Rule("attn_output", T.Q4_K), Rule("attn_qkv", T.Q4_K))),
+    Preset(
+        "Q3_K_L",
+        13,
+        T.Q3_K,
+        T.Q6_K,
+        rules=(
+            FormatRule("attn_v", T.Q5_K),
+            FormatRule("ffn_down", T.Q5_K),
+            FormatRule("attn_output", T.Q5_K),
+            FormatRule("attn_qkv", T.Q4_K),
+        ),
+    ),
+    Preset(
+        "Q3_K_M",
+        12,
+        T.Q3_K,
+        T.Q6_K,
+        rules=(
+            FormatRule("attn_v", T.Q5_K, Layers.FIRST_TWO),
+            FormatRule("attn_v", T.Q4_K),
+            FormatRule("ffn_down", T.Q5_K, Layers.FIRST_SIXTEENTH),
+            FormatRule("ffn_down", T.Q4_K),
+            FormatRule("attn_output", T.Q4_K),
+            FormatRule("attn_qkv", T.Q4_K),
+        ),
+    ),
     Preset("Q3_K_S", 11, T.Q3_K, T.Q6_K),
-    Preset("Q2_K", 10, T.Q2_K, T.Q6_K, rules=(
-        Rule("attn_v", T.Q4_K, sharing=_MANY), Rule("attn_v", T.Q3_K), Rule("ffn_down", T.Q3_K),
-        Rule("attn_output", T.Q3_K))),
-)  # fmt: skip
+    Preset(
+        "Q2_K",
+        10,
+        T.Q2_K,
+        T.Q6_K,
+        rules=(
+            FormatRule("attn_v", T.Q4_K, sharing=_MANY),
+            FormatRule("attn_v", T.Q3_K),
+            FormatRule("ffn_down", T.Q3_K),
+            FormatRule("attn_output", T.Q3_K),
+        ),
+    ),
+)
 
 PRESETS: Final = {preset.name: preset for preset in _TABLE}
 """By name, from the most to the fewest bits."""
 ALIASES: Final = {"Q5_K": "Q5_K_M", "Q4_K": "Q4_K_M", "Q3_K": "Q3_K_M", "MXFP4-MOE": "MXFP4_MOE"}
 
 FALLBACKS: Final = {
-    T.Q2_K: T.IQ4_NL, T.Q3_K: T.IQ4_NL, T.IQ4_XS: T.IQ4_NL, T.Q4_K: T.Q5_0, T.Q5_K: T.Q5_1, T.Q6_K: T.Q8_0,
+    T.Q2_K: T.IQ4_NL,
+    T.Q3_K: T.IQ4_NL,
+    T.IQ4_XS: T.IQ4_NL,
+    T.Q4_K: T.Q5_0,
+    T.Q5_K: T.Q5_1,
+    T.Q6_K: T.Q8_0,
     T.NVFP4: T.MXFP4,
-}  # fmt: skip
+}
 """For rows that are no whole number of blocks of 256 or 64, a format with blocks of 32 and no fewer bits."""
 
 

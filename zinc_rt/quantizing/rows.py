@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from zinc_rt.formats.kinds import Kind
+from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.formats.table import quantized
 from zinc_rt.gguf.pack import pack
 from zinc_rt.gguf.quantize import check_range, quantize
@@ -14,7 +14,7 @@ from zinc_rt.gguf.types import GGMLType
 from zinc_rt.gguf.unpack import F32, U8
 from zinc_rt.quantizing.fit import fit
 
-NEED_IMPORTANCE: Final = tuple(GGMLType[f.name] for f in quantized() if f.kind == Kind.GRID)
+NEED_IMPORTANCE: Final = tuple(GGMLType[f.name] for f in quantized() if f.kind == CodeLayout.GRID)
 """Formats that are read, but not written: two or three bits for a weight are of use only where is known which weights
 matter, by a text that the model has read."""
 PLAIN: Final = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0)

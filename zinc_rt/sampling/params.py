@@ -48,7 +48,7 @@ class UnknownParameter(UsageError):
         )
 
 
-class Kind(Protocol):
+class ParamType(Protocol):
     """The type of a parameter and its limits."""
 
     @property
@@ -71,7 +71,7 @@ class Number:
 
     @property
     def limits(self) -> str:
-        """See `Kind`."""
+        """See `ParamType`."""
         if self.low is None:
             return "a finite number"
         if self.high is None:
@@ -79,7 +79,7 @@ class Number:
         return f"a number from {self.low:g} to {self.high:g}"
 
     def check(self, name: str, value: object) -> float:
-        """See `Kind`."""
+        """See `ParamType`."""
         number = real(value)
         if (
             number is None
@@ -102,7 +102,7 @@ class Integer:
 
     @property
     def limits(self) -> str:
-        """See `Kind`."""
+        """See `ParamType`."""
         high = "2**63 - 1" if self.high == COUNT_LIMIT else self.high
         note = f" ({self.note})" if self.note else ""
         return f"an integer from {self.low} to {high}{note}{self.or_none}"
@@ -113,7 +113,7 @@ class Integer:
         return f", or None for {self.none}" if self.none else ""
 
     def check(self, name: str, value: object) -> int | None:
-        """See `Kind`."""
+        """See `ParamType`."""
         if value is None and self.none:
             return None
         number = whole(value)
@@ -129,7 +129,7 @@ class TokenBias:
     limits: str = "a mapping from token id (integer from 0 to 2**63 - 1) to a number or +-inf"
 
     def check(self, name: str, value: object) -> dict[int, float]:
-        """See `Kind`."""
+        """See `ParamType`."""
         if not isinstance(value, Mapping):
             raise InvalidSamplingParam(name, value, self.limits)
         checked: dict[int, float] = {}
@@ -148,7 +148,7 @@ class Strings:
     limits: str = "a string or an iterable of strings, none of them empty"
 
     def check(self, name: str, value: object) -> tuple[str, ...]:
-        """See `Kind`."""
+        """See `ParamType`."""
         if isinstance(value, str):
             value = (value,)
         if isinstance(value, (bytes, bytearray, memoryview, Mapping)) or not isinstance(value, Iterable):
@@ -167,7 +167,7 @@ class TokenIds:
     limits: str = "an iterable of token ids (integers from 0 to 2**63 - 1)"
 
     def check(self, name: str, value: object) -> tuple[int, ...]:
-        """See `Kind`."""
+        """See `ParamType`."""
         if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(value, Iterable):
             raise InvalidSamplingParam(name, value, self.limits)
         given = tuple(value)
@@ -184,7 +184,7 @@ class Switch:
     limits: str = "True or False"
 
     def check(self, name: str, value: object) -> bool:
-        """See `Kind`."""
+        """See `ParamType`."""
         if not isinstance(value, bool):
             raise InvalidSamplingParam(name, value, self.limits)
         return value
@@ -241,9 +241,9 @@ class Json:
     note: str
     apis: frozenset[Api]
     ours: frozenset[Api] = frozenset()
-    kind: Kind | None = None
+    kind: ParamType | None = None
     names: Mapping[Api, str] = field(default_factory=dict)
-    kinds: Mapping[Api, Kind] = field(default_factory=dict)
+    kinds: Mapping[Api, ParamType] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,7 @@ class Parameter:
 
     name: str
     default: Any
-    kind: Kind
+    kind: ParamType
     option: Option | None
     json: Json | None
 
@@ -264,7 +264,7 @@ class Parameter:
         """Whether the interface's authors do not have the field."""
         return self.json is not None and api in self.json.ours
 
-    def json_kind(self, api: Api) -> Kind:
+    def json_kind(self, api: Api) -> ParamType:
         """The limits in an interface."""
         json = self.json
         return self.kind if json is None else json.kinds.get(api) or json.kind or self.kind
@@ -277,7 +277,7 @@ class Parameter:
         return "" if self.json is None else self.json.note.format(limits=limits, default=self.default)
 
 
-def _parameter(default: Any, kind: Kind, option: Option | None = None, json: Json | None = None) -> Any:
+def _parameter(default: Any, kind: ParamType, option: Option | None = None, json: Json | None = None) -> Any:
     """A field of `SamplingParams`."""
     row = {"kind": kind, "option": option, "json": json}
     if isinstance(default, dict):

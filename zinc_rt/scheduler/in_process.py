@@ -21,7 +21,7 @@ from zinc_rt.sampling.processors import ProcessorFailed, Processors
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Event, Failed, Finished
 from zinc_rt.scheduler.output import RequestOutput, T
-from zinc_rt.utils.interrupts import Held
+from zinc_rt.utils.interrupts import DeferredInterrupts
 
 Give = Callable[[Sequence[Any], bool], None]
 """Takes pieces of a request's text, or the exception that ended it, and whether they are the last. It is called on any
@@ -62,15 +62,15 @@ class CoreLock:
     Taking it in a forked process raises `EngineError`: a thread that stayed behind may have it, for ever.
 
     Attributes:
-        plain: the same lock for those who are in a `Held` block already and have looked at the process.
+        plain: the same lock for those who are in a `DeferredInterrupts` block already and have looked at the process.
     """
 
     def __init__(self) -> None:
         self.inner, self._pid = threading.RLock(), os.getpid()
-        """For blocks that are `Held` anyway, in the process that `check_process` has seen."""
+        """For blocks that are `DeferredInterrupts` anyway, in the process that `check_process` has seen."""
         self.waiting: set[int] = set()
         """Threads that want it. A count would be wrong where two threads change it at once."""
-        self._held: list[Held] = []
+        self._held: list[DeferredInterrupts] = []
 
     def check_process(self) -> None:
         """Raises `EngineError`."""
@@ -79,7 +79,7 @@ class CoreLock:
 
     def __enter__(self) -> None:
         self.check_process()
-        held = Held()
+        held = DeferredInterrupts()
         held.__enter__()
         self.waiting.add(threading.get_ident())
         self.inner.acquire()
@@ -174,7 +174,7 @@ class InProcessClient:
     def post(self, output: RequestOutput[Any], give: Give, processors: Processors = ()) -> None:
         """Queue a request and give the pieces of its text away. `leave` it then."""
         self._lock.check_process()
-        with Held(), self._tasks:
+        with DeferredInterrupts(), self._tasks:
             if self._driver is None:
                 driver = threading.Thread(target=self._drive, name="zinc-tasks", daemon=True)
                 driver.start()  # it waits for what is held here
@@ -214,7 +214,7 @@ class InProcessClient:
         """
         self._lock.check_process()
         while not ready():
-            with Held() as held:
+            with DeferredInterrupts() as held:
                 while not (ready() or held.interrupted):
                     if self._turn_lock.acquire(blocking=False):
                         self._turn(ready)

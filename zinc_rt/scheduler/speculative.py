@@ -23,7 +23,7 @@ from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.sequence_pool import SequencePool
 from zinc_rt.scheduler.timing import Timing
 from zinc_rt.speculation.drafter import Drafter, DraftText
-from zinc_rt.speculation.pace import Pace, Record, Wish
+from zinc_rt.speculation.pace import DraftRecord, Pace, Wish
 
 
 class Speculation:
@@ -45,7 +45,7 @@ class Speculation:
         self._drafter, self._timing = drafter, timing
         self._cache, self._sizes, self._pool, self._clock = cache, sizes, pool, clock
         self._pace = Pace(returns=cache.keeps_recurrent_state)
-        self._records: dict[int, Record] = {}
+        self._records: dict[int, DraftRecord] = {}
         self._drafted_before: set[int] = set()
         self.drafted = self.accepted = 0
 

@@ -96,9 +96,12 @@ class GraphBeside:
         self.most, self._n_pages, self._spare = most, sizes.n_pages, spare
         self.n_embd = int(self._model.outputs[HIDDEN].shape[1])
         self.sizes = Capacity(
-            sizes.n_rows, min(sizes.n_rows, sizes.n_slots), sizes.n_ctx, sizes.n_slots,
+            sizes.n_rows,
+            min(sizes.n_rows, sizes.n_slots),
+            sizes.n_ctx,
+            sizes.n_slots,
             sizes.n_pages + sizes.n_slots * spare,
-        )  # fmt: skip
+        )
         graph = definition.graph
         parts = self._backend.plan(graph, self.sizes, self._model)
         if self.own_cache:  # what the drafter keeps of each page

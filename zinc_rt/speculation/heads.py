@@ -280,9 +280,14 @@ def open_head(
 
 
 def open_other(
-    engine: Engine, file: GGUFFile, info: ModelInfo, path: str | Path, most: int, least: int,
+    engine: Engine,
+    file: GGUFFile,
+    info: ModelInfo,
+    path: str | Path,
+    most: int,
+    least: int,
     notify: Callable[[str], None] | None = None,
-) -> HeadDrafter:  # fmt: skip
+) -> HeadDrafter:
     """The drafter of an engine, with the model of `file`, by the head or the assistant in the file `path`.
 
     Raises what `GGUFFile.open`, `models.define_assistant`, `DraftHead` and `Assistant` raise.

@@ -63,7 +63,7 @@ class StepCosts:
 
 
 @dataclass(slots=True)
-class Record:
+class DraftRecord:
     """How a text's guesses went, later ones counting more. right, all: of them. wait: steps without a draft before one
     is tried; since: how many there were by now.
     """
@@ -89,7 +89,7 @@ class Record:
 class Wish:
     """A text that could have a draft. most: of how many guesses."""
 
-    record: Record
+    record: DraftRecord
     most: int
 
 
@@ -106,11 +106,11 @@ class Pace:
         self._guess_ms = 0.0  # what the drafter takes for one guess of each text
         self._right, self._all = _FIRST
 
-    def record(self) -> Record:
+    def record(self) -> DraftRecord:
         """For a new text: it is expected to go as others did."""
-        return Record(self._right, self._all)
+        return DraftRecord(self._right, self._all)
 
-    def learn(self, record: Record, n_guessed: int, n_right: int) -> None:
+    def learn(self, record: DraftRecord, n_guessed: int, n_right: int) -> None:
         """A text's draft was checked."""
         record.learn(n_guessed, n_right)
         part = 0.05

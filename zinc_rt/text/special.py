@@ -4,9 +4,9 @@ The order of llama.cpp's `tokenizer_st_partition` is kept: the longest token tex
 whole text first, then the next longest cuts what is left. That is not the leftmost match: of overlapping
 occurrences the longer token wins wherever it starts.
 
-The time grows with the text and not with the number of tokens. `Matcher` finds the longest token that ends at
-each character. A shorter one that ends there is looked at only where a stronger token is in the way, and a
-token that was taken is in the way of at most as many others as it has bytes.
+The time grows with the text and not with the number of tokens. `SpecialTokenMatcher` finds the longest token that ends
+at each character. A shorter one that ends there is looked at only where a stronger token is in the way, and a token
+that was taken is in the way of at most as many others as it has bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from zinc_rt.text.metadata import Metadata
-from zinc_rt.text.special_matcher import Matcher, SpecialToken
+from zinc_rt.text.special_matcher import SpecialToken, SpecialTokenMatcher
 from zinc_rt.text.vocab import KEY, TokenKind, Vocabulary
 
 _SPACE = " \t\n\v\f\r"  # C's isspace in the "C" locale
@@ -28,14 +28,14 @@ class SpecialTokens:
 
     def __init__(self, tokens: Iterable[SpecialToken]) -> None:
         self._tokens = sorted(tokens, key=lambda token: (-len(token.text.encode()), token.id))
-        self._matchers: dict[bool, Matcher] = {}
+        self._matchers: dict[bool, SpecialTokenMatcher] = {}
 
     def split(self, text: str, parse_special: bool) -> list[str | int]:
         """`text` as plain pieces (never empty) and the ids of the special tokens found between them."""
         matcher = self._matchers.get(parse_special)
         if matcher is None:
             tokens = [token for token in self._tokens if parse_special or not token.only_if_parsed]
-            matcher = self._matchers[parse_special] = Matcher(tokens)
+            matcher = self._matchers[parse_special] = SpecialTokenMatcher(tokens)
         ends = matcher.find(text)
         if not ends:
             return [text] if text else []
@@ -47,7 +47,7 @@ class SpecialTokens:
 class _Cuts:
     """The tokens that cut one text."""
 
-    def __init__(self, text: str, matcher: Matcher) -> None:
+    def __init__(self, text: str, matcher: SpecialTokenMatcher) -> None:
         self._text = text
         self._matcher = matcher
         self._marks = bytearray(len(text))  # of each character: _PLAIN, _TAKEN or _START

@@ -1,7 +1,7 @@
 """Finding special tokens in text in one pass (Aho and Corasick, "Efficient string matching", 1975).
 
 For each character of a text the matcher knows the longest token that ends there. Other tokens that end there
-are ends of that one, and `Matcher.fitting` finds the longest of them that is short enough.
+are ends of that one, and `SpecialTokenMatcher.fitting` finds the longest of them that is short enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SpecialToken:
     eats_right: bool = False  # white space after it belongs to it
 
 
-class Matcher:
+class SpecialTokenMatcher:
     """Finds tokens, given by rank: their position in `tokens`. Of equal texts the first one counts."""
 
     def __init__(self, tokens: Sequence[SpecialToken]) -> None:

@@ -53,8 +53,12 @@ _FILL_IN_MIDDLE_ENDS = ("fim_pad_token_id", "fim_rep_token_id", "fim_sep_token_i
 # Parts of a structured answer that a reader wants to see although the file calls them control tokens.
 _ALWAYS_SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
 # With all names of one group present, "<|end|>" closes a part of the answer and not the answer.
-_END_IS_A_PART = ({"<|return|>", "<|call|>"}, {"<|flush|>", "<|call|>"}, {"<|flush|>", "<|calls|>"},
-                  {"<|return|>", "<|calls|>"})  # fmt: skip
+_END_IS_A_PART = (
+    {"<|return|>", "<|call|>"},
+    {"<|flush|>", "<|call|>"},
+    {"<|flush|>", "<|calls|>"},
+    {"<|return|>", "<|calls|>"},
+)
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -104,8 +108,9 @@ class Vocabulary:
         return int(match[1], 16)
 
 
-def read_vocabulary(metadata: md.Metadata, *, default_bos: int | None, default_eos: int | None,
-                    default_unk: int | None) -> Vocabulary:  # fmt: skip
+def read_vocabulary(
+    metadata: md.Metadata, *, default_bos: int | None, default_eos: int | None, default_unk: int | None
+) -> Vocabulary:
     """Read and check tokens, types, scores and special ids. The defaults hold where the file names no id.
 
     Raises TokenizerError with the key and the value at fault.

@@ -55,12 +55,12 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Held:
+class DeferredInterrupts:
     """A block at whose end an interrupt in it is handled, not earlier. One inside of another does nothing."""
 
     __slots__ = ("_outermost",)
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> DeferredInterrupts:
         self._outermost = False
         if threading.get_ident() != _State.main:
             return self
@@ -86,7 +86,7 @@ class Held:
 
 
 class Breakable:
-    """A part of a `Held` block that may take long and may be broken off: an interrupt is handled at once."""
+    """A part of a `DeferredInterrupts` block that takes long and may be broken off: an interrupt is handled at once."""
 
     __slots__ = ("_inside",)
 

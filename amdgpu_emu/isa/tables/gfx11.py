@@ -15,11 +15,16 @@ GONE: Final[dict[str, tuple[range, ...]]] = {
     "VOP1": (range(108, 112),),
     "VOP2": (range(13, 15), range(21, 23), range(31, 32), range(48, 50)),
     "VOP3": (
-        range(553, 563), range(616, 624), range(640, 650), range(783, 785), range(833, 835), range(869, 877),
+        range(553, 563),
+        range(616, 624),
+        range(640, 650),
+        range(783, 785),
+        range(833, 835),
+        range(869, 877),
     ),
     "VOP3P": (range(27, 31), range(36, 40), range(70, 91)),
     "DS": (range(152, 156), range(168, 172)),
-}  # fmt: skip
+}
 
 SOP2: Final = """
 b32:b32,b32 -

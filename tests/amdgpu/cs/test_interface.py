@@ -77,8 +77,10 @@ def test_kinds_of_memory() -> None:
         (file,) = linux._files.values()
         rights = {m.va: (m.bo.placement.name, m.writable, m.executable) for m in file.vm}  # type: ignore[attr-defined]
         assert rights == {
-            code.va: ("GTT", True, True), data.va: ("VRAM", True, False), hidden.va: ("VRAM", True, False),
-        }  # fmt: skip
+            code.va: ("GTT", True, True),
+            data.va: ("VRAM", True, False),
+            hidden.va: ("VRAM", True, False),
+        }
         assert (code.address is None, data.address is None, hidden.address is None) == (False, False, True)
         assert {bo.write_combined for _, bo in linux._maps.values() if bo is not None} == {True}
         for use, combined, uncached in (("reads", False, False), ("polls", False, True)):
@@ -93,10 +95,15 @@ def test_kinds_of_memory() -> None:
             interface.allocate(256 << 20, "vram", "too much")
 
 
-@pytest.mark.parametrize(("call", "step"), [
-    ("AMDGPU_GEM_CREATE", "allocating 8192 bytes"), ("AMDGPU_GEM_MMAP", "into the process"),
-    ("mmap", "into the process"), ("AMDGPU_GEM_VA", "the GPU address 0x100000000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("call", "step"),
+    [
+        ("AMDGPU_GEM_CREATE", "allocating 8192 bytes"),
+        ("AMDGPU_GEM_MMAP", "into the process"),
+        ("mmap", "into the process"),
+        ("AMDGPU_GEM_VA", "the GPU address 0x100000000"),
+    ],
+)
 def test_a_failed_allocation_leaves_nothing(call: str, step: str) -> None:
     with interface_of() as (interface, linux):
         linux.machine.inject(call, errno.ENOMEM)

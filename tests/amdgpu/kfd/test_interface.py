@@ -107,9 +107,15 @@ def test_the_read_pointer_is_believed_where_it_is_possible() -> None:
         assert written > retired > 1024
         free = 1024 - 64 - (written - retired)
         for told, room in (
-            (retired, free), (retired + 5, free + 5), (written, 1024 - 64), (written + 1, free), (retired - 1, free),
-            (0, free), (written % 1024, free), (1 << 63, free),
-        ):  # fmt: skip
+            (retired, free),
+            (retired + 5, free + 5),
+            (written, 1024 - 64),
+            (written + 1, free),
+            (retired - 1, free),
+            (0, free),
+            (written % 1024, free),
+            (1 << 63, free),
+        ):
             queue.ring.read_pointer = lambda told=told: told  # type: ignore[method-assign]
             assert queue.room() == room
         del queue.ring.read_pointer
@@ -463,9 +469,12 @@ def test_memory_of_the_queue_and_what_the_processor_reads() -> None:
         flags = {memory.va: (memory.flags, memory.bo.uncached) for _, memory in process.kfd.memories}
         own = {m.label: (bool(flags[m.va][0] & EXECUTABLE), flags[m.va][1]) for m in interface._queue._memories}
         assert own == {
-            "ring": (True, True), "ring pointers": (False, True), "fence page": (False, True),
-            "end-of-pipe buffer": (True, False), "save area of waves": (True, False),
-        }  # fmt: skip
+            "ring": (True, True),
+            "ring pointers": (False, True),
+            "fence page": (False, True),
+            "end-of-pipe buffer": (True, False),
+            "save area of waves": (True, False),
+        }
         wanted: dict[HostUse, int] = {"writes": 0, "reads": COHERENT, "polls": COHERENT | UNCACHED}
         for use, bits in wanted.items():
             buffer = interface.allocate(4096, "gtt", use, use=use)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from amdgpu_emu.faults import Fault, ioctl_name
+from amdgpu_emu.faults import InjectedFault, ioctl_name
 from amdgpu_emu.process import Process
 from tests.amdgpu.cs.machines import Before
 from tests.amdgpu.queue.stage import INTERFACES, affine, install, machine, opened, pointers
@@ -60,7 +60,7 @@ def life(interface: str, process: Process, linux: Linux, before_close: Callable[
         queue.close()
 
 
-def noting(fault: Fault, hit: list[bool]) -> Callable[[], object]:
+def noting(fault: InjectedFault, hit: list[bool]) -> Callable[[], object]:
     """Says when it is called whether the fault has come already."""
     return lambda: hit.append(fault.seen > fault.skip)
 

@@ -23,8 +23,11 @@ def test_a_submission() -> None:
         assert packets.n_dwords == len(words)
         packets.build(0, 0xFFFFF, 1)
     assert SubmissionPackets(FENCE, GFX12, flush_hdp=False).build(CODE, 0x123, 0x1_89AB_CDEF).tolist() == [
-        *FLUSH, *ACQUIRE, *CALL, *RELEASE,
-    ]  # fmt: skip
+        *FLUSH,
+        *ACQUIRE,
+        *CALL,
+        *RELEASE,
+    ]
 
 
 def test_an_interrupt() -> None:

@@ -57,10 +57,14 @@ def test_the_four_places_are_uncached(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not machine.findings
 
 
-@pytest.mark.parametrize(("cached", "kinds", "error"), [
-    ("ring", {"stale-ring"}, BackendError), ("write pointer", {"stale-write-pointer"}, None),
-    ("fence", set(), FenceTimeout),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cached", "kinds", "error"),
+    [
+        ("ring", {"stale-ring"}, BackendError),
+        ("write pointer", {"stale-write-pointer"}, None),
+        ("fence", set(), FenceTimeout),
+    ],
+)
 def test_a_cached_one_is_read_old(monkeypatch: pytest.MonkeyPatch, cached: str, kinds: set[str], error: type | None):
     with opened(monkeypatch, cached) as (machine, interface):
         if error is None:

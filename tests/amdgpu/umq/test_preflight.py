@@ -84,9 +84,13 @@ def test_the_page() -> None:
 
 def test_words_of_the_statuses() -> None:
     assert {s.value for s in ProbeStatus} == {
-        "preflight_ok", "unsupported_os", "kernel_too_old", "render_node_missing", "user_queue_param_missing",
+        "preflight_ok",
+        "unsupported_os",
+        "kernel_too_old",
+        "render_node_missing",
+        "user_queue_param_missing",
         "user_queue_disabled",
-    }  # fmt: skip
+    }
     assert {s.value for s in umq.SmokeStatus} == {
         "passed", "unsupported_os", "preflight_failed", "compute_userq_unavailable", "render_node_open_failed",
         "gem_create_failed", "gem_mmap_failed", "gem_va_failed", "userq_create_failed", "userq_free_failed",

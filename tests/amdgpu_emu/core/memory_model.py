@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind
+from amdgpu_emu.isa.instruction import Encoding, Instruction, OperandKind
 from tests.amdgpu_emu.core.memory_numbers import COMPARES, OPERATIONS, PAIRS, dwords_of, summed
 from tests.amdgpu_emu.core.memory_places import U32, Definition, Place, State, Where, buffer, flat, glob, local, private
 from tests.amdgpu_emu.core.one import signed
@@ -26,9 +26,15 @@ LOADS = {
 }  # fmt: skip
 """Bytes, whether the sign is extended, and which half alone is written."""
 STORES = {
-    "b8": (1, 0), "b16": (2, 0), "b32": (4, 0), "b64": (8, 0), "b96": (12, 0), "b128": (16, 0), "d16_hi_b8": (1, 16),
+    "b8": (1, 0),
+    "b16": (2, 0),
+    "b32": (4, 0),
+    "b64": (8, 0),
+    "b96": (12, 0),
+    "b128": (16, 0),
+    "d16_hi_b8": (1, 16),
     "d16_hi_b16": (2, 16),
-}  # fmt: skip
+}
 """Bytes, and from which bit on."""
 
 
@@ -68,11 +74,15 @@ DEFINITIONS |= {f"buffer_store_{k}": _store(buffer(how[0]), *how, 0) for k, how 
 DEFINITIONS |= {f"ds_load_{k}": _load(local, *how) for k, how in LOADS.items() if "d16" not in k}
 DEFINITIONS |= {f"ds_store_{k}": _store(local, *how) for k, how in STORES.items() if "d16" not in k}
 DEFINITIONS |= {
-    "ds_load_u8_d16": _load(local, 1, False, 0), "ds_load_u8_d16_hi": _load(local, 1, False, 1),
-    "ds_load_i8_d16": _load(local, 1, True, 0), "ds_load_i8_d16_hi": _load(local, 1, True, 1),
-    "ds_load_u16_d16": _load(local, 2, False, 0), "ds_load_u16_d16_hi": _load(local, 2, False, 1),
-    "ds_store_b8_d16_hi": _store(local, 1, 16), "ds_store_b16_d16_hi": _store(local, 2, 16),
-}  # fmt: skip
+    "ds_load_u8_d16": _load(local, 1, False, 0),
+    "ds_load_u8_d16_hi": _load(local, 1, False, 1),
+    "ds_load_i8_d16": _load(local, 1, True, 0),
+    "ds_load_i8_d16_hi": _load(local, 1, True, 1),
+    "ds_load_u16_d16": _load(local, 2, False, 0),
+    "ds_load_u16_d16_hi": _load(local, 2, False, 1),
+    "ds_store_b8_d16_hi": _store(local, 1, 16),
+    "ds_store_b16_d16_hi": _store(local, 2, 16),
+}
 
 
 def _block(where: Where, load: bool) -> Definition:
@@ -166,8 +176,10 @@ def _atomic(where: Where, operation: str, data: int = 1, compare: int | None = N
 
 ONLY_LDS = ("rsub_u32", "rsub_u64", "mskor_b32", "mskor_b64", "min_num_f64", "max_num_f64")
 IN_MEMORY = [name for name in (*OPERATIONS, *PAIRS) if name not in ONLY_LDS]
-IN_LDS = {name: name.replace("swap", "storexchg") if "cmp" not in name else name.replace("cmpswap", "cmpstore")
-          for name in (*OPERATIONS, *PAIRS)}  # fmt: skip
+IN_LDS = {
+    name: name.replace("swap", "storexchg") if "cmp" not in name else name.replace("cmpswap", "cmpstore")
+    for name in (*OPERATIONS, *PAIRS)
+}
 for _op in IN_MEMORY:
     DEFINITIONS[f"global_atomic_{_op}"] = _atomic(glob, _op)
     DEFINITIONS[f"flat_atomic_{_op}"] = _atomic(flat, _op)
@@ -282,10 +294,14 @@ def _swizzle(state: State, ins: Instruction) -> None:
 
 
 DEFINITIONS |= {
-    "ds_append": _count(1), "ds_consume": _count(-1), "ds_condxchg32_rtn_b64": _condxchg,
-    "ds_bpermute_b32": _bpermute, "ds_bpermute_fi_b32": _bpermute_fi, "ds_permute_b32": _permute,
+    "ds_append": _count(1),
+    "ds_consume": _count(-1),
+    "ds_condxchg32_rtn_b64": _condxchg,
+    "ds_bpermute_b32": _bpermute,
+    "ds_bpermute_fi_b32": _bpermute_fi,
+    "ds_permute_b32": _permute,
     "ds_swizzle_b32": _swizzle,
-}  # fmt: skip
+}
 
 
 # Scalar loads.
@@ -296,7 +312,7 @@ def _scalar(n: int, sign: bool, buffer: bool) -> Definition:
         for wave, registers in enumerate(state.s):
             base = state.sgpr(wave, ins.src[0].index, 2)
             start = ins.modifiers.get("offset", 0)
-            if ins.src[1].kind is Kind.SGPR:
+            if ins.src[1].kind is OperandKind.SGPR:
                 start += registers[ins.src[1].index]
             size = None
             if buffer:
@@ -315,8 +331,13 @@ def _scalar(n: int, sign: bool, buffer: bool) -> Definition:
 
 
 for _family in ("s_load", "s_buffer_load"):
-    for _name, _n, _sign in (("u8", 1, False), ("i8", 1, True), ("u16", 2, False), ("i16", 2, True),
-                             *((f"b{8 * n}", n, False) for n in (4, 8, 12, 16, 32, 64))):  # fmt: skip
+    for _name, _n, _sign in (
+        ("u8", 1, False),
+        ("i8", 1, True),
+        ("u16", 2, False),
+        ("i16", 2, True),
+        *((f"b{8 * n}", n, False) for n in (4, 8, 12, 16, 32, 64)),
+    ):
         DEFINITIONS[f"{_family}_{_name}"] = _scalar(_n, _sign, _family == "s_buffer_load")
 
 
@@ -333,6 +354,10 @@ NOTHING = (
 )  # fmt: skip
 DEFINITIONS |= dict.fromkeys(NOTHING, _nothing)
 FORMATS = {
-    "ds": Format.DS, "global": Format.GLOBAL, "flat": Format.FLAT, "scratch": Format.SCRATCH, "buffer": Format.BUFFER,
-    "s": Format.SMEM,
-}  # fmt: skip
+    "ds": Encoding.DS,
+    "global": Encoding.GLOBAL,
+    "flat": Encoding.FLAT,
+    "scratch": Encoding.SCRATCH,
+    "buffer": Encoding.BUFFER,
+    "s": Encoding.SMEM,
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from amdgpu_emu.isa.instruction import Instruction, Kind
+from amdgpu_emu.isa.instruction import Instruction, OperandKind
 from tests.amdgpu_emu.core.one import signed
 
 SHARED, PRIVATE = 1 << 48, 2 << 48
@@ -91,7 +91,7 @@ def flat(state: State, ins: Instruction, wave: int, lane: int) -> Place:
 
 def glob(state: State, ins: Instruction, wave: int, lane: int) -> Place:
     base = ins.src[-1]
-    if base.kind is Kind.SGPR:
+    if base.kind is OperandKind.SGPR:
         at = state.sgpr(wave, base.index, 2) + state.vgpr(wave, lane, ins.src[0].index)
     else:
         at = state.vgpr(wave, lane, ins.src[0].index, 2)
@@ -100,9 +100,9 @@ def glob(state: State, ins: Instruction, wave: int, lane: int) -> Place:
 
 def private(state: State, ins: Instruction, wave: int, lane: int) -> Place:
     at = ins.modifiers.get("offset", 0)
-    if ins.src[0].kind is Kind.VGPR:
+    if ins.src[0].kind is OperandKind.VGPR:
         at += signed(state.vgpr(wave, lane, ins.src[0].index), 32)
-    if ins.src[-1].kind is Kind.SGPR:
+    if ins.src[-1].kind is OperandKind.SGPR:
         at += signed(state.sgpr(wave, ins.src[-1].index), 32)
     return "scratch", wave, lane, at
 
@@ -143,7 +143,7 @@ def buffer(n: int) -> Where:
             at += index % neighbours * piece + offset % piece
         else:
             at = index * stride + offset
-        soffset = state.sgpr(wave, more.index) if more.kind is Kind.SGPR else 0
+        soffset = state.sgpr(wave, more.index) if more.kind is OperandKind.SGPR else 0
         return "global", wave, lane, base + at + soffset
 
     return where

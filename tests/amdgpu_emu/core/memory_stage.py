@@ -10,7 +10,7 @@ import numpy as np
 from amdgpu_emu.core.counters import Counters
 from amdgpu_emu.core.shared_state import SharedState
 from amdgpu_emu.core.state import EXEC, M0, Group
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
 from amdgpu_emu.isa.opcodes import names
 from amdgpu_emu.shader import Dispatch, Scratch
 from amdgpu_emu.shader_memory import ShaderMemory
@@ -20,7 +20,7 @@ from tests.amdgpu_emu.core.memory_places import State
 from tests.amdgpu_emu.core.one import INTEGERS32, SPECIAL16, SPECIAL32, execute, is_nan, sgpr, vgpr
 from tests.amdgpu_emu.core.stage import Stage
 
-NULL = Operand(Kind.NULL)
+NULL = Operand(OperandKind.NULL)
 BYTES, LDS, PER_LANE, WAVES, VGPRS = 16384, 4096, 128, 2, 64
 ADDRESS, DATA, RESULT = 2, 8, 32
 """First vector registers of what instructions read and write. Results of scalar loads begin at s40."""
@@ -123,7 +123,7 @@ def instruction(name: str, src: Sequence[Operand], returns: bool = True, **modif
     form = FORMATS[name.partition("_")[0]]
     opcode = names(form)[name]
     returns = returns or "atomic" not in name
-    if form is Format.SMEM:
+    if form is Encoding.SMEM:
         dst = tuple(sgpr(40, t.dwords) for t in opcode.dst)
     else:
         dst = tuple(vgpr(RESULT, t.bits) for t in opcode.dst) if returns else ()
@@ -134,7 +134,7 @@ def data_of(name: str) -> list[Operand]:
     """What it reads beside its address: from DATA on, four registers apart."""
     form = FORMATS[name.partition("_")[0]]
     types = names(form)[name].src
-    if form is Format.DS and "addtid" not in name:
+    if form is Encoding.DS and "addtid" not in name:
         types = types[1:]
     return [vgpr(DATA + 4 * k, t.bits) for k, t in enumerate(types) if t.kind == "b"]
 

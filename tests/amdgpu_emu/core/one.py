@@ -13,21 +13,21 @@ import numpy as np
 
 from amdgpu_emu.core.program import Program
 from amdgpu_emu.core.state import EXEC, NORMAL_MODE, VCC, Group
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
 
 NORMAL = NORMAL_MODE
 
 
 def vgpr(index: int, bits: int = 32, **how: Any) -> Operand:
-    return Operand(Kind.VGPR, index, max(1, bits // 32), bits=bits, **how)
+    return Operand(OperandKind.VGPR, index, max(1, bits // 32), bits=bits, **how)
 
 
 def sgpr(index: int, dwords: int = 1, **how: Any) -> Operand:
-    return Operand(Kind.SGPR, index, dwords, bits=32 * dwords, **how)
+    return Operand(OperandKind.SGPR, index, dwords, bits=32 * dwords, **how)
 
 
 def literal(value: int, bits: int = 32) -> Operand:
-    return Operand(Kind.LITERAL, 0, max(1, bits // 32), value, bits=bits)
+    return Operand(OperandKind.LITERAL, 0, max(1, bits // 32), value, bits=bits)
 
 
 def group(n: int = 1, lanes: int = 32, mode: int = NORMAL) -> Group:
@@ -52,7 +52,7 @@ def vector(
     bits: Sequence[int],
     result: int = 32,
     *,
-    form: Format = Format.VOP3,
+    form: Encoding = Encoding.VOP3,
     mode: int = NORMAL,
     modifiers: dict[str, int] | None = None,
     sources: Sequence[dict[str, Any]] | None = None,
@@ -81,10 +81,10 @@ def vector(
         packed = np.zeros((waves, 32), np.bool_)
         packed.reshape(-1)[:count] = np.array(vcc_in, np.bool_)
         g.put_bits(VCC, packed)
-        ops.append(Operand(Kind.VCC))
+        ops.append(Operand(OperandKind.VCC))
     dst = [vgpr(0, result)] if result else []
     if masks:
-        dst.append(Operand(Kind.VCC))
+        dst.append(Operand(OperandKind.VCC))
     execute(g, Instruction(0, 8, form, name, tuple(dst), (*ops, *extra), modifiers or {}))
     out = g.v[0].astype(np.uint64)
     if result == 64:
@@ -101,7 +101,7 @@ def scalar(
     dwords: Sequence[int],
     result: int = 1,
     *,
-    form: Format = Format.SOP2,
+    form: Encoding = Encoding.SOP2,
     scc: Sequence[int] | None = None,
     old: Sequence[int] | None = None,
 ) -> tuple[list[int], list[int]]:

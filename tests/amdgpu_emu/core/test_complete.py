@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.program import Program
 from amdgpu_emu.isa.decoder import decode
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand, UnknownInstruction
-from amdgpu_emu.isa.opcodes import Type
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind, UnknownInstruction
+from amdgpu_emu.isa.opcodes import OperandType
 from tests.amdgpu_emu.core import (  # noqa: F401
     test_definitions,
     test_matrix,
@@ -22,8 +22,9 @@ from tests.amdgpu_emu.core.one import literal, sgpr, vgpr
 from tests.amdgpu_emu.isa.encodings import FORMATS, encodings
 
 ELSEWHERE = {
-    "s_sleep_var": "does what s_sleep does, which test_kernels runs", "s_barrier_signal": "test_strict, test_kernels",
-}  # fmt: skip
+    "s_sleep_var": "does what s_sleep does, which test_kernels runs",
+    "s_barrier_signal": "test_strict, test_kernels",
+}
 """Instructions of these formats that compute nothing, and where they are tested."""
 REFUSED = {
     "s_barrier_signal_isfirst", "s_barrier_init", "s_barrier_join", "s_wakeup_barrier", "s_get_barrier_state",
@@ -33,17 +34,17 @@ REFUSED = {
 WIDE = {32: "32 lanes", 64: "64 lanes"}
 
 
-def operand(kind: Type, place: int, scalar: bool, lanes: int) -> Operand:
+def operand(kind: OperandType, place: int, scalar: bool, lanes: int) -> Operand:
     """Some operand of a type."""
     bits = kind.bits or lanes
     if kind.kind == "hwreg":
-        return Operand(Kind.HWREG, 1, value=1)
+        return Operand(OperandKind.HWREG, 1, value=1)
     if kind.place == "k":
         return literal(0, bits)
     if kind.place == "j":
-        return Operand(Kind.INTEGER, value=0xFFFFFFFF)
+        return Operand(OperandKind.INTEGER, value=0xFFFFFFFF)
     if kind.kind == "m" and not scalar:
-        return Operand(Kind.VCC, 0, lanes // 32, bits=lanes)
+        return Operand(OperandKind.VCC, 0, lanes // 32, bits=lanes)
     if scalar or kind.place == "s":
         return sgpr(8 + 4 * place, max(1, bits // 32))
     return vgpr(8 + 8 * place, bits)
@@ -52,14 +53,14 @@ def operand(kind: Type, place: int, scalar: bool, lanes: int) -> Operand:
 def compiled(name: str, lanes: int) -> bool:
     """Whether the core takes it, in a plain form."""
     form, op = OPCODES[name]
-    if form is Format.VOPD and lanes == 64:
+    if form is Encoding.VOPD and lanes == 64:
         return False
-    scalar = form in (Format.SOP1, Format.SOP2, Format.SOPC, Format.SOPK)
+    scalar = form in (Encoding.SOP1, Encoding.SOP2, Encoding.SOPC, Encoding.SOPK)
     src = tuple(operand(t, k, scalar, lanes) for k, t in enumerate(op.src) if t.kind not in ("imm", "rel", "msg"))
     dst = tuple(operand(t, 5 + k, scalar, lanes) for k, t in enumerate(op.dst))
-    if form is Format.VOPC:
-        dst = (Operand(Kind.EXEC if name.startswith("v_cmpx") else Kind.VCC, 0, lanes // 32, bits=lanes),)
-    other = Instruction(0, 8, form, name, dst, src) if form is Format.VOPD else None
+    if form is Encoding.VOPC:
+        dst = (Operand(OperandKind.EXEC if name.startswith("v_cmpx") else OperandKind.VCC, 0, lanes // 32, bits=lanes),)
+    other = Instruction(0, 8, form, name, dst, src) if form is Encoding.VOPD else None
     try:
         Program(lambda a, n: b"", 256, lanes)._compile(Instruction(0, 8, form, name, dst, src, {}, other))
     except Unsupported:

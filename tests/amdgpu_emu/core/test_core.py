@@ -123,13 +123,15 @@ def test_workgroups_that_do_not_fit_together_run_in_parts() -> None:
     out = stage.buffer(4 * 40 * 70)
     # s2 = ttmp7's low half (y); v1 = 4 * lane; the address moves by 4 (40 y + x) through s0: one lane stores y 100 + x
     code = [
-        0x8B02FF73, 0x0000FFFF,  # s_and_b32 s2, ttmp7, 0xffff
+        0x8B02FF73,
+        0x0000FFFF,  # s_and_b32 s2, ttmp7, 0xffff
         0x9602A802,  # s_mul_i32 s2, s2, 40
         0x80027502,  # s_add_co_u32 s2, s2, ttmp9
         0x84038202,  # s_lshl_b32 s3, s2, 2
         0x7E020203,  # v_mov_b32 v1, s3
         0x7E000202,  # v_mov_b32 v0, s2
-        *STORE, S_ENDPGM,
-    ]  # fmt: skip
+        *STORE,
+        S_ENDPGM,
+    ]
     stage.dispatch(stage.code(code), groups=(40, 70, 1), user_data=(out & 0xFFFFFFFF, out >> 32))
     assert (stage.read(out, np.uint32, 2800) == np.arange(2800)).all()

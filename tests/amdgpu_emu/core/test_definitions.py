@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amdgpu_emu.core.errors import Unsupported
-from amdgpu_emu.isa.opcodes import Opcode, Type
+from amdgpu_emu.isa.opcodes import Opcode, OperandType
 from tests.amdgpu_emu.core.defined import compare, conversions, floats, integers, packed, scalars  # noqa: F401
 from tests.amdgpu_emu.core.defined.harness import (
     DEFINED,
@@ -27,9 +27,9 @@ from tests.amdgpu_emu.core.defined.harness import (
     run_vector,
 )
 from tests.amdgpu_emu.core.defined.values import ACCUMULATES, columns_of, kinds_of
-from tests.amdgpu_emu.core.one import Format, is_nan
+from tests.amdgpu_emu.core.one import Encoding, is_nan
 
-SCALAR = (Format.SOP1, Format.SOP2, Format.SOPC, Format.SOPK)
+SCALAR = (Encoding.SOP1, Encoding.SOP2, Encoding.SOPC, Encoding.SOPK)
 VECTOR = [n for n in DEFINED if OPCODES[n][0] not in SCALAR]
 FULL = (("row_mask", 15), ("bank_mask", 15), ("bound_ctrl", 1))
 
@@ -124,7 +124,7 @@ def test_results(name: str) -> None:
 
 def signable(name: str) -> bool:
     form, op = OPCODES[name]
-    vop3 = form in (Format.VOP1, Format.VOP2, Format.VOPC, Format.VOP3, Format.VOP3SD) and not op.has("1")
+    vop3 = form in (Encoding.VOP1, Encoding.VOP2, Encoding.VOPC, Encoding.VOP3, Encoding.VOP3SD) and not op.has("1")
     return vop3 and any(t.kind == "f" for t in op.src) and name != "v_cndmask_b32"
 
 
@@ -133,11 +133,11 @@ def test_signs_of_sources(name: str) -> None:
     """neg and abs change the sign of the bits before anything else happens."""
     _, op = OPCODES[name]
     columns = columns_of(name, 60, 20)
-    three = OPCODES[name][0] is not Format.VOP3SD
+    three = OPCODES[name][0] is not Encoding.VOP3SD
     for negative, absolute in ((1, 0), (0, 1), (1, 1)) if three else ((1, 0),):
         sources, changed = [], []
         for k, column in enumerate(columns):
-            kind = op.src[k] if k < len(op.src) else Type("")
+            kind = op.src[k] if k < len(op.src) else OperandType("")
             if kind.kind != "f":
                 sources.append(())
                 changed.append(column)
@@ -161,8 +161,10 @@ def test_halves(name: str) -> None:
 
 
 NO_CLAMP = (
-    "v_cvt_pk_f32_fp8", "v_cvt_pk_f32_bf8", *(f"v_{op}3_{k}16" for op in ("min", "max", "med") for k in "ui"),
-)  # fmt: skip
+    "v_cvt_pk_f32_fp8",
+    "v_cvt_pk_f32_bf8",
+    *(f"v_{op}3_{k}16" for op in ("min", "max", "med") for k in "ui"),
+)
 """What it would do is not documented."""
 
 
@@ -179,10 +181,16 @@ def test_clamp(name: str) -> None:
         check(name, columns_of(name, 200, 40), How(modifiers=(("clamp", 1),)))
 
 
-@pytest.mark.parametrize("name", [
-    n for n in VECTOR if OPCODES[n][1].has("o") and OPCODES[n][0] is not Format.VOP3P
-    and not n.startswith(("v_cvt_pk", "v_cmp", "v_div_"))
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        n
+        for n in VECTOR
+        if OPCODES[n][1].has("o")
+        and OPCODES[n][0] is not Encoding.VOP3P
+        and not n.startswith(("v_cvt_pk", "v_cmp", "v_div_"))
+    ],
+)
 def test_output_factor(name: str) -> None:
     """omod counts where subnormal results are flushed."""
     if DEFINED[name].result != "f":

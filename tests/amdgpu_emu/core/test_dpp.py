@@ -9,7 +9,7 @@ import pytest
 
 from amdgpu_emu.core.state import EXEC, VCC
 from tests.amdgpu_emu.core.defined.harness import perform
-from tests.amdgpu_emu.core.one import Format, Instruction, Kind, Operand, group, vgpr
+from tests.amdgpu_emu.core.one import Encoding, Instruction, Operand, OperandKind, group, vgpr
 
 HOLES = 0xF3A5_0FF7_5BD9_36EB
 
@@ -58,7 +58,7 @@ def test_dpp16(lanes: int) -> None:
         masks = (HOLES & (1 << lanes) - 1, (1 << lanes) - 1)
         for k in range(2):
             g.put_s(EXEC + k, np.array([m >> 32 * k & 0xFFFFFFFF for m in masks], np.uint32))
-        perform(g, Instruction(0, 8, Format.VOP2, "v_add_nc_u32", (vgpr(0),), (vgpr(1), vgpr(1)), how))
+        perform(g, Instruction(0, 8, Encoding.VOP2, "v_add_nc_u32", (vgpr(0),), (vgpr(1), vgpr(1)), how))
         for w, mask in enumerate(masks):
             got = g.v[0][w].tolist()
             for lane in range(lanes):
@@ -79,7 +79,7 @@ def test_dpp8(lanes: int) -> None:
         for k in range(2):
             g.put_s(EXEC + k, np.uint32(HOLES >> 32 * k & 0xFFFFFFFF))
         how = {"dpp8": sum(p << 3 * i for i, p in enumerate(picks)), "fi": fi}
-        perform(g, Instruction(0, 8, Format.VOP1, "v_mov_b32", (vgpr(0),), (vgpr(1),), how))
+        perform(g, Instruction(0, 8, Encoding.VOP1, "v_mov_b32", (vgpr(0),), (vgpr(1),), how))
         for lane in range(lanes):
             read = lane & ~7 | picks[lane & 7]
             want = 7 if not HOLES >> lane & 1 else 100 + read if fi or HOLES >> read & 1 else 0
@@ -91,15 +91,15 @@ def test_masks_with_dpp(lanes: int) -> None:
     """A comparison's bits of lanes that do not take part are 0; v_cmpx narrows EXEC to those that do."""
     for bound, rows in product((0, 1), (15, 6)):
         how = {"dpp_ctrl": 0x113, "row_mask": rows, "bank_mask": 15, "bound_ctrl": bound, "fi": 0}
-        for name, kind in (("v_cmp_le_u32", Kind.VCC), ("v_cmpx_le_u32", Kind.EXEC)):
+        for name, kind in (("v_cmp_le_u32", OperandKind.VCC), ("v_cmpx_le_u32", OperandKind.EXEC)):
             g = group(1, lanes)
             g.put(1, 100 + np.arange(lanes, dtype=np.uint32))
             g.put(2, np.uint32(110))
             for k in range(2):
                 g.put_s(EXEC + k, np.uint32(HOLES >> 32 * k & 0xFFFFFFFF))
             dst = Operand(kind, 0, lanes // 32, bits=lanes)
-            perform(g, Instruction(0, 8, Format.VOPC, name, (dst,), (vgpr(1), vgpr(2)), how))
-            got = g.bits(VCC if kind is Kind.VCC else EXEC)[0].tolist()
+            perform(g, Instruction(0, 8, Encoding.VOPC, name, (dst,), (vgpr(1), vgpr(2)), how))
+            got = g.bits(VCC if kind is OperandKind.VCC else EXEC)[0].tolist()
             for lane in range(lanes):
                 found = wanted(lane, source(0x113, lane), HOLES, how)
                 assert got[lane] == (found is not None and found <= 110), (name, bound, rows, lane)

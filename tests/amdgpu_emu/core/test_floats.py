@@ -13,7 +13,7 @@ from tests.amdgpu_emu.core.one import (
     NAN,
     SPECIAL,
     SPECIAL32,
-    Format,
+    Encoding,
     rounded,
     rows,
     same,
@@ -75,17 +75,23 @@ def test_fma_is_not_rounded_twice() -> None:
     """Sums that binary64 rounds onto a boundary of binary32."""
     one = 0x3F800000
     cases = [
-        (0x3F800001, 0x3F800001, 0x33800000), (one, 0x33800000, one), (0x3F800800, 0x3F800800, 0x00000001),
-        (0x3F800800, 0x3F800800, 0x80000001), (one, 0x4B800000, 0x3F800000), (0x4B7FFFFF, 0x3F800001, 0x2F000000),
-        (0x00800000, 0x3F000001, 0x00000001), (0x00000003, 0x3F000000, 0), (0x1E3CE508, 0x1E3CE508, 0x80000001),
-    ]  # fmt: skip
+        (0x3F800001, 0x3F800001, 0x33800000),
+        (one, 0x33800000, one),
+        (0x3F800800, 0x3F800800, 0x00000001),
+        (0x3F800800, 0x3F800800, 0x80000001),
+        (one, 0x4B800000, 0x3F800000),
+        (0x4B7FFFFF, 0x3F800001, 0x2F000000),
+        (0x00800000, 0x3F000001, 0x00000001),
+        (0x00000003, 0x3F000000, 0),
+        (0x1E3CE508, 0x1E3CE508, 0x80000001),
+    ]
     rng = np.random.default_rng(2)
     for _ in range(2000):  # a b is a boundary of the sum with c, plus the least that there is
         a, b = ((int(x) << 12) | 0x3F800000 for x in rng.integers(0, 1 << 11, 2))
         cases.append((a, b, int(rng.integers(0, 0x20)) << 23 | int(rng.integers(0, 2)) << 31 | 1))
     columns = [[c[k] for c in cases] for k in range(3)]
     got = vector("v_fma_f32", columns, [32] * 3)
-    fmac = vector("v_fmac_f32", [columns[0], columns[1]], [32, 32], form=Format.VOP2, old=columns[2][0])
+    fmac = vector("v_fmac_f32", [columns[0], columns[1]], [32, 32], form=Encoding.VOP2, old=columns[2][0])
     for k, row in enumerate(cases):
         assert same(got[k], exact("fma", [value(x, 32) for x in row], 32), 32), [hex(x) for x in row]
     assert same(fmac[0], exact("fma", [value(x, 32) for x in cases[0]], 32), 32)
@@ -108,8 +114,8 @@ def divide(a: list[int], b: list[int], width: int) -> list[int]:
     """The sequence that LLVM emits for a correctly rounded division, of binary32 and of binary64."""
     f, one = f"f{width}", (0x3F800000 if width == 32 else 0x3FF0 << 48)
     w = [width] * 3
-    d, _ = vector(f"v_div_scale_{f}", [b, b, a], w, width, masks=1, form=Format.VOP3SD)
-    n, flag = vector(f"v_div_scale_{f}", [a, b, a], w, width, masks=1, form=Format.VOP3SD)
+    d, _ = vector(f"v_div_scale_{f}", [b, b, a], w, width, masks=1, form=Encoding.VOP3SD)
+    n, flag = vector(f"v_div_scale_{f}", [a, b, a], w, width, masks=1, form=Encoding.VOP3SD)
     minus = [{"neg": True}, {}, {}]
 
     def fma(x: list[int], y: list[int], z: list[int], sign: bool = False) -> list[int]:
@@ -117,7 +123,7 @@ def divide(a: list[int], b: list[int], width: int) -> list[int]:
         return found
 
     ones = [one] * len(a)
-    r = vector(f"v_rcp_{f}", [d], [width], width, form=Format.VOP1)
+    r = vector(f"v_rcp_{f}", [d], [width], width, form=Encoding.VOP1)
     r = fma(fma(d, r, ones, True), r, r)
     if width == 64:
         r = fma(fma(d, r, ones, True), r, r)

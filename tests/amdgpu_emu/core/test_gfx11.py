@@ -17,7 +17,7 @@ from amdgpu_emu.core.gfx11 import as_gfx12
 from amdgpu_emu.core.program import Program
 from amdgpu_emu.errors import GpuFault, GpuHang
 from amdgpu_emu.isa.decoder import decode
-from amdgpu_emu.isa.instruction import Format, Kind, UnknownInstruction
+from amdgpu_emu.isa.instruction import Encoding, OperandKind, UnknownInstruction
 from amdgpu_emu.isa.opcodes import names
 from tests.amdgpu_emu.core.stage import RSRC1, S_ENDPGM, Stage
 from tests.amdgpu_emu.core.test_coverage import everything
@@ -133,8 +133,11 @@ def test_ids_stand_behind_the_user_registers_that_are_asked_for() -> None:
     code = (
         0x7E000280,  # v_mov_b32 v0, 0
         0x7E04020E,  # v_mov_b32 v2, s14
-        *store, 0x7E04020F, 0x7E000284, *store,  # v_mov_b32 v2, s15; v_mov_b32 v0, 4
-    )  # fmt: skip
+        *store,
+        0x7E04020F,
+        0x7E000284,
+        *store,  # v_mov_b32 v2, s15; v_mov_b32 v0, 4
+    )
     stage = run(*code, rsrc2=14 << 1 | 0b110 << 7, groups=(1, 3, 4))
     assert stage.read(0x1_0000_0000, np.uint32, 2).tolist() == [2, 3]
 
@@ -166,7 +169,7 @@ def test_a_workgroup_that_no_compute_unit_holds() -> None:
 def test_every_instruction_of_gfx11_has_its_like_or_is_refused() -> None:
     """Those that gfx12 has, too, are executed; the rest is refused by name."""
     stage = Stage("gfx1100")
-    known = {name for form in Format for name in names(form)}
+    known = {name for form in Encoding for name in names(form)}
     ran, refused, own = set(), set(), set()
     program, start = Program(lambda a, n: b"", 256, 32, 11), everything(32, stage)
     with np.errstate(all="ignore"):
@@ -206,8 +209,8 @@ def test_every_instruction_of_gfx11_has_its_like_or_is_refused() -> None:
 )
 def test_comparisons_with_sixteen_bits(word: int, name: str, value: int) -> None:
     ins = as_gfx12(decode(struct.pack("<I", word), gfx=11))
-    assert (ins.name, ins.format, ins.src[0].index) == (name, Format.SOPC, 20)
-    assert (ins.src[1].kind, ins.src[1].value) == (Kind.INTEGER, value)
+    assert (ins.name, ins.format, ins.src[0].index) == (name, Encoding.SOPC, 20)
+    assert (ins.src[1].kind, ins.src[1].value) == (OperandKind.INTEGER, value)
 
 
 def test_the_lesser_and_the_greater_number() -> None:

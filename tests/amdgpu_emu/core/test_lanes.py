@@ -15,10 +15,10 @@ from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.isa.decoder import decode
 from tests.amdgpu_emu.core.one import (
     NORMAL,
-    Format,
+    Encoding,
     Instruction,
-    Kind,
     Operand,
+    OperandKind,
     execute,
     group,
     literal,
@@ -40,7 +40,7 @@ def moved(ctrl: int, exec_mask: int = 0xFFFFFFFF, **how: int) -> list[int]:
     g.put(0, OLD + LANE)
     g.put_s(EXEC, np.uint32(exec_mask))
     modifiers = {"dpp_ctrl": ctrl, **FULL, **how}
-    execute(g, Instruction(0, 8, Format.VOP1, "v_mov_b32", (vgpr(0),), (vgpr(1),), modifiers))
+    execute(g, Instruction(0, 8, Encoding.VOP1, "v_mov_b32", (vgpr(0),), (vgpr(1),), modifiers))
     return [int(x) for x in g.v[0][0]]
 
 
@@ -87,7 +87,7 @@ def test_dpp8_of_a_sum_in_vop3() -> None:
     g.put(1, (LANE + 1).astype(np.float32).view(np.uint32))
     g.put(2, np.float32(0.5).view(np.uint32))
     source = vgpr(1, neg=True)
-    execute(g, Instruction(0, 12, Format.VOP3, "v_add_f32", (vgpr(0),), (source, vgpr(2)), {"dpp8": word}))
+    execute(g, Instruction(0, 12, Encoding.VOP3, "v_add_f32", (vgpr(0),), (source, vgpr(2)), {"dpp8": word}))
     assert g.f[0][0].tolist() == [0.5 - ((i & ~7) + 7 - (i & 7) + 1) for i in range(32)]
 
 
@@ -97,19 +97,26 @@ def test_dpp_of_comparisons_and_carries() -> None:
     modifiers = {"dpp_ctrl": 0x161, **FULL, "bound_ctrl": 1}
     for mask in (0xFFFFFFFF, 0x0F0FFFFF):
         g.put_s(EXEC, np.uint32(mask))
-        execute(g, Instruction(0, 8, Format.VOPC, "v_cmp_gt_u32", (Operand(Kind.VCC),), (vgpr(1), vgpr(1)), modifiers))
+        execute(
+            g,
+            Instruction(
+                0, 8, Encoding.VOPC, "v_cmp_gt_u32", (Operand(OperandKind.VCC),), (vgpr(1), vgpr(1)), modifiers
+            ),
+        )
         assert g.s[VCC][0] == 0x55555555 & mask, "of neighbours the even lane reads the greater number"
     g.put_s(EXEC, np.uint32(0xFFFFFFFF))
     ops, dst = (vgpr(1), literal(0xFFFFFFF0)), (vgpr(0), sgpr(4))
-    execute(g, Instruction(0, 12, Format.VOP3SD, "v_add_co_u32", dst, ops, modifiers))
+    execute(g, Instruction(0, 12, Encoding.VOP3SD, "v_add_co_u32", dst, ops, modifiers))
     assert g.s[4][0] == sum(((i ^ 1) >= 16) << i for i in range(32))
 
 
 def test_the_condition_code_as_a_wide_source() -> None:
     g = group()
     g.put_scc(True)
-    one = Operand(Kind.LITERAL, 0, 2, 0x3FF0 << 48, bits=64)
-    execute(g, Instruction(0, 8, Format.VOP3, "v_add_f64", (vgpr(0, 64),), (Operand(Kind.SCC, 0, 2, bits=64), one)))
+    one = Operand(OperandKind.LITERAL, 0, 2, 0x3FF0 << 48, bits=64)
+    execute(
+        g, Instruction(0, 8, Encoding.VOP3, "v_add_f64", (vgpr(0, 64),), (Operand(OperandKind.SCC, 0, 2, bits=64), one))
+    )
     assert (g.v[0][0] == 0).all()
     assert (g.v[1][0] == 0x3FF00000).all(), "the least subnormal is lost in the sum"
 
@@ -118,9 +125,9 @@ def test_dpp_on_a_packed_dot_product() -> None:
     g = group()
     g.put(1, LANE * np.uint32(0x01010101))
     g.put(2, np.uint32(0x01010101))
-    ops = (vgpr(1, op_sel=2), vgpr(2, op_sel=2), Operand(Kind.INTEGER, value=0))
+    ops = (vgpr(1, op_sel=2), vgpr(2, op_sel=2), Operand(OperandKind.INTEGER, value=0))
     modifiers = {"dpp_ctrl": 0x161, **FULL, "bound_ctrl": 1}
-    execute(g, Instruction(0, 12, Format.VOP3P, "v_dot4_u32_u8", (vgpr(0),), ops, modifiers))
+    execute(g, Instruction(0, 12, Encoding.VOP3P, "v_dot4_u32_u8", (vgpr(0),), ops, modifiers))
     assert g.v[0][0].tolist() == [4 * (i ^ 1) for i in range(32)]
 
 
@@ -131,7 +138,7 @@ def test_permlane() -> None:
         g = group()
         g.put(1, 100 + LANE)
         ops = (vgpr(1), literal(low), literal(high))
-        execute(g, Instruction(0, 8, Format.VOP3, name, (vgpr(0),), ops))
+        execute(g, Instruction(0, 8, Encoding.VOP3, name, (vgpr(0),), ops))
         assert g.v[0][0].tolist() == [100 + (i & 16 ^ other) + select[i & 15] for i in range(32)]
 
 
@@ -139,21 +146,21 @@ def test_single_lanes() -> None:
     g = group()
     g.put(1, 100 + LANE)
     g.put_s(EXEC, np.uint32(0xF0))
-    execute(g, Instruction(0, 4, Format.VOP1, "v_readfirstlane_b32", (sgpr(3),), (vgpr(1),)))
-    execute(g, Instruction(0, 8, Format.VOP3, "v_readlane_b32", (sgpr(4),), (vgpr(1), literal(33))))
-    execute(g, Instruction(0, 8, Format.VOP3, "v_writelane_b32", (vgpr(1),), (literal(7), literal(9))))
+    execute(g, Instruction(0, 4, Encoding.VOP1, "v_readfirstlane_b32", (sgpr(3),), (vgpr(1),)))
+    execute(g, Instruction(0, 8, Encoding.VOP3, "v_readlane_b32", (sgpr(4),), (vgpr(1), literal(33))))
+    execute(g, Instruction(0, 8, Encoding.VOP3, "v_writelane_b32", (vgpr(1),), (literal(7), literal(9))))
     assert (g.s[3][0], g.s[4][0]) == (104, 101), "the first lane that is on; lane numbers count modulo 32"
     assert g.v[1][0].tolist() == [7 if i == 9 else 100 + i for i in range(32)], "writes a lane that is off"
 
 
 def test_lanes_that_hold_what_was_never_written() -> None:
     """They can be moved there and back; the value is an error where it is used."""
-    read = Instruction(0, 8, Format.VOP3, "v_readlane_b32", (sgpr(4),), (vgpr(1), literal(9)))
+    read = Instruction(0, 8, Encoding.VOP3, "v_readlane_b32", (sgpr(4),), (vgpr(1), literal(9)))
     for source, defined in ((5, False), (6, True)):
         g = group()
         g.put(1, 100 + LANE)
         g.put_s(6, np.uint32(77))
-        execute(g, Instruction(0, 8, Format.VOP3, "v_writelane_b32", (vgpr(1),), (sgpr(source), literal(9))))
+        execute(g, Instruction(0, 8, Encoding.VOP3, "v_writelane_b32", (vgpr(1),), (sgpr(source), literal(9))))
         execute(g, read)
         assert (g.v_defined[1, 0, 9], g.s_defined[4, 0], not g.undef_s >> 4 & 1) == (defined,) * 3
         assert g.v_defined[1, 0, :9].all()
@@ -163,7 +170,7 @@ def test_lanes_that_hold_what_was_never_written() -> None:
     execute(g, read)
     assert not g.s_defined[4, 0]
     (_, used), _ = Program(lambda *_: b"", 32, 32)._registers(
-        Instruction(0, 4, Format.SOP1, "s_mov_b32", (sgpr(0),), (sgpr(4),))
+        Instruction(0, 4, Encoding.SOP1, "s_mov_b32", (sgpr(0),), (sgpr(4),))
     )
     assert used & g.undef_s
 
@@ -173,10 +180,10 @@ def test_comparisons_write_masks() -> None:
     g.put(1, LANE)
     g.put_s(VCC, np.uint32(0xFFFFFFFF))
     g.put_s(EXEC, np.uint32(0x0000FFFF))
-    compare = Instruction(0, 4, Format.VOPC, "v_cmp_gt_u32", (Operand(Kind.VCC),), (literal(4), vgpr(1)))
+    compare = Instruction(0, 4, Encoding.VOPC, "v_cmp_gt_u32", (Operand(OperandKind.VCC),), (literal(4), vgpr(1)))
     execute(g, compare)
     assert g.s[VCC][0] == 0xF, "0 in lanes that are off"
-    execute(g, replace(compare, name="v_cmpx_gt_u32", dst=(Operand(Kind.EXEC),)))
+    execute(g, replace(compare, name="v_cmpx_gt_u32", dst=(Operand(OperandKind.EXEC),)))
     assert g.s[EXEC][0] == 0xF
     assert g.active().sum() == 4
 
@@ -185,16 +192,16 @@ def test_lanes_that_are_off_keep_their_registers() -> None:
     g = group()
     g.put(0, LANE)
     g.put_s(EXEC, np.uint32(0xFF00FF00))
-    execute(g, Instruction(0, 4, Format.VOP1, "v_mov_b32", (vgpr(0),), (literal(5),)))
+    execute(g, Instruction(0, 4, Encoding.VOP1, "v_mov_b32", (vgpr(0),), (literal(5),)))
     assert g.v[0][0].tolist() == [5 if i & 8 else i for i in range(32)]
 
 
 def test_saveexec() -> None:
     g = group()
     g.put_s(2, np.uint32(0x0F))
-    execute(g, Instruction(0, 4, Format.SOP1, "s_and_saveexec_b32", (sgpr(4),), (sgpr(2),)))
+    execute(g, Instruction(0, 4, Encoding.SOP1, "s_and_saveexec_b32", (sgpr(4),), (sgpr(2),)))
     assert (g.s[4][0], g.s[EXEC][0], g.scc[0]) == (0xFFFFFFFF, 0xF, True)
-    execute(g, Instruction(0, 4, Format.SOP1, "s_and_not1_saveexec_b32", (sgpr(5),), (sgpr(2),)))
+    execute(g, Instruction(0, 4, Encoding.SOP1, "s_and_not1_saveexec_b32", (sgpr(5),), (sgpr(2),)))
     assert (g.s[5][0], g.s[EXEC][0], g.scc[0]) == (0xF, 0, False)
     assert not g.active().any()
 
@@ -204,8 +211,8 @@ def test_pairs_read_before_either_writes() -> None:
     g = group()
     g.put(0, LANE)
     g.put(1, 100 + LANE)
-    half = Instruction(0, 8, Format.VOPD, "v_dual_mov_b32", (vgpr(1),), (vgpr(0),))
-    execute(g, Instruction(0, 8, Format.VOPD, "v_dual_mov_b32", (vgpr(0),), (vgpr(1),), second=half))
+    half = Instruction(0, 8, Encoding.VOPD, "v_dual_mov_b32", (vgpr(1),), (vgpr(0),))
+    execute(g, Instruction(0, 8, Encoding.VOPD, "v_dual_mov_b32", (vgpr(0),), (vgpr(1),), second=half))
     assert (g.v[0][0] == 100 + LANE).all()
     assert (g.v[1][0] == LANE).all()
 
@@ -214,16 +221,16 @@ def test_wave64() -> None:
     lane = np.arange(64, dtype=np.uint32)
     g = group(lanes=64)
     g.put(1, lane)
-    vcc = Operand(Kind.VCC, 0, 2)
-    execute(g, Instruction(0, 4, Format.VOPC, "v_cmp_lt_u32", (vcc,), (literal(40), vgpr(1))))
+    vcc = Operand(OperandKind.VCC, 0, 2)
+    execute(g, Instruction(0, 4, Encoding.VOPC, "v_cmp_lt_u32", (vcc,), (literal(40), vgpr(1))))
     assert (g.s[VCC][0], g.s[VCC + 1][0]) == (0, 0xFFFFFE00)
     for name, want in (("v_mbcnt_lo_u32_b32", np.minimum(lane, 32)), ("v_mbcnt_hi_u32_b32", np.maximum(lane, 32) - 32)):
-        ops = (Operand(Kind.INTEGER, value=0xFFFFFFFF), Operand(Kind.INTEGER, value=0))
-        execute(g, Instruction(0, 8, Format.VOP3, name, (vgpr(0),), ops))
+        ops = (Operand(OperandKind.INTEGER, value=0xFFFFFFFF), Operand(OperandKind.INTEGER, value=0))
+        execute(g, Instruction(0, 8, Encoding.VOP3, name, (vgpr(0),), ops))
         assert (g.v[0][0] == want).all()
-    execute(g, Instruction(0, 4, Format.VOP1, "v_permlane64_b32", (vgpr(0),), (vgpr(1),)))
+    execute(g, Instruction(0, 4, Encoding.VOP1, "v_permlane64_b32", (vgpr(0),), (vgpr(1),)))
     assert (g.v[0][0] == (lane ^ 32)).all()
-    execute(g, Instruction(0, 4, Format.SOP1, "s_and_saveexec_b64", (sgpr(4, 2),), (vcc,)))
+    execute(g, Instruction(0, 4, Encoding.SOP1, "s_and_saveexec_b64", (sgpr(4, 2),), (vcc,)))
     assert g.active().sum() == 23
     # A whole dispatch: v1 = 4 * id, stored at base + v1.
     stage = Stage()
@@ -245,7 +252,7 @@ class _Shared:
 
 
 def ds(g: Group, name: str, dst: tuple[Operand, ...], *src: Operand, **how: int) -> None:
-    execute(g, Instruction(0, 8, Format.DS, f"ds_{name}", dst, src, how))
+    execute(g, Instruction(0, 8, Encoding.DS, f"ds_{name}", dst, src, how))
 
 
 def test_lds_loads_and_stores() -> None:

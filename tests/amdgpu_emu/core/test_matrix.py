@@ -14,7 +14,7 @@ from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.state import EXEC, Group
 from tests.amdgpu_emu.core.defined.conversions import small_float
 from tests.amdgpu_emu.core.defined.harness import OPCODES, defines, perform
-from tests.amdgpu_emu.core.one import Format, Instruction, Kind, Operand, group, rounded, signed, value, vgpr
+from tests.amdgpu_emu.core.one import Encoding, Instruction, Operand, OperandKind, group, rounded, signed, value, vgpr
 
 BITS = {"f16": 16, "bf16": 16, "fp8": 8, "bf8": 8, "iu8": 8, "iu4": 4}
 WMMA = [n for n in OPCODES if n.startswith("v_wmma")]
@@ -23,7 +23,7 @@ LOW, HIGH = -(1 << 31), (1 << 31) - 1
 
 
 def parsed(name: str) -> tuple[str, int, str, str]:
-    """Kind of D, K, kinds of A and B."""
+    """OperandKind of D, K, kinds of A and B."""
     _, _, d, shape, *kinds = name.split("_")
     return d, int(shape.split("x")[2]), kinds[0], kinds[-1]
 
@@ -83,8 +83,12 @@ def some(kind: str, rng: np.random.Generator, shape: tuple[int, ...], whole: boo
     if kind in ("iu8", "iu4"):
         return rng.integers(0, 1 << BITS[kind], shape)
     if kind in ("fp8", "bf8"):
-        codes = [c for c in range(256) if math.isfinite(x := small_float(c, 3 if kind == "fp8" else 2))
-                 and (not whole or (x == int(x) and abs(x) <= 8))]  # fmt: skip
+        codes = [
+            c
+            for c in range(256)
+            if math.isfinite(x := small_float(c, 3 if kind == "fp8" else 2))
+            and (not whole or (x == int(x) and abs(x) <= 8))
+        ]
         return rng.choice(codes, shape)
     numbers = rng.integers(-8, 9, shape).astype(float) if whole else rng.normal(0, 3, shape)
     return np.vectorize(lambda x: bits_of(float(x), kind), otypes=[np.int64])(numbers)
@@ -116,9 +120,15 @@ def test_dense_products(lanes: int) -> None:
         sizes = [max(t.bits * 32 // lanes, 32) for t in (*op.src[:2], *op.dst)]
         a, b = some(kind_a, rng, (16, k), False), some(kind_b, rng, (16, k), False)
         for constant, x, y, z, clamp in (
-            (None, 0, 0, 0, 0), (None, 1, 0, 1, 0), (None, 0, 1, 2, 0), (None, 1, 1, 3, 0), (0, 0, 0, 0, 0),
-            (1, 1, 0, 0, 0), (None, 1, 1, 0, 1), (None, 0, 0, 0, 1),
-        ):  # fmt: skip
+            (None, 0, 0, 0, 0),
+            (None, 1, 0, 1, 0),
+            (None, 0, 1, 2, 0),
+            (None, 1, 1, 3, 0),
+            (0, 0, 0, 0, 0),
+            (1, 1, 0, 0, 0),
+            (None, 1, 1, 0, 1),
+            (None, 0, 0, 0, 1),
+        ):
             if clamp and not integer:
                 continue
             flags_a = {"neg": bool(x), "abs": bool(y)} if kind_a in ("f16", "bf16") else {"neg": bool(x and integer)}
@@ -135,10 +145,10 @@ def test_dense_products(lanes: int) -> None:
                 put_tile(g, 20, c, short, lanes)
             else:  # inline 0, and the inline 1 or 1.0 at the operand's width
                 code = {"i32": 1, "f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}[d] if constant else 0
-                third = Operand(Kind.INTEGER if integer or not constant else Kind.FLOAT, value=code)
+                third = Operand(OperandKind.INTEGER if integer or not constant else OperandKind.FLOAT, value=code)
                 c = [[code] * 16 for _ in range(16)]
             ops = (operand(4, sizes[0], **flags_a), operand(8, sizes[1], **flags_b), third)
-            perform(g, Instruction(0, 8, Format.VOP3P, name, (operand(40, sizes[2]),), ops, {"clamp": clamp}))
+            perform(g, Instruction(0, 8, Encoding.VOP3P, name, (operand(40, sizes[2]),), ops, {"clamp": clamp}))
             got = tile(g, 40, short, lanes)
 
             def element(m: Any, i: int, j: int, kind: str, flags: dict[str, bool]) -> Any:
@@ -195,7 +205,7 @@ def test_sparse_products() -> None:
             g.put(16, np.array([w << 16 * key | unused for w in words], np.uint32))
             ops = (operand(4, op.src[0].bits, **flags[0]), operand(8, op.src[1].bits, **flags[1]), vgpr(16))
             how = {"clamp": clamp, "op_sel": key}
-            perform(g, Instruction(0, 8, Format.VOP3P, name, (operand(40, op.dst[0].bits),), ops, how))
+            perform(g, Instruction(0, 8, Encoding.VOP3P, name, (operand(40, op.dst[0].bits),), ops, how))
             got = tile(g, 40, short, 32)
             for i in range(16):
                 for j in range(16):
@@ -227,8 +237,8 @@ def test_infinities_and_nans(kind: str) -> None:
     g = group()
     put_fields(g, 4, lanes_of(lambda i, j: a[i][j], 16, 32), 16)
     put_fields(g, 8, lanes_of(lambda i, j: b[i][j], 16, 32), 16)
-    ops = (vgpr(4, 128), vgpr(8, 128), Operand(Kind.INTEGER, value=0))
-    perform(g, Instruction(0, 8, Format.VOP3P, f"v_wmma_f32_16x16x16_{kind}", (vgpr(40, 256),), ops))
+    ops = (vgpr(4, 128), vgpr(8, 128), Operand(OperandKind.INTEGER, value=0))
+    perform(g, Instruction(0, 8, Encoding.VOP3P, f"v_wmma_f32_16x16x16_{kind}", (vgpr(40, 256),), ops))
     got = [[value(x, 32) for x in row] for row in tile(g, 40, False, 32)]
     small = number_of(tiny, kind)
     for i in range(16):
@@ -246,13 +256,13 @@ def test_infinities_and_nans(kind: str) -> None:
 
 def test_what_is_refused() -> None:
     ops = (vgpr(4, 64), vgpr(8, 128), vgpr(16))
-    ins = Instruction(0, 8, Format.VOP3P, "v_swmmac_f32_16x16x32_f16", (vgpr(40, 128),), ops)
+    ins = Instruction(0, 8, Encoding.VOP3P, "v_swmmac_f32_16x16x32_f16", (vgpr(40, 128),), ops)
     with pytest.raises(Unsupported, match="v_swmmac_f32_16x16x32_f16 with 64 lanes"):
         perform(group(1, 64), ins)
     g = group(2)
     g.put_s(EXEC, np.array([0xFFFFFFFF, 0xFFFFFFFE], np.uint32))
     for r in range(32):
         g.put(r, 0)
-    ops = (vgpr(4, 128), vgpr(8, 128), Operand(Kind.INTEGER, value=0))
+    ops = (vgpr(4, 128), vgpr(8, 128), Operand(OperandKind.INTEGER, value=0))
     with pytest.raises(ShaderError, match="needs all lanes of EXEC"):
-        perform(g, Instruction(0, 8, Format.VOP3P, "v_wmma_f32_16x16x16_f16", (vgpr(40, 256),), ops))
+        perform(g, Instruction(0, 8, Encoding.VOP3P, "v_wmma_f32_16x16x16_f16", (vgpr(40, 256),), ops))

@@ -74,7 +74,7 @@ SHAPES = [
     ({"records": 70, "stride": 64, "check": STRUCTURED_WITH_OFFSET, "swizzle": 3, "neighbours": 2}, 90, 70),
     ({"records": 70, "stride": 32, "check": RAW, "swizzle": 2, "neighbours": 1, "tid": 1}, 30, 36),
     ({"records": 64, "stride": 16, "check": STRUCTURED, "swizzle": 1, "neighbours": 3}, 80, 16),
-]  # fmt: skip
+]
 
 
 def put_case(scene: Scene, name: str, k: int, step: int) -> Instruction:
@@ -93,9 +93,14 @@ def put_case(scene: Scene, name: str, k: int, step: int) -> Instruction:
         scene.lanes_of(ADDRESS, rng.integers(0, indices, shape))
     scene.lanes_of(ADDRESS + indexed, rng.integers(0, max(offsets // step, 1), shape) * step)
     return instruction(
-        name, operands(name, indexed, offset, more), offset=constant, idxen=indexed, offen=offset, th=k % 2,
+        name,
+        operands(name, indexed, offset, more),
+        offset=constant,
+        idxen=indexed,
+        offen=offset,
+        th=k % 2,
         returns=k % 2 == 1,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("name", MOVES)

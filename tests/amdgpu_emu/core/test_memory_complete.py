@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from amdgpu_emu.core.errors import Unsupported
 from amdgpu_emu.core.program import Program
 from amdgpu_emu.isa.decoder import decode
-from amdgpu_emu.isa.instruction import Format, Instruction, UnknownInstruction
+from amdgpu_emu.isa.instruction import Encoding, Instruction, UnknownInstruction
 from amdgpu_emu.isa.opcodes import names
 from tests.amdgpu_emu.core import test_memory_buffers, test_memory_lds, test_memory_vector
 from tests.amdgpu_emu.core.memory_model import DEFINITIONS
 from tests.amdgpu_emu.isa.against_llvm import SAMPLE
 from tests.amdgpu_emu.isa.encodings import encodings
 
-FORMATS = (Format.DS, Format.GLOBAL, Format.FLAT, Format.SCRATCH, Format.BUFFER, Format.SMEM)
+FORMATS = (Encoding.DS, Encoding.GLOBAL, Encoding.FLAT, Encoding.SCRATCH, Encoding.BUFFER, Encoding.SMEM)
 REFUSED = {
     "global_load_tr_b64": "its order of lanes is not documented, and is not that of 16-bit numbers",
     "global_atomic_ordered_add_b64": "it needs the ordered identifiers of waves of the graphics pipeline",
     **dict.fromkeys(
-        (name for name in names(Format.BUFFER) if "_format_" in name), "they convert texels, which is graphics"
+        (name for name in names(Encoding.BUFFER) if "_format_" in name), "they convert texels, which is graphics"
     ),
 }
 

@@ -31,9 +31,10 @@ from tests.amdgpu_emu.core.one import execute, sgpr, vgpr
 BASE = 20
 RESERVED = ("_block", "addtid_b32", "_tr_b128")
 MOVES = [
-    n for n in DEFINITIONS
+    n
+    for n in DEFINITIONS
     if n.startswith(("global_load", "global_store", "flat_load", "flat_store", "scratch_")) and not n.endswith(RESERVED)
-]  # fmt: skip
+]
 ATOMICS = [n for n in DEFINITIONS if n.startswith(("global_atomic", "flat_atomic"))]
 BLOCKS = [n for n in DEFINITIONS if n.endswith("_block")]
 BY_LANE = ["global_load_addtid_b32", "global_store_addtid_b32"]

@@ -19,10 +19,10 @@ from tests.amdgpu_emu.core.one import (
     SPECIAL16,
     SPECIAL32,
     SPECIAL64,
-    Format,
+    Encoding,
     Instruction,
-    Kind,
     Operand,
+    OperandKind,
     group,
     rounded,
     value,
@@ -51,9 +51,12 @@ def test_mixed_precision() -> None:
 
     columns = [[int(SPECIAL32[i]) for i in rng.integers(0, len(SPECIAL32), 64)] for _ in range(3)]
     columns = [
-        [x if k % 2 else int(SPECIAL16[x % len(SPECIAL16)]) | int(SPECIAL16[x // 7 % len(SPECIAL16)]) << 16
-         for k, x in enumerate(c)] for c in columns
-    ]  # fmt: skip
+        [
+            x if k % 2 else int(SPECIAL16[x % len(SPECIAL16)]) | int(SPECIAL16[x // 7 % len(SPECIAL16)]) << 16
+            for k, x in enumerate(c)
+        ]
+        for c in columns
+    ]
     for name, kinds, negative, absolute, clamp in product(
         ("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16"), product((0, 1, 2), repeat=3), (0, 1), (0, 1), (0, 1)
     ):
@@ -65,7 +68,7 @@ def test_mixed_precision() -> None:
             how: dict[str, Any] = {"neg": bool(negative), "abs": bool(absolute)} if k == 1 else {}
             ops.append(vgpr(10 + k, 16 if kind else 32, op_sel=int(kind == 2), **how))
         width = 32 if name == "v_fma_mix_f32" else 16
-        perform(g, Instruction(0, 8, Format.VOP3P, name, (vgpr(0, width),), tuple(ops), {"clamp": clamp}))
+        perform(g, Instruction(0, 8, Encoding.VOP3P, name, (vgpr(0, width),), tuple(ops), {"clamp": clamp}))
         shift = 16 if "hi" in name else 0
         for i, row in enumerate(zip(*columns, strict=True)):
             values = [
@@ -94,8 +97,8 @@ def test_mixed_precision_in_modes() -> None:
             g = group(n, mode=mode)
             for k, column in enumerate(columns):
                 g.put(2 + k, np.array(column[: 32 * n], np.uint32).reshape(n, 32))
-            ops = (vgpr(2, 16), vgpr(3), Operand(Kind.FLOAT, value=0x80000001))
-            perform(g, Instruction(0, 8, Format.VOP3P, name, (vgpr(0, width),), ops))
+            ops = (vgpr(2, 16), vgpr(3), Operand(OperandKind.FLOAT, value=0x80000001))
+            perform(g, Instruction(0, 8, Encoding.VOP3P, name, (vgpr(0, width),), ops))
             for i, (x, y) in enumerate(zip(*columns, strict=True)):
                 if i >= 32 * n:
                     break
@@ -134,7 +137,7 @@ def test_to_eight_bits() -> None:
             g.put(2, np.array(other if how == "pk" else seeds, np.uint32).reshape(n, 32))
             g.put_s(EXEC, np.uint32(HOLES & M))
             ops = (vgpr(1, neg=True), vgpr(2, abs=how == "pk"))
-            perform(g, Instruction(0, 8, Format.VOP3, f"v_cvt_{how}_{kind}_f32", (vgpr(0),), ops, {"op_sel": place}))
+            perform(g, Instruction(0, 8, Encoding.VOP3, f"v_cvt_{how}_{kind}_f32", (vgpr(0),), ops, {"op_sel": place}))
             for i, (a, b, seed) in enumerate(zip(columns, other, seeds, strict=True)):
                 a, at = a ^ 0x80000000, 16 * (place >> 3) if how == "pk" else 8 * (place >> 2)
                 if how == "pk":
@@ -154,15 +157,15 @@ def test_eight_bit_sources_by_byte() -> None:
             g = group(8)
             g.put(2, np.array(words, np.uint32).reshape(8, 32))
             how = {"op_sel": select}
-            perform(g, Instruction(0, 8, Format.VOP3, f"v_cvt_f32_{kind}", (vgpr(0),), (vgpr(2),), how))
+            perform(g, Instruction(0, 8, Encoding.VOP3, f"v_cvt_f32_{kind}", (vgpr(0),), (vgpr(2),), how))
             for x, got in zip(words, g.v[0].reshape(-1), strict=True):
                 want = conversions.widened(x >> 16 * (select & 1) + 8 * (select >> 1), mantissa)
                 assert equal(int(got), want, 32, "f")
             moved = how | {"dpp8": sum((7 - i) << 3 * i for i in range(8))}
-            perform(g, Instruction(0, 12, Format.VOP3, f"v_cvt_f32_{kind}", (vgpr(1),), (vgpr(2),), moved))
+            perform(g, Instruction(0, 12, Encoding.VOP3, f"v_cvt_f32_{kind}", (vgpr(1),), (vgpr(2),), moved))
             assert (g.v[1] == g.v[0].reshape(8, 4, 8)[:, :, ::-1].reshape(8, 32)).all(), "of the lane that DPP reads"
             if select < 2:
-                perform(g, Instruction(0, 8, Format.VOP3, f"v_cvt_pk_f32_{kind}", (vgpr(0, 64),), (vgpr(2),), how))
+                perform(g, Instruction(0, 8, Encoding.VOP3, f"v_cvt_pk_f32_{kind}", (vgpr(0, 64),), (vgpr(2),), how))
                 for x, low, high in zip(words, g.v[0].reshape(-1), g.v[1].reshape(-1), strict=True):
                     for k, got in enumerate((low, high)):
                         assert equal(int(got), conversions.widened(x >> 16 * select + 8 * k, mantissa), 32, "f")
@@ -186,8 +189,8 @@ def test_scaling_of_a_division() -> None:
                 for w in range(width // 32):
                     values = [x >> 32 * w & M for x in column] + [0] * (waves * 32 - count)
                     g.put(10 + 2 * k + w, np.array(values, np.uint32).reshape(waves, 32))
-            name, dst = f"v_div_scale_f{width}", (vgpr(0, width), Operand(Kind.VCC))
-            perform(g, Instruction(0, 8, Format.VOP3SD, name, dst, tuple(vgpr(10 + 2 * k, width) for k in range(3))))
+            name, dst = f"v_div_scale_f{width}", (vgpr(0, width), Operand(OperandKind.VCC))
+            perform(g, Instruction(0, 8, Encoding.VOP3SD, name, dst, tuple(vgpr(10 + 2 * k, width) for k in range(3))))
             mask = g.bits(VCC).reshape(-1)
             for i in range(count):
                 got = int(g.v[0].reshape(-1)[i]) | (int(g.v[1].reshape(-1)[i]) << 32 if width == 64 else 0)
@@ -241,7 +244,7 @@ def test_parts_of_two_over_pi() -> None:
     g.put(2, np.uint32(12345))
     g.put(3, np.array([e << 20 | (k << 31 & M) for k, (e, _) in enumerate(pairs)], np.uint32).reshape(waves, 32))
     g.put(4, np.array([s for _, s in pairs], np.uint32).reshape(waves, 32))
-    perform(g, Instruction(0, 8, Format.VOP3, "v_trig_preop_f64", (vgpr(0, 64),), (vgpr(2, 64), vgpr(4))))
+    perform(g, Instruction(0, 8, Encoding.VOP3, "v_trig_preop_f64", (vgpr(0, 64),), (vgpr(2, 64), vgpr(4))))
     for i, (e, segment) in enumerate(pairs):
         shift = (segment & 31) * 53 + max(0, e - 1077)
         window = (digits << shift) >> (1201 - 53) & (1 << 53) - 1

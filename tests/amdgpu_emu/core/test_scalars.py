@@ -11,15 +11,15 @@ import pytest
 from tests.amdgpu_emu.core.defined import scalars  # noqa: F401
 from tests.amdgpu_emu.core.defined.harness import DEFINED, OPCODES, equal, final, run_scalar
 from tests.amdgpu_emu.core.defined.values import choices
-from tests.amdgpu_emu.core.one import INTEGERS32, SPECIAL32, SPECIAL64, Format, rows
+from tests.amdgpu_emu.core.one import INTEGERS32, SPECIAL32, SPECIAL64, Encoding, rows
 
-SCALARS = [n for n in DEFINED if OPCODES[n][0] in (Format.SOP1, Format.SOP2, Format.SOPC, Format.SOPK)]
+SCALARS = [n for n in DEFINED if OPCODES[n][0] in (Encoding.SOP1, Encoding.SOP2, Encoding.SOPC, Encoding.SOPK)]
 
 
 @pytest.mark.parametrize("name", SCALARS)
 def test_scalars(name: str) -> None:
     form, op = OPCODES[name]
-    constants = (0, 1, -1, 0x7FFF, -0x8000) if form is Format.SOPK else (0x3FC00000, 0xFF800000, 0x80000001)
+    constants = (0, 1, -1, 0x7FFF, -0x8000) if form is Encoding.SOPK else (0x3FC00000, 0xFF800000, 0x80000001)
     kinds = [t for t in op.src if t.place != "k" and t.kind != "imm"]
     if kinds:
         every = [choices(name, t, k) for k, t in enumerate(kinds)]
@@ -39,10 +39,10 @@ def test_scalars(name: str) -> None:
     scc = [k % 2 for k in range(count)]
     special = (*SPECIAL32, *INTEGERS32, *SPECIAL64)
     old = [special[7 * k % len(special)] for k in range(count)]
-    for constant in constants if form is Format.SOPK or len(kinds) < len(op.src) else (0,):
+    for constant in constants if form is Encoding.SOPK or len(kinds) < len(op.src) else (0,):
         results = run_scalar(name, columns, scc=scc, old=old, constant=constant)
         check_scalars(name, columns, scc, old, constant, *results)
-    if form is Format.SOPK:
+    if form is Encoding.SOPK:
         return
     for i, literals in product(range(0, count, count // 7), ("0", "1", "01")):
         row = [[c[i] & (1 << t.bits) - 1] for c, t in zip(columns, kinds, strict=True)]

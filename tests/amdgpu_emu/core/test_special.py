@@ -16,10 +16,10 @@ from tests.amdgpu_emu.core.defined.integers import M
 from tests.amdgpu_emu.core.one import (
     INTEGERS32,
     SPECIAL32,
-    Format,
+    Encoding,
     Instruction,
-    Kind,
     Operand,
+    OperandKind,
     group,
     literal,
     rows,
@@ -77,7 +77,7 @@ def test_operations_that_save_exec() -> None:
                     g.put_s(EXEC + k, np.uint32(before >> 32 * k & M))
                     g.put_s(2 + k, np.array([m >> 32 * k & M for m in masks], np.uint32))
                 n = bits // 32
-                perform(g, Instruction(0, 4, Format.SOP1, f"s_{op}_{how}_b{bits}", (sgpr(4, n),), (sgpr(2, n),)))
+                perform(g, Instruction(0, 4, Encoding.SOP1, f"s_{op}_{how}_b{bits}", (sgpr(4, n),), (sgpr(2, n),)))
                 for w, s in enumerate(masks):
                     new = SAVE[op](s & full, before & full) & full
                     saved = words_of(g, 4)[w] & full
@@ -100,10 +100,10 @@ def test_carries() -> None:
         mask = (np.arange(n * lanes) % 5 != 1).reshape(n, lanes)
         g.put(0, 77)
         g.put_bits(EXEC, mask)
-        vcc = Operand(Kind.VCC, 0, lanes // 32, bits=lanes)
+        vcc = Operand(OperandKind.VCC, 0, lanes // 32, bits=lanes)
         ops = (vgpr(2), vgpr(3), *((vcc,) if ci else ()))
         name = f"v_{op}_co{ci}_u32"
-        perform(g, Instruction(0, 8, Format.VOP3SD, name, (vgpr(0), vcc), ops, {"clamp": clamp}))
+        perform(g, Instruction(0, 8, Encoding.VOP3SD, name, (vgpr(0), vcc), ops, {"clamp": clamp}))
         out, carry = g.v[0].reshape(-1), g.bits(VCC).reshape(-1)
         for i, (x, y) in enumerate(zip(a, b, strict=True)):
             if not mask.reshape(-1)[i]:
@@ -127,8 +127,8 @@ def test_products_and_sums_of_64_bits() -> None:
         for r, column, shift in ((2, a, 0), (3, b, 0), (4, c, 0), (5, c, 32)):
             values = [x >> shift & M for x in column] + [0] * (n * 32 - len(a))
             g.put(r, np.array(values, np.uint32).reshape(n, 32))
-        dst = (vgpr(0, 64), Operand(Kind.VCC))
-        perform(g, Instruction(0, 8, Format.VOP3SD, name, dst, (vgpr(2), vgpr(3), vgpr(4, 64)), {"clamp": clamp}))
+        dst = (vgpr(0, 64), Operand(OperandKind.VCC))
+        perform(g, Instruction(0, 8, Encoding.VOP3SD, name, dst, (vgpr(2), vgpr(3), vgpr(4, 64)), {"clamp": clamp}))
         low, high, mask = g.v[0].reshape(-1), g.v[1].reshape(-1), g.bits(VCC).reshape(-1)
         bottom, top = (-(1 << 63), (1 << 63) - 1) if is_signed else (0, (1 << 64) - 1)
         for i in range(len(a)):
@@ -144,7 +144,7 @@ def test_bits_of_lower_lanes() -> None:
     for lanes in (32, 64):
         for mask, name in product((0, M, 0x8000_0001, 0x5A5A_1234), ("v_mbcnt_lo_u32_b32", "v_mbcnt_hi_u32_b32")):
             g = wave(lanes)
-            perform(g, Instruction(0, 8, Format.VOP3, name, (vgpr(0),), (literal(mask), vgpr(1))))
+            perform(g, Instruction(0, 8, Encoding.VOP3, name, (vgpr(0),), (literal(mask), vgpr(1))))
             for lane in range(lanes):
                 below = min(lane, 32) if "_lo_" in name else max(lane - 32, 0)
                 want = (mask & (1 << below) - 1).bit_count() + 1007 + lane if on(lane) else 0xAA01
@@ -170,7 +170,7 @@ def test_permutations_of_rows() -> None:
                 8 + k, np.uint32(0 if var else sum(int(s) << 4 * i for i, s in enumerate(select[8 * k : 8 * k + 8])))
             )
         ops = (vgpr(1), vgpr(2)) if var else (vgpr(1), sgpr(8), sgpr(9))
-        perform(g, Instruction(0, 8, Format.VOP3, name, (vgpr(0),), ops, {"op_sel": fi | bound << 1}))
+        perform(g, Instruction(0, 8, Encoding.VOP3, name, (vgpr(0),), ops, {"op_sel": fi | bound << 1}))
         for w, lane in product(range(2), range(lanes)):
             source = (lane & ~15 ^ other) + int(select[lane if var else lane & 15])
             want = 0xAA00 + w
@@ -185,7 +185,7 @@ def test_permutations_of_rows() -> None:
 def test_halves_of_a_wave() -> None:
     for lanes in (32, 64):
         g = wave(lanes)
-        perform(g, Instruction(0, 4, Format.VOP1, "v_permlane64_b32", (vgpr(0),), (vgpr(1),)))
+        perform(g, Instruction(0, 4, Encoding.VOP1, "v_permlane64_b32", (vgpr(0),), (vgpr(1),)))
         for lane in range(lanes):
             want = 7 + (lane ^ 32) if lanes == 64 and on(lane) else 0xAA00
             assert g.v[0][0][lane] == want, "with 32 lanes nothing happens"
@@ -196,15 +196,15 @@ def test_one_lane() -> None:
     for lanes, exec_mask in product((32, 64), (HOLES, 0, 1 << 31 | 1 << 63, 0xFFFFFF00_00000000)):
         g = wave(lanes, 3, exec_mask)
         active = [i for i in range(lanes) if on(i, exec_mask)]
-        perform(g, Instruction(0, 4, Format.VOP1, "v_readfirstlane_b32", (sgpr(3),), (vgpr(1),)))
+        perform(g, Instruction(0, 4, Encoding.VOP1, "v_readfirstlane_b32", (sgpr(3),), (vgpr(1),)))
         assert g.s[3].tolist() == [1000 * w + 7 + (active[0] if active else 0) for w in range(3)]
         numbers = np.array([5, 33, 200], np.uint32)
         g.put_s(8, numbers)
         g.put_s(9, np.array([70, 71, 72], np.uint32))
-        perform(g, Instruction(0, 8, Format.VOP3, "v_readlane_b32", (sgpr(4),), (vgpr(1), sgpr(8))))
+        perform(g, Instruction(0, 8, Encoding.VOP3, "v_readlane_b32", (sgpr(4),), (vgpr(1), sgpr(8))))
         assert g.s[4].tolist() == [1000 * w + 7 + int(n) % lanes for w, n in enumerate(numbers)]
         before = g.v[1].copy()
-        perform(g, Instruction(0, 8, Format.VOP3, "v_writelane_b32", (vgpr(1),), (sgpr(9), sgpr(8))))
+        perform(g, Instruction(0, 8, Encoding.VOP3, "v_writelane_b32", (vgpr(1),), (sgpr(9), sgpr(8))))
         for w, n in enumerate(numbers):
             before[w][int(n) % lanes] = 70 + w
         assert (g.v[1] == before).all()
@@ -214,7 +214,7 @@ def test_one_lane() -> None:
 def test_swaps() -> None:
     for lanes in (32, 64):
         g = wave(lanes)
-        perform(g, Instruction(0, 4, Format.VOP1, "v_swap_b32", (vgpr(0),), (vgpr(1),)))
+        perform(g, Instruction(0, 4, Encoding.VOP1, "v_swap_b32", (vgpr(0),), (vgpr(1),)))
         for lane in range(lanes):
             pair = (0xAA00, 7 + lane)
             assert (g.v[0][0][lane], g.v[1][0][lane]) == (pair[::-1] if on(lane) else pair)
@@ -222,7 +222,7 @@ def test_swaps() -> None:
             g = wave(lanes)
             before = g.halves[:2, 0].copy()
             ops = (vgpr(0, 16, op_sel=a),), (vgpr(1, 16, op_sel=b),)
-            perform(g, Instruction(0, 4, Format.VOP1, "v_swap_b16", *ops))
+            perform(g, Instruction(0, 4, Encoding.VOP1, "v_swap_b16", *ops))
             for lane in range(lanes):
                 want = before[:, lane].copy()
                 if on(lane):
@@ -252,7 +252,7 @@ def test_relative_vector_registers() -> None:
         m0 = [3 | 5 << 16, 0, 7 | 9 << 16] if two else [3, 0, 7]
         g = numbered(lanes, m0)
         before = g.v.copy()
-        perform(g, Instruction(0, 4, Format.VOP1, f"v_{name}_b32", (vgpr(20),), (vgpr(12),)))
+        perform(g, Instruction(0, 4, Encoding.VOP1, f"v_{name}_b32", (vgpr(20),), (vgpr(12),)))
         for w, m in enumerate(m0):
             move = (m & 0x3FF, m >> 16 & 0x3FF) if two else (m, m)
             source = 12 + (move[0] if name != "movreld" else 0)
@@ -273,7 +273,7 @@ def test_relative_scalar_registers() -> None:
         m0 = [4 | 6 << 16, 0, 8 | 2 << 16] if two else [4, 0, 8]
         g = numbered(32, m0)
         before = g.s.copy()
-        perform(g, Instruction(0, 4, Format.SOP1, f"s_{name}", (sgpr(20, n),), (sgpr(12, n),)))
+        perform(g, Instruction(0, 4, Encoding.SOP1, f"s_{name}", (sgpr(20, n),), (sgpr(12, n),)))
         for w, m in enumerate(m0):
             move = (m & 0x3FF, m >> 16) if two else (m, m)
             source, target = 12 + (0 if "reld" in name else move[0]), 20 + (0 if "rels_" in name else move[1])
@@ -285,25 +285,25 @@ def test_relative_scalar_registers() -> None:
 def test_relative_registers_that_are_not_there() -> None:
     g = numbered(32, [50])
     with pytest.raises(ShaderError, match="M0 moves v20 to v70, beyond the 64 registers"):
-        perform(g, Instruction(0, 4, Format.VOP1, "v_movreld_b32", (vgpr(20),), (vgpr(12),)))
+        perform(g, Instruction(0, 4, Encoding.VOP1, "v_movreld_b32", (vgpr(20),), (vgpr(12),)))
     with pytest.raises(ShaderError, match="v62 is read and was never written"):
-        perform(g, Instruction(0, 4, Format.VOP1, "v_movrels_b32", (vgpr(20),), (vgpr(12),)))
+        perform(g, Instruction(0, 4, Encoding.VOP1, "v_movrels_b32", (vgpr(20),), (vgpr(12),)))
     g = numbered(32, [90])
     with pytest.raises(ShaderError, match="M0 moves s20 to s110, beyond the 106 registers"):
-        perform(g, Instruction(0, 4, Format.SOP1, "s_movreld_b32", (sgpr(20),), (sgpr(12),)))
+        perform(g, Instruction(0, 4, Encoding.SOP1, "s_movreld_b32", (sgpr(20),), (sgpr(12),)))
     g = numbered(32, [30])
     with pytest.raises(ShaderError, match="s42 is read and was never written"):
-        perform(g, Instruction(0, 4, Format.SOP1, "s_movrels_b32", (sgpr(20),), (sgpr(12),)))
+        perform(g, Instruction(0, 4, Encoding.SOP1, "s_movrels_b32", (sgpr(20),), (sgpr(12),)))
     g = numbered(32, [3])
     g.pend_v, g.pend_s = 1 << 15 | 1 << 23, 1 << 15 | 1 << 23
-    for form, letter in ((Format.VOP1, "v"), (Format.SOP1, "s")):
+    for form, letter in ((Encoding.VOP1, "v"), (Encoding.SOP1, "s")):
         a, b = (vgpr(20), vgpr(12)) if letter == "v" else (sgpr(20), sgpr(12))
         with pytest.raises(ShaderError, match=f"{letter}15 is used before a load"):
             perform(g, Instruction(0, 4, form, f"{letter}_movrels_b32", (a,), (b,)))
         with pytest.raises(ShaderError, match=f"{letter}23 is overwritten before a load"):
             perform(g, Instruction(0, 4, form, f"{letter}_movreld_b32", (a,), (b,)))
     with pytest.raises(Unsupported, match="DPP with v_movrels_b32"):
-        perform(g, Instruction(0, 8, Format.VOP1, "v_movrels_b32", (vgpr(20),), (vgpr(12),), {"dpp8": 0}))
+        perform(g, Instruction(0, 8, Encoding.VOP1, "v_movrels_b32", (vgpr(20),), (vgpr(12),), {"dpp8": 0}))
 
 
 # Pairs, and what does nothing.
@@ -330,11 +330,15 @@ def test_pairs() -> None:
             _, op = OPCODES[name]
             registers = iter((10 + 2 * k, 11 + 2 * k))
             ops = [
-                literal(constant) if t.place == "k" else Operand(Kind.VCC) if t.kind == "m" else vgpr(next(registers))
+                literal(constant)
+                if t.place == "k"
+                else Operand(OperandKind.VCC)
+                if t.kind == "m"
+                else vgpr(next(registers))
                 for t in op.src
             ]
-            halves.append(Instruction(0, 8, Format.VOPD, name, (vgpr(20 + k),), tuple(ops)))
-        joined = Instruction(0, 8, Format.VOPD, first, halves[0].dst, halves[0].src, second=halves[1])
+            halves.append(Instruction(0, 8, Encoding.VOPD, name, (vgpr(20 + k),), tuple(ops)))
+        joined = Instruction(0, 8, Encoding.VOPD, first, halves[0].dst, halves[0].src, second=halves[1])
         perform(g, joined)
         for k, name in enumerate((first, second)):
             _, op = OPCODES[name]
@@ -356,7 +360,7 @@ def test_nothing() -> None:
     for name in ("v_nop", "v_pipeflush"):
         g = wave(32)
         v, s = g.v.copy(), g.s.copy()
-        assert perform(g, Instruction(0, 4, Format.VOP1, name)) is None
+        assert perform(g, Instruction(0, 4, Encoding.VOP1, name)) is None
         assert (g.v == v).all()
         assert (g.s == s).all()
 
@@ -368,9 +372,11 @@ def test_nothing() -> None:
 def test_where_jumps_go() -> None:
     at, there = 0x1_2345_6000, 0xABCD_1234_5678
     for name, source, target in (
-        ("s_getpc_b64", False, None), ("s_setpc_b64", True, there), ("s_swappc_b64", True, there),
+        ("s_getpc_b64", False, None),
+        ("s_setpc_b64", True, there),
+        ("s_swappc_b64", True, there),
         ("s_call_b64", False, at + 4 - 8),
-    ):  # fmt: skip
+    ):
         g = group(2)
         for k in range(2):
             g.put_s(2 + k, np.uint32(there >> 32 * k & M))
@@ -394,7 +400,7 @@ def test_signs_of_integer_dot_products() -> None:
         for r, column in enumerate((a, b, c)):
             g.put(2 + r, np.array(column[: 32 * n], np.uint32).reshape(n, 32))
         ops = (vgpr(2, neg=x_signed, op_sel=2), vgpr(3, neg=y_signed, op_sel=2), vgpr(4, op_sel=2))
-        perform(g, Instruction(0, 8, Format.VOP3P, name, (vgpr(0),), ops, {"clamp": clamp}))
+        perform(g, Instruction(0, 8, Encoding.VOP3P, name, (vgpr(0),), ops, {"clamp": clamp}))
         for i, got in enumerate(g.v[0].reshape(-1).tolist()):
             total = packed.dot(a[i], b[i], signed(c[i], 32), bits, (x_signed, y_signed))
             total = max(-(1 << 31), min(total, (1 << 31) - 1)) if clamp else total
@@ -405,7 +411,7 @@ def test_signs_of_integer_dot_products() -> None:
 
 
 def hwreg(register: int, offset: int, size: int) -> Operand:
-    return Operand(Kind.HWREG, register, value=register | offset << 6 | size - 1 << 11)
+    return Operand(OperandKind.HWREG, register, value=register | offset << 6 | size - 1 << 11)
 
 
 @defines("s_getreg_b32", "s_setreg_b32", "s_setreg_imm32_b32")
@@ -416,17 +422,17 @@ def test_mode_is_read_and_written_in_parts() -> None:
             g = group(2, mode=before)
             g.put_s(3, np.uint32(number))
             source = sgpr(3) if name == "s_setreg_b32" else literal(number)
-            perform(g, Instruction(0, 4, Format.SOPK, name, (hwreg(1, offset, size),), (source,)))
+            perform(g, Instruction(0, 4, Encoding.SOPK, name, (hwreg(1, offset, size),), (source,)))
             assert g.mode == before & ~field & 0xFF | number << offset & field & 0xFF
         g = group(2, mode=before)
-        perform(g, Instruction(0, 4, Format.SOPK, "s_getreg_b32", (sgpr(4),), (hwreg(1, offset, size),)))
+        perform(g, Instruction(0, 4, Encoding.SOPK, "s_getreg_b32", (sgpr(4),), (hwreg(1, offset, size),)))
         assert (g.s[4] == (before >> offset & (1 << size) - 1)).all()
 
 
 def test_other_hardware_registers_are_refused() -> None:
     with pytest.raises(ShaderError, match="FP16_OVFL"):
-        perform(group(), Instruction(0, 4, Format.SOPK, "s_setreg_imm32_b32", (hwreg(1, 23, 1),), (literal(1),)))
+        perform(group(), Instruction(0, 4, Encoding.SOPK, "s_setreg_imm32_b32", (hwreg(1, 23, 1),), (literal(1),)))
     with pytest.raises(Unsupported, match="s_getreg_b32 of hardware register 6"):
-        perform(group(), Instruction(0, 4, Format.SOPK, "s_getreg_b32", (sgpr(4),), (hwreg(6, 0, 8),)))
+        perform(group(), Instruction(0, 4, Encoding.SOPK, "s_getreg_b32", (sgpr(4),), (hwreg(6, 0, 8),)))
     with pytest.raises(Unsupported, match="s_setreg_b32 of hardware register 2"):
-        perform(group(), Instruction(0, 4, Format.SOPK, "s_setreg_b32", (hwreg(2, 0, 8),), (sgpr(4),)))
+        perform(group(), Instruction(0, 4, Encoding.SOPK, "s_setreg_b32", (hwreg(2, 0, 8),), (sgpr(4),)))

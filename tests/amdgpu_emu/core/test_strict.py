@@ -163,8 +163,9 @@ def test_overwriting_what_a_load_will_bring() -> None:
     code = stage.code([*head, *LOAD, v_mov(5, inline(1)), WAIT_LOAD, S_ENDPGM])
     with pytest.raises(GpuHang, match="v5 is overwritten before global_load_b32"):
         stage.dispatch(code, user_data=(x & 0xFFFFFFFF, x >> 32))
-    stage.dispatch(stage.code([*head, *LOAD, *LOAD, WAIT_LOAD, v_mov(5, inline(1)), S_ENDPGM]),
-                   user_data=(x & 0xFFFFFFFF, x >> 32))  # fmt: skip
+    stage.dispatch(
+        stage.code([*head, *LOAD, *LOAD, WAIT_LOAD, v_mov(5, inline(1)), S_ENDPGM]), user_data=(x & 0xFFFFFFFF, x >> 32)
+    )
     stage.dispatch(stage.code([*head, *LOAD, S_ENDPGM]), user_data=(x & 0xFFFFFFFF, x >> 32))
 
 
@@ -312,4 +313,4 @@ def test_scratch_that_is_not_there() -> None:
     with pytest.raises(GpuHang, match=r"byte \d+ of a lane's scratch memory, which has 8"):
         stage.dispatch(
             stage.code(kernel.code[: kernel.size]), user_data=kernel.user_data(x, x, 4), rsrc1=kernel.rsrc1, scratch=256
-        )  # fmt: skip
+        )

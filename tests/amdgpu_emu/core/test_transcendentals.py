@@ -200,8 +200,12 @@ def test_the_same_in_scalar_registers() -> None:
             for width in (16, 32):
                 column = sources(name, width, 40)
                 zeros = [0] * len(column)
-                got, _ = run_scalar(f"v_s_{name}_f{width}", [[x | 0xABCD0000 if width == 16 else x for x in column]],
-                                    scc=zeros, old=zeros)  # fmt: skip
+                got, _ = run_scalar(
+                    f"v_s_{name}_f{width}",
+                    [[x | 0xABCD0000 if width == 16 else x for x in column]],
+                    scc=zeros,
+                    old=zeros,
+                )
                 for x, found in zip(column, got, strict=True):
                     compare(name, width, x, found)
         column = sources("rcp", 32, 40)

@@ -305,10 +305,16 @@ def test_rewritten_indirect_buffers_need_an_acquire(rig, mem_sync):
         assert f"the indirect buffer at {IB2:#x} was rewritten from dword 4 on" in rig.machine.findings[0][1]
 
 
-@pytest.mark.parametrize(("model", "at", "policy", "goes_on"), [
-    (R9700, X, v.Temporal.RT, False), (R9700, X, v.Temporal.LU, False), (R9700, UNCACHED, v.Temporal.RT, True),
-    (RX7900XTX, X, v.CachePolicy.LRU, False), (RX7900XTX, X, v.CachePolicy.BYPASS, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "at", "policy", "goes_on"),
+    [
+        (R9700, X, v.Temporal.RT, False),
+        (R9700, X, v.Temporal.LU, False),
+        (R9700, UNCACHED, v.Temporal.RT, True),
+        (RX7900XTX, X, v.CachePolicy.LRU, False),
+        (RX7900XTX, X, v.CachePolicy.BYPASS, True),
+    ],
+)
 def test_a_wait_for_the_host_is_hidden_by_the_l2(model, at, policy, goes_on):
     """On gfx12 no bits of the packet help: 3 is a last use there, not a way past the L2."""
     rig = Rig(model)

@@ -191,11 +191,15 @@ def test_clocks_run(rig):
 @pytest.mark.parametrize(
     ("function", "passes"),
     [
-        (v.Compare.ALWAYS, (4, 5, 6)), (v.Compare.LESS, (4,)), (v.Compare.LESS_EQUAL, (4, 5)),
-        (v.Compare.EQUAL, (5,)), (v.Compare.NOT_EQUAL, (4, 6)), (v.Compare.GREATER_EQUAL, (5, 6)),
+        (v.Compare.ALWAYS, (4, 5, 6)),
+        (v.Compare.LESS, (4,)),
+        (v.Compare.LESS_EQUAL, (4, 5)),
+        (v.Compare.EQUAL, (5,)),
+        (v.Compare.NOT_EQUAL, (4, 6)),
+        (v.Compare.GREATER_EQUAL, (5, 6)),
         (v.Compare.GREATER, (6,)),
     ],
-)  # fmt: skip
+)
 def test_waits_compare_the_masked_value(rig, function, passes):
     for value in (4, 5, 6):
         rig.poke(UNCACHED, 0xABC0_0000 | value)

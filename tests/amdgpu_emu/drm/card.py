@@ -150,9 +150,15 @@ class Card:
         return int(self.call(requests.AMDGPU_GEM_USERPTR, argument).handle)
 
     def va(
-        self, handle: int, va: int = DATA_VA, size: int = 4096, op: int = gem.AMDGPU_VA_OP_MAP, offset: int = 0,
-        flags: int = RWX, **more: int,
-    ) -> None:  # fmt: skip
+        self,
+        handle: int,
+        va: int = DATA_VA,
+        size: int = 4096,
+        op: int = gem.AMDGPU_VA_OP_MAP,
+        offset: int = 0,
+        flags: int = RWX,
+        **more: int,
+    ) -> None:
         argument = gem.DrmAmdgpuGemVa(
             handle=handle, operation=op, flags=flags, va_address=va, offset_in_bo=offset, map_size=size, **more
         )
@@ -210,15 +216,24 @@ class Card:
         return int(self.ctx_call(cs.AMDGPU_CTX_OP_QUERY_STATE2, number).out_state.flags)
 
     def bo_list(
-        self, op: int, number: int = 0, handles: tuple[int, ...] = (), *, size: int = 8, count: int | None = None,
+        self,
+        op: int,
+        number: int = 0,
+        handles: tuple[int, ...] = (),
+        *,
+        size: int = 8,
+        count: int | None = None,
         pointer: int | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         entries = b"".join(struct.pack("<2I", handle, 0)[:size].ljust(size, b"\xff") for handle in handles)
         argument = cs.DrmAmdgpuBoList()
         argument.in_ = cs.DrmAmdgpuBoListIn(
-            op, number, len(handles) if count is None else count, size,
+            op,
+            number,
+            len(handles) if count is None else count,
+            size,
             self.address_of(ctypes.create_string_buffer(entries, len(entries) + 1)) if pointer is None else pointer,
-        )  # fmt: skip
+        )
         return int(self.call(requests.AMDGPU_BO_LIST, argument).out.list_handle)
 
     # Submissions.
@@ -315,16 +330,21 @@ class Card:
 
     def syncobj_wait(self, *handles: int, timeout: int = 0, flags: int = 0, count: int | None = None) -> int:
         argument = drm.DrmSyncobjWait(
-            handles=self.array("I", list(handles)), timeout_nsec=timeout, flags=flags,
+            handles=self.array("I", list(handles)),
+            timeout_nsec=timeout,
+            flags=flags,
             count_handles=len(handles) if count is None else count,
-        )  # fmt: skip
+        )
         return int(self.call(requests.DRM_SYNCOBJ_WAIT, argument).first_signaled)
 
     def timeline_wait(self, handle: int, point: int, timeout: int = 0, flags: int = 0) -> int:
         argument = drm.DrmSyncobjTimelineWait(
-            handles=self.array("I", [handle]), points=self.array("Q", [point]), timeout_nsec=timeout, flags=flags,
+            handles=self.array("I", [handle]),
+            points=self.array("Q", [point]),
+            timeout_nsec=timeout,
+            flags=flags,
             count_handles=1,
-        )  # fmt: skip
+        )
         return int(self.call(requests.DRM_SYNCOBJ_TIMELINE_WAIT, argument).first_signaled)
 
     def syncobj_array(self, request: Ioctl, *handles: int, pad: int = 0) -> None:

@@ -19,7 +19,7 @@ from tests.amdgpu_emu.drm.card import (
     RWX,
     VRAM,
     Card,
-)  # fmt: skip
+)
 from tests.amdgpu_emu.drm.refusal import BEFORE_7, SINCE_6_16, SINCE_7, TIB, R, user_pages
 from zinc_rt.amdgpu.abi import cs, drm, gem, info, requests
 
@@ -44,7 +44,7 @@ DISPATCH = [
     R("0.sched", "any operation", e.EACCES, lambda c: c.call(requests.AMDGPU_SCHED, cs.DrmAmdgpuSched())),
     R("0.gem-close", "handle 9", e.EINVAL, lambda c: c.close_gem(9)),
     R("0.hole", "capability 0x99", e.EINVAL, lambda c: c.call(requests.DRM_GET_CAP, drm.DrmGetCap(capability=0x99))),
-]  # fmt: skip
+]
 
 
 def _map(c: Card, offset: int, size: int = 8192, shift: int = 0, length: int = 8192) -> None:
@@ -79,9 +79,11 @@ MMAP = [
 ]
 
 _NEW_FLAGS = (
-    gem.AMDGPU_GEM_CREATE_VRAM_WIPE_ON_RELEASE, gem.AMDGPU_GEM_CREATE_COHERENT, gem.AMDGPU_GEM_CREATE_UNCACHED,
+    gem.AMDGPU_GEM_CREATE_VRAM_WIPE_ON_RELEASE,
+    gem.AMDGPU_GEM_CREATE_COHERENT,
+    gem.AMDGPU_GEM_CREATE_UNCACHED,
     gem.AMDGPU_GEM_CREATE_EXT_COHERENT,
-)  # fmt: skip
+)
 _GDS, _GWS, _OA = gem.AMDGPU_GEM_DOMAIN_GDS, gem.AMDGPU_GEM_DOMAIN_GWS, gem.AMDGPU_GEM_DOMAIN_OA
 CREATE = [
     R("3.create-flags", "bit 30", e.EINVAL, _flags(1 << 30)),
@@ -117,7 +119,7 @@ CREATE = [
     R("3.userptr-flags", "bit 8", e.EINVAL, lambda c: c.userptr(c.anonymous(4096), flags=0x108)),
     R("3.userptr-write", "no flags", e.EACCES, lambda c: c.userptr(c.anonymous(4096), flags=0)),
     R("3.userptr-write", "read only", 0, lambda c: c.userptr(c.anonymous(4096), flags=1)),
-]  # fmt: skip
+]
 
 _MAP, _UNMAP, _CLEAR, _REPLACE = 1, 2, 3, 4
 _TOP = (1 << 48) - 0x410000
@@ -201,7 +203,7 @@ VA = [
     R("3.va-unmap-none", "nothing there", e.ENOENT, _va(op=_UNMAP)),
     R("3.va-unmap-none", "inside a mapping", e.ENOENT, _unmap_inside),
     R("3.va-unmap-none", "another buffer's", e.ENOENT, _unmap_other),
-]  # fmt: skip
+]
 
 _INFO, _PLACE, _MAPPINGS = 0, 1, 2
 
@@ -262,4 +264,4 @@ INFO = [
     R("3.info-unknown", "129 registers", e.EINVAL, lambda c: c.info(info.AMDGPU_INFO_READ_MMR_REG, 8, 0, 129)),
     R("3.info-unknown", "sensor 99", e.EINVAL, lambda c: c.info(info.AMDGPU_INFO_SENSOR, 4, 99)),
     R("3.info-unknown", "video sessions", e.ENODATA, lambda c: c.info(info.AMDGPU_INFO_NUM_HANDLES, 8, 3)),
-]  # fmt: skip
+]

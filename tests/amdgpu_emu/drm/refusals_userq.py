@@ -17,7 +17,7 @@ from tests.amdgpu_emu.drm.card import (
     GTT,
     VRAM,
     Card,
-)  # fmt: skip
+)
 from tests.amdgpu_emu.drm.refusal import ENOTSUPP, SINCE_6_16, SINCE_7, USER_QUEUES, R
 from zinc_rt.amdgpu.abi import requests, userq
 
@@ -28,8 +28,11 @@ QUEUE_BYTES = 0x4000
 def queue_fields(c: Card) -> dict[str, int]:
     """A compute queue that is created."""
     for va, size, domains in (
-        (QUEUE_VA, QUEUE_BYTES, GTT), (WPTR_VA, 4096, GTT), (RPTR_VA, 4096, VRAM), (EOP_VA, 4096, VRAM),
-    ):  # fmt: skip
+        (QUEUE_VA, QUEUE_BYTES, GTT),
+        (WPTR_VA, 4096, GTT),
+        (RPTR_VA, 4096, VRAM),
+        (EOP_VA, 4096, VRAM),
+    ):
         c.va(c.create(size, domains, ALWAYS_VALID), va, size)
     mqd = userq.DrmAmdgpuUserqMqdComputeGfx11(EOP_VA)
     return {
@@ -77,19 +80,29 @@ def _signal(**fields: int) -> Callable[[Card], Any]:
     return lambda c: c.call(
         requests.AMDGPU_USERQ_SIGNAL,
         userq.DrmAmdgpuUserqSignal(
-            **{"queue_id": c.userq(**queue_fields(c)), "syncobj_handles": c.array("I", [9]),
-               "bo_read_handles": c.array("I", [99]), **fields}
+            **{
+                "queue_id": c.userq(**queue_fields(c)),
+                "syncobj_handles": c.array("I", [9]),
+                "bo_read_handles": c.array("I", [99]),
+                **fields,
+            }
         ),
-    )  # fmt: skip
+    )
 
 
 def _wait(**fields: int) -> Callable[[Card], Any]:
     def call(c: Card) -> None:
         sync = c.syncobj(1)
         args = userq.DrmAmdgpuUserqWait(
-            **{"waitq_id": c.userq(**queue_fields(c)), "syncobj_handles": c.array("I", [sync, sync]),
-               "num_syncobj_handles": 2, "num_fences": 2, "out_fences": c.array("Q", [0] * 4), **fields}
-        )  # fmt: skip
+            **{
+                "waitq_id": c.userq(**queue_fields(c)),
+                "syncobj_handles": c.array("I", [sync, sync]),
+                "num_syncobj_handles": 2,
+                "num_fences": 2,
+                "out_fences": c.array("Q", [0] * 4),
+                **fields,
+            }
+        )
         c.call(requests.AMDGPU_USERQ_WAIT, args)
 
     return call

@@ -17,7 +17,7 @@ from tests.amdgpu_emu.drm.card import (
     IB_VA,
     Card,
     nop,
-)  # fmt: skip
+)
 from tests.amdgpu_emu.drm.refusal import BEFORE_7, SINCE_7, R, user_pages
 from zinc_rt.amdgpu.abi import cs, drm, requests
 
@@ -31,7 +31,7 @@ CTX = [
     R("4.ctx-priority", "invalid", 0, lambda c: c.ctx(priority=77)),
     R("4.ctx-priority", "low", 0, lambda c: c.ctx(priority=cs.AMDGPU_CTX_PRIORITY_VERY_LOW)),
     *(R("4.ctx-unknown", f"operation {op}", e.EINVAL, partial(Card.ctx, op=op, number=9)) for op in (2, 3, 4, 5, 6)),
-]  # fmt: skip
+]
 
 
 def _wrong_stride(size: int) -> Callable[[Card], Any]:
@@ -194,7 +194,7 @@ SUBMIT = [
     R("4.cs-dwords", "0x100000", e.EINVAL, _ib(size=0x400000), BEFORE_7, findings=("oversized-ib",)),
     R("4.cs-userptr", "unmapped meanwhile", e.EFAULT, _gone_user_memory),
     R("4.entity", "packets of the copy engine", e.EINVAL, _ib(ip=DMA), findings=("not-emulated",)),
-]  # fmt: skip
+]
 
 WAITS = [
     R("4.wait-entity", "context 9", e.EINVAL, lambda c: c.prepare().wait(0, ctx=9)),
@@ -283,4 +283,4 @@ SYNC = [
     R("3.always-valid", "PRIME of a render node", e.EINVAL, lambda c: c.import_fd(c.fd)),
     R("3.always-valid", "PRIME of nothing", e.EBADF, lambda c: c.import_fd(3)),
     R("3.always-valid", "PRIME flags", e.EINVAL, lambda c: c.prime(c.create(), 0x8000000)),
-]  # fmt: skip
+]

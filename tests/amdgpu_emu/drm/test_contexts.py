@@ -12,8 +12,10 @@ from tests.amdgpu_emu.drm.checks import covers
 from zinc_rt.amdgpu.abi import cs
 
 FREE, GET_PSTATE, SET_PSTATE = (
-    cs.AMDGPU_CTX_OP_FREE_CTX, cs.AMDGPU_CTX_OP_GET_STABLE_PSTATE, cs.AMDGPU_CTX_OP_SET_STABLE_PSTATE,
-)  # fmt: skip
+    cs.AMDGPU_CTX_OP_FREE_CTX,
+    cs.AMDGPU_CTX_OP_GET_STABLE_PSTATE,
+    cs.AMDGPU_CTX_OP_SET_STABLE_PSTATE,
+)
 
 
 @covers("4.ctx-ids")

@@ -82,15 +82,20 @@ def test_a_read_only_request_copies_nothing_in(card: Card) -> None:
 
 @covers("0.version")
 @pytest.mark.parametrize(
-    ("machine", "minor", "date"), [(LINUX_6_12, 61, b"20150101"), (LINUX_6_17, 64, b"0"), (LINUX_7_3, 64, b"0")],
+    ("machine", "minor", "date"),
+    [(LINUX_6_12, 61, b"20150101"), (LINUX_6_17, 64, b"0"), (LINUX_7_3, 64, b"0")],
     indirect=["machine"],
-)  # fmt: skip
+)
 def test_version(card: Card, minor: int, date: bytes) -> None:
     name, when, what = (ctypes.create_string_buffer(20) for _ in range(3))
     args = drm.DrmVersion(
-        name_len=19, name=ctypes.addressof(name), date_len=19, date=ctypes.addressof(when), desc_len=19,
+        name_len=19,
+        name=ctypes.addressof(name),
+        date_len=19,
+        date=ctypes.addressof(when),
+        desc_len=19,
         desc=ctypes.addressof(what),
-    )  # fmt: skip
+    )
     card.call(requests.DRM_VERSION, args)
     assert (args.version_major, args.version_minor) == (3, minor)
     assert (name.value, when.value, what.value) == (b"amdgpu", date, b"AMD GPU")

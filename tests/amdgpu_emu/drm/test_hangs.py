@@ -18,8 +18,10 @@ each_kernel = pytest.mark.parametrize(
     "machine", [{"profile": kernel, "time_scale": 0.08 / kernel.job_timeout} for kernel in KERNELS], indirect=True
 )
 GUILTY, RESET, LOST = (
-    cs.AMDGPU_CTX_QUERY2_FLAGS_GUILTY, cs.AMDGPU_CTX_QUERY2_FLAGS_RESET, cs.AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST,
-)  # fmt: skip
+    cs.AMDGPU_CTX_QUERY2_FLAGS_GUILTY,
+    cs.AMDGPU_CTX_QUERY2_FLAGS_RESET,
+    cs.AMDGPU_CTX_QUERY2_FLAGS_VRAMLOST,
+)
 NOTHING = 0x7_0000_0000
 
 

@@ -86,10 +86,14 @@ def test_user_queues_of_the_device(card: Card, mask: int) -> None:
 
 @pytest.mark.parametrize(
     ("machine", "family"),
-    [({"models": (R9700,)}, 0x98), ({"models": (RX9070,)}, 0x98), ({"models": (RX7900XTX,)}, 0x91),
-     ({"models": (RAPHAEL,)}, 0x95)],
+    [
+        ({"models": (R9700,)}, 0x98),
+        ({"models": (RX9070,)}, 0x98),
+        ({"models": (RX7900XTX,)}, 0x91),
+        ({"models": (RAPHAEL,)}, 0x95),
+    ],
     indirect=["machine"],
-)  # fmt: skip
+)
 def test_the_shape_of_the_card(card: Card, family: int) -> None:
     d, model = device(card), card.file.gpu.model
     assert (d.device_id, d.family) == (model.device_id, family)
@@ -112,23 +116,28 @@ def test_heaps(card: Card, visible: int) -> None:
     assert sizes == (model.vram, visible, model.gtt)
     memory = info.DrmAmdgpuMemoryInfo.from_buffer_copy(card.info(info.AMDGPU_INFO_MEMORY))
     for heap, size, used in (
-        (memory.vram, model.vram, MIB), (memory.cpu_accessible_vram, visible, MIB), (memory.gtt, model.gtt, 2 * MIB),
-    ):  # fmt: skip
+        (memory.vram, model.vram, MIB),
+        (memory.cpu_accessible_vram, visible, MIB),
+        (memory.gtt, model.gtt, 2 * MIB),
+    ):
         assert (heap.total_heap_size, heap.usable_heap_size, heap.heap_usage) == (size, size, used)
         assert heap.max_allocation == size * 3 // 4
     for query, value in (
-        (info.AMDGPU_INFO_VRAM_USAGE, MIB), (info.AMDGPU_INFO_VIS_VRAM_USAGE, MIB),
+        (info.AMDGPU_INFO_VRAM_USAGE, MIB),
+        (info.AMDGPU_INFO_VIS_VRAM_USAGE, MIB),
         (info.AMDGPU_INFO_GTT_USAGE, 2 * MIB),
-    ):  # fmt: skip
+    ):
         assert struct.unpack("<Q", card.info(query, 8)) == (value,)
 
 
 def test_firmware(card: Card) -> None:
     firmware = card.file.gpu.model.firmware
     for kind, version in (
-        (info.AMDGPU_INFO_FW_GFX_MEC, firmware.mec), (info.AMDGPU_INFO_FW_MES, firmware.mes),
-        (info.AMDGPU_INFO_FW_GFX_ME, firmware.me), (info.AMDGPU_INFO_FW_SOS, 0),
-    ):  # fmt: skip
+        (info.AMDGPU_INFO_FW_GFX_MEC, firmware.mec),
+        (info.AMDGPU_INFO_FW_MES, firmware.mes),
+        (info.AMDGPU_INFO_FW_GFX_ME, firmware.me),
+        (info.AMDGPU_INFO_FW_SOS, 0),
+    ):
         assert struct.unpack("<2I", card.info(info.AMDGPU_INFO_FW_VERSION, 8, kind))[0] == version
     for wrong in ((info.AMDGPU_INFO_FW_GFX_MEC, 1, 0), (info.AMDGPU_INFO_FW_GFX_MEC, 0, 2)):
         with refused(errno.EINVAL):

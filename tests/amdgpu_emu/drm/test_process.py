@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from amdgpu_emu.errors import EmulatorFinding, KernelError
+from amdgpu_emu.errors import CallRefused, EmulatorFinding
 from amdgpu_emu.faults import CALLS
 from amdgpu_emu.machine import Machine
 from tests.amdgpu_emu.drm.card import ALWAYS_VALID, DATA_VA, Card, nop
@@ -25,7 +25,7 @@ from zinc_rt.amdgpu.abi.requests import REQUESTS
         (lambda c: c.va(c.create(), DATA_VA), f"at {DATA_VA:#x}"),
         (lambda c: c.va(0, DATA_VA, flags=0x10), f"at {DATA_VA:#x}"),
     ],
-)  # fmt: skip
+)
 def test_what_is_left_behind_is_named(leave: object, what: str) -> None:
     machine = Machine()
     card = Card(machine)
@@ -56,7 +56,7 @@ def test_a_forked_child_is_refused_and_told_why(ready: Card) -> None:
         try:
             ready.call(requests.DRM_GET_CAP, drm.DrmGetCap(capability=1))
             answer = "accepted"
-        except KernelError as error:
+        except CallRefused as error:
             answer = f"{errno.errorcode[error.errno or 0]} {error.why}"
         os.write(write, answer.encode())
         os._exit(0)

@@ -20,7 +20,7 @@ from tests.amdgpu_emu.drm.card import (
     refused,
     wait_memory,
     write_data,
-)  # fmt: skip
+)
 from tests.amdgpu_emu.drm.checks import covers
 from zinc_rt.amdgpu.abi import cs, gem
 
@@ -39,9 +39,13 @@ def at(offset: int) -> int:
 def test_numbers_per_context_engine_and_ring(ready: Card) -> None:
     other = ready.ctx()
     sequences = [
-        ready.submit(nop(8)), ready.submit(nop(8)), ready.submit(nop(8), ring=1), ready.submit(nop(8), ctx=other),
-        ready.submit(nop(8), ip=GFX), ready.submit(nop(8)),
-    ]  # fmt: skip
+        ready.submit(nop(8)),
+        ready.submit(nop(8)),
+        ready.submit(nop(8), ring=1),
+        ready.submit(nop(8), ctx=other),
+        ready.submit(nop(8), ip=GFX),
+        ready.submit(nop(8)),
+    ]
     assert sequences == [1, 2, 1, 1, 1, 3]
     assert [ready.wait(3), ready.wait(1, ring=1), ready.wait(1, ctx=other), ready.wait(1, ip=GFX)] == [0] * 4
 
@@ -250,11 +254,12 @@ Blocked = Callable[[Card], object]
 @pytest.mark.parametrize(
     "call",
     [
-        lambda c: c.wait(1, FOREVER), lambda c: c.wait_fences(1, every=True, timeout=FOREVER),
+        lambda c: c.wait(1, FOREVER),
+        lambda c: c.wait_fences(1, every=True, timeout=FOREVER),
         lambda c: c.wait_idle(c.data, FOREVER),
     ],
     ids=["WAIT_CS", "WAIT_FENCES", "GEM_WAIT_IDLE"],
-)  # fmt: skip
+)
 def test_who_waits_learns_that_the_device_is_gone(ready: Card, call: Blocked) -> None:
     ready.block()
 

@@ -125,9 +125,11 @@ def test_fences_with_the_rest_of_the_kernel(ready: Card, queue: Queue) -> None:
         ready.syncobj_wait(syncobj)
     room = (userq.DrmAmdgpuUserqFenceInfo * 2)()
     args = userq.DrmAmdgpuUserqWait(
-        waitq_id=queue.number, syncobj_handles=ready.array("I", [syncobj]), num_syncobj_handles=1,
+        waitq_id=queue.number,
+        syncobj_handles=ready.array("I", [syncobj]),
+        num_syncobj_handles=1,
         out_fences=ctypes.addressof(room),
-    )  # fmt: skip
+    )
     assert ready.call(requests.AMDGPU_USERQ_WAIT, args).num_fences == 1  # the count
     assert room[0].va == 0
     assert ready.call(requests.AMDGPU_USERQ_WAIT, args).num_fences == 1
@@ -145,9 +147,12 @@ def test_fences_with_the_rest_of_the_kernel(ready: Card, queue: Queue) -> None:
 def test_waiting_for_a_kernel_fence_is_done_by_the_call(ready: Card, queue: Queue, order: str) -> None:
     syncobj = ready.fence_to(0, ready.submit(nop(8)))
     args = userq.DrmAmdgpuUserqWait(
-        waitq_id=queue.number, syncobj_handles=ready.array("I", [syncobj]), num_syncobj_handles=1, num_fences=1,
+        waitq_id=queue.number,
+        syncobj_handles=ready.array("I", [syncobj]),
+        num_syncobj_handles=1,
+        num_fences=1,
         out_fences=ready.array("Q", [0, 0]),
-    )  # fmt: skip
+    )
     assert ready.call(requests.AMDGPU_USERQ_WAIT, args).num_fences == 0
     assert ready.syncobj_wait(syncobj) == 0
 

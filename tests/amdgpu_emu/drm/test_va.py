@@ -48,10 +48,14 @@ def test_replace_cuts_a_hole(eight: Card) -> None:
 @pytest.mark.parametrize(
     ("first", "pages", "left"),
     [
-        (0, 8, []), (0, 3, [(3, 5, 3, 8)]), (6, 2, [(0, 6, 0, 8)]), (2, 1, [(0, 2, 0, 8), (3, 5, 3, 8)]),
-        (7, 30, [(0, 7, 0, 8)]), (8, 4, [(0, 8, 0, 8)]),
+        (0, 8, []),
+        (0, 3, [(3, 5, 3, 8)]),
+        (6, 2, [(0, 6, 0, 8)]),
+        (2, 1, [(0, 2, 0, 8), (3, 5, 3, 8)]),
+        (7, 30, [(0, 7, 0, 8)]),
+        (8, 4, [(0, 8, 0, 8)]),
     ],
-)  # fmt: skip
+)
 def test_clear_splits(eight: Card, first: int, pages: int, left: list[tuple[int, int, int, int]]) -> None:
     eight.va(0, DATA_VA + first * PAGE, pages * PAGE, AMDGPU_VA_OP_CLEAR)
     assert layout(eight) == left

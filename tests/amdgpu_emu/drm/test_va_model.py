@@ -17,9 +17,12 @@ MAP, UNMAP, CLEAR, REPLACE = 1, 2, 3, 4
 Run = dict[int, tuple[int, int]]  # page of the address space: buffer, page of it
 
 operations = st.tuples(
-    st.sampled_from([MAP, MAP, UNMAP, CLEAR, REPLACE, REPLACE]), st.sampled_from([1, 2]), st.integers(0, PAGES - 1),
-    st.integers(1, 5), st.integers(0, BUFFER_PAGES - 1),
-)  # fmt: skip
+    st.sampled_from([MAP, MAP, UNMAP, CLEAR, REPLACE, REPLACE]),
+    st.sampled_from([1, 2]),
+    st.integers(0, PAGES - 1),
+    st.integers(1, 5),
+    st.integers(0, BUFFER_PAGES - 1),
+)
 
 
 def without(runs: list[Run], pages: range) -> list[Run]:

@@ -27,7 +27,7 @@ from pathlib import Path
 from random import Random
 
 from amdgpu_emu.isa.decoder import decode
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, UnknownInstruction
+from amdgpu_emu.isa.instruction import Encoding, Instruction, OperandKind, UnknownInstruction
 from amdgpu_emu.isa.opcodes import names
 from amdgpu_emu.isa.printer import text
 from tests.amdgpu_emu.isa.encodings import encodings
@@ -79,7 +79,7 @@ def explained(i: Instruction, theirs: str, mine: str) -> bool:
         return True
     if i.name == "v_cndmask_b32" and "dpp" in mine:
         return theirs.replace("|", "") == mine.replace("|", "")  # LLVM puts the second bar behind the next operand
-    literal16 = any(o.kind is Kind.LITERAL and o.bits == 16 for o in i.src) or i.name.startswith("v_fma_mix")
+    literal16 = any(o.kind is OperandKind.LITERAL and o.bits == 16 for o in i.src) or i.name.startswith("v_fma_mix")
     return literal16 and re.sub(r"0x\w+", "", theirs) == re.sub(r"0x\w+", "", mine)
 
 
@@ -164,7 +164,7 @@ def main() -> int:
     return int(failed)
 
 
-def _names(code: bytes, wave: int) -> list[tuple[Format, str]]:
+def _names(code: bytes, wave: int) -> list[tuple[Encoding, str]]:
     i = decode(code, wave=wave)
     return [(i.format, i.name), *([(i.format, i.second.name)] if i.second else [])]
 

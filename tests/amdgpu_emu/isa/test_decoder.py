@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from amdgpu_emu.isa.decoder import decode, instructions
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand, UnknownInstruction
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind, UnknownInstruction
 from amdgpu_emu.isa.listing import listing, target
 from amdgpu_emu.isa.opcodes import opcodes
 from amdgpu_emu.isa.printer import text
@@ -54,13 +54,13 @@ UNRECORDED = {"v_mov_b16", "v_nop", "v_pipeflush"}
 
 
 def test_the_record_has_every_opcode() -> None:
-    seen: dict[Format, set[str]] = {form: set() for form in Format}
+    seen: dict[Encoding, set[str]] = {form: set() for form in Encoding}
     for wave, code, _ in sample():
         i = decode(code, wave=wave)
         seen[i.format] |= {i.name} | ({i.second.name} if i.second else set())
-    for form in Format:
+    for form in Encoding:
         there = {op.name for op in opcodes(form).values()}
-        assert there - seen[form] == (UNRECORDED if form is Format.VOP3 else set()), form
+        assert there - seen[form] == (UNRECORDED if form is Encoding.VOP3 else set()), form
 
 
 def test_registers_of_the_text_are_the_operands() -> None:
@@ -74,10 +74,10 @@ def test_registers_of_the_text_are_the_operands() -> None:
             (o.kind.value, o.index, o.dwords)
             for h in halves
             for o in (*h.dst, *h.src)
-            if o.kind in {Kind.VGPR, Kind.SGPR, Kind.TTMP}
+            if o.kind in {OperandKind.VGPR, OperandKind.SGPR, OperandKind.TTMP}
         )
         if "buffer_atomic" in i.name and i.dst:
-            ours.remove((Kind.VGPR.value, i.dst[0].index, i.dst[0].dwords))  # written once for both
+            ours.remove((OperandKind.VGPR.value, i.dst[0].index, i.dst[0].dwords))  # written once for both
         assert found == ours, theirs
 
 
@@ -173,7 +173,7 @@ def s_mov_b32(source: int) -> Operand:
 
 
 def test_constants_have_the_bits_of_their_operand() -> None:
-    assert s_mov_b32(192) == Operand(Kind.INTEGER, value=64)
+    assert s_mov_b32(192) == Operand(OperandKind.INTEGER, value=64)
     assert s_mov_b32(208).value == 2**32 - 16
     assert [s_mov_b32(240 + i).value for i in range(8)] == [
         struct.unpack("<I", struct.pack("<f", x))[0] for x in (0.5, -0.5, 1, -1, 2, -2, 4, -4)
@@ -215,9 +215,10 @@ def test_lane_masks_are_as_wide_as_the_wave() -> None:
     assert [(o.index, o.dwords) for w in (32, 64) for o in one(*compare, wave=w).dst] == [(20, 1), (20, 2)]
     select = 0x02000000 | 20 << 17 | 8 << 9 | VGPR
     assert [one(select, wave=w).src[2] for w in (32, 64)] == [
-        Operand(Kind.VCC, 0, 1, bits=32), Operand(Kind.VCC, 0, 2, bits=64),
-    ]  # fmt: skip
-    assert one(0x7D000000 | 20 << 17 | 8 << 9 | VGPR, wave=64).dst[0] == Operand(Kind.EXEC, 0, 2, bits=64)
+        Operand(OperandKind.VCC, 0, 1, bits=32),
+        Operand(OperandKind.VCC, 0, 2, bits=64),
+    ]
+    assert one(0x7D000000 | 20 << 17 | 8 << 9 | VGPR, wave=64).dst[0] == Operand(OperandKind.EXEC, 0, 2, bits=64)
     with pytest.raises(UnknownInstruction, match="waves of 64 lanes"):
         one(0xCA240080, 0x0700009F, wave=64)
 
@@ -249,11 +250,17 @@ def test_two_operations_at_once() -> None:
 def test_memory_operands() -> None:
     load = one(0xEE05C006, 20 | 2 << 18, 4 | (0xFFFFF0) << 8)  # global_load_b128 v[20:23], v4, s[6:7] offset:-16
     assert [(o.kind, o.index, o.dwords) for o in (*load.dst, *load.src)] == [
-        (Kind.VGPR, 20, 4), (Kind.VGPR, 4, 1), (Kind.SGPR, 6, 2),
-    ]  # fmt: skip
+        (OperandKind.VGPR, 20, 4),
+        (OperandKind.VGPR, 4, 1),
+        (OperandKind.SGPR, 6, 2),
+    ]
     assert load.modifiers == {"offset": -16, "scope": 2, "th": 0}
     store = one(0xEE06807C, 9 << 23, 4)  # global_store_b32 v[4:5], v9, off
-    assert [(o.kind, o.index, o.dwords) for o in store.src] == [(Kind.VGPR, 4, 2), (Kind.VGPR, 9, 1), (Kind.NULL, 0, 1)]
+    assert [(o.kind, o.index, o.dwords) for o in store.src] == [
+        (OperandKind.VGPR, 4, 2),
+        (OperandKind.VGPR, 9, 1),
+        (OperandKind.NULL, 0, 1),
+    ]
     for th, returned in ((0, 0), (1, 1)):
         atomic = one(0xEE0D407C, 9 << 23 | th << 20, 4)
         assert len(atomic.dst) == returned

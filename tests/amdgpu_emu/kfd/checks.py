@@ -7,9 +7,15 @@ refusals (`section/rule` of `refusals.REFUSALS`) or by tests (`module:test`). `N
 from __future__ import annotations
 
 D, M, P, Q, R, E, S, F = (
-    "test_dispatch:", "test_memory:", "test_maps:", "test_queues:", "test_running:", "test_events:", "test_misc:",
+    "test_dispatch:",
+    "test_memory:",
+    "test_maps:",
+    "test_queues:",
+    "test_running:",
+    "test_events:",
+    "test_misc:",
     "test_sysfs:",
-)  # fmt: skip
+)
 
 CHECKS: dict[str, tuple[str, ...]] = {
     # Section 0.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from amdgpu_emu.errors import KernelError
+from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.process import Process
 from zinc_rt.amdgpu.abi import kfd as uapi
@@ -87,15 +87,19 @@ class Stage:
         ids = (ctypes.c_uint32 * max(1, len(gpu_ids)))(*(gpu_ids or (self.gpu_id,)))
         return self.call(
             r.KFD_MAP_MEMORY_TO_GPU,
-            handle=handle, device_ids_array_ptr=ctypes.addressof(ids), n_devices=len(ids),
-        )  # fmt: skip
+            handle=handle,
+            device_ids_array_ptr=ctypes.addressof(ids),
+            n_devices=len(ids),
+        )
 
     def unmap(self, handle: int, *gpu_ids: int) -> Any:
         ids = (ctypes.c_uint32 * max(1, len(gpu_ids)))(*(gpu_ids or (self.gpu_id,)))
         return self.call(
             r.KFD_UNMAP_MEMORY_FROM_GPU,
-            handle=handle, device_ids_array_ptr=ctypes.addressof(ids), n_devices=len(ids),
-        )  # fmt: skip
+            handle=handle,
+            device_ids_array_ptr=ctypes.addressof(ids),
+            n_devices=len(ids),
+        )
 
     def free(self, handle: int) -> None:
         self.call(r.KFD_FREE_MEMORY_OF_GPU, handle=handle)
@@ -183,7 +187,7 @@ class Stage:
 @contextmanager
 def refused(code: int) -> Iterator[None]:
     """The call inside fails with this errno, and the emulator says why."""
-    with pytest.raises(KernelError) as caught:
+    with pytest.raises(CallRefused) as caught:
         yield
     assert name_of(caught.value.errno) == name_of(code), caught.value.why
     assert caught.value.why

@@ -31,9 +31,13 @@ def wait(
         if ages:
             events[i].signal_event_data.last_event_age = ages[i]
     args = stage.call(
-        r.KFD_WAIT_EVENTS, events_ptr=ctypes.addressof(events), num_events=len(numbers),
-        wait_for_all=every, timeout=timeout, wait_result=7,
-    )  # fmt: skip
+        r.KFD_WAIT_EVENTS,
+        events_ptr=ctypes.addressof(events),
+        num_events=len(numbers),
+        wait_for_all=every,
+        timeout=timeout,
+        wait_result=7,
+    )
     return args.wait_result, [event.signal_event_data.last_event_age for event in events]
 
 

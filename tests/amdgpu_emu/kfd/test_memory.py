@@ -155,8 +155,9 @@ def test_nothing_left_to_do(stage: Stage) -> None:
     handle = stage.alloc(DATA, PAGE).handle
     ids = (ctypes.c_uint32 * 1)(0xDEAD)
     for request, kind in (
-        (r.KFD_MAP_MEMORY_TO_GPU, u.MapMemoryToGpuArgs), (r.KFD_UNMAP_MEMORY_FROM_GPU, u.UnmapMemoryFromGpuArgs),
-    ):  # fmt: skip
+        (r.KFD_MAP_MEMORY_TO_GPU, u.MapMemoryToGpuArgs),
+        (r.KFD_UNMAP_MEMORY_FROM_GPU, u.UnmapMemoryFromGpuArgs),
+    ):
         args = kind(handle=handle, device_ids_array_ptr=ctypes.addressof(ids), n_devices=1, n_success=1)
         stage.call(request, args)
         assert mapping_at(stage, DATA) is None

@@ -171,9 +171,12 @@ def svm(
 
     class Args(ctypes.Structure):
         _fields_ = (
-            ("start", ctypes.c_uint64), ("size", ctypes.c_uint64), ("op", ctypes.c_uint32), ("n", ctypes.c_uint32),
+            ("start", ctypes.c_uint64),
+            ("size", ctypes.c_uint64),
+            ("op", ctypes.c_uint32),
+            ("n", ctypes.c_uint32),
             ("attributes", ctypes.c_uint32 * 2 * n),
-        )  # fmt: skip
+        )
 
     args = Args(start, size, op, n if count is None else count)
     for i, (kind, value) in enumerate(attributes):

@@ -36,11 +36,16 @@ ACCEPTED_AT_ONCE = [
     for call in VALID
     if call
     not in (
-        r.KFD_DESTROY_QUEUE, r.KFD_DESTROY_EVENT, r.KFD_SET_EVENT, r.KFD_RESET_EVENT,  # need a number first
-        r.KFD_IMPORT_DMABUF, r.KFD_EXPORT_DMABUF, r.KFD_GET_DMABUF_INFO,
+        r.KFD_DESTROY_QUEUE,
+        r.KFD_DESTROY_EVENT,
+        r.KFD_SET_EVENT,
+        r.KFD_RESET_EVENT,  # need a number first
+        r.KFD_IMPORT_DMABUF,
+        r.KFD_EXPORT_DMABUF,
+        r.KFD_GET_DMABUF_INFO,
         r.KFD_GET_QUEUE_WAVE_STATE,
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("call", ACCEPTED_AT_ONCE, ids=lambda call: call.name)

@@ -166,9 +166,10 @@ def test_threads_share_a_process(machine: Machine) -> None:
             ring, pointers = stage.cpu(base, RING_BYTES, flags), stage.cpu(base + 0x10_0000, PAGE, flags)
             for _ in range(3):
                 args = stage.create_queue(
-                    ring_base_address=base, read_pointer_address=base + 0x10_0000,
+                    ring_base_address=base,
+                    read_pointer_address=base + 0x10_0000,
                     write_pointer_address=base + 0x10_0008,
-                )  # fmt: skip
+                )
                 bells = stage.process.mmap(0, 0x2000, 3, 1, stage.kfd, args.doorbell_offset & ~0x1FFF)
                 stage.process.store64(pointers + 16, 0)
                 words = pm4.release(base + 0x10_0010, n + 1)

@@ -236,8 +236,12 @@ def choice(a: Choice) -> Case:
     inputs += [net.vector(ordinary(rng, 1, a.n_experts)[0]) for used in (a.bias, a.scaled) if used]
     ids = net.b.buffer("ids", BufferKind.OUTPUT, DType.I32, ["n_rows", a.k])
     attrs = {
-        "gating": a.gating, "normalise": a.normalise, "scale": a.scale, "n_groups": a.groups, "n_groups_used": a.used,
-    }  # fmt: skip
+        "gating": a.gating,
+        "normalise": a.normalise,
+        "scale": a.scale,
+        "n_groups": a.groups,
+        "n_groups_used": a.used,
+    }
     net.node(Op.MOE_GATE_TOPK, inputs, [ids, net.out("weights", a.k)], k=a.k, **attrs)
     x = (rng.standard_normal((9, a.n_experts)) * 3).astype(np.float32)
     x[1] = np.round(x[1])

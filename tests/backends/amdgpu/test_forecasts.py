@@ -13,7 +13,7 @@ from amdgpu_emu.cost import predict
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RX9070XT
 from amdgpu_emu.profiler import Profiler
-from amdgpu_emu.sampler import Kind, Sampler, _runs, _samples
+from amdgpu_emu.sampler import DispatchKind, DispatchSampler, _runs, _samples
 from amdgpu_emu.work import Work
 from tests.compiled import gpu_kernel
 from tests.helpers import QWEN3, write_model
@@ -65,7 +65,7 @@ def product(profiler: Profiler) -> Work:
 
 
 def test_samples_say_what_the_whole_does() -> None:
-    sampler = Sampler([R9700], lambda dispatch, memory: Kind("product", even=True), lambda key: None)
+    sampler = DispatchSampler([R9700], lambda dispatch, memory: DispatchKind("product", even=True), lambda key: None)
     sampled, whole = product(sampler), product(Profiler())
     assert sampler.executed == 1
     assert sampled.waves == whole.waves == 256  # each does four rows of the matrix
@@ -100,7 +100,9 @@ def last_of_halves(profiler: Profiler) -> Work:
 
 
 def test_samples_have_what_the_last_workgroups_do_alone() -> None:
-    sampler = Sampler([R9700], lambda dispatch, memory: Kind("halves", even=True, counters=2), lambda key: None)
+    sampler = DispatchSampler(
+        [R9700], lambda dispatch, memory: DispatchKind("halves", even=True, counters=2), lambda key: None
+    )
     sampled, whole = last_of_halves(sampler), last_of_halves(Profiler())
     assert sampled.late_rounds == whole.late_rounds > 0
     assert sampled.late_waves == whole.late_waves
@@ -129,7 +131,9 @@ def test_what_was_brought_before_lies_in_the_l2() -> None:
 def test_samples_of_workgroups_that_do_anything() -> None:
     """Of half of them: half of the waves and of the matrix, whatever the others do."""
     busy = [4 * i + k for i in range(0, 32, 2) for k in range(4)]
-    sampler = Sampler([R9700], lambda dispatch, memory: Kind("product", even=True), lambda key: None, lambda d, m: busy)
+    sampler = DispatchSampler(
+        [R9700], lambda dispatch, memory: DispatchKind("product", even=True), lambda key: None, lambda d, m: busy
+    )
     sampled, whole = product(sampler), product(Profiler())
     assert (sampled.waves, sampled.names["v_dot4_i32_iu8"]) == (128, whole.names["v_dot4_i32_iu8"] // 2)
     assert sampled.read_lines < whole.read_lines * 0.6
@@ -205,8 +209,13 @@ def test_cards_have_names(path: Path) -> None:
     with Engine(Options(Device.emu, gpu="rx9060xt")) as engine:
         assert engine.features.isa == "gfx1200"
         assert set(engine.card_constants()) == {
-            "bandwidth", *CARD.levels, "dispatch", "barrier", "full_barrier", "submission"
-        }  # fmt: skip
+            "bandwidth",
+            *CARD.levels,
+            "dispatch",
+            "barrier",
+            "full_barrier",
+            "submission",
+        }
 
 
 def test_a_chain_goes_through_all_its_lines() -> None:

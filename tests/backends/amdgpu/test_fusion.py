@@ -177,9 +177,11 @@ def test_a_norm_behind_a_product(backend: AmdBackend, kind: T, n_rows: int) -> N
     x, width = net.rows("x", 256), 256
 
     def weight(n_out: int, kind: T = kind) -> int:
-        raw = packed_rows(kind, rng, n_out, width) if kind.quantized else ordinary(rng, n_out, width).astype(
-            np.float16
-        ).view(np.uint8)  # fmt: skip
+        raw = (
+            packed_rows(kind, rng, n_out, width)
+            if kind.quantized
+            else ordinary(rng, n_out, width).astype(np.float16).view(np.uint8)
+        )
         return net.matrix(kind, raw)
 
     stream = net.rows("stream", width)

@@ -149,9 +149,14 @@ def test_heads_that_the_kernels_cannot_do(dim: int, heads: int, words: str) -> N
     q = net.rows("q", heads * dim)
     caches = net.caches(1, dim)
     net.node(
-        Op.FLASH_ATTN, [q, *caches, *net.where()], [net.out("y", heads * dim)], n_heads=heads, n_kv_heads=1,
-        head_dim=dim, scale=1.0,
-    )  # fmt: skip
+        Op.FLASH_ATTN,
+        [q, *caches, *net.where()],
+        [net.out("y", heads * dim)],
+        n_heads=heads,
+        n_kv_heads=1,
+        head_dim=dim,
+        scale=1.0,
+    )
     with pytest.raises(BackendError, match=words):
         GpuLowering(net.b.build(), net.sizes).run()
 

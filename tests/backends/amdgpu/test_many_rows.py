@@ -49,8 +49,10 @@ def test_products_of_a_layer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> N
     """
     small = names(both_ways(graph).of(MANY_ROWS), "blk.1.", MANY_ROWS)
     assert {name: small[name] for name in small if name.startswith(("matvec", *TILES))} == {
-        "arrange": 3, "matvec_float_shared": 1, "wmma": 6,
-    }  # fmt: skip
+        "arrange": 3,
+        "matvec_float_shared": 1,
+        "wmma": 6,
+    }
     monkeypatch.setattr(products, "FEW_FOR_TILES", 8)
     made = both_ways(graph)
     many = names(made.of(MANY_ROWS), "blk.1.", MANY_ROWS)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from amdgpu_emu.cost import predict
-from amdgpu_emu.profiler import Record, side_by_side
+from amdgpu_emu.profiler import DispatchRecord, side_by_side
 from tests.helpers import QWEN3, write_model
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Prediction
 from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
@@ -46,7 +46,7 @@ def test_what_ran(found: Prediction) -> None:
 
 def test_phases_overlap(found: Prediction) -> None:
     """Three products of one norm are in one phase; a phase lasts as long as its longest dispatch at least."""
-    by_phase: dict[int, list[Record]] = {}
+    by_phase: dict[int, list[DispatchRecord]] = {}
     for record in found.records:
         by_phase.setdefault(record.phase, []).append(record)
     assert max(sum(r.name.startswith("matvec") for r in part) for part in by_phase.values()) == 3

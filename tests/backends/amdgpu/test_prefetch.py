@@ -18,9 +18,11 @@ def work(groups: int, *weights: tuple[int, int], vgprs: int = 96) -> Any:
     """A dispatch of 256 work-items that reads matrices at these addresses."""
     loaded = SimpleNamespace(wave=32, vgprs=vgprs, lds_bytes=0, workgroup=256, wgp=True)
     return SimpleNamespace(
-        groups=(groups, 1, 1), weights=weights, program=SimpleNamespace(kernel=loaded),
+        groups=(groups, 1, 1),
+        weights=weights,
+        program=SimpleNamespace(kernel=loaded),
         kernel=SimpleNamespace(function=SimpleNamespace(workgroup=256)),
-    )  # fmt: skip
+    )
 
 
 MIB = 1 << 20
@@ -30,14 +32,18 @@ LARGE = work(512, (0x1000_0000, 20 * MIB))
 def test_a_phase_without_weights_brings_more_than_the_end_of_another() -> None:
     after = work(512, (0x4000_0000, 16 * MIB))
     assert prefetched([[work(8)], [LARGE], [after]], at_once) == [
-        [(0x1000_0000, IDLE_BYTES)], [(0x4000_0000, END_BYTES)], []
-    ]  # fmt: skip
+        [(0x1000_0000, IDLE_BYTES)],
+        [(0x4000_0000, END_BYTES)],
+        [],
+    ]
 
 
 def test_what_was_brought_is_not_brought_again() -> None:
     assert prefetched([[LARGE], [work(8)], [work(512, (0x4000_0000, 16 * MIB))]], at_once) == [
-        [(0x4000_0000, END_BYTES)], [(0x4000_0000 + END_BYTES, IDLE_BYTES)], []
-    ]  # fmt: skip
+        [(0x4000_0000, END_BYTES)],
+        [(0x4000_0000 + END_BYTES, IDLE_BYTES)],
+        [],
+    ]
     assert END_BYTES + IDLE_BYTES == MOST_BYTES
     small = work(512, (0x4000_0000, MIB))
     brought = prefetched([[work(8)], [small], [LARGE]], at_once)

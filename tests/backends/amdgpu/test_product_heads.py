@@ -53,9 +53,11 @@ def projected(shape: Shape) -> Case:
         y, n = net.temp(heads * dim), heads * dim
         kind = shape.kind
         floats = ordinary(rng, n, WIDTH)
-        raw = packed_rows(kind, rng, n, WIDTH) if kind.quantized else floats.astype(
-            np.float16 if kind is T.F16 else np.float32
-        ).view(np.uint8)  # fmt: skip
+        raw = (
+            packed_rows(kind, rng, n, WIDTH)
+            if kind.quantized
+            else floats.astype(np.float16 if kind is T.F16 else np.float32).view(np.uint8)
+        )
         net.node(Op.MATMUL, [x, net.matrix(kind, raw)], [y])
         if not shape.bias:
             return y
@@ -86,20 +88,25 @@ def projected(shape: Shape) -> Case:
     y = net.temp(heads * dim)
     net.node(
         Op.FLASH_ATTN, [q, *caches, *where], [y], scale=dim**-0.5, n_heads=heads, n_kv_heads=KV_HEADS, head_dim=dim
-    )  # fmt: skip
+    )
     net.node(Op.MATMUL, [y, net.matrix(T.Q8_0, packed_rows(T.Q8_0, rng, 9, heads * dim))], [net.out("p", 9)])
     pages = np.array([[4, 0, 2], [1, 5, 3]])
     steps = [
-        Step(len(positions), {
-            "x": ordinary(rng, len(positions), WIDTH), "positions": np.array(positions), "slots": np.array(slots),
-            "page_table": pages,
-        })
+        Step(
+            len(positions),
+            {
+                "x": ordinary(rng, len(positions), WIDTH),
+                "positions": np.array(positions),
+                "slots": np.array(slots),
+                "page_table": pages,
+            },
+        )
         for positions, slots in (
             ([0, 1, 0], [0, 0, 1]),
             ([*range(2, 11), 1, 2], [0] * 9 + [1] * 2),
             ([11], [0]),
         )
-    ]  # fmt: skip
+    ]
     return net.case(steps)
 
 
@@ -134,7 +141,7 @@ def test_heads_of_no_whole_workgroups_have_a_dispatch() -> None:
         net.node(Op.MATMUL, [x, matrix], [y])
         net.node(
             Op.ROPE, [y, positions, turns], [net.out(f"y{dim}", 2 * dim)], n_heads=2, head_dim=dim, interleaved=False
-        )  # fmt: skip
+        )
         if also:
             net.node(Op.RESIDUAL_ADD, [y, y], [net.out("twice", 2 * dim)])
     found = kernels(net.b.build(), net.sizes)

@@ -29,8 +29,13 @@ def normed(n_k: int, n_v: int, dim: int, kind: T = T.Q8_0) -> Case:
     made.node(
         Op.SSM_DELTA_NET,
         [made.rows("u", width), made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *where(made)],
-        [o, kept], n_k_heads=n_k, n_v_heads=n_v, head_dim=dim, eps=1e-6, pairing="modulo",
-    )  # fmt: skip
+        [o, kept],
+        n_k_heads=n_k,
+        n_v_heads=n_v,
+        head_dim=dim,
+        eps=1e-6,
+        pairing="modulo",
+    )
     norm = made.vector(ordinary(rng, 1, dim)[0])
     made.node(Op.SSM_GATED_NORM, [o, made.rows("z", n_v * dim), norm], [y], eps=1e-5, n_heads=n_v, head_dim=dim)
     raw = packed_rows(kind, rng, 7, n_v * dim)

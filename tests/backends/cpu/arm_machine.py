@@ -58,10 +58,16 @@ def _driver(file: int) -> bytes:
     loop[jump] = 0x54000000 | (len(loop) + 1 - jump) << 5 | 1
     loop.append(0x14000000 | (-len(loop) & 0x3FFFFFF))  # b to the read
     start = [
-        *_constant(0, _BASE), *_constant(1, _SIZE), *_constant(2, 7), *_constant(3, 0x11), *_constant(4, file),
-        *_constant(5, 0), *_constant(8, 222), svc,  # mmap, shared and fixed
+        *_constant(0, _BASE),
+        *_constant(1, _SIZE),
+        *_constant(2, 7),
+        *_constant(3, 0x11),
+        *_constant(4, file),
+        *_constant(5, 0),
+        *_constant(8, 222),
+        svc,  # mmap, shared and fixed
         0xD10203FF,  # sub sp, sp, #128
-    ]  # fmt: skip
+    ]
     code = b"".join(struct.pack("<I", word) for word in (*start, *loop, *exits))
     size = 64 + 56 + len(code)
     header = struct.pack(

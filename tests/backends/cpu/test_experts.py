@@ -186,7 +186,7 @@ def test_operations_apart() -> None:
     """Gate and up are of different formats, and what lies between is wanted."""
     checked(
         experts_case((T.Q4_0, T.F32, T.Q5_1), 3, 2, 32, 64, biases=True, apart=True), threads=(2,), levels=LEVELS[:1]
-    )  # fmt: skip
+    )
 
 
 def test_experts_in_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:

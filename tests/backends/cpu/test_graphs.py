@@ -254,9 +254,13 @@ def test_two_inputs_for_one_thing_are_refused() -> None:
     x, turns = net.rows("x", 16), net.table(rng.standard_normal((16, 8, 2)))
     for name in ("one", "two"):
         net.node(
-            Op.ROPE, [x, net.indices(name, "n_rows"), turns], [net.out(f"y.{name}", 16)],
-            interleaved=False, n_heads=1, head_dim=16,
-        )  # fmt: skip
+            Op.ROPE,
+            [x, net.indices(name, "n_rows"), turns],
+            [net.out(f"y.{name}", 16)],
+            interleaved=False,
+            n_heads=1,
+            head_dim=16,
+        )
     case = net.case([])
     with pytest.raises(BackendError, match="take positions from one input of the step, one, not from input two"):
         outputs(native(LEVELS[0], 1), case)

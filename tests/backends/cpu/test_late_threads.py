@@ -41,9 +41,10 @@ def made(library: Library, chosen: int, patience: int = SHORT) -> tuple[CpuProgr
         )  # fmt: skip
 
     operations = [
-        op(stopping, "x", "y", 3, 0, UNITS, again=True), op(passing, "y", "z", 1, 1, UNITS),
+        op(stopping, "x", "y", 3, 0, UNITS, again=True),
+        op(passing, "y", "z", 1, 1, UNITS),
         op(rewriting, "x", "y", 5, 2, 1),
-    ]  # fmt: skip
+    ]
     program = CpuProgram.build(operations, plain_step(), library, 2)
     program.allow_again(8, [o.arguments for o in operations])
     program.prepare(n_rows=1, n_logits=1, splits=0, attention=0)

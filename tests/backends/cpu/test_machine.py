@@ -117,10 +117,13 @@ def run(tmp_path: Path, name: str, threads: int, examples: int, steps: int) -> N
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=examples < 100,
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=examples < 100,
             suppress_health_check=[HealthCheck.too_slow],
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("name", "threads"), [("qwen3", 2), ("llama", 1)])

@@ -129,8 +129,9 @@ def test_phases_of_a_made_up_step() -> None:
     sums = PhaseSums(operations)
     sums.add(events, 100, 200, np.array([0.0, 600.0, 200.0]))
     assert [(r.label, r.seconds, r.idle, r.calls, r.bytes) for r in sums.rows(1e9)] == [
-        ("norm n", 40, 40, 1, 0), ("matmul q", 60, 10, 1, 800),
-    ]  # fmt: skip
+        ("norm n", 40, 40, 1, 0),
+        ("matmul q", 60, 10, 1, 800),
+    ]
     assert sums.reading(1e9, 2) == Reading(all=20, some=30, none=50)
     assert (
         "reading weights or cache: all threads 20000.0000 ms"

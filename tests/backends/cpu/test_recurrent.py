@@ -69,8 +69,13 @@ def delta(n_k: int, n_v: int, dim: int, pairing: str, wild: bool = False) -> Cas
     made.node(
         Op.SSM_DELTA_NET,
         [made.rows("u", width), made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *where(made)],
-        [made.out("o", n_v * dim), kept], n_k_heads=n_k, n_v_heads=n_v, head_dim=dim, eps=1e-6, pairing=pairing,
-    )  # fmt: skip
+        [made.out("o", n_v * dim), kept],
+        n_k_heads=n_k,
+        n_v_heads=n_v,
+        head_dim=dim,
+        eps=1e-6,
+        pairing=pairing,
+    )
     return made.case(steps(rng, {"u": width, "alpha": n_v, "beta": n_v}, hostile if wild else ordinary))
 
 
@@ -86,9 +91,15 @@ def layer() -> Case:
     made.node(Op.SSM_CONV1D, [x, taps, inputs, *at], [convolved, inputs])
     a, dt = made.vector(-np.exp(ordinary(rng, 1, n_v)[0])), made.vector(ordinary(rng, 1, n_v)[0])
     made.node(
-        Op.SSM_DELTA_NET, [convolved, made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *at], [o, kept],
-        n_k_heads=n_k, n_v_heads=n_v, head_dim=dim, eps=1e-6, pairing="modulo",
-    )  # fmt: skip
+        Op.SSM_DELTA_NET,
+        [convolved, made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *at],
+        [o, kept],
+        n_k_heads=n_k,
+        n_v_heads=n_v,
+        head_dim=dim,
+        eps=1e-6,
+        pairing="modulo",
+    )
     z = made.rows("z", 128)
     norm = made.vector(ordinary(rng, 1, dim)[0])
     made.node(Op.SSM_GATED_NORM, [o, z, norm], [normed], eps=1e-6, n_heads=n_v, head_dim=dim)

@@ -205,7 +205,7 @@ def largest(n: int) -> Case:
         [few[rng.integers(0, k, n)] for k in (2, 4, 6, 7, 8, 10)]
         + [rng.choice(np.float32(pair), n) for pair in pairs]
         + list(hostile(rng, 13, n, finite=False))
-    )  # fmt: skip
+    )
     return net.case([Step(0, {"x": values}, 24), Step(0, {"x": values[::-1].copy()}, 24), Step(0, {"x": values}, 1)])
 
 
@@ -223,7 +223,7 @@ CASES: dict[str, Callable[[], Case]] = {
     **{f"embedding-{k.name}-bytes": lambda k=k: embedding(k, "bytes") for k in (*QUANTISED, *FLOATS)},
     **{f"embedding-{k.name}-wild": lambda k=k: embedding(k, "wild") for k in QUANTISED},
     **{f"argmax-{n}": lambda n=n: largest(n) for n in (1, 2, 7, 8, 9, 15, 16, 17, 33, 64, 1000)},
-}  # fmt: skip
+}
 
 
 @cache

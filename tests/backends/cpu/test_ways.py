@@ -115,9 +115,13 @@ def chooser(tmp_path: Path, tuning: TargetTuning) -> Callable[..., WaysOfProduct
     ],
 )
 def test_the_faster_way_is_taken_and_kept(
-    few: tuple[float, ...], many: tuple[float, ...], taken: Ways, chooser: Any, tuning: TargetTuning,
+    few: tuple[float, ...],
+    many: tuple[float, ...],
+    taken: Ways,
+    chooser: Any,
+    tuning: TargetTuning,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     first = chooser(times(few, many))
     assert first.kept(tuning, [KIND], 64) == replace(tuning, ways=())
     assert first.chosen(tuning, [KIND, GGMLType.F16], 64).ways == (("Q4_0", taken),)

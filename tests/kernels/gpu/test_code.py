@@ -63,9 +63,11 @@ WRITTEN = {
     "heads": 4,
     "heads_unrotated": 2,
     **dict.fromkeys(("rms_norm", "residual_rms_norm", "norm_quantized", "residual_norm_quantized", "norm_both"), 8),
-    "matvec_f32": 65, "matvec_f16": 65, "matvec_bf16": 65,
+    "matvec_f32": 65,
+    "matvec_f16": 65,
+    "matvec_bf16": 65,
     **{name: 32 for name in BOUNDARY if name.startswith("dmmv")},
-}  # fmt: skip
+}
 
 
 @some_kernels
@@ -80,11 +82,16 @@ def test_products_and_sums_are_fused_where_it_is_written(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", [matvec_rows(kind, 8) for kind in ("Q8_0", "Q4_K", "Q6_K", "MXFP4", "F16")] + [
-    gated_experts("Q4_K", "Q4_K", packed=True, bias=False, activation="silu"),
-    gated_rows("Q4_K", "Q6_K", 8, packed=True, bias=True, activation="silu"),
-    attention_kernel(256, 2, quantized=True),
-], ids=lambda entry: entry.kernel if hasattr(entry, "kernel") else None)  # fmt: skip
+@pytest.mark.parametrize(
+    "made",
+    [matvec_rows(kind, 8) for kind in ("Q8_0", "Q4_K", "Q6_K", "MXFP4", "F16")]
+    + [
+        gated_experts("Q4_K", "Q4_K", packed=True, bias=False, activation="silu"),
+        gated_rows("Q4_K", "Q6_K", 8, packed=True, bias=True, activation="silu"),
+        attention_kernel(256, 2, quantized=True),
+    ],
+    ids=lambda entry: entry.kernel if hasattr(entry, "kernel") else None,
+)
 def test_registers_of_several_rows(made: KernelEntry) -> None:
     """Nothing is spilled, and enough waves wait for memory beside each other."""
     kernel = gpu_kernel(made.spec)

@@ -20,9 +20,15 @@ N, MEETINGS = 5, 8
 
 @kernel(workgroup=64)
 def late(
-    table: ptr[u32, Space.CONSTANT], counters: ptr[u32], n: u32, notice: ptr[u32], patience: u32, delays: ptr[u32],
-    passed: ptr[u32], MEETINGS: int,
-):  # fmt: skip
+    table: ptr[u32, Space.CONSTANT],
+    counters: ptr[u32],
+    n: u32,
+    notice: ptr[u32],
+    patience: u32,
+    delays: ptr[u32],
+    passed: ptr[u32],
+    MEETINGS: int,
+):
     """Meet again and again; before each meeting a workgroup pauses as often as it is told to."""
     me = workgroup_id(0)
     word = shared(u32, 1)
@@ -58,11 +64,15 @@ def test_who_ends() -> None:
     """With the mark: those who wait for the meeting whose count is not full, and for no earlier one."""
     kernel, ended = gpu_kernel(Spec(one)), resident.ENDED
     for before, ends, after in (
-        (2, 0, 3), (7, 0, 8),  # all are here, and some at the next meeting already
-        (ended | 0, 1, ended | 1), (ended | 2, 1, ended | 3),  # somebody has marked this meeting
-        (ended | 3, 0, ended | 4), (ended | 5, 0, ended | 6),  # the next one
-        (0, 1, ended | 1), (1, 1, ended | 2),  # nobody else comes
-    ):  # fmt: skip
+        (2, 0, 3),
+        (7, 0, 8),  # all are here, and some at the next meeting already
+        (ended | 0, 1, ended | 1),
+        (ended | 2, 1, ended | 3),  # somebody has marked this meeting
+        (ended | 3, 0, ended | 4),
+        (ended | 5, 0, ended | 6),  # the next one
+        (0, 1, ended | 1),
+        (1, 1, ended | 2),  # nobody else comes
+    ):
         stage = Stage()
         counters, result = stage.buffer(np.uint32([before])), stage.buffer(4)
         stage.launch(kernel, 1, counters, 3, 2, result)

@@ -118,9 +118,13 @@ def adversarial(rng: np.random.Generator, n: int) -> list[np.ndarray]:
 
 
 def compare(
-    gpu: Stage, rows: list[np.ndarray], settings: list[SamplingParams], histories: list[list[int]], tokens: int = 2,
+    gpu: Stage,
+    rows: list[np.ndarray],
+    settings: list[SamplingParams],
+    histories: list[list[int]],
+    tokens: int = 2,
     within: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Each row of logits with each parameters: `Sampler`'s first tokens of each text."""
     n = len(rows[0])
     pairs = [(row, p, h) for row in rows for p, h in zip(settings, histories, strict=True)]
@@ -358,9 +362,15 @@ def totals_of(gpu: Stage, scores: np.ndarray, p: SamplingParams) -> np.ndarray:
     rows["temperature"], rows["top_p"], rows["min_p"], rows["top_k"] = p.temperature, p.top_p, p.min_p, n
     totals, best = np.full(blocks + 1, 7.0), np.array([1 << 63], np.uint64)
     values = {
-        "rows": rows, "scores": scores, "keys": best, "totals": totals, "table": exp_table(), "n": n, "k": 1,
+        "rows": rows,
+        "scores": scores,
+        "keys": best,
+        "totals": totals,
+        "table": exp_table(),
+        "n": n,
+        "k": 1,
         "n_blocks": blocks,
-    }  # fmt: skip
+    }
     gpu.run(KERNELS["sample_totals"], (blocks, 1), Block(GpuSampleArgs, values))
     assert totals[-1] == 7.0
     return totals[:-1]
@@ -395,12 +405,14 @@ def run_parts(gpu: Stage, function: Function, *arrays: np.ndarray) -> list[np.nd
 def test_exp_and_order_have_the_hosts_bits(gpu: Stage, rng: np.random.Generator) -> None:
     """From the least subnormal to beyond the end, and where the steps of the table meet."""
     n = 40 * 256
-    x = np.concatenate([
-        [-0.0, 0.0, -708.0, np.nextafter(-708.0, -709), np.nextafter(-708.0, 0), -INF, -5e-324, -1e300, -1.7e308],
-        -np.arange(1, 3000) * math.log(2) / 256,
-        -np.abs(rng.standard_normal(n)) * 10.0 ** rng.integers(-320, 3, n),
-        -rng.random(n) * 709,
-    ])[:n]  # fmt: skip
+    x = np.concatenate(
+        [
+            [-0.0, 0.0, -708.0, np.nextafter(-708.0, -709), np.nextafter(-708.0, 0), -INF, -5e-324, -1e300, -1.7e308],
+            -np.arange(1, 3000) * math.log(2) / 256,
+            -np.abs(rng.standard_normal(n)) * 10.0 ** rng.integers(-320, 3, n),
+            -rng.random(n) * 709,
+        ]
+    )[:n]
     _, powers, _, _, _ = run_parts(
         gpu, parts, x, *(np.zeros(n, kind) for kind in (float, np.uint64, float)), exp_table()
     )

@@ -87,9 +87,15 @@ def model_shapes(n_embd: int, blocks: Sequence[Shapes], *, tied: bool = False, f
 
 
 def attention_shapes(
-    n_embd: int, heads: int, kv_heads: int, head_dim: int, *, norms: bool = False, biases: bool = False,
+    n_embd: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    *,
+    norms: bool = False,
+    biases: bool = False,
     fused: bool = False,
-) -> Shapes:  # fmt: skip
+) -> Shapes:
     """Projections of q, k, v and of the output. norms: one for each head's q and k."""
     q, kv = heads * head_dim, kv_heads * head_dim
     if fused:

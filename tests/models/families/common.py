@@ -154,9 +154,15 @@ class Net:
     # -- rotations ----------------------------------------------------------------------------------------------------
 
     def rope(
-        self, dim: int, *, halves: bool, base: float | None = None, factors: Array | None = None, scaled: bool = True,
+        self,
+        dim: int,
+        *,
+        halves: bool,
+        base: float | None = None,
+        factors: Array | None = None,
+        scaled: bool = True,
         magnitude: float | None = None,
-    ) -> Rope:  # fmt: skip
+    ) -> Rope:
         """The rotation that `rope.*` describes. scaled: False leaves the file's scaling out."""
         k = self.keys
         base = float(np.float32(k.get("rope.freq_base", 10000.0))) if base is None else base
@@ -206,9 +212,15 @@ class Net:
         return seen
 
     def attend(
-        self, q: Array, k: Array, v: Array, scale: float, seen: Array, sinks: Array | None = None, cap: float | None =
-        None,
-    ) -> Array:  # fmt: skip
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        scale: float,
+        seen: Array,
+        sinks: Array | None = None,
+        cap: float | None = None,
+    ) -> Array:
         """f64[n, heads * value_dim] from q f64[n, heads, d], k f64[n, kv_heads, d], v f64[n, kv_heads, value_dim].
 
         cap: what scores are held under.

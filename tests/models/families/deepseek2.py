@@ -13,8 +13,9 @@ from tests.models.families.common import Net, Rope
 
 def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
     """Written with the latent vector as the one key and value of all heads, as the cache holds it."""
-    heads, rank, turned = (net.number(k) for k in ("attention.head_count", "attention.kv_lora_rank",
-                                                   "rope.dimension_count"))  # fmt: skip
+    heads, rank, turned = (
+        net.number(k) for k in ("attention.head_count", "attention.kv_lora_rank", "rope.dimension_count")
+    )
     d = net.number("attention.key_length_mla")
     n, plain = len(h), d - turned
     if net.has(f"{p}attn_q_a.weight"):
@@ -79,8 +80,11 @@ def case(
     if lite:
         queries: Shapes = {"attn_q.weight": (heads * d, n_embd)}
     else:
-        queries = {"attn_q_a.weight": (q_rank, n_embd), "attn_q_a_norm.weight": (q_rank,),
-                   "attn_q_b.weight": (heads * d, q_rank)}  # fmt: skip
+        queries = {
+            "attn_q_a.weight": (q_rank, n_embd),
+            "attn_q_a_norm.weight": (q_rank,),
+            "attn_q_b.weight": (heads * d, q_rank),
+        }
     latent: Shapes = queries | {
         "attn_kv_a_mqa.weight": (rank + turned, n_embd),
         "attn_kv_a_norm.weight": (rank,),

@@ -125,13 +125,20 @@ def granite(*, seed: int = 1, experts: bool = False, shared: bool = False, **key
 
 
 YARN: dict[str, Any] = {
-    "rope__scaling__type": "yarn", "rope__scaling__factor": 16.0, "rope__scaling__original_context_length": 16,
-}  # fmt: skip
+    "rope__scaling__type": "yarn",
+    "rope__scaling__factor": 16.0,
+    "rope__scaling__original_context_length": 16,
+}
 PHI: dict[str, Any] = {
-    "n_embd": 96, "fused": True, "fused_ffn": True, "tied": True, "rope__dimension_count": 12,
-    "rope__scaling__attn_factor": 1.19, "rope__scaling__type": "longrope",
+    "n_embd": 96,
+    "fused": True,
+    "fused_ffn": True,
+    "tied": True,
+    "rope__dimension_count": 12,
+    "rope__scaling__attn_factor": 1.19,
+    "rope__scaling__type": "longrope",
     "extra": {"rope_factors_long.weight": (6,), "rope_factors_short.weight": (6,)},
-}  # fmt: skip
+}
 SECTIONS = [4, 4, 4, 0]
 
 CASES = {

@@ -21,9 +21,11 @@ MEAN, FIRST, LAST = 1, 2, 3
 def vector(net: Net, tokens: list[int]) -> np.ndarray:
     """f64[n_embd], of length 1."""
     rows = net.logits(tokens)
-    pooling = net.keys["pooling_type"] if net.does("pooling") else {MEAN: LAST, FIRST: MEAN, LAST: MEAN}[
+    pooling = (
         net.keys["pooling_type"]
-    ]  # fmt: skip
+        if net.does("pooling")
+        else {MEAN: LAST, FIRST: MEAN, LAST: MEAN}[net.keys["pooling_type"]]
+    )
     one = {MEAN: rows.mean(axis=0), FIRST: rows[0], LAST: rows[-1]}[pooling]
     for name in ("dense_2", "dense_3"):
         if net.has(f"{name}.weight") and net.does("dense layers"):
@@ -73,8 +75,11 @@ def bert_case(name: str, pooling: int) -> Case:
     )  # fmt: skip
     parts: Shapes = {f"attn_{part}.weight": (n_embd, n_embd) for part in ("q", "k", "v", "output")}
     if nomic:
-        parts = {"attn_qkv.weight": (3 * n_embd, n_embd), "attn_output.weight": (n_embd, n_embd),
-                 "ffn_gate.weight": (n_ff, n_embd)}  # fmt: skip
+        parts = {
+            "attn_qkv.weight": (3 * n_embd, n_embd),
+            "attn_output.weight": (n_embd, n_embd),
+            "ffn_gate.weight": (n_ff, n_embd),
+        }
     parts |= {"ffn_up.weight": (n_ff, n_embd), "ffn_down.weight": (n_embd, n_ff)}
     if not nomic:
         parts |= {part.replace("weight", "bias"): shape[:1] for part, shape in parts.items()}

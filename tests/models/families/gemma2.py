@@ -36,9 +36,14 @@ def case() -> Case:
         | ffn_shapes(64, 96)
     )
     keys = base_keys(
-        n_layers=4, heads=6, kv_heads=2, head_dim=24, attention__sliding_window=9, attn_logit_softcapping=1.5,
+        n_layers=4,
+        heads=6,
+        kv_heads=2,
+        head_dim=24,
+        attention__sliding_window=9,
+        attn_logit_softcapping=1.5,
         final_logit_softcapping=8.0,
-    )  # fmt: skip
+    )
     wrong = ("rope pairs", "window", "which layers", "soft cap of scores", "soft cap of logits")
     return Case(
         "gemma2", keys, model_shapes(64, [block] * 4, tied=True), forward, wrong, n_tokens=28, seed=2, gelu=True

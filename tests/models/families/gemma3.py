@@ -66,7 +66,11 @@ def case(wrong: tuple[str, ...] = (), **keys: Any) -> Case:
 CASES = {
     "gemma3": case(rope__freq_base=1e6),
     "gemma3-scaled-cap": case(
-        ("rope scaling", "soft cap"), rope__freq_base=1e3, rope__scaling__type="linear", rope__scaling__factor=8.0,
-        final_logit_softcapping=8.0, rope__freq_base_swa=500.0,
+        ("rope scaling", "soft cap"),
+        rope__freq_base=1e3,
+        rope__scaling__type="linear",
+        rope__scaling__factor=8.0,
+        final_logit_softcapping=8.0,
+        rope__freq_base_swa=500.0,
     ),
-}  # fmt: skip
+}

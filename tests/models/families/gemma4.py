@@ -85,9 +85,7 @@ def hidden_and_caches(net: Net, tokens: list[int]) -> tuple[np.ndarray, dict[int
     return net.norm(x, "output_norm"), caches
 
 
-def attention_shapes(
-    n_embd: int, heads: int, kv: int, d: int, *, own: bool = True, values: bool = True
-) -> Shapes:  # fmt: skip
+def attention_shapes(n_embd: int, heads: int, kv: int, d: int, *, own: bool = True, values: bool = True) -> Shapes:
     out: Shapes = {"attn_q.weight": (heads * d, n_embd), "attn_q_norm.weight": (d,)}
     if own:
         out |= {"attn_k.weight": (kv * d, n_embd), "attn_k_norm.weight": (d,)}
@@ -107,12 +105,17 @@ def case(*, experts: bool, inputs: bool = True, d_local: int = 16, seed: int = 1
     kv: Any = [2 if local else 1 for local in pattern] if experts else 2
     widths: Any = 96 if experts else [96] * (n_layers - shared) + [192] * shared
     more: dict[str, Any] = {
-        "attention__sliding_window": 9, "attention__sliding_window_pattern": pattern,
-        "attention__key_length_swa": d_local, "attention__value_length_swa": d_local,
-        "rope__dimension_count": d_full, "rope__dimension_count_swa": d_local, "rope__freq_base_swa": 1e4,
-        "final_logit_softcapping": 8.0, "attention__shared_kv_layers": shared,
+        "attention__sliding_window": 9,
+        "attention__sliding_window_pattern": pattern,
+        "attention__key_length_swa": d_local,
+        "attention__value_length_swa": d_local,
+        "rope__dimension_count": d_full,
+        "rope__dimension_count_swa": d_local,
+        "rope__freq_base_swa": 1e4,
+        "final_logit_softcapping": 8.0,
+        "attention__shared_kv_layers": shared,
         "embedding_length_per_layer_input": per_layer,
-    }  # fmt: skip
+    }
     wrong = ["rope pairs", "window", "value norm", "attention scale", "layer scale", "soft cap", "factors"]
     if experts:
         more |= {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32}
@@ -128,7 +131,7 @@ def case(*, experts: bool, inputs: bool = True, d_local: int = 16, seed: int = 1
         block = norms(n_embd, "attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm")
         block |= attention_shapes(
             n_embd, heads, kv[i] if experts else kv, d, own=own, values=not experts or local
-        ) | ffn_shapes(n_embd, width)  # fmt: skip
+        ) | ffn_shapes(n_embd, width)
         if experts:
             block |= moe_shapes(n_embd, 32, 8, fused=True)
             block |= {"ffn_gate_inp.scale": (n_embd,), "ffn_down_exps.scale": (8,)}

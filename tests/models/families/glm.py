@@ -58,7 +58,7 @@ def glm4moe_block(net: Net, x: np.ndarray, p: str, rope: Rope, *, dense: bool) -
         return x + net.ffn(f, p)
     y = net.moe(
         f, p, gating="sigmoid", normalise=net.keys["expert_weights_norm"], scale=net.keys["expert_weights_scale"]
-    )  # fmt: skip
+    )
     return x + (y + net.ffn(f, p, suffix="_shexp") if net.does("shared expert") else y)
 
 

@@ -65,8 +65,13 @@ def case(name: str, *, window: int | None = None, seed: int = 1) -> Case:
         more["attention__sliding_window"] = window
         wrong.append("window")
     if moe:
-        more |= {"leading_dense_block_count": 2, "expert_count": 8, "expert_used_count": 3, "expert_gating_func": 2,
-                 "expert_feed_forward_length": 32}  # fmt: skip
+        more |= {
+            "leading_dense_block_count": 2,
+            "expert_count": 8,
+            "expert_used_count": 3,
+            "expert_gating_func": 2,
+            "expert_feed_forward_length": 32,
+        }
         wrong += ["selection bias", "router normalised"]
     keys = base_keys(n_layers=4, n_embd=n_embd, heads=heads, kv_heads=kv_heads, n_ff=128, eps=1e-5,
                      rope__freq_base=1e4, shortconv__l_cache=3, **more)  # fmt: skip

@@ -44,7 +44,11 @@ def case(n_layers: int, wrong: tuple[str, ...] = (), **keys: Any) -> Case:
 CASES = {
     "olmo2": case(2),
     "olmo3": case(
-        4, ("window", "rope scaling", "local rope"), attention__sliding_window=9, rope__scaling__type="yarn",
-        rope__scaling__factor=8.0, rope__scaling__original_context_length=64,
+        4,
+        ("window", "rope scaling", "local rope"),
+        attention__sliding_window=9,
+        rope__scaling__type="yarn",
+        rope__scaling__factor=8.0,
+        rope__scaling__original_context_length=64,
     ),
-}  # fmt: skip
+}

@@ -150,8 +150,12 @@ def case(
     if name == "qwen35":
         ffn = ffn_shapes(n_embd, 96)
     else:
-        keys |= {"expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32,
-                 "expert_shared_feed_forward_length": 64}  # fmt: skip
+        keys |= {
+            "expert_count": 8,
+            "expert_used_count": 3,
+            "expert_feed_forward_length": 32,
+            "expert_shared_feed_forward_length": 64,
+        }
         ffn = moe_shapes(n_embd, 32, 8, fused=fused_experts)
         ffn |= ffn_shapes(n_embd, 64, suffix="_shexp") | {"ffn_gate_inp_shexp.weight": (n_embd,)}
     norms = norm_shapes(n_embd, "attn_norm", "post_attention_norm")

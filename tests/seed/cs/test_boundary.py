@@ -91,10 +91,13 @@ INIT = [  # error, failing call, calls before it
         (f"{name.capitalize()}{step}Failed", call, i)
         for i, name in enumerate(SIZES)
         for step, call in (
-            ("Bo", "AMDGPU_GEM_CREATE"), ("Map", "AMDGPU_GEM_MMAP"), ("Map", "mmap"), ("Va", "AMDGPU_GEM_VA"),
+            ("Bo", "AMDGPU_GEM_CREATE"),
+            ("Map", "AMDGPU_GEM_MMAP"),
+            ("Map", "mmap"),
+            ("Va", "AMDGPU_GEM_VA"),
         )
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "call", "skip"), INIT)

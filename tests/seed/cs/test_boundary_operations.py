@@ -105,8 +105,10 @@ def test_what_is_dispatched(name: str) -> None:
         assert (dispatch.groups, dispatch.threads) == ((1, 1, 1), (program.kernel.workgroup, 1, 1))
         assert dispatch.wave32 is (program.kernel.wave == 32)
         assert (dispatch.rsrc1, dispatch.rsrc2, dispatch.rsrc3) == (
-            program.kernel.rsrc1, program.kernel.rsrc2, program.kernel.rsrc3,
-        )  # fmt: skip
+            program.kernel.rsrc1,
+            program.kernel.rsrc2,
+            program.kernel.rsrc3,
+        )
         assert dispatch.n_user_sgprs == program.kernel.dwords <= 8
         retired(boundary, operation)
         assert (boundary.submit_count, boundary.last_ib_bytes) == (1, 256)

@@ -43,12 +43,16 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], int, int]] = {  # with rows, cols,
     "q4_0 argmax": (lambda b, rows, cols, x, w, o: b.dmmv_q4_0_argmax_row_range(x, w, rows, cols), 18, 2),
     "q8_0": (lambda b, rows, cols, x, w, o: b.dmmv_q8_0_row_range(x, w, rows, cols, o), 34, 2),
     "q8_0 two ranges": (
-        lambda b, rows, cols, x, w, o: b.dmmv_q8_0_two_row_ranges(x, w, rows - 1, w, 1, cols, o), 34, 2,
+        lambda b, rows, cols, x, w, o: b.dmmv_q8_0_two_row_ranges(x, w, rows - 1, w, 1, cols, o),
+        34,
+        2,
     ),
     "q8_0 parallel": (
-        lambda b, rows, cols, x, w, o: b.dmmv_q8_0_two_row_ranges_parallel64(x, w, rows - 1, w, 1, cols, o), 34, 64,
+        lambda b, rows, cols, x, w, o: b.dmmv_q8_0_two_row_ranges_parallel64(x, w, rows - 1, w, 1, cols, o),
+        34,
+        64,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

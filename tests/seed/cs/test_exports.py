@@ -18,11 +18,17 @@ from zinc_rt.seed.cs.errors import BUFFER_ERRORS, CsError
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel, smoke_sentinel
 
 CONSTANTS = {
-    "DEFAULT_RENDER_NODE": "/dev/dri/renderD128", "AMDGPU_HW_IP_GFX": 0, "AMDGPU_HW_IP_COMPUTE": 1,
-    "AMDGPU_CTX_OP_ALLOC_CTX": 1, "AMDGPU_CTX_OP_FREE_CTX": 2, "AMDGPU_BO_LIST_OP_CREATE": 0,
-    "AMDGPU_BO_LIST_OP_DESTROY": 1, "AMDGPU_CHUNK_ID_IB": 1, "AMDGPU_CHUNK_ID_BO_HANDLES": 6,
+    "DEFAULT_RENDER_NODE": "/dev/dri/renderD128",
+    "AMDGPU_HW_IP_GFX": 0,
+    "AMDGPU_HW_IP_COMPUTE": 1,
+    "AMDGPU_CTX_OP_ALLOC_CTX": 1,
+    "AMDGPU_CTX_OP_FREE_CTX": 2,
+    "AMDGPU_BO_LIST_OP_CREATE": 0,
+    "AMDGPU_BO_LIST_OP_DESTROY": 1,
+    "AMDGPU_CHUNK_ID_IB": 1,
+    "AMDGPU_CHUNK_ID_BO_HANDLES": 6,
     "AMDGPU_IB_FLAG_EMIT_MEM_SYNC": 64,
-}  # fmt: skip
+}
 STRUCTS = {  # bytes, and fields in order
     "DrmAmdgpuCtxIn": (16, "op flags ctx_id priority"),
     "DrmAmdgpuCtxOutAlloc": (8, "ctx_id _pad"),

@@ -189,6 +189,12 @@ def test_router_errors() -> None:
         call(n_scratch=2)
     with pytest.raises(EmptyInput, match="hidden"):
         kernels.moe_gate_topk(
-            b"", GGMLType.F32, [], np.zeros(0, np.float32), np.zeros(1, np.float32), 1, np.zeros(1, np.int32),
+            b"",
+            GGMLType.F32,
+            [],
+            np.zeros(0, np.float32),
             np.zeros(1, np.float32),
-        )  # fmt: skip
+            1,
+            np.zeros(1, np.int32),
+            np.zeros(1, np.float32),
+        )

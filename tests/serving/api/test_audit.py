@@ -69,10 +69,16 @@ def test_a_difference_is_an_error_with_the_id(served: ServedModel, tmp_path: Pat
             await until(lambda: bool(audits(bench)))
             assert audits(bench) == [
                 {
-                    "level": "error", "id": name, "equal": False, "position": 4, "recorded": ids[4],
-                    "replayed": ids[4] + 1, "logprob_recorded": None, "logprob_replayed": -0.5,
+                    "level": "error",
+                    "id": name,
+                    "equal": False,
+                    "position": 4,
+                    "recorded": ids[4],
+                    "replayed": ids[4] + 1,
+                    "logprob_recorded": None,
+                    "logprob_replayed": -0.5,
                 }
-            ]  # fmt: skip
+            ]
             assert 'zinc_replay_total{result="different"} 1.0' in (await bench.http.get("/metrics")).text
             await looks.close()
 

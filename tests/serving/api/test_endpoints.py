@@ -155,12 +155,17 @@ def test_responses(bench: MakeBench) -> None:
         assert all(name == data["type"] for name, data in streamed)
         names = [name for name, _ in streamed]
         assert names[:4] == [
-            "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
-        ]  # fmt: skip
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+        ]
         assert names[-4:] == [
-            "response.output_text.done", "response.content_part.done", "response.output_item.done",
+            "response.output_text.done",
+            "response.content_part.done",
+            "response.output_item.done",
             "response.incomplete",
-        ]  # fmt: skip
+        ]
         assert "".join(d["delta"] for name, d in streamed if name == "response.output_text.delta") == SAYS
         assert streamed[-1][1]["response"]["output"][0]["content"] == item["content"]
         items = [

@@ -49,7 +49,9 @@ BAD: dict[str, tuple[bytes, int, str | None, str]] = {
     "no content": (raw(messages=[{"role": "user"}]), 400, "messages[0].content", "invalid_value"),
     "image": (
         raw(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
-        400, "messages[0].content[0]", "unsupported_value",
+        400,
+        "messages[0].content[0]",
+        "unsupported_value",
     ),
     "model": (raw(model="gpt-4"), 404, "model", "model_not_found"),
     "audio": (raw(audio={"voice": "x"}), 400, "audio", "unsupported_parameter"),
@@ -64,11 +66,13 @@ BAD: dict[str, tuple[bytes, int, str | None, str]] = {
     "tools": (raw(tools=[{"type": "function", "function": {"name": "f"}}] * 129), 400, "tools", "invalid_value"),
     "schema": (
         raw(response_format={"type": "json_schema", "json_schema": {"schema": {"enum": ["a" * 70_000]}}}),
-        400, "response_format", "invalid_value",
+        400,
+        "response_format",
+        "invalid_value",
     ),
     "format": (raw(response_format={"type": "xml"}), 400, "response_format", "invalid_value"),
     "template variable": (raw(chat_template_kwargs={"messages": []}), 400, "chat_template_kwargs", "invalid_value"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -75,8 +75,13 @@ def test_vllms_names() -> None:
     assert found[f"{ttft}_count"] == 3
     assert found[f"{ttft}_sum"] == 0.03 + 3.0 + 1000.0
     assert [found[f'{ttft}_bucket{{"le": "{le}"}}'] for le in ("0.025", "0.05", "2.5", "5.0", "300.0", "+Inf")] == [
-        0, 1, 1, 2, 2, 3,
-    ]  # fmt: skip
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+    ]
     assert found["vllm:request_prompt_tokens_sum"] == 7
     assert found["vllm:request_generation_tokens_sum"] == 3
     for family in text_string_to_metric_families(text):

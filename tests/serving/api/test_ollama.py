@@ -101,8 +101,9 @@ def test_thinking_and_calls(calls: MakeCaller) -> None:
         assert "".join(line["message"].get("thinking", "") for line in found).strip() == "The user wants weather."
         made = [call for line in found for call in line["message"].get("tool_calls", [])]
         assert [(c["function"]["name"], c["function"]["arguments"]) for c in made] == [
-            ("weather", ARGUMENTS), ("time", {})
-        ]  # fmt: skip
+            ("weather", ARGUMENTS),
+            ("time", {}),
+        ]
         assert found[-1]["done_reason"] == "stop"
         prompt = b.service.model.tokenizer.decode(b.client.submitted[0].prompt)
         assert prompt.endswith("True")
@@ -114,9 +115,11 @@ def test_thinking_and_calls(calls: MakeCaller) -> None:
         whole = (await post(b, "/api/chat", **asked, stream=False)).json()
         assert whole["message"]["tool_calls"] == made
         talk = [
-            *ASK, {**whole["message"], "content": None},
-            {"role": "tool", "tool_name": "time", "content": "noon"}, {"role": "tool", "content": "rain"},
-        ]  # fmt: skip
+            *ASK,
+            {**whole["message"], "content": None},
+            {"role": "tool", "tool_name": "time", "content": "noon"},
+            {"role": "tool", "content": "rain"},
+        ]
         answer = await post(b, "/api/chat", messages=talk, tools=TOOLS)
         assert answer.status_code == 200, answer.text
         said = b.service.model.tokenizer.decode(b.client.submitted[-1].prompt)
@@ -213,10 +216,12 @@ def test_embed(served: ServedModel) -> None:
 @pytest.mark.parametrize(
     ("records", "kind"),
     [
-        (ollama.CHAT, ollama.OllamaChat), (ollama.GENERATE, ollama.OllamaGenerate),
-        (ollama.EMBED, ollama.OllamaEmbed), (ollama.OPTIONS, ollama.OllamaOptions),
+        (ollama.CHAT, ollama.OllamaChat),
+        (ollama.GENERATE, ollama.OllamaGenerate),
+        (ollama.EMBED, ollama.OllamaEmbed),
+        (ollama.OPTIONS, ollama.OllamaOptions),
     ],
-)  # fmt: skip
+)
 def test_the_fields_that_are_obeyed_are_those_that_are_read(records: Any, kind: Any) -> None:
     assert {field.name for field in records if field.rule is FieldRule.obeyed} == set(kind.__struct_fields__)
     assert table(records) in PAGE.read_text(encoding="utf-8")

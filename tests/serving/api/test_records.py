@@ -96,9 +96,12 @@ def test_a_replay_that_differs_says_where_and_by_how_much(served: ServedModel, t
             found = (await replay(bench, answer["id"])).json()
             assert found["equal"] is False
             assert found["difference"] == {
-                "position": 3, "recorded": ids[3], "replayed": ids[3] + 1, "logprob_recorded": None,
+                "position": 3,
+                "recorded": ids[3],
+                "replayed": ids[3] + 1,
+                "logprob_recorded": None,
                 "logprob_replayed": -0.5,
-            }  # fmt: skip
+            }
 
     asyncio.run(test())
 

@@ -62,9 +62,12 @@ def test_chat_completions(bench: MakeBench, calls: MakeCaller, schemas: Schemas)
     async def go() -> None:
         b = bench()
         ways: list[tuple[Bench, dict[str, Any]]] = [
-            (b, {}), (b, {"n": 2}), (b, {"logprobs": True, "top_logprobs": 2}), (b, {"stop": "owl"}),
+            (b, {}),
+            (b, {"n": 2}),
+            (b, {"logprobs": True, "top_logprobs": 2}),
+            (b, {"stop": "owl"}),
             (calls(), {"tools": TOOLS}),
-        ]  # fmt: skip
+        ]
         for server, fields in ways:
             answer = await server.chat(**fields)
             schemas.check("CreateChatCompletionResponse", answer.json())

@@ -218,7 +218,9 @@ def test_a_comment_is_sent_where_nothing_else_is(bench: MakeBench) -> None:
         (
             Limits(body_bytes=1000),
             b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-            + b"400\r\n" + b" " * 1024 + b"\r\n",
+            + b"400\r\n"
+            + b" " * 1024
+            + b"\r\n",
             413,
             "request_too_large",
         ),
@@ -229,7 +231,7 @@ def test_a_comment_is_sent_where_nothing_else_is(bench: MakeBench) -> None:
             "timeout",
         ),
     ],
-)  # fmt: skip
+)
 def test_requests_that_are_too_large_or_never_end(
     bench: MakeBench, limits: Limits, sent: bytes, status: int, code: str
 ) -> None:

@@ -204,15 +204,18 @@ def fragments_of(answers: dict[str, str]) -> dict[str, list[str]]:
     responses = named_events(answers["responses"])
     return {
         "chat": [
-            call["function"]["arguments"] for d in chat for call in d.get("tool_calls", ())
+            call["function"]["arguments"]
+            for d in chat
+            for call in d.get("tool_calls", ())
             if call["index"] == 0 and "id" not in call
         ],
         "messages": [d["delta"]["partial_json"] for d in messages if d["index"] == 2],
         "responses": [
-            d["delta"] for name, d in responses
+            d["delta"]
+            for name, d in responses
             if name == "response.function_call_arguments.delta" and d["output_index"] == 2
         ],
-    }  # fmt: skip
+    }
 
 
 async def streams(b: Bench, **limits: int) -> dict[str, str]:

@@ -65,7 +65,7 @@ CHAT = b'{"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}'
         (OPEN, {"host": "box.lan", "origin": "https://box.lan"}, True),
         (OPEN, {"host": "10.0.0.1:8080", "origin": "http://evil.example"}, False),
     ],
-)  # fmt: skip
+)
 def test_which_requests_are_answered(bench: MakeBench, rule: WebRule, headers: dict[str, str], answered: bool) -> None:
     async def go() -> None:
         b = bench(config=ServerConfig(web=rule))
@@ -90,9 +90,11 @@ def test_which_requests_are_answered(bench: MakeBench, rule: WebRule, headers: d
         asked["authorization"] = f"Bearer {key}"
         assert (await locked.http.post("/v1/chat/completions", content=CHAT, headers=asked)).status_code == 200
         found.all[0].keyless = False
-        assert (await httpx.AsyncClient(transport=httpx.ASGITransport(router)).get(
-            "http://localhost/health", headers=headers
-        )).status_code == 503  # fmt: skip
+        assert (
+            await httpx.AsyncClient(transport=httpx.ASGITransport(router)).get(
+                "http://localhost/health", headers=headers
+            )
+        ).status_code == 503
 
     asyncio.run(go())
 
@@ -133,10 +135,13 @@ def test_pages_that_are_allowed_may_read(bench: MakeBench, keys: ApiKeys | None)
 @pytest.mark.parametrize(
     ("hosts", "origins", "said"),
     [
-        (["box:80"], [], "--allow-host 'box:80'"), ([""], [], "--allow-host ''"), (["a b"], [], "--allow-host 'a b'"),
-        ([], ["chat.example"], "--cors 'chat.example'"), ([], ["https://a/b"], "--cors 'https://a/b'"),
+        (["box:80"], [], "--allow-host 'box:80'"),
+        ([""], [], "--allow-host ''"),
+        (["a b"], [], "--allow-host 'a b'"),
+        ([], ["chat.example"], "--cors 'chat.example'"),
+        ([], ["https://a/b"], "--cors 'https://a/b'"),
     ],
-)  # fmt: skip
+)
 def test_names_and_origins_are_checked(hosts: list[str], origins: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         WebRule.of("127.0.0.1", hosts, origins)

@@ -48,9 +48,13 @@ def test_messages(story: Command) -> None:
         assert counted.input_tokens == final.usage.input_tokens + cached == first
         word = told.split()[3]
         stopped = c.messages.create(
-            model="story", max_tokens=20, messages=ASK, system="Be brief.", stop_sequences=[word],
+            model="story",
+            max_tokens=20,
+            messages=ASK,
+            system="Be brief.",
+            stop_sequences=[word],
             extra_body={"seed": 9},
-        )  # fmt: skip
+        )
         assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", word)
         with pytest.raises(anthropic.NotFoundError):
             c.messages.create(model="claude", max_tokens=5, messages=ASK)

@@ -96,9 +96,13 @@ def test_litellm(story: Command, caller: Command, embedder: Command, monkeypatch
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # instead of asking the internet for prices
     litellm = pytest.importorskip("litellm")
     fields: dict[str, Any] = {
-        "model": "openai/story", "api_base": story.v1, "api_key": "-", "seed": 3, "max_tokens": 20,
+        "model": "openai/story",
+        "api_base": story.v1,
+        "api_key": "-",
+        "seed": 3,
+        "max_tokens": 20,
         "messages": [{"role": "user", "content": ASK}],
-    }  # fmt: skip
+    }
     whole = litellm.completion(**fields)
     assert whole.choices[0].message.content == told(3, 20)
     assert whole.usage.completion_tokens == 20
@@ -115,8 +119,10 @@ def test_litellm(story: Command, caller: Command, embedder: Command, monkeypatch
     tool = {"type": "function", "function": {"name": "weather", "parameters": Weather.model_json_schema()}}
     called = litellm.completion(
         **{**fields, "model": "openai/caller", "api_base": caller.v1, "max_tokens": 200},
-        tools=[tool], tool_choice="required", parallel_tool_calls=False,
-    )  # fmt: skip
+        tools=[tool],
+        tool_choice="required",
+        parallel_tool_calls=False,
+    )
     (call,) = called.choices[0].message.tool_calls
     Weather.model_validate_json(call.function.arguments)
     own = litellm.completion(**{**fields, "model": "anthropic/story", "api_base": story.url, "seed": None})

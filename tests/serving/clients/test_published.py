@@ -37,15 +37,22 @@ CHATS: list[dict[str, Any]] = [
     {"messages": [{"role": "developer", "content": "Be kind."}, *ASK]}, {"reasoning_effort": "low", "user": "me"},
 ]  # fmt: skip
 TEXTS: list[dict[str, Any]] = [
-    {}, {"prompt": ["A fox", "An owl"]}, {"logprobs": 5}, {"echo": True, "n": 2}, {"prompt": [5, 6, 7]}, {"stop": "."},
-]  # fmt: skip
+    {},
+    {"prompt": ["A fox", "An owl"]},
+    {"logprobs": 5},
+    {"echo": True, "n": 2},
+    {"prompt": [5, 6, 7]},
+    {"stop": "."},
+]
 RESPONSES: list[dict[str, Any]] = [
-    {}, {"instructions": "Be kind.", "metadata": {"a": "b"}}, {"max_output_tokens": 400},
+    {},
+    {"instructions": "Be kind.", "metadata": {"a": "b"}},
+    {"max_output_tokens": 400},
     {"include": ["message.output_text.logprobs"], "top_logprobs": 2},
     {"tools": [{"type": "function", **WEATHER["function"]}], "tool_choice": "required", "max_output_tokens": 120},
     {"text": {"format": {"type": "json_schema", "name": "w", "schema": SCHEMA}}},
     {"input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]},
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +100,13 @@ def test_models_embeddings_errors(http: httpx.Client, embedder: Command, schemas
         body = {"model": "embedder", "input": "a dog", **fields}
         schemas.check("CreateEmbeddingResponse", httpx.post(f"{embedder.v1}/embeddings", json=body).json())
     for path, body, status in (
-        ("/chat/completions", {"model": "caller"}, 400), ("/chat/completions", {"model": "x", "messages": ASK}, 404),
-        ("/completions", {"model": "caller", "prompt": "a fox " * 2000}, 400), ("/responses", {"input": 5}, 400),
-        ("/embeddings", {"input": "a"}, 400), ("/nothing", {}, 404),
-    ):  # fmt: skip
+        ("/chat/completions", {"model": "caller"}, 400),
+        ("/chat/completions", {"model": "x", "messages": ASK}, 404),
+        ("/completions", {"model": "caller", "prompt": "a fox " * 2000}, 400),
+        ("/responses", {"input": 5}, 400),
+        ("/embeddings", {"input": "a"}, 400),
+        ("/nothing", {}, 404),
+    ):
         answer = http.post(path, json=body)
         assert answer.status_code == status
         schemas.check("ErrorResponse", answer.json())

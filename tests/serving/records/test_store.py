@@ -67,10 +67,16 @@ def test_records_keep_every_bit(params: SamplingParams) -> None:
 
 def test_receipts_bind_everything_that_tokens_depend_on() -> None:
     changes: list[dict[str, Any]] = [
-        {}, {"prompt": (1, 2)}, {"seed": 1}, {"output": (4,)}, {"grammar": None}, {"grammar": Grammar("g")},
-        {"params": SamplingParams()}, {"model": ModelIdentity("tiny", "cd" * 32, "q8_0")},
+        {},
+        {"prompt": (1, 2)},
+        {"seed": 1},
+        {"output": (4,)},
+        {"grammar": None},
+        {"grammar": Grammar("g")},
+        {"params": SamplingParams()},
+        {"model": ModelIdentity("tiny", "cd" * 32, "q8_0")},
         {"model": ModelIdentity("tiny", "ab" * 32, "f16")},
-    ]  # fmt: skip
+    ]
     certificates = [record(**change).receipt()["certificate"] for change in changes]
     assert len(set(certificates)) == len(changes)
     assert record("other", created=1.0).receipt()["certificate"] == certificates[0]

@@ -62,21 +62,31 @@ _REGISTERS = (
 )
 
 _WRITE_CONTROL = bits(
-    Field("dst_sel", 8, 4, v.WriteDst), Field("one_address", 16), Field("wr_confirm", 20), _TEMPORAL,
+    Field("dst_sel", 8, 4, v.WriteDst),
+    Field("one_address", 16),
+    Field("wr_confirm", 20),
+    _TEMPORAL,
     Field("engine_sel", 30, 2, v.EngineSelect),
-)  # fmt: skip
+)
 
 _COPY_CONTROL = bits(
-    Field("src_sel", 0, 4, v.CopySrc), Field("dst_sel", 8, 4, v.CopyDst),
-    Field("src_temporal", 13, 2, v.Temporal), Field("count_sel", 16, 1, v.Count), Field("wr_confirm", 20),
-    Field("dst_temporal", 25, 2, v.Temporal), Field("pq_exe_status", 29),
+    Field("src_sel", 0, 4, v.CopySrc),
+    Field("dst_sel", 8, 4, v.CopyDst),
+    Field("src_temporal", 13, 2, v.Temporal),
+    Field("count_sel", 16, 1, v.Count),
+    Field("wr_confirm", 20),
+    Field("dst_temporal", 25, 2, v.Temporal),
+    Field("pq_exe_status", 29),
     Field("engine_sel", 30, 2, v.EngineSelect),
-)  # fmt: skip
+)
 
 _WAIT_CONTROL = bits(
-    Field("function", 0, 3, v.Compare), Field("mem_space", 4, 2, v.PollSpace),
-    Field("operation", 6, 2, v.WaitOperation), Field("engine_sel", 8, 1, v.EngineSelect), _TEMPORAL,
-)  # fmt: skip
+    Field("function", 0, 3, v.Compare),
+    Field("mem_space", 4, 2, v.PollSpace),
+    Field("operation", 6, 2, v.WaitOperation),
+    Field("engine_sel", 8, 1, v.EngineSelect),
+    _TEMPORAL,
+)
 _WAIT_TAIL = (Value("reference"), Value("mask"), bits(Field("poll_interval", 0, 16), Field("offload", 31)))
 
 GCR = bits(
@@ -96,9 +106,10 @@ _RELEASE_CONTROL = bits(
     Field("glk_wb", 24), _TEMPORAL, Field("execute", 28), Field("glk_inv", 30), Field("pws_enable", 31),
 )  # fmt: skip
 _RELEASE_SELECT = bits(
-    Field("dst_sel", 16, 2, v.ReleaseDst), Field("int_sel", 24, 3, v.ReleaseInt),
+    Field("dst_sel", 16, 2, v.ReleaseDst),
+    Field("int_sel", 24, 3, v.ReleaseInt),
     Field("data_sel", 29, 3, v.ReleaseData),
-)  # fmt: skip
+)
 
 
 def _copy(first: int, n_body: int | None) -> Layout:

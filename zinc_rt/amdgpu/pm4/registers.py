@@ -67,14 +67,22 @@ class Register:
 
 
 _RSRC1 = (
-    Field("vgprs", 0, 6), Field("sgprs", 6, 4), Field("priority", 10, 2), Field("float_mode", 12, 8), Field("priv", 20),
-)  # fmt: skip
+    Field("vgprs", 0, 6),
+    Field("sgprs", 6, 4),
+    Field("priority", 10, 2),
+    Field("float_mode", 12, 8),
+    Field("priv", 20),
+)
 _RSRC1_11 = (*_RSRC1, Field("dx10_clamp", 21), Field("debug_mode", 22), Field("ieee_mode", 23))
 _RSRC1_12 = (*_RSRC1, Field("wg_rr_en", 21), Field("debug_mode", 22), Field("disable_perf", 23))
 _RSRC1_TAIL = (
-    Field("bulky", 24), Field("cdbg_user", 25), Field("fp16_ovfl", 26), Field("wgp_mode", 29), Field("mem_ordered", 30),
+    Field("bulky", 24),
+    Field("cdbg_user", 25),
+    Field("fp16_ovfl", 26),
+    Field("wgp_mode", 29),
+    Field("mem_ordered", 30),
     Field("fwd_progress", 31),
-)  # fmt: skip
+)
 
 
 def _rsrc2(bit6: str, *tail: Field) -> tuple[Field, ...]:
@@ -89,9 +97,13 @@ _COUNT_11 = (Field("full", 0, 16), Field("partial", 16, 16))
 _COUNT_X_12 = (Field("full", 0, 13), Field("interleave_bits", 13, 3), Field("partial", 16, 16))
 _COUNT_12 = (Field("full", 0, 13), Field("partial", 16, 16))
 _LIMITS = (
-    Field("waves_per_sh", 0, 10), Field("tg_per_cu", 12, 4), Field("lock_threshold", 16, 6),
-    Field("simd_dest_cntl", 22), Field("force_simd_dist", 23), Field("cu_group_count", 24, 3),
-)  # fmt: skip
+    Field("waves_per_sh", 0, 10),
+    Field("tg_per_cu", 12, 4),
+    Field("lock_threshold", 16, 6),
+    Field("simd_dest_cntl", 22),
+    Field("force_simd_dist", 23),
+    Field("cu_group_count", 24, 3),
+)
 _CU_EN = (Field("sa0_cu_en", 0, 16), Field("sa1_cu_en", 16, 16))
 
 
@@ -100,9 +112,12 @@ def _tmpring(bits: int) -> tuple[Field, ...]:
 
 
 _RSRC3_11 = (
-    Field("shared_vgpr_cnt", 0, 4), Field("inst_pref_size", 4, 6), Field("trap_on_start", 10),
-    Field("trap_on_end", 11), Field("image_op", 31),
-)  # fmt: skip
+    Field("shared_vgpr_cnt", 0, 4),
+    Field("inst_pref_size", 4, 6),
+    Field("trap_on_start", 10),
+    Field("trap_on_end", 11),
+    Field("image_op", 31),
+)
 _RSRC3_12 = (Field("inst_pref_size", 4, 8), Field("glg_en", 13), Field("image_op", 31))
 
 

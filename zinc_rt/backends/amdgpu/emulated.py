@@ -13,7 +13,7 @@ from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.errors import EmulatorFinding
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import MODELS, R9700, GpuModel
-from amdgpu_emu.profiler import Profiler, Record, side_by_side, table, total
+from amdgpu_emu.profiler import DispatchRecord, Profiler, side_by_side, table, total
 from amdgpu_emu.shader import Dispatch, Shader
 from amdgpu_emu.shader_memory import ShaderMemory
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
@@ -42,7 +42,7 @@ class Prediction:
     """
 
     model: GpuModel
-    records: Sequence[Record]
+    records: Sequence[DispatchRecord]
     steps: int
     resident: Interval | None = None
 

@@ -168,9 +168,14 @@ class CpuBackend(HostBackend):
         return binding.result()
 
     def _bind(
-        self, layout_: CpuLayout, sizes: Capacity, raw: Mapping[str, Bytes], constants: Mapping[str, F32],
-        tiles: Mapping[str, Bytes], there: Mapping[int, Any],
-    ) -> CpuLoweredGraph:  # fmt: skip
+        self,
+        layout_: CpuLayout,
+        sizes: Capacity,
+        raw: Mapping[str, Bytes],
+        constants: Mapping[str, F32],
+        tiles: Mapping[str, Bytes],
+        there: Mapping[int, Any],
+    ) -> CpuLoweredGraph:
         """Memory for what is no matrix, and the program on all of it; the tiles may be empty yet. there: what another
         graph has, by buffer.
         """
@@ -198,9 +203,14 @@ class CpuBackend(HostBackend):
         )
 
     def _arrays(
-        self, graph: Graph, sizes: Capacity, raw: Mapping[str, Bytes], constants: Mapping[str, F32],
-        matrices: Mapping[int, Matrix], there: Mapping[int, Any],
-    ) -> dict[int, Any]:  # fmt: skip
+        self,
+        graph: Graph,
+        sizes: Capacity,
+        raw: Mapping[str, Bytes],
+        constants: Mapping[str, F32],
+        matrices: Mapping[int, Matrix],
+        there: Mapping[int, Any],
+    ) -> dict[int, Any]:
         """Memory of every buffer that is no temporary, no matrix and no embedding table, by id."""
         tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
         arrays: dict[int, Any] = {}
@@ -258,10 +268,13 @@ class CpuBackend(HostBackend):
             program.end_with(cast("CpuSampling", sampling).operation, self.library)  # checked before
             sampled = n_logits
         program.prepare(
-            n_rows=n_rows, n_logits=n_logits, splits=splits,
+            n_rows=n_rows,
+            n_logits=n_logits,
+            splits=splits,
             attention=n_rows * splits if splits else -(-n_rows // lowered.lowered.attention_rows),
-            jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices], sampled=sampled,
-        )  # fmt: skip
+            jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices],
+            sampled=sampled,
+        )
         if self._recorder is None or not self._recorder.records(program):
             self.runner.run(program)
         else:

@@ -28,9 +28,15 @@ def read_bandwidth(n_bytes: int, library: Library, runner: Runner) -> float:
     memory[:: mmap.PAGESIZE] = 1  # untouched pages are all the same page of zeros
     sums = np.zeros(units, np.int64)
     op = CpuOperation(
-        "read", "read", TargetTuning.of(library.target).read_sum(), SumArgs,
-        {"x": memory, "y": sums, "chunk": _UNIT}, units, UnitsPer.ONCE, phase=0,
-    )  # fmt: skip
+        "read",
+        "read",
+        TargetTuning.of(library.target).read_sum(),
+        SumArgs,
+        {"x": memory, "y": sums, "chunk": _UNIT},
+        units,
+        UnitsPer.ONCE,
+        phase=0,
+    )
     program = CpuProgram.build([op], plain_step(), library, runner.threads)
     seconds = []
     for _ in range(_ROUNDS):

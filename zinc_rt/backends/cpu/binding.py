@@ -122,9 +122,12 @@ class _Temporaries:
     """Where temporaries lie: addresses by key, packed rows and rows by experts as structs."""
 
     def __init__(
-        self, lowered: CpuLowered, places: Mapping[Hashable, int], packs: Mapping[Hashable, QuantisedActs],
+        self,
+        lowered: CpuLowered,
+        places: Mapping[Hashable, int],
+        packs: Mapping[Hashable, QuantisedActs],
         visits: dict[int, npt.NDArray[np.int32]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.places = places
         self.packs: dict[Hashable, npt.NDArray[np.void]] = {}
         for key, p in packs.items():
@@ -135,11 +138,17 @@ class _Temporaries:
             self.packs[key] = record(
                 structs.Pack,
                 {
-                    "q": 0 if p.q is None else at + p.q, "f": 0 if p.f is None else at + p.f,
-                    "d": at + p.d, "s": at + p.s, "s_stride": p.rows * groups, "visit": visits[groups], "n": p.n,
-                    "n_groups": groups, "sums": sum(1 << number for number in p.sums),
+                    "q": 0 if p.q is None else at + p.q,
+                    "f": 0 if p.f is None else at + p.f,
+                    "d": at + p.d,
+                    "s": at + p.s,
+                    "s_stride": p.rows * groups,
+                    "visit": visits[groups],
+                    "n": p.n,
+                    "n_groups": groups,
+                    "sums": sum(1 << number for number in p.sums),
                 },
-            )  # fmt: skip
+            )
         self.routes = {
             route.key: record(structs.Route, {name: places[route.key] + at for name, at in route.parts.items()})
             for route in lowered.routes.values()

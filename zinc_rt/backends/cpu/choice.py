@@ -79,8 +79,11 @@ class TargetTuning:
     def matmul(self, kind: GGMLType) -> Kernel:
         """W x for a weight format."""
         constants: dict[str, Any] = {
-            "FMT": kind.name, "W": self.lanes, "BLOCKS": self.blocks, "AHEAD": self.ahead,
-        }  # fmt: skip
+            "FMT": kind.name,
+            "W": self.lanes,
+            "BLOCKS": self.blocks,
+            "AHEAD": self.ahead,
+        }
         if not FORMATS[kind.name].quantized:
             return matmul_float.matmul_float, constants
         return matmul.matmul, {**constants, **self._matrix(kind)}
@@ -120,9 +123,12 @@ class TargetTuning:
     def heads(self, dim: int, pairs: int, interleaved: bool, *, quantized: bool = False) -> Kernel:
         """Norm, rotation and placing of heads; quantized: in a cache of Q8_0 blocks."""
         return heads.heads, {
-            "W": self.lanes, "DIM": dim, "PAIRS": pairs, "INTERLEAVED": interleaved and pairs > 0,
+            "W": self.lanes,
+            "DIM": dim,
+            "PAIRS": pairs,
+            "INTERLEAVED": interleaved and pairs > 0,
             **self._quantized(quantized),
-        }  # fmt: skip
+        }
 
     def attention(self, n: Attend, rows: int, *, quantized: bool = False) -> Kernel:
         """Attention; rows: see `attention_rows`, at most that. quantized: over caches of Q8_0 blocks."""
@@ -165,8 +171,11 @@ class TargetTuning:
     def expert_gate_up(self, gate: GGMLType, up: GGMLType, activation: str = "silu") -> Kernel:
         """Gate and up of chosen experts, and the activation."""
         return experts.expert_gate_up, {
-            "GATE": gate.name, "UP": up.name, **self._experts(gate, up), "ACT": activation,
-        }  # fmt: skip
+            "GATE": gate.name,
+            "UP": up.name,
+            **self._experts(gate, up),
+            "ACT": activation,
+        }
 
     def expert_down(self, kind: GGMLType) -> Kernel:
         """Down of chosen experts, summed."""
@@ -183,9 +192,13 @@ class TargetTuning:
     def merge(self, n: Attend) -> Kernel:
         """Merging of splits."""
         return attention.merge, {
-            "G": n.group, "VALUE": n.value_dim, "W": self.lanes, "WINDOWED": n.windowed,
-            "SINKS": n.sinks is not None, "WHOLE": n.whole,
-        }  # fmt: skip
+            "G": n.group,
+            "VALUE": n.value_dim,
+            "W": self.lanes,
+            "WINDOWED": n.windowed,
+            "SINKS": n.sinks is not None,
+            "WHOLE": n.whole,
+        }
 
     def add(self) -> Kernel:
         """a + b."""

@@ -95,7 +95,7 @@ class RouteRef:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ExpertChoice:
     """A row chooses `k` of `n_experts` experts."""
 
     n_experts: int
@@ -119,7 +119,7 @@ class CpuLowered:
     sizes: dict[Hashable, int] = field(default_factory=dict)
     packs: dict[Hashable, QuantisedActs] = field(default_factory=dict)
     routes: dict[int, RouteRef] = field(default_factory=dict)
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[ExpertChoice] = field(default_factory=list)
     max_splits: int = 1
     split_rows: int = 0  # rows of a step whose attention may be split up
     attention_rows: int = 1  # rows of a unit of attention

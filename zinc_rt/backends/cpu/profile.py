@@ -153,11 +153,17 @@ class CpuProfile:
         ]
         spans = [
             {
-                "name": e.name, "cat": e.kind, "ph": "X", "ts": round(e.begin / 1e3, 3),
-                "dur": round((e.end - e.begin) / 1e3, 3), "pid": 1, "tid": e.thread, "args": {"units": e.units},
+                "name": e.name,
+                "cat": e.kind,
+                "ph": "X",
+                "ts": round(e.begin / 1e3, 3),
+                "dur": round((e.end - e.begin) / 1e3, 3),
+                "pid": 1,
+                "tid": e.thread,
+                "args": {"units": e.units},
             }
             for e in self.events
-        ]  # fmt: skip
+        ]
         return json.dumps({"traceEvents": [*names, *spans], "displayTimeUnit": "ns"})
 
 

@@ -236,8 +236,9 @@ class Runner:
         pool = native_pool
         shared: list[Kernel] = [
             *((f, {}) for f in (pool.worker, pool.give_task, pool.finish_task, pool.wait_idle)),
-            (pool.run_program, constants), (native.help_program, constants),
-        ]  # fmt: skip
+            (pool.run_program, constants),
+            (native.help_program, constants),
+        ]
         return [
             *(shared if self.threads > 1 else ()),
             *([(native.run_alone, constants)] if self.threads == 1 else ()),

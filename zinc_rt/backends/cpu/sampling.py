@@ -199,9 +199,15 @@ def _scratch(n_vocab: int, count: int, lanes: int) -> tuple[npt.NDArray[np.void]
     """`SampleScratch` for so many rows at once, and the memory that they point at, which is used from the first on."""
     n = -(-n_vocab // PAD) * PAD
     sizes = {
-        "scores": 8 * n, "pool": 8 * (n + PAD), "ids": 4 * (n + PAD), "list": 8 * (n + PAD), "weights": 8 * (n + PAD),
-        "maxima": 8 * lanes * (n // GROUP), "ends": 8 * (n // SUM_BLOCK), "counts": 4 * n,
-    }  # fmt: skip
+        "scores": 8 * n,
+        "pool": 8 * (n + PAD),
+        "ids": 4 * (n + PAD),
+        "list": 8 * (n + PAD),
+        "weights": 8 * (n + PAD),
+        "maxima": 8 * lanes * (n // GROUP),
+        "ends": 8 * (n // SUM_BLOCK),
+        "counts": 4 * n,
+    }
     scratch = table(SampleScratch, count)
     held = []
     for i in range(count):

@@ -62,9 +62,11 @@ class ProductTrial:
         self._d = rng.standard_normal((rows, groups), np.float32)
         first, second = (half.sum(axis=-1, dtype=np.int32) for half in np.split(self._q, 2, axis=-1))
         self._s = [
-            (first + second).astype(np.float32).view(np.int32), *((first + second) * -bias for bias in structs.BIASES),
-            first * -structs.HALF_BIAS, second * -structs.HALF_BIAS,
-        ]  # fmt: skip
+            (first + second).astype(np.float32).view(np.int32),
+            *((first + second) * -bias for bias in structs.BIASES),
+            first * -structs.HALF_BIAS,
+            second * -structs.HALF_BIAS,
+        ]
 
     @classmethod
     def small(cls, library: Library, kind: GGMLType) -> ProductTrial:
@@ -74,22 +76,34 @@ class ProductTrial:
     def program(self, choice: TargetTuning, rows: int) -> tuple[CpuProgram, npt.NDArray[np.float32]]:
         """A product, and y f32[rows, n_out] that it writes."""
         parts = {
-            "q": _packed(self._q[:rows]), "d": _packed(self._d[:rows]),
+            "q": _packed(self._q[:rows]),
+            "d": _packed(self._d[:rows]),
             "s": np.stack([_packed(sums[:rows]) for sums in self._s]),
-        }  # fmt: skip
+        }
         pack = record(
             structs.Pack,
             {**parts, "s_stride": parts["d"].size, "n": self.n_in, "n_groups": layout.n_groups(self.n_in)},
         )
         y = np.zeros((rows, self.n_out), np.float32)
         arguments = {
-            "w": self._w, "tile_bytes": layout.tile_bytes(self.kind, self.n_in), "pack": pack, "y": y, "bias": 0,
-            "n_out": self.n_out, "by_logit": 0,
-        }  # fmt: skip
+            "w": self._w,
+            "tile_bytes": layout.tile_bytes(self.kind, self.n_in),
+            "pack": pack,
+            "y": y,
+            "bias": 0,
+            "n_out": self.n_out,
+            "by_logit": 0,
+        }
         op = CpuOperation(
-            "self-test", "matmul", choice.matmul(self.kind), structs.MatmulArgs, arguments,
-            layout.n_tiles(self.n_out), UnitsPer.ONCE, phase=0,
-        )  # fmt: skip
+            "self-test",
+            "matmul",
+            choice.matmul(self.kind),
+            structs.MatmulArgs,
+            arguments,
+            layout.n_tiles(self.n_out),
+            UnitsPer.ONCE,
+            phase=0,
+        )
         program = CpuProgram.build([op], record(structs.StepRecord, {"n_rows": rows}), self.library, 1)
         program.keep.append(parts)  # a record keeps addresses alone
         return program, y

@@ -107,8 +107,11 @@ def _source(raw: Bytes) -> dict[str, Any]:
     """Where a kernel finds rows u8[n_rows, row_bytes], or with a period u8[periods, rows, row_bytes]."""
     apart = raw.reshape(1, *raw.shape) if raw.ndim == 2 else raw
     return {
-        "source": raw, "stretch": apart.shape[1], "period_bytes": apart.strides[0], "row_bytes": apart.shape[2],
-    }  # fmt: skip
+        "source": raw,
+        "stretch": apart.shape[1],
+        "period_bytes": apart.strides[0],
+        "row_bytes": apart.shape[2],
+    }
 
 
 def _parts(matrices: list[Matrix], raw: Mapping[str, Bytes], tiles: Mapping[str, Bytes]) -> Iterator[list[_Piece]]:

@@ -48,9 +48,12 @@ SMALL: Final = Extent(dict.fromkeys(CARD.levels, 8 << 10), 1 << 20, 16, 4)
 
 
 def measure(
-    queue: GpuQueue, *, cache: CompileCache | None = None, notify: Callable[[str], None] | None = None,
+    queue: GpuQueue,
+    *,
+    cache: CompileCache | None = None,
+    notify: Callable[[str], None] | None = None,
     extent: Extent = CARD,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Measure a GPU that nobody else uses.
 
     Args:
@@ -129,9 +132,7 @@ def _latency(queue: GpuQueue, kernel: LoadedKernel, chain: GpuMemory, target: Gp
     return _positive(run(n) - run(n // 2)) / (n - n // 2)
 
 
-def _launches(
-    queue: GpuQueue, kernel: LoadedKernel, chain: GpuMemory, target: GpuMemory, n: int
-) -> dict[str, float]:  # fmt: skip
+def _launches(queue: GpuQueue, kernel: LoadedKernel, chain: GpuMemory, target: GpuMemory, n: int) -> dict[str, float]:
     """Seconds of a dispatch, of barriers beside it, and of a submission."""
 
     def run(count: int, *barriers: bool) -> float:

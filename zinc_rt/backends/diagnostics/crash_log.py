@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import zinc_rt
-from zinc_rt.backends.probe import Gpu
+from zinc_rt.backends.probe import AmdCard
 from zinc_rt.backends.processes import is_alive, this_process
 from zinc_rt.lang.errors import ImageError
 from zinc_rt.lang.folder import HALF_WRITTEN, Folder, FolderRefused
@@ -40,7 +40,7 @@ _KEPT = 64  # notes; of machines whose folder this is, and of versions that were
 @dataclass(frozen=True)
 class Situation:
     """What a proof holds for. machine: a digest; kernel: its release; card: device and PCI address; firmware: versions,
-    see `Gpu`; version: of this package; interface: cs, kfd or umq.
+    see `AmdCard`; version: of this package; interface: cs, kfd or umq.
     """
 
     machine: str
@@ -56,7 +56,7 @@ class Situation:
         return blake2b(json.dumps(asdict(self), sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def situation(linux: Linux, gpu: Gpu, interface: str) -> Situation:
+def situation(linux: Linux, gpu: AmdCard, interface: str) -> Situation:
     """That of a GPU of this machine now."""
     identity = ""
     with suppress(OSError):

@@ -27,7 +27,7 @@ from zinc_rt.backends.diagnostics.crash_log import (
     Situation,
     situation,
 )
-from zinc_rt.backends.probe import Gpu, can_run, of_card, open_interface
+from zinc_rt.backends.probe import AmdCard, can_run, of_card, open_interface
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout, ZincError, release_frames
 from zinc_rt.lang.errors import LangError
 
@@ -52,7 +52,7 @@ def interface_name(device: Device) -> str:
 class Candidate:
     """An interface of a card. about: what a proof of it holds for; card: names the GPU where there are several."""
 
-    gpu: Gpu
+    gpu: AmdCard
     device: Device
     about: Situation
     card: str = ""
@@ -82,7 +82,7 @@ class Trials:
     def __init__(
         self,
         linux: Linux,
-        gpus: list[Gpu],
+        gpus: list[AmdCard],
         cache: CompileCache,
         notify: Callable[[str], None] | None = None,
         *,

@@ -16,9 +16,12 @@ from zinc_rt.ir.graph import Buffer, BufferKind, DType, Graph, Node
 _READ = (BufferKind.TEMP, BufferKind.OUTPUT)
 _ROWS, _CTX, _POSITION = 2, 300, 290  # the position is behind the first split of attention
 _GIVEN = {
-    "token_ids": [3, 17], "positions": [_POSITION - 1, _POSITION], "slots": [0, 0], "logit_rows": [1],
+    "token_ids": [3, 17],
+    "positions": [_POSITION - 1, _POSITION],
+    "slots": [0, 0],
+    "logit_rows": [1],
     "page_table": list(range(-(-_CTX // 16))),
-}  # fmt: skip
+}
 Bits = npt.NDArray[np.uint32]
 
 

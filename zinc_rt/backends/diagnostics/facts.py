@@ -14,7 +14,7 @@ from zinc_rt.amdgpu.errors import IoctlFailed
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.kfd.sizes import compute_units, computed_ctl_stack_size, computed_cwsr_size, eop_bytes, save_area
 from zinc_rt.amdgpu.kfd.topology import find_topology_node, node_properties, render_minor_of
-from zinc_rt.backends.probe import DRM_CLASS, Gpu
+from zinc_rt.backends.probe import DRM_CLASS, AmdCard
 from zinc_rt.utils.linux import Linux
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def system(linux: Linux) -> dict[str, Any]:
     }
 
 
-def card(linux: Linux, gpu: Gpu) -> dict[str, Any]:
+def card(linux: Linux, gpu: AmdCard) -> dict[str, Any]:
     """A card: names, sizes in bytes, clocks in MHz, firmware, what a queue of amdkfd needs."""
     folder = f"{DRM_CLASS}/{gpu.render_node.rpartition('/')[2]}/device"
     pci = {name: _text(linux, f"{folder}/{name}") for name in _PCI}
@@ -129,10 +129,12 @@ def _kfd(linux: Linux, node: TopologyNode) -> dict[str, Any]:
         if known
         else None,
         "used": {
-            "save_area": area.context, "control_stack": area.control_stack, "allocated": area.allocation,
+            "save_area": area.context,
+            "control_stack": area.control_stack,
+            "allocated": area.allocation,
         },
         "properties": {name: properties[name] for name in wanted if name in properties},
-    }  # fmt: skip
+    }
 
 
 def _name(linux: Linux, device: str | None, revision: str | None) -> str | None:

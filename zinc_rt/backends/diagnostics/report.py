@@ -10,7 +10,7 @@ from zinc_rt.backends.diagnostics import facts
 from zinc_rt.backends.diagnostics.crash_log import HUNG, WRONG, Contacts, Situation, situation
 from zinc_rt.backends.diagnostics.private import scrubbed, secrets
 from zinc_rt.backends.diagnostics.steps import InterfaceSteps, measured_constants, run_steps
-from zinc_rt.backends.probe import Gpu, find_gpus
+from zinc_rt.backends.probe import AmdCard, find_gpus
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.utils.installation import software
 from zinc_rt.utils.linux import Linux
@@ -57,7 +57,7 @@ def card_report(
 
 
 def _try(
-    about: dict[str, Any], gpu: Gpu, linux: Linux, cache: CompileCache, keep: Callable[[dict[str, str]], None]
+    about: dict[str, Any], gpu: AmdCard, linux: Linux, cache: CompileCache, keep: Callable[[dict[str, str]], None]
 ) -> None:
     gfx, contacts = gfx_of(gpu.gfx_target_version), Contacts(cache.path, linux)
     assert gfx is not None, "it is not refused"

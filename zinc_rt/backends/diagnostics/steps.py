@@ -61,9 +61,12 @@ class InterfaceSteps:
         """For JSON."""
         medians = {f"median_{name}": statistics.median(found) for name, found in self.seconds.items() if found}
         return {
-            "ok": self.ok, "driver": self.driver, "steps": self.steps, "seconds": {**self.seconds, **medians},
+            "ok": self.ok,
+            "driver": self.driver,
+            "steps": self.steps,
+            "seconds": {**self.seconds, **medians},
             "differs": self.differs,
-        }  # fmt: skip
+        }
 
 
 Reached = Callable[[InterfaceSteps, str], None]
@@ -112,9 +115,7 @@ class _Failed(Exception):
     """A step failed, and is noted."""
 
 
-def _run(
-    found: InterfaceSteps, render_node: str, linux: Linux, cache: CompileCache, reached: Reached
-) -> None:  # fmt: skip
+def _run(found: InterfaceSteps, render_node: str, linux: Linux, cache: CompileCache, reached: Reached) -> None:
     def step(name: str, work: Callable[[], Any]) -> Any:
         reached(found, name)
         started = time.perf_counter()
@@ -211,9 +212,14 @@ def _note_failure(found: InterfaceSteps, name: str, error: ZincError | OSError, 
         for earlier in STEPS[: STEPS.index(name)]:
             found.steps[earlier] = {"ok": True, "seconds": 0.0}
     found.steps[name] = {
-        "ok": False, "seconds": seconds, "kind": type(error).__name__, "word": word or None, "errno": code,
-        "error": text, "help": remedy(word, code) or KERNEL_LOG,
-    }  # fmt: skip
+        "ok": False,
+        "seconds": seconds,
+        "kind": type(error).__name__,
+        "word": word or None,
+        "errno": code,
+        "error": text,
+        "help": remedy(word, code) or KERNEL_LOG,
+    }
 
 
 def _word(error: BaseException | None) -> str:

@@ -111,9 +111,7 @@ class _Fusing:
             self._done.add(scale.id)
             factor, total = float(scale.attrs["factor"]), scale.outputs[0]
         read = len(self._readers.of(total)) > 1 or self._readers.kept(total)
-        yield self._norm(
-            norm, a, b, _weight(norm), total, norm.outputs[0], total_read=read, total_scale=factor
-        )  # fmt: skip
+        yield self._norm(norm, a, b, _weight(norm), total, norm.outputs[0], total_read=read, total_scale=factor)
 
     def _follow_sum(self, n: Node) -> tuple[Node | None, Node | None]:
         """The factor of an addition's sum, and the norm of rows, that are done with it; no norm: neither is."""
@@ -168,9 +166,15 @@ class _Fusing:
         attrs = attributes(n)
         alpha, limit = float(attrs["alpha"]), float(attrs["limit"])
         yield Gate(
-            n, n.inputs[0], n.inputs[1], n.outputs[0], str(attrs["activation"]), alpha, limit,
+            n,
+            n.inputs[0],
+            n.inputs[1],
+            n.outputs[0],
+            str(attrs["activation"]),
+            alpha,
+            limit,
             int(attrs.get("up_start", 0)),
-        )  # fmt: skip
+        )
 
     def expert_gate(self, n: Node) -> Iterator[FusedNode]:
         x, ids, gate, up, *biases = n.inputs

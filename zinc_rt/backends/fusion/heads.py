@@ -68,18 +68,19 @@ class HeadChains:
     def norm(self, n: Node) -> Heads | None:
         """After a norm of heads: what its output gets, None for nothing yet."""
         x, *weight = n.inputs
-        known = replace(
-            self._plain(n, x), normed=True, weight=weight[0] if weight else None, eps=float(n.attrs["eps"])
-        )  # fmt: skip
+        known = replace(self._plain(n, x), normed=True, weight=weight[0] if weight else None, eps=float(n.attrs["eps"]))
         return self._now(n, known, Op.ROPE, Op.KV_WRITE)
 
     def rope(self, n: Node) -> Heads | None:
         """After a rotation: what its output gets, None for nothing yet."""
         x, positions, table = n.inputs
         known = replace(
-            self._kept.get(x) or self._plain(n, x), table=table, positions=positions,
-            pairs=int(self._graph.buffer(table).shape[1]), interleaved=bool(n.attrs["interleaved"]),
-        )  # fmt: skip
+            self._kept.get(x) or self._plain(n, x),
+            table=table,
+            positions=positions,
+            pairs=int(self._graph.buffer(table).shape[1]),
+            interleaved=bool(n.attrs["interleaved"]),
+        )
         return self._now(n, known, Op.KV_WRITE)
 
     def kv_write(self, n: Node) -> Iterator[Heads]:

@@ -19,7 +19,7 @@ from zinc_rt.backends.gpu.operations import BLOCKS, ArgumentBlock, GpuOperation,
 from zinc_rt.backends.gpu.placement import AddressSpan, phases, placed
 from zinc_rt.backends.gpu.prefetch import prefetched
 from zinc_rt.backends.gpu.sampling import GpuSampling
-from zinc_rt.backends.gpu.work import StepDispatch, Submissions, dispatch_work, work_of
+from zinc_rt.backends.gpu.work import CommandLists, StepDispatch, dispatch_work, work_of
 from zinc_rt.backends.graph_check import logits_of
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph
 from zinc_rt.ir.op import Op
@@ -163,10 +163,14 @@ class Batches:
             raise
 
     def _recorded(
-        self, operations: list[GpuOperation], va: Mapping[Hashable, int], shape: StepShape, sampling: GpuSampling |
-        None,
-        made: list[DeviceMemory], stretch: Callable[[Hashable], AddressSpan | None],
-    ) -> _Recorded:  # fmt: skip
+        self,
+        operations: list[GpuOperation],
+        va: Mapping[Hashable, int],
+        shape: StepShape,
+        sampling: GpuSampling | None,
+        made: list[DeviceMemory],
+        stretch: Callable[[Hashable], AddressSpan | None],
+    ) -> _Recorded:
         """made: gets the memory of arguments, also when this raises."""
         blocks = self._arguments(operations, va, shape, made)
         moves = [self._move(*self._memory.input_block)]
@@ -174,7 +178,7 @@ class Batches:
         cut = list(phases(operations, stretch))
         works = [[self._work(op, blocks, va, shape) for op in part] for part, _ in cut]
         outputs, logits = self._outputs(shape, va, "n_rows"), self._outputs(shape, va, "n_logits")
-        parts = Submissions(lambda: self._begun(shape, made), _SPARE * self._backend.most_work)
+        parts = CommandLists(lambda: self._begun(shape, made), _SPARE * self._backend.most_work)
         ends = [part for part in ([*outputs, *logits] if sampling is None else outputs,) if part]
         inside = self._sampled_inside(sampling, va, made)
         whole = [part for part in (moves, *works, *ends, *inside) if part]
@@ -194,7 +198,7 @@ class Batches:
             parts.last.memory += [*made, *sampling.held]
         else:
             self._sample(parts, sampling, va, made)
-        fetch = Submissions(lambda: self._backend.commands("logits"), inf)
+        fetch = CommandLists(lambda: self._backend.commands("logits"), inf)
         fetch.last.memory += [*self._memory.held, *self._memory.borrowed]
         fetch.last.barrier(light=True)
         _dispatch(fetch, logits)
@@ -212,8 +216,8 @@ class Batches:
         ]
 
     def _as_one(
-        self, parts: Submissions, whole: list[list[StepDispatch]], made: list[DeviceMemory]
-    ) -> npt.NDArray[np.uint32] | None:  # fmt: skip
+        self, parts: CommandLists, whole: list[list[StepDispatch]], made: list[DeviceMemory]
+    ) -> npt.NDArray[np.uint32] | None:
         """Record a step as one resident program, whose work one submission may have; None where it stays dispatched.
         Its work counts as what can be cut, since dispatches can.
         """
@@ -227,7 +231,7 @@ class Batches:
 
     def _work(
         self, op: GpuOperation, blocks: Mapping[int, int], va: Mapping[Hashable, int], shape: StepShape
-    ) -> StepDispatch:  # fmt: skip
+    ) -> StepDispatch:
         kernel = op.kernel(shape).spec
         arguments = tuple(blocks[id(a)] if isinstance(a, ArgumentBlock) else _value(a, va, shape) for a in op.arguments)
         work = work_of(op, shape)
@@ -258,7 +262,7 @@ class Batches:
         ]
 
     def _sample(
-        self, parts: Submissions, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[DeviceMemory]
+        self, parts: CommandLists, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[DeviceMemory]
     ) -> None:
         """Let the step end with tokens."""
         args, addresses = self._sampling_arguments(sampling, sampling.plan, va, made)
@@ -315,7 +319,7 @@ class Batches:
         return {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
 
 
-def _dispatch(parts: Submissions, works: Iterable[StepDispatch]) -> None:
+def _dispatch(parts: CommandLists, works: Iterable[StepDispatch]) -> None:
     for one in works:
         parts.dispatch(one.program, one.groups, *one.arguments, work=one.work)
 

@@ -89,9 +89,14 @@ class GpuDevice(Protocol):
         """Workgroups of a kernel that the whole GPU runs at once."""
 
     def alloc(
-        self, n_bytes: int, *, heap: Heap | None = None, visible: bool = True, use: HostUse = "writes",
+        self,
+        n_bytes: int,
+        *,
+        heap: Heap | None = None,
+        visible: bool = True,
+        use: HostUse = "writes",
         label: str = "memory",
-    ) -> DeviceMemory:  # fmt: skip
+    ) -> DeviceMemory:
         """Memory with undefined contents. heap: None for the GPU's own where the processor reaches all of it;
         visible: whether `map`, `read` and `write` take it.
         """

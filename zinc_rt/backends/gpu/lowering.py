@@ -115,11 +115,16 @@ class GpuLowering(Lowering):
         return TempSpec(key)
 
     def emit(
-        self, node: Node, kernel: KernelEntry | Callable[[StepShape], KernelEntry], groups: Callable[[StepShape],
-        tuple[int, ...]],
-        arguments: tuple[Any, ...], counted: Counted, reads: tuple[Hashable, ...], writes: tuple[Hashable, ...],
+        self,
+        node: Node,
+        kernel: KernelEntry | Callable[[StepShape], KernelEntry],
+        groups: Callable[[StepShape], tuple[int, ...]],
+        arguments: tuple[Any, ...],
+        counted: Counted,
+        reads: tuple[Hashable, ...],
+        writes: tuple[Hashable, ...],
         work: Callable[[StepShape], int] = lambda s: 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add an operation."""
         if isinstance(kernel, KernelEntry):
             fixed = kernel
@@ -138,21 +143,37 @@ class GpuLowering(Lowering):
             operation.when = when
 
     def rows(
-        self, n: Node, kernel: str, counted: Counted, arguments: tuple[Any, ...], reads: tuple[Hashable, ...],
+        self,
+        n: Node,
+        kernel: str,
+        counted: Counted,
+        arguments: tuple[Any, ...],
+        reads: tuple[Hashable, ...],
         writes: tuple[Hashable, ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A dispatch with a workgroup for each row."""
         self.emit(n, DECODE[kernel], lambda s: (getattr(s, counted),), arguments, counted, reads, writes)
 
     def elements(
-        self, n: Node, kernel: str, counted: Counted, width: int, arguments: tuple[Any, ...],
-        reads: tuple[Hashable, ...], writes: tuple[Hashable, ...],
-    ) -> None:  # fmt: skip
+        self,
+        n: Node,
+        kernel: str,
+        counted: Counted,
+        width: int,
+        arguments: tuple[Any, ...],
+        reads: tuple[Hashable, ...],
+        writes: tuple[Hashable, ...],
+    ) -> None:
         """A dispatch of four elements a lane over rows of `width`; the number of elements is its last argument."""
         self.emit(
-            n, DECODE[kernel], lambda s: (-(-getattr(s, counted) * width // FOUR),),
-            (*arguments, lambda s: getattr(s, counted) * width), counted, reads, writes,
-        )  # fmt: skip
+            n,
+            DECODE[kernel],
+            lambda s: (-(-getattr(s, counted) * width // FOUR),),
+            (*arguments, lambda s: getattr(s, counted) * width),
+            counted,
+            reads,
+            writes,
+        )
 
     def format_of(self, n: Node, buffer: int) -> str:
         """A matrix's format. Raises `BackendError`."""
@@ -205,9 +226,14 @@ class GpuLowering(Lowering):
             keys, groups = self.pack(n, x, width, "n_rows"), width // GROUP
             place = self.room(key, "n_rows", slabs_of(groups) * SLAB_BYTES // SLAB_ROWS, SLAB_ROWS)
             self.emit(
-                n, DECODE["arrange"], lambda s: (slabs_of(groups), -(-s.n_rows // SLAB_ROWS)),
-                (*map(TempSpec, keys), place, groups, lambda s: s.n_rows), "n_rows", keys, (key,),
-            )  # fmt: skip
+                n,
+                DECODE["arrange"],
+                lambda s: (slabs_of(groups), -(-s.n_rows // SLAB_ROWS)),
+                (*map(TempSpec, keys), place, groups, lambda s: s.n_rows),
+                "n_rows",
+                keys,
+                (key,),
+            )
         return key
 
     def blocks(self, counted: Counted) -> tuple[int, ...]:
@@ -224,9 +250,14 @@ class GpuLowering(Lowering):
             width = self.width(x)
             arguments = (self.at(x), self.at(logit_rows), self.room(key, "n_logits", width * 4), width)
             self.emit(
-                n, DECODE["embed_f32"], lambda s: (-(-width // 256), s.n_logits), arguments, "n_logits",
-                (x, logit_rows), (key,),
-            )  # fmt: skip
+                n,
+                DECODE["embed_f32"],
+                lambda s: (-(-width // 256), s.n_logits),
+                arguments,
+                "n_logits",
+                (x, logit_rows),
+                (key,),
+            )
         return key
 
 

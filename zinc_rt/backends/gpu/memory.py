@@ -190,9 +190,12 @@ def _held(memory: GraphMemory, up: Uploader, key: Hashable, size: int, label: st
 
 
 def _constants(
-    memory: GraphMemory, up: Uploader, graph: Graph, lowered: GpuLowered,
+    memory: GraphMemory,
+    up: Uploader,
+    graph: Graph,
+    lowered: GpuLowered,
     constants: Mapping[str, npt.NDArray[np.float32]],
-) -> None:  # fmt: skip
+) -> None:
     for b in graph.of_kind(BufferKind.CONSTANT):
         array = bound(constants, b)
         if b.id in lowered.rotations:  # f32[positions, pairs, 2] in the graph, [positions, 2, pairs] for the kernels

@@ -93,9 +93,14 @@ def _graph() -> Graph:
     b.node(Op.ROPE, [k, positions, table], [q], interleaved=False, n_heads=n_heads, head_dim=_DIM)
     b.node(Op.KV_WRITE, [q, v, positions, slots, pages], caches, n_kv_heads=n_heads, head_dim=_DIM)
     b.node(
-        Op.FLASH_ATTN, [h, *caches, positions, slots, pages], [mixed], scale=0.25, n_heads=n_heads,
-        n_kv_heads=n_heads, head_dim=_DIM,
-    )  # fmt: skip
+        Op.FLASH_ATTN,
+        [h, *caches, positions, slots, pages],
+        [mixed],
+        scale=0.25,
+        n_heads=n_heads,
+        n_kv_heads=n_heads,
+        head_dim=_DIM,
+    )
     b.node(Op.SWIGLU, [mixed, h], [act])
     b.node(Op.RESIDUAL_RMS_NORM, [act, x, weight("norm2", f32, _N)], [total, normed], eps=1e-6)
     b.node(Op.RESIDUAL_ADD, [total, normed], [last])
@@ -138,9 +143,12 @@ def _blocks(rng: np.random.Generator, rows: int, block_bytes: int, n_blocks: int
 def _logits(backend: Backend, batch: LoweredGraph, rows: int) -> npt.NDArray[np.uint32]:
     """The logits of a position in the second split, over pages that hold keys at two positions at most, as bits."""
     given: dict[str, list[int]] = {
-        "token_ids": [3, 17][-rows:], "positions": [_POSITION - 1, _POSITION][-rows:], "slots": [0, 0][-rows:],
-        "logit_rows": [rows - 1], "page_table": list(range(_SIZES.max_pages)),
-    }  # fmt: skip
+        "token_ids": [3, 17][-rows:],
+        "positions": [_POSITION - 1, _POSITION][-rows:],
+        "slots": [0, 0][-rows:],
+        "logit_rows": [rows - 1],
+        "page_table": list(range(_SIZES.max_pages)),
+    }
     for name, values in given.items():
         batch.inputs[name].reshape(-1)[:] = values
     batch.counts[:] = rows, 1

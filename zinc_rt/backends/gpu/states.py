@@ -51,7 +51,7 @@ def room(states: SlotStates) -> int:
 
 def move(
     gpu: GpuDevice, program: DeviceKernel, states: SlotStates, slot: int, copy: DeviceMemory, *, out: bool
-) -> None:  # fmt: skip
+) -> None:
     """Copy a slot's entries out, or back in, and wait. program: of `elementwise.move`."""
     commands = gpu.commands("save state" if out else "load state")
     for (address, size), at in zip(states, entries(states), strict=True):

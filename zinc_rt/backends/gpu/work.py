@@ -51,7 +51,7 @@ class StepDispatch:
     weights: tuple[tuple[int, int], ...] = ()
 
 
-class Submissions:
+class CommandLists:
     """A step's dispatches, in as many command lists as their work takes. begun: makes one; most: work of each."""
 
     def __init__(self, begun: Callable[[], DispatchList], most: float) -> None:

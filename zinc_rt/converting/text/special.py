@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from zinc_rt.converting.errors import ConvertError
-from zinc_rt.converting.folder import Folder
+from zinc_rt.converting.folder import ModelFolder
 from zinc_rt.converting.text.check import library_of
 from zinc_rt.converting.text.vocabulary import Keys
 from zinc_rt.text import Tokenizer
@@ -16,7 +16,7 @@ from zinc_rt.utils.checks import show
 _ROLES: Final = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 
 
-def special_keys(folder: Folder, vocabulary: Keys) -> tuple[Keys, list[str]]:
+def special_keys(folder: ModelFolder, vocabulary: Keys) -> tuple[Keys, list[str]]:
     """Ids of tokens with a role, what is added at the ends of a text, the chat template; and what to tell the user.
 
     vocabulary: as `vocabulary_keys` gives it. Raises `ConvertError` for contradictions.
@@ -41,7 +41,7 @@ def _text_of(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _id_of(folder: Folder, named: Mapping[str, Any], role: str, ids: Mapping[str, int], n: int) -> int | None:
+def _id_of(folder: ModelFolder, named: Mapping[str, Any], role: str, ids: Mapping[str, int], n: int) -> int | None:
     text = _text_of(named.get(f"{role}_token"))
     if text is not None and text in ids:
         return ids[text]
@@ -57,7 +57,7 @@ def _numbers(value: Any) -> list[int]:
     return [one for one in values if type(one) is int]
 
 
-def _added(folder: Folder, named: Mapping[str, Any], role: str, id_: int | None) -> bool:
+def _added(folder: ModelFolder, named: Mapping[str, Any], role: str, id_: int | None) -> bool:
     """Whether a text gets the token at its end: as tokenizer_config.json says, or as tokenizer.json does.
 
     Raises `ConvertError` where it gets another token.
@@ -88,7 +88,7 @@ def _added(folder: Folder, named: Mapping[str, Any], role: str, id_: int | None)
     raise ConvertError(f"tokenizer.json makes {show(str(full))} of a text that is {show(str(bare))} without its ends")
 
 
-def _further_ends(folder: Folder, keys: Keys) -> tuple[Keys, list[str]]:
+def _further_ends(folder: ModelFolder, keys: Keys) -> tuple[Keys, list[str]]:
     """Tokens that end generation besides the one that is named, where their texts do not say so already."""
     given = _numbers((folder.json("generation_config.json") or {}).get("eos_token_id"))
     tokenizer = Tokenizer.from_metadata(keys)
@@ -100,7 +100,7 @@ def _further_ends(folder: Folder, keys: Keys) -> tuple[Keys, list[str]]:
     return more, [f"tokens {left} do not end an answer, which generation_config.json says they do"] if left else []
 
 
-def _templates(folder: Folder, named: Mapping[str, Any]) -> Keys:
+def _templates(folder: ModelFolder, named: Mapping[str, Any]) -> Keys:
     """The chat template, and those with names."""
     own: Any = folder.text("chat_template.jinja")
     if own is None:

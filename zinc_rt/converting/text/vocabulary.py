@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from zinc_rt.converting.errors import ConvertError
-from zinc_rt.converting.folder import Folder
+from zinc_rt.converting.folder import ModelFolder
 from zinc_rt.converting.text.pretokenizers import is_byte_level, pretokenizer_name
 from zinc_rt.converting.text.sentencepiece import Pieces, read_pieces
 from zinc_rt.text.spm import SPACE
@@ -20,7 +20,7 @@ _ADDED_SCORE: Final = -1000.0
 _BYTE_NAMES: Final = {f"<0x{byte:02X}>" for byte in range(256)}
 
 
-def vocabulary_keys(folder: Folder, n_rows: int) -> Keys:
+def vocabulary_keys(folder: ModelFolder, n_rows: int) -> Keys:
     """Kind, tokens, their types, merges or scores.
 
     n_rows: of the embedding. There are as many tokens: rows that stand for none get a name and count as unused, tokens
@@ -50,7 +50,7 @@ def vocabulary_keys(folder: Folder, n_rows: int) -> Keys:
     )
 
 
-def added_tokens(folder: Folder, parsed: Mapping[str, Any] | None) -> Iterator[tuple[int, str, bool]]:
+def added_tokens(folder: ModelFolder, parsed: Mapping[str, Any] | None) -> Iterator[tuple[int, str, bool]]:
     """Id, text and whether it is markup, of tokens besides the model's own. Raises `ConvertError`."""
     listed = parsed.get("added_tokens") if parsed else None
     if listed is None:
@@ -117,7 +117,7 @@ def _merges(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _byte_level(folder: Folder, parsed: Mapping[str, Any], model: Mapping[str, Any], n_rows: int) -> Keys:
+def _byte_level(folder: ModelFolder, parsed: Mapping[str, Any], model: Mapping[str, Any], n_rows: int) -> Keys:
     normalizer = parsed.get("normalizer")
     if normalizer not in (None, {"type": "NFC"}, {"type": "Sequence", "normalizers": []}):
         raise ConvertError(
@@ -138,7 +138,7 @@ def _byte_level(folder: Folder, parsed: Mapping[str, Any], model: Mapping[str, A
     return {f"{KEY}model": "gpt2", f"{KEY}pre": pre, **table.keys(), f"{KEY}merges": [" ".join(p) for p in merges]}
 
 
-def _spm(folder: Folder, pieces: Pieces, parsed: Mapping[str, Any] | None, n_rows: int) -> Keys:
+def _spm(folder: ModelFolder, pieces: Pieces, parsed: Mapping[str, Any] | None, n_rows: int) -> Keys:
     table = _Table(n_rows)
     for id_, (text, kind, score) in enumerate(zip(pieces.texts, pieces.kinds, pieces.scores, strict=True)):
         table.put(id_, text, kind, score)
@@ -179,9 +179,12 @@ def space_prefix(parsed: Mapping[str, Any]) -> bool:
     """
     normalizer, pre = parsed.get("normalizer"), parsed.get("pre_tokenizer")
     steps: Sequence[Any] = (
-        normalizer.get("normalizers", ()) if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence"
-        else [normalizer] if normalizer else ()
-    )  # fmt: skip
+        normalizer.get("normalizers", ())
+        if isinstance(normalizer, dict) and normalizer.get("type") == "Sequence"
+        else [normalizer]
+        if normalizer
+        else ()
+    )
     if list(steps) == [_PREPEND, _REPLACE] and pre is None:
         return True
     cut = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.cursor import TextCursor
 from zinc_rt.dialects.lark import LarkText
 from zinc_rt.dialects.tools import Tool
 
@@ -66,11 +66,11 @@ class CallForm(Protocol):
         """What follows `begin`, to the end of the last call. Raises `GrammarError`."""
         ...
 
-    def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
+    def read(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """Read what follows `begin` (marked), or a bare call: one or several calls, with their end marks."""
         ...
 
-    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+    def tell(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
         """`read`, which tells of each call as soon as it is sure that it is one, and of its arguments as they come. For
         answers that follow `grammar`: only a call that is cut off is not whole then.
         """

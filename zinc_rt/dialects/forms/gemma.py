@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.cursor import TextCursor
 from zinc_rt.dialects.forms.base import LONGEST_NAME, CallTeller, ParsedCall, Reading, Telling
 from zinc_rt.dialects.forms.tagged import string_limits
 from zinc_rt.dialects.lark import LarkText
@@ -86,7 +86,7 @@ class GemmaCalls:
         one = lark.rule(f"{lark.any_of(calls)} {lark.mark(self.end)}")
         return lark.rule(f"{one} (SPACE? {lark.mark(self.begin)} {one})*") if parallel else one
 
-    def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
+    def read(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""
         if not (name := (yield from self._name(cursor))):
             return None
@@ -97,7 +97,7 @@ class GemmaCalls:
             return None
         return [ParsedCall(name, arguments)]
 
-    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+    def tell(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
         """See `CallForm`. Arguments are told one by one, each when it is complete."""
         if not (name := (yield from self._name(cursor))):
             return False
@@ -110,7 +110,7 @@ class GemmaCalls:
         return members.closed
 
     @staticmethod
-    def _name(cursor: Cursor) -> Generator[None, None, str]:
+    def _name(cursor: TextCursor) -> Generator[None, None, str]:
         """Read up to the arguments, with their brace; "" where no name comes."""
         yield from cursor.space()
         if not (yield from cursor.accept("call:")):
@@ -118,7 +118,7 @@ class GemmaCalls:
         name, mark = yield from cursor.until(["{"], LONGEST_NAME)
         return name.strip() if mark else ""
 
-    def _body(self, cursor: Cursor) -> Generator[None, None, str]:
+    def _body(self, cursor: TextCursor) -> Generator[None, None, str]:
         """The arguments from their brace on, up to the end mark outside of texts, which is read, too."""
         out, inside = ["{"], False
         while True:
@@ -349,8 +349,9 @@ class _Rules:
                 raise GrammarError(f"the argument {key!r} cannot be written for this model; rename it", self._where)
             member = lark.rule(f"{lark.literal(key + ':')} {self.of(properties[key])}")
             begin, more = lark.rule(f"{member} {rest}"), lark.rule(f'"," {member} {rest}')
-            first, rest = (begin, more) if key in required else (
-                lark.rule(f"{begin} | {first}"), lark.rule(f"{more} | {rest}"))  # fmt: skip
+            first, rest = (
+                (begin, more) if key in required else (lark.rule(f"{begin} | {first}"), lark.rule(f"{more} | {rest}"))
+            )
         return lark.rule(f'"{{" {first} "}}"')
 
     def _any(self) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.cursor import TextCursor
 from zinc_rt.dialects.forms.base import CallTeller, ParsedCall, Reading, Telling, call_of, items
 from zinc_rt.dialects.forms.telling import CallObjects
 from zinc_rt.dialects.lark import LarkText
@@ -47,7 +47,7 @@ class JsonCalls:
         head = f'{{"name": {json.dumps(tool.name, ensure_ascii=False)}, "{self.arguments}": '
         return lark.rule(f'{lark.literal(head)} {lark.json(tool.parameters, tool.where, not tool.strict)} "}}"')
 
-    def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
+    def read(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""
         yield from cursor.space()
         text = yield from cursor.json()
@@ -58,7 +58,7 @@ class JsonCalls:
             yield from cursor.close(self.end)
         return calls
 
-    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+    def tell(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
         """See `CallForm`."""
         yield from cursor.space()
         found = CallObjects(teller, None if marked else tools)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.cursor import TextCursor
 from zinc_rt.dialects.forms.base import (
     LONGEST_NAME,
     CallTeller,
@@ -63,7 +63,7 @@ class NamedCalls:
         parts += [lark.mark(self.close)] if self.close else []
         return lark.rule(" ".join(parts))
 
-    def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
+    def read(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""
         if not self.open:
             call = yield from self._read_one(cursor)
@@ -80,7 +80,7 @@ class NamedCalls:
         yield from cursor.close(self.end)
         return calls or None
 
-    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+    def tell(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
         """See `CallForm`."""
         if not self.open:
             return (yield from self._tell_one(cursor, teller))
@@ -95,7 +95,7 @@ class NamedCalls:
         yield from cursor.close(self.end)
         return some
 
-    def _tell_one(self, cursor: Cursor, teller: CallTeller) -> Telling:
+    def _tell_one(self, cursor: TextCursor, teller: CallTeller) -> Telling:
         name = yield from self._read_name(cursor)
         if not name or (yield from cursor.peek(1)) != "{":
             return False
@@ -106,7 +106,7 @@ class NamedCalls:
         yield from self._read_end(cursor)
         return True
 
-    def _read_one(self, cursor: Cursor) -> Generator[None, None, ParsedCall | None]:
+    def _read_one(self, cursor: TextCursor) -> Generator[None, None, ParsedCall | None]:
         name = yield from self._read_name(cursor)
         if not name:
             return None
@@ -119,7 +119,7 @@ class NamedCalls:
         yield from self._read_end(cursor)
         return ParsedCall(name, clean_json(arguments))
 
-    def _read_name(self, cursor: Cursor) -> Generator[None, None, str]:
+    def _read_name(self, cursor: TextCursor) -> Generator[None, None, str]:
         """Read up to the arguments; "" where no name comes."""
         if self.prefix and not (yield from cursor.until([self.prefix], LONGEST_NAME))[1]:
             return ""
@@ -129,7 +129,7 @@ class NamedCalls:
         yield from cursor.space()
         return name.strip() if mark else ""
 
-    def _read_end(self, cursor: Cursor) -> Generator[None]:
+    def _read_end(self, cursor: TextCursor) -> Generator[None]:
         for word in (self.tail.strip(), self.close):
             if word:
                 yield from cursor.close(word)

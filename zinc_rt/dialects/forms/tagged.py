@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from zinc_rt.dialects.cursor import Cursor
+from zinc_rt.dialects.cursor import TextCursor
 from zinc_rt.dialects.forms.base import (
     LONGEST_NAME,
     CallTeller,
@@ -78,7 +78,7 @@ class TaggedCalls:
         parts.append(lark.literal("</function>"))
         return lark.rule(" ".join(parts))
 
-    def read(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
+    def read(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""
         if not (name := (yield from _read_name(cursor))):
             return None
@@ -92,7 +92,7 @@ class TaggedCalls:
             arguments |= found
         return None
 
-    def tell(self, cursor: Cursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
+    def tell(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
         """See `CallForm`. Arguments are told one by one, each when it is complete."""
         if not (name := (yield from _read_name(cursor))):
             return False
@@ -111,7 +111,7 @@ class TaggedCalls:
         return False
 
 
-def _read_name(cursor: Cursor) -> Generator[None, None, str]:
+def _read_name(cursor: TextCursor) -> Generator[None, None, str]:
     """The function's name with the tag around it; "" for none."""
     yield from cursor.space()
     if not (yield from cursor.accept("<function=")):
@@ -120,7 +120,7 @@ def _read_name(cursor: Cursor) -> Generator[None, None, str]:
     return name.strip() if mark else ""
 
 
-def _read_parameter(cursor: Cursor, schema: Mapping[str, Any]) -> Generator[None, None, dict[str, str] | None]:
+def _read_parameter(cursor: TextCursor, schema: Mapping[str, Any]) -> Generator[None, None, dict[str, str] | None]:
     """An argument as JSON by its name; nothing in it at the end of the function, None for neither."""
     yield from cursor.space()
     if (yield from cursor.accept("</function>")):
@@ -132,7 +132,7 @@ def _read_parameter(cursor: Cursor, schema: Mapping[str, Any]) -> Generator[None
     return {key: _as_json(value, key, schema)} if mark and value is not None else None
 
 
-def _read_value(cursor: Cursor) -> Generator[None, None, str | None]:
+def _read_value(cursor: TextCursor) -> Generator[None, None, str | None]:
     """A value and what closes it. On lines of its own, it ends with `</parameter>` at the beginning of a line."""
     own_line = (yield from cursor.peek(1)) == "\n"
     value, mark = yield from cursor.until(["\n" + _CLOSE if own_line else _CLOSE])

@@ -9,9 +9,7 @@ from typing import Final
 
 from zinc_rt.dialects.forms.base import CallTeller, ParsedCall, call_of
 
-_HEAD: Final = re.compile(
-    r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*', re.DOTALL
-)  # fmt: skip
+_HEAD: Final = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*', re.DOTALL)
 
 
 class JsonText:

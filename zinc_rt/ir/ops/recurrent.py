@@ -80,9 +80,7 @@ def key_heads(n_k_heads: int, n_v_heads: int, pairing: str) -> I32:
     return h // np.int32(n_v_heads // n_k_heads) if pairing == "block" else h % np.int32(n_k_heads)
 
 
-def delta_net_rows(
-    q: F32, k: F32, v: F32, decay: F32, strength: F32, state: F32, positions: I32, slots: I32
-) -> F32:  # fmt: skip
+def delta_net_rows(q: F32, k: F32, v: F32, decay: F32, strength: F32, state: F32, positions: I32, slots: I32) -> F32:
     """The gated delta rule, row after row: f32[rows, heads, D].
 
     q, k, v: f32[rows, heads, D]. decay, strength: f32[rows, heads]. state: f32[n_slots, heads, D, D] as [key][value],
@@ -108,9 +106,14 @@ def _conv1d(at: Operands) -> None:
     y, state = at.outputs
     gated = at.attrs["activation"] == "silu"
     rows = conv1d_rows(
-        flat(x), taps.reshape(-1, state.shape[1] + 1), state, positions, slots,
-        bias[0] if bias else None, gated=gated,
-    )  # fmt: skip
+        flat(x),
+        taps.reshape(-1, state.shape[1] + 1),
+        state,
+        positions,
+        slots,
+        bias[0] if bias else None,
+        gated=gated,
+    )
     y[...] = rows.reshape(y.shape)
 
 
@@ -126,9 +129,15 @@ def _delta_net(at: Operands) -> None:
         q, k = unit[:, :n_k] * np.float32(1.0 / math.sqrt(d)), unit[:, n_k:]
         decay = exp(a * softplus(alpha.reshape(n, n_v) + dt_bias))
         rows = delta_net_rows(
-            q[:, paired], k[:, paired], all_heads[:, 2 * n_k :], decay, sigmoid(beta.reshape(n, n_v)), state, positions,
+            q[:, paired],
+            k[:, paired],
+            all_heads[:, 2 * n_k :],
+            decay,
+            sigmoid(beta.reshape(n, n_v)),
+            state,
+            positions,
             slots,
-        )  # fmt: skip
+        )
     y[...] = rows.reshape(y.shape)
 
 

@@ -40,9 +40,7 @@ KERNELS: Final[Mapping[str, KernelEntry]] = MappingProxyType({**BOUNDARY, **DECO
 def wmma_product(kind: str, bias: bool) -> KernelEntry:
     """A matrix times many rows of activations as `tile_layout.arrange` lays them out; y: f32[n_x, n_rows]."""
     function, between = (wmma.wmma_bias, "bias y") if bias else (wmma.wmma, "y")
-    return entry(
-        function, f"w x {between} n_groups n_rows n_x", "ceil(n_x / 128), ceil(n_rows / 64)", FMT=kind
-    )  # fmt: skip
+    return entry(function, f"w x {between} n_groups n_rows n_x", "ceil(n_x / 128), ceil(n_rows / 64)", FMT=kind)
 
 
 def wmma_expert_product(kind: str, bias: bool) -> KernelEntry:

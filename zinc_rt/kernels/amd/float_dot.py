@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of, plain_integers
-from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.kinds import CodeLayout, Scale
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import cast, fma, load, regs, static_assert, unroll
 from zinc_rt.lang.types import f16, f32, i8, ptr, u8, u32
@@ -18,7 +18,7 @@ def group_chain(block: ptr[u8], x: ptr[f32], FMT: str):
     """The fma chain over a block's 32 elements, dequantised, in index order."""
     F = plain_integers(FMT)
     acc: f32 = 0.0
-    if F.kind == Kind.F32:
+    if F.kind == CodeLayout.F32:
         w = cast(block, ptr[f32])
         for i in range(0, GROUP, 4):
             for j in unroll(4):
@@ -28,7 +28,7 @@ def group_chain(block: ptr[u8], x: ptr[f32], FMT: str):
             F.scale == Scale.BLOCK and F.minimum is None, f"format {FMT}: group_chain knows blocks of 32 with one scale"
         )
         d = f32(load(cast(block + F.d, ptr[f16])))
-        if F.kind == Kind.BYTES:
+        if F.kind == CodeLayout.BYTES:
             static_assert(F.offset == 0, f"format {FMT}: group_chain knows no offset {F.offset} of signed bytes")
             q = cast(block + F.q, ptr[i8])
             for i in range(0, GROUP, 4):
@@ -37,7 +37,7 @@ def group_chain(block: ptr[u8], x: ptr[f32], FMT: str):
                     acc = fma(d * f32(v[j]), x[i + j], acc)
         else:
             static_assert(
-                F.kind == Kind.NIBBLES and F.high_bits == 0,
+                F.kind == CodeLayout.NIBBLES and F.high_bits == 0,
                 f"format {FMT}: group_chain does not know {F.high_bits} high bits of kind {F.kind!s}",
             )
             for i in range(u32(0), GROUP, 4):

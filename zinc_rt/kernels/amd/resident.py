@@ -100,9 +100,13 @@ def arrive(counters: ptr[u32], arrivals: u32, patience: u32):
 
 @inline
 def meet(
-    counters: ptr[u32], arrivals: u32, task: ptr[u32, Space.CONSTANT], n_workgroups: u32, patience: u32,
+    counters: ptr[u32],
+    arrivals: u32,
+    task: ptr[u32, Space.CONSTANT],
+    n_workgroups: u32,
+    patience: u32,
     word: ptr[u32, Space.SHARED],
-):  # fmt: skip
+):
     """Wait until all workgroups are here, which makes so many arrivals; what they stored is then to be seen. Gives
     whether the program ends.
     """
@@ -203,9 +207,14 @@ def run_share(k: int, task: ptr[u32, Space.CONSTANT], place: u32, n_workgroups: 
 
 @kernel(workgroup=256)
 def resident(
-    table: ptr[u32, Space.CONSTANT], n_tasks: u32, counters: ptr[u32], n_workgroups: u32, notice: ptr[u32],
-    patience: u32, PARTS: int,
-):  # fmt: skip
+    table: ptr[u32, Space.CONSTANT],
+    n_tasks: u32,
+    counters: ptr[u32],
+    n_workgroups: u32,
+    notice: ptr[u32],
+    patience: u32,
+    PARTS: int,
+):
     """Go through the tasks; see the module's text. PARTS: how many kernels there are; patience: how often a workgroup
     looks for the others; notice: of the host, 0 before.
     """

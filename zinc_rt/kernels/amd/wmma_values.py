@@ -18,7 +18,7 @@ from zinc_rt.formats.decode_scales import (
     power_of_two,
     signed_scale,
 )
-from zinc_rt.formats.kinds import NIBBLE_KINDS, Kind, Scale
+from zinc_rt.formats.kinds import NIBBLE_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.gpu.dequant_dot import scales_of_head
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, fma, static_assert, unroll, wmma_iu8
@@ -114,10 +114,10 @@ def signed_words(block: ptr[u8], j, FMT: str):
     """The 32 integers of a group as signed bytes, with their offset applied, in 8 words."""
     F = integers_of(FMT)
     words = group_words(block, j, FMT)
-    if F.offset == 0 or F.kind in (Kind.BYTES, Kind.GRID):
+    if F.offset == 0 or F.kind in (CodeLayout.BYTES, CodeLayout.GRID):
         return words
     static_assert(
-        F.kind in NIBBLE_KINDS or F.kind == Kind.QUARTERS,
+        F.kind in NIBBLE_KINDS or F.kind == CodeLayout.QUARTERS,
         f"format {FMT}: signed_words knows no offset of kind {F.kind!s}",
     )
     # No byte borrows of its neighbour: all are below 128.

@@ -231,7 +231,7 @@ def values_of_split(
         for p in range(middle >> PAGE_SHIFT, n_pages):
             v: ptr[f32 if QUANT else f16] = page_values(
                 a, pages[first_page + p], tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT, QUANT, FLIP
-            )  # fmt: skip
+            )
             tokens: i32 = common - p * PAGE_TOKENS
             if tokens > PAGE_TOKENS:
                 tokens = PAGE_TOKENS
@@ -316,4 +316,4 @@ def one_split(
             weigh(a, sums + i * SPLIT, out + i * (VALUE + STATE), start, here, VALUE, W, WINDOWED, CAPPED)
     values_of_split(
         a, pages, sums, tile, out, kv_head, first_page, begin, count, R, G, DIM, VALUE, W, LATENT, WINDOWED, QUANT, FLIP
-    )  # fmt: skip
+    )

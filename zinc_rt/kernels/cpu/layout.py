@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, SUPER_GROUPS, Kind, Scale
+from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, SUPER_GROUPS, CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
@@ -61,11 +61,11 @@ def _tile_format(f: Format) -> TileFormat:
     if not f.quantized:
         return TileFormat(0, 0, TILE_ROWS * f.group_bytes)
     extra = 0
-    if f.kind == Kind.BYTES:
+    if f.kind == CodeLayout.BYTES:
         lines = 8
     elif f.grid is not None:
         lines, extra = f.grid.lines + 1, TILE_ROWS if f.grid.index_bits else 0
-    elif (f.kind in CODED_KINDS and f.high_bits <= 2) or (f.kind == Kind.QUARTERS and f.high_bits <= 1):
+    elif (f.kind in CODED_KINDS and f.high_bits <= 2) or (f.kind == CodeLayout.QUARTERS and f.high_bits <= 1):
         lines = f.low_bits + f.high_bits
     else:
         raise UnknownFormat(f.name, f"{f.high_bits} high bits of integers of kind", f.kind, _HERE)

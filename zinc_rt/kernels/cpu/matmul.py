@@ -37,7 +37,7 @@ from zinc_rt.lang.ops import (
     tile_release,
     unroll,
     zeros,
-)  # fmt: skip
+)
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u64, vec
 from zinc_rt.numerics import GROUP, QUANT_MAX, TREE_LANES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.formats.kinds import Kind
+from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matmul import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
@@ -19,11 +19,11 @@ from zinc_rt.numerics import GROUP, TREE_LANES
 def weights_at(w: ptr[u8], k: int, at: int, FMT: str, W: int):
     """Weights of column k (and k + 1 where columns lie in pairs) of W rows from row `at`, as f32: a tuple."""
     F = format_of(FMT)
-    if F.kind == Kind.F32:
+    if F.kind == CodeLayout.F32:
         return (load(cast(w, ptr[f32]), k * 16 + at, lanes=W),)
-    if F.kind == Kind.F16:
+    if F.kind == CodeLayout.F16:
         return (f32(load(cast(w, ptr[f16]), k * 16 + at, lanes=W)),)
-    static_assert(F.kind == Kind.BF16, f"format {FMT}: weights_at does not know numbers of kind {F.kind!s}")
+    static_assert(F.kind == CodeLayout.BF16, f"format {FMT}: weights_at does not know numbers of kind {F.kind!s}")
     pairs = load(cast(w, ptr[u32]), (k // 2) * 16 + at, lanes=W)
     return (bitcast(pairs << 16, vec[f32, W]), bitcast(pairs & 0xFFFF0000, vec[f32, W]))
 
@@ -32,7 +32,7 @@ def weights_at(w: ptr[u8], k: int, at: int, FMT: str, W: int):
 def add_group(w, x, block, steps: i32, sums, FMT: str, M: int, W: int):
     """sums += the group's chain for M rows; `steps` columns are real. x: f32[32, block] from the first of the rows."""
     H = 16 // W
-    COLUMNS = 2 if format_of(FMT).kind == Kind.BF16 else 1
+    COLUMNS = 2 if format_of(FMT).kind == CodeLayout.BF16 else 1
     acc = regs(vec[f32, W], M * H)
     if steps == GROUP:
         xk: ptr[f32] = x

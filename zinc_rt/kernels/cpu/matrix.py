@@ -88,7 +88,7 @@ def unpack_group(w: ptr[u8], lines: ptr[i8], FMT: str):
 @inline
 def begin_products(
     scratch, state, i: i32, n: i32, half, w, x, x_block, tile, groups, fresh, FMT: str, TILES: str, R: int, AHEAD: int
-):  # fmt: skip
+):
     """Four products, of the groups i, i + 1, … of the n of a batch, in registers; their factors in memory.
 
     state: the next group's place in the tile, its number, its lane's place in visiting order; moved on here. half: of

@@ -156,7 +156,7 @@ def delta_net(
                     for r in range(count):
                         some_values(
                             a, step, start + r, h, j, q + r * DIM, k + r * DIM, factors + r * 2, False, DIM, N[1], V
-                        )  # fmt: skip
+                        )
 
 
 @kernel

@@ -18,7 +18,7 @@ from zinc_rt.formats.decode import (
 )
 from zinc_rt.formats.decode_grids import grid_bytes, index_high, index_words, odd_bits, sign_bits
 from zinc_rt.formats.decode_scales import half_scale_at, half_scales, signed_scale, six_bit_scales
-from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
+from zinc_rt.formats.kinds import ODD_SCALES, CodeLayout, Scale
 from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import SUPER_SHIFT, tile_of, weights_of
@@ -112,9 +112,9 @@ def put_high(block: ptr[u8], j: i32, w: ptr[u8], r: int, FMT: str):
 def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
     """What a row puts into the lines of a group's tile: a word for each line, of eight."""
     F = integers_of(FMT)
-    if F.kind == Kind.BYTES and F.groups == 1:
+    if F.kind == CodeLayout.BYTES and F.groups == 1:
         return words_at(block, F.q, 8) ^ FLIP
-    if F.kind == Kind.NIBBLES:
+    if F.kind == CodeLayout.NIBBLES:
         # The file keeps columns 4i … in low nibbles, 16 + 4i … in high ones, as a tile does.
         packed = words_at(block, F.q if F.groups == 1 else F.q + 16 * j, 4)
         out = concat(packed, zeros(vec[u32, 4]))
@@ -125,19 +125,19 @@ def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
             )
             out = insert(out, 4, plane(load(cast(block + F.high, ptr[u32]), align=1)))
         return out
-    if F.kind == Kind.EIGHTS:
+    if F.kind == CodeLayout.EIGHTS:
         halves = words_at(block, F.q + 16 * j, 4)
         low_half, high_half = halves & LOW_NIBBLES, (halves >> 4) & LOW_NIBBLES
         first = shuffle(low_half, high_half, (0, 1, 4, 5))
         return concat(first | (shuffle(low_half, high_half, (2, 3, 6, 7)) << 4), zeros(vec[u32, 4]))
-    if F.kind == Kind.GRID:
+    if F.kind == CodeLayout.GRID:
         out = zeros(vec[u32, 8])
         words, _, signs = grid_bytes(block, j, FMT)
         indices = index_words(words, FMT)
         for i in unroll(len(indices)):
             out = insert(out, i, indices[i])
         return insert(out, len(indices), plane(sign_bits(words, signs, FMT)))
-    if F.kind == Kind.QUARTERS:
+    if F.kind == CodeLayout.QUARTERS:
         pairs = (words_at(block, low_at(j, FMT), 8) >> splat(low_shift(j, FMT), 8)) & LOW_PAIRS
         shifted = pairs << ((iota(u32, 8) & 3) * 2)
         out = insert(insert(zeros(vec[u32, 8]), 0, reduce_or(low(shifted))), 1, reduce_or(high(shifted)))
@@ -147,7 +147,7 @@ def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
         third = (words_at(block, high_at(j, FMT), 8) >> splat(high_shift(j, FMT), 8)) & LOW_BITS
         return insert(out, 2, reduce_or(third << iota(u32, 8)))
     static_assert(
-        F.kind in (Kind.PAIRS, Kind.HALVES),
+        F.kind in (CodeLayout.PAIRS, CodeLayout.HALVES),
         f"format {FMT}: row_lines does not know integers of kind {F.kind!s} in blocks of {F.block}",
     )
     bits = (words_at(block, low_at(j, FMT), 8) >> splat(low_shift(j, FMT), 8)) & LOW_NIBBLES
@@ -179,15 +179,17 @@ def transpose(rows):
             for k in unroll(2):
                 # In each four lanes: a word of four rows.
                 second[i + 2 * h + k] = shuffle(
-                    first[i + h], first[i + 2 + h],
+                    first[i + h],
+                    first[i + 2 + h],
                     tuple(n // 4 * 4 + 2 * k + n % 2 + n % 4 // 2 * 16 for n in range(16)),
-                )  # fmt: skip
+                )
     for i in unroll(8):
         START = 4 * (i // 4)
         rows[i] = shuffle(
-            second[i % 4], second[4 + i % 4],
+            second[i % 4],
+            second[4 + i % 4],
             tuple(START + n // 8 * 8 + n % 4 + n % 8 // 4 * 16 for n in range(16)),
-        )  # fmt: skip
+        )
 
 
 @inline
@@ -204,9 +206,7 @@ def find_rows(a, t, starts):
 
 
 @kernel
-def repack(
-    a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, FLIP: int
-):  # fmt: skip
+def repack(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, FLIP: int):
     """Units: tiles, of quantised formats. FLIP: what words of signed bytes are xored with (0x80808080: made unsigned).
 
     Rows past the matrix repeat its last row: they are computed and never stored.
@@ -253,15 +253,17 @@ def put_whole_group(source: ptr[u8], starts, w: ptr[u8], FMT: str):
         for r in unroll(8):
             lines[r] = concat(
                 words_at(source + starts[r], 32 * part, 8), words_at(source + starts[r + 8], 32 * part, 8)
-            )  # fmt: skip
+            )
         transpose(lines)
         for i in unroll(8):
-            if F.kind == Kind.F16:
+            if F.kind == CodeLayout.F16:
                 # A word is two columns, which lie in lines of their own.
                 store(cast(w, ptr[u16]), u16(lines[i] & 0xFFFF), 16 * (16 * part + 2 * i), align=32)
                 store(cast(w, ptr[u16]), u16(lines[i] >> 16), 16 * (16 * part + 2 * i + 1), align=32)
             else:
-                static_assert(F.kind in (Kind.F32, Kind.BF16), f"format {FMT}: tiles have no place for {F.kind!s}")
+                static_assert(
+                    F.kind in (CodeLayout.F32, CodeLayout.BF16), f"format {FMT}: tiles have no place for {F.kind!s}"
+                )
                 store(cast(w, ptr[u32]), lines[i], 16 * (8 * part + i), align=64)
 
 
@@ -269,14 +271,14 @@ def put_whole_group(source: ptr[u8], starts, w: ptr[u8], FMT: str):
 def put_column(row: ptr[u8], w: ptr[u8], k: i32, r: int, FMT: str):
     """Column k of row r of a group of floats that is cut short."""
     F = format_of(FMT)
-    if F.kind == Kind.F32:
+    if F.kind == CodeLayout.F32:
         cast(w, ptr[u32])[16 * k + r] = load(cast(row, ptr[u32]), k, align=1)
     else:
         at = 16 * k + r
-        if F.kind == Kind.BF16:
+        if F.kind == CodeLayout.BF16:
             at = 32 * (k >> 1) + 2 * r + (k & 1)
         else:
-            static_assert(F.kind == Kind.F16, f"format {FMT}: tiles have no place for numbers of kind {F.kind!s}")
+            static_assert(F.kind == CodeLayout.F16, f"format {FMT}: tiles have no place for numbers of kind {F.kind!s}")
         cast(w, ptr[u16])[at] = load(cast(row, ptr[u16]), k, align=1)
 
 

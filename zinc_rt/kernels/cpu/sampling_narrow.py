@@ -39,7 +39,7 @@ def bins_of(v: ptr[f64], at: i32, most: f64, scale: f64, W: int):
 @inline
 def add_up(
     v: ptr[f64], w: ptr[f64], m: i32, most: f64, scale: f64, counts: ptr[i32], sums: ptr[f64], WEIGHED: bool, W: int
-):  # fmt: skip
+):
     """How many of m scores are in each bin, or what they weigh."""
     bins = array(u32, CHUNK, zero=False)
     for b in range(BINS):

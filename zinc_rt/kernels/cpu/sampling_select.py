@@ -101,9 +101,7 @@ def kth_largest(v: ptr[f64], n: i32, k: i32, W: int):
 
 
 @inline
-def collect(
-    v: ptr[f64], size: i32, n: i32, least: f64, maxima: ptr[f64], to: ptr[f64], ids: ptr[i32], W: int
-):  # fmt: skip
+def collect(v: ptr[f64], size: i32, n: i32, least: f64, maxima: ptr[f64], to: ptr[f64], ids: ptr[i32], W: int):
     """Of n scores, padded to size, those from `least` on and their places, in order; how many. maxima: see
     `find_maxima`. Room for one more is needed.
     """

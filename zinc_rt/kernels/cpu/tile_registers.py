@@ -23,7 +23,7 @@ from zinc_rt.lang.ops import (
     tile_zero,
     unroll,
     zeros,
-)  # fmt: skip
+)
 from zinc_rt.lang.types import i8, i32, ptr, u8, vec
 
 ACCUMULATORS = 4

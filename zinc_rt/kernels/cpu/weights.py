@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of, integers_of
 from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
-from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, SUPER_GROUPS, Kind, Scale
+from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, SUPER_GROUPS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.layout import TILES
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM
 from zinc_rt.lang.kernel import inline
@@ -53,14 +53,14 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
     RAW: high ones of `plain_nibbles`, sixteen times as large.
     """
     F = integers_of(FMT)
-    if F.kind == Kind.BYTES:
+    if F.kind == CodeLayout.BYTES:
         bits = load(w, i * 64 + at, lanes=N)
         if SIGNED:
             return bitcast(bits, vec[i8, N])
         return bits
-    if F.kind == Kind.QUARTERS:
+    if F.kind == CodeLayout.QUARTERS:
         return quarters_line(w, i, at, FMT, N)
-    if F.kind == Kind.GRID:
+    if F.kind == CodeLayout.GRID:
         return grid_line(w, i, at, FMT, N, SIGNED)
     static_assert(
         F.kind in CODED_KINDS and F.high_bits <= 2,

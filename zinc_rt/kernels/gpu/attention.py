@@ -258,7 +258,7 @@ def attention(
                 if g < G:
                     store(
                         a.values, concat(sums[2 * h], sums[2 * h + 1]), (out + u64(g)) * VALUE + u64(element), align=8
-                    )  # fmt: skip
+                    )
         splits = ((length + (SPLIT - 1)) >> SPLIT_SHIFT) - (lowest >> SPLIT_SHIFT)
         if is_last(a.counters, row * n_kv + kv_head, splits):
             merge_heads(a, row, kv_head, splits, G, VALUE, SINKS, GATED, PACKED)
@@ -282,7 +282,7 @@ def weigh_values(
         start = (begin + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
         some_values(
             base, pages, es, sums, kv_head, element, begin, smaller(count, start * PAGE_TOKENS), n_kv, HEADS, WIDTH
-        )  # fmt: skip
+        )
     whole = count >> PAGE_SHIFT
     if not WINDOW or start <= whole:
         if HEADS > MANY:

@@ -14,9 +14,7 @@ WAVES = 8
 
 
 @inline
-def merge_heads(
-    a, row: u32, kv_head: u32, splits: u32, G: int, VALUE: int, SINKS: bool, GATED: bool, PACKED: bool
-):  # fmt: skip
+def merge_heads(a, row: u32, kv_head: u32, splits: u32, G: int, VALUE: int, SINKS: bool, GATED: bool, PACKED: bool):
     """y of the G heads of a row and a key-value head; see `attention.GpuAttentionArgs`."""
     FOURS = VALUE // 4
     PARTS = -(-FOURS // TREE_LANES)

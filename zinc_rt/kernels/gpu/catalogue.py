@@ -222,7 +222,7 @@ def rows_before_heads(rows: int, dim: int) -> int:
 
 def matvec_heads(
     kind: str, rows: int, n_in: int, form: HeadForm, second: HeadForm | tuple[()] = (), *, bias: bool
-) -> KernelEntry:  # fmt: skip
+) -> KernelEntry:
     """As `matvec_rows`, and then the heads that the rows consist of; n_in: elements of a row of weights; second: what
     else is made of the heads. See `heads.GpuHeadsArgs`.
     """
@@ -259,7 +259,7 @@ def attention_kernel(
 
 def choose_experts(
     n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool, groups: int = 1, used: int = 1
-) -> KernelEntry:  # fmt: skip
+) -> KernelEntry:
     """k of n_experts for each row; see `router.GpuRouterArgs`."""
     return entry(
         router.choose_experts, "a", "rows", E=n_experts, K=k, GATING=gating, NORMALISE=normalise, BIAS=bias,
@@ -327,9 +327,15 @@ def expert_rows(kind: str, *, bias: bool) -> KernelEntry:
 def gated_experts(gate: str, up: str, *, packed: bool, bias: bool, activation: str) -> KernelEntry:
     """act(gate) * up of the chosen experts, as int8 if packed; see `experts.GpuGatedArgs`."""
     return entry(
-        experts.gated_experts, "a", "rows, k, ceil(n_ff / 32)", GATE=gate, UP=up, PACKED=packed, BIAS=bias,
+        experts.gated_experts,
+        "a",
+        "rows, k, ceil(n_ff / 32)",
+        GATE=gate,
+        UP=up,
+        PACKED=packed,
+        BIAS=bias,
         ACT=activation,
-    )  # fmt: skip
+    )
 
 
 def gated_rows(gate: str, up: str, rows: int, *, packed: bool, bias: bool, activation: str) -> KernelEntry:
@@ -344,7 +350,7 @@ def gated_rows(gate: str, up: str, rows: int, *, packed: bool, bias: bool, activ
 
 def experts_down(
     kind: str, k: int, n_in: int, *, bias: bool, shared: str = "", n_shared: int = 0, gated: bool = False
-) -> KernelEntry:  # fmt: skip
+) -> KernelEntry:
     """The weighted sum of the chosen experts' products, and the shared expert; see `down.GpuDownArgs`."""
     return entry(
         down.experts_down, "a", "ceil(n_out / 4), rows", FMT=kind, K=k, N_IN=n_in, BIAS=bias, SHARED=shared,
@@ -362,8 +368,13 @@ def matvec_conv(kind: str, rows: int, taps: int, *, gated: bool, bias: bool) -> 
     each = rows_before_norm(rows)
     groups = f"ceil(channels / {each})"
     constants: dict[str, Any] = {
-        "FMT": kind, "M": rows, "EACH": each // epilogue.WAVES, "TAPS": taps, "GATED": gated, "BIAS": bias
-    }  # fmt: skip
+        "FMT": kind,
+        "M": rows,
+        "EACH": each // epilogue.WAVES,
+        "TAPS": taps,
+        "GATED": gated,
+        "BIAS": bias,
+    }
     if kind in FLOATS:
         return entry(product_conv.matvec_float_conv, "w x n a", groups, **constants)
     return entry(product_conv.matvec_conv, "w q d s n_groups a", groups, **constants)
@@ -392,9 +403,7 @@ def float_expert_tiles(kind: str, *, bias: bool, gather: bool) -> KernelEntry:
     y: f32[slots, n_rows].
     """
     function, between = (float_tiles.float_experts_bias, "bias y") if bias else (float_tiles.float_experts, "y")
-    return entry(
-        function, f"w x rows tiles {between} n n_rows", "tiles, ceil(n_rows / 128)", FMT=kind, GATHER=gather
-    )  # fmt: skip
+    return entry(function, f"w x rows tiles {between} n n_rows", "tiles, ceil(n_rows / 128)", FMT=kind, GATHER=gather)
 
 
 @dataclass(frozen=True)
@@ -417,7 +426,7 @@ def arrange_experts(*, gather: bool) -> KernelEntry:
     """Activations of tiles of slots for `MatrixTiles.experts`; gather: from the slots' rows. See `expert_lists`."""
     return entry(
         expert_lists.arrange_experts, "q d s rows tiles x n_groups", "tiles, slabs of a tile / 4", GATHER=gather
-    )  # fmt: skip
+    )
 
 
 def sum_experts(k: int) -> KernelEntry:

@@ -21,7 +21,7 @@ from zinc_rt.formats.decode import (
     spread,
 )
 from zinc_rt.formats.decode_scales import first_six, last_six
-from zinc_rt.formats.kinds import Kind, Scale
+from zinc_rt.formats.kinds import CodeLayout, Scale
 from zinc_rt.kernels.gpu.dequant_dot_wide import (
     takes_whole_groups,
     whole_loads,
@@ -35,7 +35,7 @@ from zinc_rt.lang.ops import bitcast, cast, load, regs, select, static_assert, u
 from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32
 from zinc_rt.numerics import GROUP
 
-PLAIN = (Kind.BYTES, Kind.NIBBLES)
+PLAIN = (CodeLayout.BYTES, CodeLayout.NIBBLES)
 """Kinds whose groups share no bytes."""
 
 
@@ -63,10 +63,10 @@ def plain_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
     if F.minimum is None:
         d = load(cast(block + F.d, ptr[u16]))
         high = load(cast(block + F.high, ptr[u32]), align=2) if F.high_bits == 1 else None
-        n = 32 if F.kind == Kind.BYTES else 16
+        n = 32 if F.kind == CodeLayout.BYTES else 16
         return d, high, tuple(words_at(block, F.q + i, 4, 2) for i in range(0, n, 16))
     static_assert(
-        F.kind == Kind.NIBBLES
+        F.kind == CodeLayout.NIBBLES
         and (F.d, F.minimum, F.block_bytes % 4) == (0, 2, 0)
         and (F.high_bits == 0 or F.high == 4),
         f"format {FMT}: plain_loads loads d, m and fifth bits as words at the block's beginning",
@@ -83,9 +83,11 @@ def plain_weights(loaded, FMT: str):
     F = plain_integers(FMT)
     both, high, q = loaded
     m = None if F.minimum is None else half(both >> 16)
-    if F.kind == Kind.BYTES:
+    if F.kind == CodeLayout.BYTES:
         return tuple(q[i // 4][i % 4] for i in range(8)), half(both), m
-    static_assert(F.kind == Kind.NIBBLES, f"format {FMT}: plain_weights does not know integers of kind {F.kind!s}")
+    static_assert(
+        F.kind == CodeLayout.NIBBLES, f"format {FMT}: plain_weights does not know integers of kind {F.kind!s}"
+    )
     words = tuple((q[0][i % 4] >> (4 * (i // 4))) & LOW_NIBBLES for i in range(8))
     if F.high_bits == 1:
         words = tuple(words[i] | (spread(high >> (4 * i)) << 4) for i in range(8))
@@ -110,7 +112,7 @@ def plain_values(weights, rows, FMT: str):
     # One row after the other, so that no instruction needs the result of the one before.
     for i in unroll(8):
         for r in unroll(N):
-            isums[r] = dot(isums[r], words[i], rows[r][0][i], F.kind == Kind.BYTES)
+            isums[r] = dot(isums[r], words[i], rows[r][0][i], F.kind == CodeLayout.BYTES)
     return tuple(plain_value(isums[r], d, m, rows[r], FMT) for r in range(N))
 
 
@@ -134,7 +136,7 @@ def k_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
     """
     F = plain_integers(FMT)
     static_assert(
-        F.kind == Kind.PAIRS and F.scale == Scale.SIX_BIT and F.groups == 8 and F.high_bits <= 1,
+        F.kind == CodeLayout.PAIRS and F.scale == Scale.SIX_BIT and F.groups == 8 and F.high_bits <= 1,
         f"format {FMT}: k_loads does not know {F.high_bits} high bits and scales of kind {F.scale!s} in {F.block}",
     )
     static_assert(
@@ -238,7 +240,7 @@ def halves_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
     """
     F = plain_integers(FMT)
     static_assert(
-        F.kind == Kind.HALVES and F.scale == Scale.INT8_HALVES and F.groups == 8 and F.high_bits == 2,
+        F.kind == CodeLayout.HALVES and F.scale == Scale.INT8_HALVES and F.groups == 8 and F.high_bits == 2,
         f"format {FMT}: halves_loads does not know {F.high_bits} high bits, scales of kind {F.scale!s} in {F.block}",
     )
     block = (group >> 3) * F.block_bytes
@@ -294,9 +296,9 @@ def group_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
     if takes_whole_groups(FMT):
         return whole_loads(row + skip, group, FMT)
     F = plain_integers(FMT)
-    if F.kind == Kind.HALVES:
+    if F.kind == CodeLayout.HALVES:
         return halves_loads(row, skip, group, FMT)
-    if F.kind == Kind.PAIRS:
+    if F.kind == CodeLayout.PAIRS:
         return k_loads(row, skip, group, FMT)
     static_assert(F.kind in PLAIN, f"format {FMT}: group_loads does not know integers of kind {F.kind!s}")
     return plain_loads(row, skip, group, FMT)
@@ -314,9 +316,9 @@ def group_weights(loaded, group: u32, FMT: str):
     if takes_whole_groups(FMT):
         return whole_weights(loaded, group, FMT)
     F = plain_integers(FMT)
-    if F.kind == Kind.HALVES:
+    if F.kind == CodeLayout.HALVES:
         return halves_weights(loaded, group)
-    if F.kind == Kind.PAIRS:
+    if F.kind == CodeLayout.PAIRS:
         return k_weights(loaded, group, FMT)
     static_assert(F.kind in PLAIN, f"format {FMT}: group_weights does not know integers of kind {F.kind!s}")
     return plain_weights(loaded, FMT)
@@ -328,9 +330,9 @@ def group_activations(x, first: u32, group: u32, FMT: str):
     if takes_whole_groups(FMT):
         return whole_activations(x, first + group, FMT)
     F = plain_integers(FMT)
-    if F.kind == Kind.HALVES:
+    if F.kind == CodeLayout.HALVES:
         return halves_activations(x, first, group)
-    if F.kind == Kind.PAIRS:
+    if F.kind == CodeLayout.PAIRS:
         return k_activations(x, first, group)
     static_assert(F.kind in PLAIN, f"format {FMT}: group_activations does not know integers of kind {F.kind!s}")
     return whole_activations(x, first + group, FMT)
@@ -342,9 +344,9 @@ def group_values(weights, rows, FMT: str):
     if takes_whole_groups(FMT):
         return tuple(whole_value(weights, x, FMT) for x in rows)
     F = plain_integers(FMT)
-    if F.kind == Kind.HALVES:
+    if F.kind == CodeLayout.HALVES:
         return halves_values(weights, rows, FMT)
-    if F.kind == Kind.PAIRS:
+    if F.kind == CodeLayout.PAIRS:
         return k_values(weights, rows)
     static_assert(F.kind in PLAIN, f"format {FMT}: group_values does not know integers of kind {F.kind!s}")
     return plain_values(weights, rows, FMT)

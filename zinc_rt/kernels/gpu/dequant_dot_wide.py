@@ -9,7 +9,7 @@ from __future__ import annotations
 from zinc_rt.formats.decode import group_bytes, half_at, integers_of, looked_up_bytes, words_of
 from zinc_rt.formats.decode_grids import odd_bits
 from zinc_rt.formats.decode_scales import half_e4m3, half_scales, pair_at, power_of_two, signed_scale
-from zinc_rt.formats.kinds import ODD_SCALES, Kind, Scale
+from zinc_rt.formats.kinds import ODD_SCALES, CodeLayout, Scale
 from zinc_rt.kernels.gpu.dot import dot, sums_of
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, static_assert, unroll
@@ -20,7 +20,7 @@ from zinc_rt.lang.types import f16, f32, i32, ptr, u8, u16, u32
 def takes_whole_groups(FMT: str):
     """Whether the functions of this module read a format's groups."""
     F = integers_of(FMT)
-    return F.codebook != () or F.kind in (Kind.QUARTERS, Kind.GRID)
+    return F.codebook != () or F.kind in (CodeLayout.QUARTERS, CodeLayout.GRID)
 
 
 @inline
@@ -98,7 +98,7 @@ def factors(loaded, FMT: str):
 def whole_value(weights, x, FMT: str):
     """v_g of a group."""
     F = integers_of(FMT)
-    SIGNED = F.codebook != () or F.kind == Kind.GRID
+    SIGNED = F.codebook != () or F.kind == CodeLayout.GRID
     words, f = weights
     q, dx, sums = x
     isum: i32 = 0

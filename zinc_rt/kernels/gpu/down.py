@@ -204,7 +204,7 @@ def row_total(q, d, s, x, line, at: u64, N: int, FMT: str):
 @inline
 def element_of_experts(
     a, at: u32, row: u32, FMT: str, K: int, N_IN: int, BIAS: bool, SHARED: str, N_SHARED: int, GATED: bool
-):  # fmt: skip
+):
     """y[at, row], by a wave."""
     total: f32 = 0.0
     if (N_IN + GROUP - 1) // GROUP <= TREE_LANES:
@@ -223,9 +223,15 @@ def element_of_experts(
 
 @kernel(workgroup=128)
 def experts_down(
-    a: ptr[GpuDownArgs, Space.CONSTANT], FMT: str, K: int, N_IN: int, BIAS: bool, SHARED: str = "", N_SHARED: int = 0,
+    a: ptr[GpuDownArgs, Space.CONSTANT],
+    FMT: str,
+    K: int,
+    N_IN: int,
+    BIAS: bool,
+    SHARED: str = "",
+    N_SHARED: int = 0,
     GATED: bool = False,
-):  # fmt: skip
+):
     """y = sum of weight * (product + bias) over the chosen experts, plus the shared expert's (times
     sigmoid(gate_logit)); four elements a workgroup in x, rows in y. SHARED: the format of the shared matrix.
     """

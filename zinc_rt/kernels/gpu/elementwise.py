@@ -39,9 +39,7 @@ def swiglu(gate: ptr[f32], up: ptr[f32], y: ptr[f32], n: u32, alpha: f32, limit:
     """y = activation(gate) * up, n elements; a workgroup does 1024. y may be gate or up. See `gated`."""
     at = own_four()
     if at * 4 + 4 <= n:
-        four = gated(
-            load(gate, at * 4, lanes=4), load(up, at * 4, lanes=4), splat(alpha, 4), splat(limit, 4), ACT
-        )  # fmt: skip
+        four = gated(load(gate, at * 4, lanes=4), load(up, at * 4, lanes=4), splat(alpha, 4), splat(limit, 4), ACT)
         store(y, four, at * 4)
     else:
         for i in range(at * 4, n):
@@ -51,7 +49,7 @@ def swiglu(gate: ptr[f32], up: ptr[f32], y: ptr[f32], n: u32, alpha: f32, limit:
 @kernel(workgroup=256)
 def swiglu_part(
     gate: ptr[f32], up: ptr[f32], y: ptr[f32], n: u32, start: u32, width: u32, alpha: f32, limit: f32, ACT: str
-):  # fmt: skip
+):
     """As `swiglu` for rows of n elements and elements start ... of up's, which are `width` long; ceil(n / 256)
     workgroups in x, a row each in y.
     """

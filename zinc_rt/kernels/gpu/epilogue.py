@@ -112,7 +112,7 @@ def norm_rows(t, x: ptr[f32], n: u32, first: u32, M: int, TAIL: tuple):
 @inline
 def blocks_before_norm(
     w, q, d, s, y, bias, n_groups, n_rows, t, FMT: str, M: int, EACH: int, STEPS: int, BIAS: bool, TAIL: tuple
-):  # fmt: skip
+):
     """The work of `matvec_norm` and `matvec_bias_norm`."""
     row = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH
     rows_of_groups(w, q, d, s, y, bias, n_groups, n_rows, row, FMT, M, STEPS, BIAS, EACH)

@@ -161,7 +161,7 @@ def bias_of(a, place: u64, second, BIAS: bool):
 @inline
 def some_of_group(
     a, parts, expert: u64, row: u32, start: u32, first: u32, waves: int, GATE: str, UP: str, BIAS: bool, M: int
-):  # fmt: skip
+):
     """To LDS: both products of TURNS elements of the group at `start`: `first`, the one `waves` behind it, …"""
     n_ff = a.n_ff
     places = tuple(expert * u64(n_ff) + u64(clamped(start + first + t * waves, n_ff)) for t in range(TURNS))
@@ -192,7 +192,7 @@ def some_of_group(
 @inline
 def group_of_rows(
     a, expert: u64, row: u32, out: u32, block: u32, GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str, M: int
-):  # fmt: skip
+):
     """32 elements of M rows of the result; a wave does TURNS of them at once, of both matrices."""
     parts = shared(f32, 2 * GROUP * M)
     n_ff = a.n_ff
@@ -247,9 +247,7 @@ def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool)
 
 
 @kernel(workgroup=512, occupancy=8, resident=256)
-def gated_experts(
-    a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str
-):  # fmt: skip
+def gated_experts(a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str):
     """Of each row's chosen experts; workgroups: rows in x, k in y, ceil(n_ff / 32) in z."""
     row, j = workgroup_id(0), workgroup_id(1)
     pair = row * a.k + j
@@ -258,9 +256,7 @@ def gated_experts(
 
 
 @kernel(workgroup=512, occupancy=8, resident=256)
-def gated_rows(
-    a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str
-):  # fmt: skip
+def gated_rows(a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str):
     """Of one pair of matrices, or of one matrix, and blocks of M rows of activations: blocks in x, 1 in y, ceil(n_ff /
     32) in z.
     """

@@ -11,7 +11,7 @@ Columns beyond a row's end are zeros: they may turn a chain's -0.0 into +0.0, wh
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.formats.kinds import Kind
+from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.kernels.gpu.expert_lists import tile_at
 from zinc_rt.kernels.gpu.reduction_order import HALF, KEPT, chain_length, clear, lane_of, merge, put_column
 from zinc_rt.lang.kernel import inline, kernel
@@ -49,20 +49,21 @@ def stored_as(FMT: str):
     """The type of a weight in memory."""
     F = format_of(FMT)
     static_assert(
-        F.kind in (Kind.F32, Kind.F16, Kind.BF16), f"format {FMT}: float_tiles does not know numbers of {F.kind!s}"
+        F.kind in (CodeLayout.F32, CodeLayout.F16, CodeLayout.BF16),
+        f"format {FMT}: float_tiles does not know numbers of {F.kind!s}",
     )
-    return f32 if F.kind == Kind.F32 else u16
+    return f32 if F.kind == CodeLayout.F32 else u16
 
 
 @inline
 def widened(w, FMT: str):
     """Weights as floats."""
     F = format_of(FMT)
-    if F.kind == Kind.F32:
+    if F.kind == CodeLayout.F32:
         return w
-    if F.kind == Kind.F16:
+    if F.kind == CodeLayout.F16:
         return f32(bitcast(w, vec[f16, lanes(w)]))
-    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_tiles does not know numbers of kind {F.kind!s}")
+    static_assert(F.kind == CodeLayout.BF16, f"format {FMT}: float_tiles does not know numbers of kind {F.kind!s}")
     return bitcast(u32(w) << 16, vec[f32, lanes(w)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of, looks_up
-from zinc_rt.formats.kinds import Kind
+from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.kernels.gpu.dequant_dot import (
     group_activations,
     group_loads,
@@ -65,7 +65,7 @@ def rows_of_activations(x, group: u32, base: u32, across: u32, FMT: str, FIRST: 
 @inline
 def add_groups(
     lines, x, sums, base: u32, n_groups: u32, across: u32, STEPS: int, FMTS: tuple, M: int, MOST: int, WHOLE: bool
-):  # fmt: skip
+):
     """sums[r * M + m] += v_g of lines[r] and row m, for this lane's groups base + lane, 32 further, … STEPS times.
 
     MOST: rows of activations that are held at once. WHOLE: every lane has all groups; without, those beyond the end
@@ -193,11 +193,11 @@ def float_loads(row: ptr[u8], group: u32, first: int, n: int, FMT: str):
     """What a lane loads for n weights of a group from element `first` on: vectors of 16 bytes."""
     F = format_of(FMT)
     p = row + group * F.group_bytes
-    if F.kind == Kind.F32:
+    if F.kind == CodeLayout.F32:
         return tuple(load(cast(p, ptr[f32]), first + i, lanes=4) for i in range(0, n, 4))
-    if F.kind == Kind.F16:
+    if F.kind == CodeLayout.F16:
         return tuple(load(cast(p, ptr[f16]), first + i, lanes=8) for i in range(0, n, 8))
-    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_loads does not know numbers of kind {F.kind!s}")
+    static_assert(F.kind == CodeLayout.BF16, f"format {FMT}: float_loads does not know numbers of kind {F.kind!s}")
     return tuple(load(cast(p, ptr[u32]), (first + i) // 2, lanes=4, align=2) for i in range(0, n, 8))
 
 
@@ -205,11 +205,11 @@ def float_loads(row: ptr[u8], group: u32, first: int, n: int, FMT: str):
 def float_of(loaded, i: int, FMT: str):
     """Weight i of them."""
     F = format_of(FMT)
-    if F.kind == Kind.F32:
+    if F.kind == CodeLayout.F32:
         return loaded[i // 4][i % 4]
-    if F.kind == Kind.F16:
+    if F.kind == CodeLayout.F16:
         return f32(loaded[i // 8][i % 8])
-    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_of does not know numbers of kind {F.kind!s}")
+    static_assert(F.kind == CodeLayout.BF16, f"format {FMT}: float_of does not know numbers of kind {F.kind!s}")
     pair = loaded[i // 8][i % 8 // 2]
     return bitcast(pair & 0xFFFF0000 if i % 2 else pair << 16, f32)
 
@@ -218,11 +218,11 @@ def float_of(loaded, i: int, FMT: str):
 def float_at(row: ptr[u8], i: u32, FMT: str):
     """One weight."""
     F = format_of(FMT)
-    if F.kind == Kind.F32:
+    if F.kind == CodeLayout.F32:
         return load(cast(row, ptr[f32]), i)
-    if F.kind == Kind.F16:
+    if F.kind == CodeLayout.F16:
         return f32(load(cast(row, ptr[f16]), i))
-    static_assert(F.kind == Kind.BF16, f"format {FMT}: float_at does not know numbers of kind {F.kind!s}")
+    static_assert(F.kind == CodeLayout.BF16, f"format {FMT}: float_at does not know numbers of kind {F.kind!s}")
     return bitcast(u32(load(cast(row, ptr[u16]), i)) << 16, f32)
 
 

@@ -170,7 +170,7 @@ def fours_of(row, w: ptr[f32], base: u32, fours: u32, WEIGHT: bool):
 @inline
 def quantize_fours(
     found, scale, q: ptr[u32], d: ptr[f32], s: ptr[u32], fours: u32, plain: ptr[f32], WEIGHT: bool, BOTH: bool
-):  # fmt: skip
+):
     """Store what `fours_of` found, times a scale."""
     at, values, weights = found
     for k in unroll(FOURS):
@@ -205,7 +205,7 @@ def norm_quantized(x: ptr[f32], w: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32
     quants, group = cast(q + at, ptr[u32]), at >> GROUP_SHIFT
     norm_row_quantized(
         part, (x + at, (), (), ()), w, x + at, quants, d + group, s + group, n, eps, x, False, WEIGHT, False
-    )  # fmt: skip
+    )
 
 
 @kernel(workgroup=256)
@@ -231,7 +231,7 @@ def norm_both(x: ptr[f32], w: ptr[f32], y: ptr[f32], q: ptr[i8], d: ptr[f32], s:
     quants, group = cast(q + at, ptr[u32]), at >> GROUP_SHIFT
     norm_row_quantized(
         part, (x + at, (), (), ()), w, x + at, quants, d + group, s + group, n, eps, y + at, False, True, True
-    )  # fmt: skip
+    )
 
 
 @struct
@@ -265,7 +265,7 @@ def sum_norm(a: ptr[GpuSumNormArgs, Space.CONSTANT], WEIGHT: bool, QUANTIZED: bo
         quants, group = cast(a.q + at, ptr[u32]), at >> GROUP_SHIFT
         norm_row_quantized(
             part, row, a.w, a.total + at, quants, a.d + group, a.s + group, n, a.eps, a.y + at, True, WEIGHT, BOTH
-        )  # fmt: skip
+        )
     else:
         norm_row(part, row, a.w, a.total + at, a.y + at, n, a.eps, True, WEIGHT)
 

@@ -77,7 +77,7 @@ def convolve(a, sums, kept, channel: u32, slot, live, FIRST: int, M: int, TAPS: 
 @inline
 def conv_of_products(
     w, q, d, s, n_units, a, FMT: str, M: int, EACH: int, TAPS: int, GATED: bool, BIAS: bool, FLOAT: bool
-):  # fmt: skip
+):
     """The work of `matvec_conv` and `matvec_float_conv`; q: the activations."""
     F = format_of(FMT)
     channel = (workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)) * EACH

@@ -94,12 +94,12 @@ def quantize(x: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32):
 @kernel(workgroup=256)
 def swiglu_quantized(
     gate: ptr[f32], up: ptr[f32], q: ptr[i8], d: ptr[f32], s: ptr[u32], n: u32, alpha: f32, limit: f32, ACT: str
-):  # fmt: skip
+):
     """activation(gate) * up as `quantize` stores it, n elements: whole groups. A workgroup does 1024. See `gated`."""
     at = workgroup_id(0) * 256 + workitem_id()
     live = at < n >> 2
     here = select(live, at, at - at) * 4
     v = gated(
         load(gate, here, lanes=4, align=16), load(up, here, lanes=4, align=16), splat(alpha, 4), splat(limit, 4), ACT
-    )  # fmt: skip
+    )
     quantize_four(v, cast(q, ptr[u32]), d, s, at, live)

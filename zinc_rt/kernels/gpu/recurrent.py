@@ -334,9 +334,7 @@ def delta_net_128(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: bool, PA
 
 
 @kernel(workgroup=128)
-def gated_norm(
-    o: ptr[f32], z: ptr[f32], weight: ptr[f32], y: ptr[f32], n_heads: u32, eps: f32, DIM: int
-):  # fmt: skip
+def gated_norm(o: ptr[f32], z: ptr[f32], weight: ptr[f32], y: ptr[f32], n_heads: u32, eps: f32, DIM: int):
     """y = norm(o) * weight * silu(z) of n_heads heads of all rows, a wave a head, four a workgroup."""
     head = workgroup_id(0) * 4 + first_lane(workitem_id() >> 5)
     if head < n_heads:

@@ -190,9 +190,7 @@ def divided(weight, K: int):
 
 
 @inline
-def choose(
-    a, row: u64, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int, USED: int
-):  # fmt: skip
+def choose(a, row: u64, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int, USED: int):
     """The experts of one row, by one wave, which is all of its workgroup that runs this."""
     static_assert(
         E <= MOST_EXPERTS and K <= MOST_CHOSEN and K <= E and GROUPS <= MOST_GROUPS,

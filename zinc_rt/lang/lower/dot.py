@@ -120,8 +120,10 @@ def _byte_pairs(c: Any, a: Val, b: Val) -> Val:
     """i16 sums of two neighbouring products of u8 up to 128 and i8: nothing saturates."""
     n = lanes_of(a.type) // 2
     name = {
-        8: "llvm.x86.ssse3.pmadd.ub.sw.128", 16: "llvm.x86.avx2.pmadd.ub.sw", 32: "llvm.x86.avx512.pmaddubs.w.512",
-    }[n]  # fmt: skip
+        8: "llvm.x86.ssse3.pmadd.ub.sw.128",
+        16: "llvm.x86.avx2.pmadd.ub.sw",
+        32: "llvm.x86.avx512.pmaddubs.w.512",
+    }[n]
     out = Vec(i16, n)
     return Val(out, c.f.call(name, out, [(c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]))
 

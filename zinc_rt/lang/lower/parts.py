@@ -25,7 +25,7 @@ ARENA = "@resident_lds"
 
 
 @dataclass(frozen=True)
-class Part:
+class KernelFunction:
     """A kernel as an internal function. parameters: types, of the dwords of its arguments in order; lanes: work-items
     of one of its workgroups; beside: how many of these run side by side in one of the program's; meets: whether their
     waves wait for each other.
@@ -41,10 +41,10 @@ class Part:
 @dataclass
 class ResidentText(ModuleText):
     """The text of a resident program. lds: bytes that the greatest part takes; lanes, beside, waited: of the part under
-    construction, see `Part`; waited as soon as it is known.
+    construction, see `KernelFunction`; waited as soon as it is known.
     """
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[KernelFunction] = field(default_factory=list)
     lds: int = 0
     lanes: int = LANES
     beside: int = 1
@@ -57,8 +57,8 @@ def _text(c: Any, word: str) -> ResidentText:
     return c.f.module
 
 
-def _part(c: Any, number: Any, word: str) -> Part:
-    part: Part = _text(c, word).parts[want_static(number, int, "the part's number")]
+def _part(c: Any, number: Any, word: str) -> KernelFunction:
+    part: KernelFunction = _text(c, word).parts[want_static(number, int, "the part's number")]
     return part
 
 

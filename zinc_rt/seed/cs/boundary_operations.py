@@ -137,9 +137,15 @@ class Operations(Submissions):
         """
         part, x = _range(_Q4_0, weights_q4_0, rows, cols), vector(input, "the input")
         found = self.multiply(
-            BoundaryOperation.dmmv_q4_0_argmax, "dmmv_argmax_q4_0", x, (part,), rows, cols,
-            n_words=2, before=(NO_ID, NO_FLOAT),
-        )  # fmt: skip
+            BoundaryOperation.dmmv_q4_0_argmax,
+            "dmmv_argmax_q4_0",
+            x,
+            (part,),
+            rows,
+            cols,
+            n_words=2,
+            before=(NO_ID, NO_FLOAT),
+        )
         row = int(found[0])
         if row >= rows:
             raise ArgmaxRangeInvalidToken(f"the kernel chose row {row}; the range has {rows}")

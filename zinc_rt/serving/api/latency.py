@@ -18,10 +18,15 @@ class SchedAttr(ctypes.Structure):
     """`struct sched_attr` in its first form, 48 bytes (linux/sched/types.h)."""
 
     _fields_ = (
-        ("size", ctypes.c_uint32), ("policy", ctypes.c_uint32), ("flags", ctypes.c_uint64), ("nice", ctypes.c_int32),
-        ("priority", ctypes.c_uint32), ("runtime", ctypes.c_uint64), ("deadline", ctypes.c_uint64),
+        ("size", ctypes.c_uint32),
+        ("policy", ctypes.c_uint32),
+        ("flags", ctypes.c_uint64),
+        ("nice", ctypes.c_int32),
+        ("priority", ctypes.c_uint32),
+        ("runtime", ctypes.c_uint64),
+        ("deadline", ctypes.c_uint64),
         ("period", ctypes.c_uint64),
-    )  # fmt: skip
+    )
 
 
 def scheduling() -> SchedAttr | None:

@@ -16,8 +16,8 @@ from zinc_rt.sampling.params import (
     Api,
     Integer,
     InvalidSamplingParam,
-    Kind,
     Number,
+    ParamType,
     SamplingParams,
     TokenBias,
     TokenIds,
@@ -53,7 +53,7 @@ def takes_sampling(api: Api) -> Callable[[type[S]], type[S]]:
     return more
 
 
-def _json_type(kind: Kind) -> Any:
+def _json_type(kind: ParamType) -> Any:
     """The type of a field in JSON, with its limits."""
     if isinstance(kind, Number):
         return Annotated[float, Meta(gt=kind.low, le=kind.high) if kind.above else Meta(ge=kind.low, le=kind.high)]

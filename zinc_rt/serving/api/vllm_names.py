@@ -85,9 +85,10 @@ class _Renamed(Collector):
             gauge.add_metric(self._with, total(source))
             yield gauge
         pages = GaugeMetricFamily(
-            "vllm:cache_config_info", "Pages of the KV cache, and tokens of one.",
+            "vllm:cache_config_info",
+            "Pages of the KV cache, and tokens of one.",
             labels=(*_LABELS, "block_size", "num_gpu_blocks"),
-        )  # fmt: skip
+        )
         pages.add_metric((*self._with, str(PAGE_TOKENS), f"{total(_Of('zinc_kv_pages')):.0f}"), 1)
         yield pages
         for name, (source, said) in _COUNTERS.items():

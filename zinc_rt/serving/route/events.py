@@ -59,6 +59,11 @@ class Passage:
 
 
 _ENDS: Final = frozenset(
-    {b"event: message_stop", b"event: response.completed", b"event: response.incomplete", b"event: response.failed",
-     b"event: error"}
-)  # fmt: skip
+    {
+        b"event: message_stop",
+        b"event: response.completed",
+        b"event: response.incomplete",
+        b"event: response.failed",
+        b"event: error",
+    }
+)

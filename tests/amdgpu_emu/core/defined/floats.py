@@ -242,10 +242,15 @@ for _w in WIDTHS:
         f"v_med3_num_f{_w}": lambda a, b, c, w=_w: median(a, b, c, w),
     }
     for _name, _first, _second in (
-        ("min3_num", "min_num", "min_num"), ("max3_num", "max_num", "max_num"), ("maxmin_num", "max_num", "min_num"),
-        ("minmax_num", "min_num", "max_num"), ("minimum3", "minimum", "minimum"), ("maximum3", "maximum", "maximum"),
-        ("minimummaximum", "minimum", "maximum"), ("maximumminimum", "maximum", "minimum"),
-    ):  # fmt: skip
+        ("min3_num", "min_num", "min_num"),
+        ("max3_num", "max_num", "max_num"),
+        ("maxmin_num", "max_num", "min_num"),
+        ("minmax_num", "min_num", "max_num"),
+        ("minimum3", "minimum", "minimum"),
+        ("maximum3", "maximum", "maximum"),
+        ("minimummaximum", "minimum", "maximum"),
+        ("maximumminimum", "maximum", "minimum"),
+    ):
         FLOATS[f"v_{_name}_f{_w}"] = lambda a, b, c, w=_w, f=_first, s=_second: pick(s, pick(f, a, b, w), c, w)
 for _w in (32, 64):
     FLOATS[f"v_div_fmas_f{_w}"] = lambda a, b, c, m=0, w=_w: div_fmas(a, b, c, m, w)

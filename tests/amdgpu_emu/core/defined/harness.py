@@ -17,14 +17,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amdgpu_emu.core.state import EXEC, VCC
-from amdgpu_emu.isa.instruction import Format, Instruction, Kind, Operand
-from amdgpu_emu.isa.opcodes import Opcode, Type, opcodes
+from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
+from amdgpu_emu.isa.opcodes import Opcode, OperandType, opcodes
 from tests.amdgpu_emu.core.one import NORMAL, execute, group, is_nan, literal, rounded, sgpr, value, vgpr
 
 NAN = math.nan
-ALU = (Format.SOP1, Format.SOP2, Format.SOPC, Format.SOPK, Format.VOP1, Format.VOP2, Format.VOPC, Format.VOP3,
-       Format.VOP3SD, Format.VOP3P, Format.VOPD)  # fmt: skip
-OPCODES: dict[str, tuple[Format, Opcode]] = {}
+ALU = (
+    Encoding.SOP1,
+    Encoding.SOP2,
+    Encoding.SOPC,
+    Encoding.SOPK,
+    Encoding.VOP1,
+    Encoding.VOP2,
+    Encoding.VOPC,
+    Encoding.VOP3,
+    Encoding.VOP3SD,
+    Encoding.VOP3P,
+    Encoding.VOPD,
+)
+OPCODES: dict[str, tuple[Encoding, Opcode]] = {}
 for _form in ALU:
     for _op in opcodes(_form).values():
         OPCODES.setdefault(_op.name, (_form, _op))
@@ -93,7 +104,7 @@ def perform(g: Any, ins: Instruction) -> Any:
     return execute(g, ins)
 
 
-def float_width(kind: Type) -> int:
+def float_width(kind: OperandType) -> int:
     """Bits of a float type, or 0."""
     return kind.bits if kind.kind == "f" else 0
 
@@ -134,7 +145,7 @@ def run_vector(name: str, columns: Sequence[Sequence[int]], how: How = How()) ->
             bits = np.zeros((waves, lanes), np.bool_)
             bits.reshape(-1)[:count] = np.array(values, np.bool_)
             g.put_bits(VCC, bits)
-            ops.append(Operand(Kind.VCC, 0, lanes // 32, bits=lanes))
+            ops.append(Operand(OperandKind.VCC, 0, lanes // 32, bits=lanes))
             continue
         at = 10 + 4 * k
         shift = 16 * (extra.get("op_sel", 0) & 1) if kind.bits == 16 else 0
@@ -142,7 +153,7 @@ def run_vector(name: str, columns: Sequence[Sequence[int]], how: How = How()) ->
             word = spread(values, w)
             g.put(at + w, word << np.uint32(shift) | np.uint32(0x5A5A << (16 - shift) if kind.bits == 16 else 0))
         if kind.kind in "hwy" and kind.bits == 32 and "op_sel" not in extra:
-            extra["op_sel"] = 2 if form is Format.VOP3P else 0
+            extra["op_sel"] = 2 if form is Encoding.VOP3P else 0
         ops.append(vgpr(at, kind.bits, **extra))
     if name.startswith("v_div_fmas"):  # it reads VCC, which is no operand
         bits = np.zeros((waves, lanes), np.bool_)
@@ -159,9 +170,9 @@ def run_vector(name: str, columns: Sequence[Sequence[int]], how: How = How()) ->
         dst.append(vgpr(0, main.bits, op_sel=how.half))
     if any(t.kind == "m" for t in op.dst) or name.startswith("v_cmp_"):
         g.put_s(VCC, np.uint32(0xFFFFFFFF)) if not any(t.kind == "m" for t in op.src) else None
-        dst.append(Operand(Kind.VCC, 0, lanes // 32, bits=lanes))
+        dst.append(Operand(OperandKind.VCC, 0, lanes // 32, bits=lanes))
     if name.startswith("v_cmpx"):
-        dst = [Operand(Kind.EXEC, 0, lanes // 32, bits=lanes)]
+        dst = [Operand(OperandKind.EXEC, 0, lanes // 32, bits=lanes)]
     rng = np.random.default_rng(count)
     on = rng.random((waves, lanes)) < (0.8 if how.holes else 2)
     before = [g.v[w].copy() for w in range(words)]
@@ -179,7 +190,9 @@ def run_vector(name: str, columns: Sequence[Sequence[int]], how: How = How()) ->
         assert others == keep, f"{name} writes the other half"
         out = [x >> 16 * how.half & 0xFFFF for x in out]
     masks = g.bits(EXEC if name.startswith("v_cmpx") else VCC)
-    assert not (masks & ~on).any() or not dst or dst[-1].kind is Kind.VGPR, f"{name}: mask bits of lanes that are off"
+    assert not (masks & ~on).any() or not dst or dst[-1].kind is OperandKind.VGPR, (
+        f"{name}: mask bits of lanes that are off"
+    )
     return out, masks.reshape(-1)[:count].astype(int).tolist(), on.reshape(-1)[:count].astype(int).tolist()
 
 
@@ -207,7 +220,7 @@ def run_scalar(
         dwords = max(1, kind.bits // 32)
         values = next(places)
         if str(k) in literals:
-            ops.append(Operand(Kind.LITERAL, 0, dwords, values[0], bits=kind.bits))
+            ops.append(Operand(OperandKind.LITERAL, 0, dwords, values[0], bits=kind.bits))
             continue
         for w in range(dwords):
             g.put_s(10 + 4 * k + w, np.array([v >> 32 * w & 0xFFFFFFFF for v in values], np.uint32))
@@ -217,7 +230,7 @@ def run_scalar(
     g.put_scc(np.array(scc, np.bool_))
     bits = op.dst[0].bits if op.dst else 0
     dst = (sgpr(4, max(1, bits // 32)),) if bits else ()
-    modifiers = {"simm16": constant} if form is Format.SOPK else {}
+    modifiers = {"simm16": constant} if form is Encoding.SOPK else {}
     perform(g, Instruction(0, 4, form, name, dst, tuple(ops), modifiers))
     out = g.s[4].astype(np.uint64)
     if bits == 64:
@@ -280,17 +293,19 @@ def run_uniform(name: str, columns: Sequence[Sequence[int]], places: str, lanes:
                 column = np.array([v >> 32 * w & 0xFFFFFFFF for v in values], np.uint32)
                 g.put(10 + 4 * k + w, column[:, None])
                 g.put_s(10 + 4 * k + w, column)
-            pick = 2 if kind.kind in "hwy" and kind.bits == 32 and form is Format.VOP3P else 0
+            pick = 2 if kind.kind in "hwy" and kind.bits == 32 and form is Encoding.VOP3P else 0
             if kind.kind == "m":
                 g.put_bits(VCC, np.array(values, np.bool_)[:, None])
-                ops.append(Operand(Kind.VCC, 0, lanes // 32, bits=lanes))
+                ops.append(Operand(OperandKind.VCC, 0, lanes // 32, bits=lanes))
             elif where == "v":
                 ops.append(vgpr(10 + 4 * k, kind.bits, op_sel=pick))
             elif where == "s":
-                ops.append(Operand(Kind.SGPR, 10 + 4 * k, words, op_sel=pick, bits=kind.bits))
+                ops.append(Operand(OperandKind.SGPR, 10 + 4 * k, words, op_sel=pick, bits=kind.bits))
             else:
                 ops.append(
-                    Operand(Kind.LITERAL, 0, words, values[0] & (1 << kind.bits) - 1, op_sel=pick, bits=kind.bits)
+                    Operand(
+                        OperandKind.LITERAL, 0, words, values[0] & (1 << kind.bits) - 1, op_sel=pick, bits=kind.bits
+                    )
                 )
         dst: list[Operand] = []
         bits = op.dst[0].bits if op.dst else 0
@@ -299,9 +314,9 @@ def run_uniform(name: str, columns: Sequence[Sequence[int]], places: str, lanes:
                 g.put(w, np.uint32(0))
             dst.append(vgpr(0, bits))
         elif name.startswith("v_cmp_"):
-            dst.append(Operand(Kind.VCC, 0, lanes // 32, bits=lanes))
+            dst.append(Operand(OperandKind.VCC, 0, lanes // 32, bits=lanes))
         else:
-            dst.append(Operand(Kind.EXEC, 0, lanes // 32, bits=lanes))
+            dst.append(Operand(OperandKind.EXEC, 0, lanes // 32, bits=lanes))
         perform(g, Instruction(0, 8, form, name, tuple(dst), tuple(ops)))
         masks = g.bits(EXEC if name.startswith("v_cmpx") else VCC)
         for i in range(len(batch[0])):

@@ -119,7 +119,7 @@ PLAIN: dict[str, Definition] = {
     "v_alignbyte_b32": lambda a, b, c: (a << 32 | b) >> 8 * (c & 3),
     "v_perm_b32": perm,
     "v_lerp_u8": lambda a, b, c: sum(((byte(a, k) + byte(b, k) + (byte(c, k) & 1)) >> 1) << 8 * k for k in range(4)),
-}  # fmt: skip
+}
 SATURATING_U: dict[str, Definition] = {
     "v_add_nc_u32": lambda a, b: a + b,
     "v_sub_nc_u32": lambda a, b: a - b,

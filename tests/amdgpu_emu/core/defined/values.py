@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from amdgpu_emu.isa.opcodes import Type
+from amdgpu_emu.isa.opcodes import OperandType
 from tests.amdgpu_emu.core.defined.harness import OPCODES
 from tests.amdgpu_emu.core.one import INTEGERS32, SPECIAL, SPECIAL16
 
@@ -26,7 +26,7 @@ def words(choices: tuple[int, ...], seed: int) -> tuple[int, ...]:
 BRAIN = (0, 0x8000, 1, 0x7F, 0x80, 0x3F80, 0xBF80, 0x7F7F, 0xFF7F, 0x7F80, 0xFF80, 0x7FC0, 0x4049, 0x3EAB, 0x4B01)
 
 
-def choices(name: str, kind: Type, place: int) -> tuple[int, ...]:
+def choices(name: str, kind: OperandType, place: int) -> tuple[int, ...]:
     """Special values of a source."""
     bits = kind.bits
     if kind.kind == "m":
@@ -50,14 +50,14 @@ def choices(name: str, kind: Type, place: int) -> tuple[int, ...]:
     return tuple(x & (1 << bits) - 1 for x in INTEGERS32)
 
 
-def kinds_of(name: str) -> list[Type]:
+def kinds_of(name: str) -> list[OperandType]:
     """Types of the columns; a destination that is read comes last."""
     _, op = OPCODES[name]
     kinds = [t for t in op.src if t.place != "k" and t.kind != "imm"]
     if name.startswith("v_div_fmas"):
-        kinds.append(Type("m"))
+        kinds.append(OperandType("m"))
     if name.startswith(ACCUMULATES):
-        kinds.append(Type("h", 32) if "pk" in name else Type("f", op.dst[0].bits))
+        kinds.append(OperandType("h", 32) if "pk" in name else OperandType("f", op.dst[0].bits))
     return kinds
 
 
@@ -67,10 +67,14 @@ def columns_of(name: str, limit: int, random: int) -> tuple[tuple[int, ...], ...
     rng = np.random.default_rng(len(name))
     every = [choices(name, kind, k) for k, kind in enumerate(kinds)]
     total = int(np.prod([len(c) for c in every]))
-    picked = list(product(*every)) if total <= limit else [
-        tuple(c[int(i)] for c, i in zip(every, row, strict=True))
-        for row in np.stack([rng.integers(0, len(c), limit) for c in every], axis=1)
-    ]  # fmt: skip
+    picked = (
+        list(product(*every))
+        if total <= limit
+        else [
+            tuple(c[int(i)] for c, i in zip(every, row, strict=True))
+            for row in np.stack([rng.integers(0, len(c), limit) for c in every], axis=1)
+        ]
+    )
     more = []
     for kind in kinds:
         bits = kind.bits or 1

@@ -36,8 +36,11 @@ def scale_rows(a: ptr[ScaledArgs], step: ptr[StepRecord], first: i32, last: i32,
 def scaled(low: CpuLowering, single: Single) -> None:
     (x, *shift), y = single.node.inputs, single.node.outputs[0]
     arguments = {
-        "x": low.at(x), "shift": low.at(shift[0]) if shift else 0, "y": low.at(y), "n": low.width(y),
+        "x": low.at(x),
+        "shift": low.at(shift[0]) if shift else 0,
+        "y": low.at(y),
+        "n": low.width(y),
         "factor": attributes(single.node)["factor"],
-    }  # fmt: skip
+    }
     kernel_of = scale_rows, {"SHIFT": bool(shift)}
     low.emit(single.node, "scaled", kernel_of, ScaledArgs, arguments, 1, low.scale(y), (x,), (y,))

@@ -31,6 +31,4 @@ def scaled(low: GpuLowering, single: Single) -> None:
     width, counted = low.width(y), low.counted(y)
     entry = KernelEntry(Spec(scale_rows, {"SHIFT": bool(shift)}), ("x", "shift", "y", "n", "factor"), "")
     arguments = (low.at(x), low.at(shift[0] if shift else x), low.at(y), width, attributes(single.node)["factor"])
-    low.emit(
-        single.node, entry, lambda s: (-(-width // 256), getattr(s, counted)), arguments, counted, (x,), (y,)
-    )  # fmt: skip
+    low.emit(single.node, entry, lambda s: (-(-width // 256), getattr(s, counted)), arguments, counted, (x,), (y,))

@@ -21,8 +21,11 @@ def embed(low: CpuLowering, single: Single) -> None:
     b = low.graph.buffer(table)
     width = int(b.shape[1])
     arguments = {
-        "table": External("rows", b.name), "row_bytes": b.dtype.row_bytes(width), "y": low.at(y), "n": width,
-    }  # fmt: skip
+        "table": External("rows", b.name),
+        "row_bytes": b.dtype.row_bytes(width),
+        "y": low.at(y),
+        "n": width,
+    }
     low.emit(
         single.node,
         "embed",
@@ -56,10 +59,16 @@ def norm(low: CpuLowering, n: NormRows) -> None:
         arguments["pack"] = place
         writes.append(place.key)
     low.emit(
-        n.node, "norm", low.choice.norm(), structs.NormArgs, arguments, 1,
+        n.node,
+        "norm",
+        low.choice.norm(),
+        structs.NormArgs,
+        arguments,
+        1,
         UnitsPer.LOGITS if by_logit else UnitsPer.ROWS,
-        n.sources, tuple(writes),
-    )  # fmt: skip
+        n.sources,
+        tuple(writes),
+    )
 
 
 @CPU.lowers(Op.RESIDUAL_ADD, Op.BIAS_ADD)
@@ -103,9 +112,12 @@ def gate(low: CpuLowering, n: Gate) -> None:
         return
     products = low.fused.products(n.y)
     arguments: dict[str, Any] = {
-        "x": low.at(n.gate), "up": low.at(n.up, n.up_start), "up_n": low.width(n.up), "alpha": n.alpha,
+        "x": low.at(n.gate),
+        "up": low.at(n.up, n.up_start),
+        "up_n": low.width(n.up),
+        "alpha": n.alpha,
         "limit": n.limit,
-    }  # fmt: skip
+    }
     writes: list[Hashable] = []
     if low.fused.plain_needed(n.y) or any(p.by_logit for p in products):
         arguments["y"] = low.at(n.y)

@@ -18,10 +18,16 @@ def heads(low: CpuLowering, n: HeadsWrite) -> None:
     h = n.heads
     to: dict[str, Any] = {n.cache or "y": low.at(n.target)}
     arguments = {
-        "x": low.at(h.source), "weight": low.optional(h.weight),
-        "table": 0 if h.table is None else External("rotation", h.table), "n_heads": h.n_heads, "eps": h.eps,
-        "normed": int(h.normed), "width": n.row, "start": n.start, **to,
-    }  # fmt: skip
+        "x": low.at(h.source),
+        "weight": low.optional(h.weight),
+        "table": 0 if h.table is None else External("rotation", h.table),
+        "n_heads": h.n_heads,
+        "eps": h.eps,
+        "normed": int(h.normed),
+        "width": n.row,
+        "start": n.start,
+        **to,
+    }
     quantized = bool(n.cache) and quantized_caches(low.graph, n.node, n.target)
     kernel = low.choice.heads(h.dim, h.pairs, h.interleaved, quantized=quantized)
     reads = (h.source,) if h.positions is None else (h.source, h.positions)

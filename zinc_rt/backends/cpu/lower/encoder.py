@@ -16,9 +16,13 @@ def layer_norm(low: CpuLowering, single: Single) -> None:
     """Rows with mean 0 and variance 1, times a weight, plus a bias."""
     (x, w, b), y = single.node.inputs, single.node.outputs[0]
     arguments = {
-        "x": low.at(x), "weight": low.at(w), "bias": low.at(b), "y": low.at(y), "n": low.width(y),
+        "x": low.at(x),
+        "weight": low.at(w),
+        "bias": low.at(b),
+        "y": low.at(y),
+        "n": low.width(y),
         "eps": float(single.node.attrs["eps"]),
-    }  # fmt: skip
+    }
     _rows(low, single, "norm", encoder.layer_norm, encoder.LayerNormArgs, arguments)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from zinc_rt.backends.cpu.lower.activations import pack
-from zinc_rt.backends.cpu.lowering import CPU, Choice, CpuLowering, External, QuantisedActs, RouteRef
+from zinc_rt.backends.cpu.lowering import CPU, CpuLowering, ExpertChoice, External, QuantisedActs, RouteRef
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import ExpertDown, ExpertGate, Single
 from zinc_rt.ir.graph import BufferKind, Node
@@ -26,10 +26,15 @@ def topk(low: CpuLowering, single: Single) -> None:
     bias, scales = (*given, None, None)[:2]
     attrs = attributes(single.node)
     arguments = {
-        "logits": low.at(logits), "bias": low.optional(bias), "expert_scale": low.optional(scales), "ids": low.at(ids),
-        "weights": low.at(weights), "n_experts": low.width(logits), "normalise": int(attrs["normalise"]),
+        "logits": low.at(logits),
+        "bias": low.optional(bias),
+        "expert_scale": low.optional(scales),
+        "ids": low.at(ids),
+        "weights": low.at(weights),
+        "n_experts": low.width(logits),
+        "normalise": int(attrs["normalise"]),
         **{name: attrs[name] for name in ("k", "n_groups", "n_groups_used", "scale")},
-    }  # fmt: skip
+    }
     kernel = low.choice.topk(str(attrs["gating"]), low.width(logits))
     low.emit(single.node, "route", kernel, structs.TopkArgs, arguments, 1, UnitsPer.ROWS, (logits,), (ids, weights))
 
@@ -73,8 +78,8 @@ def _with_activation(low: CpuLowering, n: ExpertGate) -> tuple[ExpertGate, Mappi
 
 
 def _results(
-    low: CpuLowering, n: ExpertGate, choice: Choice, n_out: int
-) -> tuple[dict[str, Any], tuple[Hashable, ...]]:  # fmt: skip
+    low: CpuLowering, n: ExpertGate, choice: ExpertChoice, n_out: int
+) -> tuple[dict[str, Any], tuple[Hashable, ...]]:
     """Where the products and their activation go, as arguments and as what is written."""
     results: dict[str, Any] = {"gated": low.optional(n.gated), "upped": low.optional(n.upped)}
     writes: list[Hashable] = [b for b in (n.gated, n.upped) if b is not None]
@@ -119,18 +124,21 @@ def shared_expert(low: CpuLowering, single: Single) -> None:
     """The sum of the routed experts and the shared one."""
     (routed, shared, *gate), y = single.node.inputs, single.node.outputs[0]
     arguments = {
-        "routed": low.at(routed), "shared": low.at(shared), "gate": low.at(gate[0]) if gate else 0, "y": low.at(y),
+        "routed": low.at(routed),
+        "shared": low.at(shared),
+        "gate": low.at(gate[0]) if gate else 0,
+        "y": low.at(y),
         "n": low.width(y),
-    }  # fmt: skip
+    }
     low.emit(
         single.node, "add", low.choice.add_shared(), structs.SharedArgs, arguments, 1, UnitsPer.ROWS,
         tuple(single.node.inputs), (y,),
     )  # fmt: skip
 
 
-def _route(low: CpuLowering, n: Node, ids: int, n_experts: int) -> tuple[RouteRef, Choice]:
+def _route(low: CpuLowering, n: Node, ids: int, n_experts: int) -> tuple[RouteRef, ExpertChoice]:
     """The step's rows by the experts that `ids` lists, computed before the first node that asks."""
-    choice = Choice(n_experts, low.width(ids))
+    choice = ExpertChoice(n_experts, low.width(ids))
     known = low.out.routes.get(ids)
     if known is not None:
         return known, choice
@@ -151,21 +159,21 @@ def _route(low: CpuLowering, n: Node, ids: int, n_experts: int) -> tuple[RouteRe
     return route, choice
 
 
-def _n_slots(low: CpuLowering, choice: Choice) -> int:
+def _n_slots(low: CpuLowering, choice: ExpertChoice) -> int:
     """Slots of the largest step: its pairs, and what fills the last blocks of experts that have blocks."""
     pairs = low.sizes.n_rows * choice.k
     return pairs + (layout.BLOCK_ROWS - 1) * min(choice.n_experts, pairs // layout.BLOCK_ROWS)
 
 
-def _slots(
-    low: CpuLowering, x: int, ids: int, choice: Choice, n: int, weights: list[int]
-) -> QuantisedActs:  # fmt: skip
+def _slots(low: CpuLowering, x: int, ids: int, choice: ExpertChoice, n: int, weights: list[int]) -> QuantisedActs:
     """Room for packed rows by pairs."""
     kinds = [low.matrices[w].kind for w in weights]
     return low.add_pack(("slots", x, ids), n, _n_slots(low, choice), kinds)
 
 
-def _gathered(low: CpuLowering, n: ExpertGate, route: RouteRef, choice: Choice, rows: QuantisedActs) -> QuantisedActs:
+def _gathered(
+    low: CpuLowering, n: ExpertGate, route: RouteRef, choice: ExpertChoice, rows: QuantisedActs
+) -> QuantisedActs:
     """The packed rows by pairs, for steps of more than one row."""
     key = ("slots", n.x, n.ids)
     if low.sizes.n_rows == 1:
@@ -180,7 +188,7 @@ def _gathered(low: CpuLowering, n: ExpertGate, route: RouteRef, choice: Choice, 
     return low.out.packs[key]
 
 
-def _jobs(low: CpuLowering, choice: Choice) -> int:
+def _jobs(low: CpuLowering, choice: ExpertChoice) -> int:
     """The multiplier that counts panels of experts' rows."""
     if choice not in low.out.choices:
         low.out.choices.append(choice)

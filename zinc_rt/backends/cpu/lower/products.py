@@ -20,9 +20,14 @@ def product(low: CpuLowering, n: Product) -> None:
     if key not in low.out.packs:
         pack(low, n.node, n.x, by_logit=n.by_logit)
     arguments = {
-        "w": External("tiles", m.name), "tile_bytes": m.tile_bytes, "pack": low.out.packs[key], "y": low.at(n.y),
-        "bias": low.optional(n.bias), "n_out": m.n_out, "by_logit": int(n.by_logit),
-    }  # fmt: skip
+        "w": External("tiles", m.name),
+        "tile_bytes": m.tile_bytes,
+        "pack": low.out.packs[key],
+        "y": low.at(n.y),
+        "bias": low.optional(n.bias),
+        "n_out": m.n_out,
+        "by_logit": int(n.by_logit),
+    }
     low.emit(
         n.node, "lm_head" if n.by_logit else "matmul", low.choice.matmul(m.kind), structs.MatmulArgs, arguments,
         layout.n_tiles(m.n_out), UnitsPer.ONCE, (key,), (n.y,), m.n_bytes,
@@ -43,9 +48,13 @@ def grouped(low: CpuLowering, single: Single) -> None:
         (key,),
     )  # fmt: skip
     arguments = {
-        "pack": packed, "w": External("tiles", m.name), "y": low.at(y), "tile_bytes": m.tile_bytes, "n_out": m.n_out,
+        "pack": packed,
+        "w": External("tiles", m.name),
+        "y": low.at(y),
+        "tile_bytes": m.tile_bytes,
+        "n_out": m.n_out,
         "parts": m.count,
-    }  # fmt: skip
+    }
     low.emit(
         node, "matmul", low.choice.grouped_matmul(m.kind), structs.GroupedArgs, arguments, m.count * m.n_tiles,
         UnitsPer.ONCE, (key,), (y,), m.n_bytes,

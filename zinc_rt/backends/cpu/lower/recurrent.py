@@ -20,9 +20,13 @@ def conv1d(low: CpuLowering, single: Single) -> None:
     x, weight, state, positions, slots, *bias = n.inputs
     channels, taps = (int(d) for d in low.graph.buffer(weight).shape)
     arguments = {
-        "x": low.at(x), "taps": External("taps", weight), "state": low.at(state), "y": low.at(n.outputs[0]),
-        "bias": low.at(bias[0]) if bias else 0, "n": channels,
-    }  # fmt: skip
+        "x": low.at(x),
+        "taps": External("taps", weight),
+        "state": low.at(state),
+        "y": low.at(n.outputs[0]),
+        "bias": low.at(bias[0]) if bias else 0,
+        "n": channels,
+    }
     kernel = low.choice.conv1d(taps, attributes(n)["activation"] == "silu")
     low.emit(
         n, "conv1d", kernel, structs.Conv1dArgs, arguments, -(-channels // CONV_CHUNK), UnitsPer.ONCE,

@@ -31,9 +31,14 @@ def embed(low: GpuLowering, single: Single) -> None:
         low.out.gathered[table] = ids
         rows, numbers = TempSpec(("gathered", table)), TempSpec("row numbers")
     low.emit(
-        single.node, DECODE[f"embed_{kind.lower()}"], lambda s: (-(-width // span), s.n_rows),
-        (rows, numbers, low.at(y), width), "n_rows", (ids,), (y,),
-    )  # fmt: skip
+        single.node,
+        DECODE[f"embed_{kind.lower()}"],
+        lambda s: (-(-width // span), s.n_rows),
+        (rows, numbers, low.at(y), width),
+        "n_rows",
+        (ids,),
+        (y,),
+    )
 
 
 @GPU.lowers(NormRows)
@@ -58,9 +63,14 @@ def norm(low: GpuLowering, n: NormRows) -> None:
     entry, arguments = _norm_kernel(low, n, sources, total, results)
     counted: Counted = "n_rows" if wanted is None else "n_logits"
     low.emit(
-        n.node, entry, lambda s: (getattr(s, counted),), arguments, counted, tuple(s.key for s in sources),
+        n.node,
+        entry,
+        lambda s: (getattr(s, counted),),
+        arguments,
+        counted,
+        tuple(s.key for s in sources),
         tuple(t.key for t in (*total, *results)),
-    )  # fmt: skip
+    )
 
 
 def _norm_kernel(
@@ -100,9 +110,14 @@ def position_scale(low: GpuLowering, single: Single) -> None:
     (x, positions, factors), y = single.node.inputs, single.node.outputs[0]
     width = low.width(y)
     low.emit(
-        single.node, DECODE["position_scale"], lambda s: (-(-width // 256), s.n_rows),
-        (low.at(x), low.at(positions), low.at(factors), low.at(y), width), "n_rows", (x,), (y,),
-    )  # fmt: skip
+        single.node,
+        DECODE["position_scale"],
+        lambda s: (-(-width // 256), s.n_rows),
+        (low.at(x), low.at(positions), low.at(factors), low.at(y), width),
+        "n_rows",
+        (x,),
+        (y,),
+    )
 
 
 @GPU.lowers(Op.BIAS_ADD)
@@ -111,9 +126,14 @@ def bias_add(low: GpuLowering, single: Single) -> None:
     (a, b), y = single.node.inputs, single.node.outputs[0]
     width, counted = low.width(y), low.counted(y)
     low.emit(
-        single.node, DECODE["add_row"], lambda s: (-(-width // 256), getattr(s, counted)),
-        (low.at(a), low.at(b), low.at(y), width), counted, (a, b), (y,),
-    )  # fmt: skip
+        single.node,
+        DECODE["add_row"],
+        lambda s: (-(-width // 256), getattr(s, counted)),
+        (low.at(a), low.at(b), low.at(y), width),
+        counted,
+        (a, b),
+        (y,),
+    )
 
 
 @GPU.lowers(Op.RESIDUAL_ADD)
@@ -132,17 +152,19 @@ def gate(low: GpuLowering, n: Gate) -> None:
     numbers, counted = (n.alpha, n.limit), low.counted(n.y)
     if low.width(n.up) != width:
         arguments = (*operands, low.at(n.y), width, n.up_start, low.width(n.up), *numbers)
-        low.emit(
-            n.node, part, lambda s: (-(-width // 256), getattr(s, counted)), arguments, counted, reads, (n.y,)
-        )  # fmt: skip
+        low.emit(n.node, part, lambda s: (-(-width // 256), getattr(s, counted)), arguments, counted, reads, (n.y,))
         return
     quantized = low.only_packed(n.y)
     results = low.packed(n.y, width) if quantized else (low.at(n.y),)
     low.emit(
-        n.node, packed if quantized else floats, lambda s: (-(-getattr(s, counted) * width // FOUR),),
-        (*operands, *results, lambda s: getattr(s, counted) * width, *numbers), counted, reads,
+        n.node,
+        packed if quantized else floats,
+        lambda s: (-(-getattr(s, counted) * width // FOUR),),
+        (*operands, *results, lambda s: getattr(s, counted) * width, *numbers),
+        counted,
+        reads,
         pack_keys(n.y) if quantized else (n.y,),
-    )  # fmt: skip
+    )
 
 
 @GPU.lowers(Op.MUL, Op.SIGMOID_MUL)

@@ -68,10 +68,15 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
     # The last workgroup loads what all have stored.
     reads = (*reads, n.k_cache, n.v_cache, values, tops, *((y,) if whole else ()), *(() if gate is None else (gate,)))
     low.emit(
-        n.node, entry, lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows), (block,), "n_rows", reads,
+        n.node,
+        entry,
+        lambda s: (min(s.splits, most), n.n_kv_heads, s.n_rows),
+        (block,),
+        "n_rows",
+        reads,
         (values, tops, *(place.key for place in results)),
         lambda s: s.n_rows * min(s.splits, most) * SPLIT * n_heads * (n.head_dim + dim),
-    )  # fmt: skip
+    )
 
 
 def _queries(low: GpuLowering, n: Attend, quantized: bool) -> tuple[dict[str, Any], tuple[Hashable, ...]]:

@@ -11,9 +11,7 @@ from zinc_rt.lang.frontend import Spec
 
 LAYER_NORM = KernelEntry(Spec(encoder.layer_norm, {}), ("x", "w", "b", "y", "n", "eps"), "rows")
 GELU = KernelEntry(Spec(encoder.gelu_rows, {}), ("x", "y", "n"), "ceil(n / 256), rows")
-ADD_POSITION = KernelEntry(
-    Spec(encoder.add_position, {}), ("x", "positions", "table", "y", "n"), "ceil(n / 256), rows"
-)  # fmt: skip
+ADD_POSITION = KernelEntry(Spec(encoder.add_position, {}), ("x", "positions", "table", "y", "n"), "ceil(n / 256), rows")
 
 
 @GPU.lowers(Op.LAYER_NORM)
@@ -31,7 +29,7 @@ def gelu(low: GpuLowering, single: Single) -> None:
     width = low.width(y)
     low.emit(
         single.node, GELU, lambda s: (-(-width // 256), s.n_rows), (low.at(x), low.at(y), width), "n_rows", (x,), (y,)
-    )  # fmt: skip
+    )
 
 
 @GPU.lowers(Op.ADD_POSITION)

@@ -38,10 +38,14 @@ def gated_tiles(low: GpuLowering, n: Gated) -> None:
     results = low.packed(n.y, width) if packed else (low.at(n.y),)
     plain, quantized, _ = gate_kernels(n.activation)
     low.emit(
-        n.node, quantized if packed else plain, lambda s: (-(-s.n_rows * width // FOUR),),
-        (*made, *results, lambda s: s.n_rows * width, n.alpha, n.limit), "n_rows", tuple(y.key for y in made),
+        n.node,
+        quantized if packed else plain,
+        lambda s: (-(-s.n_rows * width // FOUR),),
+        (*made, *results, lambda s: s.n_rows * width, n.alpha, n.limit),
+        "n_rows",
+        tuple(y.key for y in made),
         tuple(place.key for place in results),
-    )  # fmt: skip
+    )
     low.there.add(_slots(n.y))
 
 
@@ -58,10 +62,14 @@ def down_tiles(low: GpuLowering, n: ExpertsDown) -> None:
     _product(low, n.node, n.act, n.ids, n.weight, n.bias, made.key, gather=False)
     _, places, _ = _lists(low, n.node, n.ids, n.weight)
     low.emit(
-        n.node, sum_experts(k), lambda s: (-(-width // 256), s.n_rows),
-        (made, TempSpec(places), low.at(n.weights), low.at(n.y), width), "n_rows", (made.key, places, n.weights),
+        n.node,
+        sum_experts(k),
+        lambda s: (-(-width // 256), s.n_rows),
+        (made, TempSpec(places), low.at(n.weights), low.at(n.y), width),
+        "n_rows",
+        (made.key, places, n.weights),
         (n.y,),
-    )  # fmt: skip
+    )
 
 
 def _slots(act: int) -> tuple[str, int]:
@@ -84,9 +92,14 @@ def _lists(low: GpuLowering, node: Node, ids: int, weight: int) -> tuple[Hashabl
         low.room(places, "n_rows", k * 4)
         low.out.rooms[tiles] = TileRoom("n_rows", TILE_WORDS * 4, tiles=lambda n: tiles_of(n * k, n_experts))
         low.emit(
-            node, DECODE["expert_lists"], lambda s: (n_experts,),
-            (low.at(ids), *map(TempSpec, keys), lambda s: s.n_rows * k, k), "n_rows", (ids,), keys,
-        )  # fmt: skip
+            node,
+            DECODE["expert_lists"],
+            lambda s: (n_experts,),
+            (low.at(ids), *map(TempSpec, keys), lambda s: s.n_rows * k, k),
+            "n_rows",
+            (ids,),
+            keys,
+        )
     return keys
 
 
@@ -104,10 +117,14 @@ def _slabs(low: GpuLowering, node: Node, x: int, ids: int, weight: int, *, gathe
             "n_rows", slabs_in_tile(groups) * TILE_SLAB, tiles=lambda n: tiles_of(n * k, n_experts)
         )
         low.emit(
-            node, arrange_experts(gather=gather), lambda s: (number(s), slabs_in_tile(groups) // VISITS),
-            (*map(TempSpec, packed), TempSpec(rows), TempSpec(tiles), TempSpec(key), groups), "n_rows",
-            (*packed, rows, tiles), (key,),
-        )  # fmt: skip
+            node,
+            arrange_experts(gather=gather),
+            lambda s: (number(s), slabs_in_tile(groups) // VISITS),
+            (*map(TempSpec, packed), TempSpec(rows), TempSpec(tiles), TempSpec(key), groups),
+            "n_rows",
+            (*packed, rows, tiles),
+            (key,),
+        )
     return key
 
 
@@ -130,8 +147,12 @@ def _product(
         names, units, across = [x, rows], n_in, float_tiles.TILE_W
         entry = float_expert_tiles(kind, bias=biased, gather=gather)
     low.emit(
-        node, entry, lambda s: (number(s), -(-n_out // across)),
-        (low.at(weight), *map(TempSpec, names), TempSpec(tiles), *extra, TempSpec(y), units, n_out), "n_rows",
-        (*names, tiles), (y,),
+        node,
+        entry,
+        lambda s: (number(s), -(-n_out // across)),
+        (low.at(weight), *map(TempSpec, names), TempSpec(tiles), *extra, TempSpec(y), units, n_out),
+        "n_rows",
+        (*names, tiles),
+        (y,),
         lambda s: s.n_rows * k * n_out * n_in,
-    )  # fmt: skip
+    )

@@ -49,21 +49,25 @@ def route(low: GpuLowering, n: RouterProduct) -> None:
     width = int(low.graph.buffer(weight).shape[1])
     kind = low.format_of(n.node, weight)
     entries = {
-        m: catalogue.route(
-            kind, m, n_experts, router_bias=bias is not None, factor=n.factor is not None, **constants
-        )
-        for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
-    }  # fmt: skip
+        m: catalogue.route(kind, m, n_experts, router_bias=bias is not None, factor=n.factor is not None, **constants)
+        for m in BLOCKS
+        if m <= padded_rows(low.sizes.n_rows)
+    }
     low.out.kernels += entries.values()
     block = ArgumentBlock(GpuRouteArgs, {
         "x": low.at(n.product.x), "w": low.at(weight), "router_bias": 0 if bias is None else low.at(bias),
         "counters": low.counters(n.node), "n": width, "n_rows": lambda s: s.n_rows, "factor": n.factor or 0.0,
     })  # fmt: skip
     low.emit(
-        n.node, lambda s: entries[block_of(s.n_rows)],
-        lambda s: (n_experts, -(-s.n_rows // block_of(s.n_rows))), (block, choice), "n_rows",
-        (n.product.x, logits), (logits, *n.node.outputs), lambda s: s.n_rows * n_experts * width,
-    )  # fmt: skip
+        n.node,
+        lambda s: entries[block_of(s.n_rows)],
+        lambda s: (n_experts, -(-s.n_rows // block_of(s.n_rows))),
+        (block, choice),
+        "n_rows",
+        (n.product.x, logits),
+        (logits, *n.node.outputs),
+        lambda s: s.n_rows * n_experts * width,
+    )
 
 
 def _choice(low: GpuLowering, n: Node) -> tuple[int, dict[str, Any], ArgumentBlock]:
@@ -79,15 +83,26 @@ def _choice(low: GpuLowering, n: Node) -> tuple[int, dict[str, Any], ArgumentBlo
         raise BackendError(
             f"node {n.name}: {groups} groups of experts; the GPU kernels do up to {MOST_GROUPS}; {ELSEWHERE}"
         )
-    block = ArgumentBlock(GpuRouterArgs, {
-        "logits": low.at(n.inputs[0]), "bias": 0 if bias is None else low.at(bias),
-        "expert_scale": 0 if scale is None else low.at(scale), "ids": low.at(ids), "weights": low.at(weights),
-        "scale": float(attrs["scale"]),
-    })  # fmt: skip
+    block = ArgumentBlock(
+        GpuRouterArgs,
+        {
+            "logits": low.at(n.inputs[0]),
+            "bias": 0 if bias is None else low.at(bias),
+            "expert_scale": 0 if scale is None else low.at(scale),
+            "ids": low.at(ids),
+            "weights": low.at(weights),
+            "scale": float(attrs["scale"]),
+        },
+    )
     constants = {
-        "k": k, "gating": str(attrs["gating"]), "normalise": bool(attrs["normalise"]), "bias": bias is not None,
-        "scaled": scale is not None, "groups": groups if used < groups else 1, "used": used if used < groups else 1,
-    }  # fmt: skip
+        "k": k,
+        "gating": str(attrs["gating"]),
+        "normalise": bool(attrs["normalise"]),
+        "bias": bias is not None,
+        "scaled": scale is not None,
+        "groups": groups if used < groups else 1,
+        "used": used if used < groups else 1,
+    }
     return n_experts, constants, block
 
 
@@ -123,23 +138,38 @@ def gate_up(low: GpuLowering, n: ExpertGate) -> None:
         width = low.width(n.y)
         arguments = (*made, low.at(n.y))
         low.emit(
-            n.node, DECODE["swiglu"], lambda s: (-(-s.n_rows * width // FOUR),),
-            (*arguments, lambda s: s.n_rows * width, 0.0, 0.0), "n_rows", tuple(p.key for p in made), (n.y,),
-        )  # fmt: skip
+            n.node,
+            DECODE["swiglu"],
+            lambda s: (-(-s.n_rows * width // FOUR),),
+            (*arguments, lambda s: s.n_rows * width, 0.0, 0.0),
+            "n_rows",
+            tuple(p.key for p in made),
+            (n.y,),
+        )
 
 
 def _rows_of_experts(
-    low: GpuLowering, n: ExpertGate, matrix: tuple[int, int | None], block: ArgumentBlock, reads: tuple[Hashable, ...],
+    low: GpuLowering,
+    n: ExpertGate,
+    matrix: tuple[int, int | None],
+    block: ArgumentBlock,
+    reads: tuple[Hashable, ...],
     y: Hashable,
-) -> None:  # fmt: skip
+) -> None:
     """matrix: the experts' one and its bias."""
     _, n_out, n_in = _experts(low, matrix[0])
     k = low.width(n.ids)
     entry = expert_rows(low.format_of(n.node, matrix[0]), bias=matrix[1] is not None)
     low.emit(
-        n.node, entry, lambda s: (s.n_rows, k, -(-n_out // 4)), (block,), "n_rows", reads, (y,),
+        n.node,
+        entry,
+        lambda s: (s.n_rows, k, -(-n_out // 4)),
+        (block,),
+        "n_rows",
+        reads,
+        (y,),
         lambda s: s.n_rows * k * n_out * n_in,
-    )  # fmt: skip
+    )
 
 
 @GPU.lowers(Gated)
@@ -170,17 +200,28 @@ def gated(low: GpuLowering, n: Gated) -> None:
     blocks, writes = -(-n_ff // GROUP), tuple(place.key for place in results)
     if n.ids is not None:
         low.emit(
-            n.node, gated_experts(*kinds, **how), lambda s: (s.n_rows, k, blocks), (block,),
-            "n_rows", (*keys, n.ids), writes, lambda s: 2 * s.n_rows * k * n_ff * n_in,
-        )  # fmt: skip
+            n.node,
+            gated_experts(*kinds, **how),
+            lambda s: (s.n_rows, k, blocks),
+            (block,),
+            "n_rows",
+            (*keys, n.ids),
+            writes,
+            lambda s: 2 * s.n_rows * k * n_ff * n_in,
+        )
         return
     entries = {m: gated_rows(*kinds, m, **how) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
     low.out.kernels += entries.values()
     low.emit(
-        n.node, lambda s: entries[block_of(s.n_rows)], lambda s: (-(-s.n_rows // block_of(s.n_rows)), 1, blocks),
-        (block,), "n_rows", keys if n.given is None else (*keys, n.given), writes,
+        n.node,
+        lambda s: entries[block_of(s.n_rows)],
+        lambda s: (-(-s.n_rows // block_of(s.n_rows)), 1, blocks),
+        (block,),
+        "n_rows",
+        keys if n.given is None else (*keys, n.given),
+        writes,
         lambda s: (1 + (n.up is not None)) * s.n_rows * n_ff * n_in,
-    )  # fmt: skip
+    )
 
 
 class DownArguments(NamedTuple):
@@ -202,9 +243,14 @@ def down_arguments(low: GpuLowering, n: ExpertsDown) -> DownArguments:
     fields, keys = _activations(low, n.node, n.act, n.weight, k * n_in)
     reads: tuple[Hashable, ...] = (*keys, n.ids, n.weights)
     values = {
-        **fields, "w": low.at(n.weight), "bias": 0 if n.bias is None else low.at(n.bias), "ids": low.at(n.ids),
-        "weights": low.at(n.weights), "y": low.at(n.y), "n_out": n_out,
-    }  # fmt: skip
+        **fields,
+        "w": low.at(n.weight),
+        "bias": 0 if n.bias is None else low.at(n.bias),
+        "ids": low.at(n.ids),
+        "weights": low.at(n.weights),
+        "y": low.at(n.y),
+        "n_out": n_out,
+    }
     shared, n_shared = "", 0
     if n.shared is not None:
         shared, n_shared = low.format_of(n.node, n.shared.weight), int(low.graph.buffer(n.shared.weight).shape[1])
@@ -215,9 +261,14 @@ def down_arguments(low: GpuLowering, n: ExpertsDown) -> DownArguments:
             values["gate_logit"] = low.at(n.gate_logit)
             reads = (*reads, n.gate_logit)
     constants = {
-        "kind": low.format_of(n.node, n.weight), "k": k, "n_in": n_in, "bias": n.bias is not None, "shared": shared,
-        "n_shared": n_shared, "gated": n.gate_logit is not None,
-    }  # fmt: skip
+        "kind": low.format_of(n.node, n.weight),
+        "k": k,
+        "n_in": n_in,
+        "bias": n.bias is not None,
+        "shared": shared,
+        "n_shared": n_shared,
+        "gated": n.gate_logit is not None,
+    }
     return DownArguments(constants, ArgumentBlock(GpuDownArgs, values), reads, n_out, n_out * (k * n_in + n_shared))
 
 
@@ -229,9 +280,15 @@ def down(low: GpuLowering, n: ExpertsDown) -> None:
         return
     made = down_arguments(low, n)
     low.emit(
-        n.node, experts_down(**made.constants), lambda s: (-(-made.n_out // 4), s.n_rows), (made.block,), "n_rows",
-        made.reads, (n.y,), lambda s: s.n_rows * made.work,
-    )  # fmt: skip
+        n.node,
+        experts_down(**made.constants),
+        lambda s: (-(-made.n_out // 4), s.n_rows),
+        (made.block,),
+        "n_rows",
+        made.reads,
+        (n.y,),
+        lambda s: s.n_rows * made.work,
+    )
 
 
 @GPU.lowers(Op.SHARED_EXPERT)
@@ -244,6 +301,11 @@ def shared_expert(low: GpuLowering, single: Single) -> None:
         low.elements(n, "add", "n_rows", width, (*arguments, low.at(y)), n.inputs, (y,))
         return
     low.emit(
-        n, DECODE["add_shared"], lambda s: (-(-width // 256), s.n_rows), (*arguments, low.at(y), width), "n_rows",
-        n.inputs, (y,),
-    )  # fmt: skip
+        n,
+        DECODE["add_shared"],
+        lambda s: (-(-width // 256), s.n_rows),
+        (*arguments, low.at(y), width),
+        "n_rows",
+        n.inputs,
+        (y,),
+    )

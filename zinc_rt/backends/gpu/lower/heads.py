@@ -32,9 +32,14 @@ def heads(low: GpuLowering, n: HeadsWrite) -> None:
     """Norm, rotation and placing of heads."""
     placed, h = _placed(low, n), n.heads
     low.emit(
-        n.node, heads_kernel(placed.form), lambda s: (-(-s.n_rows * h.n_heads // 4),),
-        (ArgumentBlock(GpuHeadsArgs, placed.values),), "n_rows", (h.source,), placed.writes,
-    )  # fmt: skip
+        n.node,
+        heads_kernel(placed.form),
+        lambda s: (-(-s.n_rows * h.n_heads // 4),),
+        (ArgumentBlock(GpuHeadsArgs, placed.values),),
+        "n_rows",
+        (h.source,),
+        placed.writes,
+    )
 
 
 @GPU.lowers(ProductHeads)
@@ -56,11 +61,15 @@ def product_heads(low: GpuLowering, n: ProductHeads) -> None:
     counters = low.counters(product.node, n_heads)
     first, *others = (ArgumentBlock(GpuHeadsArgs, {**part.values, "counters": counters}) for part in placed)
     low.emit(
-        product.node, lambda s: entries[block_of(s.n_rows)],
+        product.node,
+        lambda s: entries[block_of(s.n_rows)],
         lambda s: (n_out // rows_before_heads(block_of(s.n_rows), dim), -(-s.n_rows // block_of(s.n_rows))),
-        (low.at(product.weight), *sources, *bias, units, n_out, first, *(others or [first])), "n_rows", (*keys, y),
-        (y, *(key for part in placed for key in part.writes)), lambda s: s.n_rows * n_out * n_in,
-    )  # fmt: skip
+        (low.at(product.weight), *sources, *bias, units, n_out, first, *(others or [first])),
+        "n_rows",
+        (*keys, y),
+        (y, *(key for part in placed for key in part.writes)),
+        lambda s: s.n_rows * n_out * n_in,
+    )
 
 
 def _placed(low: GpuLowering, n: HeadsWrite) -> Placed:
@@ -69,17 +78,22 @@ def _placed(low: GpuLowering, n: HeadsWrite) -> Placed:
     if h.table is not None and h.table not in low.out.rotations:
         low.out.rotations.append(h.table)
     values: dict[str, Any] = {
-        "x": low.at(h.source), "weight": 0 if h.weight is None else low.at(h.weight),
-        "table": 0 if h.table is None else TempSpec(("rotation", h.table)), "n_heads": h.n_heads,
-        "n_rows": lambda s: s.n_rows, "eps": h.eps,
+        "x": low.at(h.source),
+        "weight": 0 if h.weight is None else low.at(h.weight),
+        "table": 0 if h.table is None else TempSpec(("rotation", h.table)),
+        "n_heads": h.n_heads,
+        "n_rows": lambda s: s.n_rows,
+        "eps": h.eps,
         "positions": 0 if h.positions is None else low.at(h.positions),
-    }  # fmt: skip
+    }
     if n.where:
         positions, slots, pages = n.where
         values |= {
-            "positions": low.at(positions), "slots": low.at(slots), "page_table": low.at(pages),
+            "positions": low.at(positions),
+            "slots": low.at(slots),
+            "page_table": low.at(pages),
             "max_pages": low.sizes.max_pages,
-        }  # fmt: skip
+        }
     packed = not n.cache and _only_quantized_queries(low, n.target, h.dim)
     writes: tuple[Hashable, ...] = (n.target,)
     if packed:
@@ -99,9 +113,12 @@ def _placed(low: GpuLowering, n: HeadsWrite) -> Placed:
 def _only_quantized_queries(low: GpuLowering, buffer: int, dim: int) -> bool:
     """Whether a buffer's rows are nothing but queries over caches of blocks, which want them as int8."""
     readers = low.fused.readers(buffer)
-    return dim % GROUP == 0 and bool(readers) and not low.fused.kept(buffer) and all(
-        n.op is Op.FLASH_ATTN and quantized_caches(low.graph, n, *_caches(n)) for n in readers
-    )  # fmt: skip
+    return (
+        dim % GROUP == 0
+        and bool(readers)
+        and not low.fused.kept(buffer)
+        and all(n.op is Op.FLASH_ATTN and quantized_caches(low.graph, n, *_caches(n)) for n in readers)
+    )
 
 
 def _caches(n: Node) -> tuple[int, ...]:

@@ -45,13 +45,18 @@ def product(low: GpuLowering, n: Product) -> None:
     arguments = (low.at(n.weight), *map(TempSpec, keys), *bias, low.at(n.y), n_units, n_out)
     across = {m: rows_of_workgroup(kind, m) for m in entries}
     low.emit(
-        n.node, lambda s: entries[block_of(getattr(s, counted))],
+        n.node,
+        lambda s: entries[block_of(getattr(s, counted))],
         lambda s: (
             -(-n_out // across[block_of(getattr(s, counted))]),
             -(-getattr(s, counted) // block_of(getattr(s, counted))),
         ),
-        arguments, counted, keys, (n.y,), lambda s: getattr(s, counted) * n_out * n_in,
-    )  # fmt: skip
+        arguments,
+        counted,
+        keys,
+        (n.y,),
+        lambda s: getattr(s, counted) * n_out * n_in,
+    )
 
 
 def _of_many_rows(low: GpuLowering, n: Product, kind: str, tiles: MatrixTiles) -> None:
@@ -65,10 +70,15 @@ def _of_many_rows(low: GpuLowering, n: Product, kind: str, tiles: MatrixTiles) -
         x, units, entry = TempSpec(low.slabs(n.node, n.x, n_in)), n_in // GROUP, tiles.product(kind, bool(bias))
         rows, columns = tiles.rows, tiles.columns
     low.emit(
-        n.node, entry, lambda s: (-(-s.n_rows // rows), -(-n_out // columns)),
+        n.node,
+        entry,
+        lambda s: (-(-s.n_rows // rows), -(-n_out // columns)),
         (low.at(n.weight), x, *bias, low.at(n.y), units, n_out, lambda s: s.n_rows),
-        "n_rows", (x.key,), (n.y,), lambda s: s.n_rows * n_out * n_in,
-    )  # fmt: skip
+        "n_rows",
+        (x.key,),
+        (n.y,),
+        lambda s: s.n_rows * n_out * n_in,
+    )
 
 
 @GPU.lowers(Op.GROUP_MATMUL)
@@ -82,11 +92,15 @@ def grouped(low: GpuLowering, single: Single) -> None:
     keys: tuple[Hashable, ...] = (x,) if kind in FLOATS else low.pack(node, x, parts * n_in, "n_rows")
     n_units = n_in if kind in FLOATS else n_in // GROUP
     low.emit(
-        node, lambda s: entries[block_of(s.n_rows)],
+        node,
+        lambda s: entries[block_of(s.n_rows)],
         lambda s: (-(-n_out // 4), -(-s.n_rows // block_of(s.n_rows)), parts),
-        (low.at(weight), *map(TempSpec, keys), low.at(y), n_units, n_out, parts), "n_rows", keys, (y,),
+        (low.at(weight), *map(TempSpec, keys), low.at(y), n_units, n_out, parts),
+        "n_rows",
+        keys,
+        (y,),
         lambda s: s.n_rows * parts * n_out * n_in,
-    )  # fmt: skip
+    )
 
 
 @GPU.lowers(Op.ARGMAX)
@@ -101,7 +115,12 @@ def argmax(low: GpuLowering, single: Single) -> None:
     tops, places = (low.room((what, n.id), counted, parts * 4) for what in ("best", "place"))
     between = (tops.key, places.key)
     low.emit(
-        n, DECODE["argmax_parts"], lambda s: (parts, getattr(s, counted)), (low.at(x), tops, places, width, parts),
-        counted, (x,), between,
-    )  # fmt: skip
+        n,
+        DECODE["argmax_parts"],
+        lambda s: (parts, getattr(s, counted)),
+        (low.at(x), tops, places, width, parts),
+        counted,
+        (x,),
+        between,
+    )
     low.rows(n, "argmax_merge", counted, (tops, places, low.at(y), parts), between, (y,))

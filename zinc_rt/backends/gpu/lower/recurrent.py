@@ -35,9 +35,11 @@ def _sequences(low: GpuLowering, s: StepShape) -> int:
 
 def _rows(low: GpuLowering, positions: int, slots: int) -> dict[str, Any]:
     return {
-        "positions": low.at(positions), "slots": low.at(slots), "n_rows": lambda s: s.n_rows,
+        "positions": low.at(positions),
+        "slots": low.at(slots),
+        "n_rows": lambda s: s.n_rows,
         "by_row": lambda s: int(s.n_rows <= low.sizes.n_slots),
-    }  # fmt: skip
+    }
 
 
 class Convolution(NamedTuple):
@@ -57,9 +59,13 @@ def _convolution(low: GpuLowering, n: Node) -> Convolution:
             f"node {n.name}: a convolution of {taps} taps; the GPU kernels do 2 to {MOST_TAPS}; {ELSEWHERE}"
         )
     values = {
-        "weight": low.at(weight), "state": low.at(state), "bias": low.at(bias[0]) if bias else 0,
-        "y": low.at(n.outputs[0]), "n_channels": channels, **_rows(low, positions, slots),
-    }  # fmt: skip
+        "weight": low.at(weight),
+        "state": low.at(state),
+        "bias": low.at(bias[0]) if bias else 0,
+        "y": low.at(n.outputs[0]),
+        "n_channels": channels,
+        **_rows(low, positions, slots),
+    }
     form = {"taps": taps, "gated": attributes(n)["activation"] == "silu", "bias": bool(bias)}
     return Convolution(form, values, channels, state)
 
@@ -71,9 +77,15 @@ def convolution(low: GpuLowering, single: Single) -> None:
     made = _convolution(low, n)
     block = ArgumentBlock(GpuConvArgs, {**made.values, "x": low.at(x)})
     low.emit(
-        n, conv1d(**made.form), lambda s: (-(-made.channels // CHANNELS), _sequences(low, s)), (block,), "n_rows",
-        (x, made.state), n.outputs, lambda s: s.n_rows * made.channels * made.form["taps"],
-    )  # fmt: skip
+        n,
+        conv1d(**made.form),
+        lambda s: (-(-made.channels // CHANNELS), _sequences(low, s)),
+        (block,),
+        "n_rows",
+        (x, made.state),
+        n.outputs,
+        lambda s: s.n_rows * made.channels * made.form["taps"],
+    )
 
 
 @GPU.lowers(ProductConv)
@@ -91,11 +103,15 @@ def product_convolution(low: GpuLowering, n: ProductConv) -> None:
     block = ArgumentBlock(GpuConvArgs, made.values)
     with low.only(lambda s: s.n_rows <= BLOCKS[-1]):
         low.emit(
-            n.node, lambda s: entries[block_of(s.n_rows)],
+            n.node,
+            lambda s: entries[block_of(s.n_rows)],
             lambda s: (-(-made.channels // rows_before_norm(block_of(s.n_rows))),),
-            (low.at(product.weight), *sources, units, block), "n_rows", (*keys, made.state),
-            (*n.node.outputs, made.state), lambda s: s.n_rows * n_out * n_in,
-        )  # fmt: skip
+            (low.at(product.weight), *sources, units, block),
+            "n_rows",
+            (*keys, made.state),
+            (*n.node.outputs, made.state),
+            lambda s: s.n_rows * n_out * n_in,
+        )
     if low.sizes.n_rows > BLOCKS[-1]:
         with low.only(lambda s: s.n_rows > BLOCKS[-1]):
             products.product(low, product)
@@ -130,10 +146,15 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
         reads = (*reads, z)
     blocks = 1 if dim <= IN_REGISTERS else -(-dim // FEW_VALUES)
     low.emit(
-        node, delta_net(dim, norm=joined, packed=packed), lambda s: (heads, _sequences(low, s), blocks),
-        (ArgumentBlock(GpuDeltaArgs, values),), "n_rows", reads, (*(p.key for p in results), state),
+        node,
+        delta_net(dim, norm=joined, packed=packed),
+        lambda s: (heads, _sequences(low, s), blocks),
+        (ArgumentBlock(GpuDeltaArgs, values),),
+        "n_rows",
+        reads,
+        (*(p.key for p in results), state),
         lambda s: s.n_rows * heads * dim * dim * 4,
-    )  # fmt: skip
+    )
     if n.norm is not None and not joined:
         _norm(low, n.norm)
 
@@ -149,6 +170,4 @@ def _norm(low: GpuLowering, n: Node) -> None:
     attrs = attributes(n)
     heads, dim = int(attrs["n_heads"]), int(attrs["head_dim"])
     arguments = (low.at(o), low.at(z), low.at(weight), low.at(n.outputs[0]), lambda s: s.n_rows * heads, attrs["eps"])
-    low.emit(
-        n, gated_norm(dim), lambda s: (-(-s.n_rows * heads // 4),), arguments, "n_rows", (o, z), n.outputs
-    )  # fmt: skip
+    low.emit(n, gated_norm(dim), lambda s: (-(-s.n_rows * heads // 4),), arguments, "n_rows", (o, z), n.outputs)

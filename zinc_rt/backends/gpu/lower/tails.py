@@ -50,9 +50,11 @@ def _tail(low: GpuLowering, n: Normed) -> Tail:
         own, whole = norm.residual_scale, norm.total_scale
         factors = (own, whole) != (None, None)
         values |= {
-            "weight": _weight(low, norm), "eps": norm.eps, "own_scale": 1.0 if own is None else own,
+            "weight": _weight(low, norm),
+            "eps": norm.eps,
+            "own_scale": 1.0 if own is None else own,
             "total_scale": 1.0 if whole is None else whole,
-        }  # fmt: skip
+        }
     writes: tuple[Hashable, ...] = ()
     if other is not None:
         total = result if norm is None else norm.total
@@ -72,7 +74,7 @@ def _tail(low: GpuLowering, n: Normed) -> Tail:
     whole = norm is not None and packed and not chain.before and width % STEP == 0 and width <= LONGEST
     form = TailForm(
         len(chain.before), other is not None, factors, norm is not None, packed, plain, width if whole else 0
-    )  # fmt: skip
+    )
     # The last workgroup loads what all have stored.
     reads = (n.source.y, *beside, *(() if other is None else (other,)))
     return Tail(form, ArgumentBlock(GpuNormTail, values), reads, writes)
@@ -95,18 +97,27 @@ def _product(low: GpuLowering, n: Product, tail: Tail) -> None:
     units = n_in if kind in FLOATS else n_in // GROUP
     sources = (low.at(n.x),) if kind in FLOATS else tuple(map(TempSpec, keys))
     low.emit(
-        n.node, lambda s: entries[block_of(s.n_rows)],
+        n.node,
+        lambda s: entries[block_of(s.n_rows)],
         lambda s: (-(-n_out // rows_before_norm(block_of(s.n_rows))), -(-s.n_rows // block_of(s.n_rows))),
-        (low.at(n.weight), *sources, *bias, low.at(n.y), units, n_out, tail.block), "n_rows", (*keys, *tail.reads),
-        (n.y, *tail.writes), lambda s: s.n_rows * n_out * n_in,
-    )  # fmt: skip
+        (low.at(n.weight), *sources, *bias, low.at(n.y), units, n_out, tail.block),
+        "n_rows",
+        (*keys, *tail.reads),
+        (n.y, *tail.writes),
+        lambda s: s.n_rows * n_out * n_in,
+    )
 
 
 def _experts(low: GpuLowering, n: ExpertsDown, tail: Tail) -> None:
     made = down_arguments(low, n)
     entry = experts_down_norm(form=tail.form, **made.constants)
     low.emit(
-        n.node, entry, lambda s: (-(-made.n_out // WAVES), s.n_rows),
-        (made.block, tail.block), "n_rows", (*made.reads, *tail.reads), (n.y, *tail.writes),
+        n.node,
+        entry,
+        lambda s: (-(-made.n_out // WAVES), s.n_rows),
+        (made.block, tail.block),
+        "n_rows",
+        (*made.reads, *tail.reads),
+        (n.y, *tail.writes),
         lambda s: s.n_rows * made.work,
-    )  # fmt: skip
+    )
