@@ -10,7 +10,7 @@ from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.kfd import buffers
 from amdgpu_emu.kfd.address_space import is_user_address
 from amdgpu_emu.kfd.buffers import QueueProperties
-from amdgpu_emu.kfd.queues import KfdQueue
+from amdgpu_emu.kfd.queues import ProcessQueue
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.user_memory import copy_from_user
 from amdgpu_emu.vm import Mapping
@@ -103,7 +103,7 @@ def create(kfd: KfdProcess, args: uapi.CreateQueueArgs96) -> None:
         sdma = _free_sdma(kfd, device, wanted.type, args.sdma_engine_id)
         doorbell = device.doorbells.take_sdma(sdma % engines, sdma // engines)
     kfd.queues.add(
-        KfdQueue(number, device, wanted, args.queue_percentage & 0xFF, args.queue_priority, doorbell, held, sdma)
+        ProcessQueue(number, device, wanted, args.queue_percentage & 0xFF, args.queue_priority, doorbell, held, sdma)
     )
     args.queue_id = number
     args.doorbell_offset = KFD_MMAP_TYPE_DOORBELL | device.id << KFD_MMAP_GPU_ID_SHIFT | doorbell * 8

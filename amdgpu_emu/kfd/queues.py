@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class KfdQueue:
+class ProcessQueue:
     """A KFD queue. written: the last write pointer from the doorbell; consumed: the read pointer; both in dwords of a
     PM4 queue. dead: why it runs no more, empty while it may; hung: its packets or waves cannot be stopped.
     """
@@ -78,19 +78,19 @@ class Queues:
 
     def __init__(self, kfd: KfdProcess) -> None:
         self._kfd = kfd
-        self._queues: dict[int, KfdQueue] = {}
+        self._queues: dict[int, ProcessQueue] = {}
 
-    def __iter__(self) -> Iterator[KfdQueue]:
+    def __iter__(self) -> Iterator[ProcessQueue]:
         return iter(tuple(self._queues.values()))
 
     def __len__(self) -> int:
         return len(self._queues)
 
-    def of(self, device: ProcessDevice) -> list[KfdQueue]:
+    def of(self, device: ProcessDevice) -> list[ProcessQueue]:
         """The queues on one GPU."""
         return [queue for queue in self if queue.device is device]
 
-    def find(self, number: int, code: int) -> KfdQueue:
+    def find(self, number: int, code: int) -> ProcessQueue:
         """Find a queue by id. Raises `CallRefused` with `code`."""
         queue = self._queues.get(number)
         if queue is None:
@@ -103,7 +103,7 @@ class Queues:
 
     # Life.
 
-    def add(self, queue: KfdQueue) -> None:
+    def add(self, queue: ProcessQueue) -> None:
         """Add a new queue; a PM4 queue starts to run."""
         self._queues[queue.number] = queue
         if queue.properties.type == KFD_IOC_QUEUE_TYPE_COMPUTE:
@@ -118,7 +118,7 @@ class Queues:
                 return number
         raise CallRefused(errno.ENOMEM, f"all {KFD_MAX_NUM_OF_QUEUES_PER_PROCESS} queue ids are taken")
 
-    def remove(self, queue: KfdQueue) -> None:
+    def remove(self, queue: ProcessQueue) -> None:
         """Remove a queue: its stream, its doorbell, its hold on its buffers."""
         if queue.stream is not None:
             queue.device.gpu.remove(queue.stream)
@@ -143,7 +143,7 @@ class Queues:
 
     # Running.
 
-    def _steps(self, queue: KfdQueue, name: str) -> Iterator[str]:
+    def _steps(self, queue: ProcessQueue, name: str) -> Iterator[str]:
         """Packets of the ring while the queue is active. One that UPDATE_QUEUE moved goes on where the pointers are."""
         device = queue.device
         processor = CommandProcessor(
@@ -163,7 +163,7 @@ class Queues:
                 if queue.place != place:
                     break
 
-    def _stopped(self, queue: KfdQueue, error: Exception | None) -> None:
+    def _stopped(self, queue: ProcessQueue, error: Exception | None) -> None:
         queue.stream = None
         kfd, device = self._kfd, queue.device
         if isinstance(error, GpuFault):
