@@ -47,7 +47,7 @@ _SIGNALS = (KFD_IOC_EVENT_SIGNAL, KFD_IOC_EVENT_DEBUG_EVENT)
 
 
 @dataclass(eq=False)
-class Event:
+class KfdEvent:
     """An event. number: its id; age: counts how often it was set, from 1 on."""
 
     number: int
@@ -71,8 +71,8 @@ class Events:
 
     def __init__(self, kfd: KfdProcess) -> None:
         self._kfd = kfd
-        self._signals: Handles[Event] = Handles(first=1)  # number 0 is the kernel's own
-        self._others: Handles[Event] = Handles(first=FIRST_OTHER_ID)
+        self._signals: Handles[KfdEvent] = Handles(first=1)  # number 0 is the kernel's own
+        self._others: Handles[KfdEvent] = Handles(first=FIRST_OTHER_ID)
         self.page: BufferObject | None = None
         self.page_handle = 0  # of the process's own buffer; 0: the kernel made the page
         self._mapped_bytes = 0
@@ -124,7 +124,7 @@ class Events:
     def create(self, args: CreateEventArgs) -> None:
         """Serve CREATE_EVENT, after the page was taken over."""
         args.event_page_offset = 0
-        event = Event(0, args.event_type, bool(args.auto_reset))
+        event = KfdEvent(0, args.event_type, bool(args.auto_reset))
         if args.event_type in _SIGNALS:
             self._check_slots()
             event.number = self._signals.add(event) or 0
@@ -141,7 +141,7 @@ class Events:
             raise CallRefused(errno.ENOSPC, f"all {slots} slots of the event page are taken")
         self._need_page()
 
-    def find(self, number: int) -> Event:
+    def find(self, number: int) -> KfdEvent:
         """Find an event by id. Raises `CallRefused` (EINVAL)."""
         event = self._signals.get(number) or self._others.get(number)
         if event is None:
@@ -181,7 +181,7 @@ class Events:
                 if self._slot(other.number) != EMPTY:
                     self._set_from_interrupt(other)
 
-    def _set_from_interrupt(self, event: Event) -> None:
+    def _set_from_interrupt(self, event: KfdEvent) -> None:
         self._empty_slot(event.number)
         event.set()
         self._kfd.machine.changed.notify_all()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.errors import CallRefused
-from amdgpu_emu.kfd.events import LIMIT, Event
+from amdgpu_emu.kfd.events import LIMIT, KfdEvent
 from amdgpu_emu.user_memory import copy_to_user, read_struct
 from zinc_rt.amdgpu.abi.kfd import (
     KFD_IOC_EVENT_SIGNAL,
@@ -31,7 +31,7 @@ _SIZE = ctypes.sizeof(EventData)
 class Waiter:
     """One event of one wait. event: None once it was destroyed; aged: whether the caller asked for the age."""
 
-    event: Event | None
+    event: KfdEvent | None
     activated: bool
     aged: bool = False
 
