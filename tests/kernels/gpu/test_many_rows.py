@@ -17,8 +17,9 @@ from zinc_rt.kernels.gpu.tile_layout import SLAB_ROWS, slabs_bytes, slabs_of
 from zinc_rt.kernels.reference.matmul import Weight, matmul
 
 SHAPES = ((8, 3, 1), (40, 70, 20), (72, 130, 140))
-"""Groups of 32 (of 4, for floats), rows of weights, rows of activations: lanes without a group, with one or two, with two
-or three; less than a tile, more than one."""
+"""Groups of 32 (of 4, for floats), rows of weights, rows of activations: lanes without a group, with one or two, with
+two or three; less than a tile, more than one.
+"""
 
 
 def product(gpu: Stage, kind: GGMLType, w: np.ndarray, x: np.ndarray, n_rows: int, bias: np.ndarray) -> np.ndarray:
