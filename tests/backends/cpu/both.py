@@ -5,9 +5,10 @@ A `Case` is a small graph with its weights and some steps. What the reference ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,19 @@ differ in the lanes of a register, which are those of the best or of the least, 
 THREADS = (1, 2, 3, 4)
 UNTOUCHED = 0x7FC0BEEF
 """What outputs hold before a step, as bits: rows that a step does not have must keep it."""
+
+
+def on_levels(cases: Iterable[Any], least: Collection[Any], best: Collection[Any] | None = None) -> list[Any]:
+    """Parameters (case, isa): `best` of the cases on the best level, all by default, and `least` on the least one; the
+    others, and the levels between, in slow tests.
+    """
+    cases = list(cases)
+    soon = {LEVELS[-1]: least, LEVELS[0]: cases if best is None else best}
+    return [
+        pytest.param(case, isa, id=f"{case}-{isa}", marks=() if case in soon.get(isa, ()) else pytest.mark.slow)
+        for isa in LEVELS
+        for case in cases
+    ]
 
 
 @cache
