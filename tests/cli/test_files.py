@@ -195,6 +195,17 @@ def test_check_without_a_level(zinc, monkeypatch):
     assert json.loads(zinc("check", "--json").out)["native"]["level"] is None
 
 
+@pytest.fixture
+def no_kernels(monkeypatch):
+    """Every kernel is refused at once: findings besides those of kernels need none."""
+
+    def refused(self, modules, **_):
+        return [CompileError("the compile process was killed", m.name) for m in modules]
+
+    monkeypatch.setattr("zinc_rt.lang.compiler.Compiler.compile_each", refused)
+
+
+@pytest.mark.usefixtures("no_kernels")
 def test_check_of_the_cache(zinc, tmp_path):
     fresh = finding(zinc, "kernel cache", "--cache-dir", tmp_path / "a" / "b")
     assert fresh["ok"]
@@ -206,11 +217,8 @@ def test_check_of_the_cache(zinc, tmp_path):
     assert "--cache-dir" in refused["remedy"]
 
 
-def test_check_says_why_the_self_test_failed(zinc, monkeypatch):
-    def broken(self, modules, **_):
-        return [CompileError("the compile process was killed", m.name) for m in modules]
-
-    monkeypatch.setattr("zinc_rt.lang.compiler.Compiler.compile_each", broken)
+@pytest.mark.usefixtures("no_kernels")
+def test_check_says_why_the_self_test_failed(zinc):
     test = finding(zinc, "self-test")
     assert not test["ok"]
     assert "the compile process was killed" in test["value"]
@@ -221,6 +229,7 @@ def test_check_says_that_a_kernel_is_wrong(zinc, monkeypatch):
     assert finding(zinc, "self-test")["value"] == "a kernel gave wrong sums"
 
 
+@pytest.mark.usefixtures("no_kernels")
 def test_check_without_the_compiler(zinc, monkeypatch):
     monkeypatch.setattr("zinc_rt.lang.cache.llvm_version", lambda: "none")
     assert "pip install llvmlite" in finding(zinc, "compiler")["remedy"]

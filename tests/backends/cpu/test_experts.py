@@ -189,7 +189,8 @@ def test_operations_apart() -> None:
     )
 
 
-def test_experts_in_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tiles", [pytest.param("emulated", marks=pytest.mark.slow if "amx" in LEVELS else ())])
+def test_experts_in_matrix_registers(tiles: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """From sixteen rows an expert on, thirty-two at a time where there are as many; vectors take the rest."""
     monkeypatch.setenv(MATRIX_ROWS.name, "32")
     usable = [t.name for t in host_targets() if "vnni" in t.isa]
@@ -197,9 +198,9 @@ def test_experts_in_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("the path needs 512-bit vectors with byte dot products")
     case = experts_case((T.Q4_K, T.Q4_K, T.Q6_K), 6, 2, 256, 256, n_rows=(1, 3, 40, 2 * PANEL_ROWS + 5))
     with CpuBackend(isa=usable[-1], threads=2) as backend:
-        backend.choice = replace(backend.choice, tiles="emulated")
-        compare(case, outputs(backend, case), expected(case), "emulated")
-        assert backend.choice.expert_down(T.Q6_K)[1]["TILES"] == "emulated"
+        backend.choice = replace(backend.choice, tiles=tiles)
+        compare(case, outputs(backend, case), expected(case), tiles)
+        assert backend.choice.expert_down(T.Q6_K)[1]["TILES"] == tiles
 
 
 @pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)

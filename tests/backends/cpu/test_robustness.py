@@ -305,6 +305,7 @@ def test_damaged_kernels_are_compiled_again(tmp_path: Path) -> None:
     assert lines == []
 
 
+@pytest.mark.slow  # compiles all kernels of the model; `tests/cli/test_native.py` tries it with few
 def test_a_model_runs_without_a_cache(path: Path, want: np.ndarray, tmp_path: Path) -> None:
     lines: list[str] = []
     (tmp_path / "file").touch()
