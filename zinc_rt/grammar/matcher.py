@@ -62,11 +62,6 @@ class LlguidanceMatcher:
         return self._free
 
     @property
-    def is_accepting(self) -> bool:
-        """Whether the text may end here."""
-        return self._free or bool(self._native.is_accepting())
-
-    @property
     def is_done(self) -> bool:
         """Whether nothing can follow but a stop token."""
         return not self._free and bool(self._native.is_stopped())

@@ -43,12 +43,7 @@ class StateKind(enum.StrEnum):
     """How memory for a state is handed out to sequences."""
 
     PAGES = "pages"  # by page of the one page table, as the sequence grows
-    RING = "ring"  # the last positions of a window, overwritten in turn
     SEQUENCE = "sequence"  # a fixed size whatever the length: convolutions, recurrent layers
-
-
-IMPLEMENTED_STATES = frozenset({StateKind.PAGES, StateKind.SEQUENCE})
-"""Kinds of state that the engine keeps; `define` refuses the others by name."""
 
 
 @dataclass(frozen=True)

@@ -152,11 +152,6 @@ class SequencePool:
             del self._kept[seq_id]
             self._cache.close_sequence(seq_id)
 
-    def forget_texts(self) -> None:
-        """Drop all finished texts. Their full pages can still be found."""
-        while self._kept:
-            self._forget_oldest()
-
 
 def common(old: Sequence[int], new: Sequence[int]) -> int:
     """How many tokens both begin with, the last one of `new` aside."""

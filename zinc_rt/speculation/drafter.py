@@ -28,8 +28,8 @@ class DraftText:
     number: names it from `begin` to `forget`; no two texts ever have the same. seq_id: its sequence in the engine,
     which belongs to it for as long. tokens: prompt and text so far, not to be changed; the draft follows the last one,
     which is the only one that the sequence does not hold as a rule (recurrent layers may have had to go back further).
-    It is the same list at every call, grown. sampler: how the text's tokens are chosen; not to be used itself, see
-    `own_sampler`. step: which random number the draft's first token would be drawn with. most: how many tokens the
+    It is the same list at every call, grown. sampler: how the text's tokens are chosen; not to be used itself, `ahead`
+    makes another one. step: which random number the draft's first token would be drawn with. most: how many tokens the
     draft may have, 1 or more. salt: of the tenant's part of the prefix cache.
     """
 
@@ -40,14 +40,6 @@ class DraftText:
     step: int
     most: int
     salt: bytes = b""
-
-    def own_sampler(self, ahead: int = 0) -> Sampler:
-        """A sampler for the draft's token `ahead`: the text's parameters, seed and random number, so that a drafter
-        whose logits are near those of the model draws the same token.
-        """
-        sampler = self.sampler.ahead(ahead)
-        sampler.step = self.step + ahead
-        return sampler
 
 
 class Drafter(ABC):

@@ -143,19 +143,6 @@ def test_offsets_for_mmap(card: Card) -> None:
     assert card.gem_mmap(card.create()) == 0x1_0000_3000  # an offset is not used twice
 
 
-@covers("1.kfd")
-def test_buffers_without_a_handle_can_be_mapped(card: Card) -> None:
-    bo = card.file.gpu.allocate(4096, next(iter(card.file.gpu.used)), "of amdkfd")
-    offset = card.file.add_offset(bo)
-    address = card.map_offset(offset, 4096)
-    card.process.store32(address, 7)
-    assert bo.bytes[0] == 7
-    card.file.remove_offset(bo)
-    with refused(errno.EINVAL):
-        card.map_offset(offset, 4096)
-    card.file.gpu.release(bo)
-
-
 def test_a_forgotten_map_outlives_its_handle(card: Card) -> None:
     handle = card.create()
     address = card.map_offset(card.gem_mmap(handle), 4096)

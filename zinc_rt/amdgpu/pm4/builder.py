@@ -119,13 +119,6 @@ class PacketBuilder:
             raise InvalidField(f"no packet is named {name}")
         self._emit(spec.opcode, encode(spec.opcode, fields))
 
-    def words_raw(self, words: Sequence[int]) -> None:
-        """Dwords as they are: recorded packets."""
-        self._room(len(words))
-        for i, word in enumerate(words, self.cursor):
-            self.words[i] = int(word)
-        self.cursor += len(words)
-
     def set_sh_regs(self, values: Mapping[int, int]) -> None:
         """Registers by offset, a packet for each run of neighbours; without room for all of them, none."""
         runs = list(_runs(values))
