@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
+from amdgpu_emu.abi import requests
+from amdgpu_emu.abi.cs import AMDGPU_HW_IP_COMPUTE, AMDGPU_HW_IP_DMA, AMDGPU_HW_IP_GFX
+from amdgpu_emu.abi.requests import kind_of, number_of
 from amdgpu_emu.dispatch import serve, table
 from amdgpu_emu.drm import (
     bo_lists,
@@ -34,9 +37,6 @@ from amdgpu_emu.errors import CallRefused, GpuFault
 from amdgpu_emu.file import OpenFile
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.vm import GpuVm, Mapping
-from zinc_rt.amdgpu.abi import requests
-from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE, AMDGPU_HW_IP_DMA, AMDGPU_HW_IP_GFX
-from zinc_rt.amdgpu.abi.requests import kind_of, number_of
 from zinc_rt.utils.linux import PAGE, Argument
 
 if TYPE_CHECKING:

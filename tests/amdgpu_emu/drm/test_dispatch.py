@@ -8,11 +8,11 @@ import errno
 
 import pytest
 
+from amdgpu_emu.abi import cs, drm, gem, info, requests
+from amdgpu_emu.abi.requests import READ_WRITE, WRITE, request_value
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.drm.card import DATA_VA, RWX, Card, refused
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import cs, drm, gem, info, requests
-from zinc_rt.amdgpu.abi.requests import READ_WRITE, WRITE, request_value
 
 D = ord("d")
 
