@@ -61,7 +61,6 @@ class UserQueue:
         self.wptr = self.rptr = 0
         self.slot = slot
         self.fence_va = file.fence_page() + 8 * slot
-        self.last_fence: Fence | None = None
         self.hung = ""
         self._fences: list[tuple[int, Fence]] = []
         name = f"user queue {given.doorbell_offset} of process {file.process.number}"
@@ -96,7 +95,7 @@ class UserQueue:
         """Make a fence for all packets up to the write pointer that memory holds now."""
         value = self._memory(self.wptr_va) or 0
         fence = Fence(f"dword {value} of {self}")
-        self.last_fence, fence.point = fence, (self.fence_va, value)
+        fence.point = (self.fence_va, value)
         if self.hung:
             fence.signal(errno.ECANCELED)
         elif self.rptr >= value:

@@ -36,14 +36,13 @@ class BackendFeatures:
 
     kernels: "native" or "reference" on the CPU, "rdna" on a GPU. isa: what they are compiled for, empty for the
     reference ones. threads: of the processor, which take part in a step. samples: steps can end with tokens in place
-    of logits. profiles: steps can be recorded. measures_bandwidth: of the memory that holds the weights.
+    of logits. measures_bandwidth: of the memory that holds the weights.
     """
 
     kernels: str
     isa: str = ""
     threads: int = 1
     samples: bool = False
-    profiles: bool = False
     measures_bandwidth: bool = False
 
 

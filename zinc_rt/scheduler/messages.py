@@ -193,15 +193,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The request is over and its sequence is free. token_id: the stop token, if one ended it. detail: a line about
-    the end, for people. cancelled: why, where it was.
+    """The request is over and its sequence is free. token_id: the stop token, if one ended it. cancelled: why, where
+    it was.
     """
 
     id: str
     reason: FinishReason
     usage: Usage
     token_id: int | None = None
-    detail: str = ""
     cancelled: CancelReason | None = None
 
 

@@ -202,7 +202,7 @@ class Scheduler:
         pages = pages_for(len(request.tokens))
         while not self.pool.grow(request.seq_id, pages):
             if len(self.running) == 1:
-                self.finish(request, FinishReason.context, detail=f"all {self.pool.n_pages} KV pages are used")
+                self.finish(request, FinishReason.context)
                 return
             chosen = self.page_victim()
             self.preempt(chosen)

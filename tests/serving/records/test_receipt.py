@@ -22,6 +22,7 @@ from zinc_rt.serving.records.receipt import (
     judge,
     make_receipt,
     malformed,
+    sample_indices,
 )
 
 VECTORS = {v["name"]: v for v in json.loads((Path(__file__).parent / "cr_vectors.json").read_text(encoding="utf-8"))}
@@ -70,6 +71,8 @@ def test_receipt(vector: dict[str, Any]) -> None:
     receipt = {"manifest": manifest, "certificate": vector["certificate"]}
     assert malformed(receipt) is None
     assert judge(receipt, copy.deepcopy(receipt)).verdict is Verdict.ACCEPT
+    if "sample_indices" in vector:
+        assert sample_indices(manifest) == vector["sample_indices"]
 
 
 def test_the_exact_vector_is_what_make_receipt_makes() -> None:

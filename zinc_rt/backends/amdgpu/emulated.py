@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -163,7 +163,6 @@ class EmulatedBackend(AmdBackend):
         try:
             interface = KfdInterface(_NODE, linux=self.machine.process())
             super().__init__(interface, cache=cache, timeout=_PATIENCE, notify=notify, resident=resident)
-            self.features = replace(self.features, profiles=True)
         except BaseException:
             self.machine.close()
             raise

@@ -91,9 +91,7 @@ class CpuBackend(HostBackend):
             threads or default_threads(),
             notify,
         )
-        self.features = BackendFeatures(
-            "native", target.name, self.threads, samples=True, profiles=True, measures_bandwidth=True
-        )
+        self.features = BackendFeatures("native", target.name, self.threads, samples=True, measures_bandwidth=True)
         self.choice = TargetTuning.of(target)
         self.ways = WaysOfProducts(self.library, notify)
         self.runner = Runner(self.library, self.threads)

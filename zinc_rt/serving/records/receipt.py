@@ -8,6 +8,7 @@ keeps ACCEPT for arithmetic without rounding. `zinc replay` compares the bits th
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -101,6 +102,21 @@ def make_receipt(
 def certificate(manifest: Mapping[str, Any]) -> str:
     """The digest of a manifest, by its own algorithm. Raises `NotCanonical`, `UsageError`."""
     return digest(canonical(manifest), manifest.get("digest_alg", "sha256"))
+
+
+def sample_indices(manifest: Mapping[str, Any]) -> list[int]:
+    """The rows of the output that a sampled receipt is about; they follow from everything else in the manifest."""
+    sample = manifest["sample"]
+    base = {key: value for key, value in manifest.items() if key != "sample"}
+    seed = hashlib.sha256(canonical(base) + bytes.fromhex(sample["challenge"])).digest()
+    n_units, found, count = sample["n_units"], set[int](), 0
+    limit = (1 << 64) // n_units * n_units
+    while len(found) < sample["size"]:
+        drawn = int.from_bytes(hashlib.sha256(seed + count.to_bytes(8, "big")).digest()[:8], "big")
+        count += 1
+        if drawn < limit:
+            found.add(drawn % n_units)
+    return sorted(found)
 
 
 def chain_digest(certificates: Sequence[str], alg: str = "sha256") -> str:
