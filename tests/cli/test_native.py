@@ -6,7 +6,7 @@ import re
 import pytest
 
 from zinc_rt.lang import children
-from zinc_rt.lang.claims import CLAIMS_FILE
+from zinc_rt.lang.cache import CLAIMS_FILE
 from zinc_rt.lang.target import host_target, host_targets
 
 
