@@ -56,7 +56,7 @@ _TILES: Final = "tiles"
 
 
 class ForecastBackend(EmulatedBackend):
-    """As `EmulatedBackend`, without weights. Steps do nothing but while a profile is taken."""
+    """As `EmulatedBackend`, without weights. A step computes nothing unless it is profiled."""
 
     def __init__(
         self, model: GpuModel, *, cache: CompileCache | None = None, notify: Callable[[str], None] | None = None

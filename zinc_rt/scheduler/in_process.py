@@ -1,9 +1,8 @@
-"""`InProcessClient`: callers of one process on one core, threads that wait and tasks of event loops.
+"""`InProcessClient`: the callers of one process share one core: threads that wait, and tasks of event loops.
 
-A thread that waits for an event turns the loop, for all callers: of several threads that wait, one turns, and the
-others get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the
-client's own turns as one more of those that wait; it ends with the last of these requests. So nothing is computed, and
-no thread is there, while nobody asks.
+A thread that waits for its events turns the loop of steps. If several threads wait, one of them turns, and gives the
+others their events. Tasks cannot wait like that. So while tasks have requests, the client runs a thread that turns the
+loop for them; it ends with the last of these requests. Without requests, no thread runs and nothing is computed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _YIELD_SECONDS: Final = 1e-4
 
 
 class Inbox(Generic[T]):
-    """What a thread that waits for a request has not taken yet."""
+    """Events for a thread that waits for a request, until it takes them."""
 
     def __init__(self) -> None:
         self.pieces: deque[T | BaseException] = deque()

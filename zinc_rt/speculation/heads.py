@@ -1,6 +1,7 @@
-"""`HeadDrafter`: drafts by what was trained to guess on from a model's hidden states.
+"""`HeadDrafter`: drafts from a model's hidden states.
 
-That is a block of the model itself, or a small model in a file of its own, which reads the model's keys and values.
+The drafting part is a block of the model itself (a head), or a small model in a second file (an assistant), which reads
+the model's keys and values.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass
 class _Text:
-    """What is known of the text of a sequence.
+    """The text of one sequence, as far as the drafter follows it.
 
-    ids: the tokens of the positions that the engine has computed. held: how many of them its sequence holds; those of a
-    draft that were right may have to be computed again. filled: how many of these the head's cache has. hidden: the
-    hidden states of the last positions of `ids`.
+    ids: the tokens of the positions that the engine has computed. held: how many of them its sequence holds; after a
+    draft with a wrong token, right ones may have to be computed again. filled: how many positions the head's cache has.
+    hidden: the hidden states of the last positions of `ids`.
     """
 
     ids: list[int]
@@ -86,8 +87,9 @@ class _Draft:
 class HeadDrafter(Drafter):
     """Drafts of one head, or of an assistant.
 
-    What the model has computed is given to a head with a cache when a page is full, when a prompt's rows are, or when a
-    draft is wanted, whichever comes first: then the rows of several steps are one step of the head.
+    A head has a KV cache of its own, which follows the text: the head computes the rows of several steps of the model
+    in one step of its own. It does so when a page is full, at the end of a prompt, or when a draft is wanted, whichever
+    comes first.
     """
 
     name = "mtp"

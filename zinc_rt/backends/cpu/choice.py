@@ -39,9 +39,9 @@ Kernel = tuple[Function, dict[str, Static]]
 
 
 class Ways(NamedTuple):
-    """How a format's products are computed: blocks of 16 rows at once in matrix registers, 0 for vectors.
+    """How the products of a format are computed: how many blocks of 16 rows at once in matrix registers, 0 for vectors.
 
-    few: 0 or 1, of products of 16 to 31 rows. many: 0, 1 or 2, of those of more.
+    few: for products of 16 to 31 rows, 0 or 1. many: for larger ones, 0, 1 or 2.
     """
 
     few: int = 0
