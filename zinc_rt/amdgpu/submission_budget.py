@@ -1,7 +1,7 @@
-"""How much work one submission may have: as much as the GPU does in a given time, by what it did before.
+"""How much work one submission may have: as much as the GPU does in a given time, judged by earlier submissions.
 
-Work is counted in products, as `CommandList.work` has it. The rate starts low, since nothing is known of a card that
-may be idle, throttled or shared, and is learnt from submissions that were measured by the GPU's own clock.
+Work is counted in products, as in `CommandList.work`. The rate starts low, because a card may be idle, throttled or
+shared. It is learned from submissions that the GPU's own clock measured.
 """
 
 from __future__ import annotations

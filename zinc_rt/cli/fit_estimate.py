@@ -1,4 +1,4 @@
-"""What a model will take on this machine, before it is downloaded: whether it fits, and how fast it can be."""
+"""Estimates before a download: whether a model fits this machine, and how fast it can be."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Does(StrEnum):
-    """What becomes of an option."""
+    """What the command does with an option of llama.cpp."""
 
     same = "same"
     """An option of the verbs that have a use for it."""
@@ -23,10 +23,11 @@ class Does(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """A row of the table.
+    """An option of llama.cpp: a row of the table.
 
-    value: how its value is shown, "" for none. `N` must be a whole number, `a|b` one of these; in brackets it may be
-    left out. note: what to know of it or to do in its place. to: our words, with {} for the value.
+    value: how its value is shown, "" for none. `N` must be a whole number, `a|b` one of these; a value in brackets may
+    be left out. note: what a user should know, or do instead. to: the option of zinc that it stands for, with {} for
+    the value.
     """
 
     names: tuple[str, ...]

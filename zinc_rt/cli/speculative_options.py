@@ -1,4 +1,4 @@
-"""Options of speculation: who guesses the next tokens, and how many."""
+"""Options of speculation: the drafter, and the length of drafts."""
 
 from __future__ import annotations
 

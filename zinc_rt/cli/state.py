@@ -1,4 +1,4 @@
-"""`--save-state` and `--load-state`: what was computed of a text, kept in a file for the next command."""
+"""`--save-state` and `--load-state`: the keys, values and states of a text in a file, for the next command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LoadState = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class StateOptions(OptionRecord):
-    """Files of what was computed of a text."""
+    """Files with the computed state of a text."""
 
     from_state: LoadState = None
     to_state: SaveState = None

@@ -1,4 +1,4 @@
-"""Reading blocks of indices of vectors in kernels (`Kind.GRID`); see decode.py."""
+"""Reading blocks of indices of vectors in kernels (`CodeLayout.GRID`); see decode.py."""
 
 from __future__ import annotations
 

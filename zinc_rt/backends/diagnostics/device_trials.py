@@ -1,7 +1,7 @@
-"""Trials of GPUs: which interface of which card comes first, which are held back, and the proof of the others.
+"""Trials of GPUs: the order in which interfaces are tried, those that are skipped, and the proof of the others.
 
-An interface is proven when a small model's step on it gave the reference's bits. Nothing else makes `auto` or `gpu`
-take it. `zinc_rt.backends.diagnostics.crash_log` remembers how trials ended.
+An interface is proven when a small model's step on it gave the reference's bits. `auto` and `gpu` take proven
+interfaces only. `zinc_rt.backends.diagnostics.crash_log` remembers the results of trials.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class SamplingShape:
 
 
 class PlanRecorder(Protocol):
-    """What a plan is recorded into: a `Batch`."""
+    """A list of dispatches that a plan is recorded into."""
 
     def dispatch(self, program: Any, groups: tuple[int, int, int], *arguments: Any) -> Any:
         """Run a kernel."""

@@ -22,8 +22,8 @@ _NEVER = 3600.0
 
 @dataclass(slots=True)
 class Ticket:
-    """A request's places, one for each answer. prompt_tokens: counted among those that wait; 0 before they are known
-    and once the engine computes the request.
+    """The places that a request takes, one for each answer. prompt_tokens: tokens that count as waiting; 0 before the
+    prompt is tokenized, and once the engine computes the request.
     """
 
     tenant: str
