@@ -20,7 +20,7 @@ SaveState = Annotated[
     typer.Option(
         "--save-state",
         metavar="FILE",
-        help="Keep what was computed of prompt and text in FILE: a later prompt that begins alike goes on from there.",
+        help="Write the computed prompt and text to FILE: a later prompt with this beginning goes on from it.",
         rich_help_panel=o.MODEL,
         show_default=False,
         dir_okay=False,
@@ -31,7 +31,7 @@ LoadState = Annotated[
     typer.Option(
         "--load-state",
         metavar="FILE",
-        help="Take what --save-state kept: the tokens with which the prompt begins alike are not computed again.",
+        help="Read a file of --save-state: the tokens that it and the prompt begin with are not computed again.",
         rich_help_panel=o.MODEL,
         show_default=False,
         dir_okay=False,
