@@ -25,7 +25,7 @@ _SEE_FILE = "see the line of its device file"
 
 @dataclass(frozen=True)
 class Step:
-    """text: what the step does, or what was found; remedy: what helps where nothing better is known."""
+    """text: the step, or the finding, in words; remedy: the usual remedy."""
 
     text: str
     remedy: str = KERNEL_LOG

@@ -29,8 +29,8 @@ class SubmissionBudget:
         return max(_SMALLEST, int(self.rate * self.longest))
 
     def took(self, work: int, seconds: float) -> None:
-        """Learn from a submission. One that took too long lowers the rate at once to what it was; one that was fast
-        raises it by degrees, and only if it was long enough to tell.
+        """Learn from a submission. A submission that took too long sets the rate to its own at once; a fast one raises
+        the rate by degrees, and only if it was long enough to measure.
         """
         if seconds <= 0 or work <= 0:
             return

@@ -400,7 +400,7 @@ class KVCacheManager:
     def accept_drafts(self, seq_id: int, n_tokens: int) -> int:
         """Keep drafts of a sequence's last step (`SequenceChunk.n_draft`) up to `n_tokens` positions, forget others.
 
-        What is kept is found by others from now on. With recurrent layers the sequence goes back to where that step
+        Other sequences find the kept pages from now on. With recurrent layers the sequence goes back to where that step
         began if a draft is forgotten. A sequence that goes on behind its drafts has accepted them.
 
         Returns how many positions it holds then: rows go on there. Raises `EngineError` also where more would be lost

@@ -52,7 +52,9 @@ def page_key(parent: bytes, ids: bytes) -> bytes:
 
 
 def packed(ids: Sequence[int]) -> bytes:
-    """The ids of a full page as 16 int32, little endian. Raises `struct.error` for other numbers of them or others."""
+    """The ids of a full page as 16 int32, little endian. Raises `struct.error` for another count, and for ids outside
+    int32.
+    """
     return _IDS.pack(*ids)
 
 

@@ -75,7 +75,7 @@ class ForecastBackend(EmulatedBackend):
 
     @property
     def memory_available(self) -> int | None:
-        """What the card has: nothing of it is used but what stays free."""
+        """What the card has: only the part that stays free is used."""
         return self._card.vram - self.memory_kept_free
 
     @property

@@ -61,7 +61,7 @@ class CoreLock:
     Taking it in a forked process raises `EngineError`: a thread that stayed behind may have it, for ever.
 
     Attributes:
-        plain: the same lock for those who are in a `DeferredInterrupts` block already and have looked at the process.
+        plain: the same lock, for code that is in a `DeferredInterrupts` block already and has checked the process.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class InProcessClient:
     # -- for threads
 
     def submit(self, output: RequestOutput[T], processors: Processors = ()) -> Inbox[T]:
-        """Queue a request; `pieces` gives what its output makes of it. Raises `EngineError` in a turn."""
+        """Queue a request; `pieces` gives the pieces of its output. Raises `EngineError` in a turn."""
         self._lock.check_process()
         self.check_no_turn()
         inbox = Inbox[T]()
@@ -146,8 +146,8 @@ class InProcessClient:
     def pieces(self, inbox: Inbox[T]) -> Iterator[T]:
         """A request's pieces, to its last; takes turns until there are some.
 
-        Raises the exception behind `Failed`, what the output raises, what the check raises, what a step raises, and
-        `EngineError` where a turn itself asks for it, as `notify` could.
+        Raises the exception behind `Failed`, the exceptions of the output, of the check and of a step, and
+        `EngineError` if it is called within a turn, as by `notify`.
         """
         while not inbox.over or inbox.pieces:
             self._wait(inbox.ready)
@@ -248,7 +248,7 @@ class InProcessClient:
             self._n_waiting -= 1
 
     def _settled(self) -> EngineCore:
-        """The core, with all that was asked of it meanwhile."""
+        """The core, after the messages that came meanwhile."""
         core = self._core
         assert core is not None
         if self._submitted or self._left:

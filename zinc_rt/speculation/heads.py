@@ -141,7 +141,7 @@ class HeadDrafter(Drafter):
             self._edges[self._head.page_of(part.seq_id, edge - 1)] = text.hidden[edge - 1 : edge]
 
     def kept(self, seq_id: int, n_tokens: int) -> None:
-        """See `Drafter.kept`. What was computed behind that is kept for `draft`, which knows what of it was right."""
+        """See `Drafter.kept`. The results behind it are kept for `draft`, which finds out which of them were right."""
         text = self._texts.get(seq_id)
         if text is not None:
             text.held = n_tokens
@@ -158,7 +158,7 @@ class HeadDrafter(Drafter):
             self._file.close()
 
     def _fill(self, texts: Sequence[tuple[int, _Text]]) -> None:
-        """Give the head what it has not seen of these texts."""
+        """Let the head compute the tokens of these texts that it lacks."""
         waiting = [(seq_id, text) for seq_id, text in texts if text.filled < text.held]
         while waiting:
             rows, room = [], self._head.sizes.n_rows

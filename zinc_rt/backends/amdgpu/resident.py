@@ -60,7 +60,7 @@ class ResidentPrograms:
 
     @property
     def programs(self) -> tuple[LoadedKernel, ...]:
-        """Those that were asked for."""
+        """The programs that were compiled so far."""
         return tuple(program for program in self._loaded.values() if program is not None)
 
     @property

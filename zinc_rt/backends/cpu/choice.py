@@ -93,7 +93,7 @@ class TargetTuning:
         return dict(self.ways).get(kind.name, VECTORS)
 
     def _matrix(self, *kinds: GGMLType) -> dict[str, Any]:
-        """What products of these formats have in common."""
+        """The constants that products of these formats share."""
         ways = [self.ways_of(kind) for kind in kinds]
         both = Ways(min(w.few for w in ways), min(w.many for w in ways))
         return {"TILES": self.tiles if any(both) else "", "FEW": both.few, "MANY": both.many}

@@ -74,7 +74,7 @@ class _Recent:
 class CpuSampling:
     """Memory for choosing the tokens of up to as many rows as there are logits; `DeviceSampling` says how it is used.
 
-    operation: what a step whose rows `write` got ends with.
+    operation: the last operation of a step whose rows went to `write`.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ class WaysFound:
 
     @classmethod
     def from_note(cls, tree: dict[str, Any]) -> WaysFound | None:
-        """What `note` said; None for anything else."""
+        """The result that `note` stored; None for anything else."""
         try:
             few, many = ({int(k): float(v) for k, v in tree[name]} for name in ("few", "many"))
             wrong = [int(k) for k in tree["wrong"]]
@@ -82,7 +82,7 @@ class WaysOfProducts:
         self._found: dict[GGMLType, WaysFound] = {}
 
     def kept(self, tuning: TargetTuning, kinds: Iterable[GGMLType], rows: int) -> TargetTuning:
-        """The tuning with what is known of these formats; nothing is measured. rows: of the largest step."""
+        """The tuning with the known ways of these formats; nothing is measured. rows: of the largest step."""
         return self._with(tuning, [k for k in _open(tuning, kinds, rows) if self.recall(tuning, k) is not None])
 
     def chosen(self, tuning: TargetTuning, kinds: Iterable[GGMLType], rows: int) -> TargetTuning:

@@ -57,7 +57,7 @@ class Situation:
 
 
 def situation(linux: Linux, gpu: AmdCard, interface: str) -> Situation:
-    """That of a GPU of this machine now."""
+    """The situation of a GPU of this machine now."""
     identity = ""
     with suppress(OSError):
         identity = linux.read_text("/etc/machine-id").strip()

@@ -50,7 +50,9 @@ def interface_name(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An interface of a card. about: what a proof of it holds for; card: names the GPU where there are several."""
+    """An interface of a card. about: the situation that a proof of it holds for; card: names the GPU where there are
+    several.
+    """
 
     gpu: AmdCard
     device: Device
@@ -248,7 +250,7 @@ class Trials:
 
 
 def brief(error: ZincError) -> str:
-    """What is said of an error that is not the end: a hang without what the queue looked like."""
+    """The short form of an error after which another interface is tried: a hang without what the queue looked like."""
     text = str(error)
     return text.partition(";")[0] if isinstance(error, (FenceTimeout, DeviceLost)) else text
 

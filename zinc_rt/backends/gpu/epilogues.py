@@ -36,7 +36,7 @@ class Epilogue(NamedTuple):
 
     @property
     def added(self) -> tuple[int | None, ...]:
-        """What each step adds to what it gets; None for nothing."""
+        """The buffer that each step adds to its input; None for none."""
         found, gets = [], self.y
         for step in self.steps:
             operands = step.node.inputs if isinstance(step, Single) else step.sources

@@ -60,7 +60,7 @@ class PlanRecorder(Protocol):
         """Run a kernel."""
 
     def barrier(self, *, light: bool = False) -> Any:
-        """What follows sees what came before."""
+        """Dispatches behind it see the results of those before it."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`AdmissionControl`: counts what runs and refuses what is too much.
+"""`AdmissionControl`: counts requests that run and refuses those that are too many.
 
 It reserves a place when it looks, so no burst gets by.
 """
@@ -46,7 +46,7 @@ class AdmissionControl:
         self._seconds = 1.0  # that a request takes, lately
 
     def replace(self, tenants: TenantConfigs) -> None:
-        """Other limits from now on; what was taken from a bucket whose rate stays is not given back."""
+        """Other limits from now on; tokens taken from a bucket whose rate stays are not given back."""
         self._tenants = tenants
 
     @property

@@ -60,7 +60,7 @@ class RouteBackend:
                 limit.reschedule(0)
 
     def facts(self) -> dict[str, Any]:
-        """What the router tells of it."""
+        """The facts about it that the router reports."""
         return {"url": self.url, "status": self.wrong or "ok", "load": self.load}
 
 
