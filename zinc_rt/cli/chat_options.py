@@ -34,7 +34,7 @@ Reasoning = Annotated[
         "--reasoning",
         metavar="show|hide",
         autocompletion=o.completes(lambda: _SHOWN),
-        help="What the model marks as reasoning: dimmed on standard error, or nowhere. Default: show on a terminal.",
+        help="Show reasoning that the model marks, dimmed on standard error, or hide it. Default: show on a terminal.",
         rich_help_panel=o.OUTPUT,
         show_default=False,
     ),

@@ -114,7 +114,7 @@ def announce(wanted: bool, soak: float | None, cache_dir: Path | None) -> Compil
 
 
 def contacts_of(cache: CompileCache) -> Contacts:
-    """What is remembered of this machine's GPUs."""
+    """The remembered trials of this machine's GPUs."""
     from zinc_rt.backends.diagnostics.crash_log import Contacts
 
     return Contacts(cache.path, host(), None)  # the trials before have told what cannot be written

@@ -55,7 +55,7 @@ DraftMax = Annotated[
         "--draft",
         "--draft-n",
         metavar="N",
-        help="Most tokens to guess at once; how many pay is measured. Default: 16.",
+        help="Most tokens to guess at once; the speed of steps decides how many are guessed. Default: 16.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

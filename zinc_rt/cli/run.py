@@ -30,7 +30,7 @@ from zinc_rt.sampling.params import SamplingParams
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PROMPT]", help="What to answer or to continue, in quotes.", show_default=False),
+    typer.Argument(metavar="[PROMPT]", help="The prompt, in quotes.", show_default=False),
 ]
 PromptOption = Annotated[
     str | None,

@@ -56,7 +56,7 @@ class Gemma4Block:
     inputs: LayerInputs | None
 
     def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
-        """See `Block.emit`."""
+        """See `Layer.emit`."""
         p = f"blk.{layer}"
         Branch("attn", self.attention, "attn_norm", "post_attention_norm").emit(parts, x, layer)
         h = x.norm(f"{p}.ffn_norm")

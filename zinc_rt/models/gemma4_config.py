@@ -95,7 +95,8 @@ def _heads(keys: Keys, n_heads: int, n_kv_heads: int, width: int) -> HeadSizes:
 
 
 def _own_layers(keys: Keys, windowed: tuple[bool, ...], heads: tuple[HeadSizes, ...], shared: int) -> int:
-    """Layers with keys and values of their own. The last two of them serve the others, each those of its kind.
+    """Layers with keys and values of their own. The last two of these layers, one of each kind, serve the other layers
+    of their kind.
 
     Raises `ModelError` where they cannot.
     """

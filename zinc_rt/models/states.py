@@ -1,4 +1,4 @@
-"""The books of what sequences keep, filled while a graph is built."""
+"""Collects the states of sequences while a graph is built."""
 
 from __future__ import annotations
 

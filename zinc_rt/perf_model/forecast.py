@@ -1,4 +1,4 @@
-"""Forecasts: what a model would do on a card that is not there."""
+"""Forecasts: the speed and the memory of a model on a card, predicted on the emulated one."""
 
 from __future__ import annotations
 

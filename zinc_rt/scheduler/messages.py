@@ -43,7 +43,7 @@ class FinishReason(StrEnum):
 
 
 class CancelReason(StrEnum):
-    """Who or what ended a request."""
+    """The reason for which a request was ended."""
 
     caller = "caller"
     stop_string = "stop_string"
@@ -95,9 +95,9 @@ class Submit:
     id: unique among those that run. tenant: its name. prompt: token ids, special ones included. params: `stop` is not
     looked at. seed: of the random numbers; the same request with the same seed gives the same tokens, whatever else
     runs. salt: of the tenant's part of the prefix cache. resume: tokens generated before, by an engine that is gone:
-    they are not sent again, and what follows is what would have followed there. seconds: limit of the time until the
-    last token, None for none. echo: log-probabilities of the prompt's tokens are told, with those of so many of the
-    likeliest ones at each place, so all of it is computed; None: they are not.
+    they are not sent again, and the tokens after them are those that would have followed there. seconds: limit of the
+    time until the last token, None for none. echo: N reports log-probabilities of the prompt's tokens, and of the N
+    likeliest tokens at each position; the whole prompt is computed then. None: no report.
     """
 
     id: str

@@ -55,9 +55,9 @@ class CoreVocabulary:
 class CoreOptions:
     """How the loop of steps runs.
 
-    max_step_ms: milliseconds that a step should take at the most while texts are being generated; prompts are computed
-    in what decoding leaves of it. max_prefill_ms: the same while there are prompts only. max_tenants: names of tenants
-    that may be known at once.
+    max_step_ms: the milliseconds of a step while texts are generated; prompts get the time that decoding leaves.
+    max_prefill_ms: the milliseconds of a step with prompts only. max_tenants: names of tenants that may be known at
+    once.
     """
 
     max_step_ms: float = 60.0

@@ -198,7 +198,9 @@ class Scheduler:
         return chosen is not None
 
     def _grow(self, request: Request) -> None:
-        """See that a request has the page of its next row: others are preempted for it, or it for others."""
+        """See that a request has the page of its next row: for it others may be preempted, or it may be preempted
+        itself.
+        """
         pages = pages_for(len(request.tokens))
         while not self.pool.grow(request.seq_id, pages):
             if len(self.running) == 1:

@@ -66,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
-    """The engine could not start. usage: the caller asked for what cannot be."""
+    """The engine could not start. usage: whether the caller's options are wrong."""
 
     message: str
     usage: bool

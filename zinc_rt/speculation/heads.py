@@ -1,6 +1,7 @@
-"""`HeadDrafter`: drafts by what was trained to guess on from a model's hidden states.
+"""`HeadDrafter`: drafts from a model's hidden states.
 
-That is a block of the model itself, or a small model in a file of its own, which reads the model's keys and values.
+The drafting part is a block of the model itself (a head), or a small model in a second file (an assistant), which reads
+the model's keys and values.
 """
 
 from __future__ import annotations
@@ -73,11 +74,11 @@ class HiddenRows:
 
 @dataclass
 class _Text:
-    """What is known of the text of a sequence.
+    """The text of one sequence, as far as the drafter follows it.
 
-    ids: the tokens of the positions that the engine has computed. held: how many of them its sequence holds; those of a
-    draft that were right may have to be computed again. filled: how many of these the head's cache has. hidden: the
-    hidden states of the last positions of `ids`.
+    ids: the tokens of the positions that the engine has computed. held: how many of them its sequence holds; after a
+    draft with a wrong token, right ones may have to be computed again. filled: how many positions the head's cache has.
+    hidden: the hidden states of the last positions of `ids`.
     """
 
     ids: list[int]
@@ -127,8 +128,9 @@ class _Draft:
 class HeadDrafter(Drafter):
     """Drafts of one head, or of an assistant.
 
-    What the model has computed is given to a head with a cache when a page is full, when a prompt's rows are, or when a
-    draft is wanted, whichever comes first: then the rows of several steps are one step of the head.
+    A head has a KV cache of its own, which follows the text: the head computes the rows of several steps of the model
+    in one step of its own. It does so when a page is full, at the end of a prompt, or when a draft is wanted, whichever
+    comes first.
     """
 
     name = "mtp"
@@ -180,7 +182,7 @@ class HeadDrafter(Drafter):
             self._edges[self._head.page_of(part.seq_id, edge - 1)] = text.hidden[edge - 1 : edge]
 
     def kept(self, seq_id: int, n_tokens: int) -> None:
-        """See `Drafter.kept`. What was computed behind that is kept for `draft`, which knows what of it was right."""
+        """See `Drafter.kept`. The results behind it are kept for `draft`, which finds out which of them were right."""
         text = self._texts.get(seq_id)
         if text is not None:
             text.held = n_tokens
@@ -197,7 +199,7 @@ class HeadDrafter(Drafter):
             self._file.close()
 
     def _fill(self, texts: Sequence[tuple[int, _Text]]) -> None:
-        """Give the head what it has not seen of these texts."""
+        """Let the head compute the tokens of these texts that it lacks."""
         waiting = [(seq_id, text) for seq_id, text in texts if text.filled < text.held]
         while waiting:
             rows, room = [], self._head.sizes.n_rows

@@ -54,7 +54,7 @@ HUB: Final = (
     Variable("HF_ENDPOINT", "the address of a mirror of the hub"),
     Variable("HF_HUB_OFFLINE", "1: nothing is asked over the network; what was downloaded is used"),
     Variable("HF_HUB_ETAG_TIMEOUT", "seconds until a connection to the hub must stand. Unset: 10"),
-    Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds that the hub may send nothing, before it is asked anew. Unset: 10"),
+    Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds without data after which the hub is asked anew. Unset: 10"),
     Variable("HTTPS_PROXY", "the proxy through which the hub is reached", secret=True),
     Variable("HTTP_PROXY", "the same for addresses without TLS", secret=True),
     Variable("NO_PROXY", "hosts that are reached without a proxy"),

@@ -66,7 +66,7 @@ def _call(linux: Linux, fd: int, request: Ioctl, argument: Argument) -> None:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """What `zinc_rt.amdgpu.drm` is asked inside counts for `last_errno`. Raises `OSError` in place of its errors."""
+    """Calls of `zinc_rt.amdgpu.drm` inside it set `last_errno`. Raises `OSError` in place of its errors."""
     try:
         with noted_buffers():
             yield

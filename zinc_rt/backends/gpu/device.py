@@ -45,7 +45,7 @@ class DeviceKernel(Protocol):
 
     @property
     def kernel(self) -> GpuKernel | None:
-        """What it was loaded from."""
+        """The compiled kernel that it was loaded from."""
 
 
 class DispatchList(Protocol):
@@ -61,7 +61,9 @@ class DispatchList(Protocol):
         """Run a kernel. arguments: as it declares them, addresses or memory for pointers."""
 
     def barrier(self, *, light: bool = False) -> Any:
-        """What follows sees what came before. light: not where one dispatch rewrites what an earlier one read."""
+        """Dispatches behind it see the results of those before it. light: not where one dispatch rewrites what an
+        earlier one read.
+        """
 
 
 class GpuDevice(Protocol):

@@ -1,4 +1,4 @@
-"""Does this GPU compute what the reference does? A small graph on both, before a model is trusted to it."""
+"""Compares a GPU with the reference: both compute a small graph before the GPU gets a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph keeps on a GPU between steps, brought out and back: states of sequences, pages of KV caches."""
+"""Reads and writes the data that a graph keeps on a GPU between steps: states of sequences, pages of KV caches."""
 
 from __future__ import annotations
 

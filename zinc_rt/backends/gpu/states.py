@@ -1,4 +1,4 @@
-"""Copies of what a sequence keeps of recurrent layers, in the GPU's memory, made by the GPU."""
+"""Copies of the states of recurrent layers, in the GPU's memory, made by the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`AdmissionControl`: counts what runs and refuses what is too much.
+"""`AdmissionControl`: counts requests that run and refuses those that are too many.
 
 It reserves a place when it looks, so no burst gets by.
 """
@@ -21,8 +21,8 @@ _NEVER = 3600.0
 
 @dataclass(slots=True)
 class Ticket:
-    """A request's places, one for each answer. prompt_tokens: counted among those that wait; 0 before they are known
-    and once the engine computes the request.
+    """The places that a request takes, one for each answer. prompt_tokens: tokens that count as waiting; 0 before the
+    prompt is tokenized, and once the engine computes the request.
     """
 
     tenant: str
@@ -70,7 +70,7 @@ class AdmissionControl:
         self._seconds = 1.0  # that a request takes, lately
 
     def replace(self, tenants: TenantConfigs) -> None:
-        """Other limits from now on; what was taken from a bucket whose rate stays is not given back."""
+        """Other limits from now on; tokens taken from a bucket whose rate stays are not given back."""
         self._tenants = tenants
 
     @property

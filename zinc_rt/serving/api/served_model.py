@@ -53,10 +53,10 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model, by all of its names. any_name: and by all others. chat: how it converses, for one thread at a time,
-    which `lock` sees to. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint:
-    changes with the weights. dimensions: elements of a vector, for a model that embeds; else None.
-    defaults: what requests omit.
+    """One model, by all of its names. any_name: any other name is accepted, too. chat: how it converses; one thread at
+    a time, by `lock`. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes
+    with the weights. dimensions: elements of a vector for a model that embeds, else None. defaults: values of
+    parameters that requests leave out.
     """
 
     names: tuple[str, ...]

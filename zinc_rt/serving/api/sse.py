@@ -42,9 +42,9 @@ def named(name: str, value: object) -> bytes:
 
 
 class EventStream:
-    """Chunks are sent as they come; while the client takes none, the engine's events wait where they are. Where nothing
-    was sent for 15 s a comment is, so that no proxy takes the connection for dead. Headers go out with the first chunk
-    or comment. A client that takes nothing for 30 s is treated as gone. One timer a stream sees to both.
+    """Sends chunks as they come. While the client reads nothing, the engine's events wait in their queue. A stream
+    without a chunk for 15 s gets a comment, so that no proxy takes the connection for dead. Headers go out with the
+    first chunk or comment. A client that reads nothing for 30 s is treated as gone. One timer a stream does both.
     """
 
     def __init__(self, call: Call, limits: Limits, lines: bool = False) -> None:
