@@ -1,4 +1,4 @@
-"""Submissions on their way: what they are, what they hold, how a message calls them."""
+"""Submissions on their way: their packets, the memory that they hold, and their names in messages."""
 
 from __future__ import annotations
 

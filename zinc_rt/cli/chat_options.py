@@ -215,7 +215,7 @@ class ConversationOptions(OptionRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FormatOptions(OptionRecord):
-    """What the options say of an answer's form, which is one of them at the most."""
+    """The form of an answer; at most one of these options may be given."""
 
     schema: JsonSchema = None
     format: Format = None

@@ -57,7 +57,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """How long texts may be, how many are computed at once, and what is kept of them. Raises `UsageError`.
+    """The length of texts, the number of texts computed at once, and the memory of the KV cache. Raises `UsageError`.
 
     n_ctx: tokens of a prompt and its text (None: the model's own, at most 4096).
     n_batch: rows of a step with prompts (None: 512 with native kernels of a CPU and on a GPU, else 64).

@@ -75,7 +75,7 @@ class Finding:
 
 
 class GraphError(ZincError):
-    """A graph is impossible, or was asked for what it does not have.
+    """A graph is impossible, or lacks the buffer or node that was asked for.
 
     findings: everything that the verifier found, in graph order; empty where it was not the verifier.
     """

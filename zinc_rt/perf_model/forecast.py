@@ -113,7 +113,7 @@ def forecast(
     cache_dir: Path | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> CardForecast:
-    """Forecast prompts of these lengths, and a token behind texts of these lengths, on a card. No weights are read.
+    """Predict prompts of these lengths, and a token behind texts of these lengths, on a card. No weights are read.
 
     Args:
         path: the model's file.

@@ -76,7 +76,7 @@ def noted() -> Iterator[None]:
 
 @contextmanager
 def noted_buffers() -> Iterator[None]:
-    """The same, with the errors as they are, and those of memory that are made of them."""
+    """The same, but errors keep their types, with those of memory made from them."""
     _latest.errno = None
     try:
         yield

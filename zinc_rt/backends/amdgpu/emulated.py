@@ -53,7 +53,7 @@ class Prediction:
 
     @property
     def overlapped(self) -> float:
-        """Predicted seconds where what no barrier divides runs at once, without what barriers cost."""
+        """Predicted seconds if dispatches without a barrier between them run at once; barriers are free."""
         return side_by_side(self.records)
 
     @property
@@ -175,7 +175,7 @@ class EmulatedBackend(AmdBackend):
 
     @property
     def memory_available(self) -> int | None:
-        """What the card has, or less where this process, whose memory it is, cannot have as much."""
+        """The card's memory, or less if this process cannot allocate as much."""
         limits = [n for n in (super().memory_available, available_memory()) if n is not None]
         return min(limits, default=None)
 

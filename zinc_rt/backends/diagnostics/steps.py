@@ -223,7 +223,7 @@ def _note_failure(found: InterfaceSteps, name: str, error: ZincError | OSError, 
 
 
 def _word(error: BaseException | None) -> str:
-    """The name of the step or call that failed, of the error or of what it was made from; "" where none is known."""
+    """The name of the step or call that failed, from the error or from its cause; "" where none is known."""
     while error is not None:
         if isinstance(error, StepFailed):
             return error.word
