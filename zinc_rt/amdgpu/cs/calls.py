@@ -76,7 +76,7 @@ def noted() -> Iterator[None]:
 
 @contextmanager
 def noted_buffers() -> Iterator[None]:
-    """The same, but errors keep their types, with those of memory made from them."""
+    """As `noted`, but errors keep their types. Errors of memory that an ioctl caused set `last_errno`, too."""
     _latest.errno = None
     try:
         yield
