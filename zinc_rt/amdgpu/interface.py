@@ -1,4 +1,4 @@
-"""What an interface to the driver does: memory that the GPU reaches, indirect buffers, numbers that retire.
+"""The contract of an interface to the driver: memory that the GPU reaches, indirect buffers, fences as numbers.
 
 CS, KFD and UMQ implement it. Above an interface everything is the same: the same packets, the same pools, the same
 kernels.

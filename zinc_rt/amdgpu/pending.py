@@ -33,7 +33,7 @@ class PendingSubmission:
 
 
 class PendingSubmissions:
-    """Those that have not retired, oldest first, and memory that waits for some of them before it is free."""
+    """Submissions that have not retired, oldest first, and memory that becomes free when some of them retire."""
 
     def __init__(self) -> None:
         self._pending: deque[PendingSubmission] = deque()

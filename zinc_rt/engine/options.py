@@ -85,7 +85,7 @@ class CacheOptions:
 
 @dataclass(frozen=True)
 class Options(CacheOptions, DeviceOptions):
-    """How an engine runs: what callers of `load` may leave open is decided here. Raises `UsageError`.
+    """The options of an engine; values that callers of `load` left open are decided here. Raises `UsageError`.
 
     n_logits: rows of a step whose logits may be wanted, one of each sequence at the least (None: all). check_memory:
     refuse a plan that does not fit. state_memory: bytes of copies of recurrent layers' states (None: one copy a

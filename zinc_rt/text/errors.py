@@ -1,4 +1,4 @@
-"""What can go wrong between text and token ids: every error of this package."""
+"""All errors of this package."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def errno_kept() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Driver:
-    """Who drives a node: name as "amdgpu", and the version of its interface."""
+    """The driver of a node: its name, as "amdgpu", and the version of its interface."""
 
     name: str
     major: int

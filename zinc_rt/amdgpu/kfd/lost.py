@@ -1,4 +1,4 @@
-"""What took the GPU away, in words: a page fault with the buffer it hit, a reset."""
+"""Describes a lost GPU for messages: a page fault with its buffer, or a reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the render node says of its GPU, for messages and for kernels."""
+"""Facts about a GPU from its render node, for messages and for kernels."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _PATIENCE = 86_400.0
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model of the card says of dispatches that ran on the emulator (`docs/how/emulator.md`).
+    """The cost model's prediction for dispatches that ran on the emulator (`docs/how/emulator.md`).
 
     records: dispatches in order; steps: submissions that they were in; resident: seconds of a step as one resident
     program, None where that is not known.

@@ -39,7 +39,7 @@ _MEMORY: Final = ("bo_", "alloc_failed", "map_", "mmap", "gem_", "va_")  # parts
 
 @dataclass
 class InterfaceSteps:
-    """What an interface did.
+    """The steps of one interface.
 
     steps: by the names of `STEPS`, as far as it got: {"ok", "seconds"}, of the failed one also "error", "word",
     "errno", "help". seconds: of `REPEATS` submissions to their fences, and of as many steps of the small model.

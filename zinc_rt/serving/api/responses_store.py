@@ -41,7 +41,7 @@ class KeptResponse:
 
 
 class ResponseStore:
-    """Where they are too many, the tenant that holds most loses its oldest one. limit: bytes."""
+    """Kept responses. If they are too many, the tenant that holds most loses its oldest one. limit: bytes."""
 
     def __init__(self, limit: int = STORE_BYTES) -> None:
         self._limit = limit

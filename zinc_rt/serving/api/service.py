@@ -1,4 +1,4 @@
-"""`Service`: what all requests share: the engine, the model's texts, tenants, places, metrics, and what runs now."""
+"""`Service`: shared by all requests: the engine, the model, tenants, places, metrics, and the running requests."""
 
 from __future__ import annotations
 
