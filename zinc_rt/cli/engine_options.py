@@ -141,7 +141,7 @@ class GeneratingOptions(EngineOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ContextOptions(OptionRecord):
-    """How long texts may be, and how much of a prompt is computed at once."""
+    """The length of texts, and the part of a prompt that is computed at once."""
 
     ctx_size: o.CtxSize = None
     batch_size: o.BatchSize = None

@@ -112,7 +112,7 @@ JsonText = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class PromptOptions(OptionRecord):
-    """What is asked, and whether it is a message or a text to continue."""
+    """The prompt, and whether it is a message or a text to continue."""
 
     words: Words = None
     prompt: PromptOption = None

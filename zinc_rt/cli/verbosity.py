@@ -1,4 +1,4 @@
-"""`Verbosity`: how much a verb says on standard error beside errors."""
+"""`Verbosity`: how much a verb prints on standard error beside errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step computes: chunks of sequences, their checks, and the step's input arrays made of them."""
+"""The rows of a step: chunks of sequences, their checks, and the step's input arrays made of them."""
 
 from __future__ import annotations
 

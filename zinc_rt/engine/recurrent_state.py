@@ -113,8 +113,8 @@ class Snapshots:
             self._drop((seq_id, later))
 
     def load(self, seq_id: int, n: int, page: int | None) -> None:
-        """Give a sequence the state of n positions: zero, what it has, its own copy, or that of the page which ends
-        there. Raises what `Backend.load_state` raises.
+        """Give a sequence the state of n positions: zero, its present state, its own copy, or the copy of the page that
+        ends there. Raises what `Backend.load_state` raises.
         """
         if n and n != self.position(seq_id):
             owner: _Owner = (seq_id, n) if page is None or (seq_id, n) in self._kept else page

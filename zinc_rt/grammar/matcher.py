@@ -142,7 +142,7 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, where: str 
 
 
 def _refusal(said: str, where: str) -> GrammarError:
-    """What llguidance said as one line, without the place in a text that nobody has seen, and without that text."""
+    """The message of llguidance in one line, without the internal text of the grammar and its line numbers."""
     lines = [line.strip() for line in _PLACE.sub("", said).splitlines()]
     shown = takewhile(lambda line: not _ECHO.match(line), (line for line in lines if line))
     text = printable(" ".join(shown))[:300] or "no reason given"

@@ -123,7 +123,7 @@ def why_not(path: Path) -> str:
 
 @contextmanager
 def preview(client: Client, repository: Repository, files: Sequence[RemoteFile]) -> Iterator[Path | None]:
-    """A file in memory of the right size, whose directory is the model's and whose weights are holes.
+    """A file in memory with the model's directory and size, and holes in place of its weights.
 
     None where it cannot be had: a model in parts, whose directory is in parts, too; a server that gives no part of a
     file, or fails; a directory longer than 32 MB.

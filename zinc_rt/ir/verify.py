@@ -1,7 +1,7 @@
 """The verifier: everything that is wrong with a graph, in messages that name node and buffer.
 
-Checks that need no order come first (declarations, wiring, each node against its signature), then what
-depends on the order of the nodes: who writes what, and who reads it when.
+Checks that need no order come first (declarations, wiring, each node against its signature), then what depends on the
+order of the nodes: the writer of each buffer, and its readers.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def define_assistant(file: GGUFFile, target: GGUFFile, info: ModelInfo) -> Model
 
 
 def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
-    """Files whose tokens see the ones after them, of an architecture whose tokens do not."""
+    """Refuses a file whose tokens see later tokens, if those of its architecture do not."""
     key = f"{definition.info.architecture}.attention.causal"
     if not get(file.metadata, key, bool, True) and not reads_whole(definition.graph):
         raise ModelError(

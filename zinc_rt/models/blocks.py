@@ -50,7 +50,7 @@ class Residual:
 
 
 class BranchBody(Protocol):
-    """What a branch computes."""
+    """The computation of a branch."""
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """f32[n_rows, n_embd] from h, by the tensors blk.`layer`.*."""

@@ -27,7 +27,7 @@ NAMES = ("gemma4",)
 
 @dataclass(frozen=True)
 class LayerInputs:
-    """What layers get besides the stream: f32[n_rows, n_layers * width], and how wide one layer's part is."""
+    """Inputs of layers besides the stream: f32[n_rows, n_layers * width], and the width of one layer's part."""
 
     rows: BufferId
     width: int

@@ -1,4 +1,4 @@
-"""What the metadata of `gemma4` files says: sizes by layer."""
+"""Reads the metadata of `gemma4` files: sizes by layer."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class KVCache:
 
 @dataclass
 class _Kept:
-    """What the layers of one kind keep, so far."""
+    """The states of the layers of one kind, so far."""
 
     kind: StateKind
     window: int | None

@@ -78,7 +78,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What the tokens of a request must follow.
+    """The grammar that a request's tokens must follow.
 
     text: a grammar as llguidance reads it (a JSON object with "grammars", or Lark). after: token ids; the grammar
     begins behind the first of them in the generated tokens, and everything before is free. Empty: at once.
@@ -175,8 +175,8 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in. drafted_tokens,
-    accepted_tokens: draft tokens, and those that were right.
+    """The tokens and the time of a request. Times in seconds; engine_seconds: its part of the steps that it was in.
+    drafted_tokens, accepted_tokens: draft tokens, and those that were right.
     """
 
     prompt_tokens: int
@@ -268,7 +268,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one turn of the engine's loop gave. seconds: of the step itself; rows: of prefill and of decode in it."""
+    """The result of a turn of the engine's loop. seconds: of the step itself; rows: of prefill and of decode in it."""
 
     seq: int
     events: tuple[Event, ...] = ()

@@ -40,7 +40,7 @@ class GrammarMatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CoreVocabulary:
-    """What the core knows of tokens.
+    """The model's vocabulary, as far as the core needs it.
 
     n_vocab: how many there are. stop_ids: those that end a text. grammar: compiles a grammar; None where grammars are
     not to be had. It raises a `ZincError` for a bad one.

@@ -40,7 +40,7 @@ class SequencePool:
         return len(self.promised)
 
     def held_pages(self) -> int:
-        """Pages of requests' sequences. The others are free, or hold what only a next request may want."""
+        """Pages of requests' sequences. The others are free, or hold texts that a later request may begin with."""
         return self._cache.distinct_pages(self.promised)
 
     @property

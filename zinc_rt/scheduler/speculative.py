@@ -30,7 +30,7 @@ from zinc_rt.speculation.pace import DraftRecord, Pace, Wish
 
 
 class Speculation:
-    """What a scheduler does about draft tokens.
+    """The scheduler's part of speculation: asks for drafts before a step, and accepts draft tokens after it.
 
     Attributes:
         drafted, accepted: draft tokens so far, and those that were right.
@@ -169,7 +169,9 @@ class Speculation:
 
 
 def _masks(request: Request, ahead: GrammarMatcher, draft: Sequence[int]) -> list[Mask | None]:
-    """What may follow each draft token, up to one that does not fit the grammar or ends it; None: everything."""
+    """The tokens that may follow each draft token, up to one that does not fit the grammar or ends it; None:
+    everything.
+    """
     masks: list[Mask | None] = []
     try:
         for token in draft:

@@ -51,7 +51,7 @@ class HeadRows:
 
 @dataclass(frozen=True)
 class HeadStep:
-    """What a step of a head gives for its wanted rows, in order.
+    """The results of a head's step for its wanted rows, in order.
 
     chosen: their tokens and logits, valid until the next step. hidden: f32[n_wanted, n_embd], a copy.
     """

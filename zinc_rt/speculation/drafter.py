@@ -73,7 +73,9 @@ class Drafter(ABC):
         """A step of the engine is over, that computed these rows; its outputs are valid until this returns."""
 
     def kept(self, seq_id: int, n_tokens: int) -> None:  # noqa: B027
-        """Of a sequence whose last rows were a draft, or whose step broke off, the first `n_tokens` positions stay."""
+        """The first `n_tokens` positions of a sequence stay, after a step in which it had a draft, or after a step that
+        broke off.
+        """
 
     def forget(self, number: int) -> None:  # noqa: B027
         """A text is over, or waits; its sequence will be another text's."""

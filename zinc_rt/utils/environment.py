@@ -1,4 +1,4 @@
-"""The environment variables that the runtime reads: each with what it does, and where the same can be said otherwise.
+"""The environment variables that the runtime reads, each with its effect and with the option that does the same.
 
 `docs/use/environment.md` shows this table, and `zinc env` which of them are set. A test compares it with the code.
 """

@@ -34,8 +34,8 @@ FULL_SECONDS = 10.0
 
 
 class KfdSubmissions:
-    """Those of one interface. last: the number of the latest; told_late: the latest when a timeout was reported; lost:
-    whether the GPU is gone.
+    """The submissions of one interface. last: the number of the latest; told_late: the latest when a timeout was
+    reported; lost: whether the GPU is gone.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Writes PM4 packets into a caller's buffer of dwords. It knows the packets' syntax and nothing else.
 
-The first thirteen methods are those of the seed's page; what follows is what else the driver and the tests of the
-emulated command processor write. Packets without a method of their own are written by name, with `packet`.
+The first thirteen methods are those of the seed's page. The others are packets of the driver, and of the tests of the
+emulated command processor. Packets without a method of their own are written by name, with `packet`.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def situation_of(about: Situation) -> Situation:
 
 
 def bind(backend: AmdBackend, contacts: Contacts, about: Situation) -> None:
-    """Tell a backend what is known of its card, and remember when a program of it ends early."""
+    """Tell a backend whether its card is proven, and remember it when a program ends early."""
     key = situation_of(about)
     known = contacts.recall(key)
     backend.resident.proven = known is not None and known.outcome == PROVEN

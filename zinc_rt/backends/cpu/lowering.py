@@ -1,4 +1,4 @@
-"""The CPU's lowering: what operations are given for memory that is not there yet, and what all of them need.
+"""The CPU's lowering: stand-ins for memory that is not allocated yet, and the parts that all operations share.
 
 The functions that lower operations stand in the folder `lower`, by family.
 """
@@ -184,7 +184,7 @@ class CpuLowering(Lowering):
         return self.out
 
     def scale(self, buffer: int) -> UnitsPer:
-        """What units are counted for that do a row of a buffer each."""
+        """The size that units are counted by, where a unit does a row of a buffer."""
         return UnitsPer.LOGITS if self.counted(buffer) == "n_logits" else UnitsPer.ROWS
 
     def at(self, buffer: int, start: int = 0) -> Any:

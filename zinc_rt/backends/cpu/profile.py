@@ -185,7 +185,7 @@ def _rows(table: Table) -> Iterator[str]:
 
 
 class _Sums:
-    """What a table is made of, in ticks, while steps are added."""
+    """Adds up steps for a table, in ticks."""
 
     def __init__(self) -> None:
         self.steps = self.wall = 0

@@ -29,8 +29,8 @@ _REPEATED: Final = 3
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured. levels: bytes of a chain that lies in a level, by the name of its latency; stream: bytes
-    that are read for the bandwidth, by so many workgroups; dispatches: of a list.
+    """The extent of a measurement. levels: bytes of a chain that lies in a level, by the name of its latency; stream:
+    bytes that are read for the bandwidth, by so many workgroups; dispatches: of a list.
     """
 
     levels: Mapping[str, int]

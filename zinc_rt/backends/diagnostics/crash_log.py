@@ -68,7 +68,7 @@ def situation(linux: Linux, gpu: AmdCard, interface: str) -> Situation:
 
 @dataclass(frozen=True)
 class Contact:
-    """How a trial ended. outcome: `PROVEN`, `HUNG` or `WRONG`; when: seconds of the clock; reason: of a failure.
+    """The result of a trial. outcome: `PROVEN`, `HUNG` or `WRONG`; when: seconds of the clock; reason: of a failure.
     soak: seconds that the self-test was repeated without a failure; step: its median time, seconds.
     """
 

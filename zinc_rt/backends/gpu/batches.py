@@ -117,7 +117,7 @@ class Batches:
             self._free(key)
 
     def fetch(self, shape: StepShape, sampling: GpuSampling) -> DispatchList:
-        """What brings the logits of the step that was run last, of this shape, to the host."""
+        """The list that copies the logits of the last step of this shape to the host."""
         found = self._of(shape, sampling).fetch
         assert found is not None, "a sampled step has one"
         return found
@@ -255,7 +255,7 @@ class Batches:
         return batch
 
     def _outputs(self, shape: StepShape, va: Mapping[Hashable, int], counted: str) -> list[StepDispatch]:
-        """What copies those with a row for each of `counted` to where the processor reads them."""
+        """Dispatches that copy the outputs with a row for each of `counted` to memory that the processor reads."""
         rows = int(getattr(shape, counted))
         return [
             self._move(va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)

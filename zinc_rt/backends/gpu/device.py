@@ -1,4 +1,4 @@
-"""What a driver offers for running graphs: memory, kernels, lists of dispatches in one order, and fences.
+"""The contract of a driver that runs graphs: memory, kernels, lists of dispatches in one order, and fences.
 
 A driver is one class with the methods of `GpuDevice` (`amdgpu.queue.GpuQueue` is AMD's). What it hands out comes back
 to it alone, so it may be of its own types; the protocols say what is read of them here. Where the sizes of a step leave

@@ -87,7 +87,7 @@ class Epilogues:
         return chain if self._fits(chain) else None
 
     def _fits(self, chain: Epilogue) -> bool:
-        """Whether the last step is one that may stand behind the others."""
+        """Whether the last step may stand behind the others."""
         last = chain.last
         if len({step.eps for step in chain.steps if isinstance(step, NormRows)}) > 1:
             return False  # the kernel has one

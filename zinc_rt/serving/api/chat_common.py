@@ -1,4 +1,4 @@
-"""What the endpoints for chat have in common: a `ChatRequest`, its prompt, and the choices that answer it.
+"""The common part of the endpoints for chat: a `ChatRequest`, its prompt, and the choices that answer it.
 
 Endpoints of other interfaces turn their requests into OpenAI's chat completions.
 """

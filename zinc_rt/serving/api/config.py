@@ -57,7 +57,7 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MetricsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How metrics are told of. names: "zinc", or "vllm" for vLLM's names beside ours."""
+    """The names of metrics. names: "zinc", or "vllm" for vLLM's names beside ours."""
 
     names: Literal["zinc", "vllm"] = "zinc"
 

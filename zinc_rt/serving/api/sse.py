@@ -148,8 +148,8 @@ def error_event(error: ApiError) -> bytes:
 async def event_stream(
     call: Call, limits: Limits, tell: Callable[[ApiError], bytes] = error_event, *, lines: bool = False
 ) -> AsyncIterator[EventStream]:
-    """A stream as the answer of a request. What goes wrong once it has begun is told in it, as `tell` words it.
-    lines: see `EventStream`.
+    """A stream as the answer of a request. An error after its begin is an event of it, in the words of `tell`. lines:
+    see `EventStream`.
     """
     stream = EventStream(call, limits, lines)
     try:

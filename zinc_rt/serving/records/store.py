@@ -51,7 +51,7 @@ class UnknownRecord(ZincError):
 
 
 class KeepRecords(StrEnum):
-    """What is kept of a tenant's requests beside the ledger's row."""
+    """The data that is kept of a tenant's requests, beside the ledger's row."""
 
     none = "none"
     receipt = "receipt"
