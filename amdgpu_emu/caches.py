@@ -6,7 +6,7 @@ The model is strict and deterministic: a missing barrier gives a wrong value eve
 - The L2 holds whole pages from the first touch on. Reads come from there until it is invalidated; writes stay there
   until it is written back. Buffers that are `uncached` pass it by.
 - Shaders read through a vector, a scalar and an instruction cache, which hold pages of the L2 until they are
-  invalidated. They write into the L2, but not before something waits for them, and in the worst order (`cp.pipe`).
+  invalidated. They write into the L2, but not before something waits for them, and in the worst order (`cp.queue`).
 - On gfx11 these three read through one more, the shader array's (GL1), which holds pages of the L2 in the same way.
 - The command processor reads and writes the L2; some of its writes also go to memory at once.
 

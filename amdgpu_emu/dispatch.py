@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from zinc_rt.amdgpu.abi.requests import READ, WRITE, Ioctl, direction_of, size_of
+from amdgpu_emu.abi.requests import READ, WRITE, Ioctl, direction_of, size_of
 from zinc_rt.utils.linux import Argument
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from amdgpu_emu.abi.requests import REQUESTS, kind_of, number_of
 from amdgpu_emu.errors import CallRefused, EmulatorError
-from zinc_rt.amdgpu.abi.requests import REQUESTS, kind_of, number_of
 
 CALLS = ("open", "mmap", *(request.name for request in REQUESTS))
 _NAMES = {(request.type, request.number): request.name for request in REQUESTS}

@@ -26,11 +26,6 @@ from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_17, KernelProfile
 from amdgpu_emu.shader import RecordingShader, Shader
 
-MES_HANGS = {"kfd": 0, "umq": 0}
-"""Kernels hang on queues that firmware (MES) schedules while submissions of the kernel driver run, as was seen on
-gfx1201 (ROCm/legacy-rocm-build, issues 6630, 6413, 6397). Packets that write memory pass.
-"""
-
 
 @dataclass(frozen=True)
 class DeviceFile:
@@ -56,7 +51,8 @@ class Machine:
         has_kfd, has_dri: whether the device files exist (some containers lack them).
         strict: whether `close` raises if there are findings.
         displays: connectors with a screen, as DP-1, by the number of the GPU.
-        hangs: dispatches of a kind of queue, "cs", "kfd" or "umq", after which the next one never ends; `MES_HANGS`.
+        hangs: dispatches of a kind of queue, "cs", "kfd" or "umq", after which the next one never ends. Both of kfd and
+            umq at 0 are what was seen of firmware (MES) on gfx1201 (ROCm/legacy-rocm-build, issues 6630, 6413, 6397).
         machine_id: of the installed system; by default no two machines have the same.
 
     Raises (in `close`): `EmulatorFinding`.

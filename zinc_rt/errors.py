@@ -36,7 +36,7 @@ class UsageError(ZincError):
 
 
 class BackendError(ZincError):
-    """A backend, or the device below it, cannot do what was asked."""
+    """A backend, or the device below it, failed or refused a call."""
 
 
 class FenceTimeout(BackendError):

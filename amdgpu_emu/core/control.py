@@ -10,7 +10,7 @@ import numpy as np
 from amdgpu_emu.core.errors import ShaderError, Unsupported
 from amdgpu_emu.core.events import END, REST, WAIT, Split, Targets
 from amdgpu_emu.core.operands import scalar_index, wide
-from amdgpu_emu.core.state import SCC, VCC, Array, Group, Step
+from amdgpu_emu.core.state import VCC, Array, Group, Step
 from amdgpu_emu.core.waits import compile_wait, stores_under_way, wait_of
 from amdgpu_emu.isa.instruction import Encoding, Instruction
 
@@ -82,7 +82,6 @@ _CONDITIONS: Final[dict[str, Callable[[Group], Any]]] = {
     "execz": _execz,
     "execnz": lambda g: True if g.mask is None else g.mask.any(axis=1),
 }
-CONDITION_READS: Final = {"scc": 1 << SCC, "vcc": 1 << VCC}
 
 
 def _end(ins: Instruction) -> Step:

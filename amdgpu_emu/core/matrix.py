@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,24 +46,6 @@ def _shape(name: str) -> _Shape:
     if bits is None:
         raise Unsupported(f"{name} is not executed by this shader core")
     return _Shape(bits, k, a, b, d)
-
-
-WMMA_NAMES: Final = frozenset(
-    {f"v_wmma_{n}" for n in (
-        "f32_16x16x16_f16", "f32_16x16x16_bf16", "f16_16x16x16_f16", "bf16_16x16x16_bf16", "i32_16x16x16_iu8",
-        "i32_16x16x16_iu4", "i32_16x16x32_iu4", "f32_16x16x16_fp8_fp8", "f32_16x16x16_fp8_bf8",
-        "f32_16x16x16_bf8_fp8", "f32_16x16x16_bf8_bf8",
-    )}
-)  # fmt: skip
-
-
-SWMMAC_NAMES: Final = frozenset(
-    {f"v_swmmac_{n}" for n in (
-        "f32_16x16x32_f16", "f32_16x16x32_bf16", "f16_16x16x32_f16", "bf16_16x16x32_bf16", "i32_16x16x32_iu8",
-        "i32_16x16x32_iu4", "i32_16x16x64_iu4", "f32_16x16x32_fp8_fp8", "f32_16x16x32_fp8_bf8",
-        "f32_16x16x32_bf8_fp8", "f32_16x16x32_bf8_bf8",
-    )}
-)  # fmt: skip
 
 
 def _elements(g: Group, op: Operand, kind: str, bits: int, k: int, *, signs: bool = True) -> Any:

@@ -1,4 +1,4 @@
-"""The loop over packets: indirect buffers, chained and called, and rings. `execute` has what the packets do.
+"""The loop over packets: indirect buffers, chained and called, and rings. `HANDLERS` has what the packets do.
 
 Facts: `docs/how/pm4.md`. Every error names packet, dword offset and decoded text; nothing else comes out of any stream.
 """
@@ -9,14 +9,38 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 
 from amdgpu_emu.caches import Actions
-from amdgpu_emu.cp.execute import HANDLERS
+from amdgpu_emu.cp import control_packets as control
+from amdgpu_emu.cp import memory_packets as memory
+from amdgpu_emu.cp import order_packets as order
 from amdgpu_emu.cp.position import PacketFault, PacketHang, Position
-from amdgpu_emu.cp.queue import CpQueue
+from amdgpu_emu.cp.queue import CpQueue, Fields
 from amdgpu_emu.errors import GpuFault, GpuHang
 from amdgpu_emu.gpu import IDLE, PROGRESS, Gpu
 from amdgpu_emu.vm import GpuVm
 from zinc_rt.amdgpu.pm4 import opcodes as op
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST
+
+Handler = Callable[[CpQueue, tuple[int, ...], Fields], Iterator[str] | None]
+"""The function of a packet: takes queue, body and fields; returns the remaining steps if it has to wait."""
+
+HANDLERS: dict[int, Handler] = {
+    op.NOP: control.nop,
+    op.SET_SH_REG: control.set_sh,
+    op.SET_UCONFIG_REG: control.set_uconfig,
+    op.SET_CONTEXT_REG: control.set_context,
+    op.LOAD_SH_REG_INDEX: control.load_sh,
+    op.DISPATCH_DIRECT: control.dispatch_direct,
+    op.DISPATCH_INDIRECT: control.dispatch_indirect,
+    op.INDIRECT_BUFFER: control.indirect_buffer,
+    op.COND_EXEC: control.cond_exec,
+    op.WRITE_DATA: memory.write_data,
+    op.COPY_DATA: memory.copy_data,
+    op.WAIT_REG_MEM: memory.wait,
+    op.EVENT_WRITE: order.event,
+    op.RELEASE_MEM: order.release,
+    op.ACQUIRE_MEM: order.acquire,
+}
+
 
 _MAX_JUMPS = 1 << 12
 """Most indirect buffers in one chain; a longer one counts as a circle."""

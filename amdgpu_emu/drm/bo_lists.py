@@ -7,11 +7,7 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.dispatch import Handler
-from amdgpu_emu.drm.gem import Gem, gem_of
-from amdgpu_emu.errors import CallRefused
-from amdgpu_emu.user_memory import copy_from_user
-from zinc_rt.amdgpu.abi.cs import (
+from amdgpu_emu.abi.cs import (
     AMDGPU_BO_LIST_OP_CREATE,
     AMDGPU_BO_LIST_OP_DESTROY,
     AMDGPU_BO_LIST_OP_UPDATE,
@@ -19,7 +15,11 @@ from zinc_rt.amdgpu.abi.cs import (
     DrmAmdgpuBoListEntry,
     DrmAmdgpuBoListIn,
 )
-from zinc_rt.amdgpu.abi.requests import AMDGPU_BO_LIST
+from amdgpu_emu.abi.requests import AMDGPU_BO_LIST
+from amdgpu_emu.dispatch import Handler
+from amdgpu_emu.drm.gem import Gem, gem_of
+from amdgpu_emu.errors import CallRefused
+from amdgpu_emu.user_memory import copy_from_user
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from amdgpu_emu.abi import cs as uapi
 from amdgpu_emu.drm.bo_lists import BoList, make_list
 from amdgpu_emu.drm.contexts import Context, Entity, context_of
 from amdgpu_emu.drm.fences import Fence
@@ -19,7 +20,6 @@ from amdgpu_emu.drm.syncobj_ioctls import find_fence
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject
 from amdgpu_emu.user_memory import copy_from_user
-from zinc_rt.amdgpu.abi import cs as uapi
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:

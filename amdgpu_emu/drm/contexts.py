@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.dispatch import Handler
-from amdgpu_emu.drm.fences import Fence
-from amdgpu_emu.errors import CallRefused
-from zinc_rt.amdgpu.abi.cs import (
+from amdgpu_emu.abi.cs import (
     AMDGPU_CTX_NO_RESET,
     AMDGPU_CTX_OP_ALLOC_CTX,
     AMDGPU_CTX_OP_FREE_CTX,
@@ -31,7 +28,10 @@ from zinc_rt.amdgpu.abi.cs import (
     AMDGPU_HW_IP_NUM,
     DrmAmdgpuCtx,
 )
-from zinc_rt.amdgpu.abi.requests import AMDGPU_CTX
+from amdgpu_emu.abi.requests import AMDGPU_CTX
+from amdgpu_emu.dispatch import Handler
+from amdgpu_emu.drm.fences import Fence
+from amdgpu_emu.errors import CallRefused
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

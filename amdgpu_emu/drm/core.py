@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import drm as uapi
+from amdgpu_emu.abi.cs import AMDGPU_VM_OP_RESERVE_VMID, AMDGPU_VM_OP_UNRESERVE_VMID, DrmAmdgpuSched, DrmAmdgpuVm
+from amdgpu_emu.abi.requests import AMDGPU_SCHED, AMDGPU_VM, DRM_GET_CAP, DRM_VERSION
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_to_user
-from zinc_rt.amdgpu.abi import drm as uapi
-from zinc_rt.amdgpu.abi.cs import AMDGPU_VM_OP_RESERVE_VMID, AMDGPU_VM_OP_UNRESERVE_VMID, DrmAmdgpuSched, DrmAmdgpuVm
-from zinc_rt.amdgpu.abi.requests import AMDGPU_SCHED, AMDGPU_VM, DRM_GET_CAP, DRM_VERSION
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import cs, info
 from amdgpu_emu.drm.userq import EOP_BYTES, SLOTS
 from amdgpu_emu.drm.va import HOLE_END, HOLE_START, RESERVED_BOTTOM, RESERVED_TOP, VM_SIZE
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.models import GpuModel
-from zinc_rt.amdgpu.abi import cs, info
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:

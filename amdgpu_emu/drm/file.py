@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
+from amdgpu_emu.abi import requests
+from amdgpu_emu.abi.cs import AMDGPU_HW_IP_COMPUTE, AMDGPU_HW_IP_DMA, AMDGPU_HW_IP_GFX
+from amdgpu_emu.abi.requests import kind_of, number_of
 from amdgpu_emu.dispatch import serve, table
 from amdgpu_emu.drm import (
     bo_lists,
@@ -23,7 +26,7 @@ from amdgpu_emu.drm import (
 )
 from amdgpu_emu.drm.bo_lists import BoList
 from amdgpu_emu.drm.contexts import MAX_CONTEXTS, Context
-from amdgpu_emu.drm.device import DrmDevice, MapNode, device_of
+from amdgpu_emu.drm.device import DrmDevice, device_of
 from amdgpu_emu.drm.fences import Fence
 from amdgpu_emu.drm.gem import Gem
 from amdgpu_emu.drm.handles import Handles
@@ -34,9 +37,6 @@ from amdgpu_emu.errors import CallRefused, GpuFault
 from amdgpu_emu.file import OpenFile
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.vm import GpuVm, Mapping
-from zinc_rt.amdgpu.abi import requests
-from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE, AMDGPU_HW_IP_DMA, AMDGPU_HW_IP_GFX
-from zinc_rt.amdgpu.abi.requests import kind_of, number_of
 from zinc_rt.utils.linux import PAGE, Argument
 
 if TYPE_CHECKING:
@@ -82,7 +82,6 @@ class DrmFile(OpenFile):
         self.vm_fences: list[Fence] = []
         self.last_fault: GpuFault | None = None
         self._gem_by_bo: dict[BufferObject, Gem] = {}
-        self._offsets: dict[BufferObject, MapNode] = {}
         self._fence_page: BufferObject | None = None
         self.device.files.append(self)
 
@@ -153,16 +152,6 @@ class DrmFile(OpenFile):
         gem = self._gem_by_bo.get(bo)
         return gem is not None and gem.owner is not self
 
-    def add_offset(self, bo: BufferObject) -> int:
-        """Add an mmap offset under which this file maps a buffer without a GEM handle."""
-        node = self._offsets[bo] = self.device.add_node(bo)
-        node.allow(self)
-        return node.start
-
-    def remove_offset(self, bo: BufferObject) -> None:
-        """Remove the mmap offset of such a buffer."""
-        self.device.remove_node(self._offsets.pop(bo))
-
     def find_map(self, length: int, protection: int, offset: int) -> BufferObject:
         """The buffer at an mmap offset. Raises `CallRefused` for offsets this file may not map."""
         self.check_device()
@@ -212,8 +201,6 @@ class DrmFile(OpenFile):
             gem = self.gems.remove(handle)
             if gem is not None:
                 self.forget_gem(gem)
-        for bo in tuple(self._offsets):
-            self.remove_offset(bo)
         if self._fence_page is not None:
             self.gpu.release(self._fence_page)
         self.device.files.remove(self)

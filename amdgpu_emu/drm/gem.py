@@ -7,16 +7,16 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import gem as uapi
+from amdgpu_emu.abi.drm import DrmGemClose
+from amdgpu_emu.abi.gem import DrmAmdgpuGemCreate, DrmAmdgpuGemUserptr
+from amdgpu_emu.abi.requests import AMDGPU_GEM_CREATE, AMDGPU_GEM_USERPTR, DRM_GEM_CLOSE
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.device import DrmDevice, MapNode
 from amdgpu_emu.drm.fences import Fence
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject, Placement, UserMemory
 from amdgpu_emu.user_memory import copy_from_user
-from zinc_rt.amdgpu.abi import gem as uapi
-from zinc_rt.amdgpu.abi.drm import DrmGemClose
-from zinc_rt.amdgpu.abi.gem import DrmAmdgpuGemCreate, DrmAmdgpuGemUserptr
-from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_CREATE, AMDGPU_GEM_USERPTR, DRM_GEM_CLOSE
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:

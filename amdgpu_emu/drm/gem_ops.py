@@ -7,12 +7,7 @@ import errno
 import struct
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.dispatch import Handler
-from amdgpu_emu.drm.fences import deadline_of, wait_until
-from amdgpu_emu.drm.gem import Gem, gem_of
-from amdgpu_emu.errors import CallRefused
-from amdgpu_emu.user_memory import copy_to_user
-from zinc_rt.amdgpu.abi.gem import (
+from amdgpu_emu.abi.gem import (
     AMDGPU_GEM_DOMAIN_CPU,
     AMDGPU_GEM_DOMAIN_GTT,
     AMDGPU_GEM_DOMAIN_VRAM,
@@ -30,7 +25,12 @@ from zinc_rt.amdgpu.abi.gem import (
     DrmAmdgpuGemOp,
     DrmAmdgpuGemWaitIdle,
 )
-from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_METADATA, AMDGPU_GEM_MMAP, AMDGPU_GEM_OP, AMDGPU_GEM_WAIT_IDLE
+from amdgpu_emu.abi.requests import AMDGPU_GEM_METADATA, AMDGPU_GEM_MMAP, AMDGPU_GEM_OP, AMDGPU_GEM_WAIT_IDLE
+from amdgpu_emu.dispatch import Handler
+from amdgpu_emu.drm.fences import deadline_of, wait_until
+from amdgpu_emu.drm.gem import Gem, gem_of
+from amdgpu_emu.errors import CallRefused
+from amdgpu_emu.user_memory import copy_to_user
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -7,6 +7,9 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import cs, info
+from amdgpu_emu.abi.info import DrmAmdgpuInfo
+from amdgpu_emu.abi.requests import AMDGPU_INFO
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm import device_info
 from amdgpu_emu.drm.chunks import MAX_IBS
@@ -14,9 +17,6 @@ from amdgpu_emu.drm.userq import SLOTS
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.user_memory import copy_to_user
-from zinc_rt.amdgpu.abi import cs, info
-from zinc_rt.amdgpu.abi.info import DrmAmdgpuInfo
-from zinc_rt.amdgpu.abi.requests import AMDGPU_INFO
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

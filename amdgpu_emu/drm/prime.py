@@ -6,14 +6,14 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi.drm import DrmPrimeHandle
+from amdgpu_emu.abi.gem import AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
+from amdgpu_emu.abi.requests import DRM_PRIME_FD_TO_HANDLE, DRM_PRIME_HANDLE_TO_FD
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.gem import Gem, gem_of
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.file import OpenFile
 from amdgpu_emu.memory import BufferObject
-from zinc_rt.amdgpu.abi.drm import DrmPrimeHandle
-from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_CREATE_VM_ALWAYS_VALID
-from zinc_rt.amdgpu.abi.requests import DRM_PRIME_FD_TO_HANDLE, DRM_PRIME_HANDLE_TO_FD
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

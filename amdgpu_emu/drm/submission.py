@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi.cs import DrmAmdgpuCs
+from amdgpu_emu.abi.requests import AMDGPU_CS
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.bo_lists import EMPTY, BoList
 from amdgpu_emu.drm.chunks import Submission, first_pass, read_chunks, second_pass
@@ -15,8 +17,6 @@ from amdgpu_emu.drm.jobs import Job
 from amdgpu_emu.drm.rings import RingId
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject
-from zinc_rt.amdgpu.abi.cs import DrmAmdgpuCs
-from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -6,13 +6,13 @@ import errno
 import struct
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import drm as uapi
+from amdgpu_emu.abi import requests
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import Fence, signalled, wait_until
 from amdgpu_emu.drm.syncobj import SyncFile, Syncobj, SyncobjFile, sync_file_fence
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_from_user, copy_to_user
-from zinc_rt.amdgpu.abi import drm as uapi
-from zinc_rt.amdgpu.abi import requests
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

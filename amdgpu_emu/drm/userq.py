@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from amdgpu_emu.abi import userq as uapi
+from amdgpu_emu.abi.cs import AMDGPU_HW_IP_COMPUTE, AMDGPU_HW_IP_DMA, AMDGPU_HW_IP_GFX
+from amdgpu_emu.abi.gem import AMDGPU_GEM_DOMAIN_DOORBELL
+from amdgpu_emu.abi.requests import AMDGPU_USERQ
+from amdgpu_emu.abi.userq import DrmAmdgpuUserq, DrmAmdgpuUserqIn
 from amdgpu_emu.cp import CommandProcessor
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import Fence
@@ -17,11 +22,6 @@ from amdgpu_emu.errors import CallRefused, GpuFault
 from amdgpu_emu.gpu import Stream
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.user_memory import read_struct
-from zinc_rt.amdgpu.abi import userq as uapi
-from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE, AMDGPU_HW_IP_DMA, AMDGPU_HW_IP_GFX
-from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_DOORBELL
-from zinc_rt.amdgpu.abi.requests import AMDGPU_USERQ
-from zinc_rt.amdgpu.abi.userq import DrmAmdgpuUserq, DrmAmdgpuUserqIn
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ class UserQueue:
         self.wptr = self.rptr = 0
         self.slot = slot
         self.fence_va = file.fence_page() + 8 * slot
-        self.last_fence: Fence | None = None
         self.hung = ""
         self._fences: list[tuple[int, Fence]] = []
         name = f"user queue {given.doorbell_offset} of process {file.process.number}"
@@ -96,7 +95,7 @@ class UserQueue:
         """Make a fence for all packets up to the write pointer that memory holds now."""
         value = self._memory(self.wptr_va) or 0
         fence = Fence(f"dword {value} of {self}")
-        self.last_fence, fence.point = fence, (self.fence_va, value)
+        fence.point = (self.fence_va, value)
         if self.hung:
             fence.signal(errno.ECANCELED)
         elif self.rptr >= value:

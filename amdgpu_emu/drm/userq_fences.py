@@ -6,6 +6,9 @@ import errno
 import struct
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi.drm import DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
+from amdgpu_emu.abi.requests import AMDGPU_USERQ_SIGNAL, AMDGPU_USERQ_WAIT
+from amdgpu_emu.abi.userq import DrmAmdgpuUserqFenceInfo, DrmAmdgpuUserqSignal, DrmAmdgpuUserqWait
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import Fence, wait_until
 from amdgpu_emu.drm.gem import Gem, gem_of
@@ -13,9 +16,6 @@ from amdgpu_emu.drm.syncobj_ioctls import find_fence
 from amdgpu_emu.drm.userq import ENOTSUPP
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_from_user, copy_to_user
-from zinc_rt.amdgpu.abi.drm import DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
-from zinc_rt.amdgpu.abi.requests import AMDGPU_USERQ_SIGNAL, AMDGPU_USERQ_WAIT
-from zinc_rt.amdgpu.abi.userq import DrmAmdgpuUserqFenceInfo, DrmAmdgpuUserqSignal, DrmAmdgpuUserqWait
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -6,6 +6,9 @@ import dataclasses
 import errno
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import gem as uapi
+from amdgpu_emu.abi.gem import DrmAmdgpuGemVa
+from amdgpu_emu.abi.requests import AMDGPU_GEM_VA
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.fences import Fence, signalled, wait_until
 from amdgpu_emu.drm.gem import Gem, gem_of
@@ -14,9 +17,6 @@ from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.user_memory import copy_from_user
 from amdgpu_emu.vm import Mapping
-from zinc_rt.amdgpu.abi import gem as uapi
-from zinc_rt.amdgpu.abi.gem import DrmAmdgpuGemVa
-from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_VA
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:

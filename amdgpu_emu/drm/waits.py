@@ -6,14 +6,14 @@ import ctypes
 import errno
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import cs as uapi
+from amdgpu_emu.abi.requests import AMDGPU_FENCE_TO_HANDLE, AMDGPU_WAIT_CS, AMDGPU_WAIT_FENCES
 from amdgpu_emu.dispatch import Handler
 from amdgpu_emu.drm.contexts import context_of
 from amdgpu_emu.drm.fences import Fence, deadline_of, raise_error, signalled, wait_until
 from amdgpu_emu.drm.syncobj import SyncFile, Syncobj, SyncobjFile
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_from_user
-from zinc_rt.amdgpu.abi import cs as uapi
-from zinc_rt.amdgpu.abi.requests import AMDGPU_FENCE_TO_HANDLE, AMDGPU_WAIT_CS, AMDGPU_WAIT_FENCES
 
 if TYPE_CHECKING:
     from amdgpu_emu.drm.file import DrmFile

@@ -8,10 +8,19 @@ as newer versions do. Branch targets are a distance in words, and hardware regis
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from amdgpu_emu.isa.immediates import hwreg, immediate, message
 from amdgpu_emu.isa.instruction import Encoding, Instruction, Operand, OperandKind
 from amdgpu_emu.isa.opcodes import names
-from amdgpu_emu.isa.suffixes import cache_policy, dpp, packed
+
+_SCOPES: Final = ("", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS")
+_SYS, _DEV = 3, 2
+_LOADS: Final = ("", "NT", "HT", "LU", "NT_RT", "RT_NT", "NT_HT", "")
+_STORES: Final = ("", "NT", "HT", "RT_WB", "NT_RT", "RT_NT", "NT_HT", "NT_WB")
+_ATOMICS: Final = ("", "RETURN", "NT", "NT_RETURN")
+_ROWS: Final = {0x100: "row_shl", 0x110: "row_shr", 0x120: "row_ror", 0x150: "row_share", 0x160: "row_xmask"}
 
 _FLOATS = ("0.5", "-0.5", "1.0", "-1.0", "2.0", "-2.0", "4.0", "-4.0")
 _APERTURES = ("src_shared_base", "src_shared_limit", "src_private_base", "src_private_limit")
@@ -119,7 +128,7 @@ def _modifiers(i: Instruction, *, op_sel: bool) -> str:
     m = i.modifiers
     parts: list[str] = []
     if i.format is Encoding.VOP3P:
-        parts += packed(i)
+        parts += packed_text(i)
     elif m.get("op_sel") and i.name.startswith("v_cvt_sr_"):
         parts.append(f"byte_sel:{m['op_sel'] >> 2}")
     elif m.get("op_sel") and i.name in {"v_cvt_f32_fp8", "v_cvt_f32_bf8"}:
@@ -136,7 +145,7 @@ def _modifiers(i: Instruction, *, op_sel: bool) -> str:
         parts.append("clamp")
     if m.get("omod"):
         parts.append(_OMOD[m["omod"]])
-    parts += dpp(m)
+    parts += dpp_text(m)
     return "".join(f" {p}" for p in parts)
 
 
@@ -174,7 +183,7 @@ def _memory(i: Instruction) -> str:
         parts += [f"{k}:{m[k]}" for k in ("offset0", "offset1") if m.get(k)]
     if m.get("offset") and i.name != "ds_swizzle_b32":
         parts.append(f"offset:{m['offset']}")
-    parts += cache_policy(i)
+    parts += cache_text(i)
     return " ".join(p for p in (i.name, ", ".join(operands), *parts) if p)
 
 
@@ -190,7 +199,7 @@ def _scalar_memory(i: Instruction) -> str:
         operands[-1] = offset
     else:
         operands[-1] += f" offset:{offset}"
-    return " ".join((f"{i.name} {', '.join(operands)}", *cache_policy(i)))
+    return " ".join((f"{i.name} {', '.join(operands)}", *cache_text(i)))
 
 
 def _swizzle(offset: int) -> str:
@@ -217,3 +226,62 @@ def _swizzle(offset: int) -> str:
         else:
             letters.append("1" if (put ^ flip) & bit else "0")
     return f'swizzle(BITMASK_PERM,"{"".join(letters)}")'
+
+
+def dpp_text(m: Mapping[str, int]) -> list[str]:
+    """Text of DPP's lane selection."""
+    if "dpp8" in m:
+        lanes = ",".join(str(m["dpp8"] >> 3 * i & 7) for i in range(8))
+        return [f"dpp8:[{lanes}]", *(["fi:1"] if m["fi"] else [])]
+    if "dpp_ctrl" not in m:
+        return []
+    parts = [_dpp_control(m["dpp_ctrl"]), f"row_mask:{m['row_mask']:#x}", f"bank_mask:{m['bank_mask']:#x}"]
+    return parts + [f"{k}:1" for k in ("bound_ctrl", "fi") if m[k]]
+
+
+def _dpp_control(value: int) -> str:
+    if value < 0x100:
+        return f"quad_perm:[{','.join(str(value >> 2 * i & 3) for i in range(4))}]"
+    if value in {0x140, 0x141}:
+        return "row_mirror" if value == 0x140 else "row_half_mirror"
+    return f"{_ROWS[value & ~0xF]}:{value & 0xF}"
+
+
+def packed_text(i: Instruction) -> list[str]:
+    """Text of VOP3P's modifiers that differ from their usual values."""
+    m, n = i.modifiers, len(i.src)
+    mixed = i.name.startswith("v_fma_mix")
+    usual = {"op_sel": 0, "op_sel_hi": 0 if mixed else (1 << n) - 1, "neg_lo": 0, "neg_hi": 0}
+    names = ("op_sel", "op_sel_hi") if mixed else tuple(usual)
+    if i.name.startswith("v_swmmac"):
+        keys = [f"index_key:{m['op_sel']}"] if m["op_sel"] else []
+        return keys + _bit_lists(m, [k for k in ("neg_lo", "neg_hi") if m[k]], n)
+    shown = [k for k in names if m[k] != usual[k]]
+    return _bit_lists(m, shown, n)
+
+
+def _bit_lists(m: Mapping[str, int], shown: list[str], n: int) -> list[str]:
+    return [f"{k}:[{','.join(str(m[k] >> b & 1) for b in range(n))}]" for k in shown]
+
+
+def cache_text(i: Instruction) -> list[str]:
+    """Text of temporal hint and scope."""
+    th, scope = i.modifiers.get("th", 0), i.modifiers.get("scope", 0)
+    parts = [bit for bit in ("glc", "slc", "dlc") if i.modifiers.get(bit)]
+    if th:
+        parts.append(f"th:{_cache_hint(i, th, scope)}")
+    if scope:
+        parts.append(f"scope:{_SCOPES[scope]}")
+    return parts
+
+
+def _cache_hint(i: Instruction, th: int, scope: int) -> str:
+    if "atomic" in i.name:
+        if th & 4:
+            return f"TH_ATOMIC_CASCADE_{'NT' if th & 2 else 'RT'}" if scope >= _DEV else f"TH_ATOMIC_{th:#x}"
+        return f"TH_ATOMIC_{_ATOMICS[th]}"
+    store = "store" in i.name
+    if th == 3 and scope == _SYS:
+        return f"TH_{'STORE' if store else 'LOAD'}_BYPASS"
+    word = (_STORES if store else _LOADS)[th]
+    return f"TH_{'STORE' if store else 'LOAD'}_{word}" if word else f"{th:#x}"

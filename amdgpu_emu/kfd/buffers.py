@@ -11,10 +11,10 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi.kfd import KFD_IOC_QUEUE_TYPE_COMPUTE, KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.profiles import KernelProfile
 from amdgpu_emu.vm import Mapping
-from zinc_rt.amdgpu.abi.kfd import KFD_IOC_QUEUE_TYPE_COMPUTE, KFD_IOC_QUEUE_TYPE_COMPUTE_AQL
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi.driver import KFD_DOORBELL_SLICE
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.memory import BufferObject, Placement
-from zinc_rt.amdgpu.abi.driver import KFD_DOORBELL_SLICE
 
 if TYPE_CHECKING:
     from amdgpu_emu.gpu import Gpu

@@ -10,11 +10,8 @@ import errno
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.drm.handles import Handles
-from amdgpu_emu.errors import CallRefused, GpuFault
-from amdgpu_emu.memory import BufferObject, Placement
-from zinc_rt.amdgpu.abi.driver import KFD_MMAP_TYPE_EVENTS
-from zinc_rt.amdgpu.abi.kfd import (
+from amdgpu_emu.abi.driver import KFD_MMAP_TYPE_EVENTS
+from amdgpu_emu.abi.kfd import (
     KFD_HW_EXCEPTION_GPU_HANG,
     KFD_HW_EXCEPTION_WHOLE_GPU_RESET,
     KFD_IOC_EVENT_DEBUG_EVENT,
@@ -28,6 +25,9 @@ from zinc_rt.amdgpu.abi.kfd import (
     ResetEventArgs,
     SetEventArgs,
 )
+from amdgpu_emu.drm.handles import Handles
+from amdgpu_emu.errors import CallRefused, GpuFault
+from amdgpu_emu.memory import BufferObject, Placement
 
 if TYPE_CHECKING:
     from amdgpu_emu.gpu import Gpu

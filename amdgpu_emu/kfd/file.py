@@ -8,6 +8,16 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import requests as r
+from amdgpu_emu.abi.driver import (
+    KFD_DOORBELL_SLICE,
+    KFD_MMAP_GPU_ID_MASK,
+    KFD_MMAP_GPU_ID_SHIFT,
+    KFD_MMAP_TYPE_DOORBELL,
+    KFD_MMAP_TYPE_EVENTS,
+    KFD_MMAP_TYPE_RESERVED_MEM,
+)
+from amdgpu_emu.abi.kfd import CreateQueueArgs96
 from amdgpu_emu.dispatch import Handler, Table, serve, table
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.file import OpenFile
@@ -16,16 +26,6 @@ from amdgpu_emu.kfd.address_space import is_page_aligned
 from amdgpu_emu.kfd.process import TRAP_BYTES, KfdProcess, acquire_vm
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.profiles import KernelProfile
-from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.driver import (
-    KFD_DOORBELL_SLICE,
-    KFD_MMAP_GPU_ID_MASK,
-    KFD_MMAP_GPU_ID_SHIFT,
-    KFD_MMAP_TYPE_DOORBELL,
-    KFD_MMAP_TYPE_EVENTS,
-    KFD_MMAP_TYPE_RESERVED_MEM,
-)
-from zinc_rt.amdgpu.abi.kfd import CreateQueueArgs96
 from zinc_rt.utils.linux import PAGE, Argument
 
 if TYPE_CHECKING:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import kfd as uapi
+from amdgpu_emu.abi.driver import KFD_DOORBELL_SLICE, KFD_MMAP_GPU_ID_SHIFT, KFD_MMAP_TYPE_MMIO
+from amdgpu_emu.abi.gem import AMDGPU_GEM_DOMAIN_DOORBELL, AMDGPU_GEM_DOMAIN_GTT, AMDGPU_GEM_DOMAIN_VRAM
 from amdgpu_emu.drm.gem import Gem, new_gem
 from amdgpu_emu.drm.handles import Handles
 from amdgpu_emu.errors import CallRefused
@@ -15,9 +18,6 @@ from amdgpu_emu.kfd.address_space import is_mapped, is_page_aligned
 from amdgpu_emu.memory import BufferObject, Placement, UserMemory
 from amdgpu_emu.user_memory import copy_from_user
 from amdgpu_emu.vm import Mapping
-from zinc_rt.amdgpu.abi import kfd as uapi
-from zinc_rt.amdgpu.abi.driver import KFD_DOORBELL_SLICE, KFD_MMAP_GPU_ID_SHIFT, KFD_MMAP_TYPE_MMIO
-from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_DOORBELL, AMDGPU_GEM_DOMAIN_GTT, AMDGPU_GEM_DOMAIN_VRAM
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:

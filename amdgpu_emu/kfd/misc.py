@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import kfd as uapi
 from amdgpu_emu.apertures import BYTES, PRIVATE_BASE, SHARED_BASE
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.user_memory import copy_to_user
-from zinc_rt.amdgpu.abi import kfd as uapi
 
 if TYPE_CHECKING:
     from amdgpu_emu.kfd.process import KfdProcess, ProcessDevice

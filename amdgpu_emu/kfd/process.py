@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi.kfd import AcquireVmArgs
 from amdgpu_emu.drm.file import DrmFile
 from amdgpu_emu.errors import CallRefused, GpuFault
 from amdgpu_emu.gpu import Gpu
@@ -16,7 +17,6 @@ from amdgpu_emu.kfd.smi import SmiFile
 from amdgpu_emu.kfd.svm import SvmRanges
 from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.vm import GpuVm, Mapping
-from zinc_rt.amdgpu.abi.kfd import AcquireVmArgs
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:

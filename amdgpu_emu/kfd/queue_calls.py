@@ -6,6 +6,8 @@ import errno
 import struct
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import kfd as uapi
+from amdgpu_emu.abi.driver import KFD_MMAP_GPU_ID_SHIFT, KFD_MMAP_TYPE_DOORBELL
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.kfd import buffers
 from amdgpu_emu.kfd.address_space import is_user_address
@@ -14,8 +16,6 @@ from amdgpu_emu.kfd.queues import ProcessQueue
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.user_memory import copy_from_user
 from amdgpu_emu.vm import Mapping
-from zinc_rt.amdgpu.abi import kfd as uapi
-from zinc_rt.amdgpu.abi.driver import KFD_MMAP_GPU_ID_SHIFT, KFD_MMAP_TYPE_DOORBELL
 
 if TYPE_CHECKING:
     from amdgpu_emu.kfd.process import KfdProcess, ProcessDevice

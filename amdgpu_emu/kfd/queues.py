@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from amdgpu_emu.abi.driver import KFD_MAX_NUM_OF_QUEUES_PER_PROCESS
+from amdgpu_emu.abi.kfd import KFD_IOC_QUEUE_TYPE_COMPUTE
 from amdgpu_emu.cp import CommandProcessor
 from amdgpu_emu.errors import CallRefused, GpuFault, GpuHang
 from amdgpu_emu.gpu import IDLE, Stream
 from amdgpu_emu.kfd.buffers import QueueProperties
 from amdgpu_emu.vm import Mapping
-from zinc_rt.amdgpu.abi.driver import KFD_MAX_NUM_OF_QUEUES_PER_PROCESS
-from zinc_rt.amdgpu.abi.kfd import KFD_IOC_QUEUE_TYPE_COMPUTE
 from zinc_rt.utils.linux import PAGE
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi import kfd as uapi
 from amdgpu_emu.drm.gem import Gem
 from amdgpu_emu.drm.prime import DmaBuf
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.kfd.memory import KfdMemory
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.user_memory import copy_to_user
-from zinc_rt.amdgpu.abi import kfd as uapi
 
 if TYPE_CHECKING:
     from amdgpu_emu.kfd.process import KfdProcess

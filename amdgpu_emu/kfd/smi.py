@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amdgpu_emu.abi.kfd import SmiEventsArgs
 from amdgpu_emu.file import OpenFile
-from zinc_rt.amdgpu.abi.kfd import SmiEventsArgs
 
 if TYPE_CHECKING:
     from amdgpu_emu.gpu import Gpu

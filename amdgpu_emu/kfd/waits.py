@@ -7,10 +7,7 @@ import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from amdgpu_emu.errors import CallRefused
-from amdgpu_emu.kfd.events import LIMIT, KfdEvent
-from amdgpu_emu.user_memory import copy_to_user, read_struct
-from zinc_rt.amdgpu.abi.kfd import (
+from amdgpu_emu.abi.kfd import (
     KFD_IOC_EVENT_SIGNAL,
     KFD_IOC_WAIT_RESULT_COMPLETE,
     KFD_IOC_WAIT_RESULT_FAIL,
@@ -19,6 +16,9 @@ from zinc_rt.amdgpu.abi.kfd import (
     HsaSignalEventData,
     WaitEventsArgs,
 )
+from amdgpu_emu.errors import CallRefused
+from amdgpu_emu.kfd.events import LIMIT, KfdEvent
+from amdgpu_emu.user_memory import copy_to_user, read_struct
 
 if TYPE_CHECKING:
     from amdgpu_emu.kfd.process import KfdProcess

@@ -9,10 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from amdgpu_emu.errors import CallRefused
-from amdgpu_emu.sysfs import cards, proc, topology
+from amdgpu_emu.sysfs import cards, topology
 
 if TYPE_CHECKING:
     from amdgpu_emu.machine import Machine
+
+
+_STAT_FIELDS = 50
+"""Fields of /proc/PID/stat from the state on; the twentieth is when the process began."""
 
 Content = str | Callable[[], str]
 """A file's text, or a function that makes it at each read."""
@@ -47,7 +51,7 @@ class SysFs:
         self._build()
         path = _clean(path)
         content = self._files.get(path)
-        if content is None and (text := proc.read(self._machine, path)) is not None:
+        if content is None and (text := _process_file(self._machine, path)) is not None:
             return text
         if content is None:
             if path in self._folders:
@@ -105,3 +109,17 @@ def _clean(path: str) -> str:
 
 def _stat(mode: int, uid: int = 0, gid: int = 0) -> os.stat_result:
     return os.stat_result((mode, 0, 0, 1, uid, gid, 0, 0, 0, 0))
+
+
+def _process_file(machine: Machine, path: str) -> str | None:
+    """The text of a file of /proc or of /etc/machine-id; None for one that is not there."""
+    if path == "/etc/machine-id":
+        return f"{machine.machine_id}\n"
+    if path == "/proc/sys/kernel/random/boot_id":
+        return f"{machine.boot_id}\n"
+    for process in machine.processes:
+        if path == f"/proc/{process.number}/stat" and not process.ended:
+            fields = ["S", *("0" for _ in range(_STAT_FIELDS - 1))]
+            fields[19] = str(100 * process.number)
+            return f"{process.number} (python) {' '.join(fields)}\n"
+    return None

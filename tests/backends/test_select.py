@@ -7,7 +7,7 @@ import pytest
 
 from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.drm.jobs import JobVm
-from amdgpu_emu.machine import MES_HANGS, Machine
+from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.cpu.backend import CpuBackend
@@ -86,7 +86,7 @@ def auto(machine: Machine, device: Device = Device.auto) -> tuple[Device, str]:
 
 
 def test_where_firmware_schedules_the_queues_and_they_hang_auto_runs() -> None:
-    with hanging(**MES_HANGS) as machine:
+    with hanging(kfd=0, umq=0) as machine:
         assert auto(machine) == (Device.gpu_cs, "")
         assert machine.dmesg == []
 

@@ -32,7 +32,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     monkeypatch.setattr(resident_proof, "prove", lambda *_: ", as a resident program too")
     monkeypatch.setattr("zinc_rt.cli.native.native_report", lambda folder: NativeReport((), None, 1, None, ()))
     with Machine(LINUX_7_3_USERQ, displays={0: ["DP-1", "HDMI-A-1"]}) as machine:
-        for module in ("backends.select", "cli.gpu", "cli.contact"):
+        for module in ("backends.select", "cli.gpu", "cli.check"):
             monkeypatch.setattr(f"zinc_rt.{module}.host", machine.process)
         machine.trace = []
         yield machine

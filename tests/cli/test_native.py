@@ -7,7 +7,7 @@ import pytest
 
 from tests.backends.cpu.both import LEVELS_OF_PROGRAMS
 from zinc_rt.lang import children
-from zinc_rt.lang.claims import CLAIMS_FILE
+from zinc_rt.lang.cache import CLAIMS_FILE
 from zinc_rt.lang.target import host_target
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.dialects.models import BY_NAME, CALLERS, NOTE, SCHEMAS, TOOLS, marks_of, tokenizer, tool, vocabulary
-from tests.dialects.walks import TooLong, walk
+from tests.dialects.walks import TooLong, allowed, walk
 from zinc_rt.dialects.deltas import ParsedAnswer
 from zinc_rt.dialects.families import PLAIN
 from zinc_rt.dialects.grammars import build_grammar
@@ -99,7 +99,11 @@ def follow(grammar: Grammar | None, tokens: GrammarVocabulary, text: str) -> Llg
 def admits(grammar: Grammar | None, tokens: GrammarVocabulary, text: str) -> bool:
     """Whether the whole text may be an answer."""
     matcher = follow(grammar, tokens, text)
-    return matcher is not None and matcher.is_accepting
+    if matcher is None:
+        return False
+    mask = np.zeros(tokens.words, np.uint32)
+    matcher.fill_mask(mask)
+    return tokens.tokenizer.stop_ids <= set(allowed(mask, tokens.n_vocab))
 
 
 THINKER = Dialect("hermes", BY_NAME["hermes"].calls, think=("<think>", "</think>"))

@@ -16,7 +16,7 @@ from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from zinc_rt.backends.base import CachePages
 from zinc_rt.backends.cpu.cache_layout import cpu_layout
-from zinc_rt.backends.gpu.cache_layout import GPU_LAYOUT
+from zinc_rt.backends.gpu.state_io import GPU_LAYOUT
 from zinc_rt.engine import prompt_cache_file
 from zinc_rt.engine.engine import Device, Engine, SequenceChunk
 from zinc_rt.engine.prompt_cache_file import EngineError

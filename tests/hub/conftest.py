@@ -12,7 +12,7 @@ from huggingface_hub import constants
 
 from tests.cli.conftest import Outcome
 from tests.hub.server import Hub, serving
-from zinc_rt.cli import fit_estimate, options
+from zinc_rt.cli import options, pull
 from zinc_rt.cli.main import main
 from zinc_rt.hub import download
 from zinc_rt.llm.load import built_in_model
@@ -40,7 +40,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 @pytest.fixture
 def zinc(hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Zinc:
     """Run `zinc` with these arguments, without measuring the memory."""
-    monkeypatch.setattr(fit_estimate, "_speed", lambda *_: iter(["measured"]))
+    monkeypatch.setattr(pull, "_speed_line", lambda *_: iter(["measured"]))
 
     def run(*arguments: object) -> Outcome:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b""), encoding="utf-8"))

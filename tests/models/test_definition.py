@@ -95,18 +95,6 @@ def test_bytes_that_a_step_reads() -> None:
     assert [recurrent.bytes_read(n) for n in (0, 100)] == [500, 500]
 
 
-def test_a_kind_of_state_that_no_engine_keeps(tmp_path: Path) -> None:
-    def define(file: GGUFFile, name: str) -> ModelDefinition:
-        definition = llama.define(file, name)
-        return replace(definition, states=tuple(replace(s, kind=StateKind.RING) for s in definition.states))
-
-    with made(tmp_path, define) as file, pytest.raises(ModelError) as caught:
-        models.define(file)
-    assert "'made' keeps state 'kv' by ring in 2 layers; the engine keeps state by pages, sequence only" in str(
-        caught.value
-    )
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -30,7 +30,7 @@ FROM: list[wire.FromEngine] = [
             m.PromptLogprobs("r", 1, (-0.5, -math.inf), (((6, -0.1), (7, -math.inf)), ())),
             m.Token("r", 5),
             m.Token("r", 6, -0.1, ((6, -0.1), (7, -math.inf))),
-            m.Finished("r", m.FinishReason.stop, m.Usage(3, 1, 2, preemptions=1), 2, "d"),
+            m.Finished("r", m.FinishReason.stop, m.Usage(3, 1, 2, preemptions=1), 2),
             m.Failed("s", m.Fault.poisoned, "m", m.Usage(1)),
         ),
         m.EngineStatus(1, 2, 3),

@@ -147,7 +147,7 @@ def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.Monke
     with engine_for(paths[0], drafts=True, **sizes) as engine, GGUFFile.open(paths[1]) as file:
         plain = EngineCore(engine, vocabulary)
         want = answers(plain, asked)
-        plain.scheduler.pool.forget_texts()
+        forget_texts(plain)
         own = Engine(Options(**sizes), shares_device_of=engine)
         assert own.load(file, define(file)).beside == engine.plan.total  # type: ignore[union-attr]
         drafter = ModelDrafter(own, file, n_vocab, 8, 0)
@@ -173,6 +173,13 @@ def test_vocabularies() -> None:
         check_vocabulary(made([*tokens[:300], "other", *tokens[301:]]), made(tokens))
     with pytest.raises(UsageError, match=f"{len(tokens) + 2000} tokens, the model has {len(tokens)}"):
         check_vocabulary(made([*tokens, *(f"[FILL{i}]" for i in range(2000))]), made(tokens))
+
+
+def forget_texts(core: EngineCore) -> None:
+    """Give back the sequences of finished requests, which the scheduler keeps for the next turns."""
+    pool = core.scheduler.pool
+    while pool._kept:
+        pool._forget_oldest()
 
 
 def answers(core: EngineCore, asked: Sequence[Submit]) -> dict[str, list[Token]]:
@@ -203,7 +210,7 @@ def test_kinds_of_models(engine: Engine) -> None:
     ]
     plain = EngineCore(engine, vocabulary)
     want = answers(plain, asked)
-    plain.scheduler.pool.forget_texts()  # the next core takes all sequences
+    forget_texts(plain)  # the next core takes all sequences
     texts = [[*request.prompt, *(token.token_id for token in want[request.id])] for request in asked]
     core = EngineCore(engine, vocabulary, drafter=Oracle(texts, lambda i: i % 3 == 0, N_VOCAB, free=True))
     assert answers(core, asked) == want

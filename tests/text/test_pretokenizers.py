@@ -175,12 +175,6 @@ LATER = ("A", "水A", "\n", "\u3000", "' ", "!", " \r")
 @pytest.mark.parametrize(
     "unit",
     ["7", "Aa", "\u0301", " ", *(pytest.param(u, marks=pytest.mark.slow) for u in LATER)],
-        "7",
-        "Aa",
-        "\u0301",
-        " ",
-        *(pytest.param(u, marks=pytest.mark.slow) for u in ("A", "水A", "\n", "\u3000", "' ", "!", " \r")),
-    ],
 )
 def test_time_grows_with_the_text(name: str, unit: str) -> None:
     """What takes time by the square of the text needs minutes for these."""

@@ -1,4 +1,4 @@
-"""What is at an address of the GPU, in words."""
+"""Describes an address of the GPU for messages: the buffer there, or the nearest one."""
 
 from __future__ import annotations
 

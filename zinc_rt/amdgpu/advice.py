@@ -1,4 +1,4 @@
-"""What a failed step is in words, and what helps: the one table for the interfaces, the probes and `zinc check`.
+"""The words of a failed step, and what helps: one table for the interfaces, the probes and `zinc check`.
 
 `STEPS` has every step by the word that statuses and errors use. `remedy` picks the sentence for a step and the kernel's
 answer. `file_advice` is about a device file that does not open.
@@ -25,7 +25,7 @@ _SEE_FILE = "see the line of its device file"
 
 @dataclass(frozen=True)
 class Step:
-    """text: what the step does, or what was found; remedy: what helps where nothing better is known."""
+    """text: the step, or the finding, in words; remedy: the usual remedy."""
 
     text: str
     remedy: str = KERNEL_LOG

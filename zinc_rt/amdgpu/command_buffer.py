@@ -1,10 +1,10 @@
-"""Packets of command lists in GPU memory: put there once, submitted again with nothing but another fence.
+"""Packets of command lists in GPU memory: they are copied there once, and submitted again with a new fence.
 
-A list is lowered and copied at its first submission. Each submission then stores two dwords, the fence's value, into
-the copy. The GPU may read a copy until its fence has retired, so a list that is submitted again before that takes a
-second copy; a caller that waits for every step, as decoding does, always comes back to the first. Copies beyond two go
-back when they retire, all of a list when nobody holds the list any more. `submit` never waits for a copy: that would
-need a time limit of its own, and one thread could wait for what only itself lets go on.
+A list is lowered and copied at its first submission. Each submission stores two dwords, the fence's value, into the
+copy. The GPU may read a copy until its fence has retired. So a list that is submitted again before that gets a second
+copy. A caller that waits for every step, as decoding does, always uses the first. Copies beyond two are released when
+they retire, and all copies of a list when nobody holds the list any more. `submit` never waits for a copy: such a wait
+would need a time limit of its own, and a thread could wait for a fence that only it can let retire.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class PacketCopy:
 
 @dataclass(eq=False, slots=True)
 class RecordedList:
-    """What is known of a command list. n_items: of the list when it was lowered to `words`; kernels: names of its
-    dispatches, in order; work: of the list; checked: the count of freed pieces of the queue's memory, and of the list's
-    own, when none of these was found freed.
+    """The recorded form of a command list. n_items: how many items the list had when it was lowered to `words`;
+    kernels: names of its dispatches, in order; work: of the list; checked: the counts of freed pieces, of the queue's
+    memory and of the list's own, at the last check that found none of the list's memory freed.
     """
 
     commands: weakref.ref[CommandList]

@@ -57,8 +57,8 @@ class Write:
 
 @dataclass(frozen=True)
 class Barrier:
-    """What follows sees what came before. light: enough where dispatches read what dispatches wrote, and cheaper; not
-    where one rewrites what another one read, nor beside copies and writes.
+    """Items behind it see the results of items before it. light: cheaper, and enough if dispatches read the results of
+    dispatches; not if one overwrites data that another one read, nor beside copies and writes.
     """
 
     light: bool = False

@@ -1,4 +1,4 @@
-"""Who may use a device, and whether it is still there: one lock, and the checks before every use."""
+"""Guards a device: one lock for its threads, and the checks before every use."""
 
 from __future__ import annotations
 

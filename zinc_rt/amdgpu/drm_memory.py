@@ -68,7 +68,7 @@ class RenderBuffer:
 
 
 class RenderBuffers:
-    """What was made on an open render node and not given back."""
+    """Buffers of an open render node that are not released yet."""
 
     def __init__(self, fd: int, node: str, linux: Linux, clock: PageTableClock | None = None) -> None:
         """fd, node: of the render node; clock: for user queues, which run ahead of the page tables that kernel rings

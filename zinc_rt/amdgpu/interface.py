@@ -1,4 +1,4 @@
-"""What an interface to the driver does: memory that the GPU reaches, indirect buffers, numbers that retire.
+"""The contract of an interface to the driver: memory that the GPU reaches, indirect buffers, fences as numbers.
 
 CS, KFD and UMQ implement it. Above an interface everything is the same: the same packets, the same pools, the same
 kernels.
@@ -60,8 +60,8 @@ class DeviceBuffer:
 class Interface(ABC):
     """One way to hand PM4 to the driver.
 
-    An interface does what it is asked and does not check its caller. `zinc_rt.amdgpu.queue.GpuQueue` does, for all
-    interfaces alike; a caller without a queue keeps these rules:
+    An interface does not check its caller. `zinc_rt.amdgpu.queue.GpuQueue` does, for all interfaces alike; a caller
+    without a queue keeps these rules:
 
     - one thread at a time, in the process that opened it, before `close`, and not after a `DeviceLost`;
     - sizes are at least 1; buffers are this interface's, and are released once;
@@ -71,8 +71,8 @@ class Interface(ABC):
 
     Every method raises `DeviceLost` when it finds the device gone.
 
-    longest_job: seconds that one submission shall take at most, whose callers cut their work by it
-    (`submission_budget`): far below what makes the kernel reset a GPU, and short enough for others who want it.
+    longest_job: the most seconds that one submission shall take; callers cut their work by it (`submission_budget`). It
+    is far below the time after which the kernel resets a GPU, and short enough for other programs on the GPU.
     saves_waves: whether a trap handler saves the waves of a queue that is preempted.
     """
 

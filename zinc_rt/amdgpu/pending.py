@@ -1,4 +1,4 @@
-"""Submissions on their way: what they are, what they hold, how a message calls them."""
+"""Submissions on their way: their packets, the memory that they hold, and their names in messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PendingSubmission:
 
 
 class PendingSubmissions:
-    """Those that have not retired, oldest first, and memory that waits for some of them before it is free."""
+    """Submissions that have not retired, oldest first, and memory that becomes free when some of them retire."""
 
     def __init__(self) -> None:
         self._pending: deque[PendingSubmission] = deque()

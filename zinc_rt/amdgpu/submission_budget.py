@@ -1,7 +1,7 @@
-"""How much work one submission may have: as much as the GPU does in a given time, by what it did before.
+"""How much work one submission may have: as much as the GPU does in a given time, judged by earlier submissions.
 
-Work is counted in products, as `CommandList.work` has it. The rate starts low, since nothing is known of a card that
-may be idle, throttled or shared, and is learnt from submissions that were measured by the GPU's own clock.
+Work is counted in products, as in `CommandList.work`. The rate starts low, because a card may be idle, throttled or
+shared. It is learned from submissions that the GPU's own clock measured.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class SubmissionBudget:
         return max(_SMALLEST, int(self.rate * self.longest))
 
     def took(self, work: int, seconds: float) -> None:
-        """Learn from a submission. One that took too long lowers the rate at once to what it was; one that was fast
-        raises it by degrees, and only if it was long enough to tell.
+        """Learn from a submission. A submission that took too long sets the rate to its own at once; a fast one raises
+        the rate by degrees, and only if it was long enough to measure.
         """
         if seconds <= 0 or work <= 0:
             return

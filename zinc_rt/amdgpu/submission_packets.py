@@ -14,7 +14,7 @@ _ROOM = 64
 
 
 class SubmissionPackets:
-    """The same dwords every time but for five: they are built once. u32[n_dwords]."""
+    """The packets, built once: only five dwords differ between submissions. u32[n_dwords]."""
 
     def __init__(
         self, fence_va: int, gfx: Gfx, *, flush_hdp: bool, inherit_vmid: bool = False, partial_flush: bool = True

@@ -25,7 +25,7 @@ _CODES = {"i1": "b", "u1": "B", "i2": "h", "u2": "H", "i4": "i", "u4": "I", "i8"
 
 @dataclass(frozen=True)
 class _Kind:
-    """How a struct is written: the bytes of its fields in order; and what NumPy calls it."""
+    """How a struct is written: the bytes of its fields in order, and its NumPy type."""
 
     code: struct.Struct
     names: tuple[str, ...]

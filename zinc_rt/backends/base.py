@@ -1,4 +1,4 @@
-"""What every backend implements.
+"""The contract of backends.
 
 A backend takes a graph once (`lower`) and then runs it step after step (`submit`, `wait`). A step changes data, never
 the lowered graph: the caller writes its input arrays and counts, submits, waits for the fence and reads the outputs.
@@ -32,18 +32,17 @@ Ints = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class BackendFeatures:
-    """What a backend runs with and what it can do beyond steps.
+    """The kernels and threads of a backend, and its abilities beyond steps.
 
     kernels: "native" or "reference" on the CPU, "rdna" on a GPU. isa: what they are compiled for, empty for the
     reference ones. threads: of the processor, which take part in a step. samples: steps can end with tokens in place
-    of logits. profiles: steps can be recorded. measures_bandwidth: of the memory that holds the weights.
+    of logits. measures_bandwidth: of the memory that holds the weights.
     """
 
     kernels: str
     isa: str = ""
     threads: int = 1
     samples: bool = False
-    profiles: bool = False
     measures_bandwidth: bool = False
 
 
@@ -57,7 +56,7 @@ class StepFence:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a graph is lowered for; a step may use less of `n_rows` and `n_logits`.
+    """The sizes that a graph is lowered for; a step may use less of `n_rows` and `n_logits`.
 
     n_ctx: positions of a sequence; n_slots: sequences; n_pages: KV pages shared by all of them.
     """
@@ -156,7 +155,7 @@ class SequenceState(ABC):
 
 
 class StepProfile(Protocol):
-    """What a backend recorded. n_events: spans of the trace."""
+    """A recorded profile. n_events: spans of the trace."""
 
     @property
     def n_events(self) -> int: ...

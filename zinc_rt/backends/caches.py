@@ -1,4 +1,4 @@
-"""What kernels have to know of the format of the caches that a node reads or writes."""
+"""The format of the caches that a node reads or writes, as kernels need it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ RESIDENT_USES: tuple[ResidentUse, ...] = ("auto", "always", "never")
 
 
 class Device(StrEnum):
-    """What runs the model; `auto` is the best one that works."""
+    """The device that runs the model; `auto` is the best one that works."""
 
     auto = "auto"
     cpu = "cpu"
@@ -66,7 +66,7 @@ class DeviceUnavailable(ZincError):
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """What a user named. card: "renderD129", or a PCI address as "0000:03:00.0"; empty for any."""
+    """The device that a user named. card: "renderD129", or a PCI address as "0000:03:00.0"; empty for any."""
 
     device: Device
     card: str = ""
@@ -77,7 +77,7 @@ class DeviceChoice:
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """What `zinc check` says of a device.
+    """The report of `zinc check` on a device.
 
     remedy: empty where nothing can be done, or nothing needs to be. proven: the GPU at `render_node` computed what the
     reference does through this interface. card: names the GPU where there are several. unsafe: nothing more may be

@@ -1,4 +1,4 @@
-"""What compiled kernels ask of a graph beyond what its verifier does."""
+"""Conditions of compiled kernels on a graph, beyond those of its verifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What backends share whose steps run on the calling thread and are over when `submit` returns."""
+"""The common part of backends whose steps run on the calling thread and are over when `submit` returns."""
 
 from __future__ import annotations
 

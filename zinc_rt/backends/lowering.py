@@ -1,4 +1,6 @@
-"""What the lowerings of all compiled backends share: the walk over a fused graph, and who lowers what."""
+"""Shared by the lowerings of all compiled backends: the walk over a fused graph, and the table of functions that lower
+operations.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ _Function = TypeVar("_Function", bound=Callable[..., None])
 class LoweringTable(Generic[_Lowering]):
     """The functions of one backend that lower operations.
 
-    package: the folder whose modules register theirs with `lowers`; all of its modules are imported at the first use,
-    so that there is no list of them. kernels, elsewhere: how messages call the backend's kernels, and what else runs
-    an operation that it has none for.
+    package: the folder whose modules register their functions with `lowers`; all of its modules are imported at the
+    first use, so there is no list of them. kernels, elsewhere: for messages: the name of the backend's kernels, and
+    what else runs an operation without one.
     """
 
     def __init__(self, package: str, kernels: str, elsewhere: str = "") -> None:
@@ -79,7 +81,7 @@ class LoweringTable(Generic[_Lowering]):
 
 
 class Lowering:
-    """A walk over a graph's fused nodes. Touches no memory: what stands for it is placed when all lifetimes are known.
+    """A walk over a graph's fused nodes. Touches no memory: memory gets its place when all lifetimes are known.
 
     sizes: the most that a step may have.
     """

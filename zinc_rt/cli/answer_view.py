@@ -1,4 +1,4 @@
-"""`AnswerScreen`: what of a model's answer goes where."""
+"""`AnswerScreen`: sends the parts of a model's answer to the screen."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class AnswerScreen:
-    """Writes an answer to standard output while it comes. Reasoning, where the model marks it, is dimmed, on standard
-    error, and a call of a tool, of which there are none, is told in one line.
+    """Writes an answer to standard output while it comes. Reasoning goes to standard error, dimmed, if the model marks
+    it. The command offers no tools, so a tool call is only mentioned in one line.
     """
 
     def __init__(

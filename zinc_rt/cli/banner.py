@@ -1,4 +1,4 @@
-"""The line that `run` and `chat` begin with: what runs, where, how much text it can see; and what is odd in that."""
+"""The first line of `run` and `chat`: model, device and context; and a warning if one of them is unusual."""
 
 from __future__ import annotations
 

@@ -165,8 +165,8 @@ def bench(
     Prompts (prefill) and texts (decode) of given lengths are timed; the result is the median of tokens per second
     with its spread. For texts also the bytes of weights and cache that were read per second, and their share of the
     memory bandwidth measured in the same run. Ctrl-C ends it with the results so far. On a GPU its own constants are
-    measured, too. --predict runs nothing: it says what the model would do on a card that is not here, and with
-    --profile where the time of its phases would go.
+    measured, too. --predict runs nothing: it predicts the model's speed on a card that this machine does not have,
+    and with --profile the time of each kind of phase.
     """
     depths = _lengths("-d", depth, keep_zero=True)
     if predict is not None:

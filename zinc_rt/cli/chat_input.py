@@ -1,4 +1,4 @@
-"""`ChatInput`: what is typed into a chat, pasted or piped in, message by message."""
+"""`ChatInput`: reads the messages that are typed into a chat, pasted or piped in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `run` and `chat` let a caller say of the answer: its form, its reasoning, how it is shown."""
+"""Options of `run` and `chat` for the answer: its form, its reasoning, how it is shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Reasoning = Annotated[
         "--reasoning",
         metavar="show|hide",
         autocompletion=o.completes(lambda: _SHOWN),
-        help="What the model marks as reasoning: dimmed on standard error, or nowhere. Default: show on a terminal.",
+        help="Show reasoning that the model marks, dimmed on standard error, or hide it. Default: show on a terminal.",
         rich_help_panel=o.OUTPUT,
         show_default=False,
     ),
@@ -155,7 +155,7 @@ class DisplayOptions(OptionRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationOptions(OptionRecord):
-    """What a conversation begins with, and by which template it is written."""
+    """The beginning of a conversation, and its chat template."""
 
     system: o.SystemPrompt = None
     system_file: o.SystemFile = None
@@ -215,7 +215,7 @@ class ConversationOptions(OptionRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class FormatOptions(OptionRecord):
-    """What the options say of an answer's form, which is one of them at the most."""
+    """The form of an answer; at most one of these options may be given."""
 
     schema: JsonSchema = None
     format: Format = None

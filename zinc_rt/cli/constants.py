@@ -10,7 +10,7 @@ _OF: Final = {"dispatch": "packet"}
 
 
 def card_intervals(isa: str) -> dict[str, dict[str, float]]:
-    """What the cost model takes the constants of a card of this generation to be: low, likely and high, by name."""
+    """The cost model's constants for a card of this generation: low, likely and high, by name."""
     from amdgpu_emu.constants import INTERVALS
     from amdgpu_emu.cost import bandwidth_of
     from amdgpu_emu.models import MODELS, R9700

@@ -43,8 +43,8 @@ def convert(
     """Write a Hugging Face folder as a GGUF file.
 
     Weights, configuration, tokenizer and chat template of a model that was trained elsewhere become one file that runs
-    here. Weights are read as they are written, so the model need not fit memory. What is not supported is refused by
-    its name before anything is written; the file is moved to its place when it is complete.
+    here. Weights are read as they are written, so the model need not fit memory. Unsupported parts are refused by
+    name before anything is written; the file is moved to its place when it is complete.
     """
     from zinc_rt.converting.model import ConvertedModel
     from zinc_rt.mem.plan import format_bytes

@@ -3,15 +3,74 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli import speculative_options as s
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord
+from zinc_rt.cli.options import MODEL, completes
 from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.errors import UsageError
 from zinc_rt.utils.checks import show
+
+
+def _spec_kinds() -> list[str]:
+    from zinc_rt.speculation.options import SpecKind
+
+    return [kind.value for kind in SpecKind]
+
+
+SpecName = Annotated[
+    str | None,
+    typer.Option(
+        "--spec",
+        metavar="off|ngram|draft|mtp",
+        autocompletion=completes(_spec_kinds),
+        help="Guess the next tokens and compute them at once, which changes no text and may be faster: ngram guesses"
+        " from prompt and text, draft by the model of -md, mtp by heads in the file. Default: draft with -md, else"
+        " off.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+DraftModel = Annotated[
+    Path | None,
+    typer.Option(
+        "-md",
+        "--model-draft",
+        metavar="FILE",
+        help="GGUF file of a small model with the same vocabulary, which guesses for --spec draft; or of the"
+        " model's own block or assistant, for --spec mtp.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+DraftMax = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-max",
+        "--draft",
+        "--draft-n",
+        metavar="N",
+        help="Most tokens to guess at once; the speed of steps decides how many are guessed. Default: 16.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+DraftMin = Annotated[
+    int | None,
+    typer.Option(
+        "--draft-min",
+        "--draft-n-min",
+        metavar="N",
+        help="Fewest tokens to guess at once. Default: 0.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +126,10 @@ class EngineOptions(OptionRecord):
 class GeneratingOptions(EngineOptions):
     """The same for verbs that generate text."""
 
-    spec: s.SpecName = None
-    model_draft: s.DraftModel = None
-    draft_max: s.DraftMax = None
-    draft_min: s.DraftMin = None
+    spec: SpecName = None
+    model_draft: DraftModel = None
+    draft_max: DraftMax = None
+    draft_min: DraftMin = None
 
     def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
         """See `EngineOptions.load_options`."""
@@ -82,7 +141,7 @@ class GeneratingOptions(EngineOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ContextOptions(OptionRecord):
-    """How long texts may be, and how much of a prompt is computed at once."""
+    """The length of texts, and the part of a prompt that is computed at once."""
 
     ctx_size: o.CtxSize = None
     batch_size: o.BatchSize = None

@@ -1,4 +1,4 @@
-"""`zinc bench --predict`: what a model would do on a card that is not here."""
+"""`zinc bench --predict`: the predicted speed of a model on a card that this machine does not have."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from zinc_rt.amdgpu.advice import KERNEL_LOG, LOAD, RESIZABLE_BAR, remedy
-from zinc_rt.cli.access import device_file
 from zinc_rt.cli.machine import MachineFinding
 from zinc_rt.utils.linux import Linux, host
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from zinc_rt.backends.diagnostics.crash_log import Contacts
     from zinc_rt.backends.probe import AmdCard, InterfaceProbe
     from zinc_rt.seed.umq import KernelVersion, SmokeResult
+
 
 _KFD = "/dev/kfd"
 _PCI = "/sys/bus/pci/devices"
@@ -267,3 +267,18 @@ def _fence(name: str, result: InterfaceProbe) -> MachineFinding:
 
 def _code(code: int | None) -> str:
     return "" if code is None else f" ({os.strerror(code)}, errno {code})"
+
+
+def device_file(linux: Linux, path: str, label: str = "") -> MachineFinding:
+    """Try to open a device file for reading and writing, as every interface does."""
+    from zinc_rt.amdgpu.advice import file_advice
+
+    name = label or path
+    try:
+        fd = linux.open(path)
+    except OSError as error:
+        reason, remedy = file_advice(linux, path, error.errno or 0)
+        return MachineFinding(name, reason, False, remedy)
+    with contextlib.suppress(OSError):
+        linux.close(fd)
+    return MachineFinding(name, f"{path} can be opened")

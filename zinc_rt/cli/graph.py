@@ -43,7 +43,7 @@ OutputFile = Annotated[
         "-o",
         "--output",
         metavar="FILE",
-        help="Where to write; - is standard output. Graphviz draws what ends in .svg, .png or .pdf, where it is there.",
+        help="Where to write; - is standard output. Graphviz, if it is installed, draws a name in .svg, .png or .pdf.",
         rich_help_panel=o.OUTPUT,
     ),
 ]

@@ -66,7 +66,7 @@ def kernels(
             "--target",
             metavar="GPU",
             autocompletion=_targets,
-            help="What kernels are compiled for.",
+            help="The core that kernels are compiled for.",
             rich_help_panel=o.OTHER,
         ),
     ] = GFX12.kernel_target,

@@ -14,7 +14,7 @@ from zinc_rt.errors import UsageError
 Action = Annotated[str, typer.Argument(metavar="new", help="What to do; new makes a key.", show_default=False)]
 TenantName = Annotated[
     str,
-    typer.Argument(metavar="TENANT", help="Whose key it is: 1 to 32 of a-z, 0-9 and -.", show_default=False),
+    typer.Argument(metavar="TENANT", help="The tenant of the key: 1 to 32 of a-z, 0-9 and -.", show_default=False),
 ]
 KeyFile = Annotated[
     Path,

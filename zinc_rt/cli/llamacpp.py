@@ -9,7 +9,7 @@ from typing import Final
 
 
 class Does(StrEnum):
-    """What becomes of an option."""
+    """What the command does with an option of llama.cpp."""
 
     same = "same"
     """An option of the verbs that have a use for it."""
@@ -23,10 +23,11 @@ class Does(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """A row of the table.
+    """An option of llama.cpp: a row of the table.
 
-    value: how its value is shown, "" for none. `N` must be a whole number, `a|b` one of these; in brackets it may be
-    left out. note: what to know of it or to do in its place. to: our words, with {} for the value.
+    value: how its value is shown, "" for none. `N` must be a whole number, `a|b` one of these; a value in brackets may
+    be left out. note: what a user should know, or do instead. to: the option of zinc that it stands for, with {} for
+    the value.
     """
 
     names: tuple[str, ...]
@@ -64,7 +65,7 @@ _PLACES: Final = "layers are not divided between devices; --device chooses what 
 _CPUS: Final = "`taskset` and `numactl` choose the cores of a process"
 _ADAPTER: Final = "merge the adapter into its model and convert that (`zinc convert`)"
 _LOG: Final = "standard error has the log; redirect it"
-_DRAFT: Final = "--draft-max and --draft-min bound the guesses; how many pay is measured"
+_DRAFT: Final = "--draft-max and --draft-min bound the guesses; the speed of steps decides between them"
 
 TABLE: Final = (
     _same("-h", "--help"),
@@ -73,7 +74,7 @@ TABLE: Final = (
     _other("--log-disable", to="--quiet"),
     _refused("--log-file", value="FILE", note=_LOG),
     _refused("-lv", "--verbosity", "--log-verbosity", value="N", note="-v, -q; --log-level in a server"),
-    _nothing("--log-prefix", "--log-timestamps", "--log-colors", "--no-log-colors", note="nothing of it is shown"),
+    _nothing("--log-prefix", "--log-timestamps", "--log-colors", "--no-log-colors", note="none of these is shown"),
     _nothing("--color", "-co", value=_SWITCH, note="terminals get colour unless NO_COLOR is set"),
     _nothing("--simple-io", "-mli", "--multiline-input", note='a \\ or """ continues a message of `zinc chat`'),
     _nothing("--perf", "--no-perf", "--show-timings", "--no-show-timings", note="-q leaves the speeds out"),

@@ -1,8 +1,8 @@
 """`Markdown`: a model's answer as a terminal shows it, while it comes.
 
-Nothing that was shown is ever drawn again. A mark waits until it is known what it is: `**` for its partner or the end
-of the line, the first characters of a line for the kind of line that they begin. So what is shown does not depend on
-how the text is cut into pieces. Tables, links and HTML stay as they are written.
+Text on the screen is never drawn again. So a mark is held back until its meaning is known: `**` until its partner or
+the end of the line, and the first characters of a line until the kind of the line is clear. So the output does not
+depend on how the text is cut into pieces. Tables, links and HTML are shown as they are written.
 """
 
 from __future__ import annotations

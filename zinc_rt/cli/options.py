@@ -112,7 +112,7 @@ HubModel = Annotated[
         "-hf",
         "--hf-repo",
         metavar="REPO[:QUANT]",
-        help="A model of the Hugging Face hub, as Qwen/Qwen3-8B-GGUF:Q4_K_M; it is downloaded where it is not there.",
+        help="A model of the Hugging Face hub, as Qwen/Qwen3-8B-GGUF:Q4_K_M; it is downloaded if it is missing.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -191,9 +191,9 @@ DeviceName = Annotated[
         "--device",
         metavar="NAME",
         autocompletion=_devices,
-        help="What runs the model: cpu, gpu, one interface of a GPU (gpu:cs, gpu:kfd, gpu:umq), emu (an emulated GPU)"
-        " or auto, the best that works; `zinc check` tries them. A card may follow: gpu@renderD129, gpu:cs@03:00.0."
-        " Default: $ZINC_RT_TIER, else auto.",
+        help="The device that runs the model: cpu, gpu, one interface of a GPU (gpu:cs, gpu:kfd, gpu:umq), emu"
+        " (an emulated GPU) or auto, the best that works; `zinc check` tries them. A card may follow:"
+        " gpu@renderD129, gpu:cs@03:00.0. Default: $ZINC_RT_TIER, else auto.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -272,7 +272,7 @@ Report = Annotated[
     typer.Option(
         "--report",
         metavar="FILE",
-        help="Try every interface of every AMD GPU with real kernels, and write what came of it as JSON, to be sent.",
+        help="Try every interface of every AMD GPU with real kernels, and write the results as JSON, to be sent.",
         rich_help_panel=OUTPUT,
         show_default=False,
     ),

@@ -24,7 +24,7 @@ ProfileFlag = Annotated[
     bool,
     typer.Option(
         "--profile",
-        help="Show where the time of the steps went, and write a trace for chrome://tracing or Perfetto, or a picture.",
+        help="Show the time of each operation, and write a trace for chrome://tracing or Perfetto, or a picture.",
         rich_help_panel=o.OUTPUT,
         show_default=False,
     ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,15 +12,24 @@ from zinc_rt.cli import options as o
 from zinc_rt.cli.stopping import stopping_on_sigterm
 from zinc_rt.cli.terminal import LoadingBar, is_terminal, say, write
 from zinc_rt.cli.verbosity import Verbosity
+from zinc_rt.errors import ZincError
 from zinc_rt.utils.notices import Detail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from zinc_rt.cli.summary import Summary
     from zinc_rt.hub.choose import RemoteFile
     from zinc_rt.hub.reference import HubModel
     from zinc_rt.hub.remote import Repository
+
+
+_FIT_POSITIONS: Final = 4096
+_BESIDE: Final = 100 << 20
+"""Bytes beside weights and cache: the process, its tables and temporaries."""
+_MEASURED: Final = 256 << 20
+"""Bytes that are read to measure the memory's bandwidth."""
 
 ModelName = Annotated[
     str,
@@ -111,7 +121,6 @@ def _approve(
     repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, verbosity: Verbosity
 ) -> bool:
     """Say what would be downloaded and what it takes here; whether to go on. Raises `HubError`."""
-    from zinc_rt.cli.fit_estimate import estimate_fit
     from zinc_rt.cli.summary import summarize
     from zinc_rt.gguf import GGUFFile
     from zinc_rt.hub.errors import HubError
@@ -140,3 +149,39 @@ def asked(what: str) -> bool:
     """Whether a person at the terminal says yes."""
     say(f"zinc: {what}? [y/N] ", end="")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def estimate_fit(size: int, summary: Summary | None) -> Iterator[str]:
+    """Lines about a model of `size` bytes that can run, as far as its summary is known."""
+    yield from _memory_line(size, summary)
+    yield from _speed_line(size, summary)
+
+
+def _memory_line(size: int, summary: Summary | None) -> Iterator[str]:
+    from zinc_rt.mem.plan import available_memory, format_bytes
+
+    needs = summary.needs if summary else None
+    cache = needs.position * _FIT_POSITIONS + needs.sequence if needs else 0
+    there = available_memory()
+    takes = f"takes about {format_bytes(size + cache + _BESIDE)} of memory with {_FIT_POSITIONS} positions"
+    if there is None:
+        yield takes
+    elif size + cache + _BESIDE > there:
+        yield f"{takes}, and {format_bytes(there)} are free: it will be refused here unless more is"
+    else:
+        yield f"{takes}, of {format_bytes(there)} that are free"
+
+
+def _speed_line(size: int, summary: Summary | None) -> Iterator[str]:
+    from zinc_rt.backends.cpu.backend import CpuBackend
+
+    step = summary.needs.step if summary and summary.needs else size
+    try:
+        with CpuBackend() as backend:
+            bandwidth = backend.read_bandwidth(_MEASURED)
+    except ZincError:
+        return
+    yield (
+        f"memory reads at {bandwidth:.0f} GB/s and a token reads {step / 1e9:.2f} GB: at most"
+        f" {bandwidth * 1e9 / step:.0f} tokens/s on this CPU"
+    )

@@ -154,7 +154,7 @@ def write_and_report(work: Conversion, threads: int | None, doing: str) -> None:
 
 
 def summarize(work: Conversion) -> None:
-    """What each kind of tensor has become, and what it has lost."""
+    """The new format of each kind of tensor, and its loss."""
     from zinc_rt.mem.plan import format_bytes
     from zinc_rt.quantizing.plan import notes
 

@@ -28,7 +28,7 @@ RequestName = Annotated[
 ]
 Records = Annotated[
     Path,
-    typer.Option("--records", metavar="FILE", help="What the server was given as --records.", show_default=False),
+    typer.Option("--records", metavar="FILE", help="The file that the server has as --records.", show_default=False),
 ]
 ReceiptOnly = Annotated[
     bool,

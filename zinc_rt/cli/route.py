@@ -23,7 +23,7 @@ BackendCa = Annotated[
     typer.Option(
         "--backend-ca",
         metavar="FILE",
-        help="Certificates in PEM of whom the https servers' own may be. Default: those that everyone trusts.",
+        help="Certificates in PEM of the authorities behind the servers' own. Default: those that everyone trusts.",
         show_default=False,
     ),
 ]

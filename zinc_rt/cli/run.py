@@ -30,7 +30,7 @@ from zinc_rt.sampling.params import SamplingParams
 
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[PROMPT]", help="What to answer or to continue, in quotes.", show_default=False),
+    typer.Argument(metavar="[PROMPT]", help="The prompt, in quotes.", show_default=False),
 ]
 PromptOption = Annotated[
     str | None,
@@ -112,7 +112,7 @@ JsonText = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class PromptOptions(OptionRecord):
-    """What is asked, and whether it is a message or a text to continue."""
+    """The prompt, and whether it is a message or a text to continue."""
 
     words: Words = None
     prompt: PromptOption = None

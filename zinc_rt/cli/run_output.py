@@ -51,7 +51,7 @@ class Question:
 
 @dataclass(frozen=True)
 class RunOutput:
-    """What came of a prompt. prompt: its token ids; marks: reasoning and calls, where the model marks them."""
+    """The result of a prompt. prompt: its token ids; marks: reasoning and calls, if the model marks them."""
 
     prompt: list[int]
     reply: Reply

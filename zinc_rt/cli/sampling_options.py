@@ -47,8 +47,9 @@ def sampling_option(name: str, more: str = "", *, shows_default: bool = False, p
 
 
 class SamplingOptions(OptionRecord):
-    """What the options say of sampling. values: by the names of the parameters; a parameter without one has its own
-    default."""
+    """Parameters of sampling from the command line. values: by the names of the parameters; a parameter without one has
+    its own default.
+    """
 
     def __init__(self, **values: Any) -> None:
         self.values = values
@@ -82,7 +83,7 @@ class SamplingOptions(OptionRecord):
 
 
 class ServerSampling(SamplingOptions):
-    """The same for a server: what holds for requests that do not say."""
+    """The same for a server: the values for requests that leave them out."""
 
     @classmethod
     def has(cls, option: Option) -> bool:

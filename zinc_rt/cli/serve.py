@@ -61,7 +61,7 @@ Embeddings = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class SharingOptions(OptionRecord):
-    """How requests share the engine, and what they are for."""
+    """Options for the way in which requests share the engine, and for their kind."""
 
     parallel: Parallel = 16
     kv_memory: KvMemory = None

@@ -204,7 +204,7 @@ OneProcess = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions(OptionRecord):
-    """Where a server listens, whom it serves, and what it keeps."""
+    """A server's addresses, its keys and tenants, and its records."""
 
     host: Host = "127.0.0.1"
     port: Port = 8080

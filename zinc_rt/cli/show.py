@@ -51,7 +51,7 @@ def show(
     """Show what is in a GGUF file.
 
     Architecture, sizes, formats, context and tokenizer of any valid file, whether this version can run it,
-    and what it takes to run it: `--kv` tells of which KV cache.
+    and how much memory that takes; `--kv` sets the format of the KV cache.
     """
     from zinc_rt.cli.summary import summarize
     from zinc_rt.gguf import GGUFFile

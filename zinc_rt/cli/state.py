@@ -1,4 +1,4 @@
-"""`--save-state` and `--load-state`: what was computed of a text, kept in a file for the next command."""
+"""`--save-state` and `--load-state`: the keys, values and states of a text in a file, for the next command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SaveState = Annotated[
     typer.Option(
         "--save-state",
         metavar="FILE",
-        help="Keep what was computed of prompt and text in FILE: a later prompt that begins alike goes on from there.",
+        help="Write the computed prompt and text to FILE: a later prompt with this beginning goes on from it.",
         rich_help_panel=o.MODEL,
         show_default=False,
         dir_okay=False,
@@ -31,7 +31,7 @@ LoadState = Annotated[
     typer.Option(
         "--load-state",
         metavar="FILE",
-        help="Take what --save-state kept: the tokens with which the prompt begins alike are not computed again.",
+        help="Read a file of --save-state: the tokens that it and the prompt begin with are not computed again.",
         rich_help_panel=o.MODEL,
         show_default=False,
         dir_okay=False,
@@ -41,7 +41,7 @@ LoadState = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class StateOptions(OptionRecord):
-    """Files of what was computed of a text."""
+    """Files with the computed state of a text."""
 
     from_state: LoadState = None
     to_state: SaveState = None

@@ -52,7 +52,7 @@ class TypeShare:
 
 @dataclass(frozen=True)
 class Needs:
-    """What running a model takes, in bytes.
+    """The memory that a model needs, in bytes.
 
     step: of the matrices that one token reads; of experts, those that it chooses. position: of keys and values in all
     layers. sequence: of recurrent layers, whatever the length.

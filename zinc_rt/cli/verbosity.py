@@ -1,4 +1,4 @@
-"""`Verbosity`: how much a verb says on standard error beside errors."""
+"""`Verbosity`: how much a verb prints on standard error beside errors."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ class Verbosity(IntEnum):
     VERBOSE = 2
 
     def notice(self, line: str) -> None:
-        """What the runtime says while it opens a model."""
+        """A line of the runtime, such as the device that it opens."""
         if self is self.VERBOSE or (self is self.USUAL and not isinstance(line, Detail)):
             say(f"zinc: {one_line(line)}", style="dim")
 
     def tell(self, line: str, style: str = "") -> None:
-        """A line of the verb's own, unless quiet."""
+        """A line of the verb, unless it is quiet."""
         if self is not self.QUIET:
             say(line, style=style)
 
     def warn(self, line: str) -> None:
-        """What works, and is hardly meant."""
+        """A warning: the command works, but the user may want something else. Example: more threads than cores."""
         self.tell(f"zinc: {one_line(line)}", style="yellow")
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerbosityOptions(OptionRecord):
-    """Which of them is asked for."""
+    """The options -q and -v."""
 
     quiet: Quiet = False
     verbose: Verbose = False

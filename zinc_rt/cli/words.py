@@ -126,7 +126,7 @@ class _Words:
         return f"{path} --help explains the options"
 
     def _unknown(self, name: str) -> str:
-        """What is said of an option that is not there, with the one that may be meant."""
+        """The error for an unknown option, with the name of a similar one."""
         from difflib import get_close_matches  # not at import: a command line that is right needs none
 
         meant = ""

@@ -21,13 +21,13 @@ class Family:
     Args:
         name: `general.architecture` of the new file.
         classes: names of Hugging Face classes, as config.json has them under `architectures`.
-        rules: what becomes of tensors.
-        keys: what metadata there are besides those of all decoders; raises `ConvertError` for a variant.
-        act: the activation that is right.
-        defaults: what config.json may leave out.
-        skipped: beginnings of tensors of parts that see or hear.
+        rules: the new tensor for each stored one.
+        keys: a function for the metadata that only this architecture has; raises `ConvertError` for a variant.
+        act: the only activation that is accepted.
+        defaults: values that config.json may leave out.
+        skipped: beginnings of the names of tensors for images and sound.
         truncated: see `rope_keys`.
-        blocks: the one way of quantising that is taken over as it is.
+        blocks: the one quantised format that is copied as it is.
         aliases: keys of config.json that stand for others.
         name_part: what `general.name` must hold where the vocabulary is SentencePiece's: the marks of Phi 3 eat the
             white space behind them, which readers know by this.

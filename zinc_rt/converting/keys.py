@@ -1,4 +1,4 @@
-"""What config.json says, as metadata of a GGUF file: names without the architecture's prefix."""
+"""Turns config.json into metadata of a GGUF file: names without the architecture's prefix."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _EXPERT: Final = re.compile(r"\.experts\.(\d+)\.")
 
 
 class How(enum.Enum):
-    """What happens to a tensor.
+    """The change of a tensor on its way to the new file.
 
     Rotations pair an element with the one half a head further in Hugging Face models. Some architectures of GGUF pair
     neighbours, so rows of a head are interleaved: Q for the query heads, K for the key heads.

@@ -66,8 +66,8 @@ class TextCursor:
         return True
 
     def close(self, word: str) -> Generator[None, None, bool]:
-        """Read a mark that ends something, white space before it included, if it comes next; also what there is of it
-        where the text ends in the middle of it.
+        """Read a mark that ends something, white space before it included, if it comes next; or the part before the end
+        of the text.
         """
         space = yield from self.space()
         for n in range(1, len(word) + 1):

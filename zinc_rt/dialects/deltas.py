@@ -1,4 +1,4 @@
-"""What a parsed answer consists of: pieces of a stream, and the whole."""
+"""The parts of a parsed answer: pieces of a stream, and the whole."""
 
 from __future__ import annotations
 

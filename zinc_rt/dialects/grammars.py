@@ -1,4 +1,4 @@
-"""`build_grammar`: what a request's answer has to follow."""
+"""`build_grammar`: makes the grammar that a request's answer has to follow."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Ending:
 
 
 class ChatRenderer:
-    """A model's template and what it was found to take. One a model; not for several threads at once."""
+    """A model's template, and the kinds of messages that it takes. One a model; not for several threads at once."""
 
     def __init__(self, template: ChatTemplate, dialect: Dialect) -> None:
         self.template = template

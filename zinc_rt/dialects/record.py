@@ -15,7 +15,7 @@ _ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 
 class ThinkingState(StrEnum):
-    """Where a prompt leaves the model."""
+    """The model's state at the end of a prompt."""
 
     opened = "opened"
     """In the middle of reasoning: the prompt ends with the mark that begins it."""

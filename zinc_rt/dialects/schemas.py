@@ -1,4 +1,4 @@
-"""What notations that are no JSON need to know of a schema: its local references and the types that it admits."""
+"""Reads a schema for notations other than JSON: its local references, and the types that it admits."""
 
 from __future__ import annotations
 

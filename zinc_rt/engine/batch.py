@@ -1,4 +1,4 @@
-"""What a step computes: chunks of sequences, their checks, and the step's input arrays made of them."""
+"""The rows of a step: chunks of sequences, their checks, and the step's input arrays made of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class EngineError(ZincError):
 class SequenceChunk:
     """Consecutive positions of one sequence in a step, a row each.
 
-    seq_id: the sequence. start: position of the first token. tokens: ids. logits_indices: which of the tokens want
-    logits, as indices into `tokens`. n_draft: how many of the last tokens are a draft, of which
-    `KVCacheManager.accept_drafts` says after the step how many stay.
+    seq_id: the sequence. start: position of the first token. tokens: ids. logits_indices: the tokens whose rows want
+    logits, as indices into `tokens`. n_draft: how many of the last tokens are a draft; after the step
+    `KVCacheManager.accept_drafts` is told how many of them stay.
     """
 
     seq_id: int

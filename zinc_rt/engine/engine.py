@@ -276,7 +276,7 @@ class Engine(Closing):
         recurrent = any(state.sequence_bytes for state in definition.states)
         snapshots = Snapshots(self._backend, self._lowered, kept) if recurrent else None
         self._whole = reads_whole(graph)
-        # Where rows see those behind them, what is kept of a text's beginning depends on its end.
+        # An encoder's keys and values at a text's beginning depend on its end, so texts share no pages.
         root = None if self._whole else partial(_root, file, options.kv)
         self._cache = KVCacheManager(backend, self._lowered, sizes, snapshots, root)
         # Valid until the next step, like all outputs.
@@ -414,7 +414,7 @@ class Engine(Closing):
         """Run a batch on a model that was loaded without its head: f32[n_rows, n_embd], valid until the next step.
 
         Args:
-            batch: what to compute. A model whose rows see those behind them needs a sequence's rows in one step.
+            batch: what to compute. An encoder needs all rows of a sequence in one step.
 
         Raises:
             EngineError: a bad batch, or a model that computes logits.

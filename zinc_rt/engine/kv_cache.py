@@ -28,17 +28,17 @@ CHECKPOINT_TOKENS: Final = 512
 """Positions between the copies of recurrent layers' states that `next_checkpoint` asks for."""
 
 PAGES_AT_ONCE: Final = 64
-"""Of one cache, on their way from or to a file."""
+"""Pages of one cache that are copied from or to a file together."""
 
 
 @dataclass(frozen=True)
 class CacheStats:
-    """The KV cache at a moment, and what was found in it since the model was loaded.
+    """The KV cache now, and totals since the model was loaded.
 
-    pages: all of them. free: pages of which nothing is known; cached: those that no sequence has, whose text is known;
-    used: those of sequences. hits, misses: tokens of prompts that were, and were not, taken from the cache.
-    evictions: cached pages that were taken for another text. collisions: keys that two texts had. states,
-    state_bytes: copies of recurrent layers' states.
+    pages: all of them. free: those without known contents; cached: those with known contents that no sequence uses;
+    used: those of sequences. hits, misses: tokens of prompts that were, and were not, in the cache. evictions: cached
+    pages that were taken for another text. collisions: times that two texts had one key. states, state_bytes: snapshots
+    of recurrent layers.
     """
 
     pages: int
@@ -56,7 +56,7 @@ class CacheStats:
 @dataclass(slots=True)
 class _Sequence:
     """An open sequence. ids: the tokens of its positions. root: the parent key of its first page, None for a sequence
-    that shares nothing. n_draft: how many of the last tokens are a draft, which no page is published for.
+    that shares nothing. n_draft: how many of the last tokens are a draft; a page with draft tokens is not published.
     """
 
     ids: list[int]
@@ -330,7 +330,7 @@ class KVCacheManager:
         return self._snapshots is not None
 
     def checkpoint(self, seq_id: int) -> None:
-        """Keep what recurrent layers hold now, so that a sequence can go on at this position.
+        """Copy the state of recurrent layers, so that the sequence can go back to this position.
 
         At a page's edge the copy is for every sequence that begins with this text, and it stays when this one is
         closed. Elsewhere it is for this sequence alone, which keeps the last few. The copies that were not used for
@@ -358,9 +358,9 @@ class KVCacheManager:
         return min((start // CHECKPOINT_TOKENS + 1) * CHECKPOINT_TOKENS, last)
 
     def resumable(self, seq_id: int, n_tokens: int) -> int:
-        """What `truncate` would keep: of the first `n_tokens` positions as many as a sequence can go on after.
+        """How many of the first `n_tokens` positions `truncate` would keep.
 
-        A page that other sequences read is not written to, so a sequence goes on before it.
+        A page that other sequences read is never written to, so a position inside it becomes the page's first.
         """
         n = min(len(self._sequence(seq_id).ids), max(0, n_tokens))
         if self._snapshots is None:
@@ -400,7 +400,7 @@ class KVCacheManager:
     def accept_drafts(self, seq_id: int, n_tokens: int) -> int:
         """Keep drafts of a sequence's last step (`SequenceChunk.n_draft`) up to `n_tokens` positions, forget others.
 
-        What is kept is found by others from now on. With recurrent layers the sequence goes back to where that step
+        Other sequences find the kept pages from now on. With recurrent layers the sequence goes back to where that step
         began if a draft is forgotten. A sequence that goes on behind its drafts has accepted them.
 
         Returns how many positions it holds then: rows go on there. Raises `EngineError` also where more would be lost

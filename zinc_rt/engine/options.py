@@ -57,7 +57,7 @@ class DeviceOptions:
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """How long texts may be, how many are computed at once, and what is kept of them. Raises `UsageError`.
+    """The length of texts, the number of texts computed at once, and the memory of the KV cache. Raises `UsageError`.
 
     n_ctx: tokens of a prompt and its text (None: the model's own, at most 4096).
     n_batch: rows of a step with prompts (None: 512 with native kernels of a CPU and on a GPU, else 64).
@@ -85,7 +85,7 @@ class CacheOptions:
 
 @dataclass(frozen=True)
 class Options(CacheOptions, DeviceOptions):
-    """How an engine runs: what callers of `load` may leave open is decided here. Raises `UsageError`.
+    """The options of an engine; values that callers of `load` left open are decided here. Raises `UsageError`.
 
     n_logits: rows of a step whose logits may be wanted, one of each sequence at the least (None: all). check_memory:
     refuse a plan that does not fit. state_memory: bytes of copies of recurrent layers' states (None: one copy a

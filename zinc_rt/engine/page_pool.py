@@ -1,16 +1,18 @@
-"""The pages of the KV cache: how many page tables refer to each, and what the full ones hold.
+"""The pages of the KV cache: how many page tables refer to each, and the contents of full pages.
 
-A page is free (nothing is known of its contents), used (page tables refer to it) or cached (none refers to it, but its
-contents are known: it waits to be found again, or to be taken for other contents). A page with known contents has a
-key and is read-only. Its parent is the page before it in the text, so cached texts form trees.
+A page is in one of three states. Free: its contents are not known. Used: page tables refer to it. Cached: no page table
+refers to it, but its contents are known, so it can be found again, or taken for other contents. A page with known
+contents has a key and is read-only. Its parent is the page before it in the text, so cached texts form trees.
 
-Whoever refers to a page refers to its parent as well and lets go of pages from the last one on. So a parent is always
-used later than its children, and the cached page that was unused for longest has none: taking it cuts no text in two.
+A page table that refers to a page also refers to its parent, and lets go of its last page first. So a parent is always
+used later than its children, and the cached page that was unused for longest has no children: taking it cuts no text in
+two.
 
-Keys are a chain of hashes over everything that a page's contents depend on: a page's key is a hash of its parent's key
-and its own 16 token ids; a first page's parent is a root, a hash of the model, the formats and the tenant. Equal keys
-mean equal texts up to the page's end, and so equal contents, unless two texts have one hash: who finds a page by its
-key compares ids and parent, too.
+A page's key is a hash of everything that its contents depend on: the key of its parent, and its own 16 token ids. The
+parent of a first page is a root, a hash of the model, the formats and the tenant. Equal keys mean equal texts up to the
+page's end, and so equal contents, unless two texts have the same hash. Therefore a lookup compares ids and parent, too.
+
+docs/how/kv_cache.md has a drawing.
 """
 
 from __future__ import annotations
@@ -50,13 +52,15 @@ def page_key(parent: bytes, ids: bytes) -> bytes:
 
 
 def packed(ids: Sequence[int]) -> bytes:
-    """The ids of a full page as 16 int32, little endian. Raises `struct.error` for other numbers of them or others."""
+    """The ids of a full page as 16 int32, little endian. Raises `struct.error` for another count, and for ids outside
+    int32.
+    """
     return _IDS.pack(*ids)
 
 
 @dataclass(slots=True)
 class Contents:
-    """What is known of a page. parent: the page before it, or `ROOT`; ids: its tokens, as `packed` has them;
+    """The known contents of a page. parent: the page before it, or `ROOT`; ids: its tokens, as `packed` gives them;
     children: the known pages behind it.
     """
 
@@ -88,12 +92,12 @@ class PagePool:
 
     @property
     def n_free(self) -> int:
-        """Pages of which nothing is known."""
+        """Pages without known contents."""
         return len(self._free)
 
     @property
     def n_cached(self) -> int:
-        """Pages that nobody refers to, whose contents are known."""
+        """Pages with known contents that no page table refers to."""
         return len(self._cached)
 
     @property
@@ -125,7 +129,7 @@ class PagePool:
         self.refs[page] += 1
 
     def drop(self, page: int) -> None:
-        """Refer to a page once less; the last one leaves it cached where its contents are known, else free."""
+        """Refer to a page once less. Without references it is cached if its contents are known, else free."""
         self.refs[page] -= 1
         if self.refs[page]:
             return
@@ -135,7 +139,7 @@ class PagePool:
             self._free.append(page)
 
     def find(self, key: bytes, parent: int, ids: bytes) -> int | None:
-        """The page of these contents; None where there is none, also where another has the key."""
+        """The page with these contents, or None. Another page with the same key is none."""
         page = self._index.get(key)
         if page is None:
             return None
@@ -148,8 +152,8 @@ class PagePool:
     def publish(self, page: int, key: bytes, parent: int, ids: bytes) -> int | None:
         """Say what a full page holds, so that it can be found.
 
-        Returns the page to go on with: this one, or one that was found to hold the same. None where other contents
-        have the key: then this page stays unknown.
+        Returns the page that the page table shall have: this one, or an older one with the same contents. None if other
+        contents have the key: then this page stays without one.
         """
         if key in self._index:
             return self.find(key, parent, ids)

@@ -41,7 +41,7 @@ _CHUNK: Final = 8 << 20
 
 @dataclass(frozen=True)
 class PromptCacheFile:
-    """What a file says of itself.
+    """The header of a file.
 
     model: the SHA-256 of the model's file, hex. name: the model's name. kv: the format of its KV cache. n_tokens: of
     the text. caches: bytes of a page by cache; states: shapes by recurrent state. at: where the tokens begin.

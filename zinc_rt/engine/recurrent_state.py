@@ -1,10 +1,10 @@
-"""Where sequences can go on: the state that recurrent layers hold now, and copies of what they held earlier.
+"""`Snapshots`: the state that recurrent layers have now, and copies of earlier states that a sequence can go back to.
 
-Keys and values of a sequence can be cut at any position. The state of a recurrent layer is that of one position: what
-came before cannot be had from it. So going back takes a copy that was made there, or starts at 0.
+Keys and values of a sequence can be cut at any position. The state of a recurrent layer belongs to one position, and no
+earlier state follows from it. So a sequence goes back to a position with a copy, or to 0.
 
-A copy that was made where a known page of the KV cache ends belongs to that page: every sequence that begins with the
-page's text can load it. Another copy belongs to its sequence.
+A copy made at the end of a page with a key belongs to the page: every sequence that begins with the page's text can
+load it. Another copy belongs to its sequence. docs/how/kv_cache.md has a drawing.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ import numpy.typing as npt
 from zinc_rt.backends.base import Backend, LoweredGraph, SequenceState
 
 SNAPSHOTS: Final = 3
-"""Copies kept of a sequence beside those of pages: a conversation goes back into the last prompt, to the end of the
-turn before it, or into that turn's prompt.
+"""Copies that a sequence keeps of its own. A conversation goes back to three positions: within the last prompt, at the
+end of the turn before it, and within that turn's prompt.
 """
 
 _Owner = tuple[int, int] | int  # a sequence and its position, or a page
 
 
 def copies(n_slots: int) -> int:
-    """Copies kept of all sequences together, where nobody says how much memory they may take."""
+    """How many copies all sequences together keep, unless the options give bytes."""
     return n_slots + SNAPSHOTS - 1
 
 
 class Snapshots:
-    """The positions of all sequences' states on a backend, by sequence, and at most `limit` copies.
+    """The position of each sequence's state on a backend, and at most `limit` copies. The copy unused for longest goes
+    first.
 
-    The copy that was not used for longest goes first. limit: see `copies`; with 0 none is ever made.
+    limit: see `copies`; 0 makes none.
     """
 
     def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int) -> None:
@@ -52,7 +53,7 @@ class Snapshots:
         return sum(state.n_bytes for state in self._kept.values())
 
     def position(self, seq_id: int) -> int | None:
-        """How many positions the state has seen, at which rows may go on; None where a step did not come to its end."""
+        """The position behind the state: rows may go on there. None if a step broke off."""
         return self._at.get(seq_id, 0)
 
     def positions(self, seq_id: int) -> list[int]:
@@ -68,7 +69,7 @@ class Snapshots:
         return page in self._kept
 
     def keep(self, seq_id: int, page: int | None = None) -> None:
-        """Copy the state, for the page that ends where it is if one is given, unless there is a copy.
+        """Copy the state unless there is a copy. page: it ends at the state's position and shall own the copy.
 
         Raises what `Backend.save_state` raises.
         """
@@ -105,15 +106,15 @@ class Snapshots:
         self._kept.pop(owner).close()
 
     def cut(self, seq_id: int, n: int) -> None:
-        """The sequence gives up its text from position n on, and with it its own copies and the state of that."""
+        """The sequence gives up its text from position n on, with its state and its own copies behind n."""
         if (self.position(seq_id) or 0) > n:
             self._at[seq_id] = None  # a state of as many positions may come to be asked for, of another text
         for later in [p for p in self.positions(seq_id) if p > n]:
             self._drop((seq_id, later))
 
     def load(self, seq_id: int, n: int, page: int | None) -> None:
-        """Give a sequence the state of n positions: zero, what it has, its own copy, or that of the page which ends
-        there. Raises what `Backend.load_state` raises.
+        """Give a sequence the state of n positions: zero, its present state, its own copy, or the copy of the page that
+        ends there. Raises what `Backend.load_state` raises.
         """
         if n and n != self.position(seq_id):
             owner: _Owner = (seq_id, n) if page is None or (seq_id, n) in self._kept else page

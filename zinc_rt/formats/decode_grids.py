@@ -1,4 +1,4 @@
-"""Reading blocks of indices of vectors in kernels (`Kind.GRID`); see decode.py."""
+"""Reading blocks of indices of vectors in kernels (`CodeLayout.GRID`); see decode.py."""
 
 from __future__ import annotations
 
@@ -137,6 +137,6 @@ def grid_words(sizes, signs):
 
 @inline
 def negated(word, bits):
-    """Four bytes, those negated whose bit is set: of the low four bits. No byte is zero."""
+    """Four bytes; a byte is negated if its bit is set: of the low four bits. No byte is zero."""
     mask = (((bits & 15) * 0x00204081) & LOW_BITS) * 255
     return (word ^ mask) + (mask & LOW_BITS)

@@ -1,4 +1,4 @@
-"""What can go wrong with a record of the table."""
+"""The error of a record that a decoder does not know."""
 
 from __future__ import annotations
 

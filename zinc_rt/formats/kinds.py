@@ -1,4 +1,4 @@
-"""The kinds of which a block's parts are: integers, scales, signs. Decoders know kinds, never names of formats."""
+"""The kinds of a block's parts: integers, scales, signs. Decoders know kinds, never names of formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class CodeLayout(StrEnum):
-    """How the integers of a group lie; `Format.q` is where they begin, `Format.high` where their upper bits do.
+    """How the integers of a group lie. They begin at `Format.q`, and their upper bits at `Format.high`.
 
     In groups of 32: element e of group g of the block.
     """
@@ -34,7 +34,7 @@ class CodeLayout(StrEnum):
 
 
 class Scale(StrEnum):
-    """What an integer is multiplied with; `Format.d` and `Format.minimum` are where float16 numbers lie."""
+    """The factors of an integer. `Format.d` and `Format.minimum` are the places of float16 numbers."""
 
     NONE = "none"
     BLOCK = "block"

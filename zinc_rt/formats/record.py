@@ -95,10 +95,10 @@ class Format:
 
     name: as in `GGMLType`. block, block_bytes: elements and bytes of a block.
     kind, q, high, high_bits: the integers' low bits and the bits above them.
-    offset: what is subtracted from an integer. codebook: what it stands for, where that is no number of its own.
+    offset: subtracted from an integer. codebook: the numbers that integers stand for, if they are codes.
     grid: where indices and signs lie, for kind GRID.
-    scale, d, scales, minimum: what it is multiplied with, and what is added then. unit: a power of two that d is
-        multiplied with first.
+    scale, d, scales, minimum: the factors of an integer, and the number that is added then. unit: a power of two that d
+        is multiplied with first.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Integers and scales of the formats whose blocks hold indices of vectors, with signs (`Kind.GRID`)."""
+"""Integers and scales of the formats whose blocks hold indices of vectors, with signs (`CodeLayout.GRID`)."""
 
 from __future__ import annotations
 

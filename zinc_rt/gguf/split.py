@@ -105,7 +105,7 @@ def _open_part(path: str, number: int, first: GGUFPart, count: int) -> GGUFPart:
 
 
 def _check_part(part: GGUFPart, number: int, first: GGUFPart) -> None:
-    """Whether a part says of itself what the first part says of it. Raises GGUFError, MissingKey."""
+    """Whether a part and the first part agree about it. Raises GGUFError, MissingKey."""
     expected = {NUMBER: number, COUNT: get(first.metadata, COUNT, int)}
     if TENSORS in first.metadata:
         expected[TENSORS] = get(first.metadata, TENSORS, int)

@@ -101,8 +101,8 @@ class GGUFWriter:
             )
 
     def add_parts(self, name: str, parts: Parts, type: GGMLType, shape: Sequence[int]) -> int:
-        """Add a tensor whose bytes are made when the file is written, for what does not fit memory: `parts` is called
-        then, and gives uint8 arrays in order. Returns how many bytes they have to have together.
+        """Add a tensor whose bytes are made when the file is written, for tensors that do not fit memory: `parts` is
+        called then, and gives uint8 arrays in order. Returns how many bytes they have to have together.
         """
         if name in self._tensors:
             raise self._error(f"the tensor {show(name)} was added before")

@@ -1,4 +1,4 @@
-"""What a grammar or a schema is refused with."""
+"""The error of a refused grammar or schema."""
 
 from __future__ import annotations
 

@@ -62,11 +62,6 @@ class LlguidanceMatcher:
         return self._free
 
     @property
-    def is_accepting(self) -> bool:
-        """Whether the text may end here."""
-        return self._free or bool(self._native.is_accepting())
-
-    @property
     def is_done(self) -> bool:
         """Whether nothing can follow but a stop token."""
         return not self._free and bool(self._native.is_stopped())
@@ -147,7 +142,7 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, where: str 
 
 
 def _refusal(said: str, where: str) -> GrammarError:
-    """What llguidance said as one line, without the place in a text that nobody has seen, and without that text."""
+    """The message of llguidance in one line, without the internal text of the grammar and its line numbers."""
     lines = [line.strip() for line in _PLACE.sub("", said).splitlines()]
     shown = takewhile(lambda line: not _ECHO.match(line), (line for line in lines if line))
     text = printable(" ".join(shown))[:300] or "no reason given"

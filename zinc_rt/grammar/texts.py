@@ -40,7 +40,7 @@ def json_rule(
 ) -> str:
     """The right side of a Lark rule for JSON texts that a schema admits. Raises `GrammarError`: see `check_schema`.
 
-    Objects whose properties are named get no others, unless the schema speaks of others: see `closed`.
+    Objects with named properties get no other properties, unless the schema allows them: see `closed`.
     lenient: keywords and formats that llguidance does not know are ignored, instead of refused.
     """
     checked = closed(check_schema(schema, where))

@@ -57,7 +57,7 @@ class GrammarVocabulary:
         return token if token is not None and self.is_mark(token) else None
 
     def prepare(self) -> None:
-        """Build it on a thread of its own, so that no request waits for that."""
+        """Build it on a second thread, so that no request waits for it."""
         threading.Thread(target=lambda: self.native, name="zinc-grammar", daemon=True).start()
 
     @property
@@ -77,7 +77,7 @@ class GrammarVocabulary:
 
 
 class _Tokens:
-    """What llguidance asks of a tokenizer."""
+    """The interface of a tokenizer that llguidance wants."""
 
     bos_token_id = None
 

@@ -32,7 +32,7 @@ _OK, _PARTIAL, _DENIED, _HIDDEN, _MISSING, _SLOW_DOWN, _BROKEN = 200, 206, 401, 
 
 
 class HubResponse:
-    """An answer whose body has not been read. size: what its length is said to be; None where nothing is said."""
+    """An answer whose body has not been read. size: the length that its headers give; None without one."""
 
     def __init__(self, response: httpx2.Response, host: str, silence: _Silence) -> None:
         self.status = response.status_code

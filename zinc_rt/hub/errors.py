@@ -1,4 +1,4 @@
-"""Errors of the hub: what was asked for, what the hub said, what to do."""
+"""Errors of the hub: each names the request, the hub's answer and the remedy."""
 
 from __future__ import annotations
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFError, GGUFFile
@@ -13,11 +17,15 @@ from zinc_rt.hub.choose import RemoteFile, choose
 from zinc_rt.hub.client import Client, Waiting
 from zinc_rt.hub.download import Progress, download
 from zinc_rt.hub.errors import HubError
-from zinc_rt.hub.preview import preview
 from zinc_rt.hub.reference import HubModel, parse
 from zinc_rt.hub.remote import Repository, look_up
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.utils.checks import function_or_none, show, true_or_false
+
+_HEAD_STRETCHES: Final = (2 << 20, 8 << 20, 32 << 20)
+"""Bytes of a file's beginning that are asked for; a vocabulary of 262,144 tokens takes 7 MB."""
+_HEAD_SECONDS: Final = 60.0
+_PARTIAL: Final = 206
 
 Approve = Callable[[Repository, Sequence[RemoteFile], Path | None], bool]
 """Gets what would be downloaded, and the model's head as `preview` gives it; whether to go on."""
@@ -111,3 +119,37 @@ def why_not(path: Path) -> str:
     except ZincError as error:
         return error.problem if isinstance(error, GGUFError) else str(error)
     return ""
+
+
+@contextmanager
+def preview(client: Client, repository: Repository, files: Sequence[RemoteFile]) -> Iterator[Path | None]:
+    """A file in memory with the model's directory and size, and holes in place of its weights.
+
+    None where it cannot be had: a model in parts, whose directory is in parts, too; a server that gives no part of a
+    file, or fails; a directory longer than 32 MB.
+    """
+    head = os.memfd_create("zinc-preview")  # no name in any folder: nothing is left, however the process ends
+    try:
+        path, found = Path(f"/proc/self/fd/{head}"), False
+        with suppress(HubError, OSError):
+            found = len(files) == 1 and _read_head(client, repository, files[0], head, path)
+        yield path if found else None
+    finally:
+        os.close(head)
+
+
+def _read_head(client: Client, repository: Repository, file: RemoteFile, head: int, path: Path) -> bool:
+    """Fill the head until it holds the directory; whether it does."""
+    os.truncate(head, file.size)
+    got, until = 0, time.monotonic() + _HEAD_SECONDS
+    for end in (min(end, file.size) for end in _HEAD_STRETCHES):
+        if got == end:
+            break
+        with client.file(repository.repo, repository.commit, file.path, got, end) as answer:
+            if answer.status != _PARTIAL:
+                return False
+            got += os.pwrite(head, answer.read(end - got, until), got)
+        with suppress(GGUFError):
+            GGUFFile.open(path).close()
+            return True
+    return False

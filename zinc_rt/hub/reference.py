@@ -1,4 +1,4 @@
-"""What a user writes for a model of the hub, and what is meant.
+"""The ways in which a user may name a model of the hub.
 
 `NAME[:FORMAT]` of the table, `owner/repo[:FORMAT]`, `owner/repo/file.gguf`, an address of the hub, or another program's
 `qwen3:0.6b`.

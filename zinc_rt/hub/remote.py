@@ -1,4 +1,4 @@
-"""What the hub says of a repository: its model files, their sizes and checksums."""
+"""Asks the hub about a repository: its model files, their sizes and checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a user gives as a model to its file: one rule for `-m`, file arguments and `zinc_rt.load`."""
+"""Finds the file of a model that a user names: one rule for `-m`, file arguments and `zinc_rt.load`."""
 
 from __future__ import annotations
 

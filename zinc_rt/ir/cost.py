@@ -1,4 +1,4 @@
-"""What a step costs on paper: bytes read and written, and arithmetic operations, per node.
+"""The cost of a step on paper: bytes read and written, and arithmetic operations, per node.
 
 The formulas stand with the operations in `zinc_rt.ir.ops`.
 

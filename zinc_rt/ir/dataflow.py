@@ -1,4 +1,4 @@
-"""Who writes each buffer, and who reads it when.
+"""The writer of each buffer, and the order of its readers.
 
 A buffer has one writer. Nodes run in order, so a temporary or an output is read after its writer. A state
 buffer that no node writes holds what an earlier step or the engine put there; one that a node does write is

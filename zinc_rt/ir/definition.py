@@ -94,7 +94,7 @@ Rule = Callable[[Bindings], str | None]
 
 @dataclass(frozen=True, slots=True)
 class OpSignature:
-    """What an operation takes and gives."""
+    """The inputs, outputs and attributes of an operation."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
@@ -110,7 +110,7 @@ class OpSignature:
 
 
 class Operands(Protocol):
-    """What a reference kernel runs on. Its arrays are cut to the rows that the step has.
+    """The operands of a reference kernel. Its arrays are cut to the rows that the step has.
 
     name: of the node, for messages. attrs: of the node, defaults included.
     """

@@ -1,4 +1,4 @@
-"""What can be wrong with a graph: a reason for each fault that the verifier finds, and the error that lists them."""
+"""Faults of a graph: a reason for each fault that the verifier finds, and the error that lists them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zinc_rt.errors import ZincError
 
 
 class Reason(enum.StrEnum):
-    """What a finding is about."""
+    """The kind of a finding."""
 
     EMPTY_GRAPH = enum.auto()
     """There is no node."""
@@ -75,7 +75,7 @@ class Finding:
 
 
 class GraphError(ZincError):
-    """A graph is impossible, or was asked for what it does not have.
+    """A graph is impossible, or lacks the buffer or node that was asked for.
 
     findings: everything that the verifier found, in graph order; empty where it was not the verifier.
     """

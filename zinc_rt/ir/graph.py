@@ -44,7 +44,7 @@ Attr = int | float | str | bool
 
 
 class BufferKind(enum.StrEnum):
-    """Who fills a buffer and how long it lives."""
+    """The kind of a buffer: its writer and its lifetime."""
 
     WEIGHT = "weight"  # a tensor of the model's file, read only
     CONSTANT = "constant"  # computed once at load (RoPE table), read only

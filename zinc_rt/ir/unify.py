@@ -41,7 +41,7 @@ def _one(dim: Dim) -> Size:
 
 
 class Bindings:
-    """What the variables of one node's patterns stand for, and which port said so."""
+    """The values of the variables in one node's patterns, with the ports that bound them."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, Size] = {}

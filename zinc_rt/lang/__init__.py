@@ -1,6 +1,6 @@
 """The kernel language: typed Python compiled to machine code for a named target. Guide: docs/how/lang.md.
 
-Types, words and decorators are here at once; what compiles and runs is imported when it is first asked for.
+Types, words and decorators are here at once; modules that compile and run are imported at their first use.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Builder:
         return missing
 
     def _build(self, missing: Mapping[str, ImageSource]) -> dict[str, Image]:
-        """Compile what no other process is compiling, then wait for the others'."""
+        """Compile the images that no other process is compiling, then wait for theirs."""
         found: dict[str, Image] = {}
         compiler = self._compiler or Compiler()
         deadline: float | None = None

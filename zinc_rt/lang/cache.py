@@ -7,8 +7,11 @@ it is reported once, and the run continues without the cache.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,13 +19,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from zinc_rt.lang.claims import CLAIMS_FILE, Claims
 from zinc_rt.lang.errors import CacheError, CompileError, ImageError
 from zinc_rt.lang.failure import failure_from_bytes, failure_to_bytes, is_failure
 from zinc_rt.lang.folder import HALF_WRITTEN, Folder, FolderRefused
 from zinc_rt.lang.image import VERSION, Image
 from zinc_rt.lang.notes import note_from_bytes, note_to_bytes
 from zinc_rt.utils.environment import CACHE_DIR
+
+CLAIMS_FILE: Final = "claims"
+_FLOCK: Final = struct.Struct("@hhqqi4x")  # struct flock of 64-bit Linux: type, whence, start, length, pid
+_TAKEN: Final = (errno.EAGAIN, errno.EACCES)
 
 T = TypeVar("T")
 MAX_BYTES: Final = 256 << 20
@@ -308,3 +314,28 @@ def _is_key(name: str) -> bool:
 
 def _is_half_written(name: str) -> bool:
     return name.endswith(HALF_WRITTEN) and _is_key(name[:64])
+
+
+class Claims:
+    """Keys that are this process's to compile, until `release`. descriptor: of the file of locks, which this owns."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = descriptor
+
+    def take(self, keys: Iterable[str]) -> set[str]:
+        """Claim keys without waiting; returns those that no other process had claimed."""
+        return {key for key in keys if self._lock(key)}
+
+    def release(self) -> None:
+        """Give up all claims."""
+        os.close(self._file)
+
+    def _lock(self, key: str) -> bool:
+        """Claim one key. On a file system without locks every claim succeeds, so work may be done twice."""
+        lock = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, int(key[:15], 16), 1, 0)
+        try:
+            # An open file's locks, not the process's: those of one thread keep another thread out.
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, lock)
+        except OSError as error:
+            return error.errno not in _TAKEN
+        return True

@@ -66,7 +66,8 @@ class Compiler:
     def compile(self, modules: Sequence[Module], *, disassemble: bool = False) -> list[Image]:
         """The images, in order. Compiles all modules before it raises the first module's error.
 
-        Raises `CompileError` for what LLVM refuses, what kills it and what takes it too long, naming the module.
+        Raises `CompileError` with the name of a module that LLVM refuses, that ends its process, or that takes too
+        long.
         """
         images: list[Image] = []
         for result in self.compile_each(modules, disassemble=disassemble):

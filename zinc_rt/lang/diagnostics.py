@@ -10,8 +10,8 @@ from zinc_rt.lang.errors import LangError
 class KernelError(LangError):
     """A kernel's source is not accepted by the language.
 
-    file, line: where; expression: the source text it is about; reason: what is wrong and what would be right; chain:
-    the calls that led there, and kernel: what was being compiled, where it is in a helper.
+    file, line: where; expression: the source text it is about; reason: the mistake and the accepted form; chain: the
+    calls that led there, and kernel: what was being compiled, where it is in a helper.
     """
 
     def __init__(

@@ -187,11 +187,5 @@ def _text(docstring: str | None) -> str:
     return inspect.cleandoc(docstring or "")
 
 
-def undocumented() -> set[str]:
-    """Words that are in no section, or in two."""
-    listed = " ".join(_SECTIONS.values()).split()
-    return {name for name in WORDS if listed.count(name) != 1} | (set(listed) - set(WORDS))
-
-
 if __name__ == "__main__":
     sys.stdout.write(reference())

@@ -1,8 +1,8 @@
 """One program of many kernels: each becomes an internal function, which a main kernel calls by number.
 
-The main kernel is written in the kernel language; `run_part` calls the kernels, `part_traits` tells what they need. A
-kernel in such a program finds its workgroup's numbers and its work-item's in parameters. What it may read by scalar
-loads are its arguments alone: whatever else was CONSTANT for the length of a dispatch may change in this one.
+The main kernel is written in the kernel language; `run_part` calls a kernel, `part_traits` gives its needs. A kernel in
+such a program gets the numbers of its workgroup and of its work-item as parameters. Only its arguments are read by
+scalar loads: other memory that is CONSTANT during a dispatch may change within the program.
 """
 
 from __future__ import annotations

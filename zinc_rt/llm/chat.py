@@ -135,8 +135,8 @@ class ChatFormat:
 
 @dataclass(frozen=True)
 class ChatChunk:
-    """What a token gave. deltas: what it completed, maybe nothing. chunk: the token, and its text with the marks of the
-    model's family; the last one has no token.
+    """The chunk of one token. deltas: what it completed, maybe nothing. chunk: the token, and its text with the marks
+    of the model's family; the last one has no token.
     """
 
     deltas: tuple[Delta, ...]

@@ -1,6 +1,6 @@
-"""From what a caller asks of a model to a request that its core takes; everything is checked here.
+"""Makes requests for a model's core from the arguments of callers; all checks are here.
 
-A request that was made is one that can be computed: prompt, parameters, grammar and functions are looked at before.
+A request that was made can be computed: prompt, parameters, grammar and functions were checked before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Messages = str | Sequence[Mapping[str, Any]]
 
 
 class ChatFields(TypedDict, total=False):
-    """What an answer may be and do: see `ChatFormat.prompt`.
+    """The form of an answer, and the tools that it may use: see `ChatFormat.prompt`.
 
     response_format: also a type, as a dataclass or a model of pydantic: the answer is JSON of it, and
     `ChatAnswer.parsed` is a value of it. tools: also functions, whose hints and docstring say what the arguments are,
@@ -60,7 +60,7 @@ class ChatOptions(ChatFields, SamplingOverrides, total=False):
 
 @dataclass(frozen=True)
 class PreparedRequest(Generic[T]):
-    """A request that can be computed: what its caller gets of it, and the functions that change its logits."""
+    """A request that can be computed: its output for the caller, and the functions that change its logits."""
 
     output: OutputProcessor[T]
     processors: Processors

@@ -84,7 +84,8 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         path: the file, or a downloaded model by its name ("qwen3-0.6b", `zinc_rt.pull`); None for the model inside the
             package.
         where: `DeviceOptions`: where the model runs, and by which code.
-        cache: `CacheOptions`: how long texts may be, how many are computed at once, and what is kept of them.
+        cache: `CacheOptions`: the length of texts, the number of texts computed at once, and the memory of the KV
+            cache.
         drafts: `DraftOptions`: who guesses the next tokens.
         device, threads, kernels, isa, cache_dir, gpu, resident: fields of `where` by name, in place of those of the
             record; None leaves what that says.
@@ -247,7 +248,9 @@ def _tokenizer(metadata: Metadata) -> Tokenizer:
 
 
 def _log(line: str) -> None:
-    """To the logger of the package. Who waits at a terminal or in a notebook, where no log is shown, is told why."""
+    """To the logger of the package. At a terminal and in a notebook no log is shown, so the reason of a long wait is
+    printed.
+    """
     import logging
 
     logger = logging.getLogger("zinc_rt")
@@ -258,7 +261,7 @@ def _log(line: str) -> None:
 
 
 def _kernels(isa: str | None, notify: Callable[[str], None]) -> Kernels:
-    """What to run with where nobody said: native kernels, unless no level fits this machine."""
+    """The kernels to run with if the caller names none: native kernels, unless no level fits this machine."""
     if isa is not None or host_targets():
         return "native"
     notify("no native kernels for this processor (`zinc check` says why); using the reference kernels")

@@ -1,4 +1,4 @@
-"""Logits after each token of a text, beside the requests of a model's core."""
+"""Computes the logits after each token of a text, on sequences that it borrows from a model's core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts behind many prompts: as many at once as there are slots, each handed out when it is whole."""
+"""Texts for many prompts: as many at once as there are slots; each is handed out when it is complete."""
 
 from __future__ import annotations
 

@@ -75,8 +75,8 @@ class ModelClosed(EngineError):
 class Model(Closing):
     """One model on one engine, ready to generate or to embed; made by `load`.
 
-    Threads may share it. Generations that are asked for at the same time are computed together, `n_slots` of them at
-    once, and the others wait; no text depends on that. Event loops use it through `AsyncModel`.
+    Threads may share it. Generations that run at the same time are computed together, `n_slots` of them at once; the
+    others wait. No text depends on that. Event loops use it through `AsyncModel`.
 
     Attributes:
         name: `general.name`, or the file's name without its ending.
@@ -85,7 +85,7 @@ class Model(Closing):
         graph: the operations of a step.
         tokenizer: text to token ids and back.
         engine: the device with the model on it.
-        input_processor, client: what makes requests, and what has them computed.
+        input_processor, client: the first makes requests, the second has them computed.
         embedder: makes vectors; None for a model that generates.
     """
 
@@ -197,7 +197,7 @@ class Model(Closing):
         return self.tokenizer.decode(whole_numbers("token ids", ids))
 
     def token_text(self, token_id: int) -> str:
-        """What a token adds to a text, with U+FFFD for what is no whole character. Raises `TokenizerError`."""
+        """The text of one token; U+FFFD stands for bytes that are no whole character. Raises `TokenizerError`."""
         return self.token_bytes(token_id).decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:

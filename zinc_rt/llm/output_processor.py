@@ -33,9 +33,9 @@ class OutputProcessor(RequestOutput[T]):
 
     Attributes:
         text: of the last token, with marks, before stop strings are looked for.
-        n_tokens, n_reasoning: tokens so far, and those of them that completed reasoning.
+        n_tokens, n_reasoning: tokens so far, and how many of them completed reasoning.
         n_calls: tool calls so far.
-        n_read, n_shown: characters of content so far, and those of them that no stop string can claim any more.
+        n_read, n_shown: characters of content so far, and how many of them cannot belong to a stop string any more.
     """
 
     def __init__(

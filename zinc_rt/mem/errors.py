@@ -6,7 +6,7 @@ from zinc_rt.errors import ZincError
 
 
 class MemoryPlanError(ZincError):
-    """The model, or what is asked of it, does not fit into the memory that is available."""
+    """The model, with the options that were given, does not fit into the available memory."""
 
 
 class PagesExhausted(ZincError):

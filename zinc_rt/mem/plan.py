@@ -18,9 +18,9 @@ _HEADROOM = 64 * MIB  # the interpreter, its libraries and the tokenizer
 @dataclass(frozen=True)
 class MemoryPlan:
     """The memory that a model needs, in bytes by purpose. weights: as the kernels read them, repacked (native) or views
-    of the mapped file (reference); unpacked: the reference kernels' integer form of them; recurrent: what sequences
-    keep of recurrent layers; snapshots: copies of that, made while running; kept_free: of a GPU, beside what is
-    available; beside: what another model on the same device needs, all in all.
+    of the mapped file (reference); unpacked: the reference kernels' integer form of them; recurrent: states of
+    recurrent layers; snapshots: copies of these states; kept_free: memory of a GPU that stays free, beside what is
+    available; beside: all memory of another model on the same device.
     """
 
     weights: int

@@ -10,7 +10,6 @@ from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
 from zinc_rt.gguf.errors import OTHER_FORMAT
 from zinc_rt.models.architectures import Architecture, architecture_for, register, supported, unregister
 from zinc_rt.models.definition import (
-    IMPLEMENTED_STATES,
     ModelDefinition,
     ModelInfo,
     StateKind,
@@ -62,7 +61,6 @@ def define(file: GGUFFile) -> ModelDefinition:
     definition = architecture.define(file, name)
     _refuse_causality(file, definition)
     _refuse_unused(file, definition)
-    _refuse_states(definition)
     return definition
 
 
@@ -100,7 +98,7 @@ def define_assistant(file: GGUFFile, target: GGUFFile, info: ModelInfo) -> Model
 
 
 def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
-    """Files whose tokens see the ones after them, of an architecture whose tokens do not."""
+    """Refuses a file whose tokens see later tokens, if those of its architecture do not."""
     key = f"{definition.info.architecture}.attention.causal"
     if not get(file.metadata, key, bool, True) and not reads_whole(definition.graph):
         raise ModelError(
@@ -140,13 +138,4 @@ def _refuse_unused(file: GGUFFile, definition: ModelDefinition) -> None:
             raise ModelError(
                 f"architecture {definition.graph.name!r} reads {n_rows} of the {file.tensors[name].n_rows} rows of"
                 f" {name}"
-            )
-
-
-def _refuse_states(definition: ModelDefinition) -> None:
-    for state in definition.states:
-        if state.kind not in IMPLEMENTED_STATES:
-            raise ModelError(
-                f"architecture {definition.info.architecture!r} keeps state {state.name!r} by {state.kind.value} in"
-                f" {len(state.layers)} layers; the engine keeps state by {', '.join(sorted(IMPLEMENTED_STATES))} only"
             )

@@ -17,17 +17,19 @@ from zinc_rt.models.states import KVCache
 class AttentionSpec:
     """Grouped-query attention: projections, norms of heads, a rotation, the cache, attention, the output's projection.
 
-    rotation: None for none (NoPE). qk_norm: RMS norm of each query and key head before the rotation.
-    Biases: True needs them, False has none, None takes those that the file has. scale: of the scores, None for
-    1 / sqrt(head_dim). window: a row sees that many positions, its own the last, or of an encoder half as many before
-    and behind its own; None for all. shared_kv: the layer whose keys and values are read; this one has none of its own
-    then. qkv: a tensor that holds the rows of q, k and v
-    one after another, and its bias theirs, which is read instead of the three where the file has it. whole_norm: the
-    norms of `qk_norm` are of all heads of a row together. v_norm: values are normed by head, without a weight.
-    k_as_v: where the file has no `attn_v`, values are what the keys are before norm and rotation. q_factors: a table
-    f32[n_ctx] of factors by position, of queries after their rotation. sinks: True needs `attn_sinks.weight`, one
-    number a head, which only adds to the softmax's sum. softcap: scores become softcap * tanh(score / softcap).
-    out_gate: the rows of q hold each head's query and then its gate, by whose sigmoid the head's output is multiplied.
+    rotation: None for none (NoPE). qk_norm: RMS norm of each query and key head before the rotation; with whole_norm,
+    of all heads of a row together. v_norm: each value head is normed, without a weight. k_as_v: if the file has no
+    `attn_v`, values are the keys before norm and rotation. q_factors: a table f32[n_ctx]; queries are multiplied by the
+    factor of their position after the rotation.
+
+    Biases: True needs them, False has none, None takes those that the file has. qkv: a tensor with the rows of q, k and
+    v one after another, and with their biases; if the file has it, it is read instead of the three.
+
+    scale: of the scores, None for 1 / sqrt(head_dim). softcap: scores become softcap * tanh(score / softcap). sinks:
+    True needs `attn_sinks.weight`, one number a head, which only adds to the softmax's sum. window: a row sees that
+    many positions, its own the last; in an encoder half as many before and behind its own; None for all. shared_kv: the
+    layer whose keys and values this layer reads; it has none of its own then. out_gate: the rows of q hold each head's
+    query and then its gate; the head's output is multiplied by the gate's sigmoid.
     """
 
     heads: HeadSizes
@@ -50,7 +52,7 @@ class AttentionSpec:
     out_gate: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`."""
+        """See `BranchBody.emit`."""
         p, sizes = f"blk.{layer}", self.heads
         gate = None
         if self.out_gate:

@@ -1,10 +1,10 @@
-"""A decoder as data: records of what a block does, and the one function that emits a list of them.
+"""A decoder as data: records of a block's parts, and the one function that emits a list of blocks.
 
     block = pre_norm_block(AttentionSpec(heads, rotation), FeedForwardSpec(n_ff))
     definition = decoder(parts, [block] * n_layers)
 
-What these records cannot say is a class in the architecture's file with the same `emit`: a `BranchBody` (h in, a branch
-out), or a whole `Layer` over the residual stream.
+If these records do not suffice, the architecture's file has a class with the same `emit`: a `BranchBody` (h in, a
+branch out), or a whole `Layer` over the residual stream.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Residual:
 
 
 class BranchBody(Protocol):
-    """What a branch computes."""
+    """The computation of a branch."""
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """f32[n_rows, n_embd] from h, by the tensors blk.`layer`.*."""

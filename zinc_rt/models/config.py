@@ -1,4 +1,4 @@
-"""What architecture files read from metadata: the figures that all have, the heads, and a dense decoder's record."""
+"""Reads metadata for architecture files: the figures that all have, the heads, and a dense decoder's record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an architecture file hands over: a model's figures, the graph of its step, constants, states and weights.
+"""The result of an architecture file: a model's figures, the graph of its step, constants, states and weights.
 
 `define` in `zinc_rt.models` makes a `ModelDefinition` from a file; the engine, the command line and the benchmarks read
 nothing else of a model.
@@ -43,22 +43,18 @@ class StateKind(enum.StrEnum):
     """How memory for a state is handed out to sequences."""
 
     PAGES = "pages"  # by page of the one page table, as the sequence grows
-    RING = "ring"  # the last positions of a window, overwritten in turn
     SEQUENCE = "sequence"  # a fixed size whatever the length: convolutions, recurrent layers
-
-
-IMPLEMENTED_STATES = frozenset({StateKind.PAGES, StateKind.SEQUENCE})
-"""Kinds of state that the engine keeps; `define` refuses the others by name."""
 
 
 @dataclass(frozen=True)
 class StateSpec:
-    """What sequences keep of the layers of one kind, from one step to the next.
+    """The state that the layers of one kind keep for a sequence, from one step to the next.
 
-    name: of the kind, as messages say it. layers: block numbers that write it, in increasing order. buffers: the
-    graph's STATE buffers that hold it. position_bytes: bytes of a position in all of these layers together. read_bytes:
-    bytes of a position that a row reads; more than it holds where other layers read it too. sequence_bytes: bytes of a
-    sequence whatever its length, in all layers together. window: positions that a row sees at the most, None for all.
+    name: of the kind, as messages say it. layers: numbers of the blocks that write it, in increasing order. buffers:
+    the graph's STATE buffers that hold it. position_bytes: bytes of a position in all of these layers together.
+    read_bytes: bytes of a position that a row reads; more than position_bytes if other layers read it, too.
+    sequence_bytes: bytes of a sequence that do not depend on its length, in all layers together. window: the most
+    positions that a row sees, None for all.
     """
 
     name: str
@@ -80,10 +76,11 @@ class StateSpec:
 class WeightRows:
     """Rows start .. stop - 1 of a tensor of the file. The tensor's leading dimensions count as rows.
 
-    period: rows start .. stop - 1 of every so many rows, as of heads or experts whose rows hold two things; None for
-    one stretch of the whole tensor. end: where the periods end, a multiple of `period`; None for the tensor's last row.
-    cut: every row of the file counts as so many, one after another, as of a matrix that multiplies two rows put
-    together; each is a whole number of the format's blocks. `start`, `stop` and `period` count these.
+    period: take rows start .. stop - 1 of every `period` rows. Example: a tensor with the query and the gate of each
+    head in turn has period 2 * head_dim; None takes them once. end: where the periods end, a multiple of `period`; None
+    for the tensor's last row. cut: each row of the file counts as `cut` rows, one after another, each a whole number of
+    the format's blocks. Example: 2 for a matrix that multiplies two rows put together. `start`, `stop` and `period`
+    count these rows.
     """
 
     tensor: str
@@ -101,16 +98,15 @@ class WeightRows:
 
 @dataclass(frozen=True)
 class ModelDefinition:
-    """What a backend and the engine need to run a model.
+    """All that a backend and the engine need to run a model.
 
-    graph: the decode step. constants: by buffer name, what computes the table. states: one record for each kind of
-    layer that keeps something. weights: by buffer name, where in the file the rows are; several records stand for
-    matrices one below another, of one tensor. host_tensors: tensors that the constants were made from. unread: tensors
-    that are known and that no step needs. projections: matrices f32[n_out, n_in] that vectors of whole texts are
-    multiplied by, one after another.
+    graph: the decode step. constants: by buffer name, the function that computes the table. states: one record for each
+    kind of layer that keeps state. weights: by buffer name, the rows of the file; several records stand for matrices
+    one below another, of one tensor. host_tensors: tensors that the constants were made from. unread: known tensors
+    that no step needs. projections: matrices f32[n_out, n_in] that vectors of whole texts are multiplied by, one after
+    another.
 
-    Raises `ModelError` where the parts do not belong together: a buffer without its record or a record without its
-    buffer.
+    Raises `ModelError` if the parts do not belong together: a buffer without its record or a record without its buffer.
     """
 
     info: ModelInfo

@@ -85,7 +85,7 @@ class DeltaNetSpec:
     pairing: str
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`."""
+        """See `BranchBody.emit`."""
         p, s = f"blk.{layer}", self.sizes
         x, z = self._inputs(parts, h, p)
         alpha, beta = self._rates(parts, h, p)

@@ -1,8 +1,9 @@
-"""Blocks behind a model's own that draft further tokens (`nextn`): left aside by its step, a graph of their own.
+"""Blocks behind a model's own that draft further tokens (`nextn`). A step does not run them; each becomes a graph of
+its own.
 
-A head guesses the token behind the next one. Its row of position p has the token there, and the hidden state of the
-model's row of position p - 1, as the model's logits are computed from it. Its own hidden state stands for the model's
-where a draft goes on.
+A head guesses the token after the next one. Its row of position p takes the token at p and the model's hidden state of
+position p - 1, the state from which the model computes logits. When a draft goes on, the head's own hidden state takes
+its place.
 """
 
 from __future__ import annotations

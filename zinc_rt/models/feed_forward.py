@@ -13,8 +13,8 @@ class FeedForwardSpec:
     """A dense gated feed-forward: gate, up, the activation of both, down.
 
     n_ff: elements between. bias: of all three; True needs them, False has none, None takes those that the file has.
-    activation: of the gate, one of `numerics.ACTIVATIONS`. gate_up: a tensor that holds the rows of the gate and then
-    those of up, where the file has no two tensors; not said: `ffn_up`, if it has rows for both. suffix: of the names of
+    activation: of the gate, one of `numerics.ACTIVATIONS`. gate_up: a tensor with the rows of the gate and then those
+    of up, for files without two tensors; the default is `ffn_up`, if it has rows for both. suffix: ends the names of
     the three tensors.
     """
 
@@ -25,7 +25,7 @@ class FeedForwardSpec:
     suffix: str = ""
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`."""
+        """See `BranchBody.emit`."""
         p, end = f"blk.{layer}", self.suffix
         gate_up = self._gate_up(parts, p)
         if gate_up is not None:

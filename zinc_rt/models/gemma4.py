@@ -27,7 +27,7 @@ NAMES = ("gemma4",)
 
 @dataclass(frozen=True)
 class LayerInputs:
-    """What layers get besides the stream: f32[n_rows, n_layers * width], and how wide one layer's part is."""
+    """Inputs of layers besides the stream: f32[n_rows, n_layers * width], and the width of one layer's part."""
 
     rows: BufferId
     width: int
@@ -56,7 +56,7 @@ class Gemma4Block:
     inputs: LayerInputs | None
 
     def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
-        """See `Block.emit`."""
+        """See `Layer.emit`."""
         p = f"blk.{layer}"
         Branch("attn", self.attention, "attn_norm", "post_attention_norm").emit(parts, x, layer)
         h = x.norm(f"{p}.ffn_norm")

@@ -1,8 +1,9 @@
 """`gemma4-assistant`: the small model that drafts for a Gemma 4 model, in a file of its own.
 
-Its rows have a token, embedded by the large model's table, and a hidden state: the large model's of the position
-before, or its own of the row before. It has no keys and values: its layers read those of the large model's last layer
-of their kind. All rows of a draft stand at the position of the text's last token and see the positions before that one.
+A row has a token, embedded by the large model's table, and a hidden state: the large model's at the position before, or
+the small model's own of the row before. The small model has no keys and values. A layer with a window reads those of
+the large model's last layer with a window, and a layer without one those of its last layer without. All rows of a draft
+stand at the position of the text's last token and see the positions before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the metadata of `gemma4` files says: sizes by layer."""
+"""Reads the metadata of `gemma4` files: sizes by layer."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def _heads(keys: Keys, n_heads: int, n_kv_heads: int, width: int) -> HeadSizes:
 
 
 def _own_layers(keys: Keys, windowed: tuple[bool, ...], heads: tuple[HeadSizes, ...], shared: int) -> int:
-    """Layers with keys and values of their own. The last two of them serve the others, each those of its kind.
+    """Layers with keys and values of their own. The last two of these layers, one of each kind, serve the other layers
+    of their kind.
 
     Raises `ModelError` where they cannot.
     """

@@ -206,7 +206,7 @@ class GraphTensors:
         return self.g.buffer(name, BufferKind.CONSTANT, DType.F32, shape)
 
     def finish(self) -> ModelDefinition:
-        """The definition over the verified graph. Raises `VerifyError`."""
+        """The definition over the verified graph. Raises `GraphError`."""
         states: tuple[StateSpec, ...] = self.states.specs()
         return ModelDefinition(
             self.info,

@@ -14,11 +14,11 @@ from zinc_rt.models.errors import ModelError
 HIDDEN = "hidden"
 """The output: f32[n_rows, n_embd]."""
 LAST_POSITIONS = "last_positions"
-"""The step input of models whose rows see those behind them: i32[n_rows], the last position of the row's sequence."""
+"""A step input of encoders, whose rows see their whole text: i32[n_rows], the last position of the row's sequence."""
 
 
 def reads_whole(graph: Graph) -> bool:
-    """Whether rows see those behind them, so that a step has to take all rows of a sequence."""
+    """Whether each row sees its whole text, as in encoders. A step then has to have all rows of a sequence."""
     return any(b.name == LAST_POSITIONS for b in graph.of_kind(BufferKind.INPUT))
 
 

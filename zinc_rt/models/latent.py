@@ -46,7 +46,7 @@ class LatentAttentionSpec:
         )
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`."""
+        """See `BranchBody.emit`."""
         p = f"blk.{layer}"
         _refuse_old_files(parts, p)
         q, q_turned = self._queries(parts, h, p)

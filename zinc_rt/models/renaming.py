@@ -1,4 +1,4 @@
-"""Definitions whose weights are called otherwise, so that graphs of two files can stand beside each other."""
+"""Renames the weights of a definition, so that graphs of two files can be on one device."""
 
 from __future__ import annotations
 

@@ -94,13 +94,13 @@ class Routing:
 
 @dataclass(frozen=True)
 class RoutedSpec:
-    """A feed-forward of experts: each row uses some of them, and one that all rows share where there is one.
+    """A feed-forward of experts: each row uses some of them, and all rows use the shared one, if there is one.
 
-    n_ff: elements between of an expert. bias: of the experts' gate, up and down; router_bias: of the router; True
-    needs it, False has none, None takes what the file has. selection_bias (`exp_probs_b`), expert_scale (a factor for
-    each expert, `ffn_down_exps.scale`): the same. Gate and up are read from `ffn_gate_up_exps` where the file has it.
-    shared: the shared expert, a feed-forward whose tensors end in `_shexp`. shared_gate: a gate of it for each row,
-    `ffn_gate_inp_shexp`; as bias.
+    n_ff: elements between gate and down of an expert. bias: of the experts' gate, up and down; router_bias: of the
+    router; True needs it, False has none, None takes the file's. selection_bias (`exp_probs_b`) and expert_scale (a
+    factor for each expert, `ffn_down_exps.scale`) are chosen in the same way. Gate and up are read from
+    `ffn_gate_up_exps` if the file has it. shared: the shared expert, a feed-forward whose tensors end in `_shexp`.
+    shared_gate: whether a gate for each row multiplies it, `ffn_gate_inp_shexp`; True, False or None as for bias.
     """
 
     routing: Routing
@@ -114,7 +114,7 @@ class RoutedSpec:
     activation: str = "silu"
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `Part.emit`. The router reads what the experts read."""
+        """See `BranchBody.emit`. The router and the experts read the same rows."""
         return self.emit_routed(parts, h, self.logits(parts, h, layer), layer)
 
     def logits(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:

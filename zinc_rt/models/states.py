@@ -1,4 +1,4 @@
-"""The books of what sequences keep, filled while a graph is built."""
+"""Collects the states of sequences while a graph is built."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KVCache:
 
 @dataclass
 class _Kept:
-    """What the layers of one kind keep, so far."""
+    """The states of the layers of one kind, so far."""
 
     kind: StateKind
     window: int | None

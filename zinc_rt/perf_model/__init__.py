@@ -1,1 +1,3 @@
-"""What a model would take on a card that is not there: its real steps, on an emulated card without weights."""
+"""Predicts the speed of a model on a GPU that this machine does not have: the emulated card runs the model's real
+steps, without its weights.
+"""

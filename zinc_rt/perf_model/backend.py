@@ -56,7 +56,7 @@ _TILES: Final = "tiles"
 
 
 class ForecastBackend(EmulatedBackend):
-    """As `EmulatedBackend`, without weights. Steps do nothing but while a profile is taken."""
+    """As `EmulatedBackend`, without weights. A step computes nothing unless it is profiled."""
 
     def __init__(
         self, model: GpuModel, *, cache: CompileCache | None = None, notify: Callable[[str], None] | None = None
@@ -75,7 +75,7 @@ class ForecastBackend(EmulatedBackend):
 
     @property
     def memory_available(self) -> int | None:
-        """What the card has: nothing of it is used but what stays free."""
+        """What the card has: only the part that stays free is used."""
         return self._card.vram - self.memory_kept_free
 
     @property

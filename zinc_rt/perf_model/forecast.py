@@ -1,4 +1,4 @@
-"""Forecasts: what a model would do on a card that is not there."""
+"""Forecasts: the speed and the memory of a model on a card, predicted on the emulated one."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one test. tokens: computed; depth: tokens before them; seconds: of all steps; steps, dispatches, barriers:
-    in all; full_barriers: of these, such that drop the L2; bytes: distinct ones that dispatches move, in all; phases:
-    where the time goes; resident: seconds as one resident program, None where a step cannot be one.
+    """The prediction of one test. tokens: computed; depth: tokens before them; seconds: of all steps; steps,
+    dispatches, barriers: in all; full_barriers: of these, such that drop the L2; bytes: distinct ones that dispatches
+    move, in all; phases: where the time goes; resident: seconds as one resident program, None where a step cannot be
+    one.
     """
 
     test: str
@@ -62,7 +63,9 @@ class Forecast:
 
 @dataclass(frozen=True)
 class CardForecast:
-    """What a model would do on a card. plan: of its memory; memory: bytes of the card, of which a tenth stays free."""
+    """The predicted memory and speed of a model on a card. plan: of its memory; memory: bytes of the card, of which a
+    tenth stays free.
+    """
 
     card: str
     tests: Sequence[Forecast]
@@ -113,7 +116,7 @@ def forecast(
     cache_dir: Path | None = None,
     notify: Callable[[str], None] | None = None,
 ) -> CardForecast:
-    """Forecast prompts of these lengths, and a token behind texts of these lengths, on a card. No weights are read.
+    """Predict prompts of these lengths, and a token behind texts of these lengths, on a card. No weights are read.
 
     Args:
         path: the model's file.

@@ -94,7 +94,7 @@ def _parts(text: str) -> Iterator[tuple[str, str | None]]:
 def recording(writes: Iterable[Written], columns: int = 100) -> str:
     """An SVG document that shows the whole text, then hides each piece until the time when it was written.
 
-    So the first frame, a renderer without animations and a reader who wants no motion show all of it.
+    So all of the text is in the first frame, for renderers without animations and readers who want no motion.
     """
     pieces = screen(writes, columns)
     rows = 1 + max((piece.row for piece in pieces), default=0)

@@ -47,7 +47,7 @@ class _Piece(NamedTuple):
 
 @dataclass
 class Loss:
-    """What was lost of the tensors of a kind: squares of errors and of values."""
+    """The loss of the tensors of a kind: squares of errors and of values."""
 
     lost: float = 0.0
     squares: float = 0.0

@@ -43,7 +43,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Choice:
-    """What becomes of a tensor. note: why it is no tensor like others, empty for one that is."""
+    """The new format of a tensor. note: why it is treated in another way than most tensors; empty for most."""
 
     tensor: TensorInfo
     type: GGMLType

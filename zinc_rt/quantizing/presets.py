@@ -1,4 +1,4 @@
-"""What the names of formats mean for a whole model: which tensor gets which format.
+"""The meaning of a format's name for a whole model: the format of each tensor.
 
 A name such as Q4_K_M is a mixture, under the names and in the shares in which models are published, so that a file has
 the size and the quality that its name promises. Tensors in which an error hurts most get more bits:

@@ -1,4 +1,4 @@
-"""What a model is written anew from: an open GGUF file, or what stands for one."""
+"""The source of a new file: an open GGUF file, or an object like one."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from zinc_rt.serving.route.ranking import MORE, ranked
 
 
 class PrefixRouter(RequestRouter):
-    """Ranks all replicas, always: Ray asks again and again where it is given none.
+    """Ranks all replicas, and always returns all of them: if Ray gets none, it asks again and again.
 
-    Ray takes the first one that has room, waits between rounds, and leaves out those that do not answer.
+    Ray takes the first one that has room, waits between rounds, and skips replicas that do not answer.
     """
 
     _more = MORE

@@ -1,4 +1,4 @@
-"""What the front and replicas say to each other."""
+"""The messages between the front and replicas."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _PATIENCE: Final = 120.0
 
 
 class Replica:
-    """What a process of Ray holds. Belongs to the event loop that Ray runs it on; the engine has its own process."""
+    """The server in a process of Ray. Belongs to the event loop that Ray runs it on; the engine has its own process."""
 
     async def __init__(self, settings: Settings) -> None:  # type: ignore[misc]  # Ray awaits it
         self.name: str = serve.get_replica_context().replica_id.unique_id
@@ -65,7 +65,7 @@ class Replica:
 
 
 class Patience:
-    """How long a replica has been unwell."""
+    """Measures how long a replica has been unhealthy."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

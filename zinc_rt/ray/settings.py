@@ -1,4 +1,4 @@
-"""`Settings`: what an application on Ray serves, checked before Ray is asked for anything."""
+"""`Settings`: the settings of an application on Ray, checked before Ray is called."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Amount = Annotated[float, Meta(ge=0)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What every replica serves, and how many there are. Files must be on each machine under the same path.
+    """The model and options of every replica, and the number of replicas. Files must be on each machine under the same
+    path.
 
     Args:
         model: GGUF file; None serves the model in the package.

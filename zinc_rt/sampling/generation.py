@@ -1,4 +1,4 @@
-"""What a generation gives: its pieces, its whole, its speed."""
+"""The results of a generation: its pieces, the whole, its speed."""
 
 from __future__ import annotations
 

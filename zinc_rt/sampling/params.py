@@ -234,8 +234,8 @@ class Json:
     """How requests give a parameter.
 
     note: what the docs say of the field; `{limits}` and `{default}` are filled in. kind: the limits in requests, where
-    they are tighter. apis: the interfaces that take it; ours: those of them whose authors do not have it. names, kinds:
-    the name and the limits in one interface, where they differ.
+    they are tighter. apis: the interfaces that take it; ours: those of them that have the parameter here alone; the
+    docs mark it *own*. names, kinds: the name and the limits in one interface, where they differ.
     """
 
     note: str

@@ -123,7 +123,7 @@ class HostSampled(RowTokens):
 
 
 class DeviceSampling(Protocol):
-    """What chooses the tokens of some rows where their logits are; a backend's `sampling_for` makes it."""
+    """Chooses the tokens of some rows on the device that has their logits; a backend's `sampling_for` makes it."""
 
     def write(self, requests: Sequence[SamplingRequest]) -> None:
         """Take the rows' parameters and histories, before the step."""

@@ -75,8 +75,8 @@ class AdmissionOrder:
         return pages
 
     def candidates(self, running: Sequence[Request]) -> Iterator[Request]:
-        """Requests to admit next, each to be tried where the one before finds no place. That is the head of the highest
-        class that waits; the lowest class's before it when it has its turn, so that nobody waits for it.
+        """Requests to try, one after the other until one is admitted: first the next request of the lowest class that
+        waits, if it has its turn, then that of the highest class.
         """
         levels = self._waiting.levels()
         head = self._head(levels, running)

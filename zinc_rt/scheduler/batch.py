@@ -1,4 +1,4 @@
-"""`Batch`: what a step computes. `BatchBuilder` chooses it: texts that decode first, then prompts in the time left."""
+"""`Batch`: the rows of one step. `BatchBuilder` chooses texts that decode first, then prompts in the time left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FIRST_ROWS = 4 * PAGE_TOKENS
 
 @dataclass(eq=False, slots=True)
 class ScheduledChunk:
-    """What a step computes of a request: its tokens from `start` to `end` - 1, and draft tokens behind them.
+    """A request's part of a step: its tokens from `start` to `end` - 1, and draft tokens behind them.
 
     Attributes:
         prefill: whether the request is in prefill.
@@ -122,7 +122,7 @@ class ScheduledChunk:
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """One step: chunks of requests, each of another one, and what the engine takes of them.
+    """One step: a chunk of each request that takes part, in the form that the engine takes.
 
     Attributes:
         rows: of each chunk.
@@ -159,7 +159,8 @@ class Batch:
 
 
 class BatchBuilder:
-    """Chooses the rows of steps. The cost model says how many fit into the time, `FairShare` who gets them.
+    """Chooses the rows of steps. The cost model says how many rows fit into the time, `FairShare` which requests get
+    them.
 
     Args:
         cost: of rows, as far as it is known.
@@ -167,7 +168,7 @@ class BatchBuilder:
         sizes: of the engine.
         options: of the loop.
         promised: KV pages promised to each sequence.
-        grow: gets a request a page more; it, or another one, does not run any more where there is none.
+        grow: gets a request one more page; if there is none, this or another request is preempted.
     """
 
     def __init__(

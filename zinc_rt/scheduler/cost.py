@@ -1,4 +1,4 @@
-"""What rows of a step cost in milliseconds, learned from the steps that were run."""
+"""Predicts the milliseconds of a step from its rows, learned from earlier steps."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@
     while not core.idle:
         report = core.turn()
 
-A turn schedules one step, runs it, and tells what came of it. A row's bits depend on its own text alone, so a request
-gets the same tokens whatever else runs, however often it was preempted, and wherever it was resumed.
+A turn schedules one step, runs it, and reports the result. A row's bits depend on its own text alone, so a request gets
+the same tokens whatever else runs, however often it was preempted, and wherever it was resumed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EngineCore:
 
     Attributes:
         scheduler: has the requests.
-        at_work: called with the ids of requests without a token, before what one of them may end the process with.
+        at_work: called with the ids of requests without a token, before work in which one of them may end the process.
 
     Raises:
         UsageError: the engine has no model, or one that generates no text.
@@ -114,7 +114,7 @@ class EngineCore:
         return next(self._untouched, True) is None
 
     def submit(self, request: Submit, processors: Processors = ()) -> None:
-        """Queue a request. One that cannot be served, or whose processors raise, ends with `Failed` in a report."""
+        """Queue a request. If it cannot be served, or its processors raise, it ends with `Failed` in a report."""
         try:
             if request.id in self.scheduler.requests:
                 raise DuplicateRequest(f"request {request.id} runs already; ids must be unique")
@@ -189,7 +189,7 @@ class EngineCore:
     # -- a turn
 
     def turn(self) -> StepReport:
-        """Admit what there is room for, run one step, and say what came of it.
+        """Admit the requests that there is room for, run one step, and report the result.
 
         Raises:
             IntegrityError: requests wait or run, and nothing could be done for any of them.

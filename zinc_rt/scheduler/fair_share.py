@@ -17,9 +17,9 @@ _PART = 5
 class FairShare:
     """Splits rows by classes of service, and inside a class by what tenants have had.
 
-    While a lower class has work, a class gets four fifths of the rows that are left, so none starves; what a class
-    leaves goes to the others. Inside a class the tenant that had least of the engine's time is next. Of a tenant,
-    prompts are computed in the order of their admission, and texts decode in turns.
+    While a lower class has work, a class gets four fifths of the rows that are left, so none starves. Rows that a class
+    does not need go to the others. Inside a class the tenant with the least service is next. Of a tenant, prompts are
+    computed in the order of their admission, and texts decode in turns.
 
     Example: of 10 rows for prompts of 100 and 50 tokens, the first of a higher class, the first gets 8 and the
     second 2.

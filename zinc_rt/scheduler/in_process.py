@@ -1,9 +1,8 @@
-"""`InProcessClient`: callers of one process on one core, threads that wait and tasks of event loops.
+"""`InProcessClient`: the callers of one process share one core: threads that wait, and tasks of event loops.
 
-A thread that waits for an event turns the loop, for all callers: of several threads that wait, one turns, and the
-others get what it finds for them. Tasks cannot wait like that. While some of them have requests, a thread of the
-client's own turns as one more of those that wait; it ends with the last of these requests. So nothing is computed, and
-no thread is there, while nobody asks.
+A thread that waits for its events turns the loop of steps. If several threads wait, one of them turns, and gives the
+others their events. Tasks cannot wait like that. So while tasks have requests, the client runs a thread that turns the
+loop for them; it ends with the last of these requests. Without requests, no thread runs and nothing is computed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _YIELD_SECONDS: Final = 1e-4
 
 
 class Inbox(Generic[T]):
-    """What a thread that waits for a request has not taken yet."""
+    """Events for a thread that waits for a request, until it takes them."""
 
     def __init__(self) -> None:
         self.pieces: deque[T | BaseException] = deque()
@@ -62,7 +61,7 @@ class CoreLock:
     Taking it in a forked process raises `EngineError`: a thread that stayed behind may have it, for ever.
 
     Attributes:
-        plain: the same lock for those who are in a `DeferredInterrupts` block already and have looked at the process.
+        plain: the same lock, for code that is in a `DeferredInterrupts` block already and has checked the process.
     """
 
     def __init__(self) -> None:
@@ -137,7 +136,7 @@ class InProcessClient:
     # -- for threads
 
     def submit(self, output: RequestOutput[T], processors: Processors = ()) -> Inbox[T]:
-        """Queue a request; `pieces` gives what its output makes of it. Raises `EngineError` in a turn."""
+        """Queue a request; `pieces` gives the pieces of its output. Raises `EngineError` in a turn."""
         self._lock.check_process()
         self.check_no_turn()
         inbox = Inbox[T]()
@@ -147,8 +146,8 @@ class InProcessClient:
     def pieces(self, inbox: Inbox[T]) -> Iterator[T]:
         """A request's pieces, to its last; takes turns until there are some.
 
-        Raises the exception behind `Failed`, what the output raises, what the check raises, what a step raises, and
-        `EngineError` where a turn itself asks for it, as `notify` could.
+        Raises the exception behind `Failed`, the exceptions of the output, of the check and of a step, and
+        `EngineError` if it is called within a turn, as by `notify`.
         """
         while not inbox.over or inbox.pieces:
             self._wait(inbox.ready)
@@ -249,7 +248,7 @@ class InProcessClient:
             self._n_waiting -= 1
 
     def _settled(self) -> EngineCore:
-        """The core, with all that was asked of it meanwhile."""
+        """The core, after the messages that came meanwhile."""
         core = self._core
         assert core is not None
         if self._submitted or self._left:

@@ -43,7 +43,7 @@ class FinishReason(StrEnum):
 
 
 class CancelReason(StrEnum):
-    """Who or what ended a request."""
+    """The reason for which a request was ended."""
 
     caller = "caller"
     stop_string = "stop_string"
@@ -78,7 +78,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What the tokens of a request must follow.
+    """The grammar that a request's tokens must follow.
 
     text: a grammar as llguidance reads it (a JSON object with "grammars", or Lark). after: token ids; the grammar
     begins behind the first of them in the generated tokens, and everything before is free. Empty: at once.
@@ -95,9 +95,9 @@ class Submit:
     id: unique among those that run. tenant: its name. prompt: token ids, special ones included. params: `stop` is not
     looked at. seed: of the random numbers; the same request with the same seed gives the same tokens, whatever else
     runs. salt: of the tenant's part of the prefix cache. resume: tokens generated before, by an engine that is gone:
-    they are not sent again, and what follows is what would have followed there. seconds: limit of the time until the
-    last token, None for none. echo: log-probabilities of the prompt's tokens are told, with those of so many of the
-    likeliest ones at each place, so all of it is computed; None: they are not.
+    they are not sent again, and the tokens after them are those that would have followed there. seconds: limit of the
+    time until the last token, None for none. echo: N reports log-probabilities of the prompt's tokens, and of the N
+    likeliest tokens at each position; the whole prompt is computed then. None: no report.
     """
 
     id: str
@@ -175,8 +175,8 @@ class PromptLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a request took. Times in seconds; engine_seconds: its part of the steps that it was in. drafted_tokens,
-    accepted_tokens: draft tokens, and those that were right.
+    """The tokens and the time of a request. Times in seconds; engine_seconds: its part of the steps that it was in.
+    drafted_tokens, accepted_tokens: draft tokens, and those that were right.
     """
 
     prompt_tokens: int
@@ -193,15 +193,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The request is over and its sequence is free. token_id: the stop token, if one ended it. detail: a line about
-    the end, for people. cancelled: why, where it was.
+    """The request is over and its sequence is free. token_id: the stop token, if one ended it. cancelled: why, where
+    it was.
     """
 
     id: str
     reason: FinishReason
     usage: Usage
     token_id: int | None = None
-    detail: str = ""
     cancelled: CancelReason | None = None
 
 
@@ -269,7 +268,7 @@ class StepTimes:
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """What one turn of the engine's loop gave. seconds: of the step itself; rows: of prefill and of decode in it."""
+    """The result of a turn of the engine's loop. seconds: of the step itself; rows: of prefill and of decode in it."""
 
     seq: int
     events: tuple[Event, ...] = ()

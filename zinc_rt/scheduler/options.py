@@ -40,7 +40,7 @@ class GrammarMatcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CoreVocabulary:
-    """What the core knows of tokens.
+    """The model's vocabulary, as far as the core needs it.
 
     n_vocab: how many there are. stop_ids: those that end a text. grammar: compiles a grammar; None where grammars are
     not to be had. It raises a `ZincError` for a bad one.
@@ -55,9 +55,9 @@ class CoreVocabulary:
 class CoreOptions:
     """How the loop of steps runs.
 
-    max_step_ms: milliseconds that a step should take at the most while texts are being generated; prompts are computed
-    in what decoding leaves of it. max_prefill_ms: the same while there are prompts only. max_tenants: names of tenants
-    that may be known at once.
+    max_step_ms: the milliseconds of a step while texts are generated; prompts get the time that decoding leaves.
+    max_prefill_ms: the milliseconds of a step with prompts only. max_tenants: names of tenants that may be known at
+    once.
     """
 
     max_step_ms: float = 60.0

@@ -1,8 +1,8 @@
 """`RequestOutput`: a request's events on their way to its caller.
 
-Every client of an engine gives events through it, so a text ends in one place, as soon as the token is there that
-completes a stop string: what the engine computes behind that reaches nobody, and the client ends the request at once,
-however late its caller reads.
+Every client of an engine passes events through it, so a text ends in one place: at the token that completes a stop
+string. The client then ends the request at once, even if its caller reads late. Tokens that the engine has computed
+behind the stop string are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class RequestOutput(Generic[T]):
-    """What the caller of one request gets of its events, piece by piece: here the events themselves.
+    """Turns the events of one request into pieces for its caller; in this class a piece is the event itself.
 
     A subclass overrides `piece`, and sets `stopped` where a stop string ends the text.
 

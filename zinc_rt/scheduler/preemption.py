@@ -10,10 +10,10 @@ from zinc_rt.scheduler.tenants import TenantAccount
 
 
 def victim(running: Sequence[Request], excess: Mapping[TenantAccount, float]) -> Request:
-    """The request to preempt of at least two: of the lowest class, then of the tenant with the greatest excess over its
-    share, then the one that loses the fewest computed tokens.
+    """The request to preempt, of at least two. The order: the lowest class, then the tenant with the greatest excess
+    over its share, then the request that loses the fewest computed tokens.
 
-    Where all are protected the one that came first is left out, so that it goes on.
+    If all requests are protected, the one that came first is spared, so that it goes on.
     """
     open_to = [request for request in running if not request.protected]
     if not open_to:
@@ -25,11 +25,15 @@ def victim(running: Sequence[Request], excess: Mapping[TenantAccount, float]) ->
 def sequence_victim(
     request: Request, running: Sequence[Request], parts: Mapping[TenantAccount, float]
 ) -> Request | None:
-    """The request to preempt where all sequences are taken and another one waits; None where it shall wait.
+    """The request that gives up its sequence to `request`, where all sequences are taken; None if `request` has to
+    wait.
 
-    One of a lower class makes way for a higher one. In one class, tenants have their parts of the sequences: one that
-    has less than its part gets a sequence of one that has more. parts: in sequences. So a tenant that comes back does
-    not wait until another one's long answers are done.
+    A request of a lower class makes way for a higher one. Within a class, each tenant has a part of the sequences; a
+    tenant below its part gets a sequence from one above its part. So a tenant that comes back does not wait for another
+    tenant's long answers. Example: of 4 sequences, two tenants of equal weight have 2 each; if one runs 4 requests, the
+    other gets a sequence of it.
+
+    parts: of each tenant, in sequences.
     """
     open_to = [other for other in running if not other.protected]
     counts = Counter(other.tenant for other in running)

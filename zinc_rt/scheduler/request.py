@@ -43,7 +43,7 @@ class Request:
         free, bound: how its next token is chosen, without a grammar's mask and with it.
         queued: when it began to wait. All times are of the scheduler's clock, in seconds.
         compiled: seconds of compiling kernels: of the process when it was admitted, until its first token then.
-        drafted, accepted: draft tokens of it, and those that were right.
+        drafted, accepted: its draft tokens, and how many were right.
         echoed: positions of the prompt behind which the next token's log-probabilities were told.
     """
 

@@ -1,4 +1,4 @@
-"""`Scheduler`: which requests wait and which run, what the next step computes, and what its tokens mean for them.
+"""`Scheduler`: decides which requests run and what the next step computes, and gives its tokens to the requests.
 
     batch = scheduler.schedule()
     tokens = engine.step(batch.rows, batch.sampling)
@@ -6,7 +6,7 @@
 
 A request waits until there are a sequence and KV pages for it, then runs. `schedule` admits requests, preempts others
 where it must, and makes a batch of prompts and of texts that decode. Fair shares among tenants and classes of service
-decide only where there is too little for all that ask.
+matter only when there is too little for all requests.
 """
 
 from __future__ import annotations
@@ -198,11 +198,13 @@ class Scheduler:
         return chosen is not None
 
     def _grow(self, request: Request) -> None:
-        """See that a request has the page of its next row: others are preempted for it, or it for others."""
+        """See that a request has the page of its next row: for it others may be preempted, or it may be preempted
+        itself.
+        """
         pages = pages_for(len(request.tokens))
         while not self.pool.grow(request.seq_id, pages):
             if len(self.running) == 1:
-                self.finish(request, FinishReason.context, detail=f"all {self.pool.n_pages} KV pages are used")
+                self.finish(request, FinishReason.context)
                 return
             chosen = self.page_victim()
             self.preempt(chosen)
@@ -226,7 +228,7 @@ class Scheduler:
     # -- after a step
 
     def postprocess(self, batch: Batch, sampled: SampledStep) -> None:
-        """Take a step's tokens: charge for it, settle drafts, and tell of each token and of requests that end.
+        """Take a step's tokens: charge for it, accept drafts, and make events of each token and of requests that end.
 
         sampled: what the engine gave of the batch.
         """

@@ -1,8 +1,9 @@
-"""`SequencePool`: the engine's sequences, of requests and of finished texts, and the KV pages that each may have.
+"""`SequencePool`: the engine's sequences, those of requests and those of finished texts, and the KV pages promised to
+each.
 
-A request that is admitted is promised pages, so that what others need later cannot keep it from its first token. A
-sequence whose request is over stays open with its text: the next request that begins alike goes on there, to the token
-and not to the page.
+A request that is admitted is promised pages. So later requests cannot take the pages that it needs for its first token.
+When a request is over, its sequence stays open with its text. The next request that begins with the same tokens goes on
+there at the exact token, while the prefix cache alone would go on at the end of a page.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class SequencePool:
         return len(self.promised)
 
     def held_pages(self) -> int:
-        """Pages of requests' sequences. The others are free, or hold what only a next request may want."""
+        """Pages of requests' sequences. The others are free, or hold texts that a later request may begin with."""
         return self._cache.distinct_pages(self.promised)
 
     @property
@@ -151,11 +152,6 @@ class SequencePool:
         if not self._cache.truncate(seq_id, n_tokens):
             del self._kept[seq_id]
             self._cache.close_sequence(seq_id)
-
-    def forget_texts(self) -> None:
-        """Drop all finished texts. Their full pages can still be found."""
-        while self._kept:
-            self._forget_oldest()
 
 
 def common(old: Sequence[int], new: Sequence[int]) -> int:

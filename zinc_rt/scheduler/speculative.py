@@ -1,9 +1,12 @@
 """`Speculation`: draft tokens become rows of a step, and the step's tokens say which of them were right.
 
-The token behind a draft token is chosen as it would be if that was generated: with the text's own random number for
-that place, and penalties that count the draft tokens before it. As long as tokens and draft tokens are the same, the
-tokens are those of the text. The first that differs is the text's, too, and what is behind it was computed in vain. So
-a text does not depend on its drafts.
+The token behind a draft token is chosen as if the draft token had been generated: with the text's own random number for
+that position, and with penalties that count the draft tokens before it. Draft tokens are right up to the first one that
+differs from the chosen token. That chosen token stays, too, since all before it is right. The rows behind it are
+dropped. So a text does not depend on its drafts.
+
+Example: the draft is "sat on my", and the tokens chosen are "sat", "on", "the". Two draft tokens were right, and the
+text gets three tokens. docs/how/scheduler.md has the drawing.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from zinc_rt.speculation.pace import DraftRecord, Pace, Wish
 
 
 class Speculation:
-    """What a scheduler does about draft tokens.
+    """The scheduler's part of speculation: asks for drafts before a step, and accepts draft tokens after it.
 
     Attributes:
         drafted, accepted: draft tokens so far, and those that were right.
@@ -166,7 +169,9 @@ class Speculation:
 
 
 def _masks(request: Request, ahead: GrammarMatcher, draft: Sequence[int]) -> list[Mask | None]:
-    """What may follow each draft token, up to one that does not fit the grammar or ends it; None: everything."""
+    """The tokens that may follow each draft token, up to one that does not fit the grammar or ends it; None:
+    everything.
+    """
     masks: list[Mask | None] = []
     try:
         for token in draft:

@@ -1,4 +1,4 @@
-"""Tenants of an engine: what each may have, and what it has had of the engine's time."""
+"""Tenants of an engine: the limits of each, and the time of the engine that it has used."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class TenantAccounts:
         tenant.weight, tenant.kv_share, tenant.max_active = share.weight, share.kv_share, share.max_active
 
     def begin_request(self, tenant: TenantAccount) -> None:
-        """The tenant has one more request. One that had none is raised to the least service of those that have some:
-        time that it left unused is nobody's debt.
+        """The tenant has one more request. A tenant that had no request is raised to the least service of the tenants
+        that have some, so unused time is not saved up.
         """
         if not tenant.n_requests:
             least = min((other.service for other in self.working()), default=0.0)

@@ -1,4 +1,4 @@
-"""`Timing`: what a turn spends on grammars and on choosing tokens, for the metrics."""
+"""`Timing`: the time of a turn for grammars and for choosing tokens, for the metrics."""
 
 from __future__ import annotations
 

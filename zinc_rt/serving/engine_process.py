@@ -47,9 +47,9 @@ _CHUNK: Final = 1 << 16
 
 
 class Core(Protocol):
-    """What turns here: `EngineCore`, or a test's.
+    """The core that turns here: `EngineCore`, or one of a test.
 
-    at_work: called with ids of requests without a token, before what may end the process because of one of them.
+    at_work: called with the ids of requests without a token, before work in which one of them may end the process.
     """
 
     at_work: Callable[[tuple[str, ...]], None]

@@ -1,10 +1,12 @@
 """`ProcessClient`: an engine in a process of its own, which is started again when it ends or hangs.
 
-A fault in native code, a lost GPU or a kill ends the engine's process only. Its requests are submitted to the next one
-with the tokens that were sent already; since bits depend on nothing else, they go on with the tokens that would have
-come. A request that two engines in a row computed when they ended, without a token between, is tried apart from others
-like it, and fails if that ends an engine, too: one bad request cannot keep the server down. One that waited is not
-blamed: an engine says what it is about to compute.
+A fault in native code, a lost GPU or a kill ends the engine's process only. The next engine gets its requests, with the
+tokens that were sent already. A request's tokens depend on the request alone, so it continues with the tokens that
+would have come.
+
+One bad request must not keep the server down. If two engines in a row end while they compute a request, without a new
+token of it, the request is suspected: it is tried apart from other suspects, and fails if a third engine ends. An
+engine says which requests it is about to compute, so a request that only waited is never suspected.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ _CHUNK: Final = 1 << 16
 _TICK: Final = 1.0
 _END_SECONDS: Final = 5.0
 _ABANDONED_SECONDS: Final = 0.5
-"""What an engine gets to end by itself whose requests are given up: it may hang, or be in the middle of a step."""
+"""Seconds that an engine gets to end by itself when its requests are given up. It may hang, or run a step."""
 
 
 class EngineNotStarted(ZincError):
@@ -66,7 +68,7 @@ class NoProcess(EngineNotStarted):
 
 
 class EngineRefused(EngineNotStarted, UsageError):
-    """The engine's process was asked for what cannot be."""
+    """The engine's process refused its options or its model."""
 
 
 class ProcessClient:

@@ -1,4 +1,4 @@
-"""Requests that outlive an engine: what each was asked and sent, so that another engine goes on where one ended."""
+"""The requests of a client, kept apart from its engine: when the engine ends, the next one continues them."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
-    """The engine could not start. usage: the caller asked for what cannot be."""
+    """The engine could not start. usage: whether the caller's options are wrong."""
 
     message: str
     usage: bool
@@ -75,7 +75,7 @@ class NotLoaded:
 
 @dataclass(frozen=True, slots=True)
 class AtWork:
-    """What the engine computes until its next report: requests without a token of it. One of them may end it."""
+    """Requests without a token that the engine computes until its next report. One of them may end it."""
 
     ids: tuple[str, ...]
 

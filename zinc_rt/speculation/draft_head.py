@@ -1,10 +1,10 @@
-"""Graphs that draft beside a model's: `DraftHead`, a block of the model itself, and `Assistant`, a small model.
+"""Graphs that draft on the model's device: `DraftHead`, a block of the model itself, and `Assistant`, a small model.
 
-Both read the model's hidden states. A head has a KV cache. Its row of position p has the token there and the hidden
-state of the model's row before it, so what its cache holds of a position follows from the text up to there, as in the
-model's own layers. Its cache therefore has the model's page table: a page that texts share, or that is found again, has
-the head's keys and values, too, and going back needs no books. Rows of a draft lie behind the text, where a sequence
-may have no page yet; each sequence has spare pages for these. An assistant has no cache: it reads the model's.
+Both read the model's hidden states. A head has a KV cache. Its row of position p has the token at p and the model's
+hidden state of position p - 1. So the head's keys and values at a position depend on the text up to there, like the
+model's own, and the head uses the model's page table. A page that texts share has the head's keys and values, too, and
+going back needs no further code. Rows of a draft lie behind the text, where a sequence may have no page yet; each
+sequence has spare pages for them. An assistant has no cache: it reads the model's.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HeadRows:
 
 @dataclass(frozen=True)
 class HeadStep:
-    """What a step of a head gives for its wanted rows, in order.
+    """The results of a head's step for its wanted rows, in order.
 
     chosen: their tokens and logits, valid until the next step. hidden: f32[n_wanted, n_embd], a copy.
     """

@@ -1,7 +1,7 @@
-"""`ModelDrafter`: a small model with the same vocabulary generates what the large one then verifies.
+"""`ModelDrafter`: a small model with the same vocabulary generates tokens, and the large one checks them.
 
-It draws with the text's own random numbers, so where its probabilities are near those of the large model, its tokens
-are those of the large model, too, also at a high temperature.
+The small model draws with the text's own random numbers. So where the probabilities of both models are close, they draw
+the same tokens, also at a high temperature.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""`Drafter`: what guesses the next tokens of texts. A wrong guess costs time and never changes a text.
+"""`Drafter`: guesses the next tokens of texts. A wrong guess costs time and never changes a text.
 
-`EngineCore` holds at most one drafter and calls it between the steps of its engine, on its own thread:
+`EngineCore` has at most one drafter. It calls the drafter between the steps of its engine, on its own thread:
 
 1. `begin` when a text gets a sequence of the engine.
-2. `draft` before a step, with the texts that are to have drafts in it.
-3. `stepped` after each step, while what the engine gave is still valid. The rows of a text that has a draft are its
-   last token and the tokens of the draft.
-4. `kept` after a step for each text that had a draft: the positions that stay. Those behind it are computed again. Also
-   after a step that broke off, of which `stepped` did not tell.
+2. `draft` before a step, with the texts that may have drafts in it.
+3. `stepped` after each step, while the step's result is still valid. The rows of a text with a draft are its last token
+   and the tokens of the draft.
+4. `kept` after a step, for each text that had a draft: how many positions stay. The others are computed again. It is
+   also called after a step that broke off, for which `stepped` was not called.
 5. `forget` when a text is over or gives up its sequence.
 """
 
@@ -25,12 +25,12 @@ from zinc_rt.sampling.sampler import Sampler
 class DraftText:
     """A text that is being generated.
 
-    number: names it from `begin` to `forget`; no two texts ever have the same. seq_id: its sequence in the engine,
-    which belongs to it for as long. tokens: prompt and text so far, not to be changed; the draft follows the last one,
-    which is the only one that the sequence does not hold as a rule (recurrent layers may have had to go back further).
-    It is the same list at every call, grown. sampler: how the text's tokens are chosen; not to be used itself, see
-    `own_sampler`. step: which random number the draft's first token would be drawn with. most: how many tokens the
-    draft may have, 1 or more. salt: of the tenant's part of the prefix cache.
+    number: names it from `begin` to `forget`; no two texts ever have the same. seq_id: its sequence in the engine until
+    `forget`. tokens: prompt and text so far, not to be changed; the same list at every call, which grows. The draft
+    follows its last token. As a rule the sequence holds all tokens but the last; with recurrent layers it may hold
+    fewer. sampler: how the text's tokens are chosen; do not call it, its `ahead` gives one to call. step: the number
+    of the random number for the draft's first token. most: the most tokens that the draft may have, 1 or more. salt: of
+    the tenant's part of the prefix cache.
     """
 
     number: int
@@ -40,14 +40,6 @@ class DraftText:
     step: int
     most: int
     salt: bytes = b""
-
-    def own_sampler(self, ahead: int = 0) -> Sampler:
-        """A sampler for the draft's token `ahead`: the text's parameters, seed and random number, so that a drafter
-        whose logits are near those of the model draws the same token.
-        """
-        sampler = self.sampler.ahead(ahead)
-        sampler.step = self.step + ahead
-        return sampler
 
 
 class Drafter(ABC):
@@ -81,7 +73,9 @@ class Drafter(ABC):
         """A step of the engine is over, that computed these rows; its outputs are valid until this returns."""
 
     def kept(self, seq_id: int, n_tokens: int) -> None:  # noqa: B027
-        """Of a sequence whose last rows were a draft, or whose step broke off, the first `n_tokens` positions stay."""
+        """The first `n_tokens` positions of a sequence stay, after a step in which it had a draft, or after a step that
+        broke off.
+        """
 
     def forget(self, number: int) -> None:  # noqa: B027
         """A text is over, or waits; its sequence will be another text's."""

@@ -1,4 +1,4 @@
-"""From `DraftOptions` to a drafter: what it needs of the model before that is loaded, and the drafter itself."""
+"""Makes a drafter from `DraftOptions`: first the parts that it needs of the model before loading, then the drafter."""
 
 from __future__ import annotations
 

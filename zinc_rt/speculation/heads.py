@@ -1,6 +1,7 @@
-"""`HeadDrafter`: drafts by what was trained to guess on from a model's hidden states.
+"""`HeadDrafter`: drafts from a model's hidden states.
 
-That is a block of the model itself, or a small model in a file of its own, which reads the model's keys and values.
+The drafting part is a block of the model itself (a head), or a small model in a second file (an assistant), which reads
+the model's keys and values.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,19 +26,59 @@ from zinc_rt.sampling.request import SamplingRequest
 from zinc_rt.sampling.sampler import DegenerateLogits, Sampler
 from zinc_rt.speculation.draft_head import Assistant, DraftHead, HeadRows, HeadStep
 from zinc_rt.speculation.drafter import Drafter, DraftText
-from zinc_rt.speculation.hidden_rows import HiddenRows
 from zinc_rt.utils.checks import printable
 
 F32 = npt.NDArray[np.float32]
 
 
+_LEAST_ROWS: Final = 64
+"""Rows that an array has room for."""
+
+
+class HiddenRows:
+    """f32[n, width] of consecutive positions, the first of which is `first`: an array that grows at its end and lets go
+    of its beginning.
+    """
+
+    def __init__(self, first: int, width: int) -> None:
+        self.first = first
+        self._room: F32 = np.empty((0, width), np.float32)
+        self._at = self._n = 0  # where in the room they begin, and how many there are
+
+    def __getitem__(self, positions: slice) -> F32:
+        """A view of the rows of positions from start to stop - 1, all of which are there."""
+        begin = self._at - self.first
+        return self._room[begin + positions.start : begin + positions.stop]
+
+    def add(self, rows: F32) -> None:
+        """The positions that follow."""
+        end = self._at + self._n
+        if end + len(rows) > len(self._room):
+            room = np.empty((max(_LEAST_ROWS, 2 * (self._n + len(rows))), self._room.shape[1]), np.float32)
+            room[: self._n] = self._room[self._at : end]
+            self._room, self._at, end = room, 0, self._n
+        self._room[end : end + len(rows)] = rows
+        self._n += len(rows)
+
+    def cut(self, n: int) -> None:
+        """Only positions below n stay; the next that is added is n, or earlier, if there were less."""
+        self._n = min(self._n, max(0, n - self.first))
+        self.first = min(self.first, n)
+
+    def drop(self, first: int) -> None:
+        """Positions before `first` are not needed again."""
+        n = min(self._n, first - self.first)
+        if n > 0:
+            self.first, self._at, self._n = self.first + n, self._at + n, self._n - n
+
+
 @dataclass
 class _Text:
-    """What is known of the text of a sequence.
+    """The text of one sequence, as far as the drafter follows it.
 
-    ids: the tokens of the positions that the engine has computed. held: how many of them its sequence holds; those of a
-    draft that were right may have to be computed again. filled: how many of these the head's cache has. hidden: the
-    hidden states of the last positions of `ids`.
+    ids: the tokens of the positions that the engine has computed. held: how many of them its sequence holds; after a
+    draft with a wrong token, right ones may have to be computed again. filled: how many positions the head's cache has.
+    hidden: the hidden states of the last positions of `ids`.
     """
 
     ids: list[int]
@@ -86,8 +128,9 @@ class _Draft:
 class HeadDrafter(Drafter):
     """Drafts of one head, or of an assistant.
 
-    What the model has computed is given to a head with a cache when a page is full, when a prompt's rows are, or when a
-    draft is wanted, whichever comes first: then the rows of several steps are one step of the head.
+    A head has a KV cache of its own, which follows the text: the head computes the rows of several steps of the model
+    in one step of its own. It does so when a page is full, at the end of a prompt, or when a draft is wanted, whichever
+    comes first.
     """
 
     name = "mtp"
@@ -139,7 +182,7 @@ class HeadDrafter(Drafter):
             self._edges[self._head.page_of(part.seq_id, edge - 1)] = text.hidden[edge - 1 : edge]
 
     def kept(self, seq_id: int, n_tokens: int) -> None:
-        """See `Drafter.kept`. What was computed behind that is kept for `draft`, which knows what of it was right."""
+        """See `Drafter.kept`. The results behind it are kept for `draft`, which finds out which of them were right."""
         text = self._texts.get(seq_id)
         if text is not None:
             text.held = n_tokens
@@ -156,7 +199,7 @@ class HeadDrafter(Drafter):
             self._file.close()
 
     def _fill(self, texts: Sequence[tuple[int, _Text]]) -> None:
-        """Give the head what it has not seen of these texts."""
+        """Let the head compute the tokens of these texts that it lacks."""
         waiting = [(seq_id, text) for seq_id, text in texts if text.filled < text.held]
         while waiting:
             rows, room = [], self._head.sizes.n_rows

@@ -1,4 +1,4 @@
-"""`NgramDrafter`: what followed the same last tokens earlier in prompt and text follows again.
+"""`NgramDrafter`: guesses the tokens that followed the same last tokens earlier in prompt and text.
 
 This helps where a text repeats what is there already: code that is changed in places, a document that is quoted, names.
 """

@@ -28,7 +28,7 @@ class SpecKind(StrEnum):
 
 @dataclass(frozen=True)
 class DraftOptions:
-    """Who guesses a text's next tokens, which changes no text and may make it faster. Raises `UsageError`.
+    """The drafter and the length of drafts; they change no text and may make it faster. Raises `UsageError`.
 
     spec: a `SpecKind`, or its name. None is "draft" with a draft model, else "off".
     draft_model: the file of the draft model, or of the model's assistant, or its name as for `load`.

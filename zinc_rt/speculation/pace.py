@@ -1,7 +1,9 @@
-"""How long drafts pay: what steps of so many rows were seen to take, and how many guesses of each text were right.
+"""How long a draft should be: learned from the time of steps by their number of rows, and from the share of right
+guesses.
 
-With acceptance a, the i-th guess of a draft counts for a^i tokens: all before it have to be right, too. The guesses of
-all texts of a step are taken in the order of what they count for, as many as give the most tokens in a second.
+With acceptance a, the i-th guess of a draft is worth a^i tokens, because all guesses before it have to be right, too.
+Example: with a = 0.5 the guesses are worth 0.5, 0.25, 0.125, .... The guesses of all texts of a step are sorted by
+their worth, and as many are taken as give the most tokens in a second.
 """
 
 from __future__ import annotations
@@ -64,8 +66,10 @@ class StepCosts:
 
 @dataclass(slots=True)
 class DraftRecord:
-    """How a text's guesses went, later ones counting more. right, all: of them. wait: steps without a draft before one
-    is tried; since: how many there were by now.
+    """How good the guesses for one text were; later drafts count more.
+
+    right, all: weighted counts of right guesses and of guesses that were checked. wait: steps without a draft before a
+    short one is tried; since: how many of them have passed.
     """
 
     right: float
@@ -87,7 +91,7 @@ class DraftRecord:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A text that could have a draft. most: of how many guesses."""
+    """A text that could have a draft. most: the most guesses that it could take."""
 
     record: DraftRecord
     most: int
@@ -96,8 +100,8 @@ class Wish:
 class Pace:
     """Decides how many guesses each text of a step gets.
 
-    returns: whether a wrong guess makes a sequence go back to where its step began, as with recurrent layers, so that
-    the rows before it are computed again.
+    returns: whether a wrong guess takes the sequence back to where its step began, as with recurrent layers. Then the
+    rows before the wrong guess are computed again, which costs time.
     """
 
     def __init__(self, *, returns: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong between text and token ids: every error of this package."""
+"""All errors of this package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _MESSAGE = 300  # characters of a message that comes from a file
 
 
 class TokenizerError(ZincError):
-    """A tokenizer cannot be built from a file's metadata, or cannot do what was asked of it.
+    """A tokenizer cannot be built from a file's metadata, or got arguments that it does not take.
 
     `key` is the metadata key at fault (or None when the fault lies in an argument), `value` what was seen
     there.

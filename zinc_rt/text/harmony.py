@@ -29,7 +29,7 @@ _LONGEST_HEADER = 256
 
 
 class Channel(enum.Enum):
-    """What a part of an answer is."""
+    """The kind of a part of an answer."""
 
     REASONING = "reasoning"
     CONTENT = "content"

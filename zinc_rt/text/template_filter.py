@@ -1,4 +1,4 @@
-"""What a process that renders templates may still ask of Linux once it has begun: memory, its pipes, the time, its end.
+"""The system calls left to a process that renders templates: for memory, its pipes, the time, and its end.
 
 All other system calls fail with EPERM, so that a template which got out of the sandbox starts no process, opens no
 socket, sends no signal and changes nothing of another process. Calls of another architecture end the process.

@@ -1,4 +1,4 @@
-"""What rendering one chat template may take."""
+"""The limits of rendering one chat template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Aside`: a piece of work on a thread of its own."""
+"""`Aside`: runs a function on another thread while the caller goes on, and gives its result later."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Aside(Generic[T]):
-    """Work that another thread does from `start` on. `work` is given before that, here or later."""
+    """`start` calls `work` on another thread; `result` waits for it. `work` may also be set later, before `start`."""
 
     def __init__(self, name: str, work: Callable[[], T] | None = None) -> None:
         self.work = work
@@ -33,7 +33,7 @@ class Aside(Generic[T]):
             self._error = error
 
     def join(self) -> None:
-        """Wait for the end of what has begun."""
+        """Wait until the work is done, if it was started."""
         if self._thread is not None:
             self._thread.join()
 

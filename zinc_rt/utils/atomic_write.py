@@ -17,9 +17,9 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
     """A new file to write to. It gets its name when the `with` block ends, complete and on disk.
 
     Until then it has no name, so that nothing of it stays however the process ends. Where the file system has no such
-    files it is named FILE.XXXXXXXX.tmp and locked; what a process that was killed left of those goes with the next
-    write of FILE. A link keeps pointing. After a failure an older file of that name is unchanged. A device or pipe is
-    written to as it is.
+    files it is named FILE.XXXXXXXX.tmp and locked; leftovers of a killed process are removed by the next write of FILE.
+    A link keeps pointing. After a failure an older file of that name is unchanged. A device or pipe is written to as it
+    is.
 
     Raises `OSError`, and `ValueError` for a path with a NUL character.
     """

@@ -1,4 +1,4 @@
-"""`Closing`: what is closed at the end of a `with` block."""
+"""`Closing`: an object that is closed at the end of a `with` block."""
 
 from __future__ import annotations
 

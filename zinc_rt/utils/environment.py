@@ -1,4 +1,4 @@
-"""The environment variables that the runtime reads: each with what it does, and where the same can be said otherwise.
+"""The environment variables that the runtime reads, each with its effect and with the option that does the same.
 
 `docs/use/environment.md` shows this table, and `zinc env` which of them are set. A test compares it with the code.
 """
@@ -54,7 +54,7 @@ HUB: Final = (
     Variable("HF_ENDPOINT", "the address of a mirror of the hub"),
     Variable("HF_HUB_OFFLINE", "1: nothing is asked over the network; what was downloaded is used"),
     Variable("HF_HUB_ETAG_TIMEOUT", "seconds until a connection to the hub must stand. Unset: 10"),
-    Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds that the hub may send nothing, before it is asked anew. Unset: 10"),
+    Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds without data after which the hub is asked anew. Unset: 10"),
     Variable("HTTPS_PROXY", "the proxy through which the hub is reached", secret=True),
     Variable("HTTP_PROXY", "the same for addresses without TLS", secret=True),
     Variable("NO_PROXY", "hosts that are reached without a proxy"),

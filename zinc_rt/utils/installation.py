@@ -1,4 +1,4 @@
-"""What is installed here: version, commit, compiler, instruction set."""
+"""Facts about the installation: version, commit, compiler, instruction set."""
 
 from __future__ import annotations
 

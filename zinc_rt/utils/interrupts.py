@@ -24,7 +24,8 @@ _SIGINT: Final = int(signal.SIGINT)
 
 
 class _State:
-    """Of the outermost block on the main thread. handler: the program's own; noted: whether an interrupt came.
+    """The state of the outermost block on the main thread. handler: the program's own; noted: whether an interrupt
+    came.
 
     main: the main thread.
     """

@@ -12,6 +12,7 @@ from amdgpu_emu.models import R9700, RAPHAEL, SMALL_BAR
 from amdgpu_emu.profiles import LINUX_7_3
 from tests.amdgpu.kfd.gear import Writer, dwords, opened
 from tests.amdgpu.kfd.tamper import Files, NotLinux, after
+from tests.amdgpu.pm4.raw import words_raw
 from tests.seed.kfd.test_bring_up import high_addresses, no_aperture, none_mapped, too_old
 from zinc_rt.amdgpu.abi.kfd import AcquireVmArgs
 from zinc_rt.amdgpu.abi.requests import KFD_ACQUIRE_VM
@@ -222,7 +223,7 @@ def test_another_process_hangs() -> None:
     """Its queue can only be stopped by a reset, which takes ours along."""
     with Machine() as machine:
         ours, theirs = KfdInterface(linux=machine.process()), KfdInterface(linux=machine.process())
-        broken = Writer(theirs).submit(lambda b: b.words_raw((0xDEADBEEF,)))
+        broken = Writer(theirs).submit(lambda b: words_raw(b, (0xDEADBEEF,)))
         hanging = Writer(ours).wait_for(0, 7)
         with pytest.raises(FenceTimeout):
             theirs.wait(broken, 0.05)

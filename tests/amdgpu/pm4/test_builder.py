@@ -8,6 +8,7 @@ from array import array
 import numpy as np
 import pytest
 
+from tests.amdgpu.pm4.raw import words_raw
 from zinc_rt.amdgpu.pm4 import values as v
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, ACQUIRE_KERNEL, RELEASE_CONTROL, PacketBuilder, hi32, lo32
 from zinc_rt.amdgpu.pm4.errors import InvalidField, OutOfSpace
@@ -146,7 +147,7 @@ def test_reset_keeps_the_buffer():
 )
 def test_pad_to_alignment(before, n, after):
     builder = PacketBuilder([0] * 256)
-    builder.words_raw([0] * before)
+    words_raw(builder, [0] * before)
     builder.pad_to_alignment(n)
     assert builder.cursor == after
     if after > before:

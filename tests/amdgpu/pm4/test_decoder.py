@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from zinc_rt.amdgpu.pm4 import opcodes as op
 from zinc_rt.amdgpu.pm4 import registers as reg
-from zinc_rt.amdgpu.pm4.builder import PacketBuilder
-from zinc_rt.amdgpu.pm4.decoder import decode, rebuild, render
+from zinc_rt.amdgpu.pm4.builder import PacketBuilder, encode
+from zinc_rt.amdgpu.pm4.decoder import DecodedPacket, decode, render
+from zinc_rt.amdgpu.pm4.errors import InvalidField
 from zinc_rt.amdgpu.pm4.fields import Address, Bits, Long, Rest, TaggedAddress, Value
 
 # One dispatch as another runtime sends it to a gfx1201, and what its own documents say that it means.
@@ -55,6 +56,23 @@ TRACED = [
     ),
     ([0xC0023F00, 0x4000, 1, 64 | 1 << 23], "INDIRECT_BUFFER", {"n_dwords": 64, "valid": 1, "chain": 0}),
 ]  # fmt: skip
+
+
+def rebuild(packets: list[DecodedPacket]) -> list[int]:
+    """The stream again, from the packets' fields; as it was where a packet is malformed."""
+    return [word for packet in packets for word in rebuilt(packet)]
+
+
+def rebuilt(packet: DecodedPacket) -> tuple[int, ...]:
+    spec = packet.spec
+    if spec is None or packet.problems or len(packet.words) < 2:
+        return packet.words
+    try:
+        body = encode(spec.opcode, packet.fields, len(packet.words) - 1)
+    except InvalidField:
+        return packet.words
+    flags = packet.words[0] & (op.PREDICATE | op.SHADER_TYPE)
+    return (op.header(spec.opcode, len(body)) | flags, *body)
 
 
 @pytest.mark.parametrize(("words", "name", "fields"), TRACED)

@@ -14,6 +14,7 @@ import pytest
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
+from tests.amdgpu.pm4.raw import words_raw
 from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder
@@ -319,7 +320,7 @@ def test_a_malformed_packet(machine: Machine, linux: Process) -> None:
     interface = UserQueueInterface(NODE, linux=linux)
     interface.reset_grace = 0.05
     packets = Packets(interface)
-    number = packets.submit(lambda b: b.words_raw([0xDEADBEEF] * 8))
+    number = packets.submit(lambda b: words_raw(b, [0xDEADBEEF] * 8))
     with pytest.raises(DeviceLost, match="an engine of the GPU was reset"):
         interface.wait(number, 3)
     interface.close()

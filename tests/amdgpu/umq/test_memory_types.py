@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from amdgpu_emu.abi.gem import AMDGPU_VM_MTYPE_MASK, AMDGPU_VM_MTYPE_UC
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import LINUX_7_3_USERQ
 from tests.amdgpu.umq.test_interface import NODE, Packets, go_on, stall
-from zinc_rt.amdgpu.abi.gem import AMDGPU_VM_MTYPE_MASK, AMDGPU_VM_MTYPE_UC
 from zinc_rt.amdgpu.abi.requests import AMDGPU_GEM_VA
 from zinc_rt.amdgpu.drm_memory import GPU_READ_WRITE, RenderBuffers
 from zinc_rt.amdgpu.errors import BackendError

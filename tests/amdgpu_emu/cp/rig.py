@@ -13,6 +13,7 @@ from amdgpu_emu.memory import BufferObject, Placement
 from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.shader import Dispatch, RecordingShader
 from amdgpu_emu.vm import GpuVm, Mapping
+from tests.amdgpu.pm4.raw import words_raw
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, DISPATCH_INITIATOR_COMPUTE, PacketBuilder
 
@@ -104,7 +105,7 @@ class Rig:
 
     def words(self, *words: int, **how: bool) -> None:
         """Run dwords as they are."""
-        self.run(lambda b: b.words_raw(words), **how)
+        self.run(lambda b: words_raw(b, words), **how)
 
     def finish(self) -> None:
         """The kernel's fence."""

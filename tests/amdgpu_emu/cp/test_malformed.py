@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from amdgpu_emu.cp import PacketFault, PacketHang
 from amdgpu_emu.errors import GpuFault, GpuHang
 from amdgpu_emu.gpu import POLLING
+from tests.amdgpu.pm4.raw import words_raw
 from tests.amdgpu.pm4.test_decoder import headers
 from tests.amdgpu_emu.cp.rig import CODE, DATA, FENCE, IB, IB2, READ_ONLY, Rig, dispatch
 from zinc_rt.amdgpu.pm4.builder import RELEASE_CONTROL
@@ -281,7 +282,7 @@ def test_no_stream_breaks_the_emulator(words, ring):
         rig.poke(DATA, *words)
         steps = rig.processor.ring(rig.vm, DATA, 256, lambda: len(words), lambda read: None)
     else:
-        steps = rig.steps(lambda b: b.words_raw(words))
+        steps = rig.steps(lambda b: words_raw(b, words))
     try:
         for state, _ in zip(steps, range(200), strict=False):
             if state == POLLING:

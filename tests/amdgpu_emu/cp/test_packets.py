@@ -7,6 +7,7 @@ import pytest
 from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.gpu import POLLING
 from amdgpu_emu.models import RX7900XTX
+from tests.amdgpu.pm4.raw import words_raw
 from tests.amdgpu_emu.cp.rig import CODE, DATA, FENCE, IB2, UNCACHED, Rig, dispatch
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4 import values as v
@@ -169,7 +170,7 @@ def test_copy_data(rig, control, source, expected):
 
     def build(b):
         b.set_sh_reg(0x240, [0x77, 0x88])
-        b.words_raw([0xC0044000, control, *source, target & 0xFFFFFFFF, target >> 32])
+        words_raw(b, [0xC0044000, control, *source, target & 0xFFFFFFFF, target >> 32])
 
     rig.run(build)
     assert (rig.peek(target), rig.peek(target + 4)) == expected
@@ -277,7 +278,7 @@ def test_a_chain(rig):
 
 def test_nops_of_every_length(rig):
     def build(b):
-        b.words_raw([0xFFFF1000, 0xFFFF1000])
+        words_raw(b, [0xFFFF1000, 0xFFFF1000])
         b.write_nop(1)
         b.write_nop(500)
         b.write_data32(DATA, 1)

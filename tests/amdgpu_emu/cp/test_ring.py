@@ -6,6 +6,7 @@ import pytest
 
 from amdgpu_emu.cp import PacketFault, PacketHang
 from amdgpu_emu.gpu import IDLE, POLLING, PROGRESS
+from tests.amdgpu.pm4.raw import words_raw
 from tests.amdgpu_emu.cp.rig import CODE, DATA, IB, IB2, UNCACHED, Rig, dispatch
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder
 
@@ -94,7 +95,7 @@ def test_errors_count_from_the_ring_s_start(ring):
     for _ in range(20):
         ring.put(lambda b: b.write_nop(9))
         ring.until_idle()
-    ring.put(lambda b: (b.write_nop(1), b.words_raw([0x80000000])))
+    ring.put(lambda b: (b.write_nop(1), words_raw(b, [0x80000000])))
     with pytest.raises(PacketHang, match="packet 21 at dword 202 of ring queue") as caught:
         ring.until_idle()
     assert (caught.value.index, caught.value.offset) == (21, 202)

@@ -6,6 +6,7 @@ import pytest
 
 from amdgpu_emu.cp import PacketFault, PacketHang
 from amdgpu_emu.gpu import Stream
+from tests.amdgpu.pm4.raw import words_raw
 from tests.amdgpu_emu.cp.rig import DATA, FENCE, Rig
 
 
@@ -37,7 +38,7 @@ def test_a_wait_that_never_ends_is_a_hang_that_names_its_packet():
 
 @pytest.mark.parametrize(
     ("build", "kind"),
-    [(lambda b: b.words_raw([0]), PacketHang), (lambda b: b.write_data32(0x1000, 1), PacketFault)],
+    [(lambda b: words_raw(b, [0]), PacketHang), (lambda b: b.write_data32(0x1000, 1), PacketFault)],
 )
 def test_errors_reach_who_waits(build, kind):
     assert isinstance(run(Rig(), build), kind)

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from amdgpu_emu.abi import cs, drm, gem, info, requests, userq
+from amdgpu_emu.abi.info import DrmAmdgpuInfoHwIp
+from amdgpu_emu.abi.requests import Ioctl
 from amdgpu_emu.drm.file import DrmFile
 from amdgpu_emu.machine import Machine
-from zinc_rt.amdgpu.abi import cs, drm, gem, info, requests, userq
-from zinc_rt.amdgpu.abi.info import DrmAmdgpuInfoHwIp
-from zinc_rt.amdgpu.abi.requests import Ioctl
 from zinc_rt.utils.linux import MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_READ, PROT_WRITE
 
 RWX = gem.AMDGPU_VM_PAGE_READABLE | gem.AMDGPU_VM_PAGE_WRITEABLE | gem.AMDGPU_VM_PAGE_EXECUTABLE

@@ -31,7 +31,6 @@ CHECKS = {
     "1.length": "more than the buffer has -> EINVAL",
     "1.not-opened": "a buffer that this file did not open -> EACCES",
     "1.no-cpu": "user memory, or without processor access -> EPERM",
-    "1.kfd": "buffers of amdkfd are mapped through the render node",
     "3.create-flags": "GEM_CREATE: unknown flags -> EINVAL",
     "3.create-flags-ok": "GEM_CREATE: the flags that every kernel takes",
     "3.create-flags-7": "GEM_CREATE: flags that came with 7.x",

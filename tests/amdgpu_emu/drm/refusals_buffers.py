@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdgpu_emu import profiles as p
+from amdgpu_emu.abi import cs, drm, gem, info, requests
 from tests.amdgpu_emu.drm.card import (
     ALWAYS_VALID,
     BAD_POINTER,
@@ -21,7 +22,6 @@ from tests.amdgpu_emu.drm.card import (
     Card,
 )
 from tests.amdgpu_emu.drm.refusal import BEFORE_7, SINCE_6_16, SINCE_7, TIB, R, user_pages
-from zinc_rt.amdgpu.abi import cs, drm, gem, info, requests
 
 
 def _raw(request: int) -> Callable[[Card], Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdgpu_emu import profiles as p
+from amdgpu_emu.abi import requests, userq
 from tests.amdgpu_emu.drm.card import (
     ALWAYS_VALID,
     BAD_POINTER,
@@ -19,7 +20,6 @@ from tests.amdgpu_emu.drm.card import (
     Card,
 )
 from tests.amdgpu_emu.drm.refusal import ENOTSUPP, SINCE_6_16, SINCE_7, USER_QUEUES, R
-from zinc_rt.amdgpu.abi import requests, userq
 
 QUEUE_VA, WPTR_VA, RPTR_VA, EOP_VA = (0x2_0000_0000 + 0x1_0000 * i for i in range(4))
 QUEUE_BYTES = 0x4000

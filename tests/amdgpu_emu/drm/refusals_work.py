@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from amdgpu_emu import profiles as p
+from amdgpu_emu.abi import cs, drm, requests
 from tests.amdgpu_emu.drm.card import (
     BAD_POINTER,
     COMPUTE,
@@ -19,7 +20,6 @@ from tests.amdgpu_emu.drm.card import (
     nop,
 )
 from tests.amdgpu_emu.drm.refusal import BEFORE_7, SINCE_7, R, user_pages
-from zinc_rt.amdgpu.abi import cs, drm, requests
 
 CTX = [
     R("4.ctx-op", "9", e.EINVAL, lambda c: c.ctx(9)),

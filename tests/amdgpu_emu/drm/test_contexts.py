@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
+from amdgpu_emu.abi import cs
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.drm.card import Card, refused
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import cs
 
 FREE, GET_PSTATE, SET_PSTATE = (
     cs.AMDGPU_CTX_OP_FREE_CTX,

@@ -8,11 +8,11 @@ import errno
 
 import pytest
 
+from amdgpu_emu.abi import cs, drm, gem, info, requests
+from amdgpu_emu.abi.requests import READ_WRITE, WRITE, request_value
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.drm.card import DATA_VA, RWX, Card, refused
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import cs, drm, gem, info, requests
-from zinc_rt.amdgpu.abi.requests import READ_WRITE, WRITE, request_value
 
 D = ord("d")
 
@@ -141,19 +141,6 @@ def test_offsets_for_mmap(card: Card) -> None:
     assert card.process.load32(there) == 0x1234
     card.close_gem(first)
     assert card.gem_mmap(card.create()) == 0x1_0000_3000  # an offset is not used twice
-
-
-@covers("1.kfd")
-def test_buffers_without_a_handle_can_be_mapped(card: Card) -> None:
-    bo = card.file.gpu.allocate(4096, next(iter(card.file.gpu.used)), "of amdkfd")
-    offset = card.file.add_offset(bo)
-    address = card.map_offset(offset, 4096)
-    card.process.store32(address, 7)
-    assert bo.bytes[0] == 7
-    card.file.remove_offset(bo)
-    with refused(errno.EINVAL):
-        card.map_offset(offset, 4096)
-    card.file.gpu.release(bo)
 
 
 def test_a_forgotten_map_outlives_its_handle(card: Card) -> None:

@@ -8,13 +8,13 @@ import struct
 
 import pytest
 
+from amdgpu_emu.abi import gem, requests
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.models import MIB, R9700, RX9070
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.drm.card import ALWAYS_VALID, COMPUTE, DATA_VA, DOORBELL, FOREVER, GTT, RWX, VRAM, Card, refused
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import gem, requests
 
 TWO_GPUS = {"models": (R9700, RX9070)}
 

@@ -7,11 +7,11 @@ import struct
 
 import pytest
 
+from amdgpu_emu.abi import cs, gem, info
 from amdgpu_emu.models import R9700, RAPHAEL, RX7900XTX
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, KernelProfile
 from tests.amdgpu_emu.drm.card import ALWAYS_VALID, DATA_VA, FOREVER, VRAM, Card, nop, wait_memory, write_data
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import cs, gem, info
 
 KERNELS = [LINUX_6_12, LINUX_6_17, LINUX_7_3]
 each_kernel = pytest.mark.parametrize(

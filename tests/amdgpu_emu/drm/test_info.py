@@ -7,11 +7,11 @@ import struct
 
 import pytest
 
+from amdgpu_emu.abi import info
 from amdgpu_emu.models import GIB, MIB, R9700, RAPHAEL, RX7900XTX, RX9070, SMALL_BAR
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from tests.amdgpu_emu.drm.card import COMPUTE, DMA, GFX, GTT, VRAM, Card, refused
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import info
 
 ALL = [LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ]
 

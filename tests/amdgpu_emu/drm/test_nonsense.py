@@ -8,11 +8,11 @@ import random
 
 import pytest
 
+from amdgpu_emu.abi.requests import REQUESTS, Ioctl
 from amdgpu_emu.drm import syncobj_ioctls
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import PROFILES, KernelProfile
 from tests.amdgpu_emu.drm.card import BAD_POINTER, Card, nop
-from zinc_rt.amdgpu.abi.requests import REQUESTS, Ioctl
 
 ROUNDS = 200
 DRM_CALLS = [request for request in REQUESTS if request.type == ord("d")]

@@ -7,12 +7,12 @@ import os
 
 import pytest
 
+from amdgpu_emu.abi import drm, requests
+from amdgpu_emu.abi.requests import REQUESTS
 from amdgpu_emu.errors import CallRefused, EmulatorFinding
 from amdgpu_emu.faults import CALLS
 from amdgpu_emu.machine import Machine
 from tests.amdgpu_emu.drm.card import ALWAYS_VALID, DATA_VA, Card, nop
-from zinc_rt.amdgpu.abi import drm, requests
-from zinc_rt.amdgpu.abi.requests import REQUESTS
 
 
 @pytest.mark.parametrize(

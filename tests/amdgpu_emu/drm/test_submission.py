@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from amdgpu_emu.abi import cs, gem
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.drm.card import (
     ALWAYS_VALID,
@@ -22,7 +23,6 @@ from tests.amdgpu_emu.drm.card import (
     write_data,
 )
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import cs, gem
 
 KERNELS = [{"profile": kernel, "time_scale": 1.0} for kernel in (LINUX_6_12, LINUX_6_17, LINUX_7_3)]
 ELSEWHERE = 0x3_0000_0000

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
+from amdgpu_emu.abi import drm, requests
 from amdgpu_emu.drm import syncobj_ioctls
 from tests.amdgpu_emu.drm.card import Card, nop
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import drm, requests
 
 ALL, LATER = drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_ALL, drm.DRM_SYNCOBJ_WAIT_FLAGS_WAIT_FOR_SUBMIT
 RESET, SIGNAL = requests.DRM_SYNCOBJ_RESET, requests.DRM_SYNCOBJ_SIGNAL

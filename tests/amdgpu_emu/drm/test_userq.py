@@ -7,6 +7,7 @@ import errno
 
 import pytest
 
+from amdgpu_emu.abi import gem, requests, userq
 from amdgpu_emu.drm import userq as userq_of_the_driver
 from amdgpu_emu.models import R9700
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
@@ -23,7 +24,6 @@ from tests.amdgpu_emu.drm.card import (
 )
 from tests.amdgpu_emu.drm.checks import covers
 from tests.amdgpu_emu.drm.refusals_userq import EOP_VA, QUEUE_BYTES, QUEUE_VA, RPTR_VA, WPTR_VA
-from zinc_rt.amdgpu.abi import gem, requests, userq
 
 pytestmark = pytest.mark.parametrize("machine", [{"profile": LINUX_7_3_USERQ, "time_scale": 1.0}], indirect=True)
 

@@ -8,16 +8,16 @@ import time
 
 import pytest
 
-from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3
-from tests.amdgpu_emu.drm.card import DATA_VA, IB_VA, Card, refused, write_data
-from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi.gem import (
+from amdgpu_emu.abi.gem import (
     AMDGPU_VA_OP_CLEAR,
     AMDGPU_VA_OP_REPLACE,
     AMDGPU_VA_OP_UNMAP,
     AMDGPU_VM_PAGE_READABLE,
     AMDGPU_VM_PAGE_WRITEABLE,
 )
+from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3
+from tests.amdgpu_emu.drm.card import DATA_VA, IB_VA, Card, refused, write_data
+from tests.amdgpu_emu.drm.checks import covers
 
 PAGE = 4096
 

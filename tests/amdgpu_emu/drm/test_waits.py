@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
+from amdgpu_emu.abi import cs, drm, requests
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.drm.card import DATA_VA, FOREVER, Card, nop, refused, wait_memory
 from tests.amdgpu_emu.drm.checks import covers
-from zinc_rt.amdgpu.abi import cs, drm, requests
 
 slow = pytest.mark.parametrize("machine", [{"time_scale": 1.0}], indirect=True)
 MS = 1_000_000

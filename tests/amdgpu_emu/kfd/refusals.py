@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amdgpu_emu import profiles as p
+from amdgpu_emu.abi import kfd as u
+from amdgpu_emu.abi import requests as r
+from amdgpu_emu.abi.requests import Ioctl
 from amdgpu_emu.models import SMALL_BAR
 from tests.amdgpu_emu.kfd import stage as s
 from tests.amdgpu_emu.kfd.stage import Stage, address
-from zinc_rt.amdgpu.abi import kfd as u
-from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.requests import Ioctl
 
 ALL = (p.LINUX_6_12, p.LINUX_6_17, p.LINUX_7_3)
 STRICT, RELAXED = (p.LINUX_6_17,), (p.LINUX_6_12, p.LINUX_7_3)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from amdgpu_emu.abi import kfd as uapi
+from amdgpu_emu.abi import requests as r
+from amdgpu_emu.abi.requests import Ioctl, request_value
 from amdgpu_emu.errors import CallRefused
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.process import Process
-from zinc_rt.amdgpu.abi import kfd as uapi
-from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.requests import Ioctl, request_value
 from zinc_rt.utils.linux import MAP_SHARED, PROT_READ, PROT_WRITE
 
 PAGE = 4096

@@ -8,14 +8,14 @@ import os
 
 import pytest
 
+from amdgpu_emu.abi import kfd as u
+from amdgpu_emu.abi import requests as r
+from amdgpu_emu.abi.requests import READ_WRITE, WRITE, request_value
 from amdgpu_emu.kfd.file import table_end
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, KernelProfile
 from tests.amdgpu_emu.kfd import stage as s
 from tests.amdgpu_emu.kfd.stage import Stage, refused, sized
-from zinc_rt.amdgpu.abi import kfd as u
-from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.requests import READ_WRITE, WRITE, request_value
 
 KERNELS = (LINUX_6_12, LINUX_6_17, LINUX_7_3)
 

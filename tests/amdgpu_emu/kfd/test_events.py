@@ -8,11 +8,11 @@ import threading
 
 import pytest
 
+from amdgpu_emu.abi import kfd as u
+from amdgpu_emu.abi import requests as r
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.kfd.stage import DATA, EVENT_PAGE_BYTES, HW_EXCEPTION, MEMORY, SIGNAL, Stage, refused
-from zinc_rt.amdgpu.abi import kfd as u
-from zinc_rt.amdgpu.abi import requests as r
 
 COMPLETE, TIMEOUT, FAIL = 0, 1, 2
 EVERYWHERE = pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from amdgpu_emu.abi import requests as r
 from amdgpu_emu.errors import EmulatorFinding
 from amdgpu_emu.machine import Machine
 from tests.amdgpu_emu.kfd.stage import DATA, PAGE, SIGNAL, Stage
-from zinc_rt.amdgpu.abi import requests as r
 
 
 def nothing(stage: Stage) -> None:

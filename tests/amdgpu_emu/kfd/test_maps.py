@@ -6,11 +6,11 @@ import errno
 
 import pytest
 
+from amdgpu_emu.abi.driver import KFD_MMAP_TYPE_DOORBELL, KFD_MMAP_TYPE_EVENTS, KFD_MMAP_TYPE_RESERVED_MEM
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RX9070
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.kfd.stage import DATA, PAGE, Stage, refused
-from zinc_rt.amdgpu.abi.driver import KFD_MMAP_TYPE_DOORBELL, KFD_MMAP_TYPE_EVENTS, KFD_MMAP_TYPE_RESERVED_MEM
 
 SLICE = 8192
 OLD = pytest.mark.parametrize("machine", [LINUX_6_12, LINUX_6_17], ids=lambda k: k.name, indirect=True)

@@ -8,14 +8,14 @@ import mmap
 
 import pytest
 
+from amdgpu_emu.abi import kfd as u
+from amdgpu_emu.abi import requests as r
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.memory import Placement
 from amdgpu_emu.models import R9700, RAPHAEL, RX9070, SMALL_BAR
 from amdgpu_emu.vm import Mapping
 from tests.amdgpu_emu.kfd import stage as s
 from tests.amdgpu_emu.kfd.stage import DATA, GTT, PAGE, RWX, VRAM, Stage, refused
-from zinc_rt.amdgpu.abi import kfd as u
-from zinc_rt.amdgpu.abi import requests as r
 from zinc_rt.utils.linux import MAP_FIXED, MAP_SHARED, PROT_READ, PROT_WRITE
 
 TWO = pytest.mark.parametrize("machine", [{"models": (R9700, RX9070)}], indirect=True)

@@ -8,15 +8,15 @@ import mmap
 
 import pytest
 
+from amdgpu_emu.abi import kfd as u
+from amdgpu_emu.abi import requests as r
+from amdgpu_emu.abi.requests import READ_WRITE, request_value
 from amdgpu_emu.kfd.smi import SmiFile
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import R9700, RAPHAEL, RX9070
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.kfd import pm4, test_running
 from tests.amdgpu_emu.kfd.stage import BASE, CWSR, CWSR_BO, DATA, PAGE, Stage, refused
-from zinc_rt.amdgpu.abi import kfd as u
-from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.requests import READ_WRITE, request_value
 
 THREE = pytest.mark.parametrize("machine", [{"models": (R9700, RX9070, RAPHAEL)}], indirect=True)
 

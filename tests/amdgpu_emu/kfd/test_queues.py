@@ -7,6 +7,8 @@ import errno
 
 import pytest
 
+from amdgpu_emu.abi import kfd as u
+from amdgpu_emu.abi import requests as r
 from amdgpu_emu.kfd.doorbells import Doorbells
 from amdgpu_emu.kfd.queue_calls import ENOTSUPP
 from amdgpu_emu.machine import Machine
@@ -14,8 +16,6 @@ from amdgpu_emu.models import R9700, RAPHAEL, RX9060XT, RX9070
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.kfd import stage as s
 from tests.amdgpu_emu.kfd.stage import CWSR, CWSR_BO, CWSR_SIZE, EOP, PAGE, RING, RING_BYTES, RPTR, WPTR, Stage, refused
-from zinc_rt.amdgpu.abi import kfd as u
-from zinc_rt.amdgpu.abi import requests as r
 
 STRICT = pytest.mark.parametrize("machine", [LINUX_6_17], indirect=True)
 RELAXED = pytest.mark.parametrize("machine", [LINUX_6_12, LINUX_7_3], ids=lambda k: k.name, indirect=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from amdgpu_emu.abi import requests as r
+from amdgpu_emu.abi.requests import Ioctl
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import KernelProfile
 from tests.amdgpu_emu.conftest import TIME_SCALE
 from tests.amdgpu_emu.kfd.refusals import REFUSALS, VALID, Refusal
 from tests.amdgpu_emu.kfd.stage import Stage, refused
-from zinc_rt.amdgpu.abi import requests as r
-from zinc_rt.amdgpu.abi.requests import Ioctl
 
 CASES = [
     pytest.param(kernel, refusal, id=f"{kernel.name}-{refusal.section}-{refusal.call.name}-{refusal.rule}")

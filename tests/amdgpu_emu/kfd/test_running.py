@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
+from amdgpu_emu.abi import kfd as u
+from amdgpu_emu.abi import requests as r
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3
 from tests.amdgpu_emu.drm.card import Card
@@ -31,8 +33,6 @@ from tests.amdgpu_emu.kfd.stage import (
     Stage,
     refused,
 )
-from zinc_rt.amdgpu.abi import kfd as u
-from zinc_rt.amdgpu.abi import requests as r
 
 EVENTS = BASE + 0x70_0000
 DWORDS = RING_BYTES // 4

@@ -16,7 +16,7 @@ from zinc_rt.backends.gpu.placement import arena_bytes, scheduled
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import Graph
 from zinc_rt.kernels.amd.catalogue import WMMA
-from zinc_rt.kernels.gpu.tile_layout import SLAB_ROWS, slabs_bytes
+from zinc_rt.kernels.gpu.tile_layout import SLAB_BYTES, SLAB_ROWS, slabs_of
 from zinc_rt.models import define
 
 TILES = {"wmma", "arrange", "float_tile"}
@@ -68,8 +68,9 @@ def test_memory_of_both_ways(graph: Graph) -> None:
     assert made.many is not None
     slabs = {key: room for key, room in made.many.rooms.items() if isinstance(key, tuple) and key[0] == "slabs"}
     width = int(graph.buffer(next(key[1] for key in slabs)).shape[1])
-    assert next(iter(slabs.values())).size(SIZES) == slabs_bytes(SIZES.n_rows, width // 32)
-    assert next(iter(slabs.values())).size(StepShape(SLAB_ROWS + 1, 1, 1)) == slabs_bytes(SLAB_ROWS + 1, width // 32)
+    room, slab = next(iter(slabs.values())), slabs_of(width // 32) * SLAB_BYTES
+    assert room.size(SIZES) == -(-SIZES.n_rows // SLAB_ROWS) * slab
+    assert room.size(StepShape(SLAB_ROWS + 1, 1, 1)) == 2 * slab
     alone = GpuLowering(graph, SIZES).run()
     scheduled(alone.operations)
     assert arena_bytes(graph, made, SIZES) >= max(

@@ -13,7 +13,7 @@ from zinc_rt.ir.ops.elementwise import add_rows
 from zinc_rt.kernels.amd import wmma
 from zinc_rt.kernels.amd.catalogue import KERNELS
 from zinc_rt.kernels.gpu import float_tiles
-from zinc_rt.kernels.gpu.tile_layout import SLAB_ROWS, slabs_bytes, slabs_of
+from zinc_rt.kernels.gpu.tile_layout import SLAB_BYTES, SLAB_ROWS, slabs_of
 from zinc_rt.kernels.reference.matmul import Weight, matmul
 
 SHAPES = ((8, 3, 1), (40, 70, 20), (72, 130, 140))
@@ -32,7 +32,7 @@ def product(gpu: Stage, kind: GGMLType, w: np.ndarray, x: np.ndarray, n_rows: in
         gpu.run(entry, tiles, w, x, *more, n, n_rows, n_x)
     else:
         groups = n // 32
-        slabs = np.full(slabs_bytes(n_x, groups), 77, np.uint8)
+        slabs = np.full(-(-n_x // SLAB_ROWS) * slabs_of(groups) * SLAB_BYTES, 77, np.uint8)
         gpu.run(KERNELS["arrange"], (slabs_of(groups), -(-n_x // SLAB_ROWS)), *expected(x), slabs, groups, n_x)
         tiles = -(-n_x // wmma.TILE_X), -(-n_rows // wmma.TILE_W)
         gpu.run(entry, tiles, w, slabs, *more, groups, n_rows, n_x)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zinc_rt.amdgpu.abi import requests
+from amdgpu_emu.abi import requests
 from zinc_rt.errors import ZincError
 from zinc_rt.seed import cs
 from zinc_rt.seed.cs import errors, sentinels

@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from zinc_rt.amdgpu.abi import requests
+from amdgpu_emu.abi import requests
 from zinc_rt.seed import kfd
 
 NAMES_TEXT = """

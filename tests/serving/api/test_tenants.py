@@ -12,7 +12,7 @@ import pytest
 from tests.serving.api.conftest import SAYS, Bench, MakeBench
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.scheduler.messages import MAX_TENANTS, QoS
-from zinc_rt.serving.api.buckets import TokenBucket
+from zinc_rt.serving.api.admission import TokenBucket
 from zinc_rt.serving.api.config import (
     ServerConfig,
     TenantConfig,

@@ -66,7 +66,7 @@ def _call(linux: Linux, fd: int, request: Ioctl, argument: Argument) -> None:
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """What `zinc_rt.amdgpu.drm` is asked inside counts for `last_errno`. Raises `OSError` in place of its errors."""
+    """Calls of `zinc_rt.amdgpu.drm` inside it set `last_errno`. Raises `OSError` in place of its errors."""
     try:
         with noted_buffers():
             yield
@@ -76,7 +76,7 @@ def noted() -> Iterator[None]:
 
 @contextmanager
 def noted_buffers() -> Iterator[None]:
-    """The same, with the errors as they are, and those of memory that are made of them."""
+    """As `noted`, but errors keep their types. Errors of memory that an ioctl caused set `last_errno`, too."""
     _latest.errno = None
     try:
         yield
@@ -101,7 +101,7 @@ def errno_kept() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Driver:
-    """Who drives a node: name as "amdgpu", and the version of its interface."""
+    """The driver of a node: its name, as "amdgpu", and the version of its interface."""
 
     name: str
     major: int

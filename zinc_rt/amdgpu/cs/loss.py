@@ -1,4 +1,4 @@
-"""What took the GPU away, in words: resets, and the last page fault with the buffer it hit."""
+"""Describes a lost GPU for messages: resets, and the last page fault with its buffer."""
 
 from __future__ import annotations
 

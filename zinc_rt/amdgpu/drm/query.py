@@ -1,4 +1,4 @@
-"""What the kernel says of a GPU, and the search for compute user queues."""
+"""Queries of the kernel about a GPU, and the search for compute user queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from zinc_rt.utils.linux import Linux, host
 
 
 class QueryStatus(StrEnum):
-    """How the search for compute user queues ended: every step that can fail has its own word."""
+    """The result of the search for compute user queues: every step that can fail has a word of its own."""
 
     available = "available"
     unsupported_os = "unsupported_os"
@@ -37,8 +37,8 @@ class QueryStatus(StrEnum):
 
 @dataclass(frozen=True)
 class ComputeUserqInfo:
-    """What a compute user queue needs. userq_slots: queues that can be resident at once; eop_size, eop_alignment:
-    bytes of the end-of-pipe buffer that the firmware keeps its fence packets in.
+    """The sizes that a compute user queue needs. userq_slots: queues that can be resident at once; eop_size,
+    eop_alignment: bytes of the end-of-pipe buffer that the firmware keeps its fence packets in.
     """
 
     userq_slots: int
@@ -48,7 +48,7 @@ class ComputeUserqInfo:
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What `query_compute_userq` found. info: when available; errno: of the call that failed."""
+    """The answer of `query_compute_userq`. info: when available; errno: of the call that failed."""
 
     status: QueryStatus
     info: ComputeUserqInfo | None = None

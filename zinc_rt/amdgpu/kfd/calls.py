@@ -25,7 +25,7 @@ def call(linux: Linux, fd: int, request: Ioctl, argument: Argument) -> None:
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """What the system refuses inside is the failure of this step, a word of `zinc_rt.amdgpu.advice.STEPS`."""
+    """A refusal of the system inside counts as a failure of this step, a word of `zinc_rt.amdgpu.advice.STEPS`."""
     try:
         yield
     except OSError as error:

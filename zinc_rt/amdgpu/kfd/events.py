@@ -51,7 +51,7 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class Heard:
-    """What a wait brought: a page fault, a reset of the GPU, or neither."""
+    """The result of a wait: a page fault, a reset of the GPU, or neither."""
 
     fault: HsaMemoryExceptionData | None = None
     reset: HsaHwExceptionData | None = None

@@ -19,7 +19,7 @@ _OF_MEMORY = ("map_failed", "map_incomplete", "mmap_failed", "unmap_failed", "fr
 
 
 def interface_error(session: KfdSession, failed: StepFailed) -> InterfaceError:
-    """The step with the GPU that it was about, what is known of it, and what helps."""
+    """The error of a step: the GPU, the known facts and the remedy."""
     linux, code, word, what = session.linux, failed.errno, failed.word, failed.what
     step, advice = failed.step, remedy(word, code)
     match word:

@@ -1,4 +1,4 @@
-"""What amdkfd keeps for a process until it ends, whatever is closed before.
+"""State that amdkfd keeps for a process until the process ends, even if all files are closed.
 
 ACQUIRE_VM binds a GPU to one open file of its render node, for the life of the process: with any other file it fails
 with EBUSY afterwards, also when /dev/kfd was closed and opened again. The event page can be handed over once and never
@@ -25,8 +25,9 @@ class EventPage:
 
 @dataclass
 class KeptState:
-    """Of one process. render_files: descriptors by gpu_id; event_page: handed over to amdkfd; lock: held while either
-    changes, and while a queue is created: RDNA4 was seen to give colliding doorbells to two queues created at once.
+    """The kept state of one process. render_files: descriptors by gpu_id; event_page: handed over to amdkfd; lock: held
+    while either changes, and while a queue is created: RDNA4 was seen to give colliding doorbells to two queues created
+    at once.
     """
 
     pid: int

@@ -26,7 +26,7 @@ _VGPR, _VGPR_LARGE = 0x40000, 0x60000
 
 @dataclass(frozen=True)
 class SaveArea:
-    """What CREATE_QUEUE wants to hear. context, control_stack: bytes, its arguments; allocation: bytes to allocate."""
+    """The sizes that CREATE_QUEUE accepts. context, control_stack: its arguments, in bytes; allocation: bytes."""
 
     context: int
     control_stack: int

@@ -1,4 +1,4 @@
-"""Packets into the ring of a queue, and waiting for their fences."""
+"""Packets into the ring of a queue, waiting for their fences, and in words what took the GPU away."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import errno
 from collections.abc import Callable, Iterable
 from math import ceil
 
-from zinc_rt.amdgpu.address_range import AddressRange
+from zinc_rt.amdgpu.abi.kfd import (
+    KFD_HW_EXCEPTION_ECC,
+    KFD_HW_EXCEPTION_PER_ENGINE_RESET,
+    HsaHwExceptionData,
+    HsaMemoryExceptionData,
+)
+from zinc_rt.amdgpu.address_range import AddressRange, place
 from zinc_rt.amdgpu.errors import InterfaceError, StepFailed
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.amdgpu.interface import DeviceBuffer
 from zinc_rt.amdgpu.kfd.events import KfdEvents
-from zinc_rt.amdgpu.kfd.lost import fault_text, reset_text
 from zinc_rt.amdgpu.kfd.messages import driver_text, interface_error
 from zinc_rt.amdgpu.kfd.queue import KfdQueue, KfdSubmission
 from zinc_rt.amdgpu.kfd.session import KfdSession
@@ -29,8 +34,8 @@ FULL_SECONDS = 10.0
 
 
 class KfdSubmissions:
-    """Those of one interface. last: the number of the latest; told_late: the latest when a timeout was reported; lost:
-    whether the GPU is gone.
+    """The submissions of one interface. last: the number of the latest; told_late: the latest when a timeout was
+    reported; lost: whether the GPU is gone.
     """
 
     def __init__(
@@ -151,3 +156,27 @@ class KfdSubmissions:
 
     def _now(self) -> float:
         return self._linux.monotonic_ns() / 1e9
+
+
+def fault_text(fault: HsaMemoryExceptionData, ranges: Iterable[AddressRange]) -> str:
+    """A page fault, with the buffer that it hit. amdkfd tells the page, not the byte."""
+    why = fault.failure
+    reasons = [
+        text
+        for flag, text in (
+            (why.NotPresent, "nothing is mapped there"),
+            (why.ReadOnly, "it may not be written"),
+            (why.NoExecute, "it may not be executed"),
+            (why.imprecise, "the address is imprecise"),
+        )
+        if flag
+    ]
+    reason = ", ".join(reasons) or "no reason given"
+    return f"page fault at {fault.va:#x} ({reason}), {place(fault.va, ranges)}"
+
+
+def reset_text(reset: HsaHwExceptionData) -> str:
+    """A reset."""
+    kind = "an engine was reset" if reset.reset_type == KFD_HW_EXCEPTION_PER_ENGINE_RESET else "the GPU was reset"
+    cause = "an ECC error" if reset.reset_cause == KFD_HW_EXCEPTION_ECC else "a hang"
+    return f"{kind} after {cause}{', its memory is lost' if reset.memory_lost else ''}"

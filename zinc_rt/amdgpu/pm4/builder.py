@@ -1,7 +1,7 @@
 """Writes PM4 packets into a caller's buffer of dwords. It knows the packets' syntax and nothing else.
 
-The first thirteen methods are those of the seed's page; what follows is what else the driver and the tests of the
-emulated command processor write. Packets without a method of their own are written by name, with `packet`.
+The first thirteen methods are those of the seed's page. The others are packets of the driver, and of the tests of the
+emulated command processor. Packets without a method of their own are written by name, with `packet`.
 """
 
 from __future__ import annotations
@@ -118,13 +118,6 @@ class PacketBuilder:
         if spec is None:
             raise InvalidField(f"no packet is named {name}")
         self._emit(spec.opcode, encode(spec.opcode, fields))
-
-    def words_raw(self, words: Sequence[int]) -> None:
-        """Dwords as they are: recorded packets."""
-        self._room(len(words))
-        for i, word in enumerate(words, self.cursor):
-            self.words[i] = int(word)
-        self.cursor += len(words)
 
     def set_sh_regs(self, values: Mapping[int, int]) -> None:
         """Registers by offset, a packet for each run of neighbours; without room for all of them, none."""

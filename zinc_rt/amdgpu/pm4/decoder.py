@@ -1,6 +1,6 @@
 """Reads any stream of dwords as PM4: packets with named fields, and what is wrong where. It never raises on a stream.
 
-The inverse of the builder: `rebuild(decode(words)) == words`, for malformed streams too.
+The inverse of the builder: nothing of a stream gets lost.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 from zinc_rt.amdgpu.pm4 import opcodes as op
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4 import values as v
-from zinc_rt.amdgpu.pm4.builder import encode
-from zinc_rt.amdgpu.pm4.errors import InvalidField
 from zinc_rt.amdgpu.pm4.fields import Bits, Field, PacketSpec, TaggedAddress
 
 _SHOWN = 8
@@ -47,18 +45,6 @@ class DecodedPacket:
     def name(self) -> str:
         """What it is called."""
         return "malformed" if self.opcode is None else op.name_of(self.opcode)
-
-    def rebuild(self) -> tuple[int, ...]:
-        """Its dwords, built again from the fields; as they were where it is malformed."""
-        spec = self.spec
-        if spec is None or self.problems or len(self.words) < 2:
-            return self.words
-        try:
-            body = encode(spec.opcode, self.fields, len(self.words) - 1)
-        except InvalidField:
-            return self.words
-        flags = self.words[0] & (op.PREDICATE | op.SHADER_TYPE)
-        return (op.header(spec.opcode, len(body)) | flags, *body)
 
     def text(self, gfx: int = 12) -> str:
         """One line: the name, the fields that are not zero, what is wrong. gfx: whose registers."""
@@ -107,11 +93,6 @@ def packet_at(stream: Sequence[int], at: int) -> DecodedPacket:
     if len(words) == 1 + n_body:
         problems += wrong
     return DecodedPacket(at, words, opcode, fields, tuple(problems + _bounds(opcode, fields)))
-
-
-def rebuild(packets: Iterable[DecodedPacket]) -> list[int]:
-    """The stream again, from the packets' fields."""
-    return [word for packet in packets for word in packet.rebuild()]
 
 
 def render(packets: Iterable[DecodedPacket], gfx: int = 12) -> Iterator[str]:

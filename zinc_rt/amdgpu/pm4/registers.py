@@ -15,7 +15,7 @@ from zinc_rt.amdgpu.pm4.opcodes import INITIATOR
 
 SH_BASE, SH_COUNT = 0x2C00, 0x400
 """Dword address of the first shader register, and how many there are."""
-CONTEXT_BASE, CONTEXT_COUNT = 0xA000, 0x400
+CONTEXT_COUNT = 0x400
 UCONFIG_BASE, UCONFIG_COUNT = 0xC000, 0x4000
 
 DISPATCH_INITIATOR = 0x200

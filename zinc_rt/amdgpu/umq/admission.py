@@ -11,7 +11,7 @@ from zinc_rt.utils.linux import Linux
 
 @dataclass(frozen=True)
 class QueueAdmission:
-    """preflight: what was seen from outside; query: what the kernel answered, None where it was not asked."""
+    """preflight: the checks from outside; query: the kernel's answer, None if it was not asked."""
 
     preflight: ProbeResult
     query: QueryResult | None = None

@@ -13,18 +13,27 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
+from zinc_rt.amdgpu import drm
+from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
+from zinc_rt.amdgpu.abi.drm import DrmVersion
 from zinc_rt.amdgpu.abi.gem import AMDGPU_GEM_DOMAIN_GTT
+from zinc_rt.amdgpu.abi.info import (
+    AMDGPU_INFO_DEV_INFO,
+    AMDGPU_INFO_MEMORY,
+    DrmAmdgpuInfoDevice,
+    DrmAmdgpuMemoryInfo,
+)
+from zinc_rt.amdgpu.abi.requests import DRM_VERSION
 from zinc_rt.amdgpu.advice import KERNEL_LOG, STEPS, file_advice, remedy
-from zinc_rt.amdgpu.drm import QueryResult
+from zinc_rt.amdgpu.drm import QueryResult, ioctl
 from zinc_rt.amdgpu.drm_memory import GPU_UNCACHED, RenderBuffers, RenderMemory
 from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, InterfaceError, IoctlFailed
-from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of
-from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE, DeviceBuffer, Heap, HostUse, Interface
+from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of, version_of
+from zinc_rt.amdgpu.interface import CLOCK_HZ, DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.job_limit import job_limit
 from zinc_rt.amdgpu.ranges import Ranges
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
 from zinc_rt.amdgpu.umq.admission import admission
-from zinc_rt.amdgpu.umq.device import device_info
 from zinc_rt.amdgpu.umq.queue import ALWAYS, EOP_VA, QUEUE_VA, UmqQueue
 from zinc_rt.amdgpu.umq.timeline import Timeline
 from zinc_rt.amdgpu.umq.watch import Watch
@@ -282,3 +291,28 @@ def _admitted(render_node: str, linux: Linux) -> QueryResult:
         advice = f"{step.text}; {step.remedy}" if step.remedy else step.text
         raise InterfaceError(f"a user queue on {render_node}", code, advice)
     return found.query
+
+
+def device_info(fd: int, render_node: str, linux: Linux) -> tuple[DeviceInfo, range]:
+    """The GPU, and the GPU addresses that programs may use. Raises `IoctlFailed`."""
+    ip = drm.query_hw_ip(fd, AMDGPU_HW_IP_COMPUTE, linux=linux)
+    device, memory = DrmAmdgpuInfoDevice(), DrmAmdgpuMemoryInfo()
+    drm.query_info(fd, AMDGPU_INFO_DEV_INFO, device, linux=linux)
+    drm.query_info(fd, AMDGPU_INFO_MEMORY, memory, linux=linux)
+    info = DeviceInfo(
+        render_node=render_node,
+        gfx_target_version=version_of(ip.ip_discovery_version),
+        compute_units=device.cu_active_number,
+        vram=memory.vram.total_heap_size,
+        visible_vram=memory.cpu_accessible_vram.total_heap_size,
+        driver=f"amdgpu {_drm_version(fd, linux)} of Linux {linux.kernel_release()}",
+        clock_hz=1000 * device.gpu_counter_freq or CLOCK_HZ,
+    )
+    return info, range(device.virtual_address_offset, device.virtual_address_max)
+
+
+def _drm_version(fd: int, linux: Linux) -> str:
+    version = DrmVersion()
+    with contextlib.suppress(IoctlFailed):
+        ioctl(fd, DRM_VERSION, version, linux)
+    return f"{version.version_major}.{version.version_minor}"

@@ -18,7 +18,7 @@ USER_QUEUE_PARAM_PATH = "/sys/module/amdgpu/parameters/user_queue"
 
 @dataclass(frozen=True, order=True)
 class KernelVersion:
-    """Of a Linux kernel."""
+    """The version of a Linux kernel."""
 
     major: int
     minor: int
@@ -32,7 +32,7 @@ MIN_LINUX = KernelVersion(6, 16)
 
 
 class ProbeStatus(StrEnum):
-    """How the look from outside ended."""
+    """The result of the checks from outside."""
 
     preflight_ok = "preflight_ok"
     unsupported_os = "unsupported_os"
@@ -44,7 +44,9 @@ class ProbeStatus(StrEnum):
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What was seen. kernel: None when its release cannot be read; user_queue_mode: the parameter, None unread."""
+    """The facts that the checks found. kernel: None when its release cannot be read; user_queue_mode: the parameter,
+    None unread.
+    """
 
     status: ProbeStatus
     kernel: KernelVersion | None = None

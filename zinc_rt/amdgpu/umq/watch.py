@@ -1,4 +1,4 @@
-"""What became of the GPU: resets, which a context that submits nothing is told of, and the last page fault."""
+"""Watches a GPU for resets, by a context that submits nothing, and for the last page fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from zinc_rt.utils.linux import Linux
 
 
 class Watch:
-    """Of one open render node, from now on."""
+    """Watches one open render node, from now on."""
 
     def __init__(self, fd: int, linux: Linux) -> None:
         """Raises `IoctlFailed`."""

@@ -28,8 +28,8 @@ class AmdBackend(GpuBackend):
         cache: where compiled kernels are kept, None for nowhere.
         timeout: seconds that a step of up to 64 rows may take; larger steps may take as many times as long.
         notify: gets lines worth showing.
-        resident: when steps are one resident program (`ResidentUse`); never on user queues. One that ends
-            early is run again as dispatches, as are all steps behind it.
+        resident: when steps are one resident program (`ResidentUse`); never on user queues. If it ends early, the step
+            is run again as dispatches, and so are all later steps.
 
     Raises:
         BackendError: the kernels are not for this GPU.

@@ -1,4 +1,4 @@
-"""Which way of waiting for waves a GPU needs: found out by the self-test."""
+"""Finds out, by the self-test, how a GPU has to wait for waves."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +35,7 @@ _PATIENCE = 86_400.0
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model of the card says of dispatches that ran on the emulator (`docs/how/emulator.md`).
+    """The cost model's prediction for dispatches that ran on the emulator (`docs/how/emulator.md`).
 
     records: dispatches in order; steps: submissions that they were in; resident: seconds of a step as one resident
     program, None where that is not known.
@@ -53,7 +53,7 @@ class Prediction:
 
     @property
     def overlapped(self) -> float:
-        """Predicted seconds where what no barrier divides runs at once, without what barriers cost."""
+        """Predicted seconds if dispatches without a barrier between them run at once; barriers are free."""
         return side_by_side(self.records)
 
     @property
@@ -163,7 +163,6 @@ class EmulatedBackend(AmdBackend):
         try:
             interface = KfdInterface(_NODE, linux=self.machine.process())
             super().__init__(interface, cache=cache, timeout=_PATIENCE, notify=notify, resident=resident)
-            self.features = replace(self.features, profiles=True)
         except BaseException:
             self.machine.close()
             raise
@@ -175,7 +174,7 @@ class EmulatedBackend(AmdBackend):
 
     @property
     def memory_available(self) -> int | None:
-        """What the card has, or less where this process, whose memory it is, cannot have as much."""
+        """The card's memory, or less if this process cannot allocate as much."""
         limits = [n for n in (super().memory_available, available_memory()) if n is not None]
         return min(limits, default=None)
 

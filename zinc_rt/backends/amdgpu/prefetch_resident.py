@@ -1,8 +1,9 @@
-"""Which weights the workgroups of a resident program ask for before they wait, and at which meeting.
+"""Chooses the weights that the workgroups of a resident program load before they wait, and the meeting at which they
+do.
 
 Weights do not depend on earlier phases. Memory has nothing to do while workgroups meet, and little in a phase without
-weights, such as attention; so what the next phase reads first is asked for by who has nothing else to do. It lies in
-the L2 until then.
+weights, such as attention. So workgroups that would only wait load the first weights of the next phase, which then lie
+in the L2.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ MOST_BYTES: Final = 4 << 20
 
 
 class Reads(Protocol):
-    """A dispatch, by what it reads."""
+    """The reads of one dispatch."""
 
     @property
     def weights(self) -> Sequence[tuple[int, int]]:
@@ -33,7 +34,7 @@ class Reads(Protocol):
 
 @dataclass(frozen=True)
 class PrefetchRange:
-    """Bytes from an address on, which are asked for behind phase `meeting` and read in phase `phase`."""
+    """Bytes from an address on: loaded after phase `meeting`, and needed in phase `phase`."""
 
     meeting: int
     phase: int

@@ -1,8 +1,8 @@
-"""Steps as one resident program: the phases of a batch in one dispatch, whose workgroups stay and meet between them.
+"""Steps as one resident program: one dispatch runs the phases of a batch, and its workgroups meet between them.
 
-`zinc_rt.kernels.amd.resident` is the program; here is what it is told: the tasks of a step, and how many workgroups it
-has. They must all run at once, so there are no more than half of what fits on the card: the other half is for whoever
-else computes on it, another such program included.
+`zinc_rt.kernels.amd.resident` is the program. This module gives it the tasks of a step and its number of workgroups.
+All workgroups must run at once, so there are at most half as many as fit on the card. The other half is left to other
+programs, a second program of this kind included.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ResidentPrograms:
 
     @property
     def programs(self) -> tuple[LoadedKernel, ...]:
-        """Those that were asked for."""
+        """The programs that were compiled so far."""
         return tuple(program for program in self._loaded.values() if program is not None)
 
     @property

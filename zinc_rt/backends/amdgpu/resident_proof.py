@@ -1,8 +1,9 @@
-"""Does a card run resident programs? The self-test's step as one, with as many workgroups as real ones have.
+"""Tries whether a card runs resident programs: the self-test's step as such a program, with as many workgroups as real
+ones have.
 
-They wait for each other, so a card that does not keep all of them running would stop. The program ends by itself then.
-What came of it is remembered beside what is known of the interface, under a name of its own: a card that fails here
-runs dispatches all the same.
+The workgroups wait for each other, so the program cannot finish on a card that does not run all of them at once; it
+then ends by itself. The result is remembered beside that of the interface, under a name of its own: a card that fails
+here still runs dispatches.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def situation_of(about: Situation) -> Situation:
 
 
 def bind(backend: AmdBackend, contacts: Contacts, about: Situation) -> None:
-    """Tell a backend what is known of its card, and remember when a program of it ends early."""
+    """Tell a backend whether its card is proven, and remember it when a program ends early."""
     key = situation_of(about)
     known = contacts.recall(key)
     backend.resident.proven = known is not None and known.outcome == PROVEN

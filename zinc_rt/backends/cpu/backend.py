@@ -91,9 +91,7 @@ class CpuBackend(HostBackend):
             threads or default_threads(),
             notify,
         )
-        self.features = BackendFeatures(
-            "native", target.name, self.threads, samples=True, profiles=True, measures_bandwidth=True
-        )
+        self.features = BackendFeatures("native", target.name, self.threads, samples=True, measures_bandwidth=True)
         self.choice = TargetTuning.of(target)
         self.ways = WaysOfProducts(self.library, notify)
         self.runner = Runner(self.library, self.threads)
@@ -176,8 +174,8 @@ class CpuBackend(HostBackend):
         tiles: Mapping[str, Bytes],
         there: Mapping[int, Any],
     ) -> CpuLoweredGraph:
-        """Memory for what is no matrix, and the program on all of it; the tiles may be empty yet. there: what another
-        graph has, by buffer.
+        """Memory for everything but matrices, and the program on all of it; the tiles may be empty yet. there: what
+        another graph has, by buffer.
         """
         graph, roles, caches = layout_.graph, step_inputs(layout_.graph), cache_pages(layout_.graph)
         matrices = matrices_of(graph)
@@ -243,7 +241,7 @@ class CpuBackend(HostBackend):
                 yield
 
     def _load(self, layout_: CpuLayout, matrices: Mapping[int, Matrix]) -> None:
-        """All kernels at once: what has to be compiled is compiled side by side, and said in one line."""
+        """All kernels at once: missing kernels are compiled in parallel, and one line says so."""
         kinds = {m.kind for m in matrices.values()}
         self.library.load(
             [
@@ -308,7 +306,7 @@ class CpuBackend(HostBackend):
             raise BackendError(f"{lowered.counts[1]} rows of logits, sampled as {known.n_rows}")
 
     def start_profile(self, lowered: LoweredGraph) -> None:
-        """Record when which thread runs what of this graph, from now on."""
+        """Record the units of this graph that each thread runs, with their times, from now on."""
         self._check_open()
         from zinc_rt.backends.cpu.profile import ProfileRecorder
 

@@ -39,9 +39,9 @@ Kernel = tuple[Function, dict[str, Static]]
 
 
 class Ways(NamedTuple):
-    """How a format's products are computed: blocks of 16 rows at once in matrix registers, 0 for vectors.
+    """How the products of a format are computed: how many blocks of 16 rows at once in matrix registers, 0 for vectors.
 
-    few: 0 or 1, of products of 16 to 31 rows. many: 0, 1 or 2, of those of more.
+    few: for products of 16 to 31 rows, 0 or 1. many: for larger ones, 0, 1 or 2.
     """
 
     few: int = 0
@@ -93,7 +93,7 @@ class TargetTuning:
         return dict(self.ways).get(kind.name, VECTORS)
 
     def _matrix(self, *kinds: GGMLType) -> dict[str, Any]:
-        """What products of these formats have in common."""
+        """The constants that products of these formats share."""
         ways = [self.ways_of(kind) for kind in kinds]
         both = Ways(min(w.few for w in ways), min(w.many for w in ways))
         return {"TILES": self.tiles if any(both) else "", "FEW": both.few, "MANY": both.many}

@@ -28,7 +28,7 @@ def clocked(name: object, call: Callable[[], None]) -> float:
 def medians(contestants: Mapping[Name, Callable[[], None]], timer: Timer = clocked) -> dict[Name, float]:
     """Seconds of each, the medians of short runs.
 
-    One run of each makes a round, so that what else the machine does meets all of them; a first round is not counted.
+    One run of each way makes a round, so other work on the machine slows all ways alike; a first round is not counted.
     """
     times: dict[Name, list[float]] = {name: [] for name in contestants}
     spent = 0.0

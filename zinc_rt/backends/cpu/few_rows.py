@@ -1,8 +1,9 @@
-"""Memory of their own for what late units of a step of few rows touch, so that hardly anything waits for them.
+"""Memory of their own for units that may be late, in steps of few rows, so that hardly any phase waits for a late
+thread.
 
-Units of products may be done twice, by a late thread and by another one (`kernels/cpu/flights.py`). What they read and
-write must then stay for as long as a thread may be late. In the arena of a step buffers make room for others after a
-few phases; here none does, so that a late thread is in nobody's way before the next step. For few rows that is little.
+Two threads may do the units of a product: a late one and one that does them again (`kernels/cpu/flights.py`). So the
+inputs and outputs of these units must stay for as long as a thread may be late. In a step's arena other buffers reuse
+memory after a few phases. Here no buffer reuses it within a step. For few rows that takes little memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Where a late thread is in the way: distances between phases, from what operations read and write.
+"""How late a thread may be when a phase opens, computed from the reads and writes of operations.
 
-They take for granted that what operations touch that may be done again shares memory with nothing else.
+A phase must not write memory that a late thread still reads or writes. Only units of repeatable operations can be late,
+and their memory is taken to be shared with nothing else.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ NEVER: Final = 1 << 30
 
 
 class Repeatable(Ordered, Protocol):
-    """again: whether units may be done twice."""
+    """again: whether two threads may do the same units."""
 
     again: bool
 
 
 def safe_distances(operations: Sequence[Repeatable]) -> list[int]:
-    """For each phase, how many phases back a thread may be late when it opens: short of one whose memory it writes."""
+    """For each phase, how many phases back a thread may still be when the phase opens. Example: 3 where the phase
+    writes memory that the fourth phase before it touched.
+    """
     last: dict[Hashable, int] = {}
     out: list[int] = []
     for op in operations:
@@ -36,7 +39,7 @@ def safe_distances(operations: Sequence[Repeatable]) -> list[int]:
 
 
 def first_writers(operations: Sequence[Repeatable]) -> list[int]:
-    """For each phase of operations that may be done again, the first phase that writes what they touch."""
+    """For each phase of repeatable operations, the first phase of a step that writes memory which it touches."""
     first: dict[Hashable, int] = {}
     for op in operations:
         for key in op.writes:

@@ -1,4 +1,4 @@
-"""The CPU's lowering: what operations are given for memory that is not there yet, and what all of them need.
+"""The CPU's lowering: stand-ins for memory that is not allocated yet, and the parts that all operations share.
 
 The functions that lower operations stand in the folder `lower`, by family.
 """
@@ -27,9 +27,13 @@ from zinc_rt.numerics import GROUP, SPLIT
 
 @dataclass(frozen=True)
 class External:
-    """Memory that is there before the program is: a buffer (key: its id), the cosines and sines of a rotation apart
-    (id of its table), the taps of a convolution by place (id of its weight), a weight's rows as in the file (its name),
-    a matrix in tiles (its name). offset: in bytes.
+    """Memory that exists before the program does; offset in bytes. what, and its key:
+
+    - buffer: a buffer of the graph, by its id;
+    - rotation: cosines and sines of a table, apart from each other, by the table's id;
+    - taps: the taps of a convolution by place, by the weight's id;
+    - rows: a weight's rows as in the file, by its name;
+    - tiles: a matrix in tiles, by its name.
     """
 
     what: Literal["buffer", "rotation", "taps", "rows", "tiles"]
@@ -39,7 +43,7 @@ class External:
 
 @dataclass(frozen=True)
 class TempRef:
-    """Memory that is placed when all lifetimes are known; offset in bytes."""
+    """Memory of a temporary; it gets its place when all lifetimes are known. offset: in bytes."""
 
     key: Hashable
     offset: int = 0
@@ -47,9 +51,9 @@ class TempRef:
 
 @dataclass(frozen=True)
 class QuantisedActs:
-    """Where a packed buffer's parts will lie: one stretch of memory, by offset; None: not there.
+    """The parts of a packed buffer, as offsets in one stretch of memory; None for a part that is not there.
 
-    sums: which of a pack's sums are there, by number (see `structs.Pack`).
+    sums: the numbers of the sums that the pack has (see `structs.Pack`).
     """
 
     key: Hashable
@@ -109,9 +113,9 @@ class ExpertChoice:
 
 @dataclass
 class CpuLowered:
-    """Operations in order; sizes of the memory they refer to by `TempRef`; pack descriptions by key.
+    """Operations in order; sizes of the memory that they refer to by `TempRef`; pack descriptions by key.
 
-    routes: by the buffer of ids. choices: what operations count jobs of, in the order of their multipliers, which
+    routes: by the buffer of ids. choices: choices of experts by which operations count their units; their multipliers
     follow those of `UnitsPer`.
     """
 
@@ -180,7 +184,7 @@ class CpuLowering(Lowering):
         return self.out
 
     def scale(self, buffer: int) -> UnitsPer:
-        """What units are counted for that do a row of a buffer each."""
+        """The size that units are counted by, where a unit does a row of a buffer."""
         return UnitsPer.LOGITS if self.counted(buffer) == "n_logits" else UnitsPer.ROWS
 
     def at(self, buffer: int, start: int = 0) -> Any:

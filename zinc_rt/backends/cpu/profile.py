@@ -60,8 +60,8 @@ class ProfileSpan:
 
 @dataclass(frozen=True)
 class Row:
-    """One kind of operation over all steps of a sort. seconds: summed over threads; calls: operations that ran;
-    bytes: of weights, and of the cached keys and values that attention read.
+    """One kind of operation, over all steps of one sort. seconds: summed over threads; calls: operations that ran;
+    bytes: of weights, and of the keys and values that attention read.
     """
 
     kind: str
@@ -77,8 +77,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Where the time of some steps went. seconds: from start to end of each, summed; busy: of these, by thread; phases,
-    reading: what the same seconds consist of, on the clock.
+    """The time of some steps. seconds: from begin to end of each step, summed; busy: seconds in which each thread ran
+    units; phases, reading: how the same seconds, on the clock, are divided.
     """
 
     steps: int
@@ -101,8 +101,8 @@ class Table:
 
 @dataclass(frozen=True)
 class CpuProfile:
-    """What was recorded. tables: by PROMPT (steps of several rows) and TEXT (steps of one). dropped: events of a step
-    that did not fit, and are in no table; untraced: joined ones that are in the tables alone.
+    """A finished recording. tables: by PROMPT (steps of several rows) and TEXT (steps of one). dropped: events that did
+    not fit, and are in no table; untraced: joined events that are in the tables and not in the trace.
     """
 
     spans: tuple[Events, ...]  # joined, step after step
@@ -185,7 +185,7 @@ def _rows(table: Table) -> Iterator[str]:
 
 
 class _Sums:
-    """What a table is made of, in ticks, while steps are added."""
+    """Adds up steps for a table, in ticks."""
 
     def __init__(self) -> None:
         self.steps = self.wall = 0

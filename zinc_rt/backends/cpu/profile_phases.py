@@ -1,7 +1,7 @@
-"""Where the time of steps went, phase by phase: what was read in it, and how long no thread read anything.
+"""The time of steps, phase by phase: the bytes that a phase read, and how long no thread read anything.
 
-Phases follow each other, so they cut a step into stretches: a phase lasts from its first unit's begin to that of the
-next phase. The first one has what comes before it, the last what comes after it. Their times add up to the step's.
+A phase lasts from the begin of its first unit to that of the next phase's first unit. The first phase also has the time
+before it, and the last one the time after it. So the times of the phases add up to the time of the step.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Events = npt.NDArray[np.void]
 
 @dataclass(frozen=True)
 class PhaseRow:
-    """Phases of one sort over all layers and steps. seconds: on the clock; idle: of these, while no thread read weights
-    or cache; calls: how many phases; bytes: read in them.
+    """All phases of one sort, over layers and steps. seconds: on the clock; idle: the part of them in which no thread
+    read weights or cache; calls: how many phases; bytes: read in them.
     """
 
     label: str
@@ -45,7 +45,7 @@ class Reading:
 
 
 class PhaseSums:
-    """What the rows are made of, in ticks, while steps are added."""
+    """Adds up the phases of steps, in ticks."""
 
     def __init__(self, operations: Sequence[CpuOperation]) -> None:
         self._time, self._idle, self._calls = (np.zeros(0, np.int64) for _ in range(3))

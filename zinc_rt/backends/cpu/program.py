@@ -29,7 +29,7 @@ _THREAD_NUMBER = {202: 186, 98: 178}  # gettid, beside the number of futex (sysc
 
 
 class UnitsPer(enum.IntEnum):
-    """What an operation's units are counted for."""
+    """The size of a step that the units of an operation are counted by."""
 
     ONCE = 0
     ROWS = 1

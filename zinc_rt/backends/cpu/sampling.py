@@ -51,7 +51,7 @@ def wants_native(request: SamplingRequest) -> bool:
 
 @dataclass
 class _Recent:
-    """A text's tokens as the kernel reads them. history: what they are of, which only grows."""
+    """A text's tokens as the kernel reads them. history: the list that they are copied from; it only grows."""
 
     history: Sequence[int]
     ids: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
@@ -74,7 +74,7 @@ class _Recent:
 class CpuSampling:
     """Memory for choosing the tokens of up to as many rows as there are logits; `DeviceSampling` says how it is used.
 
-    operation: what a step whose rows `write` got ends with.
+    operation: the last operation of a step whose rows went to `write`.
     """
 
     def __init__(

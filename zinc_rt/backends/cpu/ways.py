@@ -1,9 +1,9 @@
-"""How products of many rows are computed on this machine: by a measurement that is kept with the compiled kernels.
+"""Chooses how this machine computes products of many rows: by a measurement that is kept with the compiled kernels.
 
-Matrix registers and vectors give the same bits, but which of them is faster differs between processors, formats and
-numbers of rows. So each way is tried once on a product of the format: one that gives other bits than vectors is
-refused, and of the others the fastest is taken. The result is a note in the compile cache, named by the processor, the
-level and the code of all ways, so another machine or other kernels are measured anew.
+Matrix registers and vectors give the same bits, but their speeds differ between processors, formats and numbers of
+rows. So each way is tried once on a product of the format. A way with other bits than vectors is refused, and the
+fastest of the others is taken. The result is a note in the compile cache. Its name has the processor, the level and the
+code of all ways, so another machine or other kernels are measured anew.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _IDENTITY: Final = {"vendor_id", "cpu family", "model", "model name", "stepping"
 
 @dataclass(frozen=True)
 class WaysFound:
-    """What a measurement of a format found.
+    """The measurement of one format.
 
-    few, many: seconds of products of 16 and of 64 rows, by blocks at once, 0 for vectors. wrong: blocks at once whose
-    products were not those of vectors.
+    few, many: seconds of products of 16 and of 64 rows, for each way: how many blocks of 16 rows it computes at once, 0
+    for vectors. wrong: the ways whose products were not those of vectors.
     """
 
     ways: Ways
@@ -59,7 +59,7 @@ class WaysFound:
 
     @classmethod
     def from_note(cls, tree: dict[str, Any]) -> WaysFound | None:
-        """What `note` said; None for anything else."""
+        """The result that `note` stored; None for anything else."""
         try:
             few, many = ({int(k): float(v) for k, v in tree[name]} for name in ("few", "many"))
             wrong = [int(k) for k in tree["wrong"]]
@@ -82,7 +82,7 @@ class WaysOfProducts:
         self._found: dict[GGMLType, WaysFound] = {}
 
     def kept(self, tuning: TargetTuning, kinds: Iterable[GGMLType], rows: int) -> TargetTuning:
-        """The tuning with what is known of these formats; nothing is measured. rows: of the largest step."""
+        """The tuning with the known ways of these formats; nothing is measured. rows: of the largest step."""
         return self._with(tuning, [k for k in _open(tuning, kinds, rows) if self.recall(tuning, k) is not None])
 
     def chosen(self, tuning: TargetTuning, kinds: Iterable[GGMLType], rows: int) -> TargetTuning:

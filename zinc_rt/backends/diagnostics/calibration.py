@@ -1,7 +1,7 @@
-"""What a GPU takes for the things of which the cost model makes a step: measured by kernels that do one thing each.
+"""Measures the constants of the cost model on a GPU, by kernels that each do one thing.
 
-Names are those of the model's constants (`amdgpu_emu.constants`). Times are the host's, of submissions that differ in
-one thing alone, so that what they share falls out.
+Names are those of the model's constants (`amdgpu_emu.constants`). Times are the host's. Submissions are compared that
+differ in one thing alone, so everything else cancels out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _REPEATED: Final = 3
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is measured. levels: bytes of a chain that lies in a level, by the name of its latency; stream: bytes
-    that are read for the bandwidth, by so many workgroups; dispatches: of a list.
+    """The extent of a measurement. levels: bytes of a chain that lies in a level, by the name of its latency; stream:
+    bytes that are read for the bandwidth, by so many workgroups; dispatches: of a list.
     """
 
     levels: Mapping[str, int]

@@ -1,8 +1,8 @@
-"""What is remembered of GPUs: a trial that began and did not come back, how others ended, and what a soak measured.
+"""The memory of trials of GPUs: trials that began and did not come back, the results of others, and times of a soak.
 
 A trial is the first work for a GPU through an interface. It can hang the GPU, and the machine with it. So a marker is
-on the disk before it begins and goes when it has ended; what is left of a process that is no more tells of a hang.
-Markers and notes lie in the folder of compiled kernels; `zinc cache clear` leaves them there.
+written to the disk before a trial and removed after it. A marker whose process has ended means a hang. Markers and
+notes lie in the folder of compiled kernels; `zinc cache --clear` leaves them there.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _KEPT = 64  # notes; of machines whose folder this is, and of versions that were
 
 @dataclass(frozen=True)
 class Situation:
-    """What a proof holds for. machine: a digest; kernel: its release; card: device and PCI address; firmware: versions,
-    see `AmdCard`; version: of this package; interface: cs, kfd or umq.
+    """The machine and versions that a proof holds for. machine: a digest; kernel: its release; card: device and PCI
+    address; firmware: versions, see `AmdCard`; version: of this package; interface: cs, kfd or umq.
     """
 
     machine: str
@@ -57,7 +57,7 @@ class Situation:
 
 
 def situation(linux: Linux, gpu: AmdCard, interface: str) -> Situation:
-    """That of a GPU of this machine now."""
+    """The situation of a GPU of this machine now."""
     identity = ""
     with suppress(OSError):
         identity = linux.read_text("/etc/machine-id").strip()
@@ -68,7 +68,7 @@ def situation(linux: Linux, gpu: AmdCard, interface: str) -> Situation:
 
 @dataclass(frozen=True)
 class Contact:
-    """How a trial ended. outcome: `PROVEN`, `HUNG` or `WRONG`; when: seconds of the clock; reason: of a failure.
+    """The result of a trial. outcome: `PROVEN`, `HUNG` or `WRONG`; when: seconds of the clock; reason: of a failure.
     soak: seconds that the self-test was repeated without a failure; step: its median time, seconds.
     """
 

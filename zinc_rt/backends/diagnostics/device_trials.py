@@ -1,7 +1,7 @@
-"""Trials of GPUs: which interface of which card comes first, which are held back, and the proof of the others.
+"""Trials of GPUs: the order in which interfaces are tried, those that are skipped, and the proof of the others.
 
-An interface is proven when a small model's step on it gave the reference's bits. Nothing else makes `auto` or `gpu`
-take it. `zinc_rt.backends.diagnostics.crash_log` remembers how trials ended.
+An interface is proven when a small model's step on it gave the reference's bits. `auto` and `gpu` take proven
+interfaces only. `zinc_rt.backends.diagnostics.crash_log` remembers the results of trials.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def interface_name(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Candidate:
-    """An interface of a card. about: what a proof of it holds for; card: names the GPU where there are several."""
+    """An interface of a card. about: the situation that a proof of it holds for; card: names the GPU where there are
+    several.
+    """
 
     gpu: AmdCard
     device: Device
@@ -248,7 +250,7 @@ class Trials:
 
 
 def brief(error: ZincError) -> str:
-    """What is said of an error that is not the end: a hang without what the queue looked like."""
+    """The short form of an error after which another interface is tried: a hang without what the queue looked like."""
     text = str(error)
     return text.partition(";")[0] if isinstance(error, (FenceTimeout, DeviceLost)) else text
 

@@ -1,4 +1,4 @@
-"""Which operation is the first to give other bits than the reference: the small model's graph, node by node."""
+"""Finds the first operation of the small model's graph whose bits are not the reference's, node by node."""
 
 from __future__ import annotations
 

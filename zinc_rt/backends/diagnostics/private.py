@@ -1,4 +1,4 @@
-"""What must not get into a report: words that name a person, a machine or one piece of hardware."""
+"""Words that must not get into a report: they name a person, a machine or one piece of hardware."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _MEMORY: Final = ("bo_", "alloc_failed", "map_", "mmap", "gem_", "va_")  # parts
 
 @dataclass
 class InterfaceSteps:
-    """What an interface did.
+    """The steps of one interface.
 
     steps: by the names of `STEPS`, as far as it got: {"ok", "seconds"}, of the failed one also "error", "word",
     "errno", "help". seconds: of `REPEATS` submissions to their fences, and of as many steps of the small model.
@@ -223,7 +223,7 @@ def _note_failure(found: InterfaceSteps, name: str, error: ZincError | OSError, 
 
 
 def _word(error: BaseException | None) -> str:
-    """The name of the step or call that failed, of the error or of what it was made from; "" where none is known."""
+    """The name of the step or call that failed, from the error or from its cause; "" where none is known."""
     while error is not None:
         if isinstance(error, StepFailed):
             return error.word

@@ -1,7 +1,7 @@
-"""One pass over a graph that makes one kernel's work of nodes which follow each other on the same data.
+"""Joins nodes of a graph that follow each other on the same data, so that one kernel does their work.
 
-Every compiled backend lowers what `fuse` returns, so that their rules are the same. Fusing changes no rounding:
-`docs/how/numerics.md` fixes every operation and its order, whatever kernel does it.
+Every compiled backend lowers the result of `fuse`, so all of them join by the same rules. Joining changes no rounding:
+`docs/how/numerics.md` fixes every operation and its order, whatever kernel does it. docs/how/native.md has a drawing.
 """
 
 from zinc_rt.backends.fusion.graph import FusedGraph, fuse

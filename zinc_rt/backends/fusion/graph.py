@@ -1,11 +1,11 @@
 """The pass: from a graph's nodes to the kinds of `nodes`, in an order that keeps every dependency.
 
-- an RMS norm takes the addition before it along, and only the wanted rows where no others matter;
-- a factor of what is added, or of the sum, goes into that addition;
-- a bias rides in the product before it;
-- gate and up of experts and their activation are one;
-- the norm, the rotation and the cache write of heads are one (`heads`);
-- every other node stands alone.
+- An RMS norm includes the addition before it. It computes only the wanted rows if no operation reads the others.
+- An addition includes a factor of one of its operands, or of the sum.
+- A product includes the bias after it.
+- Gate and up of experts and their activation become one.
+- The norm, the rotation and the cache write of heads become one (`heads`).
+- Every other node stands alone.
 """
 
 from __future__ import annotations

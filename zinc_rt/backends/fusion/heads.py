@@ -1,7 +1,7 @@
-"""Who reads a buffer, and which nodes of heads become one kernel.
+"""The readers of each buffer, and the nodes of heads that become one kernel.
 
-The norm, the rotation and the cache write of a projection's heads are one pass wherever nothing else reads what lies
-between them.
+The norm, the rotation and the cache write of a projection's heads become one pass over the heads, if no other node
+reads the values between them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Readers:
 
 @dataclass(frozen=True)
 class Heads:
-    """A buffer of heads, and what is still to be done to it. normed: whether by a norm of each head; weight (of the
-    norm, if it has one), table (of cosines and sines), positions: buffers, None without; pairs: rotated ones of a head.
+    """A buffer of heads, and the operations that are still to be done to it. normed: whether each head gets a norm;
+    weight: of the norm, if it has one; table: cosines and sines of a rotation, with the positions (None without one);
+    pairs: how many pairs of a head rotate.
     """
 
     source: int
@@ -57,8 +58,8 @@ class Heads:
 
 
 class HeadChains:
-    """Follows heads through a graph. Each method is called with the graph's nodes in order, and says what is to be
-    written now; what a later node does together with its own work is kept for that one.
+    """Follows heads through a graph. Each method is called with the graph's nodes in order. It returns the heads that
+    must be written now, or None if a later node can do this node's work with its own.
     """
 
     def __init__(self, graph: Graph, readers: Readers) -> None:

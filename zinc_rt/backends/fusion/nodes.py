@@ -1,4 +1,4 @@
-"""What a graph's nodes become: the work of one kernel each, with its operands by buffer id.
+"""The fused nodes of a graph: each is the work of one kernel, with its operands by buffer id.
 
 `node` is the graph's node that names the work in messages and profiles. The kinds are named tuples: a model has
 hundreds of them, and starting up pays for each class, too.

@@ -67,7 +67,7 @@ class GpuLoweredGraph(StatefulGraph):
 
 @dataclass(frozen=True, eq=False)
 class SubmittedStep:
-    """What was submitted."""
+    """A step that was submitted."""
 
     graph: GpuLoweredGraph
     shape: StepShape

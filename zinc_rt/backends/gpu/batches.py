@@ -1,4 +1,4 @@
-"""Batches of a lowered graph, one for each shape of a step that comes along; the last ones are kept."""
+"""Batches of a lowered graph: one for each shape of a step that occurs; the last ones are kept."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ KEPT = 16
 
 @dataclass
 class _Recorded:
-    """batches: one after the other; fetch: copies the logits of a step that sampled, and did without them; uncut: work
-    of the largest batch that could be cut further, 0 where there is none; phases: of dispatches, those of sampling
-    where they may be in a program; early: of a resident program, see `StepPrograms.record`.
+    """A step's command lists, recorded.
+
+    batches: the lists, one after the other; fetch: copies the logits of a step that sampled, where the host needs them
+    after all; uncut: work of the largest list that could be cut further, 0 if there is none; phases: of dispatches,
+    including those of sampling if they may be in a program; early: of a resident program, see `StepPrograms.record`.
     """
 
     batches: list[DispatchList]
@@ -54,7 +56,7 @@ class _Recorded:
 
 
 class StepPrograms(Protocol):
-    """Makes one program of a step, on devices that run such. possible: whether there may be any."""
+    """Makes one program of a step, on devices that support it. possible: whether there may be any."""
 
     @property
     def possible(self) -> bool: ...
@@ -115,7 +117,7 @@ class Batches:
             self._free(key)
 
     def fetch(self, shape: StepShape, sampling: GpuSampling) -> DispatchList:
-        """What brings the logits of the step that was run last, of this shape, to the host."""
+        """The list that copies the logits of the last step of this shape to the host."""
         found = self._of(shape, sampling).fetch
         assert found is not None, "a sampled step has one"
         return found
@@ -253,7 +255,7 @@ class Batches:
         return batch
 
     def _outputs(self, shape: StepShape, va: Mapping[Hashable, int], counted: str) -> list[StepDispatch]:
-        """What copies those with a row for each of `counted` to where the processor reads them."""
+        """Dispatches that copy the outputs with a row for each of `counted` to memory that the processor reads."""
         rows = int(getattr(shape, counted))
         return [
             self._move(va[b.id], self._memory.outside[b.id], rows * self._lowered.rooms[b.id].row_bytes)

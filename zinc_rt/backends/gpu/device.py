@@ -1,4 +1,4 @@
-"""What a driver offers for running graphs: memory, kernels, lists of dispatches in one order, and fences.
+"""The contract of a driver that runs graphs: memory, kernels, lists of dispatches in one order, and fences.
 
 A driver is one class with the methods of `GpuDevice` (`amdgpu.queue.GpuQueue` is AMD's). What it hands out comes back
 to it alone, so it may be of its own types; the protocols say what is read of them here. Where the sizes of a step leave
@@ -45,7 +45,7 @@ class DeviceKernel(Protocol):
 
     @property
     def kernel(self) -> GpuKernel | None:
-        """What it was loaded from."""
+        """The compiled kernel that it was loaded from."""
 
 
 class DispatchList(Protocol):
@@ -61,7 +61,9 @@ class DispatchList(Protocol):
         """Run a kernel. arguments: as it declares them, addresses or memory for pointers."""
 
     def barrier(self, *, light: bool = False) -> Any:
-        """What follows sees what came before. light: not where one dispatch rewrites what an earlier one read."""
+        """Dispatches behind it see the results of those before it. light: not where one dispatch rewrites what an
+        earlier one read.
+        """
 
 
 class GpuDevice(Protocol):

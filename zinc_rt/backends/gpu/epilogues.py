@@ -1,5 +1,6 @@
-"""Norms and sums behind a product, or behind the chosen experts, that the last workgroup of it does: the norm on a
-branch, the sum with the residual stream, the norm before the next branch.
+"""Epilogues: norms and sums behind a product, or behind the chosen experts, done by the last workgroup of the dispatch.
+
+Example: the norm on a branch, the sum with the residual stream, and the norm before the next branch.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from zinc_rt.ir.op import Op
 
 
 class Epilogue(NamedTuple):
-    """What follows on a buffer's rows.
+    """The norms and sums on the rows of a buffer y.
 
-    before: the norms before the last step, at most two, of which the second adds another buffer first. last: a sum and
-    its norm, or a sum alone, or with nothing before a norm alone.
+    before: at most two norms before the last step; the second one first adds another buffer. last: a sum and its norm,
+    or a sum alone, or (if `before` is empty) a norm alone.
     """
 
     y: int
@@ -35,7 +36,7 @@ class Epilogue(NamedTuple):
 
     @property
     def added(self) -> tuple[int | None, ...]:
-        """What each step adds to what it gets; None for nothing."""
+        """The buffer that each step adds to its input; None for none."""
         found, gets = [], self.y
         for step in self.steps:
             operands = step.node.inputs if isinstance(step, Single) else step.sources
@@ -50,7 +51,7 @@ class Epilogue(NamedTuple):
 
 
 class Epilogues:
-    """The chains among nodes. Each step is part of one chain at most: that of what is made last."""
+    """The epilogues among nodes. Each norm or sum is part of at most one: that of the buffer which is made last."""
 
     def __init__(self, fused: FusedGraph, nodes: Sequence[Any]) -> None:
         self._fused = fused
@@ -86,7 +87,7 @@ class Epilogues:
         return chain if self._fits(chain) else None
 
     def _fits(self, chain: Epilogue) -> bool:
-        """Whether the last step is one that may stand behind the others."""
+        """Whether the last step may stand behind the others."""
         last = chain.last
         if len({step.eps for step in chain.steps if isinstance(step, NormRows)}) > 1:
             return False  # the kernel has one

@@ -1,5 +1,5 @@
-"""What becomes one dispatch on a GPU beyond what all backends fuse: a barrier between two dispatches costs more than
-most of a decode step's small operations.
+"""Joins further nodes into one dispatch on a GPU, beyond the rules of all backends: a barrier between two dispatches
+costs more than most of a decode step's small operations.
 
 - gate and up of a feed-forward, routed or not, and the product of both; gate alone where up is given;
 - the chosen experts' sum, and the shared expert's product and its gate;
@@ -7,7 +7,7 @@ most of a decode step's small operations.
 - attention and the gate on its output;
 - a router's logits, a factor of them and the choice of experts;
 - a product, and the norm, rotation and place of the heads that it makes, or the convolution of its channels;
-- a product, or the chosen experts' sum, and the norms and sums behind it (`chains`).
+- a product, or the chosen experts' sum, and the norms and sums behind it (`epilogues`).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class RouterProduct(NamedTuple):
 
 
 class ProductHeads(NamedTuple):
-    """A product that makes heads, and what becomes of these: one or two things."""
+    """A product that makes heads, and where these heads go: to one or two places."""
 
     node: Node
     product: Product
@@ -119,9 +119,10 @@ Joined = FusedNode | Gated | ExpertsDown | DeltaNet | GatedAttend | RouterProduc
 
 
 class GpuFusion:
-    """The nodes of a fused graph with some of them joined, in an order in which they may run. products: whether those
-    of one matrix, and the sums of experts, are joined to others, too; with many rows they are not, for matrix
-    instructions make them.
+    """The nodes of a fused graph with some of them joined, in an order in which they may run.
+
+    products: whether products of one matrix, and sums of experts, are joined to other nodes. In steps of many rows they
+    are not, because matrix instructions compute them.
     """
 
     def __init__(self, graph: Graph, fused: FusedGraph, *, products: bool = True) -> None:

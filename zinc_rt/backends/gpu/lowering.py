@@ -1,6 +1,6 @@
 """The GPU's lowering: one or two dispatches for the work of a fused node.
 
-Arguments name memory by `TempSpec`: a buffer by its id, what else there is by a tuple whose first item says what. The
+Arguments name memory by `TempSpec`: a buffer by its id, other memory by a tuple whose first item says its purpose. The
 functions that lower operations stand in the folder `lower`, by family.
 """
 
@@ -41,9 +41,11 @@ UNUSED = "unused"
 
 @dataclass
 class GpuLowered:
-    """Operations in order; rooms: temporaries and outputs that they name; kernels: all that any shape may need;
-    counters: bytes, by name, of memory that is 0 before and behind each operation that names it. many: the same graph
-    for steps of `MANY_ROWS` rows and more, where there is another way for these.
+    """Operations in order.
+
+    rooms: the temporaries and outputs that they name; kernels: all kernels that any shape may need; counters: bytes by
+    name; such memory is 0 before and after each operation that names it. many: the graph lowered for steps of
+    `MANY_ROWS` rows and more, if that differs.
     """
 
     operations: list[GpuOperation] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A graph's memory on the GPU: weights, tables, caches, what a step brings and takes, and an arena of temporaries."""
+"""A graph's memory on the GPU: weights, tables, caches, inputs and outputs of a step, and an arena of temporaries."""
 
 from __future__ import annotations
 

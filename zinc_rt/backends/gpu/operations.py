@@ -1,4 +1,4 @@
-"""What a lowered graph is made of: dispatches whose memory and sizes are filled in when a step's shape is known."""
+"""Operations of a lowered graph: dispatches whose memory and sizes are filled in when a step's shape is known."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ cost one reading of the weights then, and two where a dispatch takes 8 rows at o
 
 @dataclass(frozen=True)
 class StepShape:
-    """What a recorded batch depends on. splits: of attention, that the step's longest row reaches."""
+    """The sizes that a recorded batch depends on. splits: splits of attention that the step's longest row reaches."""
 
     n_rows: int
     n_logits: int
@@ -29,7 +29,7 @@ class StepShape:
 
 @dataclass(frozen=True)
 class TempSpec:
-    """Memory by name. What lies where is known when all lifetimes are."""
+    """Memory by name; it gets its place when all lifetimes are known."""
 
     key: Hashable
 
@@ -44,7 +44,7 @@ class ArgumentBlock:
 
 @dataclass(frozen=True)
 class Room:
-    """Memory of a temporary: bytes for each of what it is counted by, with room for whole blocks of so many."""
+    """Memory of a temporary: bytes for each thing that it is counted by, with room for whole blocks of them."""
 
     counted: Counted
     row_bytes: int
@@ -68,9 +68,11 @@ class TileRoom(Room):
 
 @dataclass
 class GpuOperation:
-    """One dispatch. kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `TempSpec`,
-    `ArgumentBlock`, or functions of the shape. counted: what it is done for; left out when a step has no such
-    rows; work: products and sums by shape, of those that have many; when: whether a step of some shape has it.
+    """One dispatch.
+
+    kernel: by shape; groups: workgroups by shape, none of them 0; arguments: numbers, `TempSpec`, `ArgumentBlock`, or
+    functions of the shape. counted: the rows that it works on; it is left out if a step has none of them. work:
+    products and sums by shape, for dispatches with many of them. when: whether a step of some shape has it.
     """
 
     name: str

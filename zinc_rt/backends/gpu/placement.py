@@ -1,7 +1,8 @@
-"""Where a step's temporaries lie, and which barriers that calls for.
+"""Places a step's temporaries, and finds the barriers that this needs.
 
-A kernel that rewrites what an earlier one of the same submission had loaded needs the full barrier, which also drops
-the L2 (`docs/how/pm4.md`). So temporaries share memory only in steps that are too large for each to have its own.
+If a kernel overwrites data that an earlier kernel of the same submission had loaded, it needs the full barrier, which
+also drops the L2 (`docs/how/pm4.md`). So temporaries share memory only in steps that are too large for each to have its
+own.
 """
 
 from __future__ import annotations

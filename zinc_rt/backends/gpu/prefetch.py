@@ -1,10 +1,10 @@
-"""Which weights of the next phases a phase brings into the L2, by dispatches of their own beside what it does.
+"""Chooses the weights that a phase brings into the L2 for the next phases, by dispatches of their own beside its work.
 
-Weights depend on nothing. Memory has little to do while attention over a short text waits for one load after the other,
-and at the end of each phase: its last waves end, one workgroup norms a row alone. Workgroups of a queue start in the
-order of its dispatches. So what stands behind all others of a phase gets the room of those that have ended, or, where
-all of a phase's loads are under way from its beginning, comes behind these in memory. Where neither is so, it would
-only take memory from what the phase itself waits for.
+Weights depend on no earlier phase. Memory has little to do in two cases: while attention over a short text waits for
+one load after the other, and at the end of each phase, when its last waves end and one workgroup norms a row alone.
+Workgroups of a queue start in the order of its dispatches. So the last dispatch of a phase runs where other workgroups
+have ended; or, if all loads of the phase are under way from its beginning, its loads come behind them in memory. In
+other phases it would take bandwidth from the phase's own loads, so there is none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory for sampling at the end of a step: what the host writes for each token, and what comes back."""
+"""Memory for sampling at the end of a step: parameters that the host writes for each token, and its results."""
 
 from __future__ import annotations
 

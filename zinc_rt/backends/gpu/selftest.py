@@ -1,4 +1,4 @@
-"""Does this GPU compute what the reference does? A small graph on both, before a model is trusted to it."""
+"""Compares a GPU with the reference: both compute a small graph before the GPU gets a model."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def check_results(backend: Backend) -> None:
 
 
 def prepare(target: str, cache: CompileCache | None, notify: Callable[[str], None] | None = None) -> None:
-    """Compile what the self-test runs, before anything is asked of a GPU. target: of `lang`. Raises `LangError`."""
+    """Compile the kernels of the self-test, before a GPU is opened. target: of `lang`. Raises `LangError`."""
     entries = [DECODE["move"], *GpuLowering(_graph(), _SIZES).run().kernels]
     gpu_kernels({kernel_label(entry): entry.spec for entry in entries}, target, cache=cache, notify=notify)
 

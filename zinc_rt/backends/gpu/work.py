@@ -1,4 +1,4 @@
-"""How much of the GPU's time an operation takes, in products of int8 weights: what submissions are cut by."""
+"""The work of an operation, in products of int8 weights. Submissions are cut by it."""
 
 from __future__ import annotations
 

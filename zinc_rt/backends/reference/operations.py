@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class NodeContext:
-    """What nodes are bound to.
+    """The data that nodes are bound to.
 
     counts: i32[2], the step's n_rows and n_logits, read when a node runs. quantized: by buffer, the node that made its
     rows int8 and what it made: the later products of the same step share them.

@@ -1,4 +1,4 @@
-"""`CallForm`: what a way to write tool calls has to say. And JSON texts in calls, read without loss."""
+"""`CallForm`: one way to write tool calls: its grammar and its reader. Also reads JSON texts in calls without loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Telling = Generator[None, None, bool]
 
 
 class CallTeller(Protocol):
-    """Who is told of calls piece by piece. A call that was begun is never taken back."""
+    """Receives calls piece by piece. A call that was begun is never taken back."""
 
     def begin(self, name: str) -> None:
         """A call begins; its arguments follow, before the next one begins."""

@@ -1,4 +1,4 @@
-"""Calls that are told while they are written: their arguments, found in a JSON text as it comes."""
+"""Reports calls while they are written: finds their arguments in a JSON text as it comes."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class JsonText:
 class CallObjects:
     """Calls in a JSON text, an object or a list of objects, told while the text comes.
 
-    One whose members are its name and then its arguments, an object, is told from the first bracket of these on; any
-    other at its end, if it is a call. names: those that may be called, None for all.
+    A call with the members name and arguments, in this order, is reported from the first bracket of the arguments on.
+    Any other object is reported at its end, if it is a call. names: those that may be called, None for all.
     """
 
     def __init__(self, teller: CallTeller, names: Collection[str] | None) -> None:

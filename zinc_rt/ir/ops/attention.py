@@ -143,7 +143,7 @@ OPS = (
                 {**_ATTRS, "n_heads": COUNT, **LATENT},
                 (_heads_share_evenly, parts_make_heads),
             ),
-            # Rows see those behind them, too: what they see ends with their sequence.
+            # Encoders: each row sees its whole sequence, up to the sequence's last position.
             OpSignature(
                 _WHOLE_INPUTS,
                 (activation("y", "R", "n_heads", "value_dim"),),

@@ -15,11 +15,6 @@ from zinc_rt.kernels.reference.arith import F32
 from zinc_rt.kernels.reference.mathfn import gelu, sigmoid, silu, times_sigmoid
 
 
-def swiglu_rows(gate: F32, up: F32) -> F32:
-    """silu(gate) * up, each operation rounded once."""
-    return gated_rows(gate, up, {"activation": "silu"})
-
-
 def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
     """activation(gate) * up, each operation rounded once; attrs: `GATED`, of which "clamped" reads all."""
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""What encoders have in place of an RMS norm, a gate and a rotation: layer norm, GELU, learned positions."""
+"""Operations of encoders, in place of an RMS norm, a gate and a rotation: layer norm, GELU, learned positions."""
 
 from __future__ import annotations
 

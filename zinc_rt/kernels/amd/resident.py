@@ -1,13 +1,13 @@
-"""A whole step as one dispatch: workgroups that stay, and go through a table of tasks phase by phase.
+"""A whole step as one dispatch: its workgroups stay, and go through a table of tasks phase by phase.
 
-A task is a kernel with its arguments and the number of its workgroups; each workgroup of the program does every n-th
-of them. Behind a phase all workgroups meet: stores are released, each counts itself in memory, and waits until all
-have. So all must run at once: the host starts no more than fit on the card. A workgroup that has waited for too long
-ends the program for all of them, at one and the same meeting.
+A task is a kernel with its arguments and a number of workgroups. Each of the program's n workgroups does every n-th
+workgroup of the task. After a phase all workgroups meet: each releases its stores, counts itself in memory and waits
+until all have. So all must run at once: the host starts no more than fit on the card. A workgroup that has waited too
+long ends the program for all of them, at the same meeting.
 
-Weights do not depend on earlier phases. So a workgroup, before it waits, loads a dword of each line of its part of
-what the next phase reads first: the lines are in the L2 then, and memory is busy meanwhile. They are loads of device
-scope whose results nobody uses. gfx12 has no prefetch of vector memory; S_PREFETCH_DATA fills the small scalar cache.
+Weights do not depend on earlier phases. So before a workgroup waits, it loads a dword of each line of its part of the
+next phase's first weights. The results are not used, but the lines are in the L2 then. These are loads of device scope:
+gfx12 has no prefetch of vector memory, and S_PREFETCH_DATA fills the small scalar cache.
 """
 
 from __future__ import annotations

@@ -1,18 +1,21 @@
-"""Flights: which claimed units each thread is at, so that others may do late ones again, and wait where they must.
+"""Flights: the units that each thread is at, so that other threads may do late units again, and wait where they must.
 
-A thread's flight is a word in a line of its own: 0, or the claim word of its units with `OPEN`. Whoever changes an open
-flight has the right to count its units as finished: its own thread takes it back to 0, another one that has done the
-same units adds `COUNTED`. So units are counted once. Both write the same bits, from the same inputs.
+A thread has a word in a line of its own, its flight. It is 0, or the claim word of the thread's units with `OPEN`. Two
+threads may finish these units: their own thread, and one that did them again. Both write the same bits. The own thread
+changes the flight back to 0, the other one adds `COUNTED`; the first to change it counts the units as finished. So
+units are counted once.
 
-A thread that comes late goes on with units that were counted long ago: it reads what they read and writes what they
-write. Both must stay as they were until it is through. So a thread that opens a phase first waits for all that are late
-at units whose memory that phase writes (`Phase.safe`; in the next step `Phase.renewed`). For that to be rare, what such
-units touch has memory of its own for the whole step (`backends/cpu/few_rows.py`). Between steps the host may do what it
-likes, for such units touch no input, output or state; before it changes the sizes of a step, or which arguments
-operations have, it waits for all late ones (`CpuProgram.prepare`). A step ends with nobody late from the one before.
+A late thread may go on with units that were counted long ago: it reads their inputs and writes their outputs. Both must
+stay as they were until it has finished. So a thread that opens a phase first waits for every thread that is late at
+units whose memory the phase writes (`Phase.safe`; for units of the step before, `Phase.renewed`). To make such waits
+rare, the memory of such units is used for nothing else in a step (`backends/cpu/few_rows.py`). The host may change
+inputs, outputs and states between steps, since such units touch none of them. Before it changes the sizes of a step, or
+the arguments of operations, it waits for all late threads (`CpuProgram.prepare`). When a step ends, no thread is late
+from the step before.
 
-The opener sees every late thread: one that does units again says where it is, and then makes sure that they are not
-counted yet; the opener looks after all of a phase's units were counted. Both in one order (seq_cst).
+The opener sees every late thread. A thread that does units again first writes its flight, then checks that the units
+are not counted yet. The opener first sees all units of a phase counted, then reads the flights. All of these accesses
+are seq_cst, so one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -41,20 +44,20 @@ def flight_at(p, slot: i32):
 
 @inline
 def late_ones(p):
-    """How many threads may be at units that were counted; at least as many as are."""
+    """An upper bound of the threads that are at units which were counted already."""
     return atomic_load(p.flights, order="seq_cst")
 
 
 @inline
 def take_off(flight, units: u64):
-    """Say where this thread is."""
+    """Write this thread's flight: it is at these units."""
     atomic_store(flight, units, order="seq_cst")
     fence()
 
 
 @inline
 def land(p, flight, units: u64):
-    """Say that this thread is through. 1 when its units are its own to count."""
+    """This thread has finished its units. 1 if it is the one to count them, 0 if another thread has."""
     mine: i32 = 1
     zero: u64 = 0
     if atomic_cas(flight, units, zero, order="seq_cst") != units:
@@ -66,7 +69,7 @@ def land(p, flight, units: u64):
 
 @inline
 def in_the_way(p, flight, epoch: u64, after: i32, safe: i32):
-    """Whether a thread is late at units that must be over before a phase of this step (`epoch`: its number) opens."""
+    """Whether a thread is late at units that must end before a phase of this step opens. epoch: the step's number."""
     seen = atomic_load(flight, order="seq_cst")
     found: i32 = 0
     if seen != 0:

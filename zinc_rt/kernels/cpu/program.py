@@ -3,7 +3,7 @@
 The state is one word, `claim`: the step's number (16 bits), the phase (16 bits) and the next unit (32 bits). A thread
 takes units by compare-and-swap on it, so a claim is valid for exactly that step and phase. The thread that finishes the
 last unit of a phase moves the word to the next one. Nobody waits for a thread, only for claimed units: a thread whose
-core was taken away holds up the others by what it had claimed at most, and joins again wherever the program is.
+core was taken away delays the others by its claim at most, and joins again wherever the program is.
 
 In steps of few rows, units of products that are late are done again by a thread that has nothing to do (`do_again`), so
 that not even they are waited for. `kernels/cpu/flights.py` has the rules that keep a late thread from doing harm.

@@ -27,7 +27,7 @@ class StepRecord:
     slots: ptr[i32]
     page_table: ptr[i32]  # [n_slots, max_pages]
     logit_rows: ptr[i32]
-    last_positions: ptr[i32]  # of each row's sequence, where rows see those behind them
+    last_positions: ptr[i32]  # of each row's sequence, for encoders
 
 
 @struct

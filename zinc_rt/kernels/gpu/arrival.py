@@ -1,4 +1,4 @@
-"""Which workgroup of a dispatch is the last to come, and may so use what the others have stored."""
+"""Finds the last workgroup of a dispatch to arrive; it sees the stores of all others."""
 
 from __future__ import annotations
 

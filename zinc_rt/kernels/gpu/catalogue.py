@@ -1,6 +1,6 @@
 """The kernels by name, with their arguments in order. A kernel's own text says what it does with them.
 
-What multiplies by matrix instructions is a target's own: `MatrixTiles` says what it must offer.
+Products by matrix instructions belong to a target: `MatrixTiles` says what it must offer.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ all of its 16 waves. Two for formats that are missing.
 
 @dataclass(frozen=True)
 class KernelEntry:
-    """spec: what `gpu_kernel` compiles; arguments: names in the order of `GpuKernel.user_data` and `Batch.dispatch`;
+    """spec: what `gpu_kernel` compiles; arguments: names in the order of `GpuKernel.user_data` and of a dispatch;
     groups: how many workgroups do the whole work, in words of the arguments.
     """
 
@@ -182,7 +182,7 @@ def sum_norm(*, weight: bool, quantized: bool, both: bool = False) -> KernelEntr
 
 
 class HeadForm(NamedTuple):
-    """What becomes of a projection's heads, in the order of `heads.FORM`."""
+    """What happens to a projection's heads; the fields are those of FORM in `heads`, in its order."""
 
     dim: int
     pairs: int
@@ -279,7 +279,7 @@ def route(
 
 
 class TailForm(NamedTuple):
-    """What of `epilogue.GpuNormTail` a kernel does, in the order of its TAIL."""
+    """The parts of `epilogue.GpuNormTail` that a kernel does; the fields are those of its TAIL, in that order."""
 
     norms: int = 0
     sum: bool = True

@@ -1,4 +1,4 @@
-"""Products whose results are heads, and what becomes of these: norm, rotation, their place in a buffer or the cache.
+"""Products whose results are heads, with the work on these heads: norm, rotation, and storing to a buffer or the cache.
 
 A wave has EACH rows of weights, so a workgroup eight times as many elements of a head. The last one to arrive of a head
 does the head, a wave for each row of activations.

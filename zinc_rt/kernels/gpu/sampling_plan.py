@@ -54,13 +54,13 @@ class SamplingShape:
 
 
 class PlanRecorder(Protocol):
-    """What a plan is recorded into: a `Batch`."""
+    """A list of dispatches that a plan is recorded into."""
 
     def dispatch(self, program: Any, groups: tuple[int, int, int], *arguments: Any) -> Any:
         """Run a kernel."""
 
     def barrier(self, *, light: bool = False) -> Any:
-        """What follows sees what came before."""
+        """Dispatches behind it see the results of those before it."""
 
 
 @dataclass(frozen=True)

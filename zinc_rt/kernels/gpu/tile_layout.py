@@ -22,11 +22,6 @@ SUBTILE = 16
 """Rows of a WMMA."""
 
 
-def slabs_bytes(n_rows: int, n_groups: int) -> int:
-    """Bytes of the slabs of so many rows of activations."""
-    return -(-n_rows // SLAB_ROWS) * slabs_of(n_groups) * SLAB_BYTES
-
-
 def slabs_of(n_groups: int) -> int:
     """Slabs of 128 rows."""
     return -(-n_groups // TREE_LANES) * TREE_LANES

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.ir.ops.argmax import argmax_rows
-from zinc_rt.ir.ops.elementwise import add_rows, swiglu_rows
+from zinc_rt.ir.ops.elementwise import add_rows, gated_rows
 from zinc_rt.ir.ops.norms import rms_norm_rows
 from zinc_rt.ir.ops.rope import rope_rows, rope_table
 from zinc_rt.kernels.reference.arith import F32
@@ -31,7 +31,7 @@ def swiglu(gate: npt.ArrayLike, up: npt.ArrayLike, output: F32) -> None:
     """output = silu(gate) * up. Raises `EmptyInput`, `ShapeMismatch`."""
     g, u = as_f32("swiglu", gate=gate, up=up)
     same_length("swiglu", gate=g, up=u, output=output)
-    output[...] = swiglu_rows(g, u)
+    output[...] = gated_rows(g, u, {"activation": "silu"})
 
 
 def sigmoid_mul(gate: npt.ArrayLike, x: npt.ArrayLike, output: F32) -> None:

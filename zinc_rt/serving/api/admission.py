@@ -1,4 +1,4 @@
-"""`AdmissionControl`: counts what runs and refuses what is too much.
+"""`AdmissionControl`: counts requests that run and refuses those that are too many.
 
 It reserves a place when it looks, so no burst gets by.
 """
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.scheduler.messages import EngineStatus
-from zinc_rt.serving.api.buckets import TokenBucket
 from zinc_rt.serving.api.config import TenantConfigs
 from zinc_rt.serving.api.errors import ApiError
 
@@ -22,14 +21,39 @@ _NEVER = 3600.0
 
 @dataclass(slots=True)
 class Ticket:
-    """A request's places, one for each answer. prompt_tokens: counted among those that wait; 0 before they are known
-    and once the engine computes the request.
+    """The places that a request takes, one for each answer. prompt_tokens: tokens that count as waiting; 0 before the
+    prompt is tokenized, and once the engine computes the request.
     """
 
     tenant: str
     places: int = 1
     prompt_tokens: int = 0
     released: bool = False
+
+
+class TokenBucket:
+    """A bucket that refills evenly. Times are seconds of one monotonic clock, given by the caller."""
+
+    def __init__(self, per_minute: float, now: float) -> None:
+        self.per_minute = per_minute
+        self._level = per_minute
+        self._at = now
+
+    def _fill(self, now: float) -> None:
+        self._level = min(self.per_minute, self._level + max(0.0, now - self._at) * self.per_minute / 60)
+        self._at = max(now, self._at)
+
+    def wait(self, amount: float, now: float) -> float:
+        """Seconds until `amount` can be taken: 0 now, infinity never."""
+        self._fill(now)
+        if amount <= self._level:
+            return 0.0
+        return math.inf if amount > self.per_minute else (amount - self._level) * 60 / self.per_minute
+
+    def take(self, amount: float, now: float) -> None:
+        """Take an amount, negative to give it back. The level may fall below 0: later requests wait for it."""
+        self._fill(now)
+        self._level = min(self.per_minute, self._level - amount)
 
 
 class AdmissionControl:
@@ -46,7 +70,7 @@ class AdmissionControl:
         self._seconds = 1.0  # that a request takes, lately
 
     def replace(self, tenants: TenantConfigs) -> None:
-        """Other limits from now on; what was taken from a bucket whose rate stays is not given back."""
+        """Other limits from now on; tokens taken from a bucket whose rate stays are not given back."""
         self._tenants = tenants
 
     @property

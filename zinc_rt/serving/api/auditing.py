@@ -28,13 +28,13 @@ _WRITTEN: Final = 20
 
 
 class Auditor:
-    """Belongs to the event loop's thread.
+    """Audits on the event loop's thread.
 
     Args:
-        service: whose requests are looked at.
-        recorder: what keeps them.
-        one_of: so many requests that were kept with their tokens; the last of each row of so many is computed again.
-        quiet: seconds without any request before one is.
+        service: the server whose requests are audited.
+        recorder: keeps them.
+        one_of: of so many requests that were kept with their tokens, the last one is computed again.
+        quiet: seconds without any request before an audit starts.
     """
 
     def __init__(self, service: Service, recorder: RequestRecorder, one_of: int, quiet: float = 1.0) -> None:

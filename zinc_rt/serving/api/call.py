@@ -83,7 +83,7 @@ class Call:
         return self._headers.get(name.encode(), b"").decode("latin-1")
 
     def begin_answer(self, kind: str) -> None:
-        """Give the answer its id: a new one that begins with a kind, or that of the stream which the client resumes.
+        """Give the answer its id: a new id that begins with a kind, or the id of the stream that the client resumes.
 
         Raises `ApiError`.
         """

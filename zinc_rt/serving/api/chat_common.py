@@ -1,6 +1,6 @@
-"""What the endpoints for chat have in common: a `ChatRequest`, its prompt, and the choices that answer it.
+"""The common part of the endpoints for chat: a `ChatRequest`, its prompt, and the choices that answer it.
 
-Each endpoint but OpenAI's own puts what it was asked into the words of OpenAI's chat completions.
+Endpoints of other interfaces turn their requests into OpenAI's chat completions.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ async def chat_choices(
     limit_param: str = "max_completion_tokens",
     cut: bool = False,
 ) -> list[AnswerChoice]:
-    """What the engine is asked for a conversation. Reserves places and tokens. Raises `ApiError`.
+    """The choices of a conversation, to be computed. Reserves places and tokens. Raises `ApiError`.
 
     param, limit_param: the endpoint's fields of the messages and of the limit of tokens. cut: leave out the oldest
     turns where the prompt is too long.

@@ -35,8 +35,8 @@ LEAST_LOGPROB = -9999.0
 
 
 class ChoiceDelta(msgspec.Struct, frozen=True):
-    """What an event adds to a choice. tokens: those whose text is shown with it. finish: why the choice ends with it,
-    in OpenAI's words; None where it does not.
+    """The part of a choice that one event adds. tokens: those whose text comes with it. finish: why the choice ends
+    here, in OpenAI's words; None if it does not.
     """
 
     deltas: Sequence[Delta] = ()
@@ -50,19 +50,19 @@ class ChoiceDelta(msgspec.Struct, frozen=True):
 
 
 class AnswerChoice(OutputProcessor[ChoiceDelta]):
-    """One answer to a request, in OpenAI's words a choice, while it is made.
+    """One answer to a request while it is made (OpenAI calls it a choice).
 
-    index: its number. given: so many of the tokens that it resumes the client says, and nobody here knows them. silent:
-    nothing is generated but a token that nobody gets. The rest: as for `OutputProcessor`.
+    index: its number. given: how many of the resumed tokens only the client knows; this server did not generate them.
+    silent: one token is generated and nobody gets it. The rest: as for `OutputProcessor`.
 
     Attributes:
         tokens: those of the text, up to the one that completes a stop string.
         prompt_logprobs: from the prompt's second token on.
-        begun, cached, queue_seconds: what the engine says when it begins.
-        finish: why it ended, in OpenAI's words, once it has.
-        usage: what it took, then.
-        first, last: when its first and its last token came; set by whoever counts the time.
-        on_begin, on_token: called when the engine begins, and for each token that is not resumed.
+        begun, cached, queue_seconds: set when the engine admits the request.
+        finish: why it ended, in OpenAI's words; None before.
+        usage: what it took; None before it ends.
+        first, last: when its first and its last token came; set by the caller that measures time.
+        on_begin, on_token: called when the engine admits the request, and for each token that is not resumed.
     """
 
     def __init__(

@@ -107,7 +107,7 @@ async def token_ids(service: Service, prompts: Sequence[str | list[int]], param:
 
 
 async def text_choices(service: Service, call: Call, request: CompletionRequest) -> list[AnswerChoice]:
-    """What the engine is asked for texts. Reserves places and tokens. Raises `ApiError`."""
+    """The choices of a list of prompts, to be computed. Reserves places and tokens. Raises `ApiError`."""
     prompts = prompts_of(request.prompt)
     defaults = service.model.defaults
     silent = request.max_tokens == 0

@@ -1,4 +1,4 @@
-"""What the server is told by its command line and by the file of tenants, checked before any of it is used."""
+"""The settings of the command line and of the file of tenants, all checked before the first is used."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class TenantConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admin: bool = False
 
     def share(self, name: str) -> TenantShare:
-        """What the engine is told of it."""
+        """The tenant's share, as the engine takes it."""
         return TenantShare(name, weight=self.weight, kv_share=self.kv_share, max_active=self.active)
 
 
 class MetricsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How metrics are told of. names: "zinc", or "vllm" for vLLM's names beside ours."""
+    """The names of metrics. names: "zinc", or "vllm" for vLLM's names beside ours."""
 
     names: Literal["zinc", "vllm"] = "zinc"
 

@@ -1,4 +1,4 @@
-"""`EmbeddingClient`: a model that embeds, on a thread of its own; it takes no requests for text."""
+"""`EmbeddingClient`: a model that embeds, on a second thread; it takes no requests for text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done with a request's fields: a record for each, from which code and docs/use/openai.md's tables come."""
+"""The rules for a request's fields: a record for each, from which code and docs/use/openai.md's tables come."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zinc_rt.serving.api.errors import ApiError, unsupported
 
 
 class FieldRule(StrEnum):
-    """What a field does."""
+    """The rule for a field."""
 
     obeyed = "obeyed"
     accepted = "accepted"

@@ -1,4 +1,4 @@
-"""What lets the event loop answer soon beside an engine that keeps all processors busy."""
+"""Lets the event loop answer soon beside an engine that keeps all processors busy."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _STEPS[[ord("]"), ord("}")]] = -1
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the server takes. Sizes in bytes, times in seconds.
+    """The limits of the server. Sizes in bytes, times in seconds.
 
     queue: requests that wait beyond those that the engine computes. queued_tokens: tokens of the prompts that wait.
     """

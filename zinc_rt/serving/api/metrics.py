@@ -82,7 +82,7 @@ class Metrics:
 
 
 class _Engine(Collector):
-    """What the engine tells of itself, read when it is asked for."""
+    """The engine's own figures, read when a client asks for metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

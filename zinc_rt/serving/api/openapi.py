@@ -43,7 +43,7 @@ _ERROR: Final = {
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One endpoint. public: without a key. counted: its requests are logged and counted. body: what a request's body is
-    decoded into; fields: what is said of its fields.
+    decoded into; fields: the records of its fields.
     """
 
     method: str

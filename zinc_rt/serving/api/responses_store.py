@@ -1,5 +1,5 @@
-"""Responses that are kept: what later ones go on from, and what is read and deleted by id. In memory, each tenant's
-apart.
+"""Responses that are kept: later responses continue them, and clients read and delete them by id. In memory, each
+tenant's apart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class KeptResponse:
 
 
 class ResponseStore:
-    """Where they are too many, the tenant that holds most loses its oldest one. limit: bytes."""
+    """Kept responses. If they are too many, the tenant that holds most loses its oldest one. limit: bytes."""
 
     def __init__(self, limit: int = STORE_BYTES) -> None:
         self._limit = limit

@@ -1,10 +1,10 @@
-"""Streams that go on where they broke off: the ids of their events, and what a client says to resume one.
+"""Streams that a client resumes after its connection broke: the ids of their events, and the headers of such a request.
 
-An event's id is the request's id, the second it was created, the fingerprint of the model, its seed and the event's
-number. With the same body that is all a server needs to know: the events of a request depend on nothing else. So any
-server of the model can go on with it, and skips what was sent; a server of another model refuses, whoever asks. The
-tokens that were sent spare it to generate them again: a client may give them (`X-Zinc-Resume`), and a server knows
-those of streams that broke off lately. Of several answers in one stream all tokens are generated again.
+An event's id has five parts: the request's id, the second of its creation, the fingerprint of the model, the seed and
+the event's number. The request's events depend on these and on its body alone. So any server of the model can continue
+the stream, and skips the events that were sent. A server of another model refuses. If a server knows the tokens that
+were sent, it need not generate them again: a client may send them (`X-Zinc-Resume`), and a server remembers those of
+streams that broke off lately. In a stream of several answers, all tokens are generated again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIST: Final = re.compile(r"\d{1,9}(,\d{1,9})*")
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Where a stream broke off. events: that were sent; tokens: behind them, as far as they are known."""
+    """Where a stream broke off. events: how many were sent; tokens: those of these events, as far as known."""
 
     id: str
     created: int

@@ -1,4 +1,4 @@
-"""`ServedModel`: what the HTTP side knows of the model: its names, its tokenizer and its chat template, no weights."""
+"""`ServedModel`: the model as the HTTP side knows it: its names, its tokenizer and its chat template, no weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """What a model's file says. size: bytes. parameters: elements of all tensors. quantization: the format that it
+    """Facts from a model's file. size: bytes. parameters: elements of all tensors. quantization: the format that it
     names, or that most of it is in. metadata: numbers, texts and truth values of the model itself.
     """
 
@@ -53,10 +53,10 @@ class ModelFile:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model, by all of its names. any_name: and by all others. chat: how it converses, for one thread at a time,
-    which `lock` sees to. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint:
-    changes with the weights. dimensions: elements of a vector, for a model that embeds; else None.
-    defaults: what requests omit.
+    """One model, by all of its names. any_name: any other name is accepted, too. chat: how it converses; one thread at
+    a time, by `lock`. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes
+    with the weights. dimensions: elements of a vector for a model that embeds, else None. defaults: values of
+    parameters that requests leave out.
     """
 
     names: tuple[str, ...]

@@ -33,7 +33,7 @@ _LAST_WORDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What the files of tenants and keys say."""
+    """The contents of the files of tenants and keys."""
 
     tenants: TenantConfigs
     keys: ApiKeys | None

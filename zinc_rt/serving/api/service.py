@@ -1,4 +1,4 @@
-"""`Service`: what all requests share: the engine, the model's texts, tenants, places, metrics, and what runs now."""
+"""`Service`: shared by all requests: the engine, the model, tenants, places, metrics, and the running requests."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Service:
             self.client.share(tenant.share(name))
 
     def salt(self, tenant: str) -> bytes:
-        """What keeps the prefix cache of a tenant apart from all others'."""
+        """The salt that keeps a tenant's prefix cache apart from all others."""
         return hmac.digest(self._secret, tenant.encode(), "sha256")[:16]
 
     def submit_of(
@@ -104,7 +104,7 @@ class Service:
         grammar: Grammar | None = None,
         echo: int | None = None,
     ) -> Submit:
-        """What the engine is asked for a choice, as the tenant may have it. index: of the choice."""
+        """The request for one choice, within the limits of the tenant. index: of the choice."""
         return Submit(
             id=call.id if not index else f"{call.id}-{index}",
             prompt=prompt,

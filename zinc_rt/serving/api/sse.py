@@ -42,9 +42,9 @@ def named(name: str, value: object) -> bytes:
 
 
 class EventStream:
-    """Chunks are sent as they come; while the client takes none, the engine's events wait where they are. Where nothing
-    was sent for 15 s a comment is, so that no proxy takes the connection for dead. Headers go out with the first chunk
-    or comment. A client that takes nothing for 30 s is treated as gone. One timer a stream sees to both.
+    """Sends chunks as they come. While the client reads nothing, the engine's events wait in their queue. A stream
+    without a chunk for 15 s gets a comment, so that no proxy takes the connection for dead. Headers go out with the
+    first chunk or comment. A client that reads nothing for 30 s is treated as gone. One timer a stream does both.
     """
 
     def __init__(self, call: Call, limits: Limits, lines: bool = False) -> None:
@@ -148,8 +148,8 @@ def error_event(error: ApiError) -> bytes:
 async def event_stream(
     call: Call, limits: Limits, tell: Callable[[ApiError], bytes] = error_event, *, lines: bool = False
 ) -> AsyncIterator[EventStream]:
-    """A stream as the answer of a request. What goes wrong once it has begun is told in it, as `tell` words it.
-    lines: see `EventStream`.
+    """A stream as the answer of a request. An error after its begin is an event of it, in the words of `tell`. lines:
+    see `EventStream`.
     """
     stream = EventStream(call, limits, lines)
     try:

@@ -1,4 +1,4 @@
-"""What a request took, as each API counts it. Counted are the tokens that the client got, not those computed for it."""
+"""The usage of a request, as each API counts it. Tokens count that the client got, not those computed for it."""
 
 from __future__ import annotations
 

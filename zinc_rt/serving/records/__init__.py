@@ -1,1 +1,1 @@
-"""What is kept of finished requests: the ledger, records to replay them by, and receipts for others to check."""
+"""Kept data of finished requests: the ledger, records to replay them, and receipts for others to check."""

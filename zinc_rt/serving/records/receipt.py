@@ -60,7 +60,7 @@ _RULE: Final = "sha256-ctr-reject-v1"
 
 
 class Verdict(StrEnum):
-    """What a verifier says."""
+    """The verdict of a verifier."""
 
     MALFORMED = "MALFORMED"
     REJECT = "REJECT"

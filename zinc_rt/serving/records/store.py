@@ -51,7 +51,7 @@ class UnknownRecord(ZincError):
 
 
 class KeepRecords(StrEnum):
-    """What is kept of a tenant's requests beside the ledger's row."""
+    """The data that is kept of a tenant's requests, beside the ledger's row."""
 
     none = "none"
     receipt = "receipt"
@@ -258,11 +258,11 @@ Entry = tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]
 
 
 class RecordWriter:
-    """Writes to a store on a thread of its own, so that no request waits for a disk.
+    """Writes to a store on a second thread, so that no request waits for a disk.
 
-    A disk that is full or a file that is locked loses no entry at once: they wait, up to `most`, and what comes then is
-    counted in `lost`. failed: told of the first error of a row of them, and None when writing works again. background:
-    of the server, None for one of its own.
+    If the disk is full or the file is locked, entries wait, up to `most`; later ones are lost and counted in `lost`.
+    failed: gets the first of a series of errors, and None when writing works again. background: of the server, None for
+    one of its own.
     """
 
     def __init__(

@@ -60,15 +60,16 @@ class RouteBackend:
                 limit.reschedule(0)
 
     def facts(self) -> dict[str, Any]:
-        """What the router tells of it."""
+        """The facts about it that the router reports."""
         return {"url": self.url, "status": self.wrong or "ok", "load": self.load}
 
 
 class RouteBackends:
-    """All servers of a router. They must serve one model with one version of the numerics: only then is a stream that
-    moves the same stream.
+    """All servers of a router. They must serve one model with one version of the numerics: a stream that moves to
+    another server continues with the same bytes only then.
 
-    patience: seconds that a look may take; after three in a row that took longer a server counts as gone.
+    patience: seconds that a health check may take; a server counts as gone after three checks in a row that took
+    longer.
 
     Raises:
         UsageError: no address, one twice, or one that is no http address.

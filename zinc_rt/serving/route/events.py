@@ -50,7 +50,7 @@ class Passage:
         return b"\n".join(lines) + b"\n\n" if lines else b""
 
     def headers(self) -> dict[str, str]:
-        """What another server is told, to go on behind the last event."""
+        """The headers with which another server goes on behind the last event."""
         if self.last_id is None:
             return {}
         tokens = ",".join(self.tokens)

@@ -1,4 +1,6 @@
-"""Which requests should meet on one server: those whose prompts begin alike, since its cache knows beginnings."""
+"""The key of a request: requests whose prompts begin alike have one key and go to one server, whose cache has the
+beginning.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def ranked(key: bytes, loads: Mapping[str, int], more: int = MORE) -> list[str]:
     """All servers, the one to try first in front.
 
     Equal keys go to one server, the highest by a hash of key and name, so that a server that comes or goes moves only
-    its own keys. One that has far more to do than the least busy one is passed over for that one.
+    its own keys. If the first one has far more to do than the least busy one, the least busy one comes first.
 
     Args:
         key: of the request, as `key.affinity` makes it.

@@ -1,4 +1,4 @@
-"""What encoders have: layer norm, GELU, learned positions."""
+"""Operations of encoders: layer norm, GELU, learned positions."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from zinc_rt.numerics import GROUP
 
 
 class Placed(NamedTuple):
-    """What becomes of heads: its form, its arguments, and the names of what is written."""
+    """The work on heads: its form, its arguments, and the names of the buffers that it writes."""
 
     form: HeadForm
     values: dict[str, Any]

@@ -17,7 +17,7 @@ from zinc_rt.numerics import GROUP
 
 
 class Tail(NamedTuple):
-    """What the last workgroup does: its form, its arguments, what it reads and what it writes."""
+    """The work of the last workgroup: its form, its arguments, and the buffers that it reads and writes."""
 
     form: TailForm
     block: ArgumentBlock
