@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.benchmarks.conftest import Modules
 
-FILES, CALLS = 23, 90
+FILES, CALLS = 20, 80
 """Most files and calls of `zinc_rt` that a token of one text may pass."""
 
 

@@ -69,7 +69,7 @@ def test_missing_tensors_are_named(opened: GGUFFile) -> None:
     [
         {"device": "cpu", "kernels": "native", "threads": 1},
         {"device": "cpu", "kernels": "reference"},
-        {"device": "emu"},
+        pytest.param({"device": "emu"}, marks=pytest.mark.slow),
     ],
     ids=lambda how: how.get("kernels", "emu"),
 )

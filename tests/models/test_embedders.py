@@ -47,7 +47,11 @@ def test_vectors(name: str, tmp_path: Path) -> None:
         assert (np.concatenate([model.embed([tokens]) for tokens in texts]) == got).all()
 
 
-@pytest.mark.parametrize("name", ["bert-mean", "nomic-bert", "gemma-embedding"])
+LARGE = ("nomic-bert", "gemma-embedding")
+"""`tests/kernels/test_encoder.py` tries their kernels."""
+
+
+@pytest.mark.parametrize("name", ["bert-mean", *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)])
 def test_the_emulated_gpu(name: str, tmp_path: Path) -> None:
     made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
     texts = [random_tokens(5, 9, N_VOCAB - 2), random_tokens(6, 3, N_VOCAB - 2)]

@@ -153,13 +153,14 @@ def test_the_first_exception_comes_back_when_all_have_finished(
     assert sorted(seen) == [0, 1, 2, 3]
 
 
-def test_a_hundred_thousand_times(bump: int) -> None:
+@pytest.mark.parametrize("times", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_many_times(bump: int, times: int) -> None:
     counters = np.zeros((2, 8), np.uint64)
     tasks = [Task(bump, counters[i].ctypes.data) for i in range(2)]
     with FastPool(1) as pool:
-        for _ in range(100_000):
+        for _ in range(times):
             pool.dispatch_and_run(tasks)
-    assert counters[:, 0].tolist() == [100_000, 100_000]
+    assert counters[:, 0].tolist() == [times, times]
 
 
 def test_two_pools_at_once(bump: int) -> None:

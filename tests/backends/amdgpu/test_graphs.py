@@ -20,7 +20,6 @@ from tests.kernels.material import (
     activations,
     adversarial_activations,
     adversarial_rows,
-    by_kind,
     float_rows,
     packed_rows,
 )
@@ -52,7 +51,17 @@ def test_more_random_graphs(backend: AmdBackend, seed: int) -> None:
     check(backend, *random_case(seed))
 
 
-@pytest.mark.parametrize("kind", by_kind((*QUANTISED, *FLOATS)))
+SOON = (T.Q4_0, T.Q8_0, T.Q6_K, T.MXFP4, T.IQ2_S, T.F16)
+"""`tests/kernels/gpu/test_matvec.py` multiplies by all kinds."""
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, id=kind.name, marks=() if kind in SOON else pytest.mark.slow)
+        for kind in (*QUANTISED, *FLOATS)
+    ],
+)
 def test_products_of_any_number_of_rows(backend: AmdBackend, rng: np.random.Generator, kind: T) -> None:
     """From one row to several blocks of eight, and the table of the same rows."""
     width, n_out = 512 if kind in QUANTISED else 77, 37

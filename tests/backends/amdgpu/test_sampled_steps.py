@@ -51,7 +51,7 @@ def host() -> Iterator[Model]:
     ids=str,
 )
 def test_the_same_texts(emulated: Model, host: Model, how: dict) -> None:
-    here, there = (model.generate(PROMPT, max_tokens=5, **how) for model in (host, emulated))
+    here, there = (model.generate(PROMPT, max_tokens=3, **how) for model in (host, emulated))
     assert here.token_ids == there.token_ids
     assert here.text == there.text
     assert here.logprobs == there.logprobs

@@ -26,7 +26,10 @@ from zinc_rt.lang.target import host_targets
 LEVELS = tuple(t.name for t in host_targets())
 """Instruction-set levels that this machine runs, best first."""
 LEVELS_OF_PROGRAMS = [n if n in (LEVELS[0], LEVELS[-1]) else pytest.param(n, marks=pytest.mark.slow) for n in LEVELS]
-"""For whole programs, whose kernels take long to compile: the best and the least, those between in slow tests."""
+"""The best and the least; those between only in slow tests, as compiling takes most of the time. Between them, levels
+differ in the lanes of a register, which are those of the best or of the least, and in how bytes are multiplied, which
+`test_products.py` tries on each of them.
+"""
 THREADS = (1, 2, 3, 4)
 UNTOUCHED = 0x7FC0BEEF
 """What outputs hold before a step, as bits: rows that a step does not have must keep it."""

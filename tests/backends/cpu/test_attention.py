@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from tests.backends.attention_cases import Shape, build
-from tests.backends.cpu.both import LEVELS, THREADS, Case, Outputs, check, expected, finite_share
+from tests.backends.cpu.both import LEVELS_OF_PROGRAMS, THREADS, Case, Outputs, check, expected, finite_share
 from zinc_rt.ir.graph import DType
 from zinc_rt.models.config import MAX_GROUP, MAX_HEAD_DIM
 
@@ -75,7 +75,7 @@ def wanted(shape: Shape, how: str) -> Outputs:
     return expected(case(shape, how))
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_attention(shape: tuple[int, int, int], isa: str) -> None:
     how = ("ordinary", "hostile", "wild")[SHAPES.index(shape) % 3]
@@ -83,7 +83,7 @@ def test_attention(shape: tuple[int, int, int], isa: str) -> None:
         check(case(Shape(*shape), how), wanted(Shape(*shape), how), isa, threads)
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("name", MORE)
 def test_windows_caps_sinks_and_widths(name: str, isa: str) -> None:
     shape, how = MORE[name], ("ordinary", "hostile", "wild")[list(MORE).index(name) % 3]
@@ -91,7 +91,7 @@ def test_windows_caps_sinks_and_widths(name: str, isa: str) -> None:
         check(case(shape, how), wanted(shape, how), isa, threads)
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("name", Q8)
 def test_caches_of_blocks(name: str, isa: str) -> None:
     shape, how = Q8[name], ("ordinary", "hostile", "wild")[list(Q8).index(name) % 3]
@@ -99,7 +99,7 @@ def test_caches_of_blocks(name: str, isa: str) -> None:
         check(case(shape, how), wanted(shape, how), isa, threads)
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("scale", [0.0, -3.0, 1e30])
 def test_other_scales(scale: float, isa: str) -> None:
     for threads in (1, 4):
@@ -124,7 +124,7 @@ def share(shape: Shape, how: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("dim", [8, 16, 24, 32, 40, 64, 80, 96, 112, 128, 192, 256])
 def test_attention_of_all_shapes(dim: int, isa: str) -> None:
     for group, (n_kv, how) in product(range(1, 9), ((1, "ordinary"), (3, "hostile"), (8, "wild"))):
@@ -135,14 +135,14 @@ def test_attention_of_all_shapes(dim: int, isa: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("shape", [(MAX_HEAD_DIM, 2, 1), (MAX_HEAD_DIM - 1, 1, 1), (16, MAX_GROUP, 1)], ids=str)
 def test_the_widest_heads_that_a_model_may_have(shape: tuple[int, int, int], isa: str) -> None:
     check(case(Shape(*shape), "ordinary"), wanted(Shape(*shape), "ordinary"), isa, 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("group", [16, 20, 128])
 def test_latent_attention_as_models_have_it(group: int, isa: str) -> None:
     shape = Shape(576, group, 1, rope=64)

@@ -103,11 +103,11 @@ def topk_case(name: str) -> tuple[Case, Outputs]:
     return case, expected(case)
 
 
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("name", TOPK)
-def test_choice(name: str) -> None:
+def test_choice(name: str, isa: str) -> None:
     case, want = topk_case(name)
-    for isa in LEVELS:
-        check(case, want, isa, 2)
+    check(case, want, isa, 2)
 
 
 # Their feed-forward.
@@ -144,7 +144,7 @@ def experts_case(
     return net.case(steps)
 
 
-def checked(case: Case, threads: Sequence[int] = (1, 2, 3), levels: Sequence[str] = LEVELS) -> None:
+def checked(case: Case, threads: Sequence[int] = (1, 2, 3), levels: Sequence[str] = LEVELS[:1]) -> None:
     want = expected(case)
     assert finite_share(want, case) > 0.4
     for isa, n in product(levels, threads):
@@ -179,7 +179,7 @@ def test_other_activations(activation: str) -> None:
         batch = backend.lower(case.graph, case.sizes, case.weights, case.constants)
         assert isinstance(batch, CpuLoweredGraph)
         assert [op.kind for op in batch.lowered.operations].count("swiglu") == 0
-    checked(case, threads=(2,), levels=LEVELS[:1])
+    checked(case, threads=(2,))
 
 
 def test_operations_apart() -> None:
@@ -202,7 +202,8 @@ def test_experts_in_matrix_registers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert backend.choice.expert_down(T.Q6_K)[1]["TILES"] == "emulated"
 
 
-def test_shared_expert() -> None:
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+def test_shared_expert(isa: str) -> None:
     rng = np.random.default_rng(3)
     net = Net(5)
     routed, shared, gate = net.rows("routed", 70), net.rows("shared", 70), net.rows("gate", 1)
@@ -210,7 +211,7 @@ def test_shared_expert() -> None:
     net.node(Op.SHARED_EXPERT, [routed, shared], [net.out("plain", 70)])
     gates = np.float32([[0], [3], [-90], [np.nan], [9]])
     inputs = {"routed": rows(rng, 5, 70), "shared": rows(rng, 5, 70), "gate": gates}
-    checked(net.case([Step(5, inputs)]), threads=(2,))
+    checked(net.case([Step(5, inputs)]), threads=(2,), levels=(isa,))
 
 
 def test_rows_of_every_period() -> None:
@@ -228,7 +229,7 @@ def test_rows_of_every_period() -> None:
     net.node(Op.MATMUL, [x, made[2]], [net.out("y", e * 8)])
     steps = [Step(r, {"x": ordinary(rng, r, n), "ids": choices(rng, r, e, 2, "even")}) for r in (1, 3)]
     case = net.case(steps)
-    checked(case, threads=(2,), levels=LEVELS[:1])
+    checked(case, threads=(2,))
     # The same as when the rows had been stored together.
     together = {name: np.ascontiguousarray(raw).reshape(-1, raw.shape[-1]) for name, raw in case.weights.items()}
     compare(case, expected(case), expected(replace(case, weights=together)), "together")

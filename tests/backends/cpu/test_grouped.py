@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS, assert_same, check, expected
+from tests.backends.cpu.both import LEVELS_OF_PROGRAMS, assert_same, check, expected
 from tests.backends.grouped_cases import SHAPES, grouped
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.builder import GraphBuilder
@@ -22,7 +22,7 @@ def test_parts_are_products_of_their_own(shape: tuple[GGMLType, int, int, int]) 
         assert_same(got["y"][: step.n_rows], pieces[: step.n_rows], f"{step.n_rows} rows")
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_kernels(shape: tuple[GGMLType, int, int, int], isa: str) -> None:
     case, _ = grouped(*shape)

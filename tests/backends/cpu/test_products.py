@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS, Case, Net, Outputs, Step, check, expected, finite_share
+from tests.backends.cpu.both import LEVELS, LEVELS_OF_PROGRAMS, Case, Net, Outputs, Step, check, expected, finite_share
 from tests.backends.cpu.hostile import hostile, ordinary, rows
 from tests.kernels.material import (
     FINITE_F16,
@@ -136,7 +136,7 @@ def shared_activations() -> tuple[Case, Outputs]:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 4])
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 def test_shared_activations(isa: str, threads: int) -> None:
     check(*shared_activations(), isa, threads)
 
@@ -161,7 +161,7 @@ def wanted_rows(kind: GGMLType) -> tuple[Case, Outputs]:
     return case, expected(case)
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("kind", [T.Q8_0, T.Q6_K, T.F16], ids=lambda k: k.name)
 def test_wanted_rows(kind: GGMLType, isa: str) -> None:
     for threads in (1, 2, 4):
@@ -189,14 +189,14 @@ def unnormed_head() -> tuple[Case, Outputs]:
     return case, expected(case)
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 def test_a_head_beside_other_readers(isa: str) -> None:
     for threads in (1, 3):
         check(*unnormed_head(), isa, threads)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("kind", FORMATS, ids=lambda k: k.name)
 def test_products_of_all_sizes(kind: GGMLType, isa: str) -> None:
     """Every number of rows with every number of threads, and every number of groups up to three rounds of the lanes."""

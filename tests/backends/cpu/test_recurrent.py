@@ -8,7 +8,18 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS, THREADS, Case, Net, Outputs, Step, check, expected, finite_share
+from tests.backends.cpu.both import (
+    LEVELS,
+    LEVELS_OF_PROGRAMS,
+    THREADS,
+    Case,
+    Net,
+    Outputs,
+    Step,
+    check,
+    expected,
+    finite_share,
+)
 from tests.backends.cpu.hostile import hostile, ordinary
 from tests.kernels.material import T
 from zinc_rt.ir.graph import BufferKind
@@ -130,7 +141,7 @@ def wanted(name: str) -> Outputs:
     return expected(CASES[name]())
 
 
-@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
 @pytest.mark.parametrize("name", CASES)
 def test_recurrent(name: str, isa: str) -> None:
     case, want = CASES[name](), wanted(name)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS, LEVELS_OF_PROGRAMS, assert_same
+from tests.backends.cpu.both import LEVELS, assert_same
 from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, random_tokens, run_tokens, write_model
 from zinc_rt.engine.engine import Engine, SequenceChunk, StepResult
 
@@ -43,6 +43,8 @@ SPECS: dict[str, Spec] = {
     "qwen3-f32": replace(QWEN3, n_embd=48, n_ff=100, n_vocab=67),
     "llama-partial": replace(LLAMA, weights=T.Q4_1, rope_dim=8, n_layers=1, n_heads=8, n_kv_heads=1),
 }  # fmt: skip
+SOON = ("llama-mixed", "qwen3-q8_0")
+"""Also on the least level; the others there in slow tests."""
 LENGTH = 70
 CHUNKS = (1, 7, 16, 64, LENGTH)
 
@@ -73,7 +75,14 @@ def reference_logits(path: Path) -> tuple[list[int], np.ndarray]:
         return tokens, run_tokens(engine, engine.open_sequence(), tokens, LENGTH)
 
 
-@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+CHUNKED = [
+    pytest.param(name, isa, marks=() if isa == LEVELS[0] or (isa == LEVELS[-1] and name in SOON) else pytest.mark.slow)
+    for isa in LEVELS
+    for name in SPECS
+]
+
+
+@pytest.mark.parametrize(("path", "isa"), CHUNKED, indirect=["path"])
 def test_chunks(path: Path, isa: str) -> None:
     tokens, want = reference_logits(path)
     for threads, chunks in ((1, CHUNKS), (2, (7, LENGTH)), (3, (16,)), (4, (1, 64))):

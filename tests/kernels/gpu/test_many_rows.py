@@ -17,8 +17,9 @@ from zinc_rt.kernels.gpu.tile_layout import SLAB_ROWS, slabs_bytes, slabs_of
 from zinc_rt.kernels.reference.matmul import Weight, matmul
 
 SHAPES = ((8, 3, 1), (40, 70, 20), (72, 130, 140))
-"""Groups of 32, rows of weights, rows of activations: lanes without a group, with one or two, with two or three; less
-than a tile, more than one."""
+"""Groups of 32 (of 4, for floats), rows of weights, rows of activations: lanes without a group, with one or two, with
+two or three; less than a tile, more than one.
+"""
 
 
 def product(gpu: Stage, kind: GGMLType, w: np.ndarray, x: np.ndarray, n_rows: int, bias: np.ndarray) -> np.ndarray:
@@ -46,7 +47,7 @@ def test_many_rows(gpu: Stage, rng: np.random.Generator, kind: str) -> None:
     """Of ordinary numbers, of ones at the edge of what floats hold, and of what is no number."""
     of = GGMLType[kind]
     for (groups, n_rows, n_x), scales in zip(SHAPES, (m.WILD_F16, m.FINITE_F16, None), strict=True):
-        n = 32 * groups - 11 * (of in m.FLOATS)
+        n = 4 * groups - 11 if of in m.FLOATS else 32 * groups  # floats have no groups
         x = m.activations(rng, n_x, n)
         if scales is not None:
             x = m.adversarial_activations(rng, n_x, n, finite=scales is m.FINITE_F16)
