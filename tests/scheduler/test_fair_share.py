@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.scheduler.fake_engine import N_VOCAB
@@ -45,6 +45,7 @@ def test_no_row_of_a_budget_is_left_while_a_prompt_could_have_it(
 
 @settings(max_examples=15, deadline=None)
 @given(PROMPTS, st.integers(1, 12))
+@example([(1, level, 0) for level in (0, 0, 0, 0, 0, 1, 1, 2)], 5)
 def test_every_class_that_waits_has_its_part(prompts: list[tuple[int, int, int]], budget: int) -> None:
     requests, share = running(prompts), FairShare(CostModel())
     served: set[Request] = set()

@@ -48,6 +48,9 @@ class FairShare:
         if budget < _PART and not due and len(levels) > 1:  # too few rows to split: lower classes have turns
             first = 1 + turn % (len(levels) - 1)
             levels = levels[first:] + levels[:first]
+        elif budget >= _PART and -(-budget // _PART) < len(levels) - 1:  # the fifth is too small for all lower classes
+            first = 1 + self._splits[prefill] % (len(levels) - 1)
+            levels = [levels[0], *levels[first:], *levels[1:first]]
         classes = [_Class(self._cost, by_level[level], prefill=prefill) for level in levels]
         given: dict[Request, int] = {}
         rest = budget
