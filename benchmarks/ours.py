@@ -101,7 +101,7 @@ def _prefill(engine: Engine, slot: int, n: int, n_vocab: int) -> float:
     """Seconds for `n` tokens of a fresh sequence, the logits of the last wanted, as the peer does it."""
     tokens = np.random.default_rng(n).integers(0, n_vocab, n)
     engine.truncate(slot, 0)
-    n_batch = engine.options.n_batch
+    n_batch = engine.sizes.n_rows
     start = time.perf_counter()
     for at in range(0, n, n_batch):
         part = tokens[at : at + n_batch]

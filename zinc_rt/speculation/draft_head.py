@@ -103,7 +103,8 @@ class GraphBeside:
             sizes.n_pages + sizes.n_slots * spare,
         )
         graph = definition.graph
-        parts = self._backend.plan(graph, self.sizes, self._model)
+        planned = self._backend.plan(graph, self.sizes, self._model)
+        parts = dict(planned.n_bytes)
         if self.own_cache:  # what the drafter keeps of each page
             parts["kv_cache"] += 4 * sizes.n_pages * self.n_embd
         self.plan = MemoryPlan(**parts, available=self._backend.memory_available)
@@ -113,8 +114,7 @@ class GraphBeside:
             self.plan.check()
         weights = {b.name: raw(b.name) for b in graph.of_kind(BufferKind.WEIGHT)}
         constants = Constants(definition.constants, sizes.n_ctx)
-        self._backend.tune(graph, self.sizes)
-        self._lowered = self._backend.lower(graph, self.sizes, weights, constants, release, shares=self._model)
+        self._lowered = self._backend.lower(self._backend.tune(planned), weights, constants, release)
         self._prior = self._lowered.inputs[PRIOR].view(np.float32)
 
     def hidden(self, n_rows: int) -> F32:
@@ -144,8 +144,7 @@ class GraphBeside:
         last = self._write(rows, held)
         if device is not None:
             device.write(sampling)
-        check_step(lowered)
-        self._backend.wait(self._backend.submit(lowered, device))
+        self._backend.wait(self._backend.submit(check_step(lowered), device))
         logits = lowered.outputs["logits"][: len(last)].view(np.float32)
         likeliest = lowered.outputs["tokens"][: len(last)].view(np.int32)
         hidden = lowered.outputs[HIDDEN].view(np.float32)[last]

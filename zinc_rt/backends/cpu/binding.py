@@ -27,8 +27,7 @@ from zinc_rt.mem.arena import REACH, Lifetime, align_up, place
 class CpuLayout:
     """A lowered graph with its temporaries placed: offsets by key in an arena of `arena_bytes`; few: for few rows."""
 
-    key: Hashable
-    graph: Graph  # keeps the identity that the key names
+    graph: Graph
     sizes: Capacity
     lowered: CpuLowered
     places: dict[Hashable, int]
@@ -95,7 +94,7 @@ class BoundArrays:
 def bind_program(
     layout_: CpuLayout, step: npt.NDArray[np.void], memory: BoundArrays, library: Library, threads: int
 ) -> CpuProgram:
-    """Give all operations their arguments and chain them. step: the `StepRecord` that kernels read indices from."""
+    """Chain all operations, with their arguments. step: the `StepRecord` that kernels read indices from."""
     lowered, few = layout_.lowered, layout_.few
     layout_.check_room()
     arena = huge_bytes(layout_.arena_bytes)
@@ -108,9 +107,8 @@ def bind_program(
         places = places | {key: address_of(own) + at for key, at in few.places.items()}
         other = _Temporaries(lowered, places, lowered.packs | few.packs, visits)
         narrow = [_bound(op.arguments, other, memory) for op in lowered.operations]
-    for op in lowered.operations:
-        op.arguments = _bound(op.arguments, wide, memory)
-    program = CpuProgram.build(lowered.operations, step, library, threads)
+    bound = [replace(op, arguments=_bound(op.arguments, wide, memory)) for op in lowered.operations]
+    program = CpuProgram.build(bound, step, library, threads)
     if few is not None:
         program.allow_again(few.sizes.n_rows, narrow)
         program.keep += [own, other]
