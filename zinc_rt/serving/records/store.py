@@ -279,7 +279,8 @@ class RecordWriter:
         self._closing = threading.Event()
         self.lost = 0
         """Entries that could not be kept."""
-        self._thread = (background or Background()).thread("records", self._run)
+        self._background = background or Background()
+        self._thread = self._background.thread("records", self._run)
 
     def put(self, entry: LedgerEntry, body: RequestRecord | dict[str, Any] | None) -> None:
         """Have an entry written soon; returns at once."""
@@ -325,4 +326,4 @@ class RecordWriter:
     def close(self, timeout: float = 5.0) -> None:
         """Write what waits and end the thread. The store stays open."""
         self._closing.set()
-        self._thread.join(timeout)
+        self._background.join(self._thread, timeout)
