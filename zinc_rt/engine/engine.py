@@ -259,7 +259,7 @@ class Engine(Closing):
             **planned.n_bytes,
         )
         if self._owner is not None and (owners := self._owner.plan):  # what that has not touched counts as available
-            plan = replace(plan, available=owners.available, beside=owners.total)
+            plan = replace(plan, available=owners.available, main_model=owners.total)
         if self._notify is not None:
             self._notify(Detail(f"{self.description}; {plan.summary}"))
         if options.check_memory:

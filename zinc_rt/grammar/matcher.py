@@ -146,9 +146,9 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, where: str 
     return LlguidanceMatcher(native, vocabulary, grammar.after)
 
 
-def _refusal(said: str, where: str) -> GrammarError:
+def _refusal(message: str, where: str) -> GrammarError:
     """What llguidance said as one line, without the place in a text that nobody has seen, and without that text."""
-    lines = [line.strip() for line in _PLACE.sub("", said).splitlines()]
+    lines = [line.strip() for line in _PLACE.sub("", message).splitlines()]
     shown = takewhile(lambda line: not _ECHO.match(line), (line for line in lines if line))
     text = printable(" ".join(shown))[:300] or "no reason given"
     for pattern, words in _WORDS:

@@ -92,7 +92,7 @@ class EngineCore:
         """The engine behind it."""
         sizes, options = self._sizes, self._engine.options
         return EngineInfo(
-            how=self._engine.description,
+            description=self._engine.description,
             n_ctx=sizes.n_ctx,
             n_slots=sizes.n_slots,
             n_batch=sizes.n_rows,

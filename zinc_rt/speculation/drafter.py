@@ -29,7 +29,7 @@ class DraftText:
     which belongs to it for as long. tokens: prompt and text so far, not to be changed; the draft follows the last one,
     which is the only one that the sequence does not hold as a rule (recurrent layers may have had to go back further).
     It is the same list at every call, grown. sampler: how the text's tokens are chosen; not to be used itself, see
-    `own_sampler`. step: which random number the draft's first token would be drawn with. most: how many tokens the
+    `own_sampler`. step: which random number the draft's first token would be drawn with. draft_max: how many tokens the
     draft may have, 1 or more. salt: of the tenant's part of the prefix cache.
     """
 
@@ -38,7 +38,7 @@ class DraftText:
     tokens: Sequence[int]
     sampler: Sampler
     step: int
-    most: int
+    draft_max: int
     salt: bytes = b""
 
     def own_sampler(self, ahead: int = 0) -> Sampler:
@@ -59,14 +59,14 @@ class Drafter(ABC):
     """Whether a draft costs next to nothing. Such a drafter is asked for as many tokens as may be had, and of these as
     many are taken as pay. Another one is asked for those alone.
     """
-    most: int = 16
+    draft_max: int = 16
     """Tokens of a draft at the most; how many are asked for below that follows from what they gain."""
-    least: int = 0
+    draft_min: int = 0
     """A draft of fewer tokens is not used."""
 
     @abstractmethod
     def draft(self, texts: Sequence[DraftText]) -> list[Sequence[int]]:
-        """Guess what follows each text: for each, in order, at most `most` token ids, or none.
+        """Guess what follows each text: for each, in order, at most `draft_max` token ids, or none.
 
         Ids outside the vocabulary are the drafter's fault; the engine refuses them. What it raises is not caught, but
         for `BackendError`, as of the engine's own step.

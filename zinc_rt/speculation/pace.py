@@ -87,10 +87,10 @@ class DraftRecord:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A text that could have a draft. most: of how many guesses."""
+    """A text that could have a draft. draft_max: of how many guesses."""
 
     record: DraftRecord
-    most: int
+    draft_max: int
 
 
 class Pace:
@@ -132,11 +132,11 @@ class Pace:
             record = wish.record
             if found[i]:
                 record.since = 0
-            elif wish.most and left > 0:
+            elif wish.draft_max and left > 0:
                 record.since += 1
                 if record.since > record.wait:
                     record.since = 0
-                    found[i] = min(wish.most, left, _TRY)
+                    found[i] = min(wish.draft_max, left, _TRY)
                     left -= found[i]
         return found
 
@@ -145,7 +145,9 @@ class Pace:
         if not self.costs:
             return best
         order = sorted(
-            (-(wish.record.acceptance**deep), i) for i, wish in enumerate(wishes) for deep in range(1, wish.most + 1)
+            (-(wish.record.acceptance**deep), i)
+            for i, wish in enumerate(wishes)
+            for deep in range(1, wish.draft_max + 1)
         )
         tokens, ms = float(len(wishes)), self.costs.ms
         without = ms(n_rows)

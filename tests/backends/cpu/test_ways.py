@@ -139,7 +139,7 @@ def test_a_wrong_way_is_refused_whatever_its_speed(
 
     def wrong(self: ProductTrial, choice: TargetTuning, rows: int) -> np.ndarray:
         y = original(self, choice, rows)
-        if choice.ways_of(self.kind).many == 2 and rows > 32:
+        if choice.ways_of(self.kind).large == 2 and rows > 32:
             y[31, 0] = np.nextafter(y[31, 0], np.float32(np.inf))
         return y
 

@@ -129,7 +129,7 @@ class CpuBackend(HostBackend):
         return plan
 
     def _plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None, tuning: TargetTuning) -> CpuPlan:
-        matrices, there = matrices_of(graph), shared(graph, sizes, shares)
+        matrices, borrowed = matrices_of(graph), shared(graph, sizes, shares)
         lowered = CpuLowering(graph, sizes, tuning, self.threads).run()
         few = few_rows(lowered, graph, sizes, self.threads)
         layout_ = CpuLayout(graph, sizes, lowered, *placed_temporaries(lowered), few)
@@ -137,10 +137,10 @@ class CpuBackend(HostBackend):
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
         constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
         parts = {
-            "weights": sum(m.n_bytes for i, m in matrices.items() if i not in there)
+            "weights": sum(m.n_bytes for i, m in matrices.items() if i not in borrowed)
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
-            **state_bytes(graph, sizes, without=there),
+            **state_bytes(graph, sizes, without=borrowed),
             "scratch": layout_.n_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
@@ -159,12 +159,12 @@ class CpuBackend(HostBackend):
         matrices = matrices_of(graph)
         raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
         self._load(own, matrices)
-        there = shared(graph, own.sizes, own.shares)
-        missing = [m for i, m in matrices.items() if i not in there]
+        borrowed = shared(graph, own.sizes, own.shares)
+        missing = [m for i, m in matrices.items() if i not in borrowed]
         tiles = in_tiles(missing)
-        in_place = {matrices[i].name: made for i, made in there.items() if i in matrices}
+        in_place = {matrices[i].name: made for i, made in borrowed.items() if i in matrices}
         # Repacking needs no interpreter, so that the rest is done meanwhile.
-        binding = Aside("zinc-binding", partial(self._bind, own, raw, constants, {**tiles, **in_place}, there))
+        binding = Aside("zinc-binding", partial(self._bind, own, raw, constants, {**tiles, **in_place}, borrowed))
         binding.start()
         try:
             repack(missing, raw, tiles, own.tuning, self.library, self.runner, released, progress)
@@ -178,14 +178,14 @@ class CpuBackend(HostBackend):
         raw: Mapping[str, Bytes],
         constants: Mapping[str, F32],
         tiles: Mapping[str, Bytes],
-        there: Mapping[int, Any],
+        borrowed: Mapping[int, Any],
     ) -> CpuLoweredGraph:
-        """Memory for what is no matrix, and the program on all of it; the tiles may be empty yet. there: what another
-        graph has, by buffer.
+        """Memory for what is no matrix, and the program on all of it; the tiles may be empty yet.
+        borrowed: what another graph has, by buffer.
         """
         graph, sizes = plan.graph, plan.sizes
         roles, caches, matrices = step_inputs(graph), cache_pages(graph), matrices_of(graph)
-        arrays = self._arrays(graph, sizes, raw, constants, matrices, there)
+        arrays = self._arrays(graph, sizes, raw, constants, matrices, borrowed)
         indices = {role: arrays[buffer] for role, buffer in roles.items()}
         memory = BoundArrays(arrays, raw, tiles)
         program = bind_program(plan.layout, self._step_record(sizes, indices), memory, self.library, self.threads)
@@ -213,14 +213,14 @@ class CpuBackend(HostBackend):
         raw: Mapping[str, Bytes],
         constants: Mapping[str, F32],
         matrices: Mapping[int, Matrix],
-        there: Mapping[int, Any],
+        borrowed: Mapping[int, Any],
     ) -> dict[int, Any]:
         """Memory of every buffer that is no temporary, no matrix and no embedding table, by id."""
         tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
         arrays: dict[int, Any] = {}
         for b in graph.buffers:
-            if b.id in there:
-                arrays |= {b.id: there[b.id]} if b.id not in matrices else {}
+            if b.id in borrowed:
+                arrays |= {b.id: borrowed[b.id]} if b.id not in matrices else {}
             elif b.kind is BufferKind.WEIGHT:
                 if b.id not in matrices and b.id not in tables:
                     flat = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))

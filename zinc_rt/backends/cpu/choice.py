@@ -41,11 +41,11 @@ Kernel = tuple[Function, dict[str, Static]]
 class Ways(NamedTuple):
     """How a format's products are computed: blocks of 16 rows at once in matrix registers, 0 for vectors.
 
-    few: 0 or 1, of products of 16 to 31 rows. many: 0, 1 or 2, of those of more.
+    small: 0 or 1, of products of 16 to 31 rows. large: 0, 1 or 2, of those of more.
     """
 
-    few: int = 0
-    many: int = 0
+    small: int = 0
+    large: int = 0
 
 
 VECTORS = Ways()
@@ -95,8 +95,8 @@ class TargetTuning:
     def _matrix(self, *kinds: GGMLType) -> dict[str, Any]:
         """What products of these formats have in common."""
         ways = [self.ways_of(kind) for kind in kinds]
-        both = Ways(min(w.few for w in ways), min(w.many for w in ways))
-        return {"TILES": self.tiles if any(both) else "", "FEW": both.few, "MANY": both.many}
+        both = Ways(min(w.small for w in ways), min(w.large for w in ways))
+        return {"TILES": self.tiles if any(both) else "", "FEW": both.small, "MANY": both.large}
 
     def repack(self, kind: GGMLType) -> Kernel:
         """File rows to tiles."""

@@ -126,8 +126,8 @@ class GpuBackend(StateIO):
             lowered.take(GpuLowering(graph, sizes, self._tiles).run())
         for way in lowered.ways:
             scheduled(way.operations)
-        there = shared(graph, sizes, None if shares is None else self._own(shares))
-        return GpuPlan(graph, sizes, shares, planned(graph, sizes, lowered, there), lowered)
+        borrowed = shared(graph, sizes, None if shares is None else self._own(shares))
+        return GpuPlan(graph, sizes, shares, planned(graph, sizes, lowered, borrowed), lowered)
 
     def lower(
         self,
@@ -144,12 +144,12 @@ class GpuBackend(StateIO):
         if not isinstance(plan, GpuPlan):
             raise BackendError(f"the graph was planned by another kind of backend; this is {self.description}")
         graph, sizes, lowered = plan.graph, plan.sizes, plan.lowered
-        there = shared(graph, sizes, None if plan.shares is None else self._own(plan.shares))
+        borrowed = shared(graph, sizes, None if plan.shares is None else self._own(plan.shares))
         self._load([MOVE, *lowered.kernels])
         uploader = self._uploader()
         memory = GraphMemory()
         try:
-            fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress, there)
+            fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress, borrowed)
         except BaseException:
             for piece in memory.held:
                 self.gpu.free(piece)
@@ -310,12 +310,12 @@ class GpuBackend(StateIO):
     def _ended(self, step: SubmittedStep, seconds: float, *, last: bool) -> None:
         """Called for each step whose fence has retired. last: whether none was submitted behind it."""
 
-    def _await(self, fence: Any, seconds: float, ours: bool) -> None:
-        """ours: whether the limit is the backend's own, so that passing it is a failure of the GPU."""
+    def _await(self, fence: Any, seconds: float, own_limit: bool) -> None:
+        """own_limit: whether the limit is the backend's own, so that passing it is a failure of the GPU."""
         try:
             self.gpu.wait(fence, seconds)
         except (FenceTimeout, DeviceLost) as error:
-            if self.on_failure is not None and (ours or isinstance(error, DeviceLost)):
+            if self.on_failure is not None and (own_limit or isinstance(error, DeviceLost)):
                 self.on_failure(error)
             raise
 

@@ -260,9 +260,9 @@ Entry = tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]
 class RecordWriter:
     """Writes to a store on a thread of its own, so that no request waits for a disk.
 
-    A disk that is full or a file that is locked loses no entry at once: they wait, up to `most`, and what comes then is
-    counted in `lost`. failed: told of the first error of a row of them, and None when writing works again. background:
-    of the server, None for one of its own.
+    A disk that is full or a file that is locked loses no entry at once: they wait, up to `max_waiting`, and what comes
+    then is counted in `lost`. failed: told of the first error of a row of them, and None when writing works again.
+    background: of the server, None for one of its own.
     """
 
     def __init__(
@@ -270,12 +270,12 @@ class RecordWriter:
         store: RecordStore,
         *,
         failed: Callable[[str | None], None],
-        most: int = 10_000,
+        max_waiting: int = 10_000,
         retry: float = 1.0,
         background: Background | None = None,
     ) -> None:
         self._store, self._failed, self._retry = store, failed, retry
-        self._waiting: queue.Queue[Entry] = queue.Queue(most)
+        self._waiting: queue.Queue[Entry] = queue.Queue(max_waiting)
         self._closing = threading.Event()
         self.lost = 0
         """Entries that could not be kept."""
