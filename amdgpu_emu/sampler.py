@@ -109,11 +109,11 @@ class DispatchSampler(Profiler):
         most = int(np.bincount(np.concatenate(waited)).max()) if waited else 1
         return found.with_last(without, last, most, prod(dispatch.groups) // sharing)
 
-    def _sampled(self, dispatch: Dispatch, memory: ShaderMemory, least: int) -> Work:
-        """least: runs of the smaller choice; two are as much as the mean of all where the work grows steadily."""
+    def _sampled(self, dispatch: Dispatch, memory: ShaderMemory, n_runs: int) -> Work:
+        """n_runs: runs of the smaller choice; two are as much as the mean of all where the work grows steadily."""
         busy = self.busy_of(dispatch, memory)
         wholes = dispatch.groups if busy is None else (len(busy), *dispatch.groups[1:])
-        samples = [_samples(n, run, least) for n, run in zip(wholes, _RUN, strict=True)]
+        samples = [_samples(n, run, n_runs) for n, run in zip(wholes, _RUN, strict=True)]
         if busy is not None:
             samples[0] = [[busy[i] for i in each] for each in samples[0]]
         found: dict[tuple[int, ...], Work] = {}
@@ -185,11 +185,11 @@ class _Arriving(Program):
         return lambda g: self.sampler.arrive(g, fn, register)
 
 
-def _samples(n: int, run: int, least: int) -> list[list[int]]:
-    """Two choices of n workgroups, of `least` runs and one more; or all, once."""
-    if n <= (least + 1) * run:
+def _samples(n: int, run: int, n_runs: int) -> list[list[int]]:
+    """Two choices of n workgroups, of `n_runs` runs and one more; or all, once."""
+    if n <= (n_runs + 1) * run:
         return [list(range(n))]
-    return [_spread(n, run, least), _spread(n, run, least + 1)]
+    return [_spread(n, run, n_runs), _spread(n, run, n_runs + 1)]
 
 
 def _spread(n: int, run: int, count: int) -> list[int]:

@@ -111,9 +111,9 @@ class Work:
             )
         return replace(self, **changed)
 
-    def with_last(self, without: Work, last: Work, most: int, times: int) -> Self:
+    def with_last(self, without: Work, last: Work, waits: int, times: int) -> Self:
         """The counts with what the last workgroups do behind all others, `times` of them side by side. without, last: a
-        few workgroups, of which none is the last or one; most: how often the wave waits that waits most often then.
+        few workgroups, of which none is the last or one; waits: how often the wave waits that waits most often then.
         """
         late = {name: n - without.names.get(name, 0) for name, n in last.names.items()}
         late = {name: n for name, n in late.items() if n > 0}
@@ -132,7 +132,7 @@ class Work:
                 else value + times * max(0, more - less)
             )
         changed |= {"late": {name: n * times for name, n in late.items()}, "late_rounds": rounds * times}
-        return replace(self, **changed, late_waves=times * rounds / max(most, 1))
+        return replace(self, **changed, late_waves=times * rounds / max(waits, 1))
 
     def nearer(self, n_bytes: int) -> Self:
         """The counts with so many bytes of what was read from memory lying in the L2 instead."""

@@ -76,10 +76,10 @@ def measured(path: Path) -> tuple[list[DispatchRecord], list[str]]:
     """The dispatches of a decode step at position 1, and the nodes that they belong to; empty for copies."""
     with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=64, n_batch=8)) as engine:
         engine.load(file, define(file))
-        slot = engine.open_sequence()
-        engine.step([SequenceChunk(slot, 0, [1])])
+        seq_id = engine.open_sequence()
+        engine.step([SequenceChunk(seq_id, 0, [1])])
         engine.start_profile()
-        engine.step([SequenceChunk(slot, 1, [2], (0,))])
+        engine.step([SequenceChunk(seq_id, 1, [2], (0,))])
         found = engine.finish_profile()
         assert isinstance(found, Prediction)
         lowered = engine._lowered

@@ -79,51 +79,51 @@ def driver(path: Path, row: Row, threads: int, kernels: str | None) -> Iterator[
         engine.load(file, definition)
         n_vocab = definition.info.n_vocab
         if row.kind is Kind.PREFILL:
-            slot = engine.open_sequence()
-            _prefill(engine, slot, min(row.n, 32), n_vocab)
-            yield lambda: {"tokens/s": row.n / _prefill(engine, slot, row.n, n_vocab)}
+            seq_id = engine.open_sequence()
+            _prefill(engine, seq_id, min(row.n, 32), n_vocab)
+            yield lambda: {"tokens/s": row.n / _prefill(engine, seq_id, row.n, n_vocab)}
             return
-        slots = [engine.open_sequence() for _ in range(row.streams)]
-        for slot in slots:
-            _prefill(engine, slot, row.depth, n_vocab)
+        seq_ids = [engine.open_sequence() for _ in range(row.streams)]
+        for seq_id in seq_ids:
+            _prefill(engine, seq_id, row.depth, n_vocab)
             if hasattr(engine, "checkpoint"):  # versions before had no model that needs one
-                engine.cache.checkpoint(slot)
-        _decode(engine, slots, row.depth, min(row.n, 4))
+                engine.cache.checkpoint(seq_id)
+        _decode(engine, seq_ids, row.depth, min(row.n, 4))
 
         def decode() -> dict[str, float]:
-            seconds = [_decode(engine, slots, row.depth, row.n) for _ in range(row.repeats)]
+            seconds = [_decode(engine, seq_ids, row.depth, row.n) for _ in range(row.repeats)]
             return {"tokens/s": row.n * row.streams / statistics.median(seconds)}
 
         yield decode
 
 
-def _prefill(engine: Engine, slot: int, n: int, n_vocab: int) -> float:
+def _prefill(engine: Engine, seq_id: int, n: int, n_vocab: int) -> float:
     """Seconds for `n` tokens of a fresh sequence, the logits of the last wanted, as the peer does it."""
     tokens = np.random.default_rng(n).integers(0, n_vocab, n)
-    engine.truncate(slot, 0)
-    n_batch = engine.options.n_batch
+    engine.truncate(seq_id, 0)
+    n_batch = engine.sizes.n_rows
     start = time.perf_counter()
     for at in range(0, n, n_batch):
         part = tokens[at : at + n_batch]
         last = at + len(part) == n
-        engine.step([SequenceChunk(slot, at, part, logits_indices=(len(part) - 1,) if last else ())])
+        engine.step([SequenceChunk(seq_id, at, part, logits_indices=(len(part) - 1,) if last else ())])
     return time.perf_counter() - start
 
 
-def _decode(engine: Engine, slots: list[int], depth: int, n: int) -> float:
+def _decode(engine: Engine, seq_ids: list[int], depth: int, n: int) -> float:
     """Seconds for `n` steps of one row for each sequence, the likeliest token fed back; then the steps are undone."""
-    tokens = [1 + slot for slot in slots]
+    tokens = [1 + seq_id for seq_id in seq_ids]
     start = time.perf_counter()
     for position in range(depth, depth + n):
         rows = [
-            SequenceChunk(slot, position, (token,), logits_indices=(0,))
-            for slot, token in zip(slots, tokens, strict=True)
+            SequenceChunk(seq_id, position, (token,), logits_indices=(0,))
+            for seq_id, token in zip(seq_ids, tokens, strict=True)
         ]
         tokens = [int(token) for token in engine.step(rows).tokens]
     seconds = time.perf_counter() - start
-    for slot in slots:
-        if engine.truncate(slot, depth) not in (depth, None):
-            raise SystemExit(f"sequence {slot} cannot go back to position {depth}")
+    for seq_id in seq_ids:
+        if engine.truncate(seq_id, depth) not in (depth, None):
+            raise SystemExit(f"sequence {seq_id} cannot go back to position {depth}")
     return seconds
 
 

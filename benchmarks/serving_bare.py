@@ -38,19 +38,22 @@ def measure(path: Path, threads: int, streams: int) -> dict[str, float]:
     ):
         definition = define(file)
         engine.load(file, definition)
-        slots = [engine.open_sequence() for _ in range(streams)]
+        seq_ids = [engine.open_sequence() for _ in range(streams)]
         prompts = np.random.default_rng(streams).integers(300, definition.info.n_vocab - 16, (streams, PROMPT))
         reading, decoding = [], []
         for _ in range(_REPEATS + 1):  # the first one warms up
-            for slot in slots:
-                engine.truncate(slot, 0)
+            for seq_id in seq_ids:
+                engine.truncate(seq_id, 0)
             begin = time.perf_counter()
-            rows = [SequenceChunk(slot, 0, prompt, (PROMPT - 1,)) for slot, prompt in zip(slots, prompts, strict=True)]
+            rows = [
+                SequenceChunk(seq_id, 0, prompt, (PROMPT - 1,)) for seq_id, prompt in zip(seq_ids, prompts, strict=True)
+            ]
             tokens = [int(token) for token in engine.step(rows).tokens]
             read = time.perf_counter()
             for position in range(PROMPT, PROMPT + GENERATED - 1):
                 rows = [
-                    SequenceChunk(slot, position, (token,), (0,)) for slot, token in zip(slots, tokens, strict=True)
+                    SequenceChunk(seq_id, position, (token,), (0,))
+                    for seq_id, token in zip(seq_ids, tokens, strict=True)
                 ]
                 tokens = [int(token) for token in engine.step(rows).tokens]
             reading.append(read - begin)

@@ -48,11 +48,11 @@ def milliseconds(path: Path, threads: int, steps: int) -> float:
     """A decode step's time, mean over the steps behind 16 positions."""
     with GGUFFile.open(path) as file, Engine(Options(threads=threads, n_ctx=steps + 32)) as engine:
         engine.load(file, define(file))
-        slot = engine.open_sequence()
-        engine.step([SequenceChunk(slot, 0, [1] * 16)])
+        seq_id = engine.open_sequence()
+        engine.step([SequenceChunk(seq_id, 0, [1] * 16)])
         start = time.perf_counter()
         for i in range(steps):
-            engine.step([SequenceChunk(slot, 16 + i, [1], (0,))])
+            engine.step([SequenceChunk(seq_id, 16 + i, [1], (0,))])
         return (time.perf_counter() - start) / steps * 1e3
 
 

@@ -1,22 +1,38 @@
-"""A public class's name means one thing, in the runtime and in the emulator of the GPU."""
+"""A public class's name means one thing, in the runtime and in the emulator of the GPU, and parameters are nouns."""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import amdgpu_emu
 import zinc_rt
 
+VAGUE = {"beside", "how", "many", "few", "there", "made", "said", "ours", "theirs", "most", "least"}
+"""Names that do not say what a parameter holds."""
 
-def test_no_two_public_classes_have_one_name() -> None:
-    modules = defaultdict(list)
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Each file of both packages, with its tree."""
     for package in (zinc_rt, amdgpu_emu):
         root = Path(package.__file__).parent
         for path in root.rglob("*.py"):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    modules[node.name].append(str(path.relative_to(root.parent)))
-    assert len(modules) > 900
-    assert {name: sorted(paths) for name, paths in modules.items() if len(paths) > 1} == {}
+            yield str(path.relative_to(root.parent)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    found = defaultdict(list)
+    for path, tree in modules():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(path)
+    assert len(found) > 900
+    assert {name: sorted(paths) for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_parameters_say_what_they_hold() -> None:
+    found = [(path, node) for path, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.arg)]
+    assert len(found) > 10_000
+    assert [f"{path}:{node.lineno}: {node.arg}" for path, node in found if node.arg in VAGUE] == []

@@ -229,8 +229,8 @@ def _frexp_mant(x: Any) -> Any:
 def _dx9(call: Callable[..., Any]) -> Callable[..., Any]:
     """Product by the DX9 rule: +0 where a factor is 0."""
 
-    def run(a: Any, b: Any, *how: Any) -> Any:
-        return np.where((a == 0) | (b == 0), F32(0), call(a, b, *how))
+    def run(a: Any, b: Any, *rounding: Any) -> Any:
+        return np.where((a == 0) | (b == 0), F32(0), call(a, b, *rounding))
 
     return run
 
@@ -238,8 +238,8 @@ def _dx9(call: Callable[..., Any]) -> Callable[..., Any]:
 def _dx9_fma(call: Callable[..., Any]) -> Callable[..., Any]:
     """fma by the DX9 rule: the addend unchanged where a factor is 0."""
 
-    def run(a: Any, b: Any, c: Any, *how: Any) -> Any:
-        return np.where((a == 0) | (b == 0), c, call(a, b, c, *how))
+    def run(a: Any, b: Any, c: Any, *rounding: Any) -> Any:
+        return np.where((a == 0) | (b == 0), c, call(a, b, c, *rounding))
 
     return run
 
@@ -251,8 +251,8 @@ def _mullit(call: Callable[..., Any]) -> Callable[..., Any]:
     """The product for a lighting exponent: the most negative number where one of the others forbids it."""
     product = _dx9(call)
 
-    def run(a: Any, b: Any, c: Any, *how: Any) -> Any:
-        return np.where((b <= _LEAST) | np.isnan(b) | (c <= 0) | np.isnan(c), _LEAST, product(a, b, *how))
+    def run(a: Any, b: Any, c: Any, *rounding: Any) -> Any:
+        return np.where((b <= _LEAST) | np.isnan(b) | (c <= 0) | np.isnan(c), _LEAST, product(a, b, *rounding))
 
     return run
 

@@ -33,9 +33,9 @@ def dynamic(ins: Instruction) -> tuple[Operand, ...]:
     return tuple(op for op in moved if op.kind in (OperandKind.VGPR, OperandKind.SGPR))
 
 
-def _numbers(g: Group, base: int, how: tuple[int, int], limit: int, width: int, letter: str) -> Array:
+def _numbers(g: Group, base: int, field: tuple[int, int], limit: int, width: int, letter: str) -> Array:
     """The register number of each wave, i64[n]."""
-    shift, mask = how
+    shift, mask = field
     found: Array = base + ((g.s[M0].astype(np.int64) >> shift) & mask)
     beyond = found + width > limit
     if beyond.any():
@@ -144,10 +144,10 @@ def move_scalar(ins: Instruction) -> Step:
     return run
 
 
-def _arrived(g: Group, numbers: Array, width: int, how: str) -> None:
+def _arrived(g: Group, numbers: Array, width: int, verb: str) -> None:
     for register in np.unique(numbers).tolist():
         if g.pend_s >> register & (1 << width) - 1:
-            raise ShaderError(f"s{register} is {how} before a load that is under way has filled it")
+            raise ShaderError(f"s{register} is {verb} before a load that is under way has filled it")
 
 
 def _word(op: Operand, k: int) -> Operand:

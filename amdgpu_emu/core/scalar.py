@@ -232,9 +232,9 @@ def _index(op: Operand) -> int:
     return index
 
 
-def _simple(ins: Instruction, how: Scalar) -> Step:
-    reads = [_array(op, t) for op, t in zip(ins.src, how.sources, strict=True)]
-    call, scc, t, d = how.call, how.scc, how.result, _index(ins.dst[0])
+def _simple(ins: Instruction, definition: Scalar) -> Step:
+    reads = [_array(op, t) for op, t in zip(ins.src, definition.sources, strict=True)]
+    call, scc, t, d = definition.call, definition.scc, definition.result, _index(ins.dst[0])
 
     def run(g: Group) -> None:
         values = [read(g) for read in reads]
@@ -256,12 +256,14 @@ def _array(op: Operand, t: str) -> Reader:
     return read if scalar_index(op) is not None else lambda g: np.asarray(read(g))
 
 
-def _float(ins: Instruction, how: FloatInstruction) -> Step:
+def _float(ins: Instruction, definition: FloatInstruction) -> Step:
     ops = list(ins.src)
     if "fmac" in ins.name:
         ops.append(ins.dst[0])
-    compute = with_mode(how, [_arrays(reader(op, t, scalar=True)) for op, t in zip(ops, how.sources, strict=True)])
-    d, t = _index(ins.dst[0]), how.result
+    compute = with_mode(
+        definition, [_arrays(reader(op, t, scalar=True)) for op, t in zip(ops, definition.sources, strict=True)]
+    )
+    d, t = _index(ins.dst[0]), definition.result
     return lambda g: put(g, d, t, compute(g))
 
 

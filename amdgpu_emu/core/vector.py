@@ -147,16 +147,16 @@ def halves(ins: Instruction) -> Halves:
     return special(ins)
 
 
-def _integer(ins: Instruction, how: Plain) -> Halves:
-    reads = [source(op, t) for op, t in zip(ins.src, how.sources, strict=True)]
-    call = how.call
+def _integer(ins: Instruction, definition: Plain) -> Halves:
+    reads = [source(op, t) for op, t in zip(ins.src, definition.sources, strict=True)]
+    call = definition.call
     if ins.modifiers.get("clamp"):
-        if how.wide is None:
+        if definition.wide is None:
             raise Unsupported(f"clamp with {ins.name}")
-        wide, kind = how.wide, DTYPE[how.result]
+        wide, kind = definition.wide, DTYPE[definition.result]
         info = np.iinfo(kind)
         call = lambda *xs: np.clip(wide(*xs), info.min, info.max).astype(kind)  # noqa: E731
-    store = writer(ins.dst[0], how.result)
+    store = writer(ins.dst[0], definition.result)
     if len(reads) == 1:
         (a,) = reads
         return (lambda g: call(a(g))), store
@@ -177,18 +177,18 @@ def denorm_of(mode: int, t: str) -> int:
     return mode >> 4 & 3 if t == "f" else mode >> 6 & 3
 
 
-def _float(ins: Instruction, how: FloatInstruction) -> Halves:
+def _float(ins: Instruction, definition: FloatInstruction) -> Halves:
     sources = list(ins.src)
-    if len(sources) == len(how.sources) - 1 and "fmac" in ins.name:
+    if len(sources) == len(definition.sources) - 1 and "fmac" in ins.name:
         sources.append(replace(ins.dst[0], kind=OperandKind.VGPR))
-    if ins.name == "v_cvt_pk_u8_f32" or len(sources) == len(how.sources):
-        reads = [source(op, t) for op, t in zip(sources, how.sources, strict=True)]
+    if ins.name == "v_cvt_pk_u8_f32" or len(sources) == len(definition.sources):
+        reads = [source(op, t) for op, t in zip(sources, definition.sources, strict=True)]
     else:
         raise Unsupported(f"{ins.name} with {len(sources)} sources")
     if ins.name.startswith(("v_cvt_f32_fp8", "v_cvt_f32_bf8", "v_cvt_pk_f32_")):
         reads = [_selected(ins, reads[0])]
-    compute = with_mode(how, reads)
-    return output_modified(ins, how.result, compute), writer(ins.dst[0], how.result)
+    compute = with_mode(definition, reads)
+    return output_modified(ins, definition.result, compute), writer(ins.dst[0], definition.result)
 
 
 def _selected(ins: Instruction, read: Reader) -> Reader:
@@ -198,19 +198,19 @@ def _selected(ins: Instruction, read: Reader) -> Reader:
     return lambda g: np.asarray(read(g)) >> amount
 
 
-def with_mode(how: FloatInstruction, reads: list[Reader]) -> Reader:
+def with_mode(definition: FloatInstruction, reads: list[Reader]) -> Reader:
     """Wrap a computation in MODE's rounding and denormal modes; to nearest with subnormals takes the fast way."""
-    call = how.call
-    kind = KINDS.get(how.result, np.float32)
+    call = definition.call
+    kind = KINDS.get(definition.result, np.float32)
 
     def slow(g: Group) -> Any:
         values = [read(g) for read in reads]
-        for i, t in enumerate(how.sources):
+        for i, t in enumerate(definition.sources):
             if t in _FLOAT_TYPES and not denorm_of(g.mode, t) & 1:
                 values[i] = flush(np.asarray(values[i]))
-        mode = round_of(g.mode, how.result)
-        r = call(*values) if how.modal is None or mode == 0 else how.modal(*values, kind, mode)
-        if how.result in _FLOAT_TYPES and not denorm_of(g.mode, how.result) & 2:
+        mode = round_of(g.mode, definition.result)
+        r = call(*values) if definition.modal is None or mode == 0 else definition.modal(*values, kind, mode)
+        if definition.result in _FLOAT_TYPES and not denorm_of(g.mode, definition.result) & 2:
             r = flush(np.asarray(r))
         return r
 

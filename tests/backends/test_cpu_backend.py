@@ -11,7 +11,7 @@ import pytest
 
 from tests.ir.dense import Dims, dense
 from tests.kernels.material import packed_rows
-from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, StepFence
+from zinc_rt.backends.base import BackendFeatures, Capacity, LoweredGraph, StepFence, check_step
 from zinc_rt.backends.cpu import backend as cpu_backend
 from zinc_rt.backends.cpu import binding, few_rows
 from zinc_rt.backends.cpu import weights as native_weights
@@ -57,7 +57,7 @@ def bindings(
 
 
 def lowered(backend: HostBackend, graph: Graph, sizes: Capacity = SIZES) -> LoweredGraph:
-    return backend.lower(graph, sizes, *bindings(graph, sizes))
+    return backend.lower(backend.plan(graph, sizes), *bindings(graph, sizes))
 
 
 def run_step(
@@ -80,7 +80,7 @@ def run_step(
 
 def test_fences_count_and_have_retired_on_return(backend: HostBackend) -> None:
     graph = lowered(backend, dense(Dims(layers=1)))
-    fences = [backend.submit(graph) for _ in range(3)]
+    fences = [backend.submit(check_step(graph)) for _ in range(3)]
     assert [f.sequence for f in fences] == [1, 2, 3]
     assert all(f.retired for f in fences)
     for fence in (*fences, fences[0]):
@@ -92,7 +92,7 @@ def test_fences_count_and_have_retired_on_return(backend: HostBackend) -> None:
     "fence", [StepFence(1), StepFence(2, retired=True), StepFence(0, retired=True), StepFence(-1, retired=True)]
 )
 def test_a_foreign_fence_is_refused(fence: StepFence, backend: HostBackend) -> None:
-    backend.submit(lowered(backend, dense(Dims(layers=1))))
+    backend.submit(check_step(lowered(backend, dense(Dims(layers=1)))))
     with pytest.raises(BackendError, match=f"fence {fence.sequence} was not submitted to this backend; its last is 1"):
         backend.wait(fence)
 
@@ -100,13 +100,13 @@ def test_a_foreign_fence_is_refused(fence: StepFence, backend: HostBackend) -> N
 def test_everything_but_close_needs_an_open_backend(backend: HostBackend) -> None:
     graph = dense(Dims(layers=1))
     batch = lowered(backend, graph)
-    fence = backend.submit(batch)
+    fence = backend.submit(check_step(batch))
     backend.close()
     backend.close()
     calls: list[Callable[[], Any]] = [
         lambda: backend.plan(graph, SIZES),
         lambda: lowered(backend, graph),
-        lambda: backend.submit(batch),
+        lambda: backend.submit(check_step(batch)),
         lambda: backend.wait(fence),
         lambda: backend.submit_and_wait(batch),
     ]
@@ -127,14 +127,14 @@ def test_graphs_of_another_kind_of_backend_are_refused(backend: HostBackend) -> 
         other = oracle if isinstance(backend, CpuBackend) else compiled
         batch = lowered(other, dense(Dims(layers=1)))
         with pytest.raises(BackendError, match="the graph was lowered by another kind of backend; this is"):
-            backend.submit(batch)
+            backend.submit(check_step(batch))
 
 
 def test_what_a_processor_does_not_do(backend: HostBackend) -> None:
     batch = lowered(backend, dense(Dims(layers=1)))
     assert backend.features.samples is isinstance(backend, CpuBackend)
     with pytest.raises(BackendError, match=r"chosen by something else; this is (native|reference) kernels"):
-        backend.submit(batch, object())  # type: ignore[arg-type]
+        backend.submit(check_step(batch), object())  # type: ignore[arg-type]
     with ReferenceBackend() as oracle:
         assert oracle.features == BackendFeatures("reference")
         for call in (
@@ -156,9 +156,9 @@ def test_missing_bindings_are_named(backend: HostBackend) -> None:
         for name in list(given):
             taken = given.pop(name)
             with pytest.raises(BackendError, match=f"{kind} {name} of the graph"):
-                backend.lower(graph, SIZES, weights, constants)
+                backend.lower(backend.plan(graph, SIZES), weights, constants)
             given[name] = taken
-    backend.lower(graph, SIZES, weights, constants)
+    backend.lower(backend.plan(graph, SIZES), weights, constants)
 
 
 @pytest.mark.parametrize("op", [Op.SAMPLE, Op.RMS_NORM_FUSED_QKV, Op.MATMUL_WMMA_F16, Op.STREAM_OUT])
@@ -168,7 +168,7 @@ def test_operations_without_a_kernel_are_named(op: Op, backend: HostBackend) -> 
     y = b.buffer("y", BufferKind.OUTPUT, DType.F32, ["n_rows", 4])
     b.node(op, [x], [y], "the_node")
     with pytest.raises(BackendError) as caught:
-        backend.lower(b.build(), SIZES, {}, {})
+        backend.lower(backend.plan(b.build(), SIZES), {}, {})
     refusal = {"native": "the native kernels have none for", "reference": "the CPU backend has no kernel for"}
     assert f"node the_node: {refusal[backend.features.kernels]} {op.name}; " in str(caught.value)
     assert "MATMUL" in str(caught.value)
@@ -210,7 +210,7 @@ def taken_by(backend: HostBackend, graph: Graph, monkeypatch: pytest.MonkeyPatch
 
 def test_the_plan_is_what_lowering_takes(backend: HostBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = dense(Dims(layers=2))
-    plan = backend.plan(graph, SIZES)
+    plan = backend.plan(graph, SIZES).n_bytes
     assert plan["kv_cache"] == 2 * 2 * (SIZES.n_pages * 16 * 2 * 32) * 2  # layers, k and v, pages, float16
     table = 40 * 16 * 2 * 4
     weights = sum(len(row) * row.shape[1] for row in bindings(graph)[0].values())
@@ -233,14 +233,14 @@ def test_temporaries_take_turns() -> None:
     graph = dense(Dims(layers=2))
     temps = sum(4 * 6 * b.shape[1] for b in graph.of_kind(BufferKind.TEMP))  # type: ignore[operator]
     with ReferenceBackend() as backend:
-        assert backend.plan(graph, SIZES)["scratch"] < temps / 3
+        assert backend.plan(graph, SIZES).n_bytes["scratch"] < temps / 3
     deep = dense(Dims(layers=8))
     with CpuBackend(threads=1) as backend:
-        few, more = (backend.plan(g, SIZES)["scratch"] for g in (graph, deep))
+        few, more = (backend.plan(g, SIZES).n_bytes["scratch"] for g in (graph, deep))
         assert more == few  # layers use the same memory one after the other
     with CpuBackend(threads=2) as backend:
         # What late threads may be at takes no turns: so much for each layer, and no more than its limit.
-        first, second, third = (backend.plan(dense(Dims(layers=n)), SIZES)["scratch"] for n in (2, 8, 14))
+        first, second, third = (backend.plan(dense(Dims(layers=n)), SIZES).n_bytes["scratch"] for n in (2, 8, 14))
         assert third - second == second - first
         assert 0 < third - first <= few_rows.MAX_BYTES
 
@@ -250,16 +250,16 @@ def test_logits_take_memory_for_the_wanted_rows_alone(backend: HostBackend) -> N
     graph = dense(Dims(n_vocab=151_936))
     logits = next(b for b in graph.of_kind(BufferKind.OUTPUT) if b.name == "logits")
     sizes = Capacity(n_rows=512, n_logits=1, n_ctx=512, n_slots=1, n_pages=32)
-    plan = backend.plan(graph, sizes)["scratch"]
+    plan = backend.plan(graph, sizes).n_bytes["scratch"]
     row = int(logits.shape[1]) * 4
     assert plan < 8 << 20
-    more = backend.plan(graph, replace(sizes, n_logits=9))["scratch"] - plan
+    more = backend.plan(graph, replace(sizes, n_logits=9)).n_bytes["scratch"] - plan
     assert 8 * row <= more < 9 * row
 
 
 def test_frugal_reference_kernels_keep_nothing_unpacked() -> None:
     with ReferenceBackend(keep_bytes=1000) as frugal:
-        assert frugal.plan(dense(Dims(layers=2)), SIZES)["unpacked"] == 0
+        assert frugal.plan(dense(Dims(layers=2)), SIZES).n_bytes["unpacked"] == 0
 
 
 def test_sizes() -> None:
@@ -312,7 +312,7 @@ def test_steps_that_are_too_large(counts: tuple[int, int], message: str, backend
     batch = lowered(backend, dense(Dims(layers=1)))
     batch.counts[:] = counts
     with pytest.raises(BackendError, match=message):
-        backend.submit(batch)
+        backend.submit(check_step(batch))
     assert run_step(backend, batch, [1, 2, 3, 4, 5, 6], wanted=[0, 1, 2, 5]).shape == (4, 50)  # as large as it may be
 
 
@@ -345,7 +345,7 @@ def test_a_graph_without_step_inputs_of_a_model(backend: HostBackend) -> None:
     b.node(Op.BARRIER, [], [])
     b.node(Op.RMS_NORM, [x, w], [y], eps=1e-5)
     weight = np.random.default_rng(1).standard_normal((1, 32)).astype(np.float32)
-    batch = backend.lower(b.build(), SIZES, {"w": weight.view(np.uint8)}, {})
+    batch = backend.lower(backend.plan(b.build(), SIZES), {"w": weight.view(np.uint8)}, {})
     rows = np.random.default_rng(2).standard_normal((6, 32)).astype(np.float32)
     batch.inputs["x"][...] = rows.view(np.int32)
     batch.counts[:] = 4, 0

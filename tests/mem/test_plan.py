@@ -24,7 +24,7 @@ def test_sums() -> None:
     assert p.total == (100 + 7 + 50 + 5 + 1) * MIB
     assert p.as_dict() == {
         "weights": 100 * MIB, "unpacked": 7 * MIB, "kv_cache": 50 * MIB, "scratch": 5 * MIB, "constants": MIB,
-        "available": None, "recurrent": 0, "snapshots": 0, "kept_free": 0, "beside": 0, "total": p.total,
+        "available": None, "recurrent": 0, "snapshots": 0, "kept_free": 0, "main_model": 0, "total": p.total,
     }  # fmt: skip
 
 
@@ -191,9 +191,9 @@ def test_what_is_no_size(text: str) -> None:
 
 
 def test_another_model_on_the_device_counts() -> None:
-    both = plan(GIB, beside=800 * MIB)
+    both = plan(GIB, main_model=800 * MIB)
     assert both.total == 956 * MIB
     assert "the model that it drafts for 800.0 MiB" in both.summary
     both.check()
     with pytest.raises(MemoryPlanError, match=r"drafts for 850\.0 MiB"):
-        plan(GIB, beside=850 * MIB).check()
+        plan(GIB, main_model=850 * MIB).check()

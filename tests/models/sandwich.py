@@ -66,7 +66,7 @@ def read(file: GGUFFile, keys: Keys) -> SandwichInfo:
         **vars(info),
         n_ff=keys.integer("feed_forward_length"),
         heads=tuple(HeadSizes(n_heads, kv, width) for kv, width in zip(kv_heads, widths, strict=True)),
-        kinds=keys.integers("layer_kinds", info.n_layers, least=0, most=2),
+        kinds=keys.integers("layer_kinds", info.n_layers, minimum=0, maximum=2),
         rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
     )
 

@@ -139,9 +139,9 @@ def test_nothing_else_changes_in_the_model(folder: Path) -> None:
             bits(engine.step([SequenceChunk(engine.open_sequence(), 0, TOKENS, range(21))]).logits), bits(want)
         )
         backend, model = engine.backend, engine.lowered
-        alone, shared = (backend.plan(found.graph, drafting.sizes, each) for each in (None, model))
+        alone, shared = (backend.plan(found.graph, drafting.sizes, each).n_bytes for each in (None, model))
         assert engine.plan is not None
-        assert drafting.plan.beside == engine.plan.total > 0
+        assert drafting.plan.main_model == engine.plan.total > 0
         assert (drafting.plan.available, drafting.plan.snapshots) == (engine.plan.available, 0)
         assert alone["weights"] - shared["weights"] == 4 * 2 * N_VOCAB * 64
         assert alone["kv_cache"] == shared["kv_cache"] == drafting.sizes.n_pages * 16 * 2 * 2 * 2 * 24

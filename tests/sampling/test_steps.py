@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import QWEN3, write_model
+from zinc_rt.backends.base import check_step
 from zinc_rt.backends.cpu.sampling import CpuSampled
 from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError
@@ -113,9 +114,9 @@ def test_sampling_of_another_step_is_refused(engine: Engine) -> None:
     sampling.write(made)
     lowered.counts[1] = 1
     with pytest.raises(BackendError, match="1 rows of logits, sampled as 3"):
-        backend.submit(lowered, sampling)
+        backend.submit(check_step(lowered), sampling)
     with pytest.raises(BackendError, match="chosen by something else"):
-        backend.submit(lowered, object())  # type: ignore[arg-type]
+        backend.submit(check_step(lowered), object())  # type: ignore[arg-type]
     with_other_sizes = [*made[:2], SamplingRequest(Sampler(ASKED[1], width - 1), [1])]
     assert backend.sampling_for(lowered, with_other_sizes, 32) is None
 

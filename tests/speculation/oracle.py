@@ -46,10 +46,10 @@ class Oracle(Drafter):
         found = []
         for text in texts:
             assert self._slots[text.number] == text.seq_id
-            assert text.most >= 1
+            assert text.draft_max >= 1
             known = list(text.tokens)
             whole = next((t for t in self._texts if t[: len(known)] == known), known)
-            found.append([self._guess(token) for token in whole[len(known) : len(known) + text.most]])
+            found.append([self._guess(token) for token in whole[len(known) : len(known) + text.draft_max]])
         return found
 
     def _guess(self, token: int) -> int:
@@ -66,7 +66,7 @@ def lengths(drawn: Sequence[int]) -> Callable[..., list[int]]:
         found, left = [], most_rows - n_rows
         for wish in wishes:
             turn += 1
-            found.append(min(wish.most, left, drawn[turn % len(drawn)]))
+            found.append(min(wish.draft_max, left, drawn[turn % len(drawn)]))
             left -= found[-1]
         return found
 

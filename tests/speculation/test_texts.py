@@ -149,7 +149,7 @@ def test_a_draft_model_of_another_mind(tmp_path: Path, monkeypatch: pytest.Monke
         want = answers(plain, asked)
         forget_texts(plain)
         own = Engine(Options(**sizes), shares_device_of=engine)
-        assert own.load(file, define(file)).beside == engine.plan.total  # type: ignore[union-attr]
+        assert own.load(file, define(file)).main_model == engine.plan.total  # type: ignore[union-attr]
         drafter = ModelDrafter(own, file, n_vocab, 8, 0)
         core = EngineCore(engine, vocabulary, drafter=drafter)
         assert answers(core, asked) == want

@@ -1,8 +1,14 @@
 """The contract of backends.
 
-A backend takes a graph once (`lower`) and then runs it step after step (`submit`, `wait`). A step changes data, never
-the lowered graph: the caller writes its input arrays and counts, submits, waits for the fence and reads the outputs.
-Between `submit` and the fence retiring the caller touches none of the arrays. A backend belongs to one thread.
+A backend plans a graph (`plan`, `tune`), lowers it once (`lower`) and then runs it step after step (`submit`, `wait`).
+A step changes data, never the lowered graph: the caller writes its input arrays and counts, has them checked
+(`check_step`), submits, waits for the fence and reads the outputs. Between `check_step` and the fence retiring the
+caller touches no counts and no token ids; from `submit` on it touches none of the arrays. A backend belongs to one
+thread.
+
+A **slot** is an index of the first dimension of what each sequence keeps: of buffers f32[n_slots, ...] and of the page
+table. The step's input `slots` has that of each row. A sequence has the slot of its number, `seq_id`, which is its only
+name above the backends.
 """
 
 from __future__ import annotations
@@ -10,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -138,6 +144,29 @@ class LoweredGraph:
     memory: Mapping[str, Shareable] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class GraphPlan:
+    """How a backend will lower a graph, and what that takes; `Backend.plan` makes it. Backends add what they need.
+
+    shares: a graph that the backend has lowered before. Weights and states of the same name are its own, not copies:
+    the caller sees to it that a name means the same rows.
+    n_bytes: that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants.
+    """
+
+    graph: Graph
+    sizes: Capacity
+    shares: LoweredGraph | None
+    n_bytes: Mapping[str, int]
+
+
+class CheckedStep(NamedTuple):
+    """A step that may be submitted: only `check_step` makes one. It is good until its counts or inputs change."""
+
+    lowered: LoweredGraph
+    n_rows: int
+    n_logits: int
+
+
 class SequenceState(ABC):
     """A copy of what one sequence keeps by `StateKind.SEQUENCE`: the state of recurrent layers at one position.
 
@@ -193,60 +222,59 @@ class Backend(Closing):
         return 0
 
     @abstractmethod
-    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
-        """Bytes that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants.
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> GraphPlan:
+        """How a verified graph will be lowered, by what is known of this machine. Nothing is measured or allocated, and
+        the backend stays as it is.
 
-        Nothing is measured, and nothing changes. shares: as of `lower`.
+        Raises:
+            BackendError: the backend has no kernel for a node. The reference says so in `lower`.
+            BackendError: a weight or state of `shares` has the name of one of another shape or type.
         """
 
-    def tune(self, graph: Graph, sizes: Capacity) -> None:
-        """Find out what is fastest on this machine for such a graph, by a measurement where nobody has made it yet.
-        `lower` takes what is known then; results do not depend on it.
+    def tune(self, plan: GraphPlan) -> GraphPlan:
+        """The plan with what is fastest on this machine, by a measurement where nobody has made it yet. Nothing else
+        measures. Results do not depend on it.
 
         Raises `UsageError` where an environment variable asks for something that there is not.
         """
+        self._check_open()
+        return plan
 
     @abstractmethod
     def lower(
         self,
-        graph: Graph,
-        sizes: Capacity,
+        plan: GraphPlan,
         weights: Mapping[str, Bytes],
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        shares: LoweredGraph | None = None,
     ) -> LoweredGraph:
-        """Bind a verified graph to planned memory.
+        """Bind a graph to memory as planned. The plan stays good for another time.
 
         Args:
+            plan: what this backend's `plan` or `tune` returned.
             weights: packed rows by buffer name, u8[n_rows, row_bytes], kept by reference; rows that lie apart in
                 equal stretches are u8[stretches, rows of each, row_bytes].
             constants: arrays by buffer name.
             released: called with a weight's name when its bytes have been copied; from then on they matter only for
                 rows of an embedding.
             progress: called with bytes copied so far and in all, first with 0.
-            shares: a graph lowered here before. Weights and states of the same name are its own, not copies: the
-                caller sees to it that a name means the same rows.
 
         Raises:
-            BackendError: the backend has no kernel for a node.
             BackendError: a weight or constant was not given.
-            BackendError: a weight or state of `shares` has the name of one of another shape or type.
+            BackendError: the plan is of another kind of backend.
         """
 
     @abstractmethod
-    def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
+    def submit(self, step: CheckedStep, sampling: DeviceSampling | None = None) -> StepFence:
         """Start a step.
 
         Args:
-            lowered: what this backend's `lower` returned, with the step's inputs and counts written.
+            step: what `check_step` returned for what this backend's `lower` returned.
             sampling: what `sampling_for` returned, to end the step with tokens; the outputs stay what they were.
 
         Raises:
-            BackendError: counts exceed what the graph was lowered for; `lowered` or `sampling` is of another backend.
-                Errors of the device are subclasses.
-            TokenOutOfRange: a token id has no row in the embedding.
+            BackendError: the graph or `sampling` is of another backend. Errors of the device are subclasses.
         """
 
     @abstractmethod
@@ -341,8 +369,12 @@ class Backend(Closing):
         """Fill pages with what `read_pages` gave, here or elsewhere. Raises what that raises."""
 
     def submit_and_wait(self, lowered: LoweredGraph) -> None:
-        """Run a step to its end. Raises what `submit` and `wait` raise."""
-        self.wait(self.submit(lowered))
+        """Check a step and run it to its end. Raises what `check_step`, `submit` and `wait` raise."""
+        self.wait(self.submit(check_step(lowered)))
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise `BackendError` once the backend is closed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -366,10 +398,11 @@ def check_copy(arrays: Mapping[str, npt.NDArray[np.float32]], shapes: Mapping[st
         raise BackendError(f"states of shapes {given} do not fit the graph, which keeps {dict(shapes)}")
 
 
-def check_step(lowered: LoweredGraph) -> tuple[int, int]:
-    """A step's n_rows and n_logits, after all checks that protect the memory of a backend.
+def check_step(lowered: LoweredGraph) -> CheckedStep:
+    """The step whose counts and inputs are written, after all checks that protect the memory of a backend.
 
-    Raises `BackendError`, `TokenOutOfRange`.
+    Raises `BackendError` where counts exceed what the graph was lowered for, `TokenOutOfRange` where a token id has no
+    row in the embedding.
     """
     n_rows, n_logits = lowered.counts.tolist()
     max_rows, max_logits = lowered.limits
@@ -379,7 +412,7 @@ def check_step(lowered: LoweredGraph) -> tuple[int, int]:
         raise BackendError(f"the step has {n_logits} wanted logits, the graph was lowered for {max_logits}")
     for lookup in lowered.lookups:
         _check_tokens(lookup, n_rows)
-    return n_rows, n_logits
+    return CheckedStep(lowered, n_rows, n_logits)
 
 
 def _check_tokens(lookup: TokenLookup, n_rows: int) -> None:

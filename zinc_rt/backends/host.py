@@ -13,12 +13,12 @@ import numpy.typing as npt
 from zinc_rt.backends.base import (
     Backend,
     Bytes,
+    CheckedStep,
     LoweredGraph,
     SequenceState,
     StepFence,
     cache_of,
     check_copy,
-    check_step,
 )
 from zinc_rt.backends.cache_pages import PageLayout
 from zinc_rt.errors import BackendError
@@ -93,13 +93,13 @@ class HostBackend(Backend):
         """Raise `BackendError` unless this backend's `sampling_for` gave it for the step that is to run."""
         raise BackendError(f"the tokens of this step are chosen by something else; this is {self.description}")
 
-    def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
+    def submit(self, step: CheckedStep, sampling: DeviceSampling | None = None) -> StepFence:
         """Run the step; the fence has retired on return. Kernel errors propagate. See `Backend.submit`."""
         with self._step:
-            self._check_own(lowered)
+            self._check_own(step.lowered)
             if sampling is not None:
-                self._check_sampling(lowered, sampling)
-            self._run(lowered, *check_step(lowered), sampling)
+                self._check_sampling(step.lowered, sampling)
+            self._run(*step, sampling)
             self._sequence += 1
             return StepFence(self._sequence, retired=True)
 

@@ -46,8 +46,8 @@ class Family:
     name_part: str = ""
 
 
-def _rules(names: Mapping[str, str], how: How = How.COPY) -> dict[str, TensorRule]:
-    return {old: TensorRule(new, how) for old, new in names.items()}
+def _rules(names: Mapping[str, str], mode: How = How.COPY) -> dict[str, TensorRule]:
+    return {old: TensorRule(new, mode) for old, new in names.items()}
 
 
 _ENDS: Final = _rules({"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"})

@@ -61,7 +61,7 @@ class TensorRule:
     """
 
     name: str
-    how: How = How.COPY
+    mode: How = How.COPY
     columns: bool = False
 
 
@@ -128,8 +128,8 @@ def _make_blocks(
     shape: tuple[int, ...] = (*scales.shape[:-1], 32 * scales.shape[-1])
     index: Index | None = None
     width = shape[-1]
-    if rule.how is not How.COPY:
-        shape, index, _ = _reordered(rule.how, nibbles.name, shape, heads, by_element=False)
+    if rule.mode is not How.COPY:
+        shape, index, _ = _reordered(rule.mode, nibbles.name, shape, heads, by_element=False)
     info = tensor_info(name, shape, GGMLType.MXFP4)
     return Made(info, (Blocks(nibbles, scales),), GGMLType.MXFP4, width, index)
 
@@ -166,9 +166,9 @@ def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, TensorRule, 
 _FIRST: Final = ("token_embd", "rope_", "blk.", "output_norm", "output")
 
 
-def _order(made: Made) -> tuple[int, int]:
+def _order(tensor: Made) -> tuple[int, int]:
     """Where a tensor stands: the embedding, the layers, the head; within them in the order that it was found in."""
-    name = made.info.name
+    name = tensor.info.name
     group = next((i for i, start in enumerate(_FIRST) if name.startswith(start)), len(_FIRST))
     return group, int(name.split(".")[1]) if name.startswith("blk.") else 0
 
@@ -190,7 +190,7 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
     shape = first.shape
     if not shape or 0 in shape:
         raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which no weight has")
-    if rule.how in (How.FLAT, How.CHANNELS):
+    if rule.mode in (How.FLAT, How.CHANNELS):
         shape = tuple(n for n in shape if n != 1) or (1,)
     if rule.columns:
         if len(shape) < 2:
@@ -198,13 +198,13 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
         shape = (*shape[:-2], shape[-1], shape[-2])
     index: Index | None = None
     values: Values | None = None
-    if rule.how is How.PLUS_ONE:
+    if rule.mode is How.PLUS_ONE:
         values = _plus_one
-    elif rule.how is How.NEGATIVE_EXP:
+    elif rule.mode is How.NEGATIVE_EXP:
         values = _negative_exp
-    elif rule.how not in (How.COPY, How.FLAT):
-        shape, index, values = _reordered(rule.how, first.name, shape, heads, by_element=name.endswith(".bias"))
-    source, width = FLOATS[first.dtype], first.shape[-1] if rule.how is not How.FLAT else shape[-1]
+    elif rule.mode not in (How.COPY, How.FLAT):
+        shape, index, values = _reordered(rule.mode, first.name, shape, heads, by_element=name.endswith(".bias"))
+    source, width = FLOATS[first.dtype], first.shape[-1] if rule.mode is not How.FLAT else shape[-1]
     made: list[ByteRange] = list(parts)
     if rule.columns:
         width = shape[-1]
@@ -223,13 +223,13 @@ def _negative_exp(x: F32) -> F32:
 
 
 def _reordered(
-    how: How, name: str, shape: tuple[int, ...], heads: HeadCounts, *, by_element: bool
+    mode: How, name: str, shape: tuple[int, ...], heads: HeadCounts, *, by_element: bool
 ) -> tuple[tuple[int, ...], Index | None, Values | None]:
     """The new shape, and how outputs are chosen: rows of a matrix, or elements of a vector or of a row of biases."""
-    by_element = by_element or len(shape) == 1 or how is How.INPUTS
+    by_element = by_element or len(shape) == 1 or mode is How.INPUTS
     axis = -1 if by_element else -2
     n = shape[axis]
-    chosen = _outputs(how, n, heads)
+    chosen = _outputs(mode, n, heads)
     if chosen is None:
         raise ConvertError(
             f"tensor {show(name)} has {n} outputs, which the heads cannot share: {heads.n_heads}, {heads.n_kv_heads} of"
@@ -238,30 +238,30 @@ def _reordered(
     new = list(shape)
     new[axis] = len(chosen)
     if by_element:
-        decays = how is How.DECAYS
+        decays = mode is How.DECAYS
         return tuple(new), None, lambda x: _negative_exp(x[:, chosen]) if decays else x[:, chosen]
     outer = np.arange(math.prod(shape[:-2]))[:, None] * n
     return tuple(new), (outer + chosen).reshape(-1), None
 
 
-def _outputs(how: How, n: int, heads: HeadCounts) -> Index | None:
+def _outputs(mode: How, n: int, heads: HeadCounts) -> Index | None:
     """Which of n outputs are taken, in their new order; None where n does not fit."""
     every = np.arange(n)
-    if how in (How.FIRST_HALF, How.SECOND_HALF, How.EVEN, How.ODD):
+    if mode in (How.FIRST_HALF, How.SECOND_HALF, How.EVEN, How.ODD):
         cut = {
             How.FIRST_HALF: slice(n // 2),
             How.SECOND_HALF: slice(n // 2, n),
             How.EVEN: slice(0, n, 2),
             How.ODD: slice(1, n, 2),
         }
-        return None if n % 2 else every[cut[how]]
-    if how in (How.Q, How.K):
-        count = heads.n_heads if how is How.Q else heads.n_kv_heads
+        return None if n % 2 else every[cut[mode]]
+    if mode in (How.Q, How.K):
+        count = heads.n_heads if mode is How.Q else heads.n_kv_heads
         return None if n % (2 * count) else every.reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)
     keys = heads.delta_k * heads.delta_dim
-    if how in (How.PACKED_QKV, How.PACKED_Z):
-        return _unpacked(how, every, heads)
-    first = 2 * keys if how is How.CHANNELS else 0
+    if mode in (How.PACKED_QKV, How.PACKED_Z):
+        return _unpacked(mode, every, heads)
+    first = 2 * keys if mode is How.CHANNELS else 0
     if not heads.delta_k or n <= first or (n - first) % heads.delta_v or heads.delta_v % heads.delta_k:
         return None
     share = heads.delta_v // heads.delta_k
@@ -269,11 +269,11 @@ def _outputs(how: How, n: int, heads: HeadCounts) -> Index | None:
     return np.concatenate([every[:first], values])
 
 
-def _unpacked(how: How, every: Index, heads: HeadCounts) -> Index | None:
+def _unpacked(mode: How, every: Index, heads: HeadCounts) -> Index | None:
     """Queries, keys and values, or the gate, of a matrix that has these four of each key head together."""
     d = heads.delta_dim
     values = heads.delta_v // max(heads.delta_k, 1) * d
     if not heads.delta_k or len(every) != heads.delta_k * (2 * d + 2 * values):
         return None
     q, k, v, z = np.split(every.reshape(heads.delta_k, -1), [d, 2 * d, 2 * d + values], axis=1)
-    return z.reshape(-1) if how is How.PACKED_Z else np.concatenate([x.reshape(-1) for x in (q, k, v)])
+    return z.reshape(-1) if mode is How.PACKED_Z else np.concatenate([x.reshape(-1) for x in (q, k, v)])

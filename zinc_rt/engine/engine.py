@@ -172,11 +172,6 @@ class Engine(Closing):
         self.sizes: Capacity | None = None
         self.plan: MemoryPlan | None = None
 
-        if self.options.fast_n_batch is not None:
-            fast = self.features.kernels == "native" or self.device is Device.gpu
-            n_batch = self.options.fast_n_batch if fast else self.options.n_batch
-            self.options = replace(self.options, n_batch=n_batch, fast_n_batch=None)
-
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         options, cache = self.options, CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
         chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu, options.resident)
@@ -248,31 +243,31 @@ class Engine(Closing):
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = _pages(options, n_ctx, graph)
-        n_logits = min(options.n_batch, max(options.n_logits or options.n_batch, options.n_slots))
-        sizes = Capacity(options.n_batch, n_logits, n_ctx, options.n_slots, n_pages)
+        fast = self.features.kernels == "native" or self.device is Device.gpu
+        n_batch = options.fast_n_batch if fast and options.fast_n_batch is not None else options.n_batch
+        n_logits = min(n_batch, max(options.n_logits or n_batch, options.n_slots))
+        sizes = Capacity(n_batch, n_logits, n_ctx, options.n_slots, n_pages)
         weights = [b.name for b in graph.of_kind(BufferKind.WEIGHT)]
         backend = self._backend
-        parts = backend.plan(graph, sizes)
-        one_state = parts["recurrent"] // sizes.n_slots
+        planned = backend.plan(graph, sizes)
+        one_state = planned.n_bytes["recurrent"] // sizes.n_slots
         kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
         plan = MemoryPlan(
             available=backend.memory_available,
             kept_free=backend.memory_kept_free,
             snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
-            **parts,
+            **planned.n_bytes,
         )
         if self._owner is not None and (owners := self._owner.plan):  # what that has not touched counts as available
-            plan = replace(plan, available=owners.available, beside=owners.total)
+            plan = replace(plan, available=owners.available, main_model=owners.total)
         if self._notify is not None:
             self._notify(Detail(f"{self.description}; {plan.summary}"))
         if options.check_memory:
             plan.check()
-        backend.tune(graph, sizes)
         constants = Constants(definition.constants, n_ctx)
         raw = {name: definition.raw(file, name) for name in weights}
-        self._lowered = self._backend.lower(
-            graph, sizes, raw, constants, partial(definition.release, file), self._progress
-        )
+        release = partial(definition.release, file)
+        self._lowered = backend.lower(backend.tune(planned), raw, constants, release, self._progress)
         recurrent = any(state.sequence_bytes for state in definition.states)
         snapshots = Snapshots(self._backend, self._lowered, kept) if recurrent else None
         self._whole = reads_whole(graph)
@@ -389,9 +384,9 @@ class Engine(Closing):
             lowered.counts[0], lowered.counts[1] = n_rows, n_logits
             if sampling is not None and device is not None:
                 device.write(sampling)
-            check_step(lowered)  # where nothing has run, nothing is lost
+            step = check_step(lowered)  # where nothing has run, nothing is lost
             cache.begin_step(batch)
-            backend.wait(backend.submit(lowered, device))
+            backend.wait(backend.submit(step, device))
             cache.end_step(batch)
             logits, likeliest = self._logits[:n_logits], self._likeliest[:n_logits]
             if sampling is None:

@@ -91,8 +91,8 @@ class Options(CacheOptions, DeviceOptions):
     refuse a plan that does not fit. state_memory: bytes of copies of recurrent layers' states (None: one copy a
     sequence, and two more). drafts: whether steps will have drafts in them (`SequenceChunk.n_draft`), for which each
     sequence needs one more such copy. card: the GPU, where the device's name says one, as "renderD129" or
-    "0000:03:00.0". fast_n_batch: n_batch where kernels are fast, native ones of a CPU and those of a GPU; the options
-    of an open engine have it as n_batch. tier: the older name of `device`.
+    "0000:03:00.0". fast_n_batch: n_batch where kernels are fast, native ones of a CPU and those of a GPU (None:
+    n_batch, too). What an engine decided stands in `Engine.sizes`. tier: the older name of `device`.
     """
 
     device: Device = Device.cpu

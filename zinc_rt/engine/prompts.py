@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from zinc_rt.errors import UsageError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.utils.checks import show, whole_numbers
@@ -37,10 +35,14 @@ def check_ids(tokens: object, n_vocab: int) -> list[int]:
     return ids
 
 
-def check_fits(ids: Sequence[int], n_ctx: int) -> None:
-    """Raise `PromptTooLong` unless the context has room for the prompt and a token."""
+def check_prompt(tokens: object, n_vocab: int, n_ctx: int) -> list[int]:
+    """A prompt's ids as a list, where the context has room for them and a token. Raises `PromptTooLong`, and what
+    `check_ids` raises.
+    """
+    ids = check_ids(tokens, n_vocab)
     if len(ids) >= n_ctx:
         raise PromptTooLong(
             f"the prompt has {len(ids)} tokens, the context holds {n_ctx} with the answer;"
             " shorten it or load with a larger context (n_ctx, -c)"
         )
+    return ids

@@ -141,9 +141,9 @@ def compile_grammar(grammar: Grammar, vocabulary: GrammarVocabulary, where: str 
     return LlguidanceMatcher(native, vocabulary, grammar.after)
 
 
-def _refusal(said: str, where: str) -> GrammarError:
+def _refusal(message: str, where: str) -> GrammarError:
     """The message of llguidance in one line, without the internal text of the grammar and its line numbers."""
-    lines = [line.strip() for line in _PLACE.sub("", said).splitlines()]
+    lines = [line.strip() for line in _PLACE.sub("", message).splitlines()]
     shown = takewhile(lambda line: not _ECHO.match(line), (line for line in lines if line))
     text = printable(" ".join(shown))[:300] or "no reason given"
     for pattern, words in _WORDS:

@@ -59,9 +59,9 @@ def download(
     _check_room(missing)
     whole, before = sum(file.size for file in files), 0
 
-    def report(there: int) -> None:
+    def report(arrived: int) -> None:
         if progress is not None:
-            progress(before + there, whole)
+            progress(before + arrived, whole)
 
     for place in places:
         if place in missing:

@@ -152,8 +152,8 @@ class CompileCache:
         """What `put_note` stored under `key`, or None. A damaged one is removed."""
         return self._read(key, note_from_bytes, "measured")
 
-    def _read(self, key: str, parse: Callable[[bytes, str], T], made: str) -> T | None:
-        """made: what is done again where the object is damaged."""
+    def _read(self, key: str, parse: Callable[[bytes, str], T], verb: str) -> T | None:
+        """verb: what is done again where the object is damaged."""
         folder = self._open(create=False)
         if folder is None:
             return None
@@ -169,7 +169,7 @@ class CompileCache:
         except ImageError as error:
             self.stats.damaged += 1
             gone = "removed" if folder.remove(key) else "ignored"
-            self._say("damaged", f"{gone} the object {key[:12]}…: {error}; it is {made} again")
+            self._say("damaged", f"{gone} the object {key[:12]}…: {error}; it is {verb} again")
             return None
         if time.time() - found.used > _TOUCH_AFTER:
             folder.touch(key)

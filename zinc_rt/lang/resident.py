@@ -94,13 +94,13 @@ def _fitted(text: ResidentText, spec: Spec, target: Target) -> str:
     lanes = spec.function.resident
     if not may_be_part(spec):
         raise LangError(f"{spec.function.name} has workgroups of {lanes}; parts have 32 to {LANES}")
-    text.lanes, text.beside = lanes, LANES // lanes
+    text.lanes, text.side_by_side = lanes, LANES // lanes
     made, kinds, lds = _part(text, spec, target)
-    if text.beside > 1 and (text.waited or lds > MOST_LDS):
-        text.beside = 1
+    if text.side_by_side > 1 and (text.waited or lds > MOST_LDS):
+        text.side_by_side = 1
         made, kinds, lds = _part(text, spec, target)
     text.lds = max(text.lds, lds)
-    text.parts.append(KernelFunction(spec.symbol, kinds, lanes, text.beside, text.waited))
+    text.parts.append(KernelFunction(spec.symbol, kinds, lanes, text.side_by_side, text.waited))
     return made
 
 

@@ -183,17 +183,17 @@ class Embedder:
 
     def _run(self, texts: Mapping[int, Sequence[int]]) -> Iterator[tuple[int, F64]]:
         """The pooled vector of each text. One text alone may take several steps."""
-        slots: dict[int, int] = {}
+        seq_ids: dict[int, int] = {}
         try:
             for i in texts:
-                slots[i] = self.engine.open_sequence()
+                seq_ids[i] = self.engine.open_sequence()
             pools = {i: _Pool(self.pooling, self.n_embd) for i in texts}
             assert self.engine.sizes is not None
             n_batch = self.engine.sizes.n_rows
             longest = max(map(len, texts.values()))
             for start in range(0, longest, n_batch):
                 parts = {i: ids[start : start + n_batch] for i, ids in texts.items()}
-                hidden = self.engine.hidden([SequenceChunk(slots[i], start, part) for i, part in parts.items()])
+                hidden = self.engine.hidden([SequenceChunk(seq_ids[i], start, part) for i, part in parts.items()])
                 at = 0
                 for i, part in parts.items():
                     pools[i].add(hidden[at : at + len(part)])
@@ -201,8 +201,8 @@ class Embedder:
             for i, pool in pools.items():
                 yield i, pool.vector()
         finally:
-            for slot in slots.values():
-                self.engine.close_sequence(slot)
+            for seq_id in seq_ids.values():
+                self.engine.close_sequence(seq_id)
 
 
 class _Pool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypedDict, cast
 
 import numpy as np
 
-from zinc_rt.engine.prompts import EmptyPrompt, check_fits, check_ids
+from zinc_rt.engine.prompts import EmptyPrompt
 from zinc_rt.errors import UsageError
 from zinc_rt.llm.output_processor import OutputProcessor, TextOutput
 from zinc_rt.sampling.generation import Chunk
@@ -71,7 +71,7 @@ class InputProcessor:
 
     Args:
         tokenizer: of the model.
-        n_ctx: tokens of prompt and text together.
+        check_prompt: gives a prompt's ids as a list, where the core takes them.
         compile_grammar: raises `GrammarError`.
         chat_format: how the model converses; asked for at each chat. Raises `ChatTemplateMissing`.
     """
@@ -79,11 +79,11 @@ class InputProcessor:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        n_ctx: int,
+        check_prompt: Callable[[object], list[int]],
         compile_grammar: Callable[[Grammar], LlguidanceMatcher],
         chat_format: Callable[[], ChatFormat],
     ) -> None:
-        self._tokenizer, self._n_ctx = tokenizer, n_ctx
+        self._tokenizer, self._check_prompt = tokenizer, check_prompt
         self._compile, self._chat_format = compile_grammar, chat_format
         self._numbers = itertools.count()
         self._chats = threading.Lock()  # a chat format is not for several threads at once
@@ -150,10 +150,9 @@ class InputProcessor:
         return chosen
 
     def _submit(self, prompt: Sequence[int], params: SamplingParams, grammar: Grammar | None = None) -> Submit:
-        """Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`."""
-        ids = check_ids(prompt, self._tokenizer.n_vocab)
-        check_fits(ids, self._n_ctx)
-        return Submit(str(next(self._numbers)), tuple(ids), params, seed_of(params), grammar=grammar)
+        """Raises what `check_prompt` raises."""
+        ids = tuple(self._check_prompt(prompt))
+        return Submit(str(next(self._numbers)), ids, params, seed_of(params), grammar=grammar)
 
 
 def with_params(

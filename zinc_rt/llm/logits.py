@@ -46,10 +46,11 @@ class LogitsRows:
         Requests may have taken what an earlier one held of the text: that is computed again.
         """
         self._check()
-        core, engine = self._client.core, self._engine
+        core, engine, sizes = self._client.core, self._engine, self._engine.sizes
+        assert sizes is not None
         seq_id = core.borrow(ids[: start + 1], end)
         try:
-            held, n_batch = engine.truncate(seq_id, start), engine.options.n_batch
+            held, n_batch = engine.truncate(seq_id, start), sizes.n_rows
             for at in range(held, start, n_batch):
                 self._check()
                 engine.step([SequenceChunk(seq_id, at, ids[at : min(at + n_batch, start)])])

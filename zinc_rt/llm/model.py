@@ -111,7 +111,9 @@ class Model(Closing):
         self.embedder: Embedder | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
         self.client = InProcessClient(self._lock, self._check_running)
-        self.input_processor = InputProcessor(tokenizer, self.n_ctx, self._compile, lambda: self.chat_format)
+        self.input_processor = InputProcessor(
+            tokenizer, self.client.check_prompt, self._compile, lambda: self.chat_format
+        )
         self._rows = LogitsRows(engine, self.client, self._lock, self._check_running)
         if pooling is None:
             # Nobody but the process itself waits for a step: prompts get larger ones than a server gives them, since

@@ -20,7 +20,8 @@ class MemoryPlan:
     """The memory that a model needs, in bytes by purpose. weights: as the kernels read them, repacked (native) or views
     of the mapped file (reference); unpacked: the reference kernels' integer form of them; recurrent: states of
     recurrent layers; snapshots: copies of these states; kept_free: memory of a GPU that stays free, beside what is
-    available; beside: all memory of another model on the same device.
+    available; main_model: all
+    memory of the model that this one drafts for on the same device.
     """
 
     weights: int
@@ -32,13 +33,13 @@ class MemoryPlan:
     recurrent: int = 0
     snapshots: int = 0
     kept_free: int = 0
-    beside: int = 0
+    main_model: int = 0
 
     @property
     def total(self) -> int:
         """All bytes that the engine may use. KV pages are touched as sequences grow."""
         states = self.kv_cache + self.recurrent + self.snapshots
-        return self.weights + self.unpacked + states + self.scratch + self.constants + self.beside
+        return self.weights + self.unpacked + states + self.scratch + self.constants + self.main_model
 
     def check(self) -> None:
         """Raise `MemoryPlanError` with the numbers when the plan exceeds the available memory."""
@@ -58,7 +59,7 @@ class MemoryPlan:
             ("its snapshots", self.snapshots),
             ("scratch", self.scratch),
             ("tables", self.constants),
-            ("the model that it drafts for", self.beside),
+            ("the model that it drafts for", self.main_model),
         ]
         return ", ".join(f"{name} {format_bytes(size)}" for name, size in parts if size)
 

@@ -89,7 +89,7 @@ def _bert(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[BranchBody,
 
 
 def _nomic(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[BranchBody, BranchBody]:
-    if keys.integer("moe_every_n_layers", 0, least=0):
+    if keys.integer("moe_every_n_layers", 0, minimum=0):
         raise ModelError(f"{keys.name('moe_every_n_layers')} is set: nomic-embed-text-v2-moe is not supported, v1.5 is")
     rope = RopeConfig.from_keys(keys, info.heads.head_dim, info.n_ctx_train, interleaved=False)
     return AttentionSpec(info.heads, parts.rotation(rope), out_bias=None), FeedForwardSpec(info.n_ff)

@@ -40,10 +40,10 @@ def read_info(file: GGUFFile, keys: Keys) -> ModelInfo:
         )
     return ModelInfo(
         architecture=keys.architecture,
-        n_layers=keys.integer("block_count", most=4096),
+        n_layers=keys.integer("block_count", maximum=4096),
         n_embd=keys.integer("embedding_length"),
         n_vocab=n_vocab,
-        n_ctx_train=keys.integer("context_length", most=1 << 31),
+        n_ctx_train=keys.integer("context_length", maximum=1 << 31),
     )
 
 
@@ -138,7 +138,7 @@ class DenseInfo(ModelInfo):
         Raises `ModelError`.
         """
         keys = Keys(file.metadata, architecture)
-        if not experts and keys.has("expert_count") and keys.integer("expert_count", least=0):
+        if not experts and keys.has("expert_count") and keys.integer("expert_count", minimum=0):
             raise ModelError(
                 f"{keys.name('expert_count')} is set: mixture-of-experts {architecture} models are not supported"
             )

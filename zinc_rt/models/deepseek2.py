@@ -55,7 +55,7 @@ class DeepSeek2Info(ModelInfo):
         """Raises `ModelError`."""
         keys = Keys(file.metadata, architecture)
         info = read_info(file, keys)
-        head_dim = keys.integer("attention.key_length_mla", most=4096)
+        head_dim = keys.integer("attention.key_length_mla", maximum=4096)
         rope = RopeConfig.from_keys(keys, head_dim, info.n_ctx_train, interleaved=True)
         if not keys.has("rope.dimension_count"):
             raise ModelError(f"the file has no {keys.name('rope.dimension_count')}, which says what part rotates")
@@ -64,7 +64,7 @@ class DeepSeek2Info(ModelInfo):
                 f"{keys.name('rope.dimension_count')} is {rope.dim}, it must be less than"
                 f" {keys.name('attention.key_length_mla')}, which is {head_dim}"
             )
-        has_q_rank = keys.has("attention.q_lora_rank") and keys.integer("attention.q_lora_rank", least=0) > 0
+        has_q_rank = keys.has("attention.q_lora_rank") and keys.integer("attention.q_lora_rank", minimum=0) > 0
         n_drafts = count_drafts(keys, info.n_layers)
         layers, vocabulary = _GLM_FLASH
         sigmoid = info.n_layers in layers and info.n_vocab == vocabulary
@@ -72,14 +72,14 @@ class DeepSeek2Info(ModelInfo):
             **{**vars(info), "n_layers": info.n_layers - n_drafts},
             n_heads=keys.integer("attention.head_count"),
             head_dim=head_dim,
-            value_dim=keys.integer("attention.value_length_mla", most=4096),
+            value_dim=keys.integer("attention.value_length_mla", maximum=4096),
             rank=keys.integer("attention.kv_lora_rank"),
             q_rank=keys.integer("attention.q_lora_rank") if has_q_rank else None,
             n_drafts=n_drafts,
-            n_dense=keys.integer("leading_dense_block_count", 0, least=0, most=info.n_layers - n_drafts),
+            n_dense=keys.integer("leading_dense_block_count", 0, minimum=0, maximum=info.n_layers - n_drafts),
             n_ff=keys.integer("feed_forward_length"),
             n_ff_expert=keys.integer("expert_feed_forward_length"),
-            n_shared=keys.integer("expert_shared_count", 0, least=0),
+            n_shared=keys.integer("expert_shared_count", 0, minimum=0),
             rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
             # YaRN's magnitude is in the scores' scale here, not in the table.
             rope=replace(rope, log_multiplier=1.0),

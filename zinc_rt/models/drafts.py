@@ -43,7 +43,7 @@ GROUPED_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "exp_probs_b"
 
 def count_drafts(keys: Keys, n_blocks: int) -> int:
     """How many of the file's blocks draft tokens; they are the last ones. Raises `ModelError` where it is all."""
-    n_drafts = keys.integer("nextn_predict_layers", 0, least=0, most=n_blocks)
+    n_drafts = keys.integer("nextn_predict_layers", 0, minimum=0, maximum=n_blocks)
     if n_drafts == n_blocks:
         raise ModelError(f"{keys.name('nextn_predict_layers')} is {n_drafts}, of {n_blocks} blocks in all")
     return n_drafts

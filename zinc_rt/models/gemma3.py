@@ -42,7 +42,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         scale=score_scale,
         softcap=keys.number("attn_logit_softcapping", 50.0, above=True) if second else None,
     )
-    base = keys.number("rope.freq_base_swa", 10000.0, least=1.0, above=True)
+    base = keys.number("rope.freq_base_swa", 10000.0, minimum=1.0, above=True)
     local = replace(
         full,
         window=keys.integer("attention.sliding_window", 4096 if second else None),

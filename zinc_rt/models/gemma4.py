@@ -101,7 +101,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     x = parts.scale(parts.embed(), math.sqrt(info.n_embd), "embd_scaled")
     inputs = LayerInputs.emit(parts, x, info.input_width) if info.input_width else None
     experts = None
-    if keys.has("expert_count") and keys.integer("expert_count", least=0):
+    if keys.has("expert_count") and keys.integer("expert_count", minimum=0):
         routing = Routing.from_keys(keys, gating="softmax", normalise=True)
         width = keys.integer("expert_feed_forward_length")
         experts = RoutedSpec(routing, width, expert_scale=None, activation="gelu")

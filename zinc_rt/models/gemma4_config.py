@@ -45,7 +45,7 @@ class Gemma4Info(ModelInfo):
             for n, kv, near in zip(n_heads, kv_heads, windowed, strict=True)
         )
         rope, local_rope = rotations(keys, info.n_ctx_train)
-        shared = keys.integer("attention.shared_kv_layers", 0, least=0, most=info.n_layers)
+        shared = keys.integer("attention.shared_kv_layers", 0, minimum=0, maximum=info.n_layers)
         return cls(
             **vars(info),
             n_ff=keys.integers("feed_forward_length", info.n_layers),
@@ -55,7 +55,7 @@ class Gemma4Info(ModelInfo):
             rope=rope,
             local_rope=local_rope,
             n_own=_own_layers(keys, windowed, heads, shared),
-            input_width=keys.integer("embedding_length_per_layer_input", 0, least=0),
+            input_width=keys.integer("embedding_length_per_layer_input", 0, minimum=0),
             rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
         )
 
@@ -70,8 +70,8 @@ def rotations(keys: Keys, n_ctx_train: int) -> tuple[RopeConfig, RopeConfig]:
     """How positions become angles in layers without and with a window. Raises `ModelError`."""
     width, local_width = head_width(keys), head_width(keys, windowed=True)
     rope = RopeConfig.from_keys(keys, width, n_ctx_train, interleaved=False)
-    base = keys.number("rope.freq_base_swa", 10000.0, least=1.0, above=True)
-    dim = keys.integer("rope.dimension_count_swa", local_width, most=local_width)
+    base = keys.number("rope.freq_base_swa", 10000.0, minimum=1.0, above=True)
+    dim = keys.integer("rope.dimension_count_swa", local_width, maximum=local_width)
     if dim % 2:
         raise ModelError(f"{keys.name('rope.dimension_count_swa')} is {dim}, it must be even")
     return rope, replace(rope.unscaled(base), dim=dim)

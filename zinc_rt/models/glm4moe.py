@@ -38,12 +38,12 @@ def _read(file: GGUFFile, name: str) -> tuple[GraphParts, int, Callable[[int], B
     info = DenseInfo.from_file(file, name, interleaved_rope=False, experts=True)
     n_drafts = count_drafts(keys, info.n_layers)
     info = replace(info, n_layers=info.n_layers - n_drafts)
-    n_dense = keys.integer("leading_dense_block_count", 0, least=0, most=info.n_layers)
+    n_dense = keys.integer("leading_dense_block_count", 0, minimum=0, maximum=info.n_layers)
     parts = GraphParts(file, info, info.rms_eps)
     rotation = parts.rotation(info.rope)
     routing = Routing.from_keys(keys, default="sigmoid")
     width = expert_width(keys, routing.n_used)
-    n_shared = keys.integer("expert_shared_count", 0, least=0, most=1024)
+    n_shared = keys.integer("expert_shared_count", 0, minimum=0, maximum=1024)
     shared = FeedForwardSpec(width * n_shared, suffix="_shexp") if n_shared else None
     routed, dense = RoutedSpec(routing, width, selection_bias=None, shared=shared), FeedForwardSpec(info.n_ff)
 

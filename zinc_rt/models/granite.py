@@ -32,12 +32,12 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         parts,
         [block] * info.n_layers,
         embedding_scale=keys.number("embedding_scale", 0.0) or None,
-        logit_scale=1.0 / keys.number("logit_scale", least=2.0**-100),
+        logit_scale=1.0 / keys.number("logit_scale", minimum=2.0**-100),
     )
 
 
 def experts(keys: Keys, n_ff: int) -> BranchBody:
     """The routed feed-forward, with a shared expert where the file says how wide it is."""
-    width = keys.integer("expert_shared_feed_forward_length", 0, least=0)
+    width = keys.integer("expert_shared_feed_forward_length", 0, minimum=0)
     shared = FeedForwardSpec(width, suffix="_shexp") if width else None
     return RoutedSpec(Routing.from_keys(keys, gating="softmax", normalise=True), n_ff, shared=shared)

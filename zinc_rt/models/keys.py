@@ -40,8 +40,8 @@ class Keys:
             raise ModelError(f"the file has no {full}, which architecture {self._prefix!r} needs; it may be incomplete")
         return default
 
-    def integer(self, key: str, default: int | None = None, *, least: int = 1, most: int = 1 << 24) -> int:
-        """An integer in least .. most. Raises `ModelError`, also without key and default."""
+    def integer(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = 1 << 24) -> int:
+        """An integer in minimum .. maximum. Raises `ModelError`, also without key and default."""
         value = self._value(key, default)
         if isinstance(value, np.ndarray):  # some files give one value a layer
             if value.size == 0 or not np.issubdtype(value.dtype, np.integer) or (value != value.flat[0]).any():
@@ -49,32 +49,34 @@ class Keys:
             value = int(value.flat[0])
         if isinstance(value, bool) or not isinstance(value, int):
             raise ModelError(f"{self.name(key)} is {show(value)}, an integer is needed")
-        if not least <= value <= most:
-            raise ModelError(f"{self.name(key)} is {value}, it must be between {least} and {most}")
+        if not minimum <= value <= maximum:
+            raise ModelError(f"{self.name(key)} is {value}, it must be between {minimum} and {maximum}")
         return value
 
-    def integers(self, key: str, n_layers: int, *, least: int = 1, most: int = 1 << 24) -> tuple[int, ...]:
-        """An integer in least .. most for each layer, of a key that holds one for all or an array.
+    def integers(self, key: str, n_layers: int, *, minimum: int = 1, maximum: int = 1 << 24) -> tuple[int, ...]:
+        """An integer in minimum .. maximum for each layer, of a key that holds one for all or an array.
 
         Raises `ModelError`.
         """
         value = self._value(key, None)
         if not isinstance(value, np.ndarray):
-            return (self.integer(key, least=least, most=most),) * n_layers
+            return (self.integer(key, minimum=minimum, maximum=maximum),) * n_layers
         if value.shape != (n_layers,) or not np.issubdtype(value.dtype, np.integer):
             raise ModelError(f"{self.name(key)} is {value.tolist()[:8]}, {n_layers} integers are needed, one a layer")
         for layer, one in enumerate(value.tolist()):
-            if not least <= one <= most:
-                raise ModelError(f"{self.name(key)} is {one} in layer {layer}, it must be between {least} and {most}")
+            if not minimum <= one <= maximum:
+                raise ModelError(
+                    f"{self.name(key)} is {one} in layer {layer}, it must be between {minimum} and {maximum}"
+                )
         return tuple(value.tolist())
 
-    def number(self, key: str, default: float | None = None, *, least: float = 0.0, above: bool = False) -> float:
-        """A finite float, at least `least` (or above it). Raises `ModelError`, also without key and default."""
+    def number(self, key: str, default: float | None = None, *, minimum: float = 0.0, above: bool = False) -> float:
+        """A finite float, at least `minimum` (or above it). Raises `ModelError`, also without key and default."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise ModelError(f"{self.name(key)} is {show(value)}, a finite number is needed")
-        if value < least or (above and value == least):
-            raise ModelError(f"{self.name(key)} is {value}, it must be {'above' if above else 'at least'} {least}")
+        if value < minimum or (above and value == minimum):
+            raise ModelError(f"{self.name(key)} is {value}, it must be {'above' if above else 'at least'} {minimum}")
         return float(value)
 
     def flag(self, key: str, default: bool | None = None) -> bool:

@@ -49,7 +49,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     keys = Keys(file.metadata, name)
     info = read_info(file, keys)
-    kv_heads = keys.integers("attention.head_count_kv", info.n_layers, least=0)
+    kv_heads = keys.integers("attention.head_count_kv", info.n_layers, minimum=0)
     parts = GraphParts(file, info, keys.number("attention.layer_norm_rms_epsilon"))
     attention, feed_forward = _attentions(parts, keys, set(kv_heads) - {0}), _feed_forward(keys, info.n_layers)
     taps = keys.integer("shortconv.l_cache")
@@ -70,7 +70,7 @@ def _attentions(parts: GraphParts, keys: Keys, kv_heads: set[int]) -> dict[int, 
         raise ModelError(f"{keys.name('embedding_length')} {n_embd} is not a multiple of the {n_heads} heads")
     dim = keys.integer("attention.key_length", n_embd // n_heads)
     rotation = parts.rotation(RopeConfig.from_keys(keys, dim, parts.info.n_ctx_train, interleaved=False))
-    window = keys.integer("attention.sliding_window", 0, least=0) or None
+    window = keys.integer("attention.sliding_window", 0, minimum=0) or None
     return {
         n: AttentionSpec(HeadSizes(n_heads, n, dim), rotation, qk_norm=True, window=window) for n in sorted(kv_heads)
     }
@@ -79,9 +79,9 @@ def _attentions(parts: GraphParts, keys: Keys, kv_heads: set[int]) -> dict[int, 
 def _feed_forward(keys: Keys, n_layers: int) -> list[BranchBody]:
     """Of each layer: dense, or experts from `leading_dense_block_count` on."""
     dense = FeedForwardSpec(keys.integer("feed_forward_length"))
-    if not keys.integer("expert_count", 0, least=0):
+    if not keys.integer("expert_count", 0, minimum=0):
         return [dense] * n_layers
-    n_dense = keys.integer("leading_dense_block_count", 0, least=0, most=n_layers)
+    n_dense = keys.integer("leading_dense_block_count", 0, minimum=0, maximum=n_layers)
     routing = Routing.from_keys(keys, normalise=True, default="sigmoid")
     routed = RoutedSpec(routing, expert_width(keys, routing.n_used), selection_bias=None)
     return [dense if layer < n_dense else routed for layer in range(n_layers)]

@@ -21,7 +21,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     info = DenseInfo.from_file(file, name, interleaved_rope=True)
     parts = GraphParts(file, info, info.rms_eps)
     rotation = parts.rotation(info.rope, factors="rope_freqs.weight")
-    window = Keys(file.metadata, name).integer("attention.sliding_window", 0, least=0) or None
+    window = Keys(file.metadata, name).integer("attention.sliding_window", 0, minimum=0) or None
     attention = AttentionSpec(info.heads, rotation, window=window, q_bias=None, k_bias=None, v_bias=None, out_bias=None)
     block = pre_norm_block(attention, FeedForwardSpec(info.n_ff, bias=None))
     return decoder(parts, [block] * info.n_layers)

@@ -31,7 +31,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     if slope > 0:
         original = info.rope.original_context
         factors = parts.constant("q_factors", ("n_ctx",), lambda n_ctx: temperatures(n_ctx, slope, original))
-    window = keys.integer("attention.sliding_window", 0, least=0) or None
+    window = keys.integer("attention.sliding_window", 0, minimum=0) or None
     attention = AttentionSpec(info.heads, rotation, scale=info.attention_scale, q_factors=factors, window=window)
     return decoder(parts, [pre_norm_block(attention, FeedForwardSpec(info.n_ff))] * info.n_layers)
 

@@ -87,9 +87,9 @@ def _read(file: GGUFFile, name: str) -> tuple[HybridInfo, GraphParts, Layer, Lay
 
 def _feed_forward(keys: Keys) -> BranchBody:
     """Dense, or experts with a gated one that all rows share."""
-    if not keys.integer("expert_count", 0, least=0):
+    if not keys.integer("expert_count", 0, minimum=0):
         return FeedForwardSpec(keys.integer("feed_forward_length"))
     routing = Routing.from_keys(keys, gating="softmax", normalise=True)
-    n_shared = keys.integer("expert_shared_feed_forward_length", 0, least=0)
+    n_shared = keys.integer("expert_shared_feed_forward_length", 0, minimum=0)
     shared = FeedForwardSpec(n_shared or keys.integer("feed_forward_length"), suffix="_shexp")
     return RoutedSpec(routing, expert_width(keys, routing.n_used), shared=shared, shared_gate=True)

@@ -53,7 +53,7 @@ class RopeConfig:
 
         Raises `ModelError` for a scaling type that is not built.
         """
-        dim = keys.integer("rope.dimension_count", head_dim, most=head_dim)
+        dim = keys.integer("rope.dimension_count", head_dim, maximum=head_dim)
         if dim % 2:
             raise ModelError(f"{keys.name('rope.dimension_count')} is {dim}, it must be even")
         scaling = keys.text("rope.scaling.type", "linear")  # a factor without a type is a linear one
@@ -72,11 +72,11 @@ class RopeConfig:
             raise ModelError(f"{name} is {multiplier}, it must be at most {MAX_RATIO:.7g}")
         return cls(
             dim=dim,
-            base=keys.number("rope.freq_base", 10000.0, least=1.0, above=True),
+            base=keys.number("rope.freq_base", 10000.0, minimum=1.0, above=True),
             interleaved=interleaved,
             scaling=scaling,
             factor=factor,
-            original_context=keys.integer("rope.scaling.original_context_length", train_context, most=1 << 31),
+            original_context=keys.integer("rope.scaling.original_context_length", train_context, maximum=1 << 31),
             attn_factor=_ratio(keys, "rope.scaling.attn_factor", 1.0),
             beta_fast=_ratio(keys, "rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=_ratio(keys, "rope.scaling.yarn_beta_slow", 1.0),

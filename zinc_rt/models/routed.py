@@ -72,18 +72,18 @@ class Routing:
         gating, normalise: what the architecture fixes; None for what the file says. default: the gating of files that
         say none. Raises `ModelError`.
         """
-        function = keys.integer("expert_gating_func", 0, least=0, most=1 << 16)
+        function = keys.integer("expert_gating_func", 0, minimum=0, maximum=1 << 16)
         if gating is None and function and function not in GATING_FUNCTIONS:
             known = ", ".join(f"{number} ({name})" for number, name in GATING_FUNCTIONS.items())
             raise ModelError(
                 f"{keys.name('expert_gating_func')} is {function}, which is not supported; supported are {known}"
             )
         scale = keys.number("expert_weights_scale", 0.0)
-        groups = keys.integer("expert_group_count", 0, least=0) or 1
-        used = keys.integer("expert_group_used_count", 0, least=0)
+        groups = keys.integer("expert_group_count", 0, minimum=0) or 1
+        used = keys.integer("expert_group_used_count", 0, minimum=0)
         return cls(
-            n_experts=keys.integer("expert_count", least=0),
-            n_used=keys.integer("expert_used_count", least=0),
+            n_experts=keys.integer("expert_count", minimum=0),
+            n_used=keys.integer("expert_used_count", minimum=0),
             gating=gating or GATING_FUNCTIONS.get(function, default),
             normalise=keys.flag("expert_weights_norm", False) if normalise is None else normalise,
             scale=scale or 1.0,
@@ -219,8 +219,8 @@ class RoutedInfo(ModelInfo):
             rope=RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope),
             routing=routing,
             n_ff=expert_width(keys, routing.n_used),
-            n_ff_shared=keys.integer("expert_shared_feed_forward_length", 0, least=0)
-            or keys.integer("feed_forward_length", 0, least=0),
+            n_ff_shared=keys.integer("expert_shared_feed_forward_length", 0, minimum=0)
+            or keys.integer("feed_forward_length", 0, minimum=0),
         )
 
 

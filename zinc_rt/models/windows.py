@@ -21,5 +21,5 @@ def windowed_layers(keys: Keys, n_layers: int, period: int | None = None, *, fir
     key = "attention.sliding_window_pattern"
     if keys.is_list(key):
         return keys.flags(key, n_layers)
-    every = keys.integer(key, period, most=4096)
+    every = keys.integer(key, period, maximum=4096)
     return tuple(layer % every != (0 if first else every - 1) for layer in range(n_layers))

@@ -33,10 +33,9 @@ from zinc_rt.amdgpu.vram import kept_free
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.prefetch_resident import prefetch_ranges
 from zinc_rt.backends.base import StepFence
-from zinc_rt.backends.gpu.backend import GpuLoweredGraph, SubmittedStep
+from zinc_rt.backends.gpu.backend import SubmittedStep
 from zinc_rt.backends.gpu.device import DeviceMemory
 from zinc_rt.backends.gpu.memory import GraphMemory, Uploader
-from zinc_rt.backends.gpu.sampling import GpuSampling
 from zinc_rt.kernels.gpu.ahead import BYTES
 from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.kernels.gpu.expert_lists import TILE_WORDS
@@ -86,17 +85,16 @@ class ForecastBackend(EmulatedBackend):
     def _uploader(self) -> Uploader:
         return _Sparse(super()._uploader())
 
-    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
+    def _submit(self, step: SubmittedStep) -> StepFence:
         if isinstance(self._profiler, DispatchSampler):
-            n_rows = int(batch.counts[0])
+            batch, n_rows = step.graph, step.shape.n_rows
             positions = [] if batch.positions is None else batch.positions[:n_rows].tolist()
             self._positions = f"{n_rows}: {positions[:1]} {positions[-1:]}"
             share = n_rows / batch.limits[0]
             self._matrices = sorted(piece.va for piece in batch.recorded.memory.held)
             self._profiler.residency.held = _near(batch.recorded.memory, share, self.machine.gpus[0].model)
-        fence = super()._submit(batch, sampling)
-        self._last = self._fences[self._sequence][3]
-        return fence
+        self._last = step
+        return super()._submit(step)
 
     def _measuring(self) -> DispatchSampler:
         return DispatchSampler([self.machine.gpus[0].model], self._key, self._note, self._busy)

@@ -168,15 +168,15 @@ def _test(engine: _Engine, n_vocab: int, name: str, n: int, depth: int) -> Forec
     """The steps of `n` tokens behind `depth` others."""
     from amdgpu_emu.account import account
 
-    slot = engine.open_sequence()
+    seq_id = engine.open_sequence()
     greedy = Sampler(SamplingParams(temperature=0.0, seed=0), n_vocab)
     try:
-        _run(engine, slot, 0, depth, None)
+        _run(engine, seq_id, 0, depth, None)
         engine.start_profile()
-        _run(engine, slot, depth, n, SamplingRequest(greedy, [0]))
+        _run(engine, seq_id, depth, n, SamplingRequest(greedy, [0]))
         found: Prediction = engine.finish_profile()  # type: ignore[assignment]
     finally:
-        engine.close_sequence(slot)
+        engine.close_sequence(seq_id)
     # What was brought before it is read counts once, where it is read.
     work = [record.work for record in found.records if record.name != DECODE["ahead"].spec.function.name]
     return Forecast(
@@ -186,12 +186,13 @@ def _test(engine: _Engine, n_vocab: int, name: str, n: int, depth: int) -> Forec
     )  # fmt: skip
 
 
-def _run(engine: Engine, slot: int, start: int, n: int, request: SamplingRequest | None) -> None:
+def _run(engine: Engine, seq_id: int, start: int, n: int, request: SamplingRequest | None) -> None:
     """Steps of `n` rows from position `start` on; the last one ends with a token, if one is asked for."""
-    n_batch = engine.options.n_batch
+    assert engine.sizes is not None
+    n_batch = engine.sizes.n_rows
     for at in range(start, start + n, n_batch):
         count = min(n_batch, start + n - at)
         if request is not None and at + count == start + n:
-            engine.step([SequenceChunk(slot, at, [0] * count, (count - 1,))], [request])
+            engine.step([SequenceChunk(seq_id, at, [0] * count, (count - 1,))], [request])
         else:
-            engine.step([SequenceChunk(slot, at, [0] * count)])
+            engine.step([SequenceChunk(seq_id, at, [0] * count)])

@@ -60,8 +60,7 @@ class Replica:
     async def __del__(self) -> None:
         """Ray awaits it once, when the replica has answered what it had."""
         self._service.draining = True
-        await self._service.client.close()
-        self._service.model.close()
+        await self._service.close()
 
 
 class Patience:

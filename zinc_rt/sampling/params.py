@@ -234,13 +234,13 @@ class Json:
     """How requests give a parameter.
 
     note: what the docs say of the field; `{limits}` and `{default}` are filled in. kind: the limits in requests, where
-    they are tighter. apis: the interfaces that take it; ours: those of them that have the parameter here alone; the
-    docs mark it *own*. names, kinds: the name and the limits in one interface, where they differ.
+    they are tighter. apis: the interfaces that take it; extends: those of them whose authors do not have it;
+    the docs mark it *own*. names, kinds: the name and the limits in one interface, where they differ.
     """
 
     note: str
     apis: frozenset[Api]
-    ours: frozenset[Api] = frozenset()
+    extends: frozenset[Api] = frozenset()
     kind: ParamType | None = None
     names: Mapping[Api, str] = field(default_factory=dict)
     kinds: Mapping[Api, ParamType] = field(default_factory=dict)
@@ -262,7 +262,7 @@ class Parameter:
 
     def is_ours(self, api: Api) -> bool:
         """Whether the interface's authors do not have the field."""
-        return self.json is not None and api in self.json.ours
+        return self.json is not None and api in self.json.extends
 
     def json_kind(self, api: Api) -> ParamType:
         """The limits in an interface."""
@@ -334,7 +334,7 @@ class SamplingParams:
         Json(
             "keep the k likeliest tokens, 0 all; {default} where it is omitted",
             _EVERY,
-            ours=frozenset({Api.openai, Api.responses}),
+            extends=frozenset({Api.openai, Api.responses}),
         ),
     )
     """Keep the k most likely tokens; 0 keeps all."""
@@ -352,7 +352,7 @@ class SamplingParams:
         Json(
             "drop tokens less likely than this share of the likeliest; {default} where it is omitted",
             _EVERY,
-            ours=_EVERY - {Api.ollama},
+            extends=_EVERY - {Api.ollama},
         ),
     )
     """Drop tokens less likely than this share of the most likely token's probability; 0 drops none."""
@@ -367,7 +367,7 @@ class SamplingParams:
         Json(
             "divides the logits of recent tokens; 1, which is off, where it is omitted",
             frozenset({Api.openai, Api.ollama}),
-            ours=frozenset({Api.openai}),
+            extends=frozenset({Api.openai}),
             kind=Number(0, 10, above=True),
             names={Api.ollama: "repeat_penalty"},
         ),
@@ -400,7 +400,7 @@ class SamplingParams:
         Json(
             "how many tokens are recent, prompt included; -1 all",
             frozenset({Api.openai, Api.ollama}),
-            ours=frozenset({Api.openai}),
+            extends=frozenset({Api.openai}),
         ),
     )
     """How many tokens count as recent, prompt included; 0: none, -1: all."""
@@ -428,7 +428,7 @@ class SamplingParams:
         Json(
             "the same seed, the same bytes; omitted: drawn, and named in `x-zinc-seed`",
             _EVERY,
-            ours=frozenset({Api.responses, Api.anthropic}),
+            extends=frozenset({Api.responses, Api.anthropic}),
             kind=Integer(-SEED_LIMIT // 2, SEED_LIMIT - 1),
         ),
     )
@@ -460,7 +460,7 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = _parameter(
         (),
         TokenIds(),
-        json=Json("token ids that end the text", frozenset({Api.openai}), ours=frozenset({Api.openai})),
+        json=Json("token ids that end the text", frozenset({Api.openai}), extends=frozenset({Api.openai})),
     )
     """Token ids that end the text, besides the model's own."""
     logprobs: int | None = _parameter(
@@ -478,7 +478,7 @@ class SamplingParams:
         False,
         Switch(),
         Option("--ignore-eos", "Go on after the model's end-of-text token.", stops=True, server=False),
-        Json("go on after the model's end-of-text token", frozenset({Api.openai}), ours=frozenset({Api.openai})),
+        Json("go on after the model's end-of-text token", frozenset({Api.openai}), extends=frozenset({Api.openai})),
     )
     """Go on after the model's end-of-text tokens (they are generated like any other)."""
 

@@ -261,10 +261,10 @@ class BatchBuilder:
         ms = self._cost.step_ms(costs([*decode, rest]))
         return rest.n_rows <= 2 * self._beside and ms <= (1 + _OVER_AT_ONCE) * self._options.max_step_ms
 
-    def _prompt_chunk(self, request: Request, most: int, n_logits: int) -> ScheduledChunk | None:
+    def _prompt_chunk(self, request: Request, max_rows: int, n_logits: int) -> ScheduledChunk | None:
         """The next rows of a prompt, at most so many: to its end, or to a page's edge that leaves most of them."""
         start, n = request.computed, len(request.tokens)
-        end = min(start + most, n)
+        end = min(start + max_rows, n)
         if request.submit.echo is not None:
             end = min(end, max(start, request.echoed) + n_logits)
         if end == n and not n_logits:

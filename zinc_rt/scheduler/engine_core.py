@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from zinc_rt.engine.engine import Engine
-from zinc_rt.engine.prompts import check_fits, check_ids
+from zinc_rt.engine.prompts import check_ids, check_prompt
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.processors import Processors
@@ -92,7 +92,7 @@ class EngineCore:
         """The engine behind it."""
         sizes, options = self._sizes, self._engine.options
         return EngineInfo(
-            how=self._engine.description,
+            description=self._engine.description,
             n_ctx=sizes.n_ctx,
             n_slots=sizes.n_slots,
             n_batch=sizes.n_rows,
@@ -113,6 +113,13 @@ class EngineCore:
             self._untouched = self._engine.touch_states()
         return next(self._untouched, True) is None
 
+    def check_prompt(self, tokens: object) -> list[int]:
+        """A prompt's ids as a list, where `submit` takes them. Any thread may ask.
+
+        Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`, and `UsageError` for what are no token ids.
+        """
+        return check_prompt(tokens, self._vocabulary.n_vocab, self._sizes.n_ctx)
+
     def submit(self, request: Submit, processors: Processors = ()) -> None:
         """Queue a request. If it cannot be served, or its processors raise, it ends with `Failed` in a report."""
         try:
@@ -127,11 +134,10 @@ class EngineCore:
             self.scheduler.add(made)
 
     def _checked(self, request: Submit, processors: Processors) -> Request:
-        now, n_vocab, n_ctx = self._clock(), self._vocabulary.n_vocab, self._sizes.n_ctx
-        check_ids(request.prompt, n_vocab)
-        check_fits(request.prompt, n_ctx)
+        now = self._clock()
+        self.check_prompt(request.prompt)
         if request.resume:
-            check_ids(request.resume, n_vocab)
+            check_ids(request.resume, self._vocabulary.n_vocab)
         tenant = self.scheduler.tenants.get(request.tenant)
         pages, n_pages = pages_for(len(request.prompt)), self.scheduler.pool.n_pages
         if pages > (most := tenant.most_pages(n_pages)):
@@ -140,7 +146,7 @@ class EngineCore:
                 f" {most} of {n_pages}; shorten it, or serve with more KV memory"
             )
         self._arrivals += 1
-        return Request.make(request, tenant, self._vocabulary, n_ctx, self._arrivals, now, processors)
+        return Request.make(request, tenant, self._vocabulary, self._sizes.n_ctx, self._arrivals, now, processors)
 
     def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """End a request; `Finished` is in the next turn's report. Unknown ids are ignored."""

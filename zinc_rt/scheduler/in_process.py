@@ -133,6 +133,13 @@ class InProcessClient:
         if self._turner == threading.get_ident():
             raise EngineError("a step is running on this thread; use the model when it is over")
 
+    def check_prompt(self, tokens: object) -> list[int]:
+        """A prompt's ids as a list: callers learn at once what the core would refuse in a turn. Raises what
+        `EngineCore.check_prompt` raises.
+        """
+        assert self._core is not None
+        return self._core.check_prompt(tokens)
+
     # -- for threads
 
     def submit(self, output: RequestOutput[T], processors: Processors = ()) -> Inbox[T]:

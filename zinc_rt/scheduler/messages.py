@@ -242,12 +242,12 @@ class EngineStatus:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """An engine that has loaded its model. how: the device and its kernels in a line; n_ctx: tokens of a request,
-    prompt and answer together; n_slots: requests computed at once; n_batch: rows of a step; kv_tokens: positions that
-    all requests together may hold.
+    """An engine that has loaded its model. description: the device and its kernels in a line; n_ctx: tokens of a
+    request, prompt and answer together; n_slots: requests computed at once; n_batch: rows of a step; kv_tokens:
+    positions that all requests together may hold.
     """
 
-    how: str
+    description: str
     n_ctx: int
     n_slots: int
     n_batch: int

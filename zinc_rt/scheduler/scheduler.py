@@ -279,7 +279,7 @@ class Scheduler:
         if not alone or chunks[0].prefill or self.steps % _LEARN_EVERY == 0:
             self._cost.learn(parts or costs(chunks), ms)
 
-    def _take(self, request: Request, how: SamplingRequest, token: Sampled | NoToken, now: float) -> None:
+    def _take(self, request: Request, sampling: SamplingRequest, token: Sampled | NoToken, now: float) -> None:
         """A request's next token was chosen, or none could be."""
         if request.seq_id < 0:  # it ended with a token before
             return
@@ -287,7 +287,7 @@ class Scheduler:
             self.fail(request, token)
             return
         sampler, token_id = request.sampler, token.token_id
-        sampler.n_nan, sampler.step = how.sampler.n_nan, how.sampler.step
+        sampler.n_nan, sampler.step = sampling.sampler.n_nan, sampling.sampler.step
         request.last_token = now
         if request.first_token is None:
             request.begin_text(now)

@@ -85,16 +85,16 @@ class Speculation:
         """How many draft tokens a text can have: the last token that it may have is never one."""
         if request.free.processors:
             return 0  # they may keep count of their calls
-        return max(0, min(self._drafter.most, request.longest - len(request.tokens) - 1))
+        return max(0, min(self._drafter.draft_max, request.longest - len(request.tokens) - 1))
 
     def _drafts(self, asked: Sequence[tuple[Request, int]], n_rows: int, left: int) -> dict[int, tuple[int, ...]]:
         """Drafts by the requests' numbers, at most so many tokens in all."""
         drafter = self._drafter
         requests = [request for request, _ in asked]
-        most = [n for _, n in asked]
+        limits = [n for _, n in asked]
         if not drafter.free:
-            most = self._lengths(requests, most, n_rows, left)
-        texts = [_text(request, n) for request, n in zip(requests, most, strict=True) if n]
+            limits = self._lengths(requests, limits, n_rows, left)
+        texts = [_text(request, n) for request, n in zip(requests, limits, strict=True) if n]
         if not texts:
             return {}
         began = self._clock()
@@ -102,25 +102,25 @@ class Speculation:
         if not drafter.free:
             numbers = {text.number for text in texts}
             if numbers <= self._drafted_before:  # else it read prompts
-                self._pace.learn_guesses(max(text.most for text in texts), 1000 * (self._clock() - began))
+                self._pace.learn_guesses(max(text.draft_max for text in texts), 1000 * (self._clock() - began))
             self._drafted_before |= numbers
         cut = [
-            self._usable(request, found.get(request.number, ()), n) for request, n in zip(requests, most, strict=True)
+            self._usable(request, found.get(request.number, ()), n) for request, n in zip(requests, limits, strict=True)
         ]
         if drafter.free:
             lengths = self._lengths(requests, [len(draft) for draft in cut], n_rows, left)
             cut = [draft[:n] for draft, n in zip(cut, lengths, strict=True)]
         return {r.number: self._with_pages(r, draft) for r, draft in zip(requests, cut, strict=True)}
 
-    def _lengths(self, requests: Sequence[Request], most: Sequence[int], n_rows: int, left: int) -> list[int]:
-        wishes = [Wish(self._records[r.number], n) for r, n in zip(requests, most, strict=True)]
+    def _lengths(self, requests: Sequence[Request], limits: Sequence[int], n_rows: int, left: int) -> list[int]:
+        wishes = [Wish(self._records[r.number], n) for r, n in zip(requests, limits, strict=True)]
         found = self._pace.lengths(wishes, n_rows, n_rows + left, free=self._drafter.free)
-        return [n if n >= self._drafter.least else 0 for n in found]
+        return [n if n >= self._drafter.draft_min else 0 for n in found]
 
-    def _usable(self, request: Request, draft: Sequence[int], most: int) -> tuple[int, ...]:
+    def _usable(self, request: Request, draft: Sequence[int], limit: int) -> tuple[int, ...]:
         """A draft up to a token that ends the text."""
         at = next((i for i, token in enumerate(draft) if token in request.stop_ids), len(draft))
-        return tuple(map(int, draft[: min(at, most)]))
+        return tuple(map(int, draft[: min(at, limit)]))
 
     def _with_pages(self, request: Request, draft: tuple[int, ...]) -> tuple[int, ...]:
         """A draft as far as there are KV pages for it; nobody gives up a page for it."""
@@ -188,13 +188,13 @@ def _masks(request: Request, ahead: GrammarMatcher, draft: Sequence[int]) -> lis
     return masks
 
 
-def _text(request: Request, most: int) -> DraftText:
+def _text(request: Request, draft_max: int) -> DraftText:
     return DraftText(
         request.number,
         request.seq_id,
         request.tokens,
         request.sampler,
         request.n_generated,
-        most,
+        draft_max,
         request.submit.salt,
     )

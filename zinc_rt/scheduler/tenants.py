@@ -47,8 +47,8 @@ class TenantAccount:
 class TenantAccounts:
     """Tenants by name, at most so many."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_tenants: int) -> None:
+        self._max_tenants = max_tenants
         self._known: dict[str, TenantAccount] = {}
 
     def get(self, name: str) -> TenantAccount:
@@ -56,8 +56,8 @@ class TenantAccounts:
         known = self._known.get(name)
         if known is None:
             number = len(self._known)
-            if number >= self._most:
-                raise TooManyTenants(f"tenant {number} cannot be registered: all {self._most} places are taken")
+            if number >= self._max_tenants:
+                raise TooManyTenants(f"tenant {number} cannot be registered: all {self._max_tenants} places are taken")
             known = self._known[name] = TenantAccount(name, number)
         return known
 

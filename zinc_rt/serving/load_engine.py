@@ -55,7 +55,7 @@ def _warm(model: Model) -> None:
     if model.embedder is not None:
         return
     engine, token = model.engine, next(iter(model.tokenizer.stop_ids), 0)
-    slot = engine.open_sequence(salt=None)
+    seq_id = engine.open_sequence(salt=None)
     sampler = Sampler(SamplingParams(temperature=1.0), model.tokenizer.n_vocab)
-    engine.step([SequenceChunk(slot, 0, [token], logits_indices=[0])], [SamplingRequest(sampler, [token])]).token()
-    engine.close_sequence(slot)
+    engine.step([SequenceChunk(seq_id, 0, [token], logits_indices=[0])], [SamplingRequest(sampler, [token])]).token()
+    engine.close_sequence(seq_id)

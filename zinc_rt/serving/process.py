@@ -173,9 +173,7 @@ class ProcessClient:
     async def close(self) -> None:
         """See `EngineClient`."""
         self._wrong = "the server ends"
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.end(*self._tasks)
         seconds = _ABANDONED_SECONDS if len(self._live) else _END_SECONDS
         self._live.fail(Fault.shutting_down, "the server ends")
         await self._end(seconds)

@@ -118,7 +118,7 @@ class ThreadClient:
         self._wrong, self._ends = "the server ends", True
         self._wake.set()
         if self._thread is not None:
-            await asyncio.to_thread(self._thread.join)
+            await asyncio.to_thread(self._background.join, self._thread)
         self._live.fail(Fault.shutting_down, "the server ends")
 
     def _send(self, message: Message) -> None:

@@ -60,7 +60,7 @@ class HeadStep:
     hidden: F32
 
 
-class GraphBeside:
+class DraftGraph:
     """A graph of a model's file, or of another, on the model's device. Belongs to the engine's thread; its steps run
     between the engine's.
 
@@ -69,7 +69,7 @@ class GraphBeside:
         definition: of the graph. Weights and states that have names of the model's are the model's.
         raw: a weight's rows in its file, by its name.
         release: lets go of the memory behind them.
-        most: tokens of a draft at the most.
+        draft_max: tokens of a draft at the most.
         spare: KV pages of each sequence beside the model's.
 
     Raises:
@@ -86,14 +86,14 @@ class GraphBeside:
         definition: ModelDefinition,
         raw: Callable[[str], npt.NDArray[np.uint8]],
         release: Callable[[str], None],
-        most: int,
+        draft_max: int,
         spare: int,
     ) -> None:
         self._backend, self._model = engine.backend, engine.lowered
         sizes = engine.sizes
         if sizes is None or HIDDEN not in self._model.outputs:
             raise EngineError("the model hands out no hidden states; load it with hidden_beside")
-        self.most, self._n_pages, self._spare = most, sizes.n_pages, spare
+        self.draft_max, self._n_pages, self._spare = draft_max, sizes.n_pages, spare
         self.n_embd = int(self._model.outputs[HIDDEN].shape[1])
         self.sizes = Capacity(
             sizes.n_rows,
@@ -103,18 +103,18 @@ class GraphBeside:
             sizes.n_pages + sizes.n_slots * spare,
         )
         graph = definition.graph
-        parts = self._backend.plan(graph, self.sizes, self._model)
+        planned = self._backend.plan(graph, self.sizes, self._model)
+        parts = dict(planned.n_bytes)
         if self.own_cache:  # what the drafter keeps of each page
             parts["kv_cache"] += 4 * sizes.n_pages * self.n_embd
         self.plan = MemoryPlan(**parts, available=self._backend.memory_available)
         if engine.plan is not None:  # what the model has not touched yet counts as available
-            self.plan = replace(engine.plan, **parts, snapshots=0, beside=engine.plan.total)
+            self.plan = replace(engine.plan, **parts, snapshots=0, main_model=engine.plan.total)
         if engine.options.check_memory:
             self.plan.check()
         weights = {b.name: raw(b.name) for b in graph.of_kind(BufferKind.WEIGHT)}
         constants = Constants(definition.constants, sizes.n_ctx)
-        self._backend.tune(graph, self.sizes)
-        self._lowered = self._backend.lower(graph, self.sizes, weights, constants, release, shares=self._model)
+        self._lowered = self._backend.lower(self._backend.tune(planned), weights, constants, release)
         self._prior = self._lowered.inputs[PRIOR].view(np.float32)
 
     def hidden(self, n_rows: int) -> F32:
@@ -144,8 +144,7 @@ class GraphBeside:
         last = self._write(rows, held)
         if device is not None:
             device.write(sampling)
-        check_step(lowered)
-        self._backend.wait(self._backend.submit(lowered, device))
+        self._backend.wait(self._backend.submit(check_step(lowered), device))
         logits = lowered.outputs["logits"][: len(last)].view(np.float32)
         likeliest = lowered.outputs["tokens"][: len(last)].view(np.int32)
         hidden = lowered.outputs[HIDDEN].view(np.float32)[last]
@@ -175,29 +174,29 @@ class GraphBeside:
         table[:n] = self._model.inputs["page_table"][row.seq_id, :n]
 
 
-class DraftHead(GraphBeside):
+class DraftHead(DraftGraph):
     """The head of an engine's model.
 
     Args:
         engine: has loaded `hidden.hidden_beside` of the model.
         file: the model's file, or another with the head alone.
         head: what `define_draft_head` made of it; of another file, what `renaming.as_own` made of that.
-        most: tokens of a draft at the most.
+        draft_max: tokens of a draft at the most.
 
     Attributes:
         reach: how many positions behind what a sequence holds its rows may have.
 
-    Raises what `GraphBeside` raises.
+    Raises what `DraftGraph` raises.
     """
 
     own_cache = True
 
-    def __init__(self, engine: Engine, file: GGUFFile, head: ModelDefinition, most: int) -> None:
+    def __init__(self, engine: Engine, file: GGUFFile, head: ModelDefinition, draft_max: int) -> None:
         # Tokens of the last draft that were right and are computed again, the one behind them, and the next draft.
-        self.reach = 2 * most + 1
+        self.reach = 2 * draft_max + 1
         head = with_cache(head, engine.options.kv)
         super().__init__(
-            engine, head, partial(head.raw, file), partial(head.release, file), most, pages_for(self.reach)
+            engine, head, partial(head.raw, file), partial(head.release, file), draft_max, pages_for(self.reach)
         )
 
     def _place(self, row: HeadRows, held: int, at: slice) -> None:
@@ -211,7 +210,7 @@ class DraftHead(GraphBeside):
         table[n : n + spare] = np.arange(first, first + spare)
 
 
-class Assistant(GraphBeside):
+class Assistant(DraftGraph):
     """A small model that reads the keys and values of an engine's model.
 
     Args:
@@ -219,15 +218,17 @@ class Assistant(GraphBeside):
         file: the model's file.
         own: the small model's.
         definition: what `define_assistant` made of them.
-        most: tokens of a draft at the most.
+        draft_max: tokens of a draft at the most.
 
-    Raises what `GraphBeside` raises.
+    Raises what `DraftGraph` raises.
     """
 
     own_cache = False
 
-    def __init__(self, engine: Engine, file: GGUFFile, own: GGUFFile, definition: ModelDefinition, most: int) -> None:
-        self.reach = most + 1
+    def __init__(
+        self, engine: Engine, file: GGUFFile, own: GGUFFile, definition: ModelDefinition, draft_max: int
+    ) -> None:
+        self.reach = draft_max + 1
 
         def file_of(name: str) -> GGUFFile:
             return own if name.startswith(OWN) else file
@@ -239,7 +240,7 @@ class Assistant(GraphBeside):
             definition,
             lambda name: definition.raw(file_of(name), name),
             lambda name: definition.release(file_of(name), name),
-            most,
+            draft_max,
             0,
         )
 

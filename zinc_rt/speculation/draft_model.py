@@ -67,10 +67,10 @@ class ModelDrafter(Drafter):
 
     name = "draft"
 
-    def __init__(self, engine: Engine, file: GGUFFile, n_vocab: int, most: int, least: int) -> None:
+    def __init__(self, engine: Engine, file: GGUFFile, n_vocab: int, draft_max: int, draft_min: int) -> None:
         assert engine.sizes is not None
         self._engine, self._file, self._n_vocab, self._sizes = engine, file, n_vocab, engine.sizes
-        self.most, self.least = most, least
+        self.draft_max, self.draft_min = draft_max, draft_min
         self._own: dict[int, _Own] = {}
 
     def draft(self, texts: Sequence[DraftText]) -> list[Sequence[int]]:
@@ -87,8 +87,8 @@ class ModelDrafter(Drafter):
         found: dict[int, list[int]] = {}
         going = [text for text in texts if self._follow(text)]
         rows = self._last_rows(going)
-        for deep in range(max((text.most for text in going), default=0)):
-            going = [text for text in going if text.most > deep and text.number in rows]
+        for deep in range(max((text.draft_max for text in going), default=0)):
+            going = [text for text in going if text.draft_max > deep and text.number in rows]
             if not going:
                 break
             rows = self._guess(going, rows, found, deep)
@@ -102,7 +102,7 @@ class ModelDrafter(Drafter):
 
     def _follow(self, text: DraftText) -> bool:
         """Have the draft model's sequence agree with a text; whether it can go on there."""
-        n = len(text.tokens) + text.most
+        n = len(text.tokens) + text.draft_max
         own = self._own.get(text.number)
         if own is None:
             if n > self._sizes.n_ctx or max(text.tokens) >= self._n_vocab:

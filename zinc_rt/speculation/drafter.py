@@ -29,8 +29,8 @@ class DraftText:
     `forget`. tokens: prompt and text so far, not to be changed; the same list at every call, which grows. The draft
     follows its last token. As a rule the sequence holds all tokens but the last; with recurrent layers it may hold
     fewer. sampler: how the text's tokens are chosen; do not call it, its `ahead` gives one to call. step: the number
-    of the random number for the draft's first token. most: the most tokens that the draft may have, 1 or more. salt: of
-    the tenant's part of the prefix cache.
+    of the random number for the draft's first token. draft_max: the most tokens that the draft may have, 1 or more.
+    salt: of the tenant's part of the prefix cache.
     """
 
     number: int
@@ -38,7 +38,7 @@ class DraftText:
     tokens: Sequence[int]
     sampler: Sampler
     step: int
-    most: int
+    draft_max: int
     salt: bytes = b""
 
 
@@ -51,14 +51,14 @@ class Drafter(ABC):
     """Whether a draft costs next to nothing. Such a drafter is asked for as many tokens as may be had, and of these as
     many are taken as pay. Another one is asked for those alone.
     """
-    most: int = 16
+    draft_max: int = 16
     """Tokens of a draft at the most; how many are asked for below that follows from what they gain."""
-    least: int = 0
+    draft_min: int = 0
     """A draft of fewer tokens is not used."""
 
     @abstractmethod
     def draft(self, texts: Sequence[DraftText]) -> list[Sequence[int]]:
-        """Guess what follows each text: for each, in order, at most `most` token ids, or none.
+        """Guess what follows each text: for each, in order, at most `draft_max` token ids, or none.
 
         Ids outside the vocabulary are the drafter's fault; the engine refuses them. What it raises is not caught, but
         for `BackendError`, as of the engine's own step.

@@ -99,6 +99,7 @@ def _open_model(
             engine.options,
             n_ctx=min(sizes.n_ctx, definition.info.n_ctx_train),
             n_batch=sizes.n_rows,
+            fast_n_batch=None,
             n_logits=sizes.n_slots,
             n_slots=sizes.n_slots,
             kv_tokens=sizes.n_pages * PAGE_TOKENS,

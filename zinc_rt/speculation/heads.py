@@ -122,7 +122,7 @@ class _Draft:
 
     def wants_more(self, head: DraftHead | Assistant) -> bool:
         """Whether another one may be had: its row is that of the last token."""
-        return len(self.tokens) < min(self.text.most, head.most) and self.end <= head.sizes.n_ctx
+        return len(self.tokens) < min(self.text.draft_max, head.draft_max) and self.end <= head.sizes.n_ctx
 
 
 class HeadDrafter(Drafter):
@@ -135,9 +135,9 @@ class HeadDrafter(Drafter):
 
     name = "mtp"
 
-    def __init__(self, head: DraftHead | Assistant, least: int = 0, file: GGUFFile | None = None) -> None:
+    def __init__(self, head: DraftHead | Assistant, draft_min: int = 0, file: GGUFFile | None = None) -> None:
         self._head, self._file = head, file
-        self.most, self.least = head.most, least
+        self.draft_max, self.draft_min = head.draft_max, draft_min
         self._texts: dict[int, _Text] = {}  # by seq_id; also of sequences whose texts are over, which may go on
         self._samplers: dict[int, Sampler] = {}  # by the texts' numbers
         # The hidden states of the last positions of pages: what goes on there may be another text.
@@ -296,7 +296,7 @@ class HeadDrafter(Drafter):
                 return False
         if len(known.ids) > n >= known.held:
             known.cut(n)
-        return len(known.ids) == n and n + text.most - known.held <= self._head.reach
+        return len(known.ids) == n and n + text.draft_max - known.held <= self._head.reach
 
 
 def with_hidden(file: GGUFFile, definition: ModelDefinition, other: str | Path | None = None) -> ModelDefinition:
@@ -313,13 +313,13 @@ def with_hidden(file: GGUFFile, definition: ModelDefinition, other: str | Path |
 
 
 def open_head(
-    engine: Engine, file: GGUFFile, most: int, least: int, notify: Callable[[str], None] | None = None
+    engine: Engine, file: GGUFFile, draft_max: int, draft_min: int, notify: Callable[[str], None] | None = None
 ) -> HeadDrafter:
     """The drafter of an engine that has loaded what `with_hidden` returned. Raises what `DraftHead` raises."""
-    head = DraftHead(engine, file, _head_of(file), most)
+    head = DraftHead(engine, file, _head_of(file), draft_max)
     if notify is not None:
         notify(f"drafts: a block of the model itself; {head.plan.summary}")
-    return HeadDrafter(head, least)
+    return HeadDrafter(head, draft_min)
 
 
 def open_other(
@@ -327,8 +327,8 @@ def open_other(
     file: GGUFFile,
     info: ModelInfo,
     path: str | Path,
-    most: int,
-    least: int,
+    draft_max: int,
+    draft_min: int,
     notify: Callable[[str], None] | None = None,
 ) -> HeadDrafter:
     """The drafter of an engine, with the model of `file`, by the head or the assistant in the file `path`.
@@ -339,13 +339,17 @@ def open_other(
     try:
         definition = _of_other(own, file, info)
         is_head = definition.info.architecture == info.architecture
-        graph = DraftHead(engine, own, definition, most) if is_head else Assistant(engine, file, own, definition, most)
+        graph = (
+            DraftHead(engine, own, definition, draft_max)
+            if is_head
+            else Assistant(engine, file, own, definition, draft_max)
+        )
     except BaseException:
         own.close()
         raise
     if notify is not None:
         notify(f"drafts: {own.path}; {graph.plan.summary}")
-    return HeadDrafter(graph, least, own)
+    return HeadDrafter(graph, draft_min, own)
 
 
 def _of_other(own: GGUFFile, file: GGUFFile, info: ModelInfo) -> ModelDefinition:

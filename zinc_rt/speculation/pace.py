@@ -91,10 +91,10 @@ class DraftRecord:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A text that could have a draft. most: the most guesses that it could take."""
+    """A text that could have a draft. draft_max: the most guesses that it could take."""
 
     record: DraftRecord
-    most: int
+    draft_max: int
 
 
 class Pace:
@@ -136,11 +136,11 @@ class Pace:
             record = wish.record
             if found[i]:
                 record.since = 0
-            elif wish.most and left > 0:
+            elif wish.draft_max and left > 0:
                 record.since += 1
                 if record.since > record.wait:
                     record.since = 0
-                    found[i] = min(wish.most, left, _TRY)
+                    found[i] = min(wish.draft_max, left, _TRY)
                     left -= found[i]
         return found
 
@@ -149,7 +149,9 @@ class Pace:
         if not self.costs:
             return best
         order = sorted(
-            (-(wish.record.acceptance**deep), i) for i, wish in enumerate(wishes) for deep in range(1, wish.most + 1)
+            (-(wish.record.acceptance**deep), i)
+            for i, wish in enumerate(wishes)
+            for deep in range(1, wish.draft_max + 1)
         )
         tokens, ms = float(len(wishes)), self.costs.ms
         without = ms(n_rows)

@@ -28,9 +28,9 @@ _PASSED_ON: Final = ("TZ", "LD_LIBRARY_PATH")  # of the environment: local time,
 class Ended(Exception):
     """No answer will come: the process ended, with `status` as of `subprocess`, or the time is over (None)."""
 
-    def __init__(self, status: int | None = None, said: str = "") -> None:
-        super().__init__(said)
-        self.status, self.said = status, said
+    def __init__(self, status: int | None = None, message: str = "") -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
 
 
 class TemplateChild:

@@ -85,7 +85,7 @@ class TemplateProcess:
         try:
             problem = child.wait_until_ready()
         except Ended as ended:
-            raise not_started(ended.said or "it was not ready in time") from None
+            raise not_started(ended.message or "it was not ready in time") from None
         if problem is not None:
             raise not_started(problem)
         return child
@@ -108,8 +108,8 @@ class TemplateProcess:
     def _why(self, ended: Ended) -> str:
         if ended.status == -signal.SIGXCPU:
             return f"it takes more than {self.limits.cpu_seconds} s of processor time to render"
-        if ended.said:
-            return f"the process that renders it {ended.said}"
+        if ended.message:
+            return f"the process that renders it {ended.message}"
         return f"it is not rendered after {self.limits.seconds:g} s"
 
     def _judged(self, header: dict[str, Any], text: str) -> str:

@@ -54,11 +54,11 @@ def real(value: object) -> float | None:
         return None
 
 
-def whole_between(name: str, value: object, least: int, most: int) -> int:
+def whole_between(name: str, value: object, minimum: int, maximum: int) -> int:
     """`value` as an int from least to most. Raises `UsageError`, naming it."""
     number = whole(value)
-    if number is None or not least <= number <= most:
-        raise UsageError(f"{name} is {show(value)}, it must be a whole number between {least} and {most}")
+    if number is None or not minimum <= number <= maximum:
+        raise UsageError(f"{name} is {show(value)}, it must be a whole number between {minimum} and {maximum}")
     return number
 
 

@@ -244,7 +244,7 @@ def packets(draw: st.DrawFn) -> tuple[str, dict[str, int | tuple[int, ...]]]:
         elif isinstance(slot, Long):
             fields[slot.name] = draw(st.integers(0, (1 << 64) - 1))
         elif isinstance(slot, Rest):
-            fields[slot.name] = tuple(draw(st.lists(dwords, min_size=slot.least, max_size=20)))
+            fields[slot.name] = tuple(draw(st.lists(dwords, min_size=slot.minimum, max_size=20)))
         elif isinstance(slot, Value):
             fields[slot.name] = draw(st.integers(0, (1 << slot.bits) - 1))
     if "register" in fields and "values" in fields:

@@ -156,7 +156,7 @@ def test_experts_are_read_once_for_all_their_rows() -> None:
     used = len(counts)
     assert used < 16
     with EmulatedBackend(cache=kernels()) as emulated:
-        batch = emulated.lower(case.graph, case.sizes, case.weights, case.constants)
+        batch = emulated.lower(emulated.plan(case.graph, case.sizes), case.weights, case.constants)
         batch.inputs["x"][...] = x.view(np.int32)
         batch.counts[:] = 16, 0
         emulated.start_profile(batch)
@@ -176,7 +176,7 @@ def test_only_chosen_experts_are_read() -> None:
     """Of twelve experts a row's two: their bytes and hardly more, of which no line is left half read."""
     case = layer(Layer(n_experts=12, k=2), (1,))
     with EmulatedBackend(cache=kernels()) as emulated:
-        batch = emulated.lower(case.graph, case.sizes, case.weights, case.constants)
+        batch = emulated.lower(emulated.plan(case.graph, case.sizes), case.weights, case.constants)
         batch.inputs["x"][...] = np.asarray(case.steps[0].inputs["x"]).view(np.int32)
         batch.counts[:] = 1, 0
         emulated.start_profile(batch)

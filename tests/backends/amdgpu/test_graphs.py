@@ -24,7 +24,7 @@ from tests.kernels.material import (
     packed_rows,
 )
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.base import Capacity, StepFence
+from zinc_rt.backends.base import Capacity, StepFence, check_step
 from zinc_rt.backends.gpu.lowering import GpuLowering
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.builder import GraphBuilder
@@ -105,7 +105,7 @@ def test_gates_factors_and_norms_without_weights(backend: AmdBackend, name: str)
 
 def test_batches_are_recorded_once_a_shape(backend: AmdBackend) -> None:
     case, _ = random_case(100)
-    batch = backend.lower(case.graph, case.sizes, case.weights, case.constants)
+    batch = backend.lower(backend.plan(case.graph, case.sizes), case.weights, case.constants)
     recorded = []
     for _ in range(2):
         for n in (1, 2, 1):
@@ -172,13 +172,13 @@ def test_heads_that_the_kernels_cannot_do(dim: int, heads: int, words: str) -> N
 
 def test_steps_and_fences_are_checked(backend: AmdBackend) -> None:
     case, _ = random_case(102)
-    batch = backend.lower(case.graph, case.sizes, case.weights, case.constants)
+    batch = backend.lower(backend.plan(case.graph, case.sizes), case.weights, case.constants)
     batch.counts[:] = case.sizes.n_rows + 1, 0
     with pytest.raises(BackendError, match="rows"):
-        backend.submit(batch)
+        backend.submit(check_step(batch))
     batch.counts[:] = 1, 0
     with amd_backend() as (other, _), pytest.raises(BackendError, match="not lowered by this backend"):
-        other.submit(batch)
+        other.submit(check_step(batch))
     with pytest.raises(BackendError, match="not submitted"):
         backend.wait(StepFence(1))
 

@@ -25,7 +25,7 @@ def buffer_of(made: Any, array: npt.NDArray[Any]) -> BufferObject:
 def test_inputs_and_outputs(interface: str, combined: bool) -> None:
     case, _ = random_case(101)
     with amd_backend(interface) as (backend, made):
-        lowered = backend.lower(case.graph, case.sizes, case.weights, case.constants)
+        lowered = backend.lower(backend.plan(case.graph, case.sizes), case.weights, case.constants)
         for given, is_combined in ((lowered.inputs, combined), (lowered.outputs, False)):
             buffers = [buffer_of(made, array) for array in given.values() if isinstance(array, np.ndarray)]
             assert buffers

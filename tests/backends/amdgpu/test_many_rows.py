@@ -65,8 +65,8 @@ def test_products_of_a_layer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> N
 def test_memory_of_both_ways(graph: Graph) -> None:
     """Slabs are whole, and the arena has room for either way."""
     made = both_ways(graph)
-    assert made.many is not None
-    slabs = {key: room for key, room in made.many.rooms.items() if isinstance(key, tuple) and key[0] == "slabs"}
+    assert made.many_rows is not None
+    slabs = {key: room for key, room in made.many_rows.rooms.items() if isinstance(key, tuple) and key[0] == "slabs"}
     width = int(graph.buffer(next(key[1] for key in slabs)).shape[1])
     room, slab = next(iter(slabs.values())), slabs_of(width // 32) * SLAB_BYTES
     assert room.size(SIZES) == -(-SIZES.n_rows // SLAB_ROWS) * slab

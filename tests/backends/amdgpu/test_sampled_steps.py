@@ -10,6 +10,7 @@ import pytest
 
 import zinc_rt
 from tests.helpers import QWEN3, write_model
+from zinc_rt.backends.base import check_step
 from zinc_rt.backends.cpu.sampling import CpuSampled
 from zinc_rt.backends.gpu import backend as gpu_backend
 from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
@@ -141,7 +142,7 @@ def test_several_sequences_with_their_own_parameters(tmp_path: Path, monkeypatch
         assert backend.open_sampling(lowered, n_vocab, 3, found[1]) is there
         lowered.counts[1] = 1
         with pytest.raises(BackendError, match="1 rows of logits, sampled as 3"):
-            backend.submit(lowered, there)
+            backend.submit(check_step(lowered), there)
         with pytest.raises(BackendError, match="3 rows sampled among 5"):
             backend.open_sampling(lowered, 5, 3, found[1])
         several = [backend.open_sampling(lowered, n, 1, found[1]) for n in range(1, 6)]
@@ -155,7 +156,7 @@ def test_several_sequences_with_their_own_parameters(tmp_path: Path, monkeypatch
         for n in range(1, 6):  # where they take much memory, of four
             last = backend.open_sampling(lowered, 20 + n, 1, found[1])
         with pytest.raises(BackendError, match="dropped since"):
-            backend.submit(lowered, there)
+            backend.submit(check_step(lowered), there)
         assert last.tokens.shape == (1,)
         # Several rows are chosen from all of their logits, or on the host.
         fewer = [SamplingRequest(Sampler(p, n_vocab - 1), [3 + i, 7]) for i, p in enumerate(asked)]

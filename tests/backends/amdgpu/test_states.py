@@ -29,7 +29,7 @@ def _copies(backend: AmdBackend) -> None:
     x = net.rows("x", 8)
     net.node(Op.RESIDUAL_ADD, [x, x], [net.out("y", 8)])
     case = net.case([])
-    lowered = backend.lower(case.graph, case.sizes, {}, {})
+    lowered = backend.lower(backend.plan(case.graph, case.sizes), {}, {})
     assert isinstance(lowered, GpuLoweredGraph)
     held = [backend.gpu.alloc(3 * 4 * n, label="state") for n in WORDS]
     values = [rng.integers(0, 1 << 32, (3, n), np.uint32) for n in WORDS]

@@ -18,6 +18,7 @@ from zinc_rt.backends.base import BackendFeatures
 from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
 from zinc_rt.backends.cpu.choice import Kernel, TargetTuning
 from zinc_rt.backends.cpu.program import CpuProgram, Runner
+from zinc_rt.backends.cpu.ways import WaysOfProducts
 from zinc_rt.backends.host import HostBackend
 from zinc_rt.kernels.cpu import pool
 from zinc_rt.kernels.cpu import program as native
@@ -96,7 +97,7 @@ class ArmBackend(CpuBackend):
         self.features = BackendFeatures("native", level, threads, samples=True)
         self.choice = TargetTuning.of(TARGETS[level])
         self.runner = ArmRunner(self.library, machine, threads)
-        self._planned = self._recorder = None
+        self.ways, self._recorder = WaysOfProducts(self.library), None
 
     @contextmanager
     def inside(self) -> Iterator[None]:
@@ -107,11 +108,11 @@ class ArmBackend(CpuBackend):
         with self._machine.arrays(), mock.patch.object(host_memory, "mmap", system):
             yield
 
-    def lower(self, graph: Any, sizes: Any, weights: Any, constants: Any, *more: Any, **named: Any) -> CpuLoweredGraph:
+    def lower(self, plan: Any, weights: Any, constants: Any, *more: Any, **named: Any) -> CpuLoweredGraph:
         """See `CpuBackend.lower`; of weights and constants the machine gets copies."""
         with self.inside():
             copies = [{name: np.array(array) for name, array in given.items()} for given in (weights, constants)]
-            return super().lower(graph, sizes, *copies, *more, **named)
+            return super().lower(plan, *copies, *more, **named)
 
     def _run(self, *step: Any) -> None:
         with self.inside():  # a program gets its last phase when a step first samples

@@ -152,8 +152,8 @@ class Net:
 
 def outputs(backend: Backend, case: Case) -> Outputs:
     """Every output of every step, as bits, whole buffers."""
-    backend.tune(case.graph, case.sizes)
-    batch = backend.lower(case.graph, case.sizes, case.weights, case.constants)
+    plan = backend.tune(backend.plan(case.graph, case.sizes))
+    batch = backend.lower(plan, case.weights, case.constants)
     garbage = np.random.default_rng(1)
     out: Outputs = []
     for step in case.steps:

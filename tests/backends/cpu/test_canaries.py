@@ -116,8 +116,8 @@ def test_a_placement_without_room_is_refused(which: str, tmp_path: Path, monkeyp
         elif which == "places":
             layout = replace(layout, places=dict.fromkeys(layout.places, 0))
         else:
-            assert layout.few is not None
-            layout = replace(layout, few=replace(layout.few, places=dict.fromkeys(layout.few.places, 0)))
+            assert layout.few_rows is not None
+            layout = replace(layout, few_rows=replace(layout.few_rows, places=dict.fromkeys(layout.few_rows.places, 0)))
         return made(layout, *args)
 
     monkeypatch.setattr(backend, "bind_program", cut)

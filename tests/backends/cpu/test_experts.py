@@ -176,7 +176,7 @@ def test_other_activations(activation: str) -> None:
     kinds = (T.Q8_0, T.Q8_0, T.F32)
     case = experts_case(kinds, 4, 2, 40, 64, biases=True, activation=activation)
     with CpuBackend(threads=1) as backend:
-        batch = backend.lower(case.graph, case.sizes, case.weights, case.constants)
+        batch = backend.lower(backend.plan(case.graph, case.sizes), case.weights, case.constants)
         assert isinstance(batch, CpuLoweredGraph)
         assert [op.kind for op in batch.lowered.operations].count("swiglu") == 0
     checked(case, threads=(2,))
@@ -200,7 +200,8 @@ def test_experts_in_matrix_registers(tiles: str, monkeypatch: pytest.MonkeyPatch
     with CpuBackend(isa=usable[-1], threads=2) as backend:
         backend.choice = replace(backend.choice, tiles=tiles)
         compare(case, outputs(backend, case), expected(case), tiles)
-        assert backend.choice.expert_down(T.Q6_K)[1]["TILES"] == tiles
+        tuning = backend.tune(backend.plan(case.graph, case.sizes)).tuning
+        assert tuning.expert_down(T.Q6_K)[1]["TILES"] == tiles
 
 
 @pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)

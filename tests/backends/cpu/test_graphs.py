@@ -22,6 +22,7 @@ from tests.backends.cpu.both import (
 )
 from tests.backends.cpu.hostile import ordinary, rows
 from tests.kernels.material import T, packed_rows
+from zinc_rt.backends.base import check_step
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.ir.op import Op
@@ -297,18 +298,19 @@ def test_counts_are_checked_without_tokens_too(kernels: str) -> None:
     net.node(Op.RESIDUAL_ADD, [x, x], [net.out("y", 32)])
     case = net.case([])
     backend = native(LEVELS[0], 2) if kernels == "native" else reference()
-    batch = backend.lower(case.graph, case.sizes, {}, {})
+    batch = backend.lower(backend.plan(case.graph, case.sizes), {}, {})
     for counts, message in (((5, 0), "5 rows.* lowered for 4"), ((-1, 0), "-1 rows"), ((1, 3), "3 wanted.* for 2")):
         batch.counts[:] = counts
         with pytest.raises(BackendError, match=message):
-            backend.submit(batch)
+            backend.submit(check_step(batch))
 
 
 def test_a_batch_of_another_backend_runs() -> None:
     """A native batch keeps all it needs; any backend with native kernels runs it."""
     case, want = random_case(0)
     other = native(LEVELS[0], 2)
-    batch = native(LEVELS[0], 1).lower(case.graph, case.sizes, case.weights, case.constants)
+    own = native(LEVELS[0], 1)
+    batch = own.lower(own.plan(case.graph, case.sizes), case.weights, case.constants)
     for name, array in batch.inputs.items():
         given = np.asarray(case.steps[0].inputs[name])
         bits = given.astype(np.float32 if given.dtype.kind == "f" else np.int32).view(np.int32)

@@ -139,7 +139,7 @@ def test_a_wrong_way_is_refused_whatever_its_speed(
 
     def wrong(self: ProductTrial, choice: TargetTuning, rows: int) -> np.ndarray:
         y = original(self, choice, rows)
-        if choice.ways_of(self.kind).many == 2 and rows > 32:
+        if choice.ways_of(self.kind).large == 2 and rows > 32:
             y[31, 0] = np.nextafter(y[31, 0], np.float32(np.inf))
         return y
 
@@ -233,7 +233,9 @@ def test_a_graph_is_the_same_in_matrix_registers(tuning: TargetTuning, chooser: 
     backend.choice = tuning
     backend.ways = chooser(times((1e-3, 5e-4), (4e-3, 2e-3, 1e-3)))
     compare(case, outputs(backend, case), expected(case), "matrix registers")
-    assert backend.choice.ways == (("Q4_0", Ways(1, 2)),)
+    plan = backend.plan(case.graph, case.sizes)
+    assert backend.tune(plan).tuning.ways == (("Q4_0", Ways(1, 2)),)
+    assert backend.choice == tuning
     backend.close()
 
 

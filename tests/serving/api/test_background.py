@@ -6,6 +6,8 @@ import ast
 import asyncio
 import io
 import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,7 +34,6 @@ OWN = {
     "serving/api/server.py": {"run"},
     "serving/api/sse.py": {"_look"},
     "serving/route/router.py": {"attended"},
-    "serving/route/server.py": {"_run"},
     "ray/replica.py": {"answer"},
 }
 MAKERS = {"create_task", "ensure_future", "Thread", "TaskGroup"}
@@ -101,6 +102,28 @@ def test_a_task_that_is_cancelled_is_no_fault() -> None:
         task.cancel()
         await asyncio.wait({task})
         await asyncio.sleep(0)
+        assert found.wrong is None
+
+    asyncio.run(go())
+
+
+def test_what_still_runs_is_ended_with_the_server() -> None:
+    async def go() -> None:
+        log = io.StringIO()
+        found, held = Background(make_logger(log)), threading.Event()
+
+        def waits() -> None:
+            held.wait(60)
+
+        task, thread = found.task("one", asyncio.sleep(3600)), found.thread("two", lambda: time.sleep(0.05))
+        await found.close()
+        assert task.cancelled()
+        assert not thread.is_alive()
+        assert not log.getvalue()
+        found.join(found.thread("three", waits), 0.001)
+        assert json.loads(log.getvalue())["name"] == "zinc-three"
+        held.set()
+        await found.close()
         assert found.wrong is None
 
     asyncio.run(go())

@@ -247,7 +247,7 @@ def test_the_writer_counts_what_it_cannot_keep(tmp_path: Path) -> None:
     store._db.execute("pragma busy_timeout = 1")
     blocker = sqlite3.connect(tmp_path / "s", isolation_level=None)
     blocker.execute("begin immediate")
-    writer = RecordWriter(store, failed=lambda error: None, most=3, retry=0.01)
+    writer = RecordWriter(store, failed=lambda error: None, max_waiting=3, retry=0.01)
     for i in range(300):
         writer.put(entry(str(i)), None)
     writer.close(60)

@@ -166,10 +166,10 @@ class TaggedAddress(Long):
 
 @dataclass(frozen=True)
 class Rest:
-    """All dwords that are left, at least `least`."""
+    """All dwords that are left, at least `minimum`."""
 
     name: str
-    least: int = 1
+    minimum: int = 1
 
     n_dwords = 0
 
@@ -241,7 +241,7 @@ class PacketSpec:
     @staticmethod
     def _length(layout: Layout, n: int) -> list[str]:
         fixed = sum(slot.n_dwords for slot in layout)
-        least = next((slot.least for slot in layout if isinstance(slot, Rest)), None)
+        least = next((slot.minimum for slot in layout if isinstance(slot, Rest)), None)
         if least is None and n != fixed:
             return [f"the body has {n} dwords; it must have {fixed}"]
         if least is not None and n < fixed + least:

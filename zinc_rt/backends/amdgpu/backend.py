@@ -110,4 +110,4 @@ class AmdBackend(GpuBackend):
             raise BackendError(f"{reason}, and its step cannot be run again; --resident never avoids this")
         if self._notify is not None:
             self._notify(f"{self.gpu.device.render_node}: {reason}; steps are lists of dispatches from now on")
-        self._await(self._start(step), seconds, ours=True)
+        self._await(self._start(step), seconds, own_limit=True)

@@ -21,8 +21,7 @@ from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.base import LoweredGraph, StepFence
 from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.diagnostics.calibration import SMALL
-from zinc_rt.backends.gpu.backend import GpuLoweredGraph
-from zinc_rt.backends.gpu.sampling import GpuSampling
+from zinc_rt.backends.gpu.backend import SubmittedStep
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.mem.plan import available_memory
@@ -178,10 +177,10 @@ class EmulatedBackend(AmdBackend):
         limits = [n for n in (super().memory_available, available_memory()) if n is not None]
         return min(limits, default=None)
 
-    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
+    def _submit(self, step: SubmittedStep) -> StepFence:
         if self._profiler is not None:  # a step may have loaded kernels of its own
             self._profiler.names.update({program.va: program.name for program in self.programs})
-        fence = super()._submit(batch, sampling)
+        fence = super()._submit(step)
         self._steps += 1
         return fence
 

@@ -62,11 +62,11 @@ def weight_bytes(works: Sequence[Reads]) -> int:
 
 
 class _Plan:
-    """most: bytes of a range."""
+    """range_bytes: bytes of a range."""
 
-    def __init__(self, phases: Sequence[Sequence[Reads]], most: int) -> None:
+    def __init__(self, phases: Sequence[Sequence[Reads]], range_bytes: int) -> None:
         self.found: list[PrefetchRange] = []
-        self._phases, self._most = phases, most
+        self._phases, self._range_bytes = phases, range_bytes
         self._done: dict[int, int] = {}  # bytes of each matrix, by its address
 
     def ask(self, meeting: int, budget: int) -> None:
@@ -82,7 +82,7 @@ class _Plan:
                 share = budget // max(len(rest), 1)
                 for start, size in rest:
                     first = self._done.get(start, 0)
-                    take = min(share, size - first, self._most) // LINE * LINE
+                    take = min(share, size - first, self._range_bytes) // LINE * LINE
                     if take <= 0 or not ranges:
                         return
                     self.found.append(PrefetchRange(meeting, phase, start + first, take))

@@ -43,7 +43,7 @@ Words = npt.NDArray[np.uint32]
 class ResidentPrograms:
     """The resident programs of a backend: compiled and loaded when first asked for.
 
-    least, most: workgroups of a program; most None: half of what fits on the card. patience: see
+    min_workgroups, max_workgroups: of a program; None: half of what fits on the card. patience: see
     `kernels.amd.resident`. proven: whether the card has run such a program, with right results; gave_up: whether one
     ended early; forecast: whether none is run, but asked about.
     """
@@ -52,8 +52,8 @@ class ResidentPrograms:
         self, queue: GpuQueue, cache: CompileCache | None, notify: Callable[[str], None] | None, use: ResidentUse
     ) -> None:
         self._queue, self._cache, self._notify, self.use = queue, cache, notify, use
-        self.least = 1
-        self.most: int | None = None
+        self.min_workgroups = 1
+        self.max_workgroups: int | None = None
         self.patience = resident.PATIENCE
         self.proven = self.gave_up = self.forecast = False
         self._loaded: dict[tuple[str, ...], LoadedKernel | None] = {}
@@ -76,9 +76,10 @@ class ResidentPrograms:
         """Make no more of them."""
         self.use, self.gave_up = "never", True
 
-    def record(self, batch: CommandList, phases: Sequence[Phase], made: list[GpuMemory]) -> Words | None:
-        """Add a step to a batch; None where it cannot be one program or should not. made: gets the memory of its table
-        and its counters. Gives what the program leaves where it ends early: u32[1], the meeting's number, from 1 on.
+    def record(self, batch: CommandList, phases: Sequence[Phase], allocated: list[GpuMemory]) -> Words | None:
+        """Add a step to a batch; None where it cannot be one program or should not. allocated: gets the memory of its
+        table and its counters. Gives what the program leaves where it ends early: u32[1], the meeting's number, from 1
+        on.
 
         Raises `InterfaceError`.
         """
@@ -89,10 +90,10 @@ class ResidentPrograms:
         n = self.workgroups(program.kernel, phases)
         table = tasks(phases, symbols(phases), n)
         room = np.zeros((resident.ROWS_AHEAD, resident.TASK_WORDS), np.uint32)
-        held = self._held(np.concatenate([table, room]), "tasks of a resident program", made)
-        counters = self._held(np.zeros(resident.COUNTER_WORDS, np.uint32), "counters of a resident program", made)
+        held = self._held(np.concatenate([table, room]), "tasks of a resident program", allocated)
+        counters = self._held(np.zeros(resident.COUNTER_WORDS, np.uint32), "counters of a resident program", allocated)
         notice = self._queue.alloc(4, heap="gtt", use="reads", label="early end of a resident program")
-        made.append(notice)
+        allocated.append(notice)
         early: Words = self._queue.map(notice)[:4].view(np.uint32)
         early[0] = 0
         batch.memory += [held, counters, notice]
@@ -105,18 +106,18 @@ class ResidentPrograms:
             return False
         return self.use == "always" or (self.proven and products <= PRODUCTS_A_PHASE * len(phases))
 
-    def _held(self, data: Words, label: str, made: list[GpuMemory]) -> GpuMemory:
+    def _held(self, data: Words, label: str, allocated: list[GpuMemory]) -> GpuMemory:
         memory = self._queue.alloc(data.nbytes, label=label)
-        made.append(memory)
+        allocated.append(memory)
         self._queue.write(memory, data)
         return memory
 
     def workgroups(self, kernel: GpuKernel, phases: Sequence[Phase]) -> int:
         """How many a step's program has: what its largest phase can use, of what may run at once."""
-        most = self.most
+        most = self.max_workgroups
         if most is None:
             most = max(self.fitting(kernel) // 2, 1)
-        return min(most, max(self.least, *(sum(turns(work) for work in part) for part in phases)))
+        return min(most, max(self.min_workgroups, *(sum(turns(work) for work in part) for part in phases)))
 
     def fitting(self, kernel: GpuKernel) -> int:
         """Workgroups of a program that run at once on the whole card."""

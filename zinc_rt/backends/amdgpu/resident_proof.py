@@ -44,7 +44,7 @@ def prove(backend: AmdBackend, contacts: Contacts, about: Situation) -> str:
     if backend.gpu.interface.name not in PREEMPTED or not backend.gpu.gfx.resident:
         return ""
     key, programs = situation_of(about), backend.resident
-    programs.use, programs.least = "always", _ALL
+    programs.use, programs.min_workgroups = "always", _ALL
     with contacts.trial(key):
         try:
             test = selftest.SelfTest(backend, rows=1)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import record
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, shareable, shared, state_bytes, typed
-from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, Ints, LoweredGraph
+from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, GraphPlan, Ints, LoweredGraph
 from zinc_rt.backends.cache_pages import cache_pages, page_arrays
 from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
 from zinc_rt.backends.cpu.cache_layout import cpu_layout
@@ -28,6 +28,7 @@ from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.host import HostBackend, HostGraph, checked_threads
 from zinc_rt.backends.host_memory import HUGE, huge_bytes
 from zinc_rt.errors import BackendError
+from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.cpu import structs
@@ -43,6 +44,14 @@ if TYPE_CHECKING:
     from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
 
 F32 = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class CpuPlan(GraphPlan):
+    """tuning: the kernels' constants; layout: the graph's operations, and where their temporaries lie."""
+
+    tuning: TargetTuning
+    layout: CpuLayout
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,94 +104,89 @@ class CpuBackend(HostBackend):
         self.choice = TargetTuning.of(target)
         self.ways = WaysOfProducts(self.library, notify)
         self.runner = Runner(self.library, self.threads)
-        self._planned: CpuLayout | None = None
         self._recorder: ProfileRecorder | None = None
 
     def _end(self) -> None:
         self.runner.close()
 
-    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
-        """Bytes by purpose; see `Backend.plan`."""
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> CpuPlan:
+        """See `Backend.plan`. What an earlier measurement found is taken; see `ways`."""
         self._check_open()
-        matrices, there = matrices_of(graph), shared(graph, sizes, shares)
-        choice = self.ways.kept(self.choice, {m.kind for m in matrices.values()}, sizes.n_rows)
+        return self._plan(graph, sizes, shares, self.ways.kept(self.choice, _kinds(graph), sizes.n_rows))
+
+    def tune(self, plan: GraphPlan) -> CpuPlan:
+        """Measure the ways of products that this machine has for the formats of a graph; see `Backend.tune`."""
+        own = self._own_plan(plan)
+        tuning = self.ways.chosen(self.choice, _kinds(own.graph), own.sizes.n_rows)
+        return own if tuning == own.tuning else self._plan(own.graph, own.sizes, own.shares, tuning)
+
+    def _own_plan(self, plan: GraphPlan) -> CpuPlan:
+        self._check_open()
+        if not isinstance(plan, CpuPlan):
+            raise BackendError(f"the graph was planned by another kind of backend; this is {self.description}")
+        return plan
+
+    def _plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None, tuning: TargetTuning) -> CpuPlan:
+        matrices, borrowed = matrices_of(graph), shared(graph, sizes, shares)
+        lowered = CpuLowering(graph, sizes, tuning, self.threads).run()
+        few = few_rows(lowered, graph, sizes, self.threads)
+        layout_ = CpuLayout(graph, sizes, lowered, *placed_temporaries(lowered), few)
         vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
         constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
-        return {
-            "weights": sum(m.n_bytes for i, m in matrices.items() if i not in there)
+        parts = {
+            "weights": sum(m.n_bytes for i, m in matrices.items() if i not in borrowed)
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
-            **state_bytes(graph, sizes, without=there),
-            "scratch": self._layout(graph, sizes, choice).n_bytes + io,
+            **state_bytes(graph, sizes, without=borrowed),
+            "scratch": layout_.n_bytes + io,
             "constants": 2 * constants,  # as given, and arranged for the kernels
         }
-
-    def tune(self, graph: Graph, sizes: Capacity) -> None:
-        """Measure the ways of products that this machine has for the formats of a graph; see `Backend.tune`."""
-        self._check_open()
-        kinds = {m.kind for m in matrices_of(graph).values()}
-        self.choice = self.ways.chosen(self.choice, kinds, sizes.n_rows)
-
-    def _layout(self, graph: Graph, sizes: Capacity, choice: TargetTuning) -> CpuLayout:
-        """Operations and where their temporaries lie; that of the plan when the same is lowered."""
-        key = (id(graph), sizes, choice)
-        if self._planned is None or self._planned.key != key:
-            lowered = CpuLowering(graph, sizes, choice, self.threads).run()
-            few = few_rows(lowered, graph, sizes, self.threads)
-            self._planned = CpuLayout(key, graph, sizes, lowered, *placed_temporaries(lowered), few)
-        return self._planned
+        return CpuPlan(graph, sizes, shares, parts, tuning, layout_)
 
     def lower(
         self,
-        graph: Graph,
-        sizes: Capacity,
+        plan: GraphPlan,
         weights: Mapping[str, Bytes],
         constants: Mapping[str, F32],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        shares: LoweredGraph | None = None,
     ) -> CpuLoweredGraph:
         """Load the kernels, repack the weights, lay out the program; see `Backend.lower`."""
-        self._check_open()
+        own, graph = self._own_plan(plan), plan.graph
         matrices = matrices_of(graph)
         raw = {b.name: bound(weights, b) for b in graph.of_kind(BufferKind.WEIGHT)}
-        layout_ = self._layout(graph, sizes, self.choice)
-        self._load(layout_, matrices)
-        there = shared(graph, sizes, shares)
-        missing = [m for i, m in matrices.items() if i not in there]
+        self._load(own, matrices)
+        borrowed = shared(graph, own.sizes, own.shares)
+        missing = [m for i, m in matrices.items() if i not in borrowed]
         tiles = in_tiles(missing)
-        in_place = {matrices[i].name: made for i, made in there.items() if i in matrices}
+        in_place = {matrices[i].name: made for i, made in borrowed.items() if i in matrices}
         # Repacking needs no interpreter, so that the rest is done meanwhile.
-        binding = Aside(
-            "zinc-binding", partial(self._bind, layout_, sizes, raw, constants, {**tiles, **in_place}, there)
-        )
+        binding = Aside("zinc-binding", partial(self._bind, own, raw, constants, {**tiles, **in_place}, borrowed))
         binding.start()
         try:
-            repack(missing, raw, tiles, self.choice, self.library, self.runner, released, progress)
+            repack(missing, raw, tiles, own.tuning, self.library, self.runner, released, progress)
         finally:
             binding.join()
-        self._planned = None  # its operations have their arguments now
         return binding.result()
 
     def _bind(
         self,
-        layout_: CpuLayout,
-        sizes: Capacity,
+        plan: CpuPlan,
         raw: Mapping[str, Bytes],
         constants: Mapping[str, F32],
         tiles: Mapping[str, Bytes],
-        there: Mapping[int, Any],
+        borrowed: Mapping[int, Any],
     ) -> CpuLoweredGraph:
-        """Memory for everything but matrices, and the program on all of it; the tiles may be empty yet. there: what
-        another graph has, by buffer.
+        """Memory for everything but matrices, and the program on all of it; the tiles may be empty yet. borrowed:
+        what another graph has, by buffer.
         """
-        graph, roles, caches = layout_.graph, step_inputs(layout_.graph), cache_pages(layout_.graph)
-        matrices = matrices_of(graph)
-        arrays = self._arrays(graph, sizes, raw, constants, matrices, there)
+        graph, sizes = plan.graph, plan.sizes
+        roles, caches, matrices = step_inputs(graph), cache_pages(graph), matrices_of(graph)
+        arrays = self._arrays(graph, sizes, raw, constants, matrices, borrowed)
         indices = {role: arrays[buffer] for role, buffer in roles.items()}
         memory = BoundArrays(arrays, raw, tiles)
-        program = bind_program(layout_, self._step_record(sizes, indices), memory, self.library, self.threads)
+        program = bind_program(plan.layout, self._step_record(sizes, indices), memory, self.library, self.threads)
         inputs = {b.name: arrays[b.id].view(np.int32) for b in graph.of_kind(BufferKind.INPUT)}
         return CpuLoweredGraph(
             limits=(sizes.n_rows, sizes.n_logits),
@@ -192,12 +196,12 @@ class CpuBackend(HostBackend):
             states={b.name: arrays[b.id] for b in sequence_states(graph)},
             caches={cache.name: cache for cache in caches},
             cache_arrays=page_arrays(caches, arrays),
-            layout=cpu_layout(self.choice.flip & 0xFF),
+            layout=cpu_layout(plan.tuning.flip & 0xFF),
             kept=tuple(arrays[b.id] for b in graph.of_kind(BufferKind.STATE)),
             memory=shareable(graph, sizes, arrays | {i: tiles[m.name] for i, m in matrices.items()}),
             indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,
-            lowered=layout_.lowered,
+            lowered=plan.layout.lowered,
         )
 
     def _arrays(
@@ -207,14 +211,14 @@ class CpuBackend(HostBackend):
         raw: Mapping[str, Bytes],
         constants: Mapping[str, F32],
         matrices: Mapping[int, Matrix],
-        there: Mapping[int, Any],
+        borrowed: Mapping[int, Any],
     ) -> dict[int, Any]:
         """Memory of every buffer that is no temporary, no matrix and no embedding table, by id."""
         tables = {n.inputs[1] for n in graph.nodes if n.op is Op.EMBED}
         arrays: dict[int, Any] = {}
         for b in graph.buffers:
-            if b.id in there:
-                arrays |= {b.id: there[b.id]} if b.id not in matrices else {}
+            if b.id in borrowed:
+                arrays |= {b.id: borrowed[b.id]} if b.id not in matrices else {}
             elif b.kind is BufferKind.WEIGHT:
                 if b.id not in matrices and b.id not in tables:
                     flat = np.ascontiguousarray(raw[b.name].reshape(-1).view(np.float32))
@@ -240,13 +244,13 @@ class CpuBackend(HostBackend):
                 np.bitwise_or(part, 0, out=part)
                 yield
 
-    def _load(self, layout_: CpuLayout, matrices: Mapping[int, Matrix]) -> None:
+    def _load(self, plan: CpuPlan, matrices: Mapping[int, Matrix]) -> None:
         """All kernels at once: missing kernels are compiled in parallel, and one line says so."""
         kinds = {m.kind for m in matrices.values()}
         self.library.load(
             [
-                *(op.kernel for op in layout_.lowered.operations),
-                *(self.choice.repack(kind) for kind in kinds),
+                *(op.kernel for op in plan.layout.lowered.operations),
+                *(plan.tuning.repack(kind) for kind in kinds),
                 *self.runner.kernels(),
             ]
         )
@@ -326,6 +330,11 @@ class CpuBackend(HostBackend):
         from zinc_rt.backends.cpu.bandwidth import read_bandwidth
 
         return read_bandwidth(n_bytes, self.library, self.runner)
+
+
+def _kinds(graph: Graph) -> set[GGMLType]:
+    """The formats of a graph's matrices."""
+    return {m.kind for m in matrices_of(graph).values()}
 
 
 def _largest(values: npt.NDArray[np.int32], n: int) -> int:

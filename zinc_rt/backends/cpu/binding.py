@@ -25,26 +25,27 @@ from zinc_rt.mem.arena import REACH, Lifetime, align_up, place
 
 @dataclass(frozen=True)
 class CpuLayout:
-    """A lowered graph with its temporaries placed: offsets by key in an arena of `arena_bytes`; few: for few rows."""
+    """A lowered graph with its temporaries placed: offsets by key in an arena of `arena_bytes`; few_rows: those of
+    steps of few rows.
+    """
 
-    key: Hashable
-    graph: Graph  # keeps the identity that the key names
+    graph: Graph
     sizes: Capacity
     lowered: CpuLowered
     places: dict[Hashable, int]
     arena_bytes: int
-    few: FewRows | None
+    few_rows: FewRows | None
 
     @property
     def n_bytes(self) -> int:
         """Of all temporaries."""
-        return self.arena_bytes + (self.few.n_bytes if self.few else 0)
+        return self.arena_bytes + (self.few_rows.n_bytes if self.few_rows else 0)
 
     def check_room(self) -> None:
         """Raise `BackendError` unless every temporary has the bytes that its largest step touches to itself: in the
         arena of a step for as long as it is used, in the memory of few rows for ever.
         """
-        lowered, few = self.lowered, self.few
+        lowered, few = self.lowered, self.few_rows
         lives = _lives(lowered)
         n_phases = max((last for _, last in lives.values()), default=-1) + 1
         alive = [[key for key, (first, last) in lives.items() if first <= phase <= last] for phase in range(n_phases)]
@@ -95,8 +96,8 @@ class BoundArrays:
 def bind_program(
     layout_: CpuLayout, step: npt.NDArray[np.void], memory: BoundArrays, library: Library, threads: int
 ) -> CpuProgram:
-    """Give all operations their arguments and chain them. step: the `StepRecord` that kernels read indices from."""
-    lowered, few = layout_.lowered, layout_.few
+    """Chain all operations, with their arguments. step: the `StepRecord` that kernels read indices from."""
+    lowered, few = layout_.lowered, layout_.few_rows
     layout_.check_room()
     arena = huge_bytes(layout_.arena_bytes)
     places = {key: address_of(arena) + at for key, at in layout_.places.items()}
@@ -108,9 +109,8 @@ def bind_program(
         places = places | {key: address_of(own) + at for key, at in few.places.items()}
         other = _Temporaries(lowered, places, lowered.packs | few.packs, visits)
         narrow = [_bound(op.arguments, other, memory) for op in lowered.operations]
-    for op in lowered.operations:
-        op.arguments = _bound(op.arguments, wide, memory)
-    program = CpuProgram.build(lowered.operations, step, library, threads)
+    bound = [replace(op, arguments=_bound(op.arguments, wide, memory)) for op in lowered.operations]
+    program = CpuProgram.build(bound, step, library, threads)
     if few is not None:
         program.allow_again(few.sizes.n_rows, narrow)
         program.keep += [own, other]

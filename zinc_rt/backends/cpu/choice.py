@@ -41,11 +41,11 @@ Kernel = tuple[Function, dict[str, Static]]
 class Ways(NamedTuple):
     """How the products of a format are computed: how many blocks of 16 rows at once in matrix registers, 0 for vectors.
 
-    few: for products of 16 to 31 rows, 0 or 1. many: for larger ones, 0, 1 or 2.
+    small: for products of 16 to 31 rows, 0 or 1. large: for larger ones, 0, 1 or 2.
     """
 
-    few: int = 0
-    many: int = 0
+    small: int = 0
+    large: int = 0
 
 
 VECTORS = Ways()
@@ -95,8 +95,8 @@ class TargetTuning:
     def _matrix(self, *kinds: GGMLType) -> dict[str, Any]:
         """The constants that products of these formats share."""
         ways = [self.ways_of(kind) for kind in kinds]
-        both = Ways(min(w.few for w in ways), min(w.many for w in ways))
-        return {"TILES": self.tiles if any(both) else "", "FEW": both.few, "MANY": both.many}
+        both = Ways(min(w.small for w in ways), min(w.large for w in ways))
+        return {"TILES": self.tiles if any(both) else "", "FEW": both.small, "MANY": both.large}
 
     def repack(self, kind: GGMLType) -> Kernel:
         """File rows to tiles."""

@@ -83,7 +83,7 @@ class CpuProgram:
     keep: list[Any] = field(default_factory=list)
     endings: list[tuple[CpuOperation, Records, int]] = field(default_factory=list)
     """What `end_with` got: operations, their arguments, the addresses of their kernels."""
-    few: int = -1  # rows of a step whose units may be done again: its operations are those of `few_rows`
+    n_few_rows: int = -1  # rows of a step whose units may be done again: its operations are those of `few_rows`
     few_rows: npt.NDArray[np.void] | None = None
     _few_now: bool = False
     _sizes: tuple[int, int] = (-1, -1)
@@ -104,7 +104,7 @@ class CpuProgram:
         counts[_SAMPLED] = sampled
         if jobs:
             counts[_JOBS:] = jobs
-        if (n_rows <= self.few and n_logits <= self.few) is not self._few_now:
+        if (n_rows <= self.n_few_rows and n_logits <= self.n_few_rows) is not self._few_now:
             self._take_turns()
 
     def wait_for_late(self) -> None:
@@ -124,7 +124,7 @@ class CpuProgram:
         that are `again` read and write shares memory with nothing else.
         """
         written = Records(op.struct for op in self.operations)
-        self.few = rows
+        self.n_few_rows = rows
         self.few_rows = table(native.OperationRecord, len(self.rows))
         self.few_rows[:] = self.rows
         for i, values in enumerate(arguments):

@@ -39,23 +39,23 @@ _IDENTITY: Final = {"vendor_id", "cpu family", "model", "model name", "stepping"
 class WaysFound:
     """The measurement of one format.
 
-    few, many: seconds of products of 16 and of 64 rows, for each way: how many blocks of 16 rows it computes at once, 0
-    for vectors. wrong: the ways whose products were not those of vectors.
+    small, large: seconds of products of 16 and of 64 rows, for each way: how many blocks of 16 rows it computes at once,
+    0 for vectors. wrong: the ways whose products were not those of vectors.
     """
 
     ways: Ways
-    few: dict[int, float]
-    many: dict[int, float]
+    small: dict[int, float]
+    large: dict[int, float]
     wrong: tuple[int, ...]
 
     @classmethod
-    def of(cls, few: dict[int, float], many: dict[int, float], wrong: Iterable[int]) -> WaysFound:
+    def of(cls, small: dict[int, float], large: dict[int, float], wrong: Iterable[int]) -> WaysFound:
         """The fastest of what was measured."""
-        return cls(Ways(winner(few), winner(many)), few, many, tuple(wrong))
+        return cls(Ways(winner(small), winner(large)), small, large, tuple(wrong))
 
     def note(self) -> dict[str, Any]:
         """For the cache."""
-        return {"few": list(self.few.items()), "many": list(self.many.items()), "wrong": list(self.wrong)}
+        return {"few": list(self.small.items()), "many": list(self.large.items()), "wrong": list(self.wrong)}
 
     @classmethod
     def from_note(cls, tree: dict[str, Any]) -> WaysFound | None:
@@ -121,7 +121,7 @@ class WaysOfProducts:
         """Tried at every start: what was found out about the ways of choice says nothing of each."""
         tried = kinds if any(ways) else []
         wrong = [k for k in tried if not ProductTrial.small(self._library, k).agrees(_one(tuning, k, ways))]
-        self._refuse(ways.many, wrong)
+        self._refuse(ways.large, wrong)
         return replace(tuning, ways=tuple((k.name, VECTORS if k in wrong else ways) for k in kinds))
 
     def _refuse(self, blocks: int, kinds: list[GGMLType]) -> None:
@@ -194,8 +194,8 @@ def in_words(found: WaysFound) -> str:
     parts = [
         f"{rows} in {_way(blocks)}{_compared(times, blocks)}"
         for rows, blocks, times in (
-            ("16 rows", found.ways.few, found.few),
-            ("32 and more", found.ways.many, found.many),
+            ("16 rows", found.ways.small, found.small),
+            ("32 and more", found.ways.large, found.large),
         )
     ]
     if found.wrong:

@@ -75,7 +75,7 @@ def _outputs(backend: Backend, graph: Graph) -> dict[str, Bits]:
     sizes = Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
     weights = {b.name: _weight(b) for b in graph.of_kind(BufferKind.WEIGHT)}
     constants = {b.name: _angles(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT)}
-    batch = backend.lower(graph, sizes, weights, constants)
+    batch = backend.lower(backend.plan(graph, sizes), weights, constants)
     for name, array in batch.inputs.items():
         array.reshape(-1)[:] = _GIVEN[name]
     batch.counts[:] = _ROWS, 1

@@ -15,7 +15,7 @@ from zinc_rt.amdgpu.errors import BufferFailed, CallFailed, InterfaceError, Step
 from zinc_rt.amdgpu.interface import Heap, Interface
 from zinc_rt.amdgpu.selftest import probe
 from zinc_rt.backends.amdgpu.backend import AmdBackend
-from zinc_rt.backends.base import LoweredGraph, StepFence
+from zinc_rt.backends.base import CheckedStep, LoweredGraph, StepFence
 from zinc_rt.backends.diagnostics.differences import first_difference
 from zinc_rt.backends.gpu.selftest import WrongResults, check_results
 from zinc_rt.backends.probe import PROBE_SECONDS, open_interface
@@ -78,9 +78,9 @@ class _Timed(AmdBackend):
 
     last: LoweredGraph | None = None
 
-    def submit(self, lowered: LoweredGraph, sampling: Any = None) -> StepFence:
-        self.last = lowered
-        return super().submit(lowered, sampling)
+    def submit(self, step: CheckedStep, sampling: Any = None) -> StepFence:
+        self.last = step.lowered
+        return super().submit(step, sampling)
 
 
 def run_steps(name: str, render_node: str, linux: Linux, cache: CompileCache, reached: Reached) -> InterfaceSteps:

@@ -14,10 +14,11 @@ from zinc_rt.backends.base import (
     BackendFeatures,
     Bytes,
     Capacity,
+    CheckedStep,
+    GraphPlan,
     Ints,
     LoweredGraph,
     StepFence,
-    check_step,
 )
 from zinc_rt.backends.cache_pages import cache_pages
 from zinc_rt.backends.gpu.batches import Batches, StepPrograms
@@ -47,6 +48,13 @@ _SAMPLINGS = 16
 _SCRATCH = 256 << 20
 """Bytes of memory that these take; beyond it fewer are kept, but always `_FEWEST`."""
 _FEWEST = 4
+
+
+@dataclass(frozen=True, eq=False)
+class GpuPlan(GraphPlan):
+    """lowered: the graph's dispatches, without memory."""
+
+    lowered: GpuLowered
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,45 +116,40 @@ class GpuBackend(StateIO):
         self._sequence = 0
         self._closed = False
         self._undrained = False  # whether a step may run that nobody has waited for
-        self._lowered: tuple[Graph, Capacity, GpuLowered] | None = None
 
-    def _lowering(self, graph: Graph, sizes: Capacity) -> GpuLowered:
-        if self._lowered is None or self._lowered[0] is not graph or self._lowered[1] != sizes:
-            step_inputs(graph)
-            lowered = GpuLowering(graph, sizes).run()
-            if sizes.n_rows >= MANY_ROWS and self._tiles is not None:
-                lowered.take(GpuLowering(graph, sizes, self._tiles).run())
-            for way in lowered.ways:
-                scheduled(way.operations)
-            self._lowered = graph, sizes, lowered
-        return self._lowered[2]
-
-    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
-        """Bytes of GPU memory by purpose, see `Backend.plan`."""
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> GpuPlan:
+        """See `Backend.plan`."""
         self._check_open()
-        return planned(graph, sizes, self._lowering(graph, sizes), shared(graph, sizes, shares))
+        step_inputs(graph)
+        lowered = GpuLowering(graph, sizes).run()
+        if sizes.n_rows >= MANY_ROWS and self._tiles is not None:
+            lowered.take(GpuLowering(graph, sizes, self._tiles).run())
+        for way in lowered.ways:
+            scheduled(way.operations)
+        borrowed = shared(graph, sizes, None if shares is None else self._own(shares))
+        return GpuPlan(graph, sizes, shares, planned(graph, sizes, lowered, borrowed), lowered)
 
     def lower(
         self,
-        graph: Graph,
-        sizes: Capacity,
+        plan: GraphPlan,
         weights: Mapping[str, Bytes],
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        shares: LoweredGraph | None = None,
     ) -> LoweredGraph:
         """Compile what is missing, bring weights over, see `Backend.lower`. Raises `BackendError` when memory
         is short.
         """
         self._check_open()
-        lowered = self._lowering(graph, sizes)
-        there = shared(graph, sizes, None if shares is None else self._own(shares))
+        if not isinstance(plan, GpuPlan):
+            raise BackendError(f"the graph was planned by another kind of backend; this is {self.description}")
+        graph, sizes, lowered = plan.graph, plan.sizes, plan.lowered
+        borrowed = shared(graph, sizes, None if plan.shares is None else self._own(plan.shares))
         self._load([MOVE, *lowered.kernels])
         uploader = self._uploader()
         memory = GraphMemory()
         try:
-            fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress, there)
+            fill(memory, uploader, graph, sizes, lowered, weights, constants, released, progress, borrowed)
         except BaseException:
             for piece in memory.held:
                 self.gpu.free(piece)
@@ -240,9 +243,11 @@ class GpuBackend(StateIO):
         for piece in sampling.held:
             self.gpu.free(piece)
 
-    def submit(self, lowered: LoweredGraph, sampling: DeviceSampling | None = None) -> StepFence:
+    def submit(self, step: CheckedStep, sampling: DeviceSampling | None = None) -> StepFence:
         """Start a step on its inputs, see `Backend.submit`. Raises `DeviceLost`, too."""
-        return self._submit(self._own(lowered), None if sampling is None else self._opened(lowered, sampling))
+        graph = self._own(step.lowered)
+        opened = None if sampling is None else self._opened(graph, sampling)
+        return self._submit(SubmittedStep(graph, _shape(graph, step.n_rows, step.n_logits), opened))
 
     def _opened(self, lowered: LoweredGraph, sampling: DeviceSampling) -> GpuSampling:
         ours = self._own(lowered)
@@ -260,11 +265,10 @@ class GpuBackend(StateIO):
         fetch = ours.recorded.fetch(_shape(ours, n_rows, n_logits), opened)
         self.gpu.wait(self.gpu.submit(fetch), self._patience(n_rows))
 
-    def _submit(self, batch: GpuLoweredGraph, sampling: GpuSampling | None) -> StepFence:
-        n_rows, n_logits = check_step(batch)
-        for gathered in batch.gathered:
+    def _submit(self, step: SubmittedStep) -> StepFence:
+        n_rows = step.shape.n_rows
+        for gathered in step.graph.gathered:
             gathered.bring(n_rows)
-        step = SubmittedStep(batch, _shape(batch, n_rows, n_logits), sampling)
         inner = self._start(step)
         self._sequence += 1
         fence = StepFence(self._sequence)
@@ -306,12 +310,12 @@ class GpuBackend(StateIO):
     def _ended(self, step: SubmittedStep, seconds: float, *, last: bool) -> None:
         """Called for each step whose fence has retired. last: whether none was submitted behind it."""
 
-    def _await(self, fence: Any, seconds: float, ours: bool) -> None:
-        """ours: whether the limit is the backend's own, so that passing it is a failure of the GPU."""
+    def _await(self, fence: Any, seconds: float, own_limit: bool) -> None:
+        """own_limit: whether the limit is the backend's own, so that passing it is a failure of the GPU."""
         try:
             self.gpu.wait(fence, seconds)
         except (FenceTimeout, DeviceLost) as error:
-            if self.on_failure is not None and (ours or isinstance(error, DeviceLost)):
+            if self.on_failure is not None and (own_limit or isinstance(error, DeviceLost)):
                 self.on_failure(error)
             raise
 

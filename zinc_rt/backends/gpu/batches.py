@@ -62,9 +62,9 @@ class StepPrograms(Protocol):
     def possible(self) -> bool: ...
 
     def record(
-        self, batch: Any, phases: Sequence[Sequence[StepDispatch]], made: list[Any]
+        self, batch: Any, phases: Sequence[Sequence[StepDispatch]], allocated: list[Any]
     ) -> npt.NDArray[np.uint32] | None:
-        """Add a step to a list; None where it stays a list of dispatches. made: gets what it needs of memory.
+        """Add a step to a list; None where it stays a list of dispatches. allocated: gets what it needs of memory.
 
         Gives u32[1]: not 0 once the program has ended before its time.
         """
@@ -170,21 +170,21 @@ class Batches:
         va: Mapping[Hashable, int],
         shape: StepShape,
         sampling: GpuSampling | None,
-        made: list[DeviceMemory],
+        allocated: list[DeviceMemory],
         stretch: Callable[[Hashable], AddressSpan | None],
     ) -> _Recorded:
-        """made: gets the memory of arguments, also when this raises."""
-        blocks = self._arguments(operations, va, shape, made)
+        """allocated: gets the memory of arguments, also when this raises."""
+        blocks = self._arguments(operations, va, shape, allocated)
         moves = [self._move(*self._memory.input_block)]
         moves += [self._move(*move) for move in (sampling.moves if sampling is not None else ())]
         cut = list(phases(operations, stretch))
         works = [[self._work(op, blocks, va, shape) for op in part] for part, _ in cut]
         outputs, logits = self._outputs(shape, va, "n_rows"), self._outputs(shape, va, "n_logits")
-        parts = CommandLists(lambda: self._begun(shape, made), _SPARE * self._backend.most_work)
+        parts = CommandLists(lambda: self._begun(shape, allocated), _SPARE * self._backend.most_work)
         ends = [part for part in ([*outputs, *logits] if sampling is None else outputs,) if part]
-        inside = self._sampled_inside(sampling, va, made)
+        inside = self._sampled_inside(sampling, va, allocated)
         whole = [part for part in (moves, *works, *ends, *inside) if part]
-        early = None if any(full for _, full in cut) else self._as_one(parts, whole, made)
+        early = None if any(full for _, full in cut) else self._as_one(parts, whole, allocated)
         if early is None:
             beside = self._ahead([moves, *works]) if shape.n_rows <= BLOCKS[-1] else [[] for _ in (moves, *works)]
             _dispatch(parts, moves)
@@ -195,16 +195,16 @@ class Batches:
                 parts.last.barrier(light=True)
                 _dispatch(parts, part)
         if sampling is None:
-            return _Recorded(parts.batches, None, made, parts.uncut, whole, early)
+            return _Recorded(parts.batches, None, allocated, parts.uncut, whole, early)
         if early is not None and inside:
-            parts.last.memory += [*made, *sampling.held]
+            parts.last.memory += [*allocated, *sampling.held]
         else:
-            self._sample(parts, sampling, va, made)
+            self._sample(parts, sampling, va, allocated)
         fetch = CommandLists(lambda: self._backend.commands("logits"), inf)
         fetch.last.memory += [*self._memory.held, *self._memory.borrowed]
         fetch.last.barrier(light=True)
         _dispatch(fetch, logits)
-        return _Recorded(parts.batches, fetch.last, made, parts.uncut, whole, early)
+        return _Recorded(parts.batches, fetch.last, allocated, parts.uncut, whole, early)
 
     def _ahead(self, works: list[list[StepDispatch]]) -> list[list[StepDispatch]]:
         """What is loaded beside each phase for the next one."""
@@ -218,7 +218,7 @@ class Batches:
         ]
 
     def _as_one(
-        self, parts: CommandLists, whole: list[list[StepDispatch]], made: list[DeviceMemory]
+        self, parts: CommandLists, whole: list[list[StepDispatch]], allocated: list[DeviceMemory]
     ) -> npt.NDArray[np.uint32] | None:
         """Record a step as one resident program, whose work one submission may have; None where it stays dispatched.
         Its work counts as what can be cut, since dispatches can.
@@ -226,7 +226,7 @@ class Batches:
         work, n = sum(one.work for part in whole for one in part), sum(map(len, whole))
         if self._resident is None or not parts.holds(work):
             return None
-        early = self._resident.record(parts.last, whole, made)
+        early = self._resident.record(parts.last, whole, allocated)
         if early is not None:
             parts.make_room(work, n)
         return early
@@ -249,9 +249,9 @@ class Batches:
                 if isinstance(value, TempSpec) and value.key in self._matrices:
                     yield va[value.key], self._matrices[value.key]
 
-    def _begun(self, shape: StepShape, made: list[DeviceMemory]) -> DispatchList:
+    def _begun(self, shape: StepShape, allocated: list[DeviceMemory]) -> DispatchList:
         batch = self._backend.commands(f"step of {shape.n_rows} rows")
-        batch.memory += [*made, *self._memory.held, *self._memory.borrowed]
+        batch.memory += [*allocated, *self._memory.held, *self._memory.borrowed]
         return batch
 
     def _outputs(self, shape: StepShape, va: Mapping[Hashable, int], counted: str) -> list[StepDispatch]:
@@ -264,10 +264,10 @@ class Batches:
         ]
 
     def _sample(
-        self, parts: CommandLists, sampling: GpuSampling, va: Mapping[Hashable, int], made: list[DeviceMemory]
+        self, parts: CommandLists, sampling: GpuSampling, va: Mapping[Hashable, int], allocated: list[DeviceMemory]
     ) -> None:
         """Let the step end with tokens."""
-        args, addresses = self._sampling_arguments(sampling, sampling.plan, va, made)
+        args, addresses = self._sampling_arguments(sampling, sampling.plan, va, allocated)
         programs = {step.kernel: self._programs[DECODE[step.kernel].spec.symbol] for step in sampling.plan.steps}
         n = len(sampling.plan.steps)
         batch = parts.make_room(n * dispatch_work(1), n)
@@ -275,12 +275,12 @@ class Batches:
         batch.memory += [args, *sampling.held]
 
     def _sampled_inside(
-        self, sampling: GpuSampling | None, va: Mapping[Hashable, int], made: list[DeviceMemory]
+        self, sampling: GpuSampling | None, va: Mapping[Hashable, int], allocated: list[DeviceMemory]
     ) -> list[list[StepDispatch]]:
         """The phases of a resident program in which it chooses tokens; none where they are chosen behind it."""
         if sampling is None or sampling.inside is None:
             return []
-        _, addresses = self._sampling_arguments(sampling, sampling.inside, va, made)
+        _, addresses = self._sampling_arguments(sampling, sampling.inside, va, allocated)
         found = []
         for step in sampling.inside.steps:
             kernel = DECODE[step.kernel].spec
@@ -290,13 +290,13 @@ class Batches:
         return found
 
     def _sampling_arguments(
-        self, sampling: GpuSampling, plan: SamplingPlan, va: Mapping[Hashable, int], made: list[DeviceMemory]
+        self, sampling: GpuSampling, plan: SamplingPlan, va: Mapping[Hashable, int], allocated: list[DeviceMemory]
     ) -> tuple[DeviceMemory, dict[str, int]]:
         """The struct that a plan's kernels take, and the addresses of all their memory."""
         addresses = {**sampling.addresses, "logits": va[logits_of(self._graph)[0]]}
         raw = plan.arguments(addresses).view(np.uint8)
         args = self._backend.alloc(raw.size, label="arguments of sampling")
-        made.append(args)
+        allocated.append(args)
         self._backend.write(args, raw)
         return args, {**addresses, "args": args.va}
 
@@ -308,7 +308,11 @@ class Batches:
         )
 
     def _arguments(
-        self, operations: list[GpuOperation], va: Mapping[Hashable, int], shape: StepShape, made: list[DeviceMemory]
+        self,
+        operations: list[GpuOperation],
+        va: Mapping[Hashable, int],
+        shape: StepShape,
+        allocated: list[DeviceMemory],
     ) -> dict[int, int]:
         """Fill memory with the structs of arguments; the address of each by its block's id."""
         blocks = {id(a): a for op in operations for a in op.arguments if isinstance(a, ArgumentBlock)}
@@ -316,7 +320,7 @@ class Batches:
         for i, block in enumerate(blocks.values()):
             records.write(i, {name: _value(value, va, shape) for name, value in block.values.items()})
         held = self._backend.alloc(max(records.memory.size, 1), label="arguments")
-        made.append(held)
+        allocated.append(held)
         self._backend.map(held)[: records.memory.size] = records.memory
         return {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
 

@@ -63,10 +63,10 @@ class Epilogues:
             elif isinstance(node, Single) and node.node.op is Op.RESIDUAL_ADD:
                 self._steps.update(dict.fromkeys(node.node.inputs, node))
 
-    def of(self, made: Sequence[int]) -> Mapping[int, Epilogue]:
+    def of(self, buffers: Sequence[int]) -> Mapping[int, Epilogue]:
         """The chains behind buffers, which are given in the order in which they are made."""
         found: dict[int, Epilogue] = {}
-        for y in reversed(made):
+        for y in reversed(buffers):
             chain = self._chain(y)
             if chain is not None:
                 found[y] = chain

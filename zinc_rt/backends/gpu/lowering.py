@@ -44,7 +44,7 @@ class GpuLowered:
     """Operations in order.
 
     rooms: the temporaries and outputs that they name; kernels: all kernels that any shape may need; counters: bytes by
-    name; such memory is 0 before and after each operation that names it. many: the graph lowered for steps of
+    name; such memory is 0 before and after each operation that names it. many_rows: the graph lowered for steps of
     `MANY_ROWS` rows and more, if that differs.
     """
 
@@ -54,24 +54,24 @@ class GpuLowered:
     counters: dict[Hashable, int] = field(default_factory=dict)
     rotations: list[int] = field(default_factory=list)  # buffers of cosines and sines, which kernels want apart
     gathered: dict[int, int] = field(default_factory=dict)  # tables that stay with the host, and the ids of their rows
-    many: GpuLowered | None = None
+    many_rows: GpuLowered | None = None
 
     def of(self, n_rows: int) -> GpuLowered:
         """What runs a step of so many rows."""
-        return self.many if self.many is not None and n_rows >= MANY_ROWS else self
+        return self.many_rows if self.many_rows is not None and n_rows >= MANY_ROWS else self
 
     @property
     def ways(self) -> tuple[GpuLowered, ...]:
         """This one, and the one for many rows."""
-        return (self,) if self.many is None else (self, self.many)
+        return (self,) if self.many_rows is None else (self, self.many_rows)
 
-    def take(self, many: GpuLowered) -> None:
+    def take(self, other: GpuLowered) -> None:
         """Run steps of many rows in another way, and know what of kernels and memory both ways need."""
-        self.many = many
-        self.kernels += many.kernels
-        self.counters |= many.counters
-        self.gathered |= many.gathered
-        self.rotations += [b for b in many.rotations if b not in self.rotations]
+        self.many_rows = other
+        self.kernels += other.kernels
+        self.counters |= other.counters
+        self.gathered |= other.gathered
+        self.rotations += [b for b in other.rotations if b not in self.rotations]
 
 
 class GpuLowering(Lowering):

@@ -37,18 +37,18 @@ def outputs_span(graph: Graph, sizes: Capacity) -> Span:
     return one_after_another({b.id: n_bytes(b, sizes) for b in graph.of_kind(BufferKind.OUTPUT)})
 
 
-def planned(graph: Graph, sizes: Capacity, lowered: GpuLowered, there: Container[int]) -> dict[str, int]:
-    """Bytes by purpose; see `Backend.plan`. there: buffers that another graph has."""
+def planned(graph: Graph, sizes: Capacity, lowered: GpuLowered, borrowed: Container[int]) -> dict[str, int]:
+    """Bytes by purpose; see `Backend.plan`. borrowed: buffers that another graph has."""
 
     def total(*kinds: BufferKind) -> int:
         return sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in graph.of_kind(*kinds))
 
     io = 2 * inputs_span(graph, sizes).size + outputs_span(graph, sizes).size
-    weights = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in lowered.gathered and b.id not in there]
+    weights = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in lowered.gathered and b.id not in borrowed]
     return {
         "weights": sum(align_up(n_bytes(b, sizes), ALIGNMENT) for b in weights),
         "unpacked": 0,
-        **state_bytes(graph, sizes, ALIGNMENT, there),
+        **state_bytes(graph, sizes, ALIGNMENT, borrowed),
         "scratch": arena_bytes(graph, lowered, sizes) + io + one_after_another(lowered.counters).size,
         "constants": total(BufferKind.CONSTANT),
     }
@@ -142,18 +142,18 @@ class Uploader:
 def fill(
     memory: GraphMemory, up: Uploader, graph: Graph, sizes: Capacity, lowered: GpuLowered, weights: Mapping[str, Bytes],
     constants: Mapping[str, npt.NDArray[np.float32]], released: Callable[[str], None] | None,
-    progress: Callable[[int, int], None] | None, there: Mapping[int, DeviceMemory],
+    progress: Callable[[int, int], None] | None, borrowed: Mapping[int, DeviceMemory],
 ) -> None:  # fmt: skip
-    """Allocate everything and bring weights and constants over. there: what another graph has, by buffer.
+    """Allocate everything and bring weights and constants over. borrowed: what another graph has, by buffer.
 
     Raises `BackendError`, `InterfaceError`.
     """
-    memory.va.update({key: piece.va for key, piece in there.items()})
-    memory.pieces.update(there.items())
-    memory.borrowed += there.values()
+    memory.va.update({key: piece.va for key, piece in borrowed.items()})
+    memory.pieces.update(borrowed.items())
+    memory.borrowed += borrowed.values()
     _constants(memory, up, graph, lowered, constants)
     for b in graph.of_kind(BufferKind.STATE):
-        if b.id not in there:
+        if b.id not in borrowed:
             state = _held(memory, up, b.id, n_bytes(b, sizes), b.name)
             up.clear(state)
     span = one_after_another(lowered.counters)
@@ -166,7 +166,7 @@ def fill(
     memory.arena = _held(memory, up, "scratch", memory.arena_bytes, "scratch").va
     _step_io(memory, up, graph, sizes)
     _gathered(memory, up, graph, sizes, lowered, weights)
-    absent = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in there]
+    absent = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in borrowed]
     matrices = [b for b in absent if b.id not in lowered.gathered]
     given = {b.name: bound(weights, b) for b in matrices}
     total, done = sum(raw.nbytes for raw in given.values()), 0

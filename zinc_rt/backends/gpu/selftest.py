@@ -37,9 +37,9 @@ class SelfTest:
         graph = _graph()
         weights, constants = _contents(graph, _SIZES)
         with ReferenceBackend() as oracle:
-            self._want = _logits(oracle, oracle.lower(graph, _SIZES, weights, constants), rows)
+            self._want = _logits(oracle, oracle.lower(oracle.plan(graph, _SIZES), weights, constants), rows)
         self._rows = rows
-        self._backend, self._lowered = backend, backend.lower(graph, _SIZES, weights, constants)
+        self._backend, self._lowered = backend, backend.lower(backend.plan(graph, _SIZES), weights, constants)
 
     def run(self) -> None:
         """Compare one step with the reference's. Raises `WrongResults`."""

@@ -147,15 +147,15 @@ class StateIO(Backend):
             raise BackendError("the state was saved from another graph, or was closed")
         self._move(ours, slot, state, out=False)
 
-    def _room(self, ours: StatefulGraph) -> GpuState:
-        size, uploader = _copy_bytes(ours.slots), self._uploader()
+    def _room(self, graph: StatefulGraph) -> GpuState:
+        size, uploader = _copy_bytes(graph.slots), self._uploader()
         memory = uploader.room(size, "sequence state")
         uploader.close()
-        return GpuState(ours, self.gpu, memory, size)
+        return GpuState(graph, self.gpu, memory, size)
 
-    def _move(self, ours: StatefulGraph, slot: int, copy: GpuState, *, out: bool) -> None:
-        if ours.slots:
-            _move_slot(self.gpu, self._mover, ours.slots, slot, copy.memory, out=out)
+    def _move(self, graph: StatefulGraph, slot: int, copy: GpuState, *, out: bool) -> None:
+        if graph.slots:
+            _move_slot(self.gpu, self._mover, graph.slots, slot, copy.memory, out=out)
 
     def read_copy(self, state: SequenceState) -> dict[str, npt.NDArray[np.float32]]:
         """See `Backend.read_copy`."""

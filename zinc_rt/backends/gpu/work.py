@@ -52,10 +52,10 @@ class StepDispatch:
 
 
 class CommandLists:
-    """A step's dispatches, in as many command lists as their work takes. begun: makes one; most: work of each."""
+    """A step's dispatches, in as many command lists as their work takes. begun: makes one; max_work: work of each."""
 
-    def __init__(self, begun: Callable[[], DispatchList], most: float) -> None:
-        self._begun, self._most = begun, most
+    def __init__(self, begun: Callable[[], DispatchList], max_work: float) -> None:
+        self._begun, self._max_work = begun, max_work
         self.batches, self._counts = [begun()], [0]
 
     @property
@@ -70,7 +70,7 @@ class CommandLists:
 
     def holds(self, work: int) -> bool:
         """Whether one list may have so much work."""
-        return work <= self._most
+        return work <= self._max_work
 
     def make_room(self, work: int, dispatches: int = 1) -> DispatchList:
         """The list for what is recorded next: a new one when the last has too much. It begins with a full barrier."""

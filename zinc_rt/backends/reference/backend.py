@@ -11,7 +11,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, shareable, shared, state_bytes, typed
-from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, LoweredGraph
+from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, GraphPlan, LoweredGraph
 from zinc_rt.backends.cache_pages import AS_DECLARED, cache_pages, page_arrays
 from zinc_rt.backends.graph_check import lookups
 from zinc_rt.backends.host import HostBackend, HostGraph, checked_threads
@@ -50,12 +50,12 @@ class ReferenceBackend(HostBackend):
         self._keep_bytes = keep_bytes
         self._blas = ThreadpoolController().select(user_api="blas")
 
-    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> dict[str, int]:
-        """Bytes by purpose; see `Backend.plan`."""
+    def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> GraphPlan:
+        """See `Backend.plan`."""
         self._check_open()
-        there = shared(graph, sizes, shares)
+        borrowed = shared(graph, sizes, shares)
         constants, io, weights = (
-            sum(n_bytes(b, sizes) for b in graph.of_kind(*kinds) if b.id not in there)
+            sum(n_bytes(b, sizes) for b in graph.of_kind(*kinds) if b.id not in borrowed)
             for kinds in (
                 (BufferKind.CONSTANT,),
                 (BufferKind.INPUT, BufferKind.OUTPUT),
@@ -63,19 +63,20 @@ class ReferenceBackend(HostBackend):
             )
         )
         arena = place(_lifetimes(graph, sizes))[1]
-        return {
+        parts = {
             "weights": weights,
-            "unpacked": self._kept_bytes(graph, sizes, there),
-            **state_bytes(graph, sizes, without=there),
+            "unpacked": self._kept_bytes(graph, sizes, borrowed),
+            **state_bytes(graph, sizes, without=borrowed),
             "scratch": arena + io,
             "constants": constants,
         }
+        return GraphPlan(graph, sizes, shares, parts)
 
-    def _kept_bytes(self, graph: Graph, sizes: Capacity, there: Container[int]) -> int:
+    def _kept_bytes(self, graph: Graph, sizes: Capacity, borrowed: Container[int]) -> int:
         """Bytes of unpacked weights that stay between steps: those of all matrices, or none."""
         total = 0
         for b in _matrices(graph):
-            if b.id in there:
+            if b.id in borrowed:
                 continue
             *outer, n_in = sizes.shape(b.shape)
             total += unpacked_bytes(b.dtype.ggml, math.prod(outer), n_in)
@@ -83,26 +84,25 @@ class ReferenceBackend(HostBackend):
 
     def lower(
         self,
-        graph: Graph,
-        sizes: Capacity,
+        plan: GraphPlan,
         weights: Mapping[str, Bytes],
         constants: Mapping[str, npt.NDArray[np.float32]],
         released: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
-        shares: LoweredGraph | None = None,
     ) -> ReferenceGraph:
         """Bind every node to its memory; see `Backend.lower`. Weights stay where they are: nothing is released."""
         self._check_open()
-        there = shared(graph, sizes, shares)
-        keep = self._kept_bytes(graph, sizes, there) > 0
+        graph, sizes = plan.graph, plan.sizes
+        borrowed = shared(graph, sizes, plan.shares)
+        keep = plan.n_bytes["unpacked"] > 0
         arena_offsets, arena_bytes = place(_lifetimes(graph, sizes))
         arena = huge_bytes(arena_bytes)
         arrays: dict[int, npt.NDArray[np.generic]] = {}
         matrices: dict[int, Weight | list[Weight]] = {}
         multiplied = {b.id for b in _matrices(graph)}
         for buffer in graph.buffers:
-            if buffer.id in there:
-                (matrices if buffer.id in multiplied else arrays)[buffer.id] = there[buffer.id]
+            if buffer.id in borrowed:
+                (matrices if buffer.id in multiplied else arrays)[buffer.id] = borrowed[buffer.id]
             elif buffer.kind is BufferKind.WEIGHT:
                 raw = bound(weights, buffer)
                 if buffer.id in multiplied:

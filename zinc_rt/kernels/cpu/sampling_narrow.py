@@ -29,16 +29,16 @@ def span(v: ptr[f64], m: i32, W: int):
 
 
 @inline
-def bins_of(v: ptr[f64], at: i32, most: f64, scale: f64, W: int):
+def bins_of(v: ptr[f64], at: i32, highest: f64, scale: f64, W: int):
     """The bins of W scores: of a greater score none that is greater."""
-    place = (splat(most, W) - load(v, at, lanes=W)) * splat(scale, W)
+    place = (splat(highest, W) - load(v, at, lanes=W)) * splat(scale, W)
     place = select(place < BINS - 1.0, place, BINS - 1.0)
     return u32(bitcast(place + INTEGER, vec[u64, W]))
 
 
 @inline
 def add_up(
-    v: ptr[f64], w: ptr[f64], m: i32, most: f64, scale: f64, counts: ptr[i32], sums: ptr[f64], WEIGHED: bool, W: int
+    v: ptr[f64], w: ptr[f64], m: i32, highest: f64, scale: f64, counts: ptr[i32], sums: ptr[f64], WEIGHED: bool, W: int
 ):
     """How many of m scores are in each bin, or what they weigh."""
     bins = array(u32, CHUNK, zero=False)
@@ -52,7 +52,7 @@ def add_up(
         if end > m:
             end = m
         for at in range(begin, end, W):
-            store(bins, bins_of(v, at, most, scale, W), at - begin)
+            store(bins, bins_of(v, at, highest, scale, W), at - begin)
         for i in range(end - begin):
             b = bins[i]
             if WEIGHED:
@@ -62,12 +62,12 @@ def add_up(
 
 
 @inline
-def keep_bin(v: ptr[f64], w: ptr[f64], m: i32, most: f64, scale: f64, wanted: u32, WEIGHED: bool, W: int):
+def keep_bin(v: ptr[f64], w: ptr[f64], m: i32, highest: f64, scale: f64, wanted: u32, WEIGHED: bool, W: int):
     """Leave the scores of a bin, in place; how many there are, and how many were in lower bins."""
     kept: i32 = 0
     lower = zeros(vec[i64, W])
     for at in range(0, m, W):
-        bins = bins_of(v, at, most, scale, W)
+        bins = bins_of(v, at, highest, scale, W)
         inside = splat(m - at, W) > iota(i32, W)
         lower = lower + i64(inside & (bins < splat(wanted, W)))
         here = inside & (bins == splat(wanted, W))

@@ -66,9 +66,9 @@ def tie_place(pool: ptr[f64], wanted: f64, ties: i32, W: int):
 
 
 @inline
-def collect_weighed(pool: ptr[f64], n: i32, least: f64, row, v: ptr[f64], w: ptr[f64], W: int):
-    """v = scores from `least` on that min-p keeps, and w = their weights, which lie in w by place; how many."""
-    bound = splat(least, W)
+def collect_weighed(pool: ptr[f64], n: i32, lowest: f64, row, v: ptr[f64], w: ptr[f64], W: int):
+    """v = scores from `lowest` on that min-p keeps, and w = their weights, which lie in w by place; how many."""
+    bound = splat(lowest, W)
     m: i32 = 0
     for at in range(0, n, W):
         x = load(pool, at, lanes=W)

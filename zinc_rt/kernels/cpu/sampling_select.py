@@ -61,9 +61,9 @@ def first_of(v: ptr[f64], n: i32, wanted: f64, W: int):
 
 
 @inline
-def count_from(v: ptr[f64], n: i32, least: f64, STRICT: bool, W: int):
+def count_from(v: ptr[f64], n: i32, lowest: f64, STRICT: bool, W: int):
     """How many of n scores, a multiple of 4 W, are at least this one, or above it."""
-    bound = splat(least, W)
+    bound = splat(lowest, W)
     counts = regs(vec[i64, W], 4)
     for at in range(0, n, 4 * W):
         for i in unroll(4):
@@ -101,11 +101,11 @@ def kth_largest(v: ptr[f64], n: i32, k: i32, W: int):
 
 
 @inline
-def collect(v: ptr[f64], size: i32, n: i32, least: f64, maxima: ptr[f64], to: ptr[f64], ids: ptr[i32], W: int):
-    """Of n scores, padded to size, those from `least` on and their places, in order; how many. maxima: see
+def collect(v: ptr[f64], size: i32, n: i32, lowest: f64, maxima: ptr[f64], to: ptr[f64], ids: ptr[i32], W: int):
+    """Of n scores, padded to size, those from `lowest` on and their places, in order; how many. maxima: see
     `find_maxima`. Room for one more is needed.
     """
-    bound = splat(least, W)
+    bound = splat(lowest, W)
     m: i32 = 0
     for group in range(0, size, GROUP):
         if any_of(load(maxima, (group >> GROUP_SHIFT) * W, lanes=W) >= bound):
@@ -115,14 +115,14 @@ def collect(v: ptr[f64], size: i32, n: i32, least: f64, maxima: ptr[f64], to: pt
                         x = v[i]
                         to[m] = x
                         ids[m] = i
-                        m += i32((x >= least) & (i < n))
+                        m += i32((x >= lowest) & (i < n))
     return m
 
 
 @inline
-def collect_values(v: ptr[f64], n: i32, least: f64, to: ptr[f64], W: int):
-    """Scores from `least` on; how many. Room for W more is needed."""
-    bound = splat(least, W)
+def collect_values(v: ptr[f64], n: i32, lowest: f64, to: ptr[f64], W: int):
+    """Scores from `lowest` on; how many. Room for W more is needed."""
+    bound = splat(lowest, W)
     m: i32 = 0
     for at in range(0, n, W):
         x = load(v, at, lanes=W)
@@ -134,7 +134,7 @@ def collect_values(v: ptr[f64], n: i32, least: f64, to: ptr[f64], W: int):
             for i in range(at, at + W):
                 one = v[i]
                 to[m] = one
-                m += i32(one >= least)
+                m += i32(one >= lowest)
     return m
 
 

@@ -38,7 +38,7 @@ class Scores(NamedTuple):
     lowest: npt.NDArray[np.integer] | None = None
 
 
-def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np.integer], how: Scores) -> F32:
+def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np.integer], scoring: Scores) -> F32:
     """Attention of rows of one sequence: f32[n, heads, value_dim].
 
     q: f32[n, heads, head_dim], rows in ascending position; k: [>= max(positions) + 1, n_kv, head_dim], or as many
@@ -52,7 +52,7 @@ def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np
     with np.errstate(all="ignore"):
         for r in range(0, n, step):
             rows = slice(r, r + step)
-            here = how if how.lowest is None else how._replace(lowest=how.lowest[rows])
+            here = scoring if scoring.lowest is None else scoring._replace(lowest=scoring.lowest[rows])
             out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), here)
     return out.reshape(n, heads, value_dim)
 
@@ -70,15 +70,15 @@ def _products(q: F32, queries: npt.NDArray[np.float64], k: Cached | Q8Rows, at: 
     return fma_chain(queries[:, :, None, :, :, None], by_element[:, None, :, :, None, :])
 
 
-def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, how: Scores) -> F32:
+def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, scoring: Scores) -> F32:
     n, n_kv, rep, _ = q.shape
     top = np.empty((n, n_kv, rep), np.float32)
     total = np.empty((n, n_kv, rep), np.float32)
     out = np.empty((n, n_kv, rep, v.shape[2]), np.float32)
     queries = np.ascontiguousarray(q.transpose(3, 0, 1, 2), np.float64)  # f64[dim, n, n_kv, rep]
-    lowest = np.zeros_like(positions) if how.window is None else np.maximum(positions - (how.window - 1), 0)
-    if how.lowest is not None:
-        lowest = np.asarray(how.lowest, np.int64)
+    lowest = np.zeros_like(positions) if scoring.window is None else np.maximum(positions - (scoring.window - 1), 0)
+    if scoring.lowest is not None:
+        lowest = np.asarray(scoring.lowest, np.int64)
     for first, count in _spans(positions, lowest):
         start, stop = first * SPLIT, min((first + count) * SPLIT, int(positions[-1]) + 1)
         live, done = int(np.searchsorted(positions, start)), int(np.searchsorted(lowest, stop))
@@ -86,7 +86,7 @@ def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, how: Scores) 
             _products(q[live:done], queries[:, live:done], k, slice(start, stop), count),
             v[start:stop].reshape(count, -1, n_kv, v.shape[2]),
             (lowest[live:done] - start, positions[live:done] - start),
-            how,
+            scoring,
         )
         for i in range(count):
             m, s, o = (part[:, i] for part in parts)
@@ -94,8 +94,8 @@ def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, how: Scores) 
             old, new = slice(live, fresh), slice(fresh - live, None)
             top[fresh:done], total[fresh:done], out[fresh:done] = m[new], s[new], o[new]
             _merge(top[old], total[old], out[old], m[: fresh - live], s[: fresh - live], o[: fresh - live])
-    if how.sinks is not None:
-        _add_sinks(top, total, out, how.sinks.reshape(n_kv, rep))
+    if scoring.sinks is not None:
+        _add_sinks(top, total, out, scoring.sinks.reshape(n_kv, rep))
     return out / total[..., None]
 
 
@@ -113,16 +113,16 @@ def _spans(positions: I64, lowest: I64) -> list[tuple[int, int]]:
     return spans
 
 
-def _splits(products: F32, v: Cached, seen: tuple[I64, I64], how: Scores) -> tuple[F32, F32, F32]:
+def _splits(products: F32, v: Cached, seen: tuple[I64, I64], scoring: Scores) -> tuple[F32, F32, F32]:
     """Each split's max f32[n, splits, n_kv, rep], sum of exponentials, weighted values f32[n, splits, n_kv, rep, dim].
 
     products: f32[n, splits, n_kv, rep, <= 256] of queries and keys; v: [splits, <= 256, n_kv, dim]. seen: the first and
     the last position that each row sees, from the split's start on: all of them where there are several splits.
     """
     length, (first, last) = v.shape[1], seen
-    scores = products * np.float32(how.scale)
-    if how.softcap is not None:
-        cap = np.float32(how.softcap)
+    scores = products * np.float32(scoring.scale)
+    if scoring.softcap is not None:
+        cap = np.float32(scoring.softcap)
         scores = cap * tanh(scores / cap)
     at = np.arange(length)[None, :]
     hidden = (at > last[:, None]) | (at < first[:, None])  # bool[n, length]
@@ -160,7 +160,7 @@ def _add_sinks(top: F32, total: F32, out: F32, sinks: F32) -> None:
 
 
 def flash_attn_paged(
-    q: F32, k_cache: F16 | U8, v_cache: F16 | U8, positions: I32, slots: I32, page_table: I32, how: Scores
+    q: F32, k_cache: F16 | U8, v_cache: F16 | U8, positions: I32, slots: I32, page_table: I32, scoring: Scores
 ) -> F32:
     """Attention of mixed rows f32[n, heads, value_dim]: each row against the positions of its slot up to its own.
 
@@ -172,12 +172,12 @@ def flash_attn_paged(
     out = np.empty((*q.shape[:2], width), np.float32)
     for slot in np.unique(slots):
         rows = np.flatnonzero(slots == slot)
-        if how.lowest is None:
+        if scoring.lowest is None:
             rows = rows[np.argsort(positions[rows], kind="stable")]
-            here = how
+            here = scoring
         else:
-            rows = rows[np.argsort(how.lowest[rows] + positions[rows], kind="stable")]
-            here = how._replace(lowest=how.lowest[rows])
+            rows = rows[np.argsort(scoring.lowest[rows] + positions[rows], kind="stable")]
+            here = scoring._replace(lowest=scoring.lowest[rows])
         length = int(positions[rows[-1]]) + 1
         pages = page_table[slot, : -(-length // PAGE_TOKENS)]
         k, v = (_heads(cache[pages].reshape(-1, *cache.shape[2:])[:length]) for cache in (k_cache, v_cache))

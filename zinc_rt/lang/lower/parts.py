@@ -27,27 +27,27 @@ ARENA = "@resident_lds"
 @dataclass(frozen=True)
 class KernelFunction:
     """A kernel as an internal function. parameters: types, of the dwords of its arguments in order; lanes: work-items
-    of one of its workgroups; beside: how many of these run side by side in one of the program's; meets: whether their
-    waves wait for each other.
+    of one of its workgroups; side_by_side: how many of these run together in one of the program's; meets: whether
+    their waves wait for each other.
     """
 
     symbol: str
     parameters: tuple[Type, ...]
     lanes: int
-    beside: int
+    side_by_side: int
     meets: bool
 
 
 @dataclass
 class ResidentText(ModuleText):
-    """The text of a resident program. lds: bytes that the greatest part takes; lanes, beside, waited: of the part under
-    construction, see `KernelFunction`; waited as soon as it is known.
+    """The text of a resident program. lds: bytes that the greatest part takes; lanes, side_by_side, waited: of the part
+    under construction, see `KernelFunction`; waited as soon as it is known.
     """
 
     parts: list[KernelFunction] = field(default_factory=list)
     lds: int = 0
     lanes: int = LANES
-    beside: int = 1
+    side_by_side: int = 1
     waited: bool = False
 
 
@@ -66,8 +66,8 @@ def shared_part(c: Any, kind: Type, count: int) -> Val:
     """LDS of a part: all parts share the same bytes, those side by side in a workgroup have some each."""
     text = _text(c, "shared memory of a part")
     size, start = -(-kind.size * count // 16) * 16, c.f.shared_bytes
-    c.f.shared_bytes += size * text.beside
-    at = c.f.value(f"mul nuw nsw i32 {SLOT}, {size}") if text.beside > 1 else "0"
+    c.f.shared_bytes += size * text.side_by_side
+    at = c.f.value(f"mul nuw nsw i32 {SLOT}, {size}") if text.side_by_side > 1 else "0"
     place = c.f.value(f"add nuw nsw i32 {at}, {start}") if start else at
     return Val(Ptr(kind, Space.SHARED), c.f.value(f"getelementptr inbounds i8, ptr addrspace(3) {ARENA}, i32 {place}"))
 
@@ -92,7 +92,7 @@ def part_barrier(c: Any) -> None:
 @lowers(ops.part_traits)
 def _part_traits(c: Any, number: Any) -> tuple[int, int, bool]:
     part = _part(c, number, "part_traits")
-    return part.lanes, part.beside, part.meets
+    return part.lanes, part.side_by_side, part.meets
 
 
 @lowers(ops.run_part)

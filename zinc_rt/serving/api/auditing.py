@@ -48,8 +48,7 @@ class Auditor:
     async def close(self) -> None:
         """End; what is being computed is cancelled."""
         self._recorder.kept = None
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._service.background.end(self._task)
 
     def _note(self, request_id: str) -> None:
         self._kept += 1

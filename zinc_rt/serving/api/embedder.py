@@ -30,8 +30,9 @@ class EmbeddingClient:
     async def start(self) -> EngineInfo:
         """See `EngineClient`."""
         self._model = model = await asyncio.get_running_loop().run_in_executor(self._pool, self._load)
-        options = model.engine.options
-        return EngineInfo(model.device.value, model.n_ctx, 1, options.n_batch, str(options.kv), options.kv_tokens or 0)
+        options, sizes = model.engine.options, model.engine.sizes
+        assert sizes is not None
+        return EngineInfo(model.device.value, model.n_ctx, 1, sizes.n_rows, str(options.kv), options.kv_tokens or 0)
 
     @property
     def dimensions(self) -> int | None:

@@ -121,12 +121,12 @@ class RequestRecorder:
         return fits
 
     def _put(
-        self, entry: LedgerEntry, made: Callable[[ModelIdentity], RequestRecord] | None, keep: KeepRecords
+        self, entry: LedgerEntry, make_record: Callable[[ModelIdentity], RequestRecord] | None, keep: KeepRecords
     ) -> None:
-        if made is None or self.identity is None:
+        if make_record is None or self.identity is None:
             self._writer.put(entry, None)
             return
-        record = made(self.identity)
+        record = make_record(self.identity)
         self._writer.put(entry, record if keep is KeepRecords.full else record.receipt())
         if keep is KeepRecords.full and self.kept is not None:
             self.kept(record.id)

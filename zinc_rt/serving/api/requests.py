@@ -119,14 +119,14 @@ def converted(tree: Any, kind: type[S], strict: bool = True) -> S:
         raise _invalid_type(str(error)) from None
 
 
-def _invalid_type(said: str) -> ApiError:
-    found = _AT.search(said)
-    missing = re.match(r"Object missing required field `(\w+)`", said)
+def _invalid_type(reason: str) -> ApiError:
+    found = _AT.search(reason)
+    missing = re.match(r"Object missing required field `(\w+)`", reason)
     path = found[1] if found else ""
     if missing:
         path = f"{path}.{missing[1]}".lstrip(".")
         return ApiError(400, f"{path} is missing", param=path, code="missing_required_parameter")
-    message = _AT.sub("", said)
+    message = _AT.sub("", reason)
     return invalid(f"{path or 'the body'}: {message[:300]}", path or None, "invalid_type")
 
 

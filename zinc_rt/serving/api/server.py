@@ -149,7 +149,7 @@ class Server:
         )
         http = BareServer(config)
         service.loading = "loading"
-        serving = asyncio.create_task(http.serve(sockets=[self._sock]))
+        serving = service.background.task("http", http.serve(sockets=[self._sock]))
         if signals:
             self._handle_signals()
         loading = asyncio.create_task(service.client.start())
@@ -169,10 +169,7 @@ class Server:
             await asyncio.gather(serving, loading, over, return_exceptions=True)
             if self._auditor is not None:
                 await self._auditor.close()
-            await service.client.close()
-            service.model.close()
-            if service.recorder is not None:
-                await service.recorder.close()
+            await service.close()
         return EXIT_INTERRUPTED if self._first_signal == signal.SIGINT else 0
 
     def _ready(self, info: EngineInfo) -> None:

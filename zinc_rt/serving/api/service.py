@@ -83,6 +83,14 @@ class Service:
         for name, tenant in self.tenants.named.items():
             self.client.share(tenant.share(name))
 
+    async def close(self) -> None:
+        """End the engine, close the model's file, write records that wait, and end what runs beside requests."""
+        await self.client.close()
+        self.model.close()
+        if self.recorder is not None:
+            await self.recorder.close()
+        await self.background.close()
+
     def replace(self, tenants: TenantConfigs, keys: ApiKeys | None) -> None:
         """Other tenants and keys from now on."""
         self.tenants, self.keys = tenants, keys

@@ -167,8 +167,8 @@ def _same(given: object, known: object) -> bool:
     return type(given) is type(known) and given == known
 
 
-def _whole(value: object, least: int = 0) -> bool:
-    return type(value) is int and value >= least
+def _whole(value: object, minimum: int = 0) -> bool:
+    return type(value) is int and value >= minimum
 
 
 def _wrong_sections(manifest: dict[str, Any], alg: str) -> str | None:

@@ -260,9 +260,9 @@ Entry = tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]
 class RecordWriter:
     """Writes to a store on a second thread, so that no request waits for a disk.
 
-    If the disk is full or the file is locked, entries wait, up to `most`; later ones are lost and counted in `lost`.
-    failed: gets the first of a series of errors, and None when writing works again. background: of the server, None for
-    one of its own.
+    If the disk is full or the file is locked, entries wait, up to `max_waiting`; later ones are lost and counted in
+    `lost`. failed: gets the first of a series of errors, and None when writing works again. background: of the server,
+    None for one of its own.
     """
 
     def __init__(
@@ -270,16 +270,17 @@ class RecordWriter:
         store: RecordStore,
         *,
         failed: Callable[[str | None], None],
-        most: int = 10_000,
+        max_waiting: int = 10_000,
         retry: float = 1.0,
         background: Background | None = None,
     ) -> None:
         self._store, self._failed, self._retry = store, failed, retry
-        self._waiting: queue.Queue[Entry] = queue.Queue(most)
+        self._waiting: queue.Queue[Entry] = queue.Queue(max_waiting)
         self._closing = threading.Event()
         self.lost = 0
         """Entries that could not be kept."""
-        self._thread = (background or Background()).thread("records", self._run)
+        self._background = background or Background()
+        self._thread = self._background.thread("records", self._run)
 
     def put(self, entry: LedgerEntry, body: RequestRecord | dict[str, Any] | None) -> None:
         """Have an entry written soon; returns at once."""
@@ -325,4 +326,4 @@ class RecordWriter:
     def close(self, timeout: float = 5.0) -> None:
         """Write what waits and end the thread. The store stays open."""
         self._closing.set()
-        self._thread.join(timeout)
+        self._background.join(self._thread, timeout)

@@ -32,13 +32,13 @@ class RouteBackend:
         self.keyless: bool | None = None  # whether it answers requests without a key; None: not known
         self.slow = 0  # looks in a row that took too long
         self.reported = 0  # requests that it has, by its own word
-        self.ours = 0  # requests that it has of this router
+        self.in_flight = 0  # requests that it has of this router
         self._attempts: set[asyncio.Timeout] = set()
 
     @property
     def load(self) -> int:
         """Requests that it has: its own count is a second old, ours does not know of other routers."""
-        return max(self.reported, self.ours) if self.wrong is None else self.ours
+        return max(self.reported, self.in_flight) if self.wrong is None else self.in_flight
 
     @asynccontextmanager
     async def attempt(self) -> AsyncIterator[asyncio.Timeout]:

@@ -119,7 +119,7 @@ class Router:
                 raise ApiError(503, "no server answers; try again later", code="no_backend", retry_after=2)
             tried.append(backend.url)
             last = all(b.url in tried for b in self.backends.healthy)
-            backend.ours += 1
+            backend.in_flight += 1
             outcome = "passed"
             try:
                 if await self._try(exchange, backend, passage, skip=() if last else skip):
@@ -137,7 +137,7 @@ class Router:
                     if passage is not None and (not until or passage.last_id != seen):
                         seen, until = passage.last_id, asyncio.get_running_loop().time() + self._patience
             finally:
-                backend.ours -= 1
+                backend.in_flight -= 1
                 self._requests.labels(backend.url, outcome).inc()
 
     async def _wait_for_one(self, until: float) -> bool:

@@ -59,12 +59,11 @@ async def _run(server: uvicorn.Server, router: Router, sock: socket.socket, star
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     await backends.look()
-    watching = router.background.task("route-watch", backends.watch())
-    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    router.background.task("route-watch", backends.watch())
+    serving = router.background.task("route", server.serve(sockets=[sock]))
     started()
     try:
         await serving
     finally:
-        watching.cancel()
-        await asyncio.wait({watching})
+        await router.background.close()
     return 0
