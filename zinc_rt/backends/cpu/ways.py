@@ -39,8 +39,8 @@ _IDENTITY: Final = {"vendor_id", "cpu family", "model", "model name", "stepping"
 class WaysFound:
     """The measurement of one format.
 
-    small, large: seconds of products of 16 and of 64 rows, for each way: how many blocks of 16 rows it computes at once,
-    0 for vectors. wrong: the ways whose products were not those of vectors.
+    small, large: seconds of products of 16 and of 64 rows, for each way: how many blocks of 16 rows it computes at
+    once, 0 for vectors. wrong: the ways whose products were not those of vectors.
     """
 
     ways: Ways
