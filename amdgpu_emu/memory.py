@@ -74,6 +74,9 @@ class BufferObject:
             os.close(self._fd)
             self._fd = -1
 
+    def __del__(self) -> None:
+        self.release()  # a machine that is dropped as a whole leaves no descriptors
+
 
 class UserMemory(BufferObject):
     """Pages of the calling program as a buffer. The program keeps them mapped for as long as the buffer lives."""
