@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +81,7 @@ def check(batch: CommandList, seen: list[Touched]) -> int:
 
 @pytest.fixture(scope="module", params=["qwen3-q8_0", pytest.param("qwen3-f32", marks=pytest.mark.slow)])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
+    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", replace(SPECS[request.param], n_layers=1)).path
 
 
 def test_steps_are_ordered(path: Path) -> None:

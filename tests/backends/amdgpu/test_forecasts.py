@@ -158,6 +158,7 @@ def test_rows_of_a_prompt_choose_experts_by_chance(tmp_path: Path) -> None:
     assert works[0].unique_read > int(np.prod(gates[0].shape)) // 32 * 34
 
 
+@pytest.mark.slow  # `test_predictions.py` predicts a step that ran in each run
 def test_steps_of_a_model(path: Path) -> None:
     """The same dispatches in the same phases as when the step is executed, and about the same time."""
     found = forecast(path, "r9700", [3], [3])

@@ -27,15 +27,18 @@ from zinc_rt.engine.engine import Device, Options
 
 
 @pytest.mark.parametrize("spec", [pytest.param("llama-q4_k_m", marks=pytest.mark.slow), "qwen3-q8_0"])
-def test_the_references_logits(spec: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "device", "chunk"),
+    [(RX7900XTX, Device.gpu_kfd, 7), pytest.param(RX7600, Device.gpu_cs, LENGTH, marks=pytest.mark.slow)],
+)
+def test_the_references_logits(spec: str, model: GpuModel, device: Device, chunk: int, tmp_path: Path) -> None:
     path = write_model(tmp_path / "model.gguf", replace(SPECS[spec], n_layers=1)).path
     tokens = random_tokens(1, LENGTH, 61)
     options = Options(n_ctx=32, n_batch=LENGTH)
     want = logits(path, tokens, LENGTH, replace(options, kernels="reference"))
-    for model, device, chunk in ((RX7900XTX, Device.gpu_kfd, 7), (RX7600, Device.gpu_cs, LENGTH)):
-        with machine(models=[model], shader=ShaderCore(), time_scale=100.0) as made:
-            got = logits(path, tokens, chunk, replace(options, device=device), made)
-        assert_same(got.view(np.uint32), want.view(np.uint32), f"{model.name}, {device}")
+    with machine(models=[model], shader=ShaderCore(), time_scale=100.0) as made:
+        got = logits(path, tokens, chunk, replace(options, device=device), made)
+    assert_same(got.view(np.uint32), want.view(np.uint32), f"{model.name}, {device}")
 
 
 @pytest.mark.parametrize(("model", "interface"), [(RX7900XTX, "umq"), (RX7800XT, "kfd"), (RX7600, "cs")])
