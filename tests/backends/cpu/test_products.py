@@ -80,11 +80,18 @@ def cases(kind: GGMLType) -> list[tuple[Case, Outputs]]:
     return out
 
 
-# Compiling takes most of the time: the best level has one format of each kind, the others three.
+# Compiling takes most of the time: the best level of vectors has one format of each kind, the one with matrix registers
+# one of each way to scale, the others three.
+VECTORS = next(isa for isa in LEVELS if isa != "amx")
+SOON = {VECTORS: OF_EACH_KIND, "amx": ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ2_S", "NVFP4", "F16", "BF16")}
 PAIRS = [
-    pytest.param(isa, kind, id=f"{isa}-{kind.name}", marks=() if kind.name in soon else pytest.mark.slow)
+    pytest.param(
+        isa,
+        kind,
+        id=f"{isa}-{kind.name}",
+        marks=() if kind.name in SOON.get(isa, ("Q8_0", "Q6_K", "F16")) else pytest.mark.slow,
+    )
     for isa in LEVELS
-    for soon in [OF_EACH_KIND if isa == LEVELS[0] else ("Q8_0", "Q6_K", "F16")]
     for kind in FORMATS
 ]
 
