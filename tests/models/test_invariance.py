@@ -31,7 +31,11 @@ def assert_same(a: np.ndarray, b: np.ndarray) -> None:
     np.testing.assert_array_equal(a.view(np.uint32), b.view(np.uint32))
 
 
-@pytest.fixture(scope="module", params=SPECS)
+SLOW = pytest.param("llama-q4_k-q6_k", marks=pytest.mark.slow)
+"""`tests/backends/cpu/test_whole_models.py` cuts a text of this kind in each run."""
+
+
+@pytest.fixture(scope="module", params=[SLOW if name in SLOW.values else name for name in SPECS])
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return write_model(tmp_path_factory.mktemp("models") / "tiny.gguf", SPECS[request.param])
 

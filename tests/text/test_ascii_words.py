@@ -48,7 +48,7 @@ def library(patterns: tuple[str, ...]) -> Any:
 
 @pytest.mark.parametrize("patterns", ROWS, ids=list(ROWS.values()))
 @given(text=ascii_text)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_random_texts_are_cut_as_the_library_cuts_them(patterns: tuple[str, ...], text: str) -> None:
     if ROWS[patterns] in LEFT_TO_THE_LIBRARY:
         assert ascii_words.split(text, patterns) is None

@@ -144,6 +144,9 @@ def experts_case(
     return net.case(steps)
 
 
+ON_THE_BEST = [isa if isa == LEVELS[0] else pytest.param(isa, marks=pytest.mark.slow) for isa in LEVELS]
+
+
 def checked(case: Case, threads: Sequence[int] = (1, 2, 3), levels: Sequence[str] = LEVELS[:1]) -> None:
     want = expected(case)
     assert finite_share(want, case) > 0.4
@@ -151,7 +154,7 @@ def checked(case: Case, threads: Sequence[int] = (1, 2, 3), levels: Sequence[str
         check(case, want, isa, n)
 
 
-@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("isa", ON_THE_BEST)
 def test_experts_of_k_quants(isa: str) -> None:
     """The usual mix, in units of one tile and several; one expert has more rows than a panel."""
     n_rows = (*COUNTS, 2 * PANEL_ROWS + 5)
@@ -164,7 +167,7 @@ def test_experts_of_bytes(isa: str) -> None:
     checked(experts_case((T.Q8_0, T.Q8_0, T.Q5_1), 5, 5, 96, 64, biases=True), threads=(2,), levels=(isa,))
 
 
-@pytest.mark.parametrize("isa", LEVELS[:1])
+@pytest.mark.parametrize("isa", ON_THE_BEST)
 def test_experts_of_floats(isa: str) -> None:
     """A width that fills no group."""
     checked(experts_case((T.F32, T.F32, T.F32), 4, 1, 23, 40), threads=(2,), levels=(isa,))

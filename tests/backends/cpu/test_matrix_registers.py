@@ -38,7 +38,7 @@ def emulated(lib: Library, kind: GGMLType, ways: Ways = BOTH) -> TargetTuning:
     return replace(TargetTuning.of(lib.target), tiles="emulated", ways=((kind.name, ways),))
 
 
-SOON = ("Q8_0", "Q6_K", "NVFP4") if "amx" in LEVELS else ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ2_S", "NVFP4")
+SOON = ("Q6_K",) if "amx" in LEVELS else ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ2_S", "NVFP4")
 """One of each way to scale; the kernels of the others are compiled in slow tests. Fewer where the machine has such
 registers itself, which `test_products.py` tries.
 """

@@ -155,7 +155,7 @@ def compare(
     assert unfinished <= sum(p.top_k == 0 and p.top_p < 1 for p in settings) * tokens * len(rows)
 
 
-@pytest.mark.parametrize("n", [1, 2, 37, 300, 1024])
+@pytest.mark.parametrize("n", [1, 2, 37, pytest.param(300, marks=pytest.mark.slow), 1024])
 def test_small_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     settings = [
         params(temperature=0.0),
