@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.amdgpu.pm4.raw import words_raw
+from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4 import values as v
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, ACQUIRE_KERNEL, RELEASE_CONTROL, PacketBuilder, hi32, lo32
+from zinc_rt.amdgpu.pm4.decoder import decode
 from zinc_rt.amdgpu.pm4.errors import InvalidField, OutOfSpace
 from zinc_rt.errors import ZincError
 from zinc_rt.seed import pm4_packet as page
@@ -196,6 +198,24 @@ def test_values_that_do_not_fit(build, text):
     assert isinstance(caught.value, (ZincError, ValueError))
     assert builder.cursor == 0
     assert set(builder.words) == {7}
+
+
+def test_registers_from_the_first_to_the_last():
+    for offset, n in ((0, 1), (reg.SH_COUNT - 3, 3)):
+        builder = PacketBuilder([0] * 8)
+        builder.set_sh_reg(offset, [7] * n)
+        assert builder.words[1 : 2 + n] == [offset, *[7] * n]
+    for offset, n in ((-1, 1), (reg.SH_COUNT - 2, 3)):
+        with pytest.raises(InvalidField, match=f"{n} registers from"):
+            PacketBuilder([0] * 8).set_sh_reg(offset, [7] * n)
+
+
+def test_an_address_with_a_tag_is_read_as_it_was_written():
+    builder = PacketBuilder([0] * 8)
+    fields = {"address": 0x1234_5678_9ABC, "index": 1, "register": 0x240, "n_registers": 4}
+    builder.packet("LOAD_SH_REG_INDEX", **fields)
+    (packet,) = decode(builder.words[: builder.cursor])
+    assert {name: packet.fields[name] for name in fields} == fields
 
 
 def test_longest_packet():
