@@ -227,8 +227,8 @@ class Backend(Closing):
         the backend stays as it is.
 
         Raises:
-            BackendError: the backend has no kernel for a node. The reference says so in `lower`.
-            BackendError: a weight or state of `shares` has the name of one of another shape or type.
+            BackendError: the backend has no kernel for a node (the reference says so in `lower`), or a weight or state
+                of `shares` has the name of one of another shape or type.
         """
 
     def tune(self, plan: GraphPlan) -> GraphPlan:
@@ -261,8 +261,7 @@ class Backend(Closing):
             progress: called with bytes copied so far and in all, first with 0.
 
         Raises:
-            BackendError: a weight or constant was not given.
-            BackendError: the plan is of another kind of backend.
+            BackendError: a weight or constant was not given, or the plan is of another kind of backend.
         """
 
     @abstractmethod

@@ -367,8 +367,9 @@ class Engine(Closing):
                 that samples does it where the logits are; elsewhere `SampledStep` does it from the logits. Same tokens.
 
         Raises:
-            EngineError: a bad batch; `EngineError` where it does not go on after what a sequence holds.
-            EngineError, PagesExhausted: no room for a row's position.
+            EngineError: a bad batch, one that does not go on behind the positions of a sequence, or a position outside
+                the context.
+            PagesExhausted: no page is left for a row's position.
             TokenOutOfRange: a token id has no row in the embedding.
             BackendError: the device failed. With the others nothing has run.
         """

@@ -208,7 +208,7 @@ class GpuBackend(StateIO):
         """Memory for choosing the tokens of `rows` wanted rows among the first `n_vocab` logits of each; the last few
         are kept. With several rows n_vocab must be all logits of a row.
 
-        Raises `BackendError` for a graph without one product of logits, `BackendError`.
+        Raises `BackendError`, also for a graph without one product of logits.
         """
         ours = self._own(lowered)
         key = (n_vocab, rows, shape)
