@@ -5,7 +5,7 @@ The float64 values of the weights come from the `gguf` package, not from the cod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+import pytest
 
 from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.formats import table
@@ -20,6 +21,13 @@ from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models import define
 
 T = GGMLType
+
+
+def soon(names: Collection[str], cases: Iterable[str]) -> list[Any]:
+    """Parameters of a test: these cases by default, the others where slow tests run."""
+    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in cases]
+
+
 WRITTEN = (T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.MXFP4)
 """Formats that the `gguf` package writes."""
 MADE_UP = {T[f.name]: (f.halves, f.integers[1] / 2) for f in table.quantized() if T[f.name] not in WRITTEN}

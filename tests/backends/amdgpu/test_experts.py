@@ -11,6 +11,7 @@ import pytest
 from tests.backends.amdgpu.stage import amd_backend, check, kernels
 from tests.backends.cpu.both import Case, Net, Step, expected, finite_share
 from tests.backends.cpu.hostile import hostile, ordinary
+from tests.helpers import soon
 from tests.kernels.material import FLOATS, QUANTISED, T, float_rows, packed_rows
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend
@@ -130,7 +131,7 @@ SOON = (
 """Two of the formats whose blocks lie otherwise than those of the mixed layers, and what layers have besides."""
 
 
-@pytest.mark.parametrize("name", [n if n in SOON else pytest.param(n, marks=pytest.mark.slow) for n in LAYERS])
+@pytest.mark.parametrize("name", soon(SOON, LAYERS))
 def test_layers(backend: AmdBackend, name: str) -> None:
     case = layer(LAYERS[name], (1, 2) if name in ("wide", "long down", "shared") else (1, 3, 9))
     want = expected(case)

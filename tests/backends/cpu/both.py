@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.helpers import soon
 from tests.ir.dense import named
 from zinc_rt.backends.base import Backend, Capacity
 from zinc_rt.backends.cpu.backend import CpuBackend
@@ -26,7 +27,7 @@ from zinc_rt.lang.target import host_targets
 
 LEVELS = tuple(t.name for t in host_targets())
 """Instruction-set levels that this machine runs, best first."""
-LEVELS_OF_PROGRAMS = [n if n in (LEVELS[0], LEVELS[-1]) else pytest.param(n, marks=pytest.mark.slow) for n in LEVELS]
+LEVELS_OF_PROGRAMS = soon((LEVELS[0], LEVELS[-1]), LEVELS)
 """The best and the least; those between only in slow tests, as compiling takes most of the time. Between them, levels
 differ in the lanes of a register, which are those of the best or of the least, and in how bytes are multiplied, which
 `test_products.py` tries on each of them.

@@ -25,6 +25,7 @@ from tests.backends.cpu.both import (
     outputs,
 )
 from tests.backends.cpu.hostile import NOT_FINITE, hostile, ordinary, rows
+from tests.helpers import soon
 from tests.kernels.material import FLOATS, T, float_rows, packed_rows
 from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
 from zinc_rt.gguf import GGMLType
@@ -144,7 +145,7 @@ def experts_case(
     return net.case(steps)
 
 
-ON_THE_BEST = [isa if isa == LEVELS[0] else pytest.param(isa, marks=pytest.mark.slow) for isa in LEVELS]
+ON_THE_BEST = soon(LEVELS[:1], LEVELS)
 
 
 def checked(case: Case, threads: Sequence[int] = (1, 2, 3), levels: Sequence[str] = LEVELS[:1]) -> None:

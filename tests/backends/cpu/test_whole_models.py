@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.backends.cpu.both import LEVELS, assert_same, on_levels
-from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, random_tokens, run_tokens, write_model
+from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, random_tokens, run_tokens, soon, write_model
 from zinc_rt.engine.engine import Engine, SequenceChunk, StepResult
 
 # "llama-mixed" and "qwen2-short-rows" mix formats as files do that are made for a size: sensitive matrices have more
@@ -51,7 +51,7 @@ LENGTH = 70
 CHUNKS = (1, 7, 16, 64, LENGTH)
 
 
-@pytest.fixture(scope="module", params=[pytest.param(n, marks=() if n in SOON else pytest.mark.slow) for n in SPECS])
+@pytest.fixture(scope="module", params=soon(SOON, SPECS))
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-import pytest
-
+from tests import helpers
 from tests.models.families import deepseek2, dense, gemma2, gemma3, gemma4, glm, gpt_oss, lfm2, olmo2, qwen35, qwen_moe
 from tests.models.families.build import Case
 
@@ -35,8 +34,8 @@ FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
 
 
 def soon(names: Collection[str], cases: Iterable[str] = CASES) -> list[Any]:
-    """Parameters of a test: these cases by default, the others where slow tests run."""
-    return [name if name in names else pytest.param(name, marks=pytest.mark.slow) for name in cases]
+    """See `helpers.soon`."""
+    return helpers.soon(names, cases)
 
 
 NOT_JUDGED = ("deepseek2-lite", "llama-windows", "mistral3-windows")
