@@ -12,6 +12,8 @@ import zinc_rt
 
 VAGUE = {"beside", "how", "many", "few", "there", "made", "said", "ours", "theirs", "most", "least"}
 """Names that do not say what a parameter holds."""
+VAGUE_IN_RUNTIME = VAGUE | {"what"}
+"""The same of the runtime's parameters; the emulator has some of this name."""
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -35,4 +37,5 @@ def test_no_two_public_classes_have_one_name() -> None:
 def test_parameters_say_what_they_hold() -> None:
     found = [(path, node) for path, tree in modules() for node in ast.walk(tree) if isinstance(node, ast.arg)]
     assert len(found) > 10_000
-    assert [f"{path}:{node.lineno}: {node.arg}" for path, node in found if node.arg in VAGUE] == []
+    refused = {path: VAGUE_IN_RUNTIME if Path(path).parts[0] == "zinc_rt" else VAGUE for path, _ in found}
+    assert [f"{path}:{node.lineno}: {node.arg}" for path, node in found if node.arg in refused[path]] == []
