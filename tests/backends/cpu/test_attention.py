@@ -93,7 +93,7 @@ def wanted(shape: Shape, how: str) -> Outputs:
 def try_it(shape: Shape, number: int, isa: str, threads: Sequence[int]) -> None:
     """With the number's sort of activations, most of whose results say something."""
     how = HOW[number % 3]
-    assert finite_share(wanted(shape, how), case(shape, how)) > (0.2 if how == "wild" else 0.9)
+    assert finite_share(wanted(shape, how), case(shape, how)) > (0.2 if how == "wild" else 0.5)
     for n in threads:
         check(case(shape, how), wanted(shape, how), isa, n)
 
