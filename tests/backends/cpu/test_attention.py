@@ -11,8 +11,8 @@ import pytest
 
 from tests.backends.attention_cases import Shape, build
 from tests.backends.cpu.both import (
-    LEVELS,
     BEST_AND_LEAST,
+    LEVELS,
     THREADS,
     Case,
     Outputs,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.backends.cpu.both import (
-    LEVELS,
     BEST_AND_LEAST,
+    LEVELS,
     Case,
     Net,
     Outputs,

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS, BEST_AND_LEAST, Case, Net, Outputs, Step, check, expected, finite_share
+from tests.backends.cpu.both import BEST_AND_LEAST, LEVELS, Case, Net, Outputs, Step, check, expected, finite_share
 from tests.backends.cpu.hostile import hostile, ordinary, rows
 from tests.kernels.material import (
     FINITE_F16,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.backends.cpu.both import (
-    LEVELS,
     BEST_AND_LEAST,
+    LEVELS,
     THREADS,
     Case,
     Net,
