@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.backends.cpu.both import LEVELS_OF_PROGRAMS
+from tests.backends.cpu.both import BEST_AND_LEAST
 from zinc_rt.lang import children
 from zinc_rt.lang.cache import CLAIMS_FILE
 from zinc_rt.lang.target import host_target
@@ -19,7 +19,7 @@ def run(zinc, tiny):
     return call
 
 
-@pytest.mark.parametrize("level", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("level", BEST_AND_LEAST)
 def test_levels_say_the_same(run, level):
     outcome = run("--isa", level, "-t", 1)
     assert outcome.out == run().out
