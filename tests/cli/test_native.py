@@ -88,7 +88,9 @@ def test_all_kernels_are_compiled_in_one_go_and_kept(run, tmp_path):
     assert "compiling" not in run("--cache-dir", folder).err
 
 
+@pytest.mark.slow
 def test_without_a_cache_it_runs_and_says_so_once(run, tmp_path):
+    """Here all is compiled once more; `test_kernels.py` says the same of one kernel."""
     (tmp_path / "file").write_text("")
     outcome = run("--cache-dir", tmp_path / "file")
     assert outcome.code == 0
