@@ -40,7 +40,7 @@ from zinc_rt.perf_model.forecast import _Engine, forecast
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", QWEN3).path
+    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", replace(QWEN3, n_layers=1)).path
 
 
 def test_samples_hold_both_ends() -> None:

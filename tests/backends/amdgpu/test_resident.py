@@ -64,12 +64,12 @@ def last_items(engine: Engine) -> list[object]:
 
 @pytest.fixture(scope="module", params=["qwen3-q8_0", pytest.param("llama-q4_k_m", marks=pytest.mark.slow)])
 def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", SPECS[request.param]).path
+    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", replace(SPECS[request.param], n_layers=1)).path
 
 
 def test_a_text(path: Path) -> None:
     want, many, token = steps(path, Device.gpu_kfd)
-    assert len(many) > 20
+    assert len(many) > 10
     got, groups, sampled = steps(path, Device.gpu_kfd, "always")
     assert len(groups) == 1
     assert groups[0] > 8
@@ -85,7 +85,8 @@ CASES: dict[str, tuple[Callable[[], Case], str]] = {
 }
 
 
-SOON = ("experts", "heads behind their products")
+SOON = ("experts",)
+"""`test_a_text` has heads behind their products."""
 
 
 @pytest.mark.parametrize("name", soon(SOON, CASES))
@@ -102,7 +103,7 @@ def test_other_operations(name: str) -> None:
 
 def test_a_step_of_more_work_than_one_submission_may_have() -> None:
     """It is cut between its dispatches, and one program again when more is allowed."""
-    case = RECURRENT["product, conv 4"]()
+    case = layer(Layer(n_experts=12, k=2), (1, 3))
     with amd_backend("cs") as (backend, _):
         backend.resident.use = "always"
         pace = backend.gpu.budget
