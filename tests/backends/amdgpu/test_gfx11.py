@@ -16,7 +16,7 @@ from amdgpu_emu.models import RX7600, RX7800XT, RX7900XTX, GpuModel
 from tests.amdgpu.queue.stage import machine
 from tests.backends.amdgpu.stage import amd_backend, check
 from tests.backends.amdgpu.test_models import LENGTH, logits
-from tests.backends.cpu.both import assert_same, expected
+from tests.backends.cpu.both import assert_same
 from tests.backends.cpu.test_graphs import random_case
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.helpers import random_tokens, write_model
