@@ -441,8 +441,8 @@ def test_random_numbers(gpu: Stage, rng: np.random.Generator) -> None:
 def test_sorting_many_blocks(gpu: Stage, rng: np.random.Generator) -> None:
     """Three rounds; the best of all is anywhere, and ties go to the lowest token."""
     n, k = 16_500, 1024
-    scores = np.stack([rng.standard_normal(n), rng.integers(0, 5, n).astype(np.float64)])
-    made = plan(n, 2, SamplingShape(k))
+    scores = np.round(rng.standard_normal((1, n)), 2)
+    made = plan(n, 1, SamplingShape(k))
     assert [s.kernel for s in made.steps] == ["sample_scores", "sample_top_scores", *["sample_top"] * 2, "sample_draw"]
     arrays = {name: np.zeros(count, kind) for name, (kind, count) in made.memory.items()}
     arrays["scores"][:] = scores.reshape(-1)
@@ -451,7 +451,7 @@ def test_sorting_many_blocks(gpu: Stage, rng: np.random.Generator) -> None:
             KERNELS[step.kernel], step.groups[:2], *(arrays[a] if isinstance(a, str) else a for a in step.arguments)
         )
     best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    assert np.array_equal(arrays[f"ids{made.rounds - 1}"].reshape(2, k), best)
+    assert np.array_equal(arrays[f"ids{made.rounds - 1}"].reshape(1, k), best)
 
 
 # ---- the definition, and what the host checks
