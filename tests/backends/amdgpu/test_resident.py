@@ -19,7 +19,7 @@ from tests.backends.amdgpu.test_product_heads import SHAPES, projected
 from tests.backends.amdgpu.test_recurrent import ALL as RECURRENT
 from tests.backends.cpu.both import Case, assert_same, expected
 from tests.backends.cpu.test_whole_models import SPECS
-from tests.helpers import random_tokens, run_tokens, soon, write_model
+from tests.helpers import random_tokens, run_tokens, write_model
 from zinc_rt.amdgpu.command_list import ListedDispatch
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.resident import PRODUCTS_A_PHASE, ResidentPrograms, tasks
@@ -85,11 +85,8 @@ CASES: dict[str, tuple[Callable[[], Case], str]] = {
 }
 
 
-SOON = ("experts",)
-"""`test_a_text` has heads behind their products."""
-
-
-@pytest.mark.parametrize("name", soon(SOON, CASES))
+@pytest.mark.slow  # by default `test_a_text` has heads, and a step of much work has experts
+@pytest.mark.parametrize("name", CASES)
 def test_other_operations(name: str) -> None:
     """Workgroups of one, two, four and eight waves, with barriers and without, and the last of some to arrive."""
     made, kernel = CASES[name]
