@@ -45,6 +45,7 @@ def test_a_wrong_name_is_one_line() -> None:
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.slow  # as is each test of a card on an emulated one
 def test_a_card_that_is_another_one() -> None:
     """An emulated RX 9060 XT in the machine's place: what names an R9700, its kernel or faults is skipped by that."""
     done = run("--gpu-card", "rx9060xt", "-rs", "tests/amdgpu", "-k", "not test_pool and not test_recorded")

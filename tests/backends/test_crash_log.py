@@ -18,6 +18,7 @@ from amdgpu_emu.models import R9700, RAPHAEL, RX9070, Firmware
 from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
 from zinc_rt.amdgpu.cs.loss import GUILTY
+from zinc_rt.backends.amdgpu import resident_proof
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.devices import Device, DeviceUnavailable, UnknownDevice, parse_device
 from zinc_rt.backends.diagnostics.crash_log import HUNG, PROVEN, WRONG, Contact, Contacts, Situation, situation
@@ -40,6 +41,7 @@ def a_fence_proves(monkeypatch: pytest.MonkeyPatch) -> None:
     """No kernel is compiled or run."""
     monkeypatch.setattr(selftest, "prepare", lambda *_: None)
     monkeypatch.setattr(selftest, "check_results", lambda backend: None)
+    monkeypatch.setattr(resident_proof, "prove", lambda *_: "")
 
 
 @pytest.fixture

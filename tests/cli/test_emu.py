@@ -18,7 +18,13 @@ def test_list(zinc):
     assert "AMDGPU_CS" in tree["calls"]
 
 
-@pytest.mark.parametrize(("kernel", "interfaces"), [("6.12", 2), ("6.17", 2), ("7.3", 2), ("7.3-userq", 3)])
+@pytest.mark.parametrize(
+    ("kernel", "interfaces"),
+    [
+        pytest.param(kernel, n, marks=() if kernel in ("6.12", "7.3-userq") else pytest.mark.slow)
+        for kernel, n in (("6.12", 2), ("6.17", 2), ("7.3", 2), ("7.3-userq", 3))
+    ],
+)
 def test_check_tries_every_interface(zinc, kernel, interfaces):
     shown = zinc("emu", "check", "--kernel", kernel)
     assert shown.code == 0

@@ -87,7 +87,7 @@ def test_what_one_backend_saved_another_goes_on_from(
 def test_a_gpu_goes_on_from_what_the_processor_saved(
     paths: dict[str, Path], name: str, kv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(globals(), "TEXT", TEXT[:20])  # steps of the emulator take long
+    monkeypatch.setitem(globals(), "TEXT", TEXT[:17])  # steps of the emulator take long
     monkeypatch.setitem(globals(), "FULL", 16)
     _, rest = saved(paths[name], tmp_path / "cpu", kv=kv)
     saved(paths[name], tmp_path / "gpu", kv=kv, device=Device.emu)

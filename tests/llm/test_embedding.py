@@ -65,8 +65,9 @@ def test_a_vector_depends_on_its_text_alone(reference: zinc_rt.Model, n_batch: i
 
 
 def test_the_emulated_gpu_gives_the_same(reference: zinc_rt.Model) -> None:
+    texts = [[5, 6, 7], [8]]
     with zinc_rt.load(device="emu", embeddings=True, pooling="mean") as model:
-        assert (model.embed(TEXTS[:3]) == reference.embed(TEXTS[:3])).all()
+        assert (model.embed(texts) == reference.embed(texts)).all()
 
 
 def test_fewer_dimensions(reference: zinc_rt.Model) -> None:

@@ -85,8 +85,8 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_steps_are_ordered(path: Path) -> None:
-    tokens, core = random_tokens(5, 18, 61), Observed()
-    options = Options(Device.gpu_kfd, n_ctx=32, n_batch=12)
+    tokens, core = random_tokens(5, 10, 61), Observed()
+    options = Options(Device.gpu_kfd, n_ctx=32, n_batch=6)
     with (
         machine(shader=core, time_scale=100.0) as made,
         GGUFFile.open(path) as file,
@@ -95,7 +95,7 @@ def test_steps_are_ordered(path: Path) -> None:
         engine.load(file, define(file))
         slot = engine.open_sequence()
         full = []
-        for start, end in ((0, 12), (12, 16), (16, 17)):
+        for start, end in ((0, 6), (6, 8), (8, 9)):
             core.seen.clear()
             engine.step([SequenceChunk(slot, start, tokens[start:end], (0,))])
             full.append(check(last_batch(engine), core.seen))
@@ -103,10 +103,10 @@ def test_steps_are_ordered(path: Path) -> None:
         assert full[0] > 0
         assert full[2] == 0
         sampler = Sampler(SamplingParams(seed=1, repetition_penalty=1.2), 61)
-        request = SamplingRequest(sampler, tokens[:18])
-        engine.step([SequenceChunk(slot, 17, tokens[17:18], (0,))], [request])  # uploads what sampling needs
+        request = SamplingRequest(sampler, tokens[:10])
+        engine.step([SequenceChunk(slot, 9, tokens[9:10], (0,))], [request])  # uploads what sampling needs
         core.seen.clear()
-        engine.step([SequenceChunk(slot, 17, tokens[17:18], (0,))], [request])
+        engine.step([SequenceChunk(slot, 9, tokens[9:10], (0,))], [request])
         assert check(last_batch(engine), core.seen) == 0
 
 

@@ -16,7 +16,7 @@ from tests.backends.amdgpu.stage import check as check_gpu
 from tests.backends.amdgpu.test_barriers import Observed, check, last_batch
 from tests.backends.cpu.both import Case, Net, Step, expected
 from tests.backends.cpu.hostile import ordinary
-from tests.helpers import random_tokens
+from tests.helpers import logits_of, random_tokens, soon
 from tests.kernels.material import T, packed_rows
 from tests.models.families import CASES, build, gemma4
 from tests.models.families.build import N_VOCAB, write_case
@@ -119,9 +119,10 @@ def test_phases_of_layers(name: str, most: int, tmp_path: Path) -> None:
 
 
 def test_steps_are_ordered(path: Path) -> None:
-    """No dispatch touches what another one of its phase stores, in steps of any size."""
+    """No dispatch touches what another one of its phase stores, and the logits are the reference's."""
     tokens, core = random_tokens(5, 3, N_VOCAB - 2), Observed()
     options = Options(Device.gpu_kfd, n_ctx=32, n_batch=3, n_slots=2)
+    want = logits_of(path, tokens[:2], n_ctx=32, kernels="reference")
     with (
         machine(shader=core, time_scale=100.0) as made,
         GGUFFile.open(path) as file,
@@ -129,13 +130,16 @@ def test_steps_are_ordered(path: Path) -> None:
     ):
         engine.load(file, define(file))
         slots = [engine.open_sequence() for _ in range(2)]
-        for rows in (
-            [SequenceChunk(slots[0], 0, tokens[:1], (0,)), SequenceChunk(slots[1], 0, tokens[:2])],
-            [SequenceChunk(slots[0], 1, tokens[1:2], (0,))],
+        for at, rows in enumerate(
+            (
+                [SequenceChunk(slots[0], 0, tokens[:1], (0,)), SequenceChunk(slots[1], 0, tokens[:2])],
+                [SequenceChunk(slots[0], 1, tokens[1:2], (0,))],
+            )
         ):
             core.seen.clear()
-            engine.step(rows)
+            got = engine.step(rows).logits.copy()
             check(last_batch(engine), core.seen)
+            np.testing.assert_array_equal(got[0].view(np.uint32), want[at].view(np.uint32))
 
 
 def attended(dim: int, kind: T) -> Case:
@@ -168,8 +172,16 @@ def test_a_gate_on_attention(backend: AmdBackend, dim: int, kernels: list[str]) 
     assert behind == [*kernels, "matvec"]
 
 
-@pytest.mark.parametrize("n_rows", [1, 3, 11])
-@pytest.mark.parametrize("kind", [T.Q4_K, T.F16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    ("kind", "n_rows"),
+    [
+        pytest.param(
+            kind, n, id=f"{kind.name}-{n}", marks=() if (kind, n) in ((T.Q4_K, 3), (T.F16, 1)) else pytest.mark.slow
+        )
+        for kind in (T.Q4_K, T.F16)
+        for n in (1, 3, 11)
+    ],
+)
 def test_a_norm_behind_a_product(backend: AmdBackend, kind: T, n_rows: int) -> None:
     """The sum and its norm for one product that wants int8 and one that wants floats; with a bias and without."""
     rng = np.random.default_rng(n_rows)
@@ -254,7 +266,11 @@ def chain(net: Net, rng: np.random.Generator, kind: T, which: str) -> None:
     net.node(Op.RESIDUAL_ADD, [y if summed else stream, x], [net.out("sum", width)])
 
 
-@pytest.mark.parametrize("which", CHAINS)
+LONGEST = ("a norm, a scaled sum, a norm", "a share, a norm", "a norm, a sum, a norm, a sum, a norm")
+"""The chains of which the others are parts."""
+
+
+@pytest.mark.parametrize("which", soon(LONGEST, CHAINS))
 def test_what_follows_a_product(backend: AmdBackend, which: str) -> None:
     """All of it is one dispatch, with the reference's bits, in steps of one row and of several."""
     kind = T.F32 if "scaled" in which else T.Q8_0

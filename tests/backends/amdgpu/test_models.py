@@ -50,10 +50,10 @@ SHORT = "qwen3-f32"
     ],
 )
 def test_the_references_logits(name: str, device: Device, chunk: int, tmp_path: Path) -> None:
-    path = write_model(tmp_path / "model.gguf", SPECS[name]).path
-    tokens = random_tokens(1, LENGTH, 61)
+    path = write_model(tmp_path / "model.gguf", replace(SPECS[name], n_layers=1)).path
+    tokens = random_tokens(1, LENGTH if chunk == LENGTH else chunk + 2, 61)
     options = Options(n_ctx=32, n_batch=LENGTH)
-    want = logits(path, tokens, LENGTH, replace(options, kernels="reference"))
+    want = logits(path, tokens, len(tokens), replace(options, kernels="reference"))
     with machine(shader=ShaderCore(), time_scale=100.0) as made:
         got = logits(path, tokens, chunk, replace(options, device=device), made)
     assert_same(got.view(np.uint32), want.view(np.uint32), f"{device}, chunks of {chunk}")
@@ -65,8 +65,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", spec).path
 
 
-def test_long_texts_and_shared_steps(small: Path) -> None:
-    """Two sequences, one of them beyond a split of attention, prompt and decode rows in one step."""
+SHARED = ((0, 6, 4), (6, 7, 3), (7, 8, 1))
+LONG = ((0, 66, 4), (66, 136, 0), (136, 200, 3), (200, 268, 1), (268, 269, 1))
+"""Beyond a split of attention, which `test_attention.py` has by default."""
+
+
+@pytest.mark.parametrize("steps", [SHARED, pytest.param(LONG, marks=pytest.mark.slow)], ids=["short", "long"])
+def test_shared_steps(small: Path, steps: tuple[tuple[int, int, int], ...]) -> None:
+    """Two sequences, prompt and decode rows in one step. steps: rows of the first text, and how many of the second."""
     first, second = random_tokens(2, 270, 61), random_tokens(3, 9, 61)
     options = Options(n_ctx=288, n_batch=70, n_slots=2)
     results, done = [], []
@@ -77,7 +83,7 @@ def test_long_texts_and_shared_steps(small: Path) -> None:
                 engine.load(file, define(file))
                 a, b = engine.open_sequence(), engine.open_sequence()
                 out = []
-                for start, end, other in ((0, 66, 4), (66, 136, 0), (136, 200, 3), (200, 268, 1), (268, 269, 1)):
+                for start, end, other in steps:
                     rows = [SequenceChunk(a, start, first[start:end], (end - start - 1,))]
                     if other:
                         at = sum(len(r) for r in done)
@@ -91,12 +97,12 @@ def test_long_texts_and_shared_steps(small: Path) -> None:
 
 def test_memory_that_the_processor_does_not_reach(small: Path) -> None:
     """A card whose window is small: weights go over by a kernel."""
-    tokens = random_tokens(4, 6, 61)
+    tokens = random_tokens(4, 2, 61)
     options = Options(n_ctx=32, n_batch=8)
-    want = logits(small, tokens, 6, replace(options, kernels="reference"))
+    want = logits(small, tokens, 2, replace(options, kernels="reference"))
     card = replace(R9700, visible_vram=256 << 20)
     with machine(shader=ShaderCore(), time_scale=100.0, models=[card]) as made:
-        got = logits(small, tokens, 6, replace(options, device=Device.gpu_kfd), made)
+        got = logits(small, tokens, 2, replace(options, device=Device.gpu_kfd), made)
     assert_same(got.view(np.uint32), want.view(np.uint32), "small window")
 
 

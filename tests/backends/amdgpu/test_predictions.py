@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -20,7 +21,7 @@ from zinc_rt.models import define
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Prediction:
     """Two decode steps."""
-    path = write_model(tmp_path_factory.mktemp("models") / "model.gguf", QWEN3).path
+    path = write_model(tmp_path_factory.mktemp("models") / "model.gguf", replace(QWEN3, n_layers=1)).path
     with GGUFFile.open(path) as file, Engine(Options(Device.emu, n_ctx=32)) as engine:
         engine.load(file, define(file))
         slot = engine.open_sequence()

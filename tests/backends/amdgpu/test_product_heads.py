@@ -122,7 +122,10 @@ def backend() -> Iterator[AmdBackend]:
         yield made
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(shape, id=str(shape), marks=pytest.mark.slow if shape.kind is T.Q4_K else ()) for shape in SHAPES],
+)
 def test_heads_behind_products(backend: AmdBackend, shape: Shape) -> None:
     case = projected(shape)
     check(backend, case, expected(case))

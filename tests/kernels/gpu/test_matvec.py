@@ -111,7 +111,14 @@ def test_float_weights(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> 
             assert (y[5:] == 55).all()
 
 
-@pytest.mark.parametrize(("kind", "rows"), BLOCKS)
+ALIKE = ("F32", "IQ4_XS", "NVFP4", "Q2_K", "Q3_K")
+"""Formats that differ from others in how they are decoded alone, which one row of activations shows."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [pytest.param(kind, n, marks=pytest.mark.slow if kind in ALIKE else ()) for kind, n in BLOCKS],
+)
 def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind: str, rows: int) -> None:
     """Rows of weights that no wave has four of, and groups that no lane has as many of as the others."""
     kinds, n, n_rows = GGMLType[kind], 1280, 6

@@ -167,7 +167,7 @@ def test_small_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> Non
         params(top_k=40, top_p=0.999999, temperature=30.0, seed=5),
         params(top_k=33, min_p=0.3),
     ]
-    rows = adversarial(rng, n)[:: 2 if n >= 300 else 1]
+    rows = adversarial(rng, n)[:: 4 if n >= 300 else 1]
     compare(gpu, rows, settings, [[]] * len(settings), 1 if n >= 300 else 2)
 
 
@@ -187,6 +187,7 @@ def test_what_no_resident_program_samples() -> None:
     assert resident_plan(5000, 1, SamplingShape(1, whole=True)) is None
 
 
+@pytest.mark.slow  # `test_matvec.py` runs a kernel through every interface
 @pytest.mark.parametrize("interface", ["kfd", "umq"])
 def test_other_interfaces(rng: np.random.Generator, interface: str) -> None:
     settings = [params(top_k=5, top_p=0.9, presence_penalty=0.5), params(temperature=0.7), params(top_p=0.4)]
@@ -205,7 +206,7 @@ PENALTIES = [
 ]
 
 
-@pytest.mark.parametrize("n", [37, 300])
+@pytest.mark.parametrize("n", [37, pytest.param(300, marks=pytest.mark.slow)])
 def test_bias_and_penalties(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     histories = [rng.integers(0, 12, size).tolist() for size in (20, 20, 7, 3, 40, 9, 1)]
     compare(gpu, adversarial(rng, n)[:: 2 if n == 300 else 1], PENALTIES, histories, 1)
@@ -247,7 +248,7 @@ WHOLE = [
 def test_whole_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     """Blocks that are full and not; candidates that suffice and do not; rows of one batch that want all of it."""
     rows = adversarial(rng, n)
-    compare(gpu, rows[:5] if n > 1025 else rows[:2], WHOLE, [[3, 3, 4]] * len(WHOLE), 1)
+    compare(gpu, rows[:5] if n > 1025 else rows[:1], WHOLE, [[3, 3, 4]] * len(WHOLE), 1)
 
 
 @pytest.mark.slow
@@ -439,9 +440,9 @@ def test_random_numbers(gpu: Stage, rng: np.random.Generator) -> None:
 
 def test_sorting_many_blocks(gpu: Stage, rng: np.random.Generator) -> None:
     """Three rounds; the best of all is anywhere, and ties go to the lowest token."""
-    n, k = 20_000, 1024
-    scores = np.stack([rng.standard_normal(n), rng.integers(0, 5, n).astype(np.float64)])
-    made = plan(n, 2, SamplingShape(k))
+    n, k = 16_500, 1024
+    scores = np.round(rng.standard_normal((1, n)), 2)
+    made = plan(n, 1, SamplingShape(k))
     assert [s.kernel for s in made.steps] == ["sample_scores", "sample_top_scores", *["sample_top"] * 2, "sample_draw"]
     arrays = {name: np.zeros(count, kind) for name, (kind, count) in made.memory.items()}
     arrays["scores"][:] = scores.reshape(-1)
@@ -450,7 +451,7 @@ def test_sorting_many_blocks(gpu: Stage, rng: np.random.Generator) -> None:
             KERNELS[step.kernel], step.groups[:2], *(arrays[a] if isinstance(a, str) else a for a in step.arguments)
         )
     best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    assert np.array_equal(arrays[f"ids{made.rounds - 1}"].reshape(2, k), best)
+    assert np.array_equal(arrays[f"ids{made.rounds - 1}"].reshape(1, k), best)
 
 
 # ---- the definition, and what the host checks

@@ -198,7 +198,10 @@ def test_rounding_of_cached_heads(gpu: Stage, rng: np.random.Generator) -> None:
     assert (once != want.astype(np.float16)).any(), "numbers that would not show it"
 
 
-@pytest.mark.parametrize(("dim", "n_kv", "group"), ATTENTION)
+@pytest.mark.parametrize(
+    ("dim", "n_kv", "group"),
+    [pytest.param(*form, marks=pytest.mark.slow if form[0] == 128 else ()) for form in ATTENTION],
+)
 def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, group: int) -> None:
     """Rows of one position, of a whole split, of one more, and of several; with and without sinks."""
     heads, max_pages, splits = n_kv * group, 40, 3

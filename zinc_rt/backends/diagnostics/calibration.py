@@ -43,7 +43,7 @@ CARD: Final = Extent(
     {"first_level": 8 << 10, "l2": 2 << 20, "infinity": 24 << 20, "memory_idle": 256 << 20}, 512 << 20, 1024, 256
 )
 """For a card: 32 KiB of vector cache, 4 to 8 MiB of L2, 32 to 96 MiB behind it. Takes less than three seconds."""
-SMALL: Final = Extent(dict.fromkeys(CARD.levels, 8 << 10), 1 << 20, 16, 4)
+SMALL: Final = Extent(dict.fromkeys(CARD.levels, 4 << 10), 1 << 18, 16, 4)
 """For the emulator, whose times are its own."""
 
 
