@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zinc_rt.ir.definition import (
+    ACTIVATION,
     HEAD_ROW,
     HEADS,
     INT32,
-    ACTIVATION,
     AttrSpec,
     OpDefinition,
     Operands,

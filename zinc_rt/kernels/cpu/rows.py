@@ -118,9 +118,7 @@ def values(v: ptr[f32], stride: i64, sums, out, n: i32, R: int, DIM: int, V: int
 
 
 @kernel
-def row_attention(
-    a: ptr[RowAttentionArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, W: int, R: int
-):
+def row_attention(a: ptr[RowAttentionArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, W: int, R: int):
     """Units: (head, BLOCK rows)."""
     V = max(v for v in (1, 2, 4, 8, 16) if v <= W and DIM % v == 0)
     VECTORS = 2 if W == 8 else 4

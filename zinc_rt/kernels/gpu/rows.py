@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.maths import INFINITY, exp
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import barrier, fma, maximum, select, shared, workgroup_id, workitem_id
+from zinc_rt.lang.ops import barrier, fma, maximum, shared, workgroup_id, workitem_id
 from zinc_rt.lang.types import f32, i32, ptr, u32, u64
 from zinc_rt.numerics import SPLIT, TREE_LANES
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from zinc_rt.backends.gpu.lowering import GPU, GpuLowering
 from zinc_rt.backends.fusion import Single
+from zinc_rt.backends.gpu.lowering import GPU, GpuLowering
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gpu import rows
