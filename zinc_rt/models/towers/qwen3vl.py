@@ -122,7 +122,7 @@ def _encoder(parts: TowerParts, stacked: Sequence[int]) -> ModelDefinition:
         x = parts.add(x, out, f"{p}.attn_sum")
         branch = parts.feed_forward(parts.layer_norm(x, f"{p}.ln2"), p)
         x = parts.add(x, branch, f"{p}.ffn_sum", parts.output(f"layer.{n}", e) if n in stacked else None)
-    parts.layer_norm(x, "v.post_ln", parts.output("last", e))
+    parts.layer_norm(x, "v.post_ln", parts.output("encoded", e))
     return parts.finish()
 
 
@@ -133,7 +133,7 @@ def _projector(parts: TowerParts, stacked: Sequence[int]) -> ModelDefinition:
         inner = parts.gelu(parts.project(x, first, width, bias=True), f"{first}.gelu")
         parts.project(inner, second, n_out, bias=True, y=parts.output(out, n_out))
 
-    mlp(parts.given("last.joined", width), "mm.0", "mm.2", ROWS)
+    mlp(parts.given("encoded.joined", width), "mm.0", "mm.2", ROWS)
     for i, n in enumerate(stacked, 1):
         p = f"v.deepstack.{n}"
         h = parts.layer_norm(parts.given(f"layer.{n}.joined", width), f"{p}.norm")

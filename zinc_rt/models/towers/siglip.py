@@ -16,6 +16,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
+from zinc_rt.models.towers.resize import resize
 from zinc_rt.models.towers.tower import ROWS, Arrays, Fitting, Grid, Tower, TowerInfo, TowerParts, blocks, whole
 
 
@@ -60,7 +61,7 @@ class Gemma3(SigLIP):
 
     def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
         """The mean of each block: its patches are added one after another, in float32."""
-        x = np.asarray(outputs["last"], np.float32)
+        x = np.asarray(outputs["encoded"], np.float32)
         by_block = x.reshape(-1, self._side**2, x.shape[1])
         total = by_block[:, 0].copy()
         for i in range(1, self._side**2):
@@ -85,19 +86,29 @@ class Idefics3(SigLIP):
 
     def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
         """See `Tower`."""
-        return {"joined": outputs["last"].reshape(-1, self._side**2 * self.info.n_embd)}
+        return {"joined": outputs["encoded"].reshape(-1, self._side**2 * self.info.n_embd)}
 
-    def tiling(self, width: int, height: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The size that the longer side gets the model's length by, and how many tiles that makes, across and down."""
+    def tiles(self, pixels: npt.NDArray[np.uint8]) -> Sequence[npt.NDArray[np.uint8]]:
+        """Tiles line by line, then the whole picture: stretched, not fitted."""
+        side, (across, down) = self.info.image_size, self.tiling(pixels.shape[1], pixels.shape[0])
+        stretched = resize(pixels, *self._lengthened(pixels.shape[1], pixels.shape[0]), "lanczos")
+        stretched = resize(stretched, across * side, down * side, "lanczos")
+        cut = stretched.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(-1, side, side, 3)
+        return [*cut, resize(stretched, side, side, "lanczos")]
+
+    def tiling(self, width: int, height: int) -> tuple[int, int]:
+        """Tiles across and down of a picture of this size."""
+        w, h = self._lengthened(width, height)
+        return math.ceil(w / self.info.image_size), math.ceil(h / self.info.image_size)
+
+    def _lengthened(self, width: int, height: int) -> tuple[int, int]:
+        """The picture's size when the longer side has the model's length; the other one is even."""
         longest, aspect = self._longest, width / height
         if width >= height:
-            w, h = longest, int(longest / aspect)
-            h += h % 2
-        else:
-            w, h = int(longest * aspect), longest
-            w += w % 2
-        side = self.info.image_size
-        return (max(w, 1), max(h, 1)), (math.ceil(max(w, 1) / side), math.ceil(max(h, 1) / side))
+            other = int(longest / aspect)
+            return longest, max(other + other % 2, 2)
+        other = int(longest * aspect)
+        return max(other + other % 2, 2), longest
 
 
 def define_gemma3(file: GGUFFile) -> Gemma3:
@@ -121,5 +132,5 @@ def _encoder(parts: TowerParts) -> ModelDefinition:
         out = parts.project(parts.attend(q, k, v, seen, f"{p}.attn"), f"{p}.attn_out", e, bias=True)
         x = parts.add(x, out, f"{p}.attn_sum")
         x = parts.add(x, parts.feed_forward(parts.layer_norm(x, f"{p}.ln2"), p), f"{p}.ffn_sum")
-    parts.layer_norm(x, "v.post_ln", parts.output("last", e))
+    parts.layer_norm(x, "v.post_ln", parts.output("encoded", e))
     return parts.finish()

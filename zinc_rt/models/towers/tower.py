@@ -18,6 +18,7 @@ from zinc_rt.models.definition import F32, ModelDefinition, ModelInfo
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.row_parts import RowParts
+from zinc_rt.models.towers.resize import fit
 
 PATCHES: Final = "patches"
 """Input of an encoder: pixels of a patch, f32[n_rows, 3 * patch_size^2], in order of channel, line, column."""
@@ -129,9 +130,10 @@ class Tower(ABC):
     fitting: Fitting
     n_deepstack: int = 0
 
-    def tiles(self, width: int, height: int) -> Sequence[tuple[int, int]]:
-        """Sizes of the pictures that a picture of this size is seen as: one, of the size that it is fitted to."""
-        return [self.fitting.size(width, height)]
+    def tiles(self, pixels: npt.NDArray[np.uint8]) -> Sequence[npt.NDArray[np.uint8]]:
+        """The pictures that the encoder sees of a picture u8[height, width, 3]: by default one, fitted to a size."""
+        height, width = pixels.shape[:2]
+        return [fit(pixels, *self.fitting.size(width, height), self.fitting.filter)]
 
     @abstractmethod
     def order(self, grid: Grid) -> npt.NDArray[np.int64]:
@@ -161,8 +163,8 @@ class TowerParts(RowParts):
         p = sizes.patch_size
         patches = self.given(PATCHES, 3 * p * p)
         x: BufferId | None = None
-        for name in names:
-            y = self.product(patches, self.kernel(name, (sizes.n_embd, 3, p, p)), name.removesuffix(".weight"))
+        for i, name in enumerate(names):
+            y = self.product(patches, self.kernel(name, (sizes.n_embd, 3, p, p)), f"v.patch_embd.{i}")
             x = y if x is None else self.add(x, y, "v.patch_embd.sum")
         assert x is not None
         return self.biased(x, "v.patch_embd", None)
