@@ -165,6 +165,33 @@ def patience() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def _renderer() -> Iterator[Any]:
+    """A process that renders chat templates, kept where its owner closes it."""
+    from zinc_rt.text.template_limits import TemplateLimits
+    from zinc_rt.text.template_process import TemplateProcess
+
+    class Kept(TemplateProcess):
+        def close(self) -> None:
+            """It is for the next test, too."""
+
+    process = Kept(TemplateLimits())
+    yield process
+    TemplateProcess.close(process)
+
+
+@pytest.fixture
+def one_renderer(_renderer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All chat templates with the usual limits are rendered by one process, which starts once."""
+    from zinc_rt.text import template_process
+
+    take = template_process.take
+    monkeypatch.setattr(template_process, "prepare", lambda: None)
+    monkeypatch.setattr(
+        template_process, "take", lambda limits: _renderer if limits == _renderer.limits else take(limits)
+    )
+
+
+@pytest.fixture(scope="session")
 def model() -> Iterator[zinc_rt.Model]:
     """The model in the package with a context of 256 tokens, on the CPU."""
     with zinc_rt.load(device="cpu", n_ctx=256) as loaded:

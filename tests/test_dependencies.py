@@ -15,7 +15,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parents[1]
+from tests.source import ROOT, imports, texts
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGE = (ROOT / "docs" / "how" / "dependencies.md").read_text()
 TOOLS = {"ruff", "mypy", "pytest-timeout"}  # of the extra; programs, and what pytest loads by itself
@@ -85,7 +86,7 @@ def imported(paths: Iterable[Path]) -> set[str]:
     """The distributions that modules import, the project's own apart."""
     modules: set[str] = set()
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in imports(path):
             if isinstance(node, ast.Import):
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -98,12 +99,12 @@ def imported(paths: Iterable[Path]) -> set[str]:
 def test_what_runs_imports_what_is_declared_alone() -> None:
     """`httpx` beside `httpx2`, or what only the tests' extra brings, would fail with users first."""
     declared, extra = set(asked_for(PROJECT["dependencies"])), ROOT / "zinc_rt" / "ray"
-    paths = [*(ROOT / "zinc_rt").rglob("*.py"), *(ROOT / "amdgpu_emu").rglob("*.py")]
+    paths = [*texts("zinc_rt"), *texts("amdgpu_emu")]
     assert imported(p for p in paths if extra not in p.parents) <= declared
     assert imported(p for p in paths if extra in p.parents) <= declared | {"ray"}
 
 
 def test_the_extra_has_what_the_tests_import() -> None:
-    found, extra = imported((ROOT / "tests").rglob("*.py")), set(asked_for(PROJECT["optional-dependencies"]["test"]))
+    found, extra = imported(texts("tests")), set(asked_for(PROJECT["optional-dependencies"]["test"]))
     assert found - extra - set(asked_for(PROJECT["dependencies"])) == set()
     assert extra - found == TOOLS

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-import amdgpu_emu
 import zinc_rt
+from tests.source import imports, texts
 
 ROOT = Path(zinc_rt.__file__).parent
-EMULATOR = Path(amdgpu_emu.__file__).parent
 
 PAGE = ROOT.parent / "docs/how/architecture.md"
 
@@ -53,7 +52,7 @@ def is_module(name: str) -> bool:
 def imported(path: Path) -> frozenset[str]:
     """Modules below zinc_rt that a file imports, and the emulator as "amdgpu_emu"."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in imports(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             top, _, rest = node.module.partition(".")
             if top == "zinc_rt":
@@ -67,8 +66,8 @@ def imported(path: Path) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
-EMULATED = sorted(EMULATOR.rglob("*.py"))
+MODULES = [path for path in texts("zinc_rt") if path != ROOT / "__init__.py"]
+EMULATED = list(texts("amdgpu_emu"))
 
 
 def test_each_module_has_a_layer() -> None:

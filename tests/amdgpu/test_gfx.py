@@ -15,6 +15,7 @@ from amdgpu_emu.models import MODELS, R9700, RAPHAEL, RX7900XTX
 from tests.amdgpu.queue.fake import DEVICE, FakeInterface
 from tests.compiled import gpu_kernel
 from tests.lang.gpu_kernels import rms_norm
+from tests.source import matching
 from zinc_rt.amdgpu.gfx import (
     GENERATIONS,
     GFX11,
@@ -119,9 +120,8 @@ def test_the_pages_files_are_there() -> None:
     assert "gfx11 was executed by the emulator" in page()
 
 
-def literals(path: Path) -> Iterator[object]:
+def literals(tree: ast.Module) -> Iterator[object]:
     """Constants of a module that are no docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     loose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     yield from (n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in loose)
 
@@ -131,8 +131,8 @@ def test_no_other_file_knows_a_generation() -> None:
     versions = {v for gfx in GENERATIONS for v in gfx.large_registers} | {gfx.major * 10000 for gfx in GENERATIONS}
     found = {
         str(path.relative_to(ROOT))
-        for path in (ROOT / "zinc_rt").rglob("*.py")
-        for value in literals(path)
+        for path, tree in matching(r"gfx1\d|\b1[\d_]{4,}\b", "zinc_rt")
+        for value in literals(tree)
         if (isinstance(value, str) and re.fullmatch(r"gfx1\d+", value)) or (type(value) is int and value in versions)
     }
     assert found <= named() | DEFAULTS

@@ -13,7 +13,7 @@ import pytest
 
 from tests.backends.amdgpu.stage import amd_backend
 from tests.backends.amdgpu.stage import check as check_gpu
-from tests.backends.cpu.both import LEVELS_OF_PROGRAMS, Case, Net, Step, check, expected
+from tests.backends.cpu.both import BEST_AND_LEAST, Case, Net, Step, check, expected
 from tests.backends.cpu.hostile import ordinary
 from tests.kernels.material import T
 from zinc_rt.backends.cpu import lower as cpu_folder
@@ -69,7 +69,7 @@ def test_the_reference_runs_it() -> None:
     assert (outputs["scaled"][:1].view(np.float32) == want).all()
 
 
-@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("isa", BEST_AND_LEAST)
 def test_the_cpu_runs_it(isa: str) -> None:
     check(case(), expected(case()), isa, 2)
 

@@ -49,7 +49,9 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def zinc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+def zinc(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, one_renderer: None
+) -> Callable[..., Outcome]:
     """Run `zinc` with these arguments; `stdin` is what a pipe would bring."""
     monkeypatch.delenv("ZINC_RT_TIER", raising=False)
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.backends.cpu.both import LEVELS_OF_PROGRAMS
+from tests.backends.cpu.both import BEST_AND_LEAST
 from zinc_rt.lang import children
 from zinc_rt.lang.cache import CLAIMS_FILE
 from zinc_rt.lang.target import host_target
@@ -19,7 +19,7 @@ def run(zinc, tiny):
     return call
 
 
-@pytest.mark.parametrize("level", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("level", BEST_AND_LEAST)
 def test_levels_say_the_same(run, level):
     outcome = run("--isa", level, "-t", 1)
     assert outcome.out == run().out
@@ -88,7 +88,9 @@ def test_all_kernels_are_compiled_in_one_go_and_kept(run, tmp_path):
     assert "compiling" not in run("--cache-dir", folder).err
 
 
+@pytest.mark.slow
 def test_without_a_cache_it_runs_and_says_so_once(run, tmp_path):
+    """Here all is compiled once more; `test_kernels.py` says the same of one kernel."""
     (tmp_path / "file").write_text("")
     outcome = run("--cache-dir", tmp_path / "file")
     assert outcome.code == 0

@@ -102,7 +102,9 @@ def test_ctrl_c_stays_ignored_where_the_parent_ignores_it(tmp_path):
     assert interrupted_import(tmp_path, *ZINC, "run", "x") == (5, "", "")
 
 
-@pytest.mark.parametrize("delay", [0, 0.05, 0.1, 0.2, 0.3, 0.5])
+@pytest.mark.parametrize(
+    "delay", [0, 0.1, 0.3, *(pytest.param(delay, marks=pytest.mark.slow) for delay in (0.05, 0.2, 0.5))]
+)
 def test_ctrl_c_at_any_moment_of_the_start(tiny, delay):
     """From the command's first import on; before that, Python starts."""
     arguments = ["-m", "zinc_rt", "run", "-m", str(tiny), "hello", "-n", "-1", "-c", "20000"]
@@ -233,7 +235,7 @@ def test_chat_on_a_terminal(tiny):
     assert "2 messages" in screen
 
 
-@pytest.mark.parametrize("end", [b"", b"\r"])
+@pytest.mark.parametrize("end", [b"\r", pytest.param(b"", marks=pytest.mark.slow)])
 def test_pasted_lines_are_one_message(tiny, tmp_path, end):
     saved = tmp_path / "talk.json"
     pasted = b"\x1b[200~  def f(x):\r    /* \xc3\xa9 */" + end + b"\x1b[201~"

@@ -67,7 +67,7 @@ def templates() -> Iterator[dict[str, ChatTemplate]]:
 
 
 def render(template: ChatTemplate, messages: Any, dialect: Dialect = BY_NAME["hermes"], **variables: Any) -> str:
-    return ChatRenderer(template, dialect).render_messages(messages, TOOLS, **variables).text
+    return ChatRenderer(template, dialect).render_messages(messages, TOOLS, **variables)[0]
 
 
 def test_a_whole_conversation(templates: dict[str, ChatTemplate]) -> None:
@@ -86,7 +86,7 @@ def test_a_whole_conversation(templates: dict[str, ChatTemplate]) -> None:
 def test_arguments_are_a_text_where_the_template_wants_one(templates: dict[str, ChatTemplate]) -> None:
     renderer = ChatRenderer(templates["textual"], BY_NAME["hermes"])
     for _ in range(2):
-        text = renderer.render_messages(TALK).text
+        text, _ = renderer.render_messages(TALK)
         found = text.partition("<tool_call>weather")[2].partition("<|im_end|>")[0]
         assert json.loads(found) == {"city": "Zürich", "days": [1, 2]}
 
@@ -102,10 +102,10 @@ def test_names_roles_and_thoughts(templates: dict[str, ChatTemplate]) -> None:
 def test_variables_and_where_the_prompt_leaves_the_model(templates: dict[str, ChatTemplate]) -> None:
     thinker = Dialect("hermes", BY_NAME["hermes"].calls, think=("<think>", "</think>"))
     renderer = ChatRenderer(templates["qwen3"], thinker)
-    assert renderer.render_messages(TALK).thinking is ThinkingState.possible
-    prompt = renderer.render_messages(TALK, enable_thinking=False)
-    assert prompt.thinking is ThinkingState.off
-    assert prompt.text.endswith("<think>\n\n</think>\n\n")
+    assert renderer.render_messages(TALK)[1] is ThinkingState.possible
+    text, thinking = renderer.render_messages(TALK, enable_thinking=False)
+    assert thinking is ThinkingState.off
+    assert text.endswith("<think>\n\n</think>\n\n")
 
 
 def test_a_template_that_refuses_says_so(templates: dict[str, ChatTemplate]) -> None:
@@ -132,12 +132,12 @@ def test_a_template_that_refuses_roles_gets_them_in_another_order(templates: dic
 def test_a_last_message_that_is_continued(templates: dict[str, ChatTemplate]) -> None:
     said = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "There "}]
     for name, dialect in (("qwen3", "hermes"), ("llama3", "llama3"), ("chatml", "plain"), ("strict", "plain")):
-        prompt = ChatRenderer(templates[name], BY_NAME[dialect]).render_messages(said)
-        assert prompt.text.endswith("There "), name
-        assert prompt.thinking is ThinkingState.continued
+        text, thinking = ChatRenderer(templates[name], BY_NAME[dialect]).render_messages(said)
+        assert text.endswith("There "), name
+        assert thinking is ThinkingState.continued
     called = [*TALK[:2], {**TALK[2], "content": "I ask."}]
-    prompt = ChatRenderer(templates["qwen3"], BY_NAME["hermes"]).render_messages(called)
-    assert prompt.thinking is not ThinkingState.continued
+    _, thinking = ChatRenderer(templates["qwen3"], BY_NAME["hermes"]).render_messages(called)
+    assert thinking is not ThinkingState.continued
     mute = ChatTemplate({"default": "{{ messages[0].content }}"}, {}, None)
     with pytest.raises(ChatTemplateError, match="nothing continues it"):
         ChatRenderer(mute, BY_NAME["plain"]).render_messages(said)

@@ -13,6 +13,7 @@ import pytest
 
 import zinc_rt
 from tests.formats.fakes import NAME, UNKNOWN
+from tests.source import matching
 from zinc_rt.formats.kinds import CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
@@ -165,8 +166,9 @@ def test_the_exceptions_exist() -> None:
 
 def test_no_code_but_the_tables_compares_names_of_formats() -> None:
     """Kinds decide, so that a format of known kinds works everywhere."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    names_of_formats = "|".join(name for name, record in FORMATS.items() if record.quantized)
+    for path, tree in matching(rf"\b({names_of_formats})\b", "zinc_rt"):
+        for node in ast.walk(tree):
             if not isinstance(node, ast.Compare):
                 continue
             parts = [c for side in (node.left, *node.comparators) for c in ast.walk(side)]

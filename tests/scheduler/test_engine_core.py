@@ -220,7 +220,7 @@ def test_a_request_that_was_preempted_twice_generates_a_page_before_the_next_tim
     assert min(b - a for a, b in pairwise(at[1:])) >= 16
 
 
-@pytest.mark.parametrize(("weight", "part"), [(1.0, 0.5), (3.0, 0.75)])
+@pytest.mark.parametrize(("weight", "part"), [pytest.param(1.0, 0.5, marks=pytest.mark.slow), (3.0, 0.75)])
 def test_two_tenants_with_work_share_the_engine_by_their_weights(weight: float, part: float) -> None:
     """64 requests in the queue against 8, long ones against short ones."""
     engine = FakeEngine(n_slots=8, n_batch=64, n_ctx=256)

@@ -29,7 +29,7 @@ from zinc_rt.scheduler.messages import (
 )
 from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.process import EngineNotStarted, EngineRefused, ProcessClient
-from zinc_rt.serving.request_log import OutputStream
+from zinc_rt.serving.request_log import LiveRequest
 from zinc_rt.serving.wire import Start
 
 FACTORY = "tests.serving.fake_core:make"
@@ -49,7 +49,7 @@ async def client(arguments: dict[str, Any] | None = None, **options: Any) -> Asy
         await made.close()
 
 
-async def read(stream: OutputStream) -> list[Event]:
+async def read(stream: LiveRequest) -> list[Event]:
     return [event async for event in stream]
 
 

@@ -14,7 +14,7 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import Admitted, CancelReason, Event, Failed, Finished, FinishReason, Submit, Token
 from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.load_engine import open_core
-from zinc_rt.serving.request_log import OutputStream
+from zinc_rt.serving.request_log import LiveRequest
 from zinc_rt.serving.thread import ThreadClient
 
 
@@ -25,7 +25,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
-async def read(stream: OutputStream) -> list[Event]:
+async def read(stream: LiveRequest) -> list[Event]:
     return [event async for event in stream]
 
 

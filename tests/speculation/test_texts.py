@@ -80,8 +80,8 @@ def guessing(**options: Any) -> zinc_rt.Model:
 
 @pytest.mark.parametrize(
     ("n", "options"),
-    [(40, {"spec": "ngram"}), (16, {"draft_model": built_in_model(), "draft_max": 5})],
-    ids=["40 ngram", "16 draft"],
+    [(24, {"spec": "ngram"}), (16, {"draft_model": built_in_model(), "draft_max": 5})],
+    ids=["24 ngram", "16 draft"],
 )
 def test_prompts(model: zinc_rt.Model, n: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pace, "lengths", lengths([16, 3, 0, 7]))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.helpers import soon
 from tests.text.vocabularies import bpe, bpe_metadata
 from zinc_rt.text import Tokenizer
 from zinc_rt.text.harmony import Channel, Delta, Harmony, speaks_harmony
@@ -90,7 +91,7 @@ _PIECES = st.sampled_from(
 @given(pieces=st.lists(_PIECES, max_size=14), cuts=st.lists(st.integers(0, 200), max_size=6))
 @example(pieces=["<|channel|>final", " " * 240, "<|message|>", "a"], cuts=[])
 @example(pieces=["<|channel|>final", " " * 241, "<|message|>", "a"], cuts=[])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_stream_is_divided_and_the_cuts_do_not_matter(pieces: list[str], cuts: list[int]) -> None:
     answer = "".join(pieces)
     borders = [0, *sorted(min(cut, len(answer)) for cut in cuts), len(answer)]
@@ -113,7 +114,10 @@ def test_text_is_told_as_it_comes() -> None:
     assert parser.finish() == []
 
 
-@pytest.mark.parametrize("unit", ["<", "x", "<|", "<|end|>", "<|start|>", "<|channel|>", " ", "<|constrain|>"])
+UNITS = ("<", "x", "<|", "<|end|>", "<|start|>", "<|channel|>", " ", "<|constrain|>")
+
+
+@pytest.mark.parametrize("unit", soon(("x", "<|", "<|channel|>"), UNITS))
 def test_time_grows_with_the_text(unit: str) -> None:
     started = time.process_time()
     divided(*(unit * 10_000))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import zinc_rt
+from tests.source import matching
 from zinc_rt.cli.env import variables
 from zinc_rt.cli.main import main
 from zinc_rt.text import template_child
@@ -42,8 +43,8 @@ def read_in(tree: ast.AST) -> list[ast.expr]:
 
 def test_every_variable_that_is_read_stands_in_the_table() -> None:
     names, indirect = set(), set()
-    for path in ROOT.rglob("*.py"):
-        for expression in read_in(ast.parse(path.read_text(encoding="utf-8"))):
+    for _, tree in matching(r"environ|getenv", "zinc_rt"):
+        for expression in read_in(tree):
             if isinstance(expression, ast.Constant):
                 names.add(expression.value)
             else:

@@ -111,11 +111,11 @@ class RenderBuffers:
         return buffer
 
     @contextmanager
-    def _part(self, label: str, part: str, what: str) -> Iterator[None]:
+    def _part(self, label: str, part: str, action: str) -> Iterator[None]:
         try:
             yield
         except CallFailed as error:
-            step, advice = f"{self.node}: {label}: {what}", remedy("", error.errno)
+            step, advice = f"{self.node}: {label}: {action}", remedy("", error.errno)
             raise BufferFailed(label, part, error.errno, step, advice, call=error.call) from error
 
     def drop(self, buffer: RenderBuffer) -> int | None:

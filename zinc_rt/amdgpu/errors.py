@@ -37,13 +37,13 @@ class IoctlFailed(CallFailed):
 
 
 class StepFailed(InterfaceError):
-    """A step that has a name failed. word: the name, a key of `advice.STEPS`; step: the same in words; what: the memory
-    that it was about, "" for none.
+    """A step that has a name failed. word: the name, a key of `advice.STEPS`; step: the same in words; memory: what it
+    was about, "" for none.
     """
 
     def __init__(self, word: str, errno: int | None = None, step: str = "", advice: str = "") -> None:
         super().__init__(step or (STEPS[word].text if word in STEPS else word), errno, advice)
-        self.word, self.what = word, ""
+        self.word, self.memory = word, ""
 
 
 class BufferFailed(StepFailed):

@@ -37,7 +37,7 @@ class LoweringTable(Generic[_Lowering]):
         self._collected = False
         self.stands_for: dict[Any, tuple[Op, ...]] = dict(STANDS_FOR)
 
-    def lowers(self, *what: Op | type[Any]) -> Callable[[_Function], _Function]:
+    def lowers(self, *keys: Op | type[Any]) -> Callable[[_Function], _Function]:
         """Mark a function (lowering, node) as the one for these: a kind of fused nodes, one of the backend's own, or
         operations that stand alone.
 
@@ -45,7 +45,7 @@ class LoweringTable(Generic[_Lowering]):
         """
 
         def register(function: _Function) -> _Function:
-            for key in what:
+            for key in keys:
                 if key in self._known:
                     raise ValueError(f"{key} has a lowering in {self._package} already")
                 self._known[key] = function

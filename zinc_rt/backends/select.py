@@ -39,7 +39,7 @@ class BackendOptions:
     """Options of the CPU; with any of them `auto` means the CPU.
 
     kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`. No
-    options of the CPU are gpu, the card that is emulated, and resident, see `ResidentUse`. Raises `UsageError`.
+    options of the CPU are gpu, the one that is emulated, and resident, see `ResidentUse`. Raises `UsageError`.
     """
 
     kernels: Kernels = "native"
@@ -128,8 +128,8 @@ def _first(
     if choice.device is Device.emu:
         from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, gpu_model
 
-        card = gpu_model(options.gpu)
-        return Device.emu, EmulatedBackend(card, cache=cache, notify=notify, resident=options.resident)
+        model = gpu_model(options.gpu)
+        return Device.emu, EmulatedBackend(model, cache=cache, notify=notify, resident=options.resident)
     linux = linux or host()
     gpus = find_gpus(linux)
     reason, remedy = refusal(linux, gpus, choice.card)
@@ -211,14 +211,14 @@ def open_backend(
 
     Raises:
         DeviceUnavailable: the device cannot run here.
-        UsageError: an option of the CPU with a GPU, or a card that is emulated with another device.
+        UsageError: an option of the CPU with a GPU, or a GPU to emulate with another device.
         BackendError: opening the device failed. `WrongResults` if a GPU computes wrong.
         UnsupportedTarget: no kernels for this processor.
     """
     choice = parse_device(device)
     if options.gpu is not None and choice.device is not Device.emu:
         raise UsageError(
-            f"--gpu {options.gpu} names a card to emulate; it cannot be used with --device {choice}, only with"
+            f"--gpu {options.gpu} names a GPU to emulate; it cannot be used with --device {choice}, only with"
             " --device emu"
         )
     if options.first_given:

@@ -84,7 +84,7 @@ Predict = Annotated[
         "--predict",
         metavar="GPU",
         autocompletion=o.completes(o.emulated_gpus),
-        help="Predict the speed on this card and whether the model fits, without running it: prompts of -p, the next"
+        help="Predict the speed on this GPU and whether the model fits, without running it: prompts of -p, the next"
         " token behind -d others.",
         rich_help_panel="What to time",
         show_default=False,
@@ -165,7 +165,7 @@ def bench(
     Prompts (prefill) and texts (decode) of given lengths are timed; the result is the median of tokens per second
     with its spread. For texts also the bytes of weights and cache that were read per second, and their share of the
     memory bandwidth measured in the same run. Ctrl-C ends it with the results so far. On a GPU its own constants are
-    measured, too. --predict runs nothing: it predicts the model's speed on a card that this machine does not have,
+    measured, too. --predict runs nothing: it predicts the model's speed on a GPU that this machine does not have,
     and with --profile the time of each kind of phase.
     """
     depths = _lengths("-d", depth, keep_zero=True)

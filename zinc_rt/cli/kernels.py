@@ -51,7 +51,7 @@ def kernels(
             show_default=False,
         ),
     ],
-    what: Annotated[
+    names: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
@@ -78,7 +78,7 @@ def kernels(
 
     Kernels are compiled when they are first needed and kept in the compile cache.
     """
-    names = what or []
+    names = names or []
     if action is not KernelsAction.list and not names:
         raise UsageError(f"{action.value} needs the name of a kernel")
     built = _compile(names, target, cache_dir)

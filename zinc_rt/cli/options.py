@@ -54,7 +54,7 @@ def _downloaded() -> list[str]:
 
 
 def emulated_gpus() -> Iterable[str]:
-    """Names of emulated cards."""
+    """Names of GPUs that can be emulated."""
     from amdgpu_emu.models import MODELS
 
     return MODELS
@@ -204,7 +204,7 @@ GpuName = Annotated[
         "--gpu",
         metavar="NAME",
         autocompletion=completes(emulated_gpus),
-        help="The card that --device emu emulates; `zinc emu list` has them. Default: r9700.",
+        help="The GPU that --device emu emulates; `zinc emu list` has them. Default: r9700.",
         rich_help_panel=MODEL,
         show_default=False,
     ),

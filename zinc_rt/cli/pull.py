@@ -145,9 +145,9 @@ def _approve(
     return asked("download it all the same")
 
 
-def asked(what: str) -> bool:
+def asked(question: str) -> bool:
     """Whether a person at the terminal says yes."""
-    say(f"zinc: {what}? [y/N] ", end="")
+    say(f"zinc: {question}? [y/N] ", end="")
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

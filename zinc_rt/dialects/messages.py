@@ -34,14 +34,6 @@ _OWN: Final = frozenset({"messages", "tools", "add_generation_prompt"})
 
 
 @dataclass(frozen=True)
-class RenderedPrompt:
-    """A prompt's text, to be encoded with `add_special=False`, and where it leaves the model."""
-
-    text: str
-    thinking: ThinkingState
-
-
-@dataclass(frozen=True)
 class Ending:
     """How a prompt ends.
 
@@ -81,8 +73,8 @@ class ChatRenderer:
         ending: Ending | None = None,
         /,
         **variables: Any,
-    ) -> RenderedPrompt:
-        """The prompt of a conversation.
+    ) -> tuple[str, ThinkingState]:
+        """The prompt of a conversation, to be encoded with `add_special=False`, and where it leaves the model.
 
         messages: roles system, developer, user, assistant and tool; content a string, None or text parts; of the
         assistant `tool_calls` with arguments as JSON strings, and `reasoning_content`; of a tool `tool_call_id`.
@@ -105,10 +97,10 @@ class ChatRenderer:
             text = self._rendered(checked, tools=given, add_generation_prompt=False, **variables)
             if (end := text.rfind(_END)) < 0:
                 raise ChatTemplateError("the chat template does not write the last message, so nothing continues it")
-            return RenderedPrompt(text[:end], ThinkingState.continued)
+            return text[:end], ThinkingState.continued
         add = ending.generation_prompt is not False
         text = self._rendered(checked, tools=given, add_generation_prompt=add, **variables)
-        return RenderedPrompt(text, self.dialect.thinking(text))
+        return text, self.dialect.thinking(text)
 
     def _rendered(self, messages: list[dict[str, Any]], **variables: Any) -> str:
         """The text; of a conversation in `plainer` form where the template refuses it as it is."""

@@ -29,7 +29,7 @@ class DeviceOptions:
     kernels: "native" or "reference": the same bits, slowly; None is native where this machine has a level for it.
     isa: the native kernels' instruction-set level (None: the best that this machine runs).
     cache_dir: where compiled kernels are kept (None: the user's cache folder).
-    gpu: with the device "emu", the card that is emulated (`zinc emu list`; None: "r9700").
+    gpu: with the device "emu", the GPU that is emulated (`zinc emu list`; None: "r9700").
     resident: when a step on a GPU is one program, "auto", "always" or "never" (docs/how/amd.md).
     """
 

@@ -75,26 +75,26 @@ class Metadata(Mapping[str, Any]):
 
     def strings(self, key: str) -> StringTable:
         """The value of `key`, an array of strings, without decoding it. Raises MissingKey, GGUFError."""
-        info, what = self.info(key), key_name(key)
+        info, label = self.info(key), key_name(key)
         if info.item is not ValueType.STRING:
             raise _wrong_type(key, str(info), list, self._source.shown_path)
         cursor = FileCursor(self._source, info.offset)
-        cursor.array_header(what)
+        cursor.array_header(label)
         begin = cursor.pos
-        starts = [run for run, _ in cursor.string_starts(info.count, what)]
+        starts = [run for run, _ in cursor.string_starts(info.count, label)]
         raw = self._source.read(begin, cursor.pos - begin)
 
         def invalid(number: int, at: int, error: UnicodeDecodeError) -> GGUFError:
             bad = at + error.start
-            return cursor.not_utf8(f"string {number} of {what}", begin + bad, raw[bad])
+            return cursor.not_utf8(f"string {number} of {label}", begin + bad, raw[bad])
 
         return StringTable(raw, np.concatenate(starts) - begin if starts else np.zeros(0, np.int64), invalid)
 
     def stored(self, key: str) -> bytes:
         """The bytes of `key`, its type and its value: what `GGUFWriter.add_stored` takes. Raises MissingKey."""
-        info, what = self.info(key), key_name(key)
+        info, label = self.info(key), key_name(key)
         cursor = FileCursor(self._source, info.offset)
-        cursor.skip_value(info.type, what)
+        cursor.skip_value(info.type, label)
         return struct.pack("<I", info.type) + self._source.read(info.offset, cursor.pos - info.offset)
 
     def __contains__(self, key: object) -> bool:
@@ -192,63 +192,63 @@ def scan_metadata(cursor: FileCursor, count: int) -> dict[str, ValueInfo]:
                 offset=start,
                 hint=DAMAGED,
             )
-        what = key_name(key)
-        kind = cursor.value_type(what)
+        label = key_name(key)
+        kind = cursor.value_type(label)
         offset, item, items = cursor.pos, None, 1
         if kind is ValueType.ARRAY:
-            item, items = cursor.array_header(what)
+            item, items = cursor.array_header(label)
             cursor.pos = offset
         infos[key] = ValueInfo(kind, item, items, offset)
-        cursor.skip_value(kind, what)
+        cursor.skip_value(kind, label)
     return infos
 
 
-def _decode(cursor: FileCursor, kind: ValueType, what: str, depth: int) -> Any:
+def _decode(cursor: FileCursor, kind: ValueType, label: str, depth: int) -> Any:
     if kind is ValueType.STRING:
-        return cursor.text(what)
+        return cursor.text(label)
     if kind is ValueType.ARRAY:
-        return _decode_array(cursor, what, depth)
+        return _decode_array(cursor, label, depth)
     start = cursor.pos
-    (value,) = struct.unpack(SCALAR_CODES[kind], cursor.take(SCALAR_BYTES[kind], what))
+    (value,) = struct.unpack(SCALAR_CODES[kind], cursor.take(SCALAR_BYTES[kind], label))
     if kind is ValueType.BOOL:
         if value > 1:
-            raise cursor.bool_error(what, start, value)
+            raise cursor.bool_error(label, start, value)
         return value == 1
     return value
 
 
-def _decode_array(cursor: FileCursor, what: str, depth: int) -> list[Any] | NDArray[Any]:
+def _decode_array(cursor: FileCursor, label: str, depth: int) -> list[Any] | NDArray[Any]:
     start = cursor.pos
-    item, count = cursor.array_header(what)
+    item, count = cursor.array_header(label)
     if item is ValueType.ARRAY:
-        cursor.enter(start, count, depth, what)
-        return [_decode_array(cursor, what, depth + 1) for _ in range(count)]
+        cursor.enter(start, count, depth, label)
+        return [_decode_array(cursor, label, depth + 1) for _ in range(count)]
     if item is ValueType.STRING:
-        return _decode_strings(cursor, count, what)
+        return _decode_strings(cursor, count, label)
     start = cursor.pos
-    values = np.frombuffer(cursor.take(count * SCALAR_BYTES[item], what), SCALAR_DTYPES[item])
+    values = np.frombuffer(cursor.take(count * SCALAR_BYTES[item], label), SCALAR_DTYPES[item])
     if item is ValueType.BOOL:
         if count and int(values.max()) > 1:
             bad = int(np.argmax(values > 1))
-            raise cursor.bool_error(f"item {bad} of {what}", start + bad, int(values[bad]))
+            raise cursor.bool_error(f"item {bad} of {label}", start + bad, int(values[bad]))
         return values.view(np.bool_)
     return values
 
 
-def _decode_strings(cursor: FileCursor, count: int, what: str) -> list[str]:
+def _decode_strings(cursor: FileCursor, count: int, label: str) -> list[str]:
     strings: list[str] = []
-    for starts, end in cursor.string_starts(count, what):
+    for starts, end in cursor.string_starts(count, label):
         first = int(starts[0])
         raw = cursor.source.read(first, end - first)
         run = split(raw, starts - first) if len(raw) <= _SPLIT_BYTES else None
-        strings += _decode_each(raw, starts - first, cursor, what, len(strings)) if run is None else run
+        strings += _decode_each(raw, starts - first, cursor, label, len(strings)) if run is None else run
     return strings
 
 
 _SPLIT_BYTES: Final = 1 << 20  # of a run worth splitting; a longer one has few strings and needs no copies
 
 
-def _decode_each(raw: bytes, starts: NDArray[np.int64], cursor: FileCursor, what: str, number: int) -> list[str]:
+def _decode_each(raw: bytes, starts: NDArray[np.int64], cursor: FileCursor, label: str, number: int) -> list[str]:
     """The strings of `raw` one by one; `number` is that of the first, for the message."""
     strings = []
     offsets = starts.tolist()
@@ -258,6 +258,6 @@ def _decode_each(raw: bytes, starts: NDArray[np.int64], cursor: FileCursor, what
         except UnicodeDecodeError as error:
             bad = a + 8 + error.start
             offset = cursor.pos - len(raw) + bad
-            name = f"string {number + len(strings)} of {what}"
+            name = f"string {number + len(strings)} of {label}"
             raise cursor.not_utf8(name, offset, raw[bad]) from error
     return strings

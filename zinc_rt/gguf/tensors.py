@@ -75,7 +75,7 @@ def scan_tensors(cursor: FileCursor, count: int) -> list[tuple[TensorInfo, int]]
 
 
 def _entry(cursor: FileCursor, name: str, start: int) -> TensorInfo:
-    what = f"the entry of tensor {show(name)}"
+    label = f"the entry of tensor {show(name)}"
 
     def bad(problem: str) -> GGUFError:
         return GGUFError(
@@ -85,12 +85,12 @@ def _entry(cursor: FileCursor, name: str, start: int) -> TensorInfo:
             hint=DAMAGED,
         )
 
-    n_dims = cursor.u32(what)
+    n_dims = cursor.u32(label)
     if n_dims > limits.MAX_DIMS:
         raise bad(f"has {n_dims} dimensions, the format allows {limits.MAX_DIMS}")
-    dims = [cursor.u64(what) for _ in range(n_dims)]  # row elements first, as ggml counts
-    number = cursor.u32(what)
-    offset = cursor.u64(what)
+    dims = [cursor.u64(label) for _ in range(n_dims)]  # row elements first, as ggml counts
+    number = cursor.u32(label)
+    offset = cursor.u64(label)
     if 0 in dims:
         raise bad(f"has the shape {_shape(dims)}; no dimension may be 0")
     if math.prod(dims) > _MAX_ELEMENTS:

@@ -149,8 +149,8 @@ def _integers(f: Format, b: U8) -> U8:
     known = {CodeLayout.BYTES: (0,), CodeLayout.NIBBLES: (0, 1), CodeLayout.PAIRS: (0, 1), CodeLayout.HALVES: (0, 2)}
     known |= {CodeLayout.QUARTERS: (0, 1), CodeLayout.EIGHTS: (0,)}
     if f.kind not in known or f.high_bits not in known[CodeLayout(f.kind)]:
-        what = f"{f.high_bits} high bits of integers of kind"
-        raise UnknownFormat(f.name, what, f.kind, "the reference (zinc_rt/gguf/unpack.py)")
+        part = f"{f.high_bits} high bits of integers of kind"
+        raise UnknownFormat(f.name, part, f.kind, "the reference (zinc_rt/gguf/unpack.py)")
     if f.kind == CodeLayout.BYTES:
         return _part(b, f.q, f.block)
     if f.kind == CodeLayout.NIBBLES:

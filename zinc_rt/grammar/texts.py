@@ -120,13 +120,13 @@ def quoted(text: str) -> str:
     return "".join(c if c.isalnum() or c in "_ " or ord(c) > 127 else f"\\x{ord(c):02X}" for c in text)
 
 
-def _text(value: object, what: str, where: str) -> str:
+def _text(value: object, label: str, where: str) -> str:
     if not isinstance(value, str) or not value:
-        raise GrammarError(f"{what} is {show(value)}; it must be a text", where)
+        raise GrammarError(f"{label} is {show(value)}; it must be a text", where)
     try:
         size = len(value.encode())
     except UnicodeError:
-        raise GrammarError(f"{what} has half a surrogate pair in it", where) from None
+        raise GrammarError(f"{label} has half a surrogate pair in it", where) from None
     if size > MAX_TEXT_BYTES:
-        raise GrammarError(f"{what} has {size} bytes, the limit is {MAX_TEXT_BYTES}", where)
+        raise GrammarError(f"{label} has {size} bytes, the limit is {MAX_TEXT_BYTES}", where)
     return value

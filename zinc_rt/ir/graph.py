@@ -170,14 +170,14 @@ def frozen_items(mapping: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((key, repr(value)) for key, value in mapping.items()))
 
 
-def _scalars(mapping: Mapping[str, Any], what: str) -> dict[str, Attr]:
+def _scalars(mapping: Mapping[str, Any], label: str) -> dict[str, Attr]:
     """A copy of `mapping` with NumPy scalars made plain. Raises GraphError for anything but finite scalars."""
     plain = {key: value.item() if getattr(value, "ndim", None) == 0 else value for key, value in mapping.items()}
     for key, value in plain.items():
         if not isinstance(value, (bool, int, float, str)):
-            raise GraphError(f"{what} {key!r} is of {type(value).__name__}, expected int, float, str or bool")
+            raise GraphError(f"{label} {key!r} is of {type(value).__name__}, expected int, float, str or bool")
         if isinstance(value, float) and not math.isfinite(value):
-            raise GraphError(f"{what} {key!r} is {value}, expected a finite number")
+            raise GraphError(f"{label} {key!r} is {value}, expected a finite number")
         if isinstance(value, int) and not _INT_MIN <= value <= _INT_MAX:
-            raise GraphError(f"{what} {key!r} is an integer beyond 64 bits")
+            raise GraphError(f"{label} {key!r} is an integer beyond 64 bits")
     return plain

@@ -102,8 +102,8 @@ def _graph_findings(g: Graph) -> Iterator[Finding]:
 def _buffer_findings(buffer: Buffer) -> Iterator[Finding]:
     """Impossible declarations of one buffer."""
 
-    def bad(what: str) -> Finding:
-        return Finding(Reason.BAD_BUFFER, f"buffer {buffer.name!r} {buffer.type_text}: {what}", None, buffer.name)
+    def bad(fault: str) -> Finding:
+        return Finding(Reason.BAD_BUFFER, f"buffer {buffer.name!r} {buffer.type_text}: {fault}", None, buffer.name)
 
     if not 1 <= len(buffer.shape) <= MAX_RANK:
         yield bad(f"{len(buffer.shape)} dimensions, expected 1 to {MAX_RANK}")
@@ -125,20 +125,20 @@ def _buffer_findings(buffer: Buffer) -> Iterator[Finding]:
         yield bad(f"row of {row} elements, {buffer.dtype} needs a multiple of {block}")
 
 
-def _sequence_findings(what: str, items: Sequence[Buffer | Node]) -> Iterator[Finding]:
+def _sequence_findings(kind: str, items: Sequence[Buffer | Node]) -> Iterator[Finding]:
     first: dict[str, int] = {}
     for position, item in enumerate(items):
         named = {"node": item.name} if isinstance(item, Node) else {"buffer": item.name}
         if not _is_name(item.name):
             yield Finding(
                 Reason.BAD_GRAPH,
-                f"{what} {position} is called {item.name!r}, expected 1 to {MAX_NAME} printable characters",
+                f"{kind} {position} is called {item.name!r}, expected 1 to {MAX_NAME} printable characters",
             )
         elif item.name in first:
-            message = f"{what}s {first[item.name]} and {position} are both called {item.name!r}, names are unique"
+            message = f"{kind}s {first[item.name]} and {position} are both called {item.name!r}, names are unique"
             yield Finding(Reason.DUPLICATE_NAME, message, **named)
         if item.id != position:
-            yield Finding(Reason.BAD_GRAPH, f"{what} {item.name!r} has id {item.id} at position {position}", **named)
+            yield Finding(Reason.BAD_GRAPH, f"{kind} {item.name!r} has id {item.id} at position {position}", **named)
         first.setdefault(item.name, position)
 
 

@@ -62,7 +62,7 @@ _LAZY: tuple[Any, ...] = (
 )
 
 
-def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+def guarded(action: str, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
     """Run Python code; its exceptions become a `Reject`."""
     try:
         result = function(*arguments, **named)
@@ -75,11 +75,11 @@ def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: A
     except KeyError as error:
         raise Reject(f"there is no key {error}") from None
     except Exception as error:
-        raise Reject(f"{what} failed at compile time: {error or type(error).__name__}") from None
+        raise Reject(f"{action} failed at compile time: {error or type(error).__name__}") from None
     if isinstance(result, int) and result.bit_length() > MAX_BITS:
-        raise Reject(f"{what} gives an integer of more than {MAX_BITS} bits at compile time")
+        raise Reject(f"{action} gives an integer of more than {MAX_BITS} bits at compile time")
     if isinstance(result, str | tuple | list | range) and _longer(result):
-        raise Reject(f"{what} gives more than {MAX_ITEMS} items at compile time")
+        raise Reject(f"{action} gives more than {MAX_ITEMS} items at compile time")
     return result
 
 
@@ -125,14 +125,14 @@ def item(base: Any, index: Any) -> Any:
     return guarded("indexing", operator.getitem, base, index)
 
 
-def items(value: Any, what: str) -> tuple[Any, ...]:
+def items(value: Any, clause: str) -> tuple[Any, ...]:
     """The items of an unrolled loop, in order. Raises `Reject`."""
     if isinstance(value, set | frozenset):
         raise Reject("a set has no order of its own; use sorted(…)")
     if not isinstance(value, tuple | list | range | str | dict):
-        raise Reject(f"what {what} must be a compile-time tuple or range, got {describe(value)}")
+        raise Reject(f"what {clause} must be a compile-time tuple or range, got {describe(value)}")
     if _longer(value):
-        raise Reject(f"what {what} has more than {MAX_ITEMS} items; loop with range at run time")
+        raise Reject(f"what {clause} has more than {MAX_ITEMS} items; loop with range at run time")
     return tuple(value)
 
 

@@ -117,11 +117,11 @@ class Expressions(Access):
             raise Reject(f"expected a run-time value, got {describe(value)}{hint}")
         return literal(value, kind)
 
-    def static(self, node: ast.expr, what: str) -> Any:
+    def static(self, node: ast.expr, label: str) -> Any:
         """A compile-time value. Raises `KernelError`."""
         value = self.evaluate(node)
         if not is_static(value):
-            raise self.error(node, f"{what} must be known at compile time, got {describe(value)}")
+            raise self.error(node, f"{label} must be known at compile time, got {describe(value)}")
         return value
 
     # -- leaves -----------------------------------------------------------------------------------------------------
@@ -178,9 +178,9 @@ class Expressions(Access):
 
     _listcomp = _generatorexp
 
-    def turns(self, value: Any, what: str) -> Iterator[Any]:
+    def turns(self, value: Any, clause: str) -> Iterator[Any]:
         """The items of a compile-time loop, in order. Raises `Reject`."""
-        for item in comptime.items(value, what):
+        for item in comptime.items(value, clause):
             self._turns += 1
             if self._turns > MAX_TURNS:
                 raise Reject(f"the kernel's compile-time loops take more than {MAX_TURNS} turns")

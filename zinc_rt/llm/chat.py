@@ -108,8 +108,8 @@ class ChatFormat:
             raise RequestError("variables", f"are {show(variables)}; give an object")
         if choice.mode is ChoiceMode.none:
             offered = ()
-        prompt = self._renderer.render_messages(messages, offered, ending, **(variables or {}))
-        if prompt.thinking is ThinkingState.continued and (
+        text, thinking = self._renderer.render_messages(messages, offered, ending, **(variables or {}))
+        if thinking is ThinkingState.continued and (
             form.kind is not FormatKind.text or (self.dialect.harmony and offered)
         ):
             what = "response_format" if form.kind is not FormatKind.text else "tools"
@@ -119,12 +119,10 @@ class ChatFormat:
                 unsupported=True,
             )
         if check is not None:
-            check(prompt.text)
-        grammar = build_grammar(
-            self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, prompt.thinking
-        )
-        ids = self.tokenizer.encode(prompt.text, add_special=False)
-        return ChatPrompt(tuple(ids), grammar, offered, prompt.thinking, prompt.text)
+            check(text)
+        grammar = build_grammar(self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, thinking)
+        ids = self.tokenizer.encode(text, add_special=False)
+        return ChatPrompt(tuple(ids), grammar, offered, thinking, text)
 
     def parser(self, prompt: ChatPrompt, seed: int, bound: bool = False) -> StreamParser:
         """What divides the answer to a prompt. seed: of the request; ids of calls depend on it and on the prompt, so

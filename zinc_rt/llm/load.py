@@ -116,6 +116,10 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
     function_or_none("notify", notify)
     function_or_none("progress", progress)
     where, cache = _record("where", DeviceOptions, given), _record("cache", CacheOptions, given)
+    if (tier := given.get("tier")) is not None:
+        if where.device is not None:
+            raise UsageError(f"device is {where.device!r} and tier is {tier!r}; give device only")
+        where = replace(where, device=tier)
     wish = _record("drafts", DraftOptions, given)
     if wish.draft_model is not None:
         wish = replace(wish, draft_model=model_path(str(wish.draft_model)))
@@ -124,7 +128,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
     wanted = None if pooling is None else parse_pooling(pooling)
     if embeddings is not None:
         true_or_false("embeddings", embeddings)
-    options = _engine_options(where, cache, wish, given.get("tier"), notify)
+    options = _engine_options(where, cache, wish, notify)
     # What is needed after the weights is made and imported while they are loaded, which needs no interpreter: it
     # starts when that does. Do not start earlier: it would compete with the load for the interpreter.
     reading: Aside[Tokenizer] = Aside("zinc-tokenizer")
@@ -202,13 +206,10 @@ def _record(name: str, kind: type[Record], given: Mapping[str, object]) -> Recor
 
 
 def _engine_options(
-    where: DeviceOptions, cache: CacheOptions, drafts: DraftOptions, tier: str | None, notify: Callable[[str], None]
+    where: DeviceOptions, cache: CacheOptions, drafts: DraftOptions, notify: Callable[[str], None]
 ) -> Options:
     """What the records say, with the engine's own defaults where they leave it open. Raises `UsageError`."""
-    if where.device is not None and tier is not None:
-        raise UsageError(f"device is {where.device!r} and tier is {tier!r}; give device only")
-    named = where.device if tier is None else tier
-    choice = device_from_env() if named is None else parse_device(named)
+    choice = device_from_env() if where.device is None else parse_device(where.device)
     said: dict[str, Any] = {
         f.name: value
         for record, kind in ((where, DeviceOptions), (cache, CacheOptions))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,23 +32,48 @@ _FIRST_ROWS = 4 * PAGE_TOKENS
 
 
 @dataclass(eq=False, slots=True)
-class ScheduledChunk:
-    """A request's part of a step: its tokens from `start` to `end` - 1, and draft tokens behind them.
+class ScheduledChunk(SequenceChunk):
+    """The chunk of a request: its tokens from `start` to `end` - 1, and draft tokens behind them.
 
     Attributes:
+        request: whose tokens they are.
         prefill: whether the request is in prefill.
         checkpoint: whether the state of recurrent layers is kept after the step.
-        draft: tokens that may follow the request's last one. A token is chosen behind each.
         masks: of a grammar, behind each draft token; empty without a grammar.
     """
 
+    tokens: list[int]
+    _: KW_ONLY
     request: Request
-    prefill: bool
-    start: int
     end: int
+    prefill: bool
     checkpoint: bool = False
-    draft: tuple[int, ...] = ()
     masks: tuple[Mask | None, ...] = ()
+
+    @classmethod
+    def make(cls, request: Request, end: int, *, prefill: bool, checkpoint: bool = False) -> Self:
+        """The rows of a request from the first token that is not computed."""
+        start, n = request.computed, len(request.tokens)
+        wanted = (end - start - 1,) if end == n else ()
+        tokens = request.tokens[start:end]
+        made = cls(
+            request.seq_id, start, tokens, wanted, request=request, end=end, prefill=prefill, checkpoint=checkpoint
+        )
+        if request.submit.echo is not None:
+            made.logits_indices = (*(i - start for i in made.echoes), *wanted)
+        return made
+
+    def add_draft(self, draft: Sequence[int], masks: tuple[Mask | None, ...]) -> None:
+        """Add tokens that may follow the request's last one. A token is chosen behind each."""
+        last = len(self.tokens) - 1
+        self.tokens += draft
+        self.n_draft, self.masks = len(draft), masks
+        self.logits_indices = range(last, len(self.tokens))
+
+    @property
+    def draft(self) -> list[int]:
+        """The draft tokens."""
+        return self.tokens[len(self.tokens) - self.n_draft :]
 
     @property
     def wanted(self) -> bool:
@@ -73,11 +99,6 @@ class ScheduledChunk:
         tops = tuple(tuple(one for one in top if one[0] < n_vocab) for _, top in found)
         return PromptLogprobs(request.id, at.start + 1, tuple(value for value, _ in found), tops)
 
-    @property
-    def n_rows(self) -> int:
-        """Rows of the step."""
-        return self.end - self.start + len(self.draft)
-
     def sampling(self, first: SamplingRequest) -> list[SamplingRequest]:
         """How to choose the tokens behind its wanted rows.
 
@@ -96,36 +117,23 @@ class ScheduledChunk:
         params, history = first.sampler.params, first.history
         if params.has_penalties and params.repeat_last_n > 0:
             history = history[-params.repeat_last_n :]
-        for i in range(1, len(self.draft) + 1):
+        for i in range(1, self.n_draft + 1):
             seen = [*history, *self.draft[:i]] if params.has_penalties else history
             mask = self.masks[i - 1] if self.masks else None
             found.append(replace(first, sampler=first.sampler.ahead(i), history=seen, mask=mask))
         return found
 
-    def rows(self) -> SequenceChunk:
-        """As the engine takes it."""
-        request, start = self.request, self.start
-        tokens = request.tokens[start : self.end]
-        last = len(tokens) - 1
-        if self.draft:
-            tokens += self.draft
-            return SequenceChunk(request.seq_id, start, tokens, range(last, len(tokens)), len(self.draft))
-        wanted: tuple[int, ...] = (last,) if self.end == len(request.tokens) else ()
-        if request.submit.echo is not None:
-            wanted = (*(i - start for i in self.echoes), *wanted)
-        return SequenceChunk(request.seq_id, start, tokens, wanted)
-
     def cost(self) -> CostPart:
         """As the cost model takes it."""
-        return CostPart(self.prefill, self.n_rows, self.start + self.n_rows - 1)
+        n_rows = len(self.tokens)
+        return CostPart(self.prefill, n_rows, self.start + n_rows - 1)
 
 
 @dataclass(eq=False, slots=True)
 class Batch:
-    """One step: a chunk of each request that takes part, in the form that the engine takes.
+    """One step: a chunk of each request that takes part.
 
     Attributes:
-        rows: of each chunk.
         sampling: how to choose a token behind each wanted row.
         fresh: ids of the requests in prefill, which have no token since they were admitted.
         began: when its masks were begun, by the scheduler's clock.
@@ -135,7 +143,6 @@ class Batch:
 
     began: float
     chunks: list[ScheduledChunk] = field(default_factory=list)
-    rows: list[SequenceChunk] = field(default_factory=list)
     sampling: list[SamplingRequest] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -144,18 +151,17 @@ class Batch:
     def add(self, chunk: ScheduledChunk, first: SamplingRequest | None) -> None:
         """Add a chunk. first: how to choose its request's next token; None where no row of it wants logits."""
         self.chunks.append(chunk)
-        self.rows.append(chunk.rows())
         if chunk.prefill:
             self.fresh.append(chunk.request.id)
         if first is not None:
-            if chunk.draft or chunk.request.submit.echo is not None:
+            if chunk.n_draft or chunk.request.submit.echo is not None:
                 self.sampling += chunk.sampling(first)
             else:
                 self.sampling.append(first)
 
     def n_rows(self, *, prefill: bool) -> int:
         """Rows of requests in prefill, or of those that decode."""
-        return sum(chunk.n_rows for chunk in self.chunks if chunk.prefill == prefill)
+        return sum(len(chunk.tokens) for chunk in self.chunks if chunk.prefill == prefill)
 
 
 class BatchBuilder:
@@ -207,7 +213,7 @@ class BatchBuilder:
             if request.seq_id >= 0 and left:
                 start, n = request.computed, len(request.tokens)
                 end = n if n - start <= left else start + left
-                found.append(ScheduledChunk(request, False, start, end))
+                found.append(ScheduledChunk.make(request, end, prefill=False))
                 left -= end - start
         return found
 
@@ -219,7 +225,7 @@ class BatchBuilder:
         found: list[ScheduledChunk] = []
         n_logits = self._sizes.n_logits - len(decode)
         given = self._share.rows(prompts, self._budget(decode, prompts), prefill=True)
-        free = self._sizes.n_rows - sum(chunk.n_rows for chunk in decode) - sum(given.values())
+        free = self._sizes.n_rows - sum(len(chunk.tokens) for chunk in decode) - sum(given.values())
         for request, most in given.items():
             rest = request.admitted_tokens - request.computed
             if decode and not found and most < rest <= most + free and self._ends_at_once(request, decode):
@@ -229,7 +235,7 @@ class BatchBuilder:
                 n_logits -= chunk.wanted + len(chunk.echoes)
                 found.append(chunk)
         if decode and found:
-            self._beside = max(sum(chunk.n_rows for chunk in found), PAGE_TOKENS)
+            self._beside = max(sum(len(chunk.tokens) for chunk in found), PAGE_TOKENS)
         return found
 
     def _budget(self, decode: list[ScheduledChunk], prompts: Sequence[Request]) -> int:
@@ -249,7 +255,7 @@ class BatchBuilder:
             rows = min(rows, _FIRST_ROWS)
         if decode:  # what was learned of a row may be far too little: one step's rows bound the next one's
             rows = min(rows, 2 * self._beside)
-        return min(rows, self._sizes.n_rows - sum(chunk.n_rows for chunk in decode))
+        return min(rows, self._sizes.n_rows - sum(len(chunk.tokens) for chunk in decode))
 
     def _ends_at_once(self, request: Request, decode: list[ScheduledChunk]) -> bool:
         """Whether a prompt is done in this step though it takes more time than is left: its tenant has nothing else in
@@ -257,9 +263,9 @@ class BatchBuilder:
         """
         if any(chunk.request.tenant is request.tenant for chunk in decode):
             return False
-        rest = ScheduledChunk(request, True, request.computed, request.admitted_tokens)
+        rest = ScheduledChunk.make(request, request.admitted_tokens, prefill=True)
         ms = self._cost.step_ms(costs([*decode, rest]))
-        return rest.n_rows <= 2 * self._beside and ms <= (1 + _OVER_AT_ONCE) * self._options.max_step_ms
+        return len(rest.tokens) <= 2 * self._beside and ms <= (1 + _OVER_AT_ONCE) * self._options.max_step_ms
 
     def _prompt_chunk(self, request: Request, max_rows: int, n_logits: int) -> ScheduledChunk | None:
         """The next rows of a prompt, at most so many: to its end, or to a page's edge that leaves most of them."""
@@ -274,7 +280,7 @@ class BatchBuilder:
             end = min(end, at)
         elif end < n and end // PAGE_TOKENS * PAGE_TOKENS - start > (end - start) // 2:
             end = end // PAGE_TOKENS * PAGE_TOKENS
-        return ScheduledChunk(request, True, start, end, end == at) if end > start else None
+        return ScheduledChunk.make(request, end, prefill=True, checkpoint=end == at) if end > start else None
 
 
 def costs(chunks: Iterable[ScheduledChunk]) -> list[CostPart]:

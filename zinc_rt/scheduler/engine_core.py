@@ -226,7 +226,7 @@ class EngineCore:
         if batch.chunks:
             if batch.fresh:
                 self.at_work(tuple(batch.fresh))
-            tokens = self._engine.step(batch.rows, batch.sampling)
+            tokens = self._engine.step(batch.chunks, batch.sampling)
             self.scheduler.postprocess(batch, tokens)
         return batch
 

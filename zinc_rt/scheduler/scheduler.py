@@ -1,7 +1,7 @@
 """`Scheduler`: decides which requests run and what the next step computes, and gives its tokens to the requests.
 
     batch = scheduler.schedule()
-    tokens = engine.step(batch.rows, batch.sampling)
+    tokens = engine.step(batch.chunks, batch.sampling)
     scheduler.postprocess(batch, tokens)
 
 A request waits until there are a sequence and KV pages for it, then runs. `schedule` admits requests, preempts others
@@ -249,9 +249,9 @@ class Scheduler:
             if request.submit.echo is not None and (n := len(chunk.echoes)):
                 self.events.append(chunk.told(sampled.logits[at : at + n]))
                 at += n
-            end = at + len(chunk.draft) + (chunk.end == len(request.tokens))
+            end = at + chunk.n_draft + (chunk.end == len(request.tokens))
             own = end
-            if chunk.draft and self.speculation is not None:
+            if chunk.n_draft and self.speculation is not None:
                 own = at + self.speculation.accept(chunk, tokens[at:end])
             else:
                 request.computed = chunk.end

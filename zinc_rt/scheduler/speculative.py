@@ -64,7 +64,7 @@ class Speculation:
         if any(chunk.prefill for chunk in chunks):
             return
         asked = [(chunk.request, n) for chunk in chunks if chunk.wanted and (n := self._room(chunk.request))]
-        n_rows = sum(chunk.n_rows for chunk in chunks)
+        n_rows = sum(len(chunk.tokens) for chunk in chunks)
         left = min(self._sizes.n_rows - n_rows, self._sizes.n_logits - len(chunks))
         if not asked or left <= 0:
             return
@@ -75,11 +75,12 @@ class Speculation:
 
     def _add_draft(self, chunk: ScheduledChunk, draft: tuple[int, ...]) -> None:
         """Give a chunk a draft, as far as that fits a grammar and does not end it, with its masks."""
-        chunk.draft = draft
+        masks: tuple[Mask | None, ...] = ()
         if chunk.request.matcher is not None:
             with self._timing.masks():
-                masks = _masks(chunk.request, chunk.request.matcher.copy(), draft)
-            chunk.draft, chunk.masks = draft[: len(masks)], tuple(masks)
+                masks = tuple(_masks(chunk.request, chunk.request.matcher.copy(), draft))
+            draft = draft[: len(masks)]
+        chunk.add_draft(draft, masks)
 
     def _room(self, request: Request) -> int:
         """How many draft tokens a text can have: the last token that it may have is never one."""
@@ -133,7 +134,7 @@ class Speculation:
 
     def stepped(self, batch: Batch) -> None:
         """A step is over."""
-        self._drafter.stepped(batch.rows)
+        self._drafter.stepped(batch.chunks)
         if not any(chunk.prefill for chunk in batch.chunks):
             self._pace.costs.learn(batch.n_rows(prefill=False), 1000 * batch.seconds)
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, TenantShare
 from zinc_rt.scheduler.output import RequestOutput, T
-from zinc_rt.serving.request_log import OutputStream
+from zinc_rt.serving.request_log import LiveRequest
 
 
 class EngineClient(Protocol):
@@ -18,9 +18,9 @@ class EngineClient(Protocol):
         """Return once the engine has loaded its model. Raises what loading raises."""
         ...
 
-    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
-        """Queue a request; what its output makes of the events comes from the stream. The output is fed when they
-        arrive, and may end the request. Closing the stream before its end cancels the request.
+    def submit(self, output: RequestOutput[T]) -> LiveRequest[T]:
+        """Queue a request, and give its pieces: what its output makes of the events. The output is fed when they
+        arrive, and may end the request. Closing it before its end cancels the request.
         """
         ...
 

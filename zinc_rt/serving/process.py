@@ -21,7 +21,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from functools import partial
 from typing import Final
 
 from zinc_rt.errors import UsageError, ZincError
@@ -37,7 +36,7 @@ from zinc_rt.scheduler.messages import (
 )
 from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.request_log import OutputStream, RequestLog
+from zinc_rt.serving.request_log import LiveRequest, RequestLog
 from zinc_rt.serving.wire import (
     AtWork,
     Frames,
@@ -147,18 +146,14 @@ class ProcessClient:
         ]
         return info
 
-    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
+    def submit(self, output: RequestOutput[T]) -> LiveRequest[T]:
         """See `EngineClient`."""
         request, live = output.request, self._live.add(output)
         if self._over:
             self._live.fail(Fault.engine_lost, str(self._wrong), [request.id])
         elif self._wrong is None and not live.output.over:
             self._send(request)  # otherwise the next engine gets it
-        return OutputStream(live.pieces, partial(self._left, request.id))
-
-    def _left(self, request_id: str) -> None:
-        if self._live.forget(request_id):
-            self._send(Cancel(request_id))
+        return live
 
     def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`."""

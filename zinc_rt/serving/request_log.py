@@ -33,12 +33,17 @@ MOST_LOSSES: Final = POISON_CANDIDATE + 1
 _END: Final = object()
 
 
-class LiveRequest:
-    """One request, from `submit` to its last event."""
+class LiveRequest(Generic[T]):
+    """One request, from `submit` to its last event. Its caller iterates over the pieces of its output.
 
-    def __init__(self, output: RequestOutput[Any], now: float) -> None:
+    left: called with its id where the caller goes before the last piece.
+    """
+
+    def __init__(self, output: RequestOutput[T], now: float, left: Callable[[str], None]) -> None:
         self.request, self.output = output.request, output
-        self.pieces: asyncio.Queue[Any] = asyncio.Queue()  # exceptions among them; `_END` last
+        self._left = left
+        self._pieces: asyncio.Queue[Any] = asyncio.Queue()  # exceptions among them; `_END` last
+        self._read = False  # that was the last piece
         self._tokens = list(self.request.resume)
         self._deadline = None if self.request.seconds is None else now + self.request.seconds
         self.cancelled: CancelReason | None = None
@@ -68,10 +73,32 @@ class LiveRequest:
                 self._tokens.append(event.token_id)
                 self.in_flight, self.losses = True, 0
         for piece in self.output.take(event):
-            self.pieces.put_nowait(piece)
+            self._pieces.put_nowait(piece)
         if self.output.over:
-            self.pieces.put_nowait(_END)
+            self._pieces.put_nowait(_END)
         return self.output.over
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        """Raises what making a piece raised."""
+        if self._read:
+            raise StopAsyncIteration
+        piece = await self._pieces.get()
+        self._read = piece is _END or isinstance(piece, BaseException)
+        if piece is _END:
+            raise StopAsyncIteration
+        if isinstance(piece, BaseException):
+            raise piece
+        made: T = piece
+        return made
+
+    async def aclose(self) -> None:
+        """Cancel the request unless its last piece was read; calling it again does nothing."""
+        if not self._read:
+            self._read = True
+            self._left(self.request.id)
 
     def as_cancelled(self) -> Finished:
         """The last event of a request whose engine cannot give it."""
@@ -85,14 +112,15 @@ class LiveRequest:
 
 
 class RequestLog:
-    """The requests of one client, by id. cancel: tells the engine of a request whose text has ended before it."""
+    """The requests of one client, by id. cancel: tells the engine of a request whose text has ended before it, or
+    whose caller has gone."""
 
     def __init__(
         self, cancel: Callable[[str, CancelReason], None], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._cancel, self._clock = cancel, clock
-        self._live: dict[str, LiveRequest] = {}
-        self._at_work: list[LiveRequest] = []  # without a token of the engine that runs
+        self._live: dict[str, LiveRequest[Any]] = {}
+        self._at_work: list[LiveRequest[Any]] = []  # without a token of the engine that runs
         self._held: deque[str] = deque()  # under suspicion, one after the other; the first is being tried
 
     def __len__(self) -> int:
@@ -101,12 +129,12 @@ class RequestLog:
     def __contains__(self, request_id: str) -> bool:
         return request_id in self._live
 
-    def add(self, output: RequestOutput[Any]) -> LiveRequest:
+    def add(self, output: RequestOutput[T]) -> LiveRequest[T]:
         """A new request, which may be over at once. Raises `UsageError` for an id that runs already."""
         request = output.request
         if request.id in self._live:
             raise UsageError(f"request {request.id} runs already; ids must be unique")
-        live = LiveRequest(output, self._clock())
+        live = LiveRequest(output, self._clock(), self._leave)
         if not live.output.over:
             self._live[request.id] = live
         return live
@@ -138,9 +166,10 @@ class RequestLog:
                 live.cancelled = CancelReason.stop_string
                 self._cancel(event.id, CancelReason.stop_string)
 
-    def forget(self, request_id: str) -> bool:
-        """Nobody waits for the request any more; returns whether it was running."""
-        return self._live.pop(request_id, None) is not None
+    def _leave(self, request_id: str) -> None:
+        """Nobody waits for the request any more."""
+        if self._live.pop(request_id, None) is not None:
+            self._cancel(request_id, CancelReason.caller)
 
     def lost(self) -> None:
         """The engine ended. A request fails where that happened too often while it was computed."""
@@ -187,35 +216,3 @@ class RequestLog:
         """End requests, or all of them."""
         chosen = list(self._live if requests is None else requests)
         self.take([Failed(request_id, error, message) for request_id in chosen])
-
-
-class OutputStream(Generic[T]):
-    """The pieces of one request, to its last; its events, where they are asked for. left: called where the caller goes
-    before that.
-    """
-
-    def __init__(self, pieces: asyncio.Queue[Any], left: Callable[[], None]) -> None:
-        self._pieces, self._left = pieces, left
-        self._over = False
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        """Raises what making a piece raised."""
-        if self._over:
-            raise StopAsyncIteration
-        piece = await self._pieces.get()
-        self._over = piece is _END or isinstance(piece, BaseException)
-        if piece is _END:
-            raise StopAsyncIteration
-        if isinstance(piece, BaseException):
-            raise piece
-        made: T = piece
-        return made
-
-    async def aclose(self) -> None:
-        """Cancel the request unless it is over; calling it again does nothing."""
-        if not self._over:
-            self._over = True
-            self._left()

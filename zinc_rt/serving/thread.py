@@ -27,7 +27,7 @@ from zinc_rt.scheduler.messages import (
 from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.engine_process import Core, hand
-from zinc_rt.serving.request_log import OutputStream, RequestLog
+from zinc_rt.serving.request_log import LiveRequest, RequestLog
 
 _STUCK: Final = 10.0
 
@@ -74,18 +74,14 @@ class ThreadClient:
         self._wrong = None
         return info
 
-    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
+    def submit(self, output: RequestOutput[T]) -> LiveRequest[T]:
         """See `EngineClient`. Raises `UsageError` for an id that runs already."""
         request, live = output.request, self._live.add(output)
         if self._lost_why is not None:
             self._live.fail(Fault.engine_lost, self._lost_why, [request.id])
         elif not live.output.over:
             self._send(request)
-        return OutputStream(live.pieces, partial(self._left, request.id))
-
-    def _left(self, request_id: str) -> None:
-        if self._live.forget(request_id):
-            self._send(Cancel(request_id))
+        return live
 
     def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`."""

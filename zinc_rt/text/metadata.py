@@ -54,7 +54,7 @@ def token_id(metadata: Metadata, key: str, n_vocab: int, default: int | None = N
     return int(value)
 
 
-def strings(metadata: Metadata, key: str, what: str) -> Sequence[str]:
+def strings(metadata: Metadata, key: str, reason: str) -> Sequence[str]:
     """The array of strings under `key`, which must be there; of a file as a table, whose strings are looked at when
     they are used. Raises TokenizerError.
     """
@@ -62,7 +62,7 @@ def strings(metadata: Metadata, key: str, what: str) -> Sequence[str]:
         return metadata.strings(key)
     value = metadata.get(key)
     if value is None:
-        raise TokenizerError(f"missing; {what}", key=key)
+        raise TokenizerError(f"missing; {reason}", key=key)
     if not isinstance(value, (list, tuple)):
         raise TokenizerError(f"must be an array of strings, not {shown(value)}", key=key, value=value)
     if not set(map(type, value)) <= {str}:

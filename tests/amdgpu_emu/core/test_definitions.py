@@ -5,6 +5,8 @@ lanes, signs, halves, output modifiers, rounding and denormal modes, DPP.
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from itertools import product
 from typing import Any
 
@@ -115,7 +117,29 @@ def check(name: str, columns: Any, how: How, definition: Any = None, rows_of: An
     assert compared
 
 
-@pytest.mark.parametrize("name", VECTOR)
+def each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
+    """Run a test with each of these instructions, a family at a time; all that fail are named."""
+    families = defaultdict(list)
+    for name in names:
+        families["_".join(name.split("_")[:2])].append(name)
+
+    def decorate(test: Callable[[str], None]) -> Callable[[str], None]:
+        def run(family: str) -> None:
+            wrong = []
+            for name in families[family]:
+                try:
+                    test(name)
+                except AssertionError as error:
+                    wrong.append(f"{name}: {error}")
+            assert not wrong, "\n".join(wrong)
+
+        run.__doc__ = test.__doc__
+        return pytest.mark.parametrize("family", list(families))(run)
+
+    return decorate
+
+
+@each(VECTOR)
 def test_results(name: str) -> None:
     check(name, columns_of(name, 500, 100), How())
     check(name, columns_of(name, 120, 20), How(lanes=64, constant=0xFF800000))
@@ -128,7 +152,7 @@ def signable(name: str) -> bool:
     return vop3 and any(t.kind == "f" for t in op.src) and name != "v_cndmask_b32"
 
 
-@pytest.mark.parametrize("name", [n for n in VECTOR if signable(n)])
+@each([n for n in VECTOR if signable(n)])
 def test_signs_of_sources(name: str) -> None:
     """neg and abs change the sign of the bits before anything else happens."""
     _, op = OPCODES[name]
@@ -148,9 +172,7 @@ def test_signs_of_sources(name: str) -> None:
         check(name, columns, How(sources=tuple(sources)), rows_of=changed)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in VECTOR if any(t.bits == 16 for t in (*OPCODES[n][1].src, *OPCODES[n][1].dst))]
-)
+@each([n for n in VECTOR if any(t.bits == 16 for t in (*OPCODES[n][1].src, *OPCODES[n][1].dst))])
 def test_halves(name: str) -> None:
     """Either half of a register as a source and as the destination, whose other half stays."""
     _, op = OPCODES[name]
@@ -168,7 +190,7 @@ NO_CLAMP = (
 """What it would do is not documented."""
 
 
-@pytest.mark.parametrize("name", [n for n in VECTOR if OPCODES[n][1].has("c") and not n.startswith("v_cmp")])
+@each([n for n in VECTOR if OPCODES[n][1].has("c") and not n.startswith("v_cmp")])
 def test_clamp(name: str) -> None:
     entry = DEFINED[name]
     call = entry.call
@@ -181,8 +203,7 @@ def test_clamp(name: str) -> None:
         check(name, columns_of(name, 200, 40), How(modifiers=(("clamp", 1),)))
 
 
-@pytest.mark.parametrize(
-    "name",
+@each(
     [
         n
         for n in VECTOR
@@ -214,7 +235,7 @@ MODAL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MODAL)
+@each(MODAL)
 def test_modes(name: str) -> None:
     """Rounding in every direction; subnormals that are flushed as sources, as results, and as both."""
     columns = columns_of(name, 120, 20)
@@ -228,7 +249,7 @@ def test_modes(name: str) -> None:
         check(name, columns, How(mode=mode, constant=constant), rows_of=seen)
 
 
-@pytest.mark.parametrize("name", [n for n in VECTOR if OPCODES[n][1].has("d") and DEFINED[n].result != "m"])
+@each([n for n in VECTOR if OPCODES[n][1].has("d") and DEFINED[n].result != "m"])
 def test_dpp(name: str) -> None:
     """The first source comes from the neighbour, in VOP3's forms with DPP16 and with DPP8."""
     columns = columns_of(name, 60, 4)
@@ -245,7 +266,7 @@ def free(name: str) -> bool:
     return not name.startswith((*ACCUMULATES, "v_div_fmas")) and not any(t.place in "kv" and t.place for t in op.src)
 
 
-@pytest.mark.parametrize("name", [n for n in VECTOR if free(n)])
+@each([n for n in VECTOR if free(n)])
 def test_sources_that_are_the_same_for_all_lanes(name: str) -> None:
     """Scalar registers and constants, first, second, and everywhere."""
     _, op = OPCODES[name]
@@ -267,7 +288,7 @@ def test_sources_that_are_the_same_for_all_lanes(name: str) -> None:
                 at += width
 
 
-@pytest.mark.parametrize("name", [n for n in packed.HALVES if n != "v_pk_fmac_f16"])
+@each([n for n in packed.HALVES if n != "v_pk_fmac_f16"])
 def test_halves_of_packed_sources(name: str) -> None:
     """Which half makes the low result and which the high one, and for floats the sign of each."""
     _, op = OPCODES[name]

@@ -12,15 +12,24 @@ from tests.amdgpu_emu.conftest import TIME_SCALE
 from tests.amdgpu_emu.kfd.refusals import REFUSALS, VALID, Refusal
 from tests.amdgpu_emu.kfd.stage import Stage, refused
 
-CASES = [
-    pytest.param(kernel, refusal, id=f"{kernel.name}-{refusal.section}-{refusal.call.name}-{refusal.rule}")
-    for refusal in REFUSALS
-    for kernel in refusal.kernels
-]
+CALLS = list(dict.fromkeys(refusal.call for refusal in REFUSALS))
 
 
-@pytest.mark.parametrize(("kernel", "refusal"), CASES)
-def test_refusal(kernel: KernelProfile, refusal: Refusal) -> None:
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+def test_refusals(call: Ioctl) -> None:
+    """All refusals of one call; each that is wrong is named."""
+    wrong = []
+    for refusal in (refusal for refusal in REFUSALS if refusal.call is call):
+        for kernel in refusal.kernels:
+            try:
+                check(kernel, refusal)
+            except (AssertionError, OSError, pytest.fail.Exception) as error:
+                wrong.append(f"{kernel.name}, {refusal.section}, {refusal.rule}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def check(kernel: KernelProfile, refusal: Refusal) -> None:
+    """Refused with its error, and nothing is left over."""
     with Machine(kernel, time_scale=TIME_SCALE, **refusal.machine) as machine:
         stage = Stage(machine, bound=refusal.bound)
         refusal.before(stage)

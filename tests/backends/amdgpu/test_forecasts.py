@@ -205,7 +205,7 @@ def test_whether_it_fits(path: Path) -> None:
 def test_cards_have_names(path: Path) -> None:
     with pytest.raises(UsageError, match=r"unknown GPU 'r9701'; these can be emulated: r9700, rx9070, rx9070xt"):
         forecast(path, "r9701", [], [1])
-    with pytest.raises(UsageError, match="--gpu r9700 names a card to emulate; it cannot be used with --device cpu"):
+    with pytest.raises(UsageError, match="--gpu r9700 names a GPU to emulate; it cannot be used with --device cpu"):
         Engine(Options(Device.cpu, gpu="r9700"))
     with Engine(Options(Device.emu, gpu="rx9060xt")) as engine:
         assert engine.features.isa == "gfx1200"

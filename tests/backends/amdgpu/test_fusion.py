@@ -16,7 +16,7 @@ from tests.backends.amdgpu.stage import check as check_gpu
 from tests.backends.amdgpu.test_barriers import Observed, check, last_batch
 from tests.backends.cpu.both import Case, Net, Step, expected
 from tests.backends.cpu.hostile import ordinary
-from tests.helpers import random_tokens
+from tests.helpers import random_tokens, soon
 from tests.kernels.material import T, packed_rows
 from tests.models.families import CASES, build, gemma4
 from tests.models.families.build import N_VOCAB, write_case
@@ -118,6 +118,7 @@ def test_phases_of_layers(name: str, most: int, tmp_path: Path) -> None:
     assert len(everything) - most * len(phases) == len(ENDS.split(", ")) + SCALED.get(name, 0)
 
 
+@pytest.mark.slow
 def test_steps_are_ordered(path: Path) -> None:
     """No dispatch touches what another one of its phase stores, in steps of any size."""
     tokens, core = random_tokens(5, 3, N_VOCAB - 2), Observed()
@@ -168,8 +169,18 @@ def test_a_gate_on_attention(backend: AmdBackend, dim: int, kernels: list[str]) 
     assert behind == [*kernels, "matvec"]
 
 
-@pytest.mark.parametrize("n_rows", [1, 3, 11])
-@pytest.mark.parametrize("kind", [T.Q4_K, T.F16], ids=lambda kind: kind.name)
+SOON = ((T.Q4_K, 1), (T.Q4_K, 3), (T.F16, 11))
+"""A row alone, some, and more than one dispatch takes at once; formats of blocks and plain numbers."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "n_rows"),
+    [
+        pytest.param(kind, n, id=f"{kind.name}-{n}", marks=() if (kind, n) in SOON else pytest.mark.slow)
+        for kind in (T.Q4_K, T.F16)
+        for n in (1, 3, 11)
+    ],
+)
 def test_a_norm_behind_a_product(backend: AmdBackend, kind: T, n_rows: int) -> None:
     """The sum and its norm for one product that wants int8 and one that wants floats; with a bias and without."""
     rng = np.random.default_rng(n_rows)
@@ -254,7 +265,7 @@ def chain(net: Net, rng: np.random.Generator, kind: T, which: str) -> None:
     net.node(Op.RESIDUAL_ADD, [y if summed else stream, x], [net.out("sum", width)])
 
 
-@pytest.mark.parametrize("which", CHAINS)
+@pytest.mark.parametrize("which", soon(("a norm", "a norm, a scaled sum, a norm", "a share, a norm"), CHAINS))
 def test_what_follows_a_product(backend: AmdBackend, which: str) -> None:
     """All of it is one dispatch, with the reference's bits, in steps of one row and of several."""
     kind = T.F32 if "scaled" in which else T.Q8_0

@@ -31,7 +31,7 @@ from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
 
-SEEDS = range(100, 105)
+SEEDS = (101, 102, 103)
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,12 @@ def test_random_graphs(backend: AmdBackend, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [*range(105, 112), *range(200, 320)])
+@pytest.mark.parametrize("seed", [100, *range(104, 112), *range(200, 320)])
 def test_more_random_graphs(backend: AmdBackend, seed: int) -> None:
     check(backend, *random_case(seed))
 
 
-SOON = (T.Q4_0, T.Q8_0, T.Q6_K, T.MXFP4, T.IQ2_S, T.F16)
+SOON = (T.Q8_0, T.IQ2_S, T.F16)
 """`tests/kernels/gpu/test_matvec.py` multiplies by all kinds."""
 
 

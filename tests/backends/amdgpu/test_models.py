@@ -65,6 +65,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", spec).path
 
 
+@pytest.mark.slow
 def test_long_texts_and_shared_steps(small: Path) -> None:
     """Two sequences, one of them beyond a split of attention, prompt and decode rows in one step."""
     first, second = random_tokens(2, 270, 61), random_tokens(3, 9, 61)

@@ -122,7 +122,9 @@ def backend() -> Iterator[AmdBackend]:
         yield made
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "shape", [SHAPES[0], *(pytest.param(s, marks=pytest.mark.slow) for s in SHAPES[1:3]), SHAPES[3]], ids=str
+)
 def test_heads_behind_products(backend: AmdBackend, shape: Shape) -> None:
     case = projected(shape)
     check(backend, case, expected(case))

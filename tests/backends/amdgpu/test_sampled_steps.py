@@ -47,7 +47,7 @@ def host() -> Iterator[Model]:
         pytest.param({"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 9}, marks=pytest.mark.slow),
         {"temperature": 0.9, "top_k": 0, "top_p": 0.9, "seed": 10, "repetition_penalty": 1.3, "repeat_last_n": 6},
         {"temperature": 0, "logit_bias": {11: -3.0, 300: 9.0}, "presence_penalty": 0.7, "repeat_last_n": -1},
-        {"temperature": 0.5, "seed": 3, "logprobs": 2},
+        pytest.param({"temperature": 0.5, "seed": 3, "logprobs": 2}, marks=pytest.mark.slow),
     ],
     ids=str,
 )

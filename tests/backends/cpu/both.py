@@ -27,14 +27,16 @@ from zinc_rt.lang.target import host_targets
 
 LEVELS = tuple(t.name for t in host_targets())
 """Instruction-set levels that this machine runs, best first."""
-LEVELS_OF_PROGRAMS = soon((LEVELS[0], LEVELS[-1]), LEVELS)
-"""The best and the least; those between only in slow tests, as compiling takes most of the time. Between them, levels
+BEST_AND_LEAST = soon((LEVELS[0], LEVELS[-1]), LEVELS)
+"""Those between only in slow tests, as compiling takes most of the time. Between the two, levels
 differ in the lanes of a register, which are those of the best or of the least, and in how bytes are multiplied, which
 `test_products.py` tries on each of them.
 """
 THREADS = (1, 2, 3, 4)
 UNTOUCHED = 0x7FC0BEEF
 """What outputs hold before a step, as bits: rows that a step does not have must keep it."""
+GARBAGE = np.random.default_rng(1).integers(-(1 << 31), 1 << 31, 4099).astype(np.int32)
+"""What inputs hold behind a step's rows, over and over."""
 
 
 def on_levels(cases: Iterable[Any], least: Collection[Any], best: Collection[Any] | None = None) -> list[Any]:
@@ -155,16 +157,13 @@ def outputs(backend: Backend, case: Case) -> Outputs:
     """Every output of every step, as bits, whole buffers."""
     plan = backend.tune(backend.plan(case.graph, case.sizes))
     batch = backend.lower(plan, case.weights, case.constants)
-    garbage = np.random.default_rng(1)
+    garbage = {name: np.resize(GARBAGE, array.shape) for name, array in batch.inputs.items()}
     out: Outputs = []
     for step in case.steps:
         for name, array in batch.inputs.items():
             given = np.asarray(step.inputs[name])
             bits = np.ascontiguousarray(given, np.float32 if given.dtype.kind == "f" else np.int32).view(np.int32)
-            if given.dtype.kind == "f":
-                array[...] = garbage.integers(-(1 << 31), 1 << 31, array.shape)
-            else:
-                array[...] = 0
+            array[...] = garbage[name] if given.dtype.kind == "f" else 0
             array[tuple(slice(n) for n in bits.shape)] = bits
         for array in batch.outputs.values():
             array.view(np.uint32)[...] = UNTOUCHED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from itertools import product
 
@@ -10,8 +11,8 @@ import pytest
 
 from tests.backends.attention_cases import Shape, build
 from tests.backends.cpu.both import (
+    BEST_AND_LEAST,
     LEVELS,
-    LEVELS_OF_PROGRAMS,
     THREADS,
     Case,
     Outputs,
@@ -23,20 +24,17 @@ from tests.backends.cpu.both import (
 from zinc_rt.ir.graph import DType
 from zinc_rt.models.config import MAX_GROUP, MAX_HEAD_DIM
 
-CONTEXTS = (1000, 513, 270)  # of the three sequences
+CONTEXTS = (600, 513, 270)  # of the three sequences
 # head_dim, query heads that share a key-value head, key-value heads
-SHAPES = (
-    (16, 1, 8), (32, 8, 1), (64, 3, 1), (80, 4, 2), (96, 5, 1), (128, 6, 1), (16, 7, 3), (256, 1, 2), (64, 2, 5),
-    (128, 2, 2),
-)  # fmt: skip
+SHAPES = ((16, 1, 8), (32, 8, 1), (64, 3, 1), (80, 4, 2), (64, 2, 5), (256, 1, 2))
 # Rows of a step as (sequence, position): a lone row deep down, lengths at the seams, runs across them, a mixture.
 STEPS = {
-    "deep": [(0, 999)],
+    "deep": [(0, 599)],
     "seams": [(0, 254), (1, 255), (2, 256), (0, 511), (1, 512)],
     "one-split": [(2, 7), (0, 255)],
-    "short-and-long": [(2, 3), (0, 600)],
-    "run": [(0, p) for p in range(246, 269)],
-    "runs": [*((1, p) for p in range(250, 255)), *((2, p) for p in range(253, 262)), (0, 998), (0, 999)],
+    "short-and-long": [(2, 3), (0, 530)],
+    "run": [(0, p) for p in range(250, 263)],
+    "runs": [*((1, p) for p in range(250, 255)), *((2, p) for p in range(253, 262)), (0, 598), (0, 599)],
     "mixed": [(0, 300), (1, 17), (0, 301), (1, 18), (2, 0), (0, 302), (1, 19)],
     "from-the-start": [(2, p) for p in range(18)],
 }
@@ -62,7 +60,10 @@ MORE = {
     "latent, one row alone": Shape(96, 20, 1, rope=32),
 }
 
-MORE_SOON = [name for name in MORE if name not in ("window 3", "window 255", "window 257", "window beyond the context")]
+MORE_SOON = (
+    "window 1", "window 16 of wide groups", "window 256", "sinks", "wider values", "latent", "latent of odd sizes",
+    "two latent heads",
+)  # fmt: skip
 
 # Caches of blocks: shared heads, edges of splits, what a layer may have besides.
 Q8 = {
@@ -75,6 +76,8 @@ Q8 = {
     "latent": Shape(96, 4, 1, rope=32, kv=DType.Q8_0),
     "two latent heads": Shape(160, 1, 2, rope=64, window=40, softcap=20.0, sinks=(1.0, -1.0), kv=DType.Q8_0),
 }
+Q8_SOON = ("one head", "many share, sinks", "wide, small window", "latent", "two latent heads")
+HOW = ("ordinary", "hostile", "wild")
 
 
 @cache
@@ -87,49 +90,35 @@ def wanted(shape: Shape, how: str) -> Outputs:
     return expected(case(shape, how))
 
 
-@pytest.mark.parametrize(("shape", "isa"), on_levels(SHAPES, SHAPES[1::4]))
+def try_it(shape: Shape, number: int, isa: str, threads: Sequence[int]) -> None:
+    """With the number's sort of activations, most of whose results say something."""
+    how = HOW[number % 3]
+    assert finite_share(wanted(shape, how), case(shape, how)) > (0.2 if how == "wild" else 0.5)
+    for n in threads:
+        check(case(shape, how), wanted(shape, how), isa, n)
+
+
+@pytest.mark.parametrize(("shape", "isa"), on_levels(SHAPES, SHAPES[1::3]))
 def test_attention(shape: tuple[int, int, int], isa: str) -> None:
-    how = ("ordinary", "hostile", "wild")[SHAPES.index(shape) % 3]
-    for threads in THREADS:
-        check(case(Shape(*shape), how), wanted(Shape(*shape), how), isa, threads)
+    try_it(Shape(*shape), SHAPES.index(shape), isa, THREADS)
 
 
-@pytest.mark.parametrize(("name", "isa"), on_levels(MORE, ("window and sinks", "wider values", "latent"), MORE_SOON))
+@pytest.mark.parametrize(("name", "isa"), on_levels(MORE, ("sinks", "wider values", "latent"), MORE_SOON))
 def test_windows_caps_sinks_and_widths(name: str, isa: str) -> None:
-    shape, how = MORE[name], ("ordinary", "hostile", "wild")[list(MORE).index(name) % 3]
-    for threads in THREADS:
-        check(case(shape, how), wanted(shape, how), isa, threads)
+    try_it(MORE[name], list(MORE).index(name), isa, THREADS)
 
 
-@pytest.mark.parametrize(("name", "isa"), on_levels(Q8, ("many share, sinks", "latent")))
+@pytest.mark.parametrize(("name", "isa"), on_levels(Q8, ("many share, sinks", "latent"), Q8_SOON))
 def test_caches_of_blocks(name: str, isa: str) -> None:
-    shape, how = Q8[name], ("ordinary", "hostile", "wild")[list(Q8).index(name) % 3]
-    for threads in (1, 4):
-        check(case(shape, how), wanted(shape, how), isa, threads)
+    try_it(Q8[name], list(Q8).index(name), isa, (1, 4))
 
 
-@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("isa", BEST_AND_LEAST)
 @pytest.mark.parametrize("scale", [0.0, -3.0, 1e30])
 def test_other_scales(scale: float, isa: str) -> None:
     for threads in (1, 4):
         shape = Shape(16, 1, 8, scale=scale)
         check(case(shape, "ordinary"), wanted(shape, "ordinary"), isa, threads)
-
-
-def test_the_cases_say_something() -> None:
-    for shape in ((16, 1, 8), (80, 4, 2)):
-        assert share(Shape(*shape), "ordinary") == 1
-    assert 0.2 < share(Shape(64, 3, 1), "wild") < 1
-    assert share(Shape(32, 8, 1), "hostile") > 0.9
-    for number, shape in enumerate(MORE.values()):
-        how = ("ordinary", "hostile", "wild")[number % 3]
-        assert share(shape, how) > 0.2, shape
-    for number, shape in enumerate(Q8.values()):
-        assert share(shape, ("ordinary", "hostile", "wild")[number % 3]) > 0.2, shape
-
-
-def share(shape: Shape, how: str) -> float:
-    return finite_share(wanted(shape, how), case(shape, how))
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS_OF_PROGRAMS
+from tests.backends.cpu.both import BEST_AND_LEAST
 from tests.kernels.oracle import same_bits
 from zinc_rt.kernels.cpu.attention_weights import NORMAL, exp_of_difference
 from zinc_rt.kernels.reference import mathfn
@@ -43,7 +43,7 @@ def differences() -> np.ndarray:
     return np.concatenate([inside, mixed, np.linspace(-106, -85, 64 * LANES, dtype=np.float32).reshape(-1, LANES)])
 
 
-@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("isa", BEST_AND_LEAST)
 def test_exponentials_have_the_bits_of_the_reference(isa: str) -> None:
     x = np.ascontiguousarray(differences())
     y = np.full_like(x, 7.0)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.backends.cpu.both import (
+    BEST_AND_LEAST,
     LEVELS,
-    LEVELS_OF_PROGRAMS,
     THREADS,
     Case,
     Net,
@@ -129,9 +129,9 @@ CASES: dict[str, Callable[[], Case]] = {
     "wild conv": lambda: conv(64, 4, False, True, True),
     "delta 32": lambda: delta(2, 4, 32, "modulo"),
     "delta 128": lambda: delta(1, 2, 128, "block"),
-    "delta 64 in blocks": lambda: delta(2, 6, 64, "block"),
+    "delta 32 in blocks": lambda: delta(2, 6, 32, "block"),
     "delta of odd size": lambda: delta(1, 3, 12, "modulo"),
-    "wild delta": lambda: delta(2, 4, 16, "modulo", True),
+    "wild delta": lambda: delta(2, 4, 32, "modulo", True),
     "layer": layer,
 }
 
@@ -141,7 +141,7 @@ def wanted(name: str) -> Outputs:
     return expected(CASES[name]())
 
 
-@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("isa", BEST_AND_LEAST)
 @pytest.mark.parametrize("name", CASES)
 def test_recurrent(name: str, isa: str) -> None:
     case, want = CASES[name](), wanted(name)

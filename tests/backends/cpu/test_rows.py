@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import LEVELS_OF_PROGRAMS, THREADS, Case, Net, Outputs, Step, check, expected
+from tests.backends.cpu.both import BEST_AND_LEAST, THREADS, Case, Net, Outputs, Step, check, expected
 from tests.backends.cpu.hostile import NOT_FINITE, SPECIAL, hostile, ordinary, rows
 from tests.kernels.material import FLOATS, QUANTISED, WILD_F16, T, adversarial_rows, packed_rows
 from zinc_rt.ir.op import Op
@@ -231,7 +231,7 @@ def wanted(name: str) -> Outputs:
     return expected(CASES[name]())
 
 
-@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("isa", BEST_AND_LEAST)
 @pytest.mark.parametrize("name", CASES)
 def test_rows(name: str, isa: str) -> None:
     for threads in THREADS:

@@ -155,7 +155,7 @@ def compare(
     assert unfinished <= sum(p.top_k == 0 and p.top_p < 1 for p in settings) * tokens * len(rows)
 
 
-@pytest.mark.parametrize("n", [1, 2, 37, pytest.param(300, marks=pytest.mark.slow), 1024])
+@pytest.mark.parametrize("n", [1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in (37, 300)), 1024])
 def test_small_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     settings = [
         params(temperature=0.0),
@@ -187,7 +187,7 @@ def test_what_no_resident_program_samples() -> None:
     assert resident_plan(5000, 1, SamplingShape(1, whole=True)) is None
 
 
-@pytest.mark.parametrize("interface", ["kfd", "umq"])
+@pytest.mark.parametrize("interface", [pytest.param("kfd", marks=pytest.mark.slow), "umq"])
 def test_other_interfaces(rng: np.random.Generator, interface: str) -> None:
     settings = [params(top_k=5, top_p=0.9, presence_penalty=0.5), params(temperature=0.7), params(top_p=0.4)]
     with stage(interface) as gpu:
@@ -205,7 +205,7 @@ PENALTIES = [
 ]
 
 
-@pytest.mark.parametrize("n", [37, 300])
+@pytest.mark.parametrize("n", [37, pytest.param(300, marks=pytest.mark.slow)])
 def test_bias_and_penalties(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     histories = [rng.integers(0, 12, size).tolist() for size in (20, 20, 7, 3, 40, 9, 1)]
     compare(gpu, adversarial(rng, n)[:: 2 if n == 300 else 1], PENALTIES, histories, 1)
@@ -241,9 +241,7 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    "n", [1025, pytest.param(3000, marks=pytest.mark.slow), pytest.param(5121, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.slow) for n in (1025, 3000, 5121)])
 def test_whole_vocabularies(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     """Blocks that are full and not; candidates that suffice and do not; rows of one batch that want all of it."""
     rows = adversarial(rng, n)

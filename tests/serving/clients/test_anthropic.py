@@ -1,13 +1,19 @@
-"""Anthropic's own client against `zinc serve`."""
+"""Anthropic's own client and a model; `tests/serving/api/test_clients.py` has the client by default."""
 
 from __future__ import annotations
 
-import anthropic
+from typing import TYPE_CHECKING
+
 import pytest
-from anthropic.types import MessageParam, ToolParam
 
 import zinc_rt
 from tests.serving.command import Command
+
+if TYPE_CHECKING:  # imported where it is used: it takes seconds, which every worker would pay
+    import anthropic
+    from anthropic.types import MessageParam, ToolParam
+
+pytestmark = pytest.mark.slow
 
 ASK: list[MessageParam] = [{"role": "user", "content": "Tell me a story."}]
 WEATHER: ToolParam = {
@@ -23,10 +29,14 @@ WEATHER: ToolParam = {
 
 
 def client(server: Command) -> anthropic.Anthropic:
+    import anthropic
+
     return anthropic.Anthropic(base_url=server.url, api_key="-", max_retries=0, timeout=60)
 
 
 def test_messages(story: Command) -> None:
+    import anthropic
+
     with zinc_rt.load() as model:
         told = model.chat([{"role": "system", "content": "Be brief."}, *ASK], seed=9, max_tokens=20).text
     with client(story) as c:
@@ -63,6 +73,8 @@ def test_messages(story: Command) -> None:
 
 
 def test_tools(caller: Command) -> None:
+    import anthropic
+
     with client(caller) as c:
         with c.messages.stream(
             model="caller",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import openai
 import pytest
-from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 from pydantic import BaseModel
 
 import zinc_rt
 from tests.serving.command import Command
 from zinc_rt.sampling.sampler import logprobs
+
+if TYPE_CHECKING:  # imported where it is used: it takes a second, which every worker would pay
+    import openai
+    from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
 
 ASK: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Tell me a story."}]
 WEATHER: ChatCompletionToolParam = {
@@ -39,6 +41,8 @@ class Animal(BaseModel):
 
 
 def client(server: Command) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=server.v1, api_key="-", max_retries=0, timeout=60)
 
 
@@ -142,6 +146,8 @@ def test_responses(story: Command) -> None:
 
 
 def test_responses_that_are_kept(story: Command) -> None:
+    import openai
+
     with client(story) as c:
         first = c.responses.create(model="story", input="Hi", max_output_tokens=8)
         second = c.responses.create(
@@ -161,6 +167,8 @@ def test_responses_that_are_kept(story: Command) -> None:
 
 
 def test_completions_and_models(story: Command) -> None:
+    import openai
+
     with client(story) as c:
         texts = c.completions.create(model="story", prompt=["A fox", "An owl"], max_tokens=6, logprobs=2, seed=1)
         assert [choice.index for choice in texts.choices] == [0, 1]
@@ -198,6 +206,8 @@ def test_logprobs_of_a_prompt(story: Command) -> None:
 
 
 def test_embeddings(embedder: Command) -> None:
+    import openai
+
     texts = ["a dog", "a small grey owl"]
     with zinc_rt.load(embeddings=True, pooling="mean") as model:
         want = model.embed(texts).tolist()

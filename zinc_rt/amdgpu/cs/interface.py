@@ -171,11 +171,11 @@ class CsInterface(Interface):
         """The error itself, or that the device is lost."""
         return self._loss(error.step, error.errno) if error.errno in _LOST else error
 
-    def _loss(self, what: str, code: int | None) -> DeviceLost:
+    def _loss(self, step: str, code: int | None) -> DeviceLost:
         why = {errno.ETIME: "it hung", errno.ECANCELED: "it was lost with others"}.get(code or 0, "the device is gone")
         self._lost = True
         return DeviceLost(
-            f"{self.device.render_node}: {what}: {why} (errno {code}){self._account()}; {self._retired} of"
+            f"{self.device.render_node}: {step}: {why} (errno {code}){self._account()}; {self._retired} of"
             f" {self._submitted} submissions retired. The device stays lost for this queue: open a new one;"
             f" {KERNEL_LOG}"
         )

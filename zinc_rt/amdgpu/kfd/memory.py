@@ -65,7 +65,7 @@ class Memory:
                 self.map_cpu()
             self.map_gpu()
         except StepFailed as failed:
-            failed.what = f"{'visible ' if flags & ALLOC_MEM_FLAGS_PUBLIC else ''}{self.label}, {self.size} bytes"
+            failed.memory = f"{'visible ' if flags & ALLOC_MEM_FLAGS_PUBLIC else ''}{self.label}, {self.size} bytes"
             raise
 
     def reserve(self) -> None:

@@ -20,7 +20,7 @@ _OF_MEMORY = ("map_failed", "map_incomplete", "mmap_failed", "unmap_failed", "fr
 
 def interface_error(session: KfdSession, failed: StepFailed) -> InterfaceError:
     """The error of a step: the GPU, the known facts and the remedy."""
-    linux, code, word, what = session.linux, failed.errno, failed.word, failed.what
+    linux, code, word, memory = session.linux, failed.errno, failed.word, failed.memory
     step, advice = failed.step, remedy(word, code)
     match word:
         case "kfd_open_failed":
@@ -39,11 +39,11 @@ def interface_error(session: KfdSession, failed: StepFailed) -> InterfaceError:
             step = f"reserving addresses within {base:#x}..{limit:#x}"
             advice = "the system gave addresses that the GPU cannot reach"
         case "alloc_failed":
-            step, advice = f"allocating {what}", _memory_advice(session, code, what, advice)
+            step, advice = f"allocating {memory}", _memory_advice(session, code, memory, advice)
         case "create_queue_failed" if code == errno.EINVAL:
             advice = f"{_sizes(session)}. {advice}"
-    if what and word in _OF_MEMORY:
-        step = f"{step} of {what}"
+    if memory and word in _OF_MEMORY:
+        step = f"{step} of {memory}"
     return InterfaceError(f"{step} ({session.render_node})", code, advice)
 
 
@@ -63,10 +63,10 @@ def driver_text(session: KfdSession) -> str:
     return f"Linux {session.linux.kernel_release()}, amdkfd {major}.{minor}"
 
 
-def _memory_advice(session: KfdSession, code: int | None, what: str, advice: str) -> str:
+def _memory_advice(session: KfdSession, code: int | None, memory: str, advice: str) -> str:
     if code == errno.ENOMEM and (free := available_memory(session)) is not None:
         return f"{free >> 20} MiB of VRAM are free; {advice}"
-    if code == errno.EINVAL and "visible" in what:
+    if code == errno.EINVAL and "visible" in memory:
         return f"without a resizable BAR the processor reaches little of VRAM: {RESIZABLE_BAR}"
     return advice
 

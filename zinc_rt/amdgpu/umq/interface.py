@@ -243,17 +243,17 @@ class UserQueueInterface(Interface):
         )
 
     @contextmanager
-    def _step(self, what: str) -> Iterator[None]:
+    def _step(self, step: str) -> Iterator[None]:
         """Name the step that a refused call belongs to; `DeviceLost` when the GPU is gone."""
         try:
             yield
         except (BufferFailed, CallFailed) as error:
             if error.errno == errno.ENODEV:
                 self._lost = True
-                raise DeviceLost(f"{self.name}: {what}: {error.call}: the GPU left the bus; start again") from None
+                raise DeviceLost(f"{self.name}: {step}: {error.call}: the GPU left the bus; start again") from None
             if isinstance(error, BufferFailed):
                 raise
-            raise InterfaceError(f"{what}: {error.call}", error.errno, remedy("", error.errno)) from None
+            raise InterfaceError(f"{step}: {error.call}", error.errno, remedy("", error.errno)) from None
 
     # The end.
 

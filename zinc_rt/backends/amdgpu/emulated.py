@@ -128,7 +128,7 @@ def _microseconds(rows: Sequence[dict[str, Any]]) -> float:
 
 
 def gpu_model(name: str | None) -> GpuModel:
-    """An emulated card by name, None for the R9700. Raises `UsageError`."""
+    """A GPU to emulate by name, None for the R9700. Raises `UsageError`."""
     if name is None:
         return R9700
     if name not in MODELS:

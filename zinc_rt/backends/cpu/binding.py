@@ -84,11 +84,11 @@ class BoundArrays:
         """The array, or where it begins for one that is read from within."""
         if given.offset:
             return address_of(self.find(replace(given, offset=0))) + given.offset
-        if given not in self._known and given.what == "rotation":
+        if given not in self._known and given.kind == "rotation":
             table = self._known[External("buffer", given.key)]
             # Cosines and sines apart: a kernel loads each as a vector.
             self._known[given] = np.ascontiguousarray(table.transpose(0, 2, 1))
-        elif given not in self._known and given.what == "taps":
+        elif given not in self._known and given.kind == "taps":
             self._known[given] = np.ascontiguousarray(self._known[External("buffer", given.key)].T)
         return self._known[given]
 

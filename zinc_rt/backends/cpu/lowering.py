@@ -30,7 +30,7 @@ from zinc_rt.numerics import GROUP, SPLIT
 
 @dataclass(frozen=True)
 class External:
-    """Memory that exists before the program does; offset in bytes. what, and its key:
+    """Memory that exists before the program does; offset in bytes. kind, and its key:
 
     - buffer: a buffer of the graph, by its id;
     - rotation: cosines and sines of a table, apart from each other, by the table's id;
@@ -39,7 +39,7 @@ class External:
     - tiles: a matrix in tiles, by its name.
     """
 
-    what: Literal["buffer", "rotation", "taps", "rows", "tiles"]
+    kind: Literal["buffer", "rotation", "taps", "rows", "tiles"]
     key: int | str
     offset: int = 0
 

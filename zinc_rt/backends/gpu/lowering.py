@@ -110,9 +110,9 @@ class GpuLowering(Lowering):
         self.out.rooms[key] = Room(counted, row_bytes, block)
         return TempSpec(key)
 
-    def counters(self, node: Node, each: int = 1, what: str = "counters") -> TempSpec:
-        """Counters for each row, or block of rows, of a node's operation. what: tells several of a node apart."""
-        key = (what, node.id)
+    def counters(self, node: Node, each: int = 1, purpose: str = "counters") -> TempSpec:
+        """Counters for each row, or block of rows, of a node's operation. purpose: tells several of a node apart."""
+        key = (purpose, node.id)
         self.out.counters[key] = 4 * int(self.sizes.n_rows) * each
         return TempSpec(key)
 

@@ -207,21 +207,23 @@ def attention(
             passes: i32 = 0
             if not WHOLE:
                 passes = i32(u32(following(step, row, end)) // R)
-            if passes > 0:
-                whole_rows(
-                    a, step, q, sums, tile, state, part, row, passes, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT,
-                    WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
-                )  # fmt: skip
-                u += passes
-            else:
-                end = minimum(row + R, end)
-                while row < end:
+                if passes > 0:
                     whole_rows(
-                        a, step, q, sums, tile, state, part, row, 1, kv_head, 1, G, DIM, VALUE, ROPE, W, LATENT,
+                        a, step, q, sums, tile, state, part, row, passes, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT,
                         WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
                     )  # fmt: skip
-                    row += 1
-                u += 1
+                    u += passes
+            # A run of rows is a pass at least where a pass is one row.
+            if WHOLE or R > 1:
+                if passes == 0:
+                    end = minimum(row + R, end)
+                    while row < end:
+                        whole_rows(
+                            a, step, q, sums, tile, state, part, row, 1, kv_head, 1, G, DIM, VALUE, ROPE, W, LATENT,
+                            WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
+                        )  # fmt: skip
+                        row += 1
+                    u += 1
 
 
 @kernel

@@ -74,13 +74,14 @@ def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bo
     lane: vec[f32, TREE_LANES] = 0.0
     for at in range(start, count, WIDE):
         x: vec[f32, WIDE] = load(sums, at, lanes=WIDE) - splat(m, WIDE)
-        e: vec[f32, WIDE] = 0.0
-        if all_seen(at, begin, count, WIDE, WINDOWED):
-            e = exp_of_difference(x, WIDE)
-        else:
-            live = seen(at, begin, count, WIDE, WINDOWED)
+        live = seen(at, begin, count, WIDE, WINDOWED)
+        whole = all_seen(at, begin, count, WIDE, WINDOWED)
+        if not whole:
             # Hidden positions take e^0: e^-inf would go through subnormal numbers, which are slow.
-            e = select(live, exp_of_difference(select(live, x, 0.0), WIDE), 0.0)
+            x = select(live, x, 0.0)
+        e: vec[f32, WIDE] = exp_of_difference(x, WIDE)
+        if not whole:
+            e = select(live, e, 0.0)
         store(sums, e, at)
         if WIDE == 2 * TREE_LANES:
             lane = (lane + low(e)) + high(e)

@@ -159,32 +159,33 @@ def tile_rows(
             sums[i] = zeros(vec[f32, W])
         # Short rows leave whole quartets of lanes empty.
         if first < groups:
-            for r in unroll(4):
-                one = regs(vec[f32, W], N)
-                group: i32 = first + (0, 16, 8, 24)[r]
-                while group < groups:
-                    if fresh:
-                        distance = i64(AHEAD_GROUPS * TILE.group)
-                        if cast(w, u64) >= cast(turn_at, u64):
-                            distance = beyond
-                        for i in unroll(0, TILE.group, 64):
-                            if M == 1 and AHEAD >= 2 * NEAR:
-                                prefetch(w, NEAR + i)
-                            prefetch(w + distance, i)
-                    supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
-                    add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
-                    group += TREE_LANES
-                    w = w + TILE.group
-                    xv = xv + block * GROUP
-                    dv = dv + block
-                    sv = sv + block
-                for i in unroll(N):
-                    if r % 2 == 0:
-                        sums[i] = one[i]
-                    else:
-                        sums[i] = sums[i] + one[i]
+            for half in range(2):
+                for r in unroll(2):
+                    one = regs(vec[f32, W], N)
+                    group: i32 = lane_of(q * 4 + half * 2 + r)
+                    while group < groups:
+                        if fresh:
+                            distance = i64(AHEAD_GROUPS * TILE.group)
+                            if cast(w, u64) >= cast(turn_at, u64):
+                                distance = beyond
+                            for i in unroll(0, TILE.group, 64):
+                                if M == 1 and AHEAD >= 2 * NEAR:
+                                    prefetch(w, NEAR + i)
+                                prefetch(w + distance, i)
+                        supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
+                        add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
+                        group += TREE_LANES
+                        w = w + TILE.group
+                        xv = xv + block * GROUP
+                        dv = dv + block
+                        sv = sv + block
+                    for i in unroll(N):
+                        if r == 0:
+                            sums[i] = one[i]
+                        else:
+                            sums[i] = sums[i] + one[i]
                 # Kept in memory: registers are for the sums of the groups under way.
-                if r == 1:
+                if half == 0:
                     put_aside(q, sums, aside, N, W)
             for i in unroll(N):
                 sums[i] = load(aside, (q * N + i) * W, lanes=W, align=W * 4) + sums[i]

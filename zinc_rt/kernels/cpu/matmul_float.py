@@ -68,35 +68,36 @@ def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FM
     """
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
-    second = regs(vec[f32, W], N)
     w: ptr[u8] = tile
     x: ptr[f32] = first_row
     for q in range(8):
-        first_lane = lane_of(q * 4)
-        for r in unroll(4):
-            into = sums if r < 2 else second
-            one = regs(vec[f32, W], N)
-            group: i32 = first_lane + (0, 16, 8, 24)[r]
-            while group < groups:
-                if fresh:
-                    for i in unroll(0, tile_of(FMT).weights, 64):
-                        if M == 1 and AHEAD >= 2 * NEAR:
-                            prefetch(w, NEAR + i)
-                        prefetch(w, AHEAD + i)
-                steps: i32 = n - group * GROUP
-                if steps > GROUP:
-                    steps = GROUP
-                add_group(w, x, block, steps, one, FMT, M, W)
-                group += TREE_LANES
-                w = w + tile_of(FMT).weights
-                x = x + i64(block) * GROUP
-            for i in unroll(N):
-                if r % 2 == 0:
-                    into[i] = one[i]
-                else:
-                    into[i] = into[i] + one[i]
+        for half in range(2):
+            # Lanes l, l + 16, l + 8, l + 24: the tree adds the first two, the last two, then both.
+            for r in unroll(2):
+                one = regs(vec[f32, W], N)
+                group: i32 = lane_of(q * 4 + half * 2 + r)
+                while group < groups:
+                    if fresh:
+                        for i in unroll(0, tile_of(FMT).weights, 64):
+                            if M == 1 and AHEAD >= 2 * NEAR:
+                                prefetch(w, NEAR + i)
+                            prefetch(w, AHEAD + i)
+                    steps: i32 = n - group * GROUP
+                    if steps > GROUP:
+                        steps = GROUP
+                    add_group(w, x, block, steps, one, FMT, M, W)
+                    group += TREE_LANES
+                    w = w + tile_of(FMT).weights
+                    x = x + i64(block) * GROUP
+                for i in unroll(N):
+                    if r == 0:
+                        sums[i] = one[i]
+                    else:
+                        sums[i] = sums[i] + one[i]
+            if half == 0:
+                put_aside(q, sums, aside, N, W)
         for i in unroll(N):
-            sums[i] = sums[i] + second[i]
+            sums[i] = load(aside, (q * N + i) * W, lanes=W, align=W * 4) + sums[i]
         put_aside(q, sums, aside, N, W)
     merge_lanes(sums, aside, N, W)
 

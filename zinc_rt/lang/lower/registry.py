@@ -26,49 +26,49 @@ def lowers(word: Word) -> Callable[[_Lower], _Lower]:
     return register
 
 
-def want_val(x: Any, what: str) -> Val:
+def want_val(x: Any, label: str) -> Val:
     """A run-time value. Raises `Reject`."""
     if not isinstance(x, Val):
-        raise Reject(f"{what} must be a run-time value, got {describe(x)}")
+        raise Reject(f"{label} must be a run-time value, got {describe(x)}")
     return x
 
 
-def want_float(x: Any, what: str) -> Val:
+def want_float(x: Any, label: str) -> Val:
     """A value of f32 or f64 lanes. Raises `Reject`."""
-    v = want_val(x, what)
+    v = want_val(x, label)
     elem = elem_of(v.type)
     if not isinstance(elem, Float) or elem.bits == 16:
-        raise Reject(f"{what} must be of f32 or f64, got {v.type}; convert with f32(…)")
+        raise Reject(f"{label} must be of f32 or f64, got {v.type}; convert with f32(…)")
     return v
 
 
-def want_int(x: Any, what: str) -> Val:
+def want_int(x: Any, label: str) -> Val:
     """A value of integer lanes. Raises `Reject`."""
-    v = want_val(x, what)
+    v = want_val(x, label)
     if not isinstance(elem_of(v.type), Int):
-        raise Reject(f"{what} must be of integers, got {v.type}")
+        raise Reject(f"{label} must be of integers, got {v.type}")
     return v
 
 
-def want_pointer(p: Any, what: str = "the address") -> tuple[Val, Ptr]:
+def want_pointer(p: Any, label: str = "the address") -> tuple[Val, Ptr]:
     """A pointer to scalars or pointers, and its type. Raises `Reject`."""
-    v = want_val(p, what)
+    v = want_val(p, label)
     if not isinstance(v.type, Ptr) or isinstance(v.type.elem, Struct):
-        raise Reject(f"{what} must be a pointer to numbers or pointers, got {v.type}")
+        raise Reject(f"{label} must be a pointer to numbers or pointers, got {v.type}")
     return v, v.type
 
 
-def want_static(x: Any, kind: type, what: str) -> Any:
+def want_static(x: Any, kind: type, label: str) -> Any:
     """A compile-time value of a Python type. Raises `Reject`."""
     if not isinstance(x, kind) or (kind is int and isinstance(x, bool)):
-        raise Reject(f"{what} must be a compile-time {kind.__name__}, got {describe(x)}")
+        raise Reject(f"{label} must be a compile-time {kind.__name__}, got {describe(x)}")
     return x
 
 
-def want_lanes(x: Any, what: str = "lanes") -> int:
+def want_lanes(x: Any, label: str = "lanes") -> int:
     """A number of lanes. Raises `Reject`."""
-    if not 1 <= want_static(x, int, what) <= MAX_LANES:
-        raise Reject(f"{what} must be 1 to {MAX_LANES}, got {x}")
+    if not 1 <= want_static(x, int, label) <= MAX_LANES:
+        raise Reject(f"{label} must be 1 to {MAX_LANES}, got {x}")
     return int(x)
 
 
@@ -80,8 +80,8 @@ def vector(elem: Type, lanes: int) -> Type:
     return Vec(elem, lanes)
 
 
-def want_type(x: Any, what: str) -> Type:
+def want_type(x: Any, label: str) -> Type:
     """A type of the language. Raises `Reject`."""
     if not isinstance(x, Type):
-        raise Reject(f"{what} must be a type of the language, got {describe(x)}")
+        raise Reject(f"{label} must be a type of the language, got {describe(x)}")
     return x

@@ -28,10 +28,10 @@ def pick(f: FunctionText, a: Val, b: Val | None, indices: Sequence[int]) -> Val:
     return Val(vector(a.type.elem, len(indices)), f.value(text))
 
 
-def _want_vec(v: Any, what: str) -> tuple[Val, Vec]:
-    x = want_val(v, what)
+def _want_vec(v: Any, label: str) -> tuple[Val, Vec]:
+    x = want_val(v, label)
     if not isinstance(x.type, Vec):
-        raise Reject(f"{what} must be a vector, got {x.type}")
+        raise Reject(f"{label} must be a vector, got {x.type}")
     return x, x.type
 
 

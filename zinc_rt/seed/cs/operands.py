@@ -35,19 +35,19 @@ def checked_rows(rows: int, *, empty: bool = False) -> int:
     return rows
 
 
-def vector(values: Any, what: str) -> Floats:
+def vector(values: Any, label: str) -> Floats:
     """f32[n] of an array or a sequence of numbers, each rounded once. Raises `ShapeMismatch` for other shapes."""
     try:
         with np.errstate(over="ignore"):
             floats = np.ascontiguousarray(values, np.float32)
     except (TypeError, ValueError) as error:
-        raise ShapeMismatch(f"{what} is no vector of numbers: {error}") from None
+        raise ShapeMismatch(f"{label} is no vector of numbers: {error}") from None
     if np.ndim(values) != 1:
-        raise ShapeMismatch(f"{what} has the shape {np.shape(values)}; it must be a vector")
+        raise ShapeMismatch(f"{label} has the shape {np.shape(values)}; it must be a vector")
     return floats
 
 
-def packed(weights: Any, n_bytes: int, what: str, *, exactly: bool = False) -> Bytes:
+def packed(weights: Any, n_bytes: int, label: str, *, exactly: bool = False) -> Bytes:
     """The first `n_bytes` of packed rows: bytes, or a contiguous array. exactly: there must be no more.
 
     Raises `ShapeMismatch`.
@@ -55,9 +55,9 @@ def packed(weights: Any, n_bytes: int, what: str, *, exactly: bool = False) -> B
     try:
         raw = np.frombuffer(weights, np.uint8)
     except (TypeError, ValueError) as error:
-        raise ShapeMismatch(f"{what} are no contiguous bytes: {error}") from None
+        raise ShapeMismatch(f"{label} are no contiguous bytes: {error}") from None
     if len(raw) < n_bytes or (exactly and len(raw) > n_bytes):
-        raise ShapeMismatch(f"{what}: {len(raw)} bytes; the rows take {n_bytes}")
+        raise ShapeMismatch(f"{label}: {len(raw)} bytes; the rows take {n_bytes}")
     return raw[:n_bytes]
 
 
@@ -73,10 +73,10 @@ def target(output: Any, rows: int) -> Floats:
     return output
 
 
-def token(value: int, what: str) -> int:
+def token(value: int, label: str) -> int:
     """A token id. Raises `BackendError`."""
     if not 0 <= value <= _DWORD:
-        raise BackendError(f"{what} is {value}; a token id is 0 to {_DWORD}")
+        raise BackendError(f"{label} is {value}; a token id is 0 to {_DWORD}")
     return value
 
 

@@ -154,16 +154,16 @@ class AdmissionControl:
         if seconds is not None:
             self._seconds += 0.2 * (seconds - self._seconds)
 
-    def _bucket(self, name: str, what: str, per_minute: float | None) -> TokenBucket | None:
+    def _bucket(self, name: str, unit: str, per_minute: float | None) -> TokenBucket | None:
         if per_minute is None:
             return None
-        bucket = self._buckets.get((name, what))
+        bucket = self._buckets.get((name, unit))
         if bucket is None or bucket.per_minute != per_minute:
-            bucket = self._buckets[name, what] = TokenBucket(per_minute, self._clock())
+            bucket = self._buckets[name, unit] = TokenBucket(per_minute, self._clock())
         return bucket
 
 
-def _quota(what: str, wait: float) -> ApiError:
+def _quota(reason: str, wait: float) -> ApiError:
     seconds = _NEVER if math.isinf(wait) else max(wait, 0.1)
     advice = "the request is larger than the quota" if math.isinf(wait) else "try again later"
-    return ApiError(429, f"{what}; {advice}", code="rate_limit_exceeded", retry_after=seconds)
+    return ApiError(429, f"{reason}; {advice}", code="rate_limit_exceeded", retry_after=seconds)

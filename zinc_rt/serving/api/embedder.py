@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Failed, Fault, TenantShare
 from zinc_rt.scheduler.output import RequestOutput, T
-from zinc_rt.serving.request_log import LiveRequest, OutputStream
+from zinc_rt.serving.request_log import LiveRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,12 +56,12 @@ class EmbeddingClient:
             self._running -= 1
             self._steps += 1
 
-    def submit(self, output: RequestOutput[T]) -> OutputStream[T]:
+    def submit(self, output: RequestOutput[T]) -> LiveRequest[T]:
         """See `EngineClient`."""
-        live = LiveRequest(output, 0.0)
+        live = LiveRequest(output, 0.0, lambda _: None)
         message = "the model embeds texts and generates none"
         live.take(Failed(output.request.id, Fault.wrong_kind_of_model, message))
-        return OutputStream(live.pieces, lambda: None)
+        return live
 
     def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """See `EngineClient`. A call that embeds runs to its end."""

@@ -120,8 +120,8 @@ class RecordStore:
             self._db.close()
             raise
 
-    def _error(self, what: str, error: sqlite3.Error) -> StoreError:
-        return StoreError(f"the records in {self.path} cannot be {what}: {error}")
+    def _error(self, action: str, error: sqlite3.Error) -> StoreError:
+        return StoreError(f"the records in {self.path} cannot be {action}: {error}")
 
     def add(self, entries: Sequence[tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]]) -> None:
         """Write requests, each with its record, or receipt, or neither; all or nothing. An id that is there
