@@ -7,7 +7,7 @@ import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from zinc_rt.utils.checks import show
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+PictureSource: TypeAlias = "str | Path | bytes | npt.NDArray[np.uint8] | Image"
 FORMATS: Final = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
 MAX_BYTES: Final = 32 << 20
 MAX_PIXELS: Final = 64 << 20
@@ -42,7 +43,7 @@ class Picture:
         return self.pixels.shape[1], self.pixels.shape[0]
 
 
-def read_picture(source: str | Path | bytes | npt.NDArray[np.uint8] | Image) -> Picture:
+def read_picture(source: PictureSource) -> Picture:
     """The picture of a path, of a file's bytes, of an array u8[height, width, 3] or of a Pillow image.
 
     Of an animation the first frame counts. Transparency is left out; a photo is turned as its EXIF data say.

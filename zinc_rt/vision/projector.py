@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,22 +15,50 @@ from zinc_rt.backends.base import Backend, Capacity, LoweredGraph
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.models.constants import Constants
-from zinc_rt.models.definition import F32, ModelDefinition
+from zinc_rt.models.definition import F32, ModelDefinition, ModelInfo
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers import define_tower
 from zinc_rt.models.towers.tower import PATCHES, ROWS, Arrays, Grid, Tower
+from zinc_rt.utils.closing import Closing
 from zinc_rt.vision.picture import Picture
 
 U8 = npt.NDArray[np.uint8]
 
 
-class Projector:
+class Projector(Closing):
     """A projector's file on a backend. It belongs to the backend's thread, and is good as long as the backend is."""
 
     def __init__(self, file: GGUFFile, backend: Backend) -> None:
-        """Raises `ModelError` where the file has no tower that runs here."""
+        """Raises `ModelError` where the file has no tower that runs here. The file stays the caller's until then."""
+        self.file = file
         self.tower: Tower = define_tower(file)
         self._encoder = _Runner(self.tower.encoder, file, backend)
         self._projector = _Runner(self.tower.projector, file, backend)
+
+    @classmethod
+    def open(cls, path: str | Path, text_model: ModelInfo, backend: Backend) -> Self:
+        """The projector of a file, for a text model on the same backend.
+
+        Raises:
+            GGUFError: the file cannot be read.
+            ModelError: it has no tower that runs here, or is for another text model.
+        """
+        file = GGUFFile.open(path)
+        try:
+            made = cls(file, backend)
+            if made.tower.info.n_out != text_model.n_embd:
+                raise ModelError(
+                    f"{file.path} gives rows of {made.tower.info.n_out} elements, the text model"
+                    f" ({text_model.architecture}) has {text_model.n_embd}: it is the projector of another model"
+                )
+        except BaseException:
+            file.close()
+            raise
+        return made
+
+    def close(self) -> None:
+        """Close the file; the memory on the backend goes with that."""
+        self.file.close()
 
     def rows(self, picture: Picture) -> F32:
         """The picture's rows in order of the text: f32[n_rows, n_out * (1 + deepstack layers)].
