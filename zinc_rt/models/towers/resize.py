@@ -99,9 +99,8 @@ def _weights(n_in: int, n_out: int, filter: str) -> tuple[npt.NDArray[np.int64],
         last = min(n_in, int(centre + support + 0.5))
         parts = [shape((j - centre + 0.5) * (1.0 / wide)) for j in range(first, last)]
         total = sum(parts)
-        factor = 1.0 / total if total else 1.0
         firsts[i] = first
         for j, part in enumerate(parts):
-            value = part * factor * (1 << _BITS)
+            value = (part / total if total else part) * (1 << _BITS)
             weights[i, j] = int(value - 0.5) if value < 0 else int(value + 0.5)
     return firsts, weights
