@@ -32,16 +32,17 @@ class TinyProjector:
     rows: Callable[[Tensors, F64], F64]
 
 
-def write(path: Path, kind: str, weights: GGMLType = GGMLType.F16, seed: int = 1) -> TinyProjector:
-    """Make a projector of this kind up. weights: the format of matrices."""
+def write(path: Path, kind: str, weights: GGMLType = GGMLType.F16, n_out: int = OUT) -> TinyProjector:
+    """Make a projector of this kind up. weights: the format of matrices. n_out: elements of a text model's row."""
     keys, shapes, rows = KINDS[kind]
+    shapes = {name: tuple(n_out if n == OUT else n for n in shape) for name, shape in shapes.items()}
     writer = GGUFWriter(path)
     common: dict[str, Any] = {
         "general.architecture": "clip", "general.type": "mmproj", "clip.has_vision_encoder": True,
         "clip.projector_type": kind, "clip.use_gelu": True, "clip.vision.patch_size": P,
         "clip.vision.embedding_length": E, "clip.vision.feed_forward_length": F, "clip.vision.block_count": LAYERS,
         "clip.vision.attention.head_count": HEADS, "clip.vision.attention.layer_norm_epsilon": EPS,
-        "clip.vision.projection_dim": OUT, "clip.vision.image_mean": [0.5, 0.4, 0.3],
+        "clip.vision.projection_dim": n_out, "clip.vision.image_mean": [0.5, 0.4, 0.3],
         "clip.vision.image_std": [0.5, 0.25, 0.3],
     }  # fmt: skip
     for key, value in (common | keys).items():
@@ -59,7 +60,7 @@ def write(path: Path, kind: str, weights: GGMLType = GGMLType.F16, seed: int = 1
             return values * np.float32(1.6 / np.sqrt(np.prod(shape[1:])))
         return 1 + values / 4 if name.endswith((".weight",)) and len(shape) == 1 else values / 4
 
-    tensors = add_tensors(writer, shapes, format_of, np.random.default_rng(seed), values_of)
+    tensors = add_tensors(writer, shapes, format_of, np.random.default_rng(1), values_of)
     writer.write()
     return TinyProjector(path, tensors, rows)
 

@@ -1,7 +1,7 @@
 """Resampling of pixels in integers: Pillow's rule, so that a picture has the same pixels on every machine.
 
-A pass along one axis sums `weight * pixel` with weights of 22 bits after the point, and rounds to bytes; the second
-pass works on the first one's bytes. Weights are made in float64.
+A pass along one axis sums `weight * pixel` with weights of 22 bits after the point, and rounds to bytes. The first pass
+goes across, the second one down over the first one's bytes. Weights are made in float64.
 """
 
 from __future__ import annotations
