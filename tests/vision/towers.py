@@ -39,7 +39,7 @@ def write(path: Path, kind: str, weights: GGMLType = GGMLType.F16, n_out: int = 
     writer = GGUFWriter(path)
     common: dict[str, Any] = {
         "general.architecture": "clip", "general.type": "mmproj", "clip.has_vision_encoder": True,
-        "clip.projector_type": kind, "clip.use_gelu": True, "clip.vision.patch_size": P,
+        "clip.projector_type": kind, "clip.use_gelu": kind != "pixtral", "clip.vision.patch_size": P,
         "clip.vision.embedding_length": E, "clip.vision.feed_forward_length": F, "clip.vision.block_count": LAYERS,
         "clip.vision.attention.head_count": HEADS, "clip.vision.attention.layer_norm_epsilon": EPS,
         "clip.vision.projection_dim": n_out, "clip.vision.image_mean": [0.5, 0.4, 0.3],
@@ -182,6 +182,39 @@ def idefics3(t: Tensors, pixels: F64) -> F64:
     return linear(t, "mm.model.fc", join_blocks(x, n, n, 2).reshape(-1, 4 * E))
 
 
+def pixtral(t: Tensors, pixels: F64) -> F64:
+    x = patches(t, pixels)
+    ny, nx = x.shape[:2]
+    x = rms_norm(x.reshape(-1, E), t["v.pre_ln.weight"])
+    line, column = np.divmod(np.arange(ny * nx), nx)
+
+    def turned(y: F64) -> F64:
+        y = y.reshape(len(y), HEADS, HEAD)
+        out = y.copy()
+        for j in range(HEAD // 2):
+            i = j % (HEAD // 4)
+            second = j >= HEAD // 4
+            angle = (column if second else line) * 10000.0 ** (-(4 * i + (2 if second else 0)) / HEAD)
+            c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
+            a, b = y[:, :, 2 * j], y[:, :, 2 * j + 1]
+            out[:, :, 2 * j], out[:, :, 2 * j + 1] = a * c - b * s, a * s + b * c
+        return out.reshape(len(y), -1)
+
+    for layer in range(LAYERS):
+        p = f"v.blk.{layer}"
+        q, k, v = (linear(t, f"{p}.attn_{name}", rms_norm(x, t[f"{p}.ln1.weight"])) for name in "qkv")
+        x = x + linear(t, f"{p}.attn_out", attention(turned(q), turned(k), v))
+        h = rms_norm(x, t[f"{p}.ln2.weight"])
+        gate = linear(t, f"{p}.ffn_gate", h)
+        x = x + linear(t, f"{p}.ffn_down", gate / (1 + np.exp(-gate)) * linear(t, f"{p}.ffn_up", h))
+    x = rms_norm(x, t["mm.input_norm.weight"])
+    joined = join_blocks(x, ny, nx, 2).transpose(0, 2, 1).reshape(-1, 4 * E)
+    rows = linear(t, "mm.2", gelu(linear(t, "mm.1", linear(t, "mm.patch_merger", joined))))
+    lines = rows.reshape(ny // 2, nx // 2, -1)
+    ends = np.broadcast_to(t["v.token_embd.img_break"], (len(lines), 1, lines.shape[2]))
+    return np.concatenate([lines, ends], axis=1).reshape(-1, lines.shape[2])[:-1]
+
+
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -228,11 +261,30 @@ def _qwen3vl_shapes() -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _pixtral_shapes() -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "v.patch_embd.weight": _KERNEL, "v.pre_ln.weight": (E,), "mm.input_norm.weight": (E,),
+        "mm.patch_merger.weight": (E, 4 * E), "v.token_embd.img_break": (OUT,), "mm.1.weight": (OUT, E),
+        "mm.2.weight": (OUT, OUT),
+    }  # fmt: skip
+    for layer in range(LAYERS):
+        p = f"v.blk.{layer}"
+        shapes |= {f"{p}.ln1.weight": (E,), f"{p}.ln2.weight": (E,)}
+        shapes |= {f"{p}.attn_{name}.weight": (E, E) for name in ("q", "k", "v", "out")}
+        shapes |= {f"{p}.ffn_gate.weight": (F, E), f"{p}.ffn_up.weight": (F, E), f"{p}.ffn_down.weight": (E, F)}
+    return shapes
+
+
 KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]], Callable[[Tensors, F64], F64]]] = {
     "qwen3vl_merger": (
         {"clip.vision.image_size": QWEN_SIDE * P, "clip.vision.spatial_merge_size": 2},
         _qwen3vl_shapes(),
         qwen3vl,
+    ),
+    "pixtral": (
+        {"clip.vision.image_size": 32 * P, "clip.vision.spatial_merge_size": 2, "clip.use_silu": True},
+        _pixtral_shapes(),
+        pixtral,
     ),
     "gemma3": (
         {"clip.vision.image_size": _SIGLIP_SIDE * P, "clip.vision.projector.scale_factor": 2},

@@ -42,9 +42,9 @@ class RowParts(GraphTensors):
         """Elements of a row of an activation that `temp` made."""
         return self._widths[x]
 
-    def norm(self, x: BufferId, name: str, *, tensor: str | None = None) -> BufferId:
-        """RMS norm of whole rows by the tensor `name`.weight, or by `tensor`."""
-        y = self.temp(name, self.width(x))
+    def norm(self, x: BufferId, name: str, *, tensor: str | None = None, y: BufferId | None = None) -> BufferId:
+        """RMS norm of whole rows by the tensor `name`.weight, or by `tensor`. y: where to; None for a fresh activation."""
+        y = self.temp(name, self.width(x)) if y is None else y
         weight = self.weight(tensor or f"{name}.weight", self.width(x))
         self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
         return y

@@ -72,7 +72,7 @@ class Projector(Closing):
         encoded = self._encoder.run({PATCHES: np.concatenate(patches), **self.tower.step(grids)})
         projected = self._projector.run(self.tower.join(encoded, grids))
         names = [ROWS, *(f"{ROWS}.{i}" for i in range(1, self.tower.n_deepstack + 1))]
-        return np.concatenate([projected[name] for name in names], axis=1)
+        return self.tower.arrange(np.concatenate([projected[name] for name in names], axis=1), grids)
 
     def _patches(self, pixels: U8, grid: Grid) -> F32:
         """Normalised pixels of each patch, f32[n_patches, 3 * patch_size^2], in the encoder's order."""

@@ -12,7 +12,7 @@ from typing import Final
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
-from zinc_rt.models.towers import qwen3vl, siglip
+from zinc_rt.models.towers import pixtral, qwen3vl, siglip
 from zinc_rt.models.towers.tower import Tower
 
 ARCHITECTURE: Final = "clip"
@@ -21,6 +21,7 @@ TOWERS: Final[dict[str, Callable[[GGUFFile], Tower]]] = {
     "qwen3vl_merger": qwen3vl.define,
     "gemma3": siglip.define_gemma3,
     "idefics3": siglip.define_idefics3,
+    "pixtral": pixtral.define,
 }
 
 

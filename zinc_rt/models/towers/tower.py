@@ -147,6 +147,10 @@ class Tower(ABC):
     def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
         """The projector's inputs, by the encoder's outputs."""
 
+    def arrange(self, rows: F32, grids: Sequence[Grid]) -> F32:
+        """The projector's rows in order of the text, with rows that no patch gives; by default as they are."""
+        return rows
+
 
 class TowerParts(RowParts):
     """A tower's graph under construction, over the tensors of a projector's file."""
@@ -186,6 +190,24 @@ class TowerParts(RowParts):
         heads = {"n_heads": sizes.n_heads, "head_dim": sizes.head_dim}
         self.g.node(Op.ROW_ATTN, [q, k, v, *seen], [y], name, scale=1.0 / math.sqrt(sizes.head_dim), **heads)
         return y
+
+    def table_row(self, name: str, n: int) -> F32:
+        """A tensor of one row or a vector, f32[1, n], whatever its format. Raises `ModelError`."""
+        tensor = self.file.tensors.get(name)
+        if tensor is not None and len(tensor.shape) == 1:
+            values = self.vector(name, n)
+            assert values is not None
+            return values[None]
+        row = self.table(name, n)
+        if len(row) != 1:
+            raise ModelError(f"tensor {name} has {len(row)} rows, one is needed")
+        return row
+
+    def gated_feed_forward(self, x: BufferId, p: str, activation: str, *, bias: bool) -> BufferId:
+        """activation(gate) * up, then down."""
+        gate, up = (self.project(x, f"{p}.ffn_{name}", self.sizes.n_ff, bias=bias) for name in ("gate", "up"))
+        inner = self.gate(gate, up, f"{p}.ffn_act", activation=activation)
+        return self.project(inner, f"{p}.ffn_down", self.sizes.n_embd, bias=bias)
 
     def feed_forward(self, x: BufferId, p: str) -> BufferId:
         """Up, GELU, down, with biases."""
