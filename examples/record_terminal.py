@@ -21,7 +21,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from zinc_rt.pictures.recording import Written, recording
+from zinc_rt.charts.recording import Written, recording
 
 COLUMNS, LINES = 96, 40
 TYPING = 0.04  # seconds a key

@@ -27,7 +27,7 @@ QUICK = (
     "llm/test_model.py",
     "mem/test_arena.py", "mem/test_plan.py",
     "models/test_errors.py", "models/test_rope_config.py",
-    "pictures/test_pictures.py",
+    "charts/test_charts.py",
     "quantizing/test_rows.py",
     "sampling/test_parameters.py", "sampling/test_stop.py",
     "scheduler/test_fair_share.py", "scheduler/test_preemption.py",

@@ -282,7 +282,7 @@ def _markdown(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
 
 def _picture(facts: dict[str, Any], results: Sequence[Measurement]) -> str:
     """A panel for prompts by their lengths, one for texts by their depths."""
-    from zinc_rt.pictures.speeds import SpeedPanel, SpeedPoint, speed_chart
+    from zinc_rt.charts.speeds import SpeedPanel, SpeedPoint, speed_chart
 
     def panel(test: str, title: str, axis: str, at: Callable[[Measurement], str]) -> SpeedPanel:
         points = [SpeedPoint(at(r), r.median, min(r.samples), max(r.samples)) for r in results if r.test == test]

@@ -69,7 +69,7 @@ def profiled(engine: Engine, options: ProfileOptions) -> Iterator[None]:
             say(line)
         text = profile.chrome_trace()
         if trace.suffix == ".svg":
-            from zinc_rt.pictures.timeline import timeline
+            from zinc_rt.charts.timeline import timeline
 
             text = timeline(text, engine.description)
         write_file(trace, text)

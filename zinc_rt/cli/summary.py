@@ -12,6 +12,7 @@ from zinc_rt.ir.ops import product_bytes
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import CacheFormat, with_cache
+from zinc_rt.models.towers import define_tower, is_projector, projector_kind
 from zinc_rt.text.kinds import read_kind
 from zinc_rt.utils.checks import printable
 
@@ -180,6 +181,9 @@ def _needs_or_why_not(file: GGUFFile, kv: CacheFormat) -> tuple[Needs | None, st
     from zinc_rt.llm.embedding import pooling_of  # brings the engine in
 
     try:
+        if is_projector(file):
+            define_tower(file)
+            return None, ""
         definition = with_cache(define(file), kv)
         pooling_of(file)
         read_kind(file.metadata)
@@ -195,7 +199,20 @@ def _figures(file: GGUFFile, arch: str | None) -> dict[str, Any]:
         value = _scalar(file, pattern.format(arch=arch))
         if value is not None:
             figures[name] = value
-    return figures
+    return figures | (_tower_figures(file) if is_projector(file) else {})
+
+
+def _tower_figures(file: GGUFFile) -> dict[str, Any]:
+    """What a projector is for; nothing of one that does not run here."""
+    try:
+        tower = define_tower(file)
+    except ZincError:
+        return {}
+    sizes, stacked = tower.info, f", {tower.n_deepstack} deepstack layers" if tower.n_deepstack else ""
+    return {
+        "projector": f"{projector_kind(file)}, for text models with rows of {sizes.n_out} elements{stacked}",
+        "tower": f"{sizes.n_layers} layers of {sizes.n_embd} elements, patches of {sizes.patch_size} pixels",
+    }
 
 
 def _scalar(file: GGUFFile, key: str) -> Any:

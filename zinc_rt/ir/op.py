@@ -17,6 +17,8 @@ Here the graph is what runs, so it has to say what a dense model computes:
   (Gemma's embedding and logits, Granite's multipliers, Ministral's queries).
 - `GROUP_MATMUL`: a product whose parts have a matrix each (the projections of heads in latent attention).
 - `LAYER_NORM`, `GELU`, `ADD_POSITION`: what encoders have in place of an RMS norm, a gate and a rotation.
+- `ROTATE`, `ROW_ATTN`: a rotation by angles of each row's own, and attention among rows of one step without a cache
+  (the patches of a picture).
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ class Op(enum.IntEnum):
     LAYER_NORM = 39
     GELU = 40
     ADD_POSITION = 41
+    ROTATE = 42
+    ROW_ATTN = 43
 
 
 def name(op: Op) -> str:

@@ -34,6 +34,7 @@ from zinc_rt.utils.notices import Waiting
 if TYPE_CHECKING:
     from zinc_rt.llm.model import Model
     from zinc_rt.text import Tokenizer
+    from zinc_rt.vision.projector import Projector
 
 BUILT_IN = "zinc-story.gguf"
 _N_SLOTS = 8
@@ -52,6 +53,7 @@ class LoadOptions(TypedDict, total=False):
     drafts: DraftOptions
     embeddings: bool | None
     pooling: str | None
+    mmproj: str | Path | None
     notify: Callable[[str], None] | None
     progress: Callable[[int, int], None] | None
     tier: str | None
@@ -93,6 +95,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         spec, draft_model, draft_max, draft_min: the same of `drafts`.
         embeddings: load to `embed` texts, not to generate (None: where the file is an embedding model).
         pooling: "mean", "cls" or "last", how a text's rows become its vector (None: the file's, else "last").
+        mmproj: the file of the model's projector, for `Model.image_embeddings`.
         notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO).
         progress: gets the bytes of weights loaded so far, and in all.
         tier: the older name of `device`.
@@ -112,7 +115,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
     if unknown := sorted(given.keys() - LoadOptions.__annotations__.keys()):
         raise UsageError(f"load has no {', '.join(unknown)}; known: {', '.join(LoadOptions.__annotations__)}")
     notify, progress = given.get("notify"), given.get("progress")
-    embeddings, pooling = given.get("embeddings"), given.get("pooling")
+    embeddings, pooling, mmproj = given.get("embeddings"), given.get("pooling"), given.get("mmproj")
     function_or_none("notify", notify)
     function_or_none("progress", progress)
     where, cache = _record("where", DeviceOptions, given), _record("cache", CacheOptions, given)
@@ -125,6 +128,8 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         wish = replace(wish, draft_model=model_path(str(wish.draft_model)))
     notify = _log if notify is None else notify
     path = built_in_model() if path is None else model_path(path_text("path", path))
+    if mmproj is not None:
+        mmproj = path_text("mmproj", mmproj)
     wanted = None if pooling is None else parse_pooling(pooling)
     if embeddings is not None:
         true_or_false("embeddings", embeddings)
@@ -143,6 +148,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
 
     engine: Engine | None = None
     drafter: Drafter | None = None
+    projector: Projector | None = None
     try:
         file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
@@ -177,13 +183,19 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
                 f" the model's embedding only {definition.info.n_vocab} rows"
             )
         drafter = open_drafter(wish, engine, file, definition, tokenizer, notify=notify, progress=progress)
+        if mmproj is not None:
+            from zinc_rt.vision.projector import Projector
+
+            projector = Projector.open(mmproj, definition.info, engine.backend)
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         file.check_unchanged()
         from zinc_rt.llm.model import Model
 
-        return Model(file, definition, tokenizer, engine, notify, wanted, drafter)
+        return Model(file, definition, tokenizer, engine, notify, wanted, drafter, projector)
     except BaseException:
         with suppress(ZincError):  # the first error is the one to tell
+            if projector is not None:
+                projector.close()
             if drafter is not None:
                 drafter.close()
             if engine is not None:

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from zinc_rt.grammar.vocabulary import GrammarVocabulary
     from zinc_rt.llm.chat import ChatAnswer, ChatChunk, ChatFormat
     from zinc_rt.text import ChatTemplate, Tokenizer
+    from zinc_rt.vision.picture import PictureSource
+    from zinc_rt.vision.projector import Projector
 
 __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
 
@@ -98,6 +100,7 @@ class Model(Closing):
         notify: Callable[[str], None] | None = None,
         pooling: Pooling | None = None,
         drafter: Drafter | None = None,
+        projector: Projector | None = None,
     ) -> None:
         self.file = file
         self.info: ModelInfo = definition.info
@@ -107,7 +110,7 @@ class Model(Closing):
         name = file.metadata.get("general.name")
         self.name = name if isinstance(name, str) and name else Path(file.path).stem
         self._closed = False
-        self._notify, self._drafter = notify, drafter
+        self._notify, self._drafter, self._projector = notify, drafter, projector
         self.embedder: Embedder | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
         self.client = InProcessClient(self._lock, self._check_running)
@@ -258,6 +261,8 @@ class Model(Closing):
             self.client.check_no_turn()
             self._closed = True
             try:
+                if self._projector is not None:
+                    self._projector.close()
                 if self._drafter is not None:
                     self._drafter.close()
                 self.engine.close()
@@ -298,6 +303,32 @@ class Model(Closing):
             self._check_running()
             vectors = self.embedder.embed(cast("list[Prompt]", given), normalize=normalize, dimensions=dimensions)
         return vectors[0] if alone else vectors
+
+    def image_embeddings(self, picture: PictureSource) -> npt.NDArray[np.float32]:
+        """The rows that stand for a picture in a text, for models loaded with a projector (`mmproj`).
+
+        Args:
+            picture: a path, the bytes of a file (PNG, JPEG, GIF, BMP or WebP), an array uint8[height, width, 3] or a
+                Pillow image.
+
+        Returns:
+            f32[n_rows, n_embd * (1 + deepstack layers)]: the row that stands for an embedding, then those that are
+            added behind the first layers.
+
+        Raises:
+            PictureError: the picture cannot be read, or is beyond a limit.
+            UsageError: the model was loaded without a projector.
+            ModelClosed: the model is gone.
+        """
+        self._check_open()
+        if self._projector is None:
+            raise UsageError("the model was loaded without a projector; load it with mmproj=FILE to read pictures")
+        from zinc_rt.vision.picture import read_picture
+
+        shown = read_picture(picture)
+        with self._lock:
+            self._check_running()
+            return self._projector.rows(shown)
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:
         """Logits after each token.

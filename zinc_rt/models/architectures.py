@@ -23,7 +23,7 @@ FILES = (
 """Modules of this package, in the order in which their architectures are named in messages."""
 
 REFUSED = {
-    "clip": "the file is the image part of a model, and images are not supported; open the file of its text part",
+    "clip": "the file is the projector of a model that reads pictures; open the file of its text part",
     "gemma3n": "its layers keep several streams, which nothing here computes",
     "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself; run that with --spec mtp -md FILE",
     "granitehybrid": "its layers without attention are of the kind mamba2, which nothing here computes",

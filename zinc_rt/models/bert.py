@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.graph import BufferId, BufferKind, DType
+from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import BranchBody
@@ -62,8 +62,7 @@ class PlainFeedForward:
         """See `BranchBody.emit`."""
         p = f"blk.{layer}"
         up = parts.project(h, f"{p}.ffn_up", self.n_ff, bias=True)
-        act = parts.temp(f"{p}.ffn_act", self.n_ff)
-        parts.g.node(Op.GELU, [up], [act], f"{p}.gelu")
+        act = parts.gelu(up, f"{p}.gelu")
         return parts.project(act, f"{p}.ffn_down", parts.info.n_embd, bias=True)
 
 
@@ -127,9 +126,5 @@ def _first(table: F32, n_ctx: int) -> F32:
 
 
 def _norm(parts: GraphParts, x: BufferId, name: str, *, last: bool = False) -> BufferId:
-    """The layer norm by `name`.weight and `name`.bias; the last one is the model's output."""
-    n = parts.width(x)
-    y = parts.g.buffer(HIDDEN, BufferKind.OUTPUT, DType.F32, ("n_rows", n)) if last else parts.temp(name, n)
-    operands = [x, parts.weight(f"{name}.weight", n), parts.weight(f"{name}.bias", n)]
-    parts.g.node(Op.LAYER_NORM, operands, [y], f"{name}.layer_norm", eps=parts.eps)
-    return y
+    """The layer norm by `name`; the last one is the model's output."""
+    return parts.layer_norm(x, name, parts.output(HIDDEN, parts.width(x)) if last else None)

@@ -80,7 +80,8 @@ class WeightRows:
     head in turn has period 2 * head_dim; None takes them once. end: where the periods end, a multiple of `period`; None
     for the tensor's last row. cut: each row of the file counts as `cut` rows, one after another, each a whole number of
     the format's blocks. Example: 2 for a matrix that multiplies two rows put together. `start`, `stop` and `period`
-    count these rows.
+    count these rows. joined: so many of the file's rows, one after another, are one row, as of a patch's kernel.
+    turned: the tensor is stored with rows and columns exchanged. Both are for plain numbers (F32, F16, BF16) alone.
     """
 
     tensor: str
@@ -89,6 +90,8 @@ class WeightRows:
     period: int | None = None
     end: int | None = None
     cut: int = 1
+    joined: int = 1
+    turned: bool = False
 
     def count(self, n_rows: int) -> Fraction:
         """How many of a tensor's `n_rows` rows they are."""
@@ -159,6 +162,11 @@ class ModelDefinition:
     @staticmethod
     def _raw(file: GGUFFile, rows: WeightRows) -> npt.NDArray[np.uint8]:
         whole = file.raw(rows.tensor)
+        if rows.turned:
+            size = whole.shape[1] // file.tensors[rows.tensor].shape[-1]
+            whole = np.ascontiguousarray(whole.view(f"V{size}").T).view(np.uint8)
+        if rows.joined > 1:
+            whole = whole.reshape(len(whole) // rows.joined, -1)
         if rows.cut > 1:
             whole = whole.reshape(len(whole) * rows.cut, -1)
         if rows.period is None:

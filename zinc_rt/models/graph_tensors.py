@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -131,6 +132,35 @@ class GraphTensors:
             rows = WeightRows(name, part, part + 1, parts, cut=parts)
             self._add_weight(buffer, tensor, (n_out, n_in // parts), rows)
         return self._weights[buffer]
+
+    def kernel(self, name: str, shape: tuple[int, ...]) -> BufferId:
+        """The buffer of a convolution's kernel as a matrix: [n_out, n_in], where a patch of n_in numbers is a row.
+
+        shape: of the tensor, [n_out, ...]. Raises what `weight` raises, and `ModelError` for a format of blocks.
+        """
+        if name not in self._weights:
+            tensor = self._plain(name, shape)
+            made = (shape[0], math.prod(shape[1:]))
+            self._add_weight(name, tensor, made, WeightRows(name, 0, shape[0], joined=math.prod(shape[1:-1])))
+        return self._weights[name]
+
+    def turned(self, name: str, n_out: int, n_in: int) -> BufferId:
+        """The buffer [n_out, n_in] of a matrix that is stored as [n_in, n_out].
+
+        Raises what `weight` raises, and `ModelError` for a format of blocks.
+        """
+        if name not in self._weights:
+            self._add_weight(
+                name, self._plain(name, (n_in, n_out)), (n_out, n_in), WeightRows(name, 0, n_out, turned=True)
+            )
+        return self._weights[name]
+
+    def _plain(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+        """A tensor of plain numbers."""
+        tensor = self._tensor(name, shape)
+        if DType.of(tensor.type).block_size > 1:
+            raise ModelError(f"tensor {name} is {tensor.type.name}; it must be F32, F16 or BF16")
+        return tensor
 
     def vector(self, name: str, n: int) -> F32 | None:
         """The values of an F32 vector that a constant is made from, f32[n]; None where the file has no such tensor.

@@ -103,3 +103,12 @@ class Keys:
         if not isinstance(value, str):
             raise ModelError(f"{self.name(key)} is {show(value)}, a string is needed")
         return value
+
+    def numbers(self, key: str, n: int, *, above: float | None = None) -> tuple[float, ...]:
+        """n finite numbers, greater than `above` where that is given. Raises `ModelError`."""
+        values = np.atleast_1d(self._value(key, None)).tolist()
+        fit = len(values) == n and all(isinstance(v, int | float) and math.isfinite(v) for v in values)
+        if not fit or (above is not None and min(values) <= above):
+            limit = "" if above is None else f" above {above:g}"
+            raise ModelError(f"{self.name(key)} is {values[:8]}, {n} finite numbers{limit} are needed")
+        return tuple(float(v) for v in values)

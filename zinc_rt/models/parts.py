@@ -6,17 +6,17 @@ belongs to a prompt or is being generated: there is no other difference between 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType
+from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
-from zinc_rt.models.definition import F32, MakeConstant, ModelInfo
+from zinc_rt.models.definition import F32, ModelInfo
 from zinc_rt.models.errors import ModelError
-from zinc_rt.models.graph_tensors import GraphTensors
 from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
 from zinc_rt.models.rope_config import RopeConfig
+from zinc_rt.models.row_parts import RowParts
 
 _STEP_INPUTS = {
     "token_ids": ("n_rows",),
@@ -42,7 +42,7 @@ class Rotation:
     interleaved: bool
 
 
-class GraphParts(GraphTensors):
+class GraphParts(RowParts):
     """A graph under construction. An architecture file makes one, declares its constants, then emits its blocks.
 
     Args:
@@ -56,13 +56,12 @@ class GraphParts(GraphTensors):
     def __init__(
         self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True, decodes: bool | None = None
     ) -> None:
-        super().__init__(file, info)
-        self.eps, self.causal = eps, causal
+        super().__init__(file, info, eps)
+        self.causal = causal
         inputs = _STEP_INPUTS | ({} if causal else _ENCODES)
         if decodes or (decodes is None and causal):
             inputs |= _DECODES
         self.step = {name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape) for name, shape in inputs.items()}
-        self._widths: dict[BufferId, int] = {}
 
     # -- rotations ----------------------------------------------------------------------------------------------------
 
@@ -93,25 +92,9 @@ class GraphParts(GraphTensors):
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def temp(self, name: str, width: int) -> BufferId:
-        """A fresh activation f32[n_rows, width]."""
-        made = self.g.buffer(name, BufferKind.TEMP, DType.F32, ("n_rows", width))
-        self._widths[made] = width
-        return made
-
-    def given(self, name: str, width: int) -> BufferId:
-        """Rows that the caller brings with a step, f32[n_rows, width]."""
-        made = self.g.buffer(name, BufferKind.INPUT, DType.F32, ("n_rows", width))
-        self._widths[made] = width
-        return made
-
     def places(self, name: str, width: int) -> BufferId:
         """A fresh list of places for each row, i32[n_rows, width]."""
         return self.g.buffer(name, BufferKind.TEMP, DType.I32, ("n_rows", width))
-
-    def width(self, x: BufferId) -> int:
-        """Elements of a row of an activation that `temp` made."""
-        return self._widths[x]
 
     def embed(self, name: str = "token_embd", width: int | None = None) -> BufferId:
         """Rows of the tensor `name`.weight by the token ids: f32[n_rows, width], n_embd if not said."""
@@ -121,101 +104,11 @@ class GraphParts(GraphTensors):
         self.g.node(Op.EMBED, [self.step["token_ids"], weight], [x], "embed" if usual else f"{name}.embed")
         return x
 
-    def norm(self, x: BufferId, name: str, *, tensor: str | None = None) -> BufferId:
-        """RMS norm of whole rows by the tensor `name`.weight, or by `tensor`."""
-        y = self.temp(name, self.width(x))
-        weight = self.weight(tensor or f"{name}.weight", self.width(x))
-        self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
-        return y
-
-    def add_norm(self, x: BufferId, branch: BufferId, name: str, sum_name: str) -> tuple[BufferId, BufferId]:
-        """x + branch, and the RMS norm of that by `name`.weight."""
-        total, y = self.temp(sum_name, self.width(x)), self.temp(name, self.width(x))
-        weight = self.weight(f"{name}.weight", self.width(x))
-        self.g.node(Op.RESIDUAL_RMS_NORM, [x, branch, weight], [total, y], f"{name}.residual_rms_norm", eps=self.eps)
-        return total, y
-
-    def add(self, a: BufferId, b: BufferId, name: str) -> BufferId:
-        """a + b, where no norm follows that could do it."""
-        y = self.temp(name, self.width(a))
-        self.g.node(Op.RESIDUAL_ADD, [a, b], [y], f"{name}.residual_add")
-        return y
-
-    def project(self, x: BufferId, name: str, n_out: int, *, bias: bool | None = False) -> BufferId:
-        """W x with the tensor `name`.weight. bias: True needs `name`.bias, False has none, None takes what is there."""
-        y = self.temp(name, n_out)
-        self.g.node(Op.MATMUL, [x, self.weight(f"{name}.weight", n_out, self.width(x))], [y], f"{name}.matmul")
-        return self.biased(y, name, bias)
-
-    def product(self, x: BufferId, weight: BufferId, name: str) -> BufferId:
-        """W x with a matrix that `weight_rows` gave."""
-        y = self.temp(name, int(self.g.shape(weight)[0]))
-        self.g.node(Op.MATMUL, [x, weight], [y], f"{name}.matmul")
-        return y
-
-    def biased(self, y: BufferId, name: str, bias: bool | None = True) -> BufferId:
-        """y + `name`.bias. bias: True needs it, False has none, None takes what is there."""
-        if not bias and not (bias is None and self.has(f"{name}.bias")):
-            return y
-        return self._add_bias(y, name, self.weight(f"{name}.bias", self.width(y)))
-
-    def _add_bias(self, y: BufferId, name: str, bias: BufferId) -> BufferId:
-        biased = self.temp(f"{name}.biased", self.width(y))
-        self.g.node(Op.BIAS_ADD, [y, bias], [biased], f"{name}.bias_add")
-        return biased
-
-    def split_project(
-        self, x: BufferId, name: str, sizes: Sequence[int], *, bias: bool | None = False, heads: int = 1
-    ) -> list[BufferId]:
-        """W x with the tensor `name`.weight, whose rows are those of several projections, one activation for each.
-
-        bias: as of `project`; `name`.bias holds the biases of all. heads: the rows of all projections come again for
-        each of so many heads (without biases); an activation then has its part of all heads.
-        """
-        n_in, total, out, start = self.width(x), sum(sizes), [], 0
-        biases = self.vector(f"{name}.bias", total) if bias is not False else None
-        if bias and biases is None:
-            raise ModelError(f"tensor {name}.bias is missing, which architecture {self.info.architecture!r} needs")
-        for i, size in enumerate(sizes):
-            y = self.temp(f"{name}.{i}", heads * size)
-            weight = self.weight_rows(f"{name}.weight", (heads * total, n_in), start, start + size, period=total)
-            self.g.node(Op.MATMUL, [x, weight], [y], f"{name}.{i}.matmul")
-            if biases is not None:
-                part = self.constant(f"{name}.{i}.bias", (size,), _always(biases[start : start + size]))
-                y = self._add_bias(y, f"{name}.{i}", part)
-            out.append(y)
-            start += size
-        return out
-
     def group_project(self, x: BufferId, name: str, parts: int, n_out: int) -> BufferId:
         """Each of so many parts of x times its matrix of `name`.weight [parts, n_out, n_in], one after another."""
         y = self.temp(name, parts * n_out)
         weight = self.weight(f"{name}.weight", parts, n_out, self.width(x) // parts)
         self.g.node(Op.GROUP_MATMUL, [x, weight], [y], f"{name}.group_matmul")
-        return y
-
-    def head_norm(self, x: BufferId, name: str, n_heads: int, head_dim: int, *, weight: bool = True) -> BufferId:
-        """RMS norm of each head by `name`.weight, f32[head_dim]; weight: False for a norm without."""
-        y = self.temp(name, n_heads * head_dim)
-        inputs = [x, self.weight(f"{name}.weight", head_dim)] if weight else [x]
-        self.g.node(Op.RMS_NORM, inputs, [y], f"{name}.rms_norm", eps=self.eps, n_heads=n_heads, head_dim=head_dim)
-        return y
-
-    def gate(
-        self, gate: BufferId, up: BufferId, name: str, *, activation: str = "silu", up_start: int | None = None
-    ) -> BufferId:
-        """activation(gate) * up. up_start: where the elements of up begin, in rows that hold more."""
-        y = self.temp(name, self.width(gate))
-        attrs: dict[str, Attr] = {} if activation == "silu" else {"activation": activation}
-        if up_start is not None:
-            attrs["up_start"] = up_start
-        self.g.node(Op.SWIGLU, [gate, up], [y], f"{name}.swiglu", **attrs)
-        return y
-
-    def scale(self, x: BufferId, factor: float, name: str) -> BufferId:
-        """x * factor, rounded to float32."""
-        y = self.temp(name, self.width(x))
-        self.g.node(Op.SCALE, [x], [y], f"{name}.scale", factor=factor)
         return y
 
     def position_scale(self, x: BufferId, name: str, factors: BufferId) -> BufferId:
@@ -287,8 +180,3 @@ class GraphParts(GraphTensors):
             self.g.node(op, [x], [y], f"logits.{op.name.lower()}", **{key: value})
         tokens = self.g.buffer("tokens", BufferKind.OUTPUT, DType.I32, ("n_logits",))
         self.g.node(Op.ARGMAX, [logits], [tokens], "argmax")
-
-
-def _always(values: F32) -> MakeConstant:
-    """A constant that does not depend on n_ctx."""
-    return lambda n_ctx: values

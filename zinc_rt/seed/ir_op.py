@@ -70,6 +70,8 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.LAYER_NORM: (_BOTH, Milestone.M0),
     Op.GELU: (_BOTH, Milestone.M0),
     Op.ADD_POSITION: (_BOTH, Milestone.M0),
+    Op.ROTATE: (_BOTH, Milestone.M0),
+    Op.ROW_ATTN: (_BOTH, Milestone.M0),
 }
 
 

@@ -16,12 +16,15 @@ from zinc_rt.backends.cpu.program import CpuOperation, UnitsPer
 from zinc_rt.backends.cpu.weights import Matrix
 from zinc_rt.backends.fusion import Attend
 from zinc_rt.backends.lowering import Lowering, LoweringTable
+from zinc_rt.errors import BackendError
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
+from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.cpu import layout
 from zinc_rt.kernels.cpu.routing import PANEL_ROWS
+from zinc_rt.kernels.cpu.rows import BLOCK
 from zinc_rt.numerics import GROUP, SPLIT
 
 
@@ -173,7 +176,11 @@ class CpuLowering(Lowering):
         attended = [n for n in self.fused.nodes if isinstance(n, Attend)]
         out = self.out
         out.max_splits = -(-self.sizes.n_ctx // SPLIT)
-        out.attention_rows = min((self.choice.attention_rows(n.group) for n in attended), default=1)
+        cached = [self.choice.attention_rows(n.group) for n in attended]
+        among = [BLOCK for node in self.graph.nodes if node.op is Op.ROW_ATTN]
+        if cached and among:
+            raise BackendError("a graph has attention over a cache, or among the rows of a step, not both")
+        out.attention_rows = min(cached or among, default=1)
         # Splitting up pays where there are fewer heads than threads can share.
         if self.threads > 1 and attended:
             out.split_rows = min(self.sizes.n_rows, 4 * self.threads // max(n.n_kv_heads for n in attended))

@@ -63,7 +63,7 @@ def _rope(at: Operands) -> None:
     heads(at, at.outputs[0])[...] = rotated
 
 
-def _rotated_part_fits(bound: Bindings) -> str | None:
+def rotated_part_fits(bound: Bindings) -> str | None:
     half, head_dim = bound.value("rope_dim/2"), bound.value("head_dim")
     if half is not None and head_dim is not None and 2 * half > head_dim:
         return f"rope_table rotates {2 * half} elements of a head, head_dim is {head_dim}"
@@ -82,7 +82,7 @@ OPS = (
             (HEAD_ROW, index("positions", "R"), weight("rope_table", "C", "rope_dim/2", 2, dtypes=FLOAT32)),
             (activation("y", "R", "n_heads", "head_dim"),),
             {"interleaved": AttrSpec(bool), **HEADS},
-            (_rotated_part_fits,),
+            (rotated_part_fits,),
         ),
         reference=_rope,
         # Two multiplications and one addition for each rotated element.

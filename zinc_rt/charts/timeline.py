@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from zinc_rt.pictures.scale import label, ticks
-from zinc_rt.pictures.svg import COLOURS, FAINT, GRID, Svg
+from zinc_rt.charts.scale import label, ticks
+from zinc_rt.charts.svg import COLOURS, FAINT, GRID, Svg
 
 _WIDTH: Final = 1000
 _LEFT, _RIGHT = 150, 40

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from zinc_rt.pictures.svg import Svg
+from zinc_rt.charts.svg import Svg
 
 _CODE: Final = re.compile(r"\x1b\[([0-9;]*)m|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[()][A-Z0-9]|\x1b[=>]")
 _FONT: Final = "ui-monospace,Menlo,Consolas,monospace"

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zinc_rt.pictures.recording import Piece, Written, recording, screen
-from zinc_rt.pictures.scale import label, ticks
-from zinc_rt.pictures.speeds import SpeedPanel, SpeedPoint, speed_chart
-from zinc_rt.pictures.timeline import timeline
+from zinc_rt.charts.recording import Piece, Written, recording, screen
+from zinc_rt.charts.scale import label, ticks
+from zinc_rt.charts.speeds import SpeedPanel, SpeedPoint, speed_chart
+from zinc_rt.charts.timeline import timeline
 
 NAME = "{http://www.w3.org/2000/svg}"
 

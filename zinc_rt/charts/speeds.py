@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from zinc_rt.pictures.scale import label, ticks
-from zinc_rt.pictures.svg import COLOURS, FAINT, GRID, Svg
+from zinc_rt.charts.scale import label, ticks
+from zinc_rt.charts.svg import COLOURS, FAINT, GRID, Svg
 
 _WIDTH: Final = 720
 _PANEL: Final = 260

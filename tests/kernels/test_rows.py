@@ -1,0 +1,81 @@
+"""Rotation by each row's own angles, and attention among the rows of a step: values, and every backend alike."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.backends.amdgpu.stage import amd_backend
+from tests.backends.amdgpu.stage import check as check_gpu
+from tests.backends.cpu.both import LEVELS_OF_PROGRAMS, Case, Net, Outputs, Step, check, expected
+from tests.backends.cpu.hostile import rows
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.rows import OPS
+
+HEADS = 2
+SPANS = ((0, 300), (300, 301), (301, 308))
+"""First row and end of the rows that see each other: more than a split, one alone, some."""
+
+
+@cache
+def among_rows(dim: int, interleaved: bool = False) -> Case:
+    """The rotation of some pairs of each head, and attention of rows in spans."""
+    rng = np.random.default_rng(dim)
+    net = Net(308)
+    pairs = dim // 4
+    x, table = net.rows("x", HEADS * dim), net.rows("table", 2 * pairs)
+    heads = {"n_heads": HEADS, "head_dim": dim}
+    net.node(Op.ROTATE, [x, table], [net.out("rotated", HEADS * dim)], interleaved=interleaved, **heads)
+    q, k, v = (net.rows(name, HEADS * dim) for name in "qkv")
+    first, last = net.indices("first", "n_rows"), net.indices("last", "n_rows")
+    net.node(Op.ROW_ATTN, [q, k, v, first, last], [net.out("y", HEADS * dim)], scale=0.25, **heads)
+    steps = []
+    for spans in (SPANS, SPANS[1:2], ((0, 40),)):
+        spans = tuple((a - spans[0][0], b - spans[0][0]) for a, b in spans)
+        n = spans[-1][1]
+        acts = {name: rng.standard_normal((n, HEADS * dim)).astype(np.float32) for name in "qkv"}
+        acts |= {"x": rows(rng, n, HEADS * dim), "table": rng.standard_normal((n, 2 * pairs)).astype(np.float32)}
+        seen = {
+            "first": np.concatenate([np.full(b - a, a) for a, b in spans]),
+            "last": np.concatenate([np.full(b - a, b - 1) for a, b in spans]),
+        }
+        steps.append(Step(n, {**acts, **seen}))
+    return net.case(steps)
+
+
+@cache
+def wanted(dim: int, interleaved: bool = False) -> Outputs:
+    return expected(among_rows(dim, interleaved))
+
+
+def test_values() -> None:
+    """The reference against float64 formulas."""
+    dim, case = 24, among_rows(24)
+    for step, got in zip(case.steps, wanted(dim), strict=True):
+        q, k, v = (np.float64(step.inputs[name]).reshape(step.n_rows, HEADS, dim) for name in "qkv")
+        at, first, last = np.arange(step.n_rows), step.inputs["first"], step.inputs["last"]
+        hidden = (at < first[:, None]) | (at > last[:, None])
+        scores = np.where(hidden[:, None], -np.inf, np.einsum("nhd,mhd->nhm", q, k) * 0.25)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        y = np.einsum("nhm,mhd->nhd", weights / weights.sum(-1, keepdims=True), v)
+        found = got["y"][: step.n_rows].view(np.float32)
+        assert np.abs(found - y.reshape(found.shape)).max() < 2e-6
+
+
+@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize(("dim", "interleaved"), [(24, False), (64, True)])
+def test_cpu(dim: int, interleaved: bool, isa: str) -> None:
+    for threads in (1, 3):
+        check(among_rows(dim, interleaved), wanted(dim, interleaved), isa, threads)
+
+
+def test_gpu() -> None:
+    with amd_backend() as (backend, _):
+        for dim, interleaved in ((24, False), (24, True)):
+            check_gpu(backend, among_rows(dim, interleaved), wanted(dim, interleaved))
+
+
+def test_costs_are_counted() -> None:
+    assert {definition.op for definition in OPS} == {Op.ROTATE, Op.ROW_ATTN}

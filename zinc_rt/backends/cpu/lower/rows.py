@@ -1,0 +1,39 @@
+"""Operations among the rows of one step: rotation by own angles, and attention without a cache."""
+
+from __future__ import annotations
+
+from zinc_rt.backends.cpu.lowering import CPU, CpuLowering
+from zinc_rt.backends.cpu.program import UnitsPer
+from zinc_rt.backends.fusion import Single
+from zinc_rt.ir.op import Op
+from zinc_rt.kernels.cpu import rows
+
+_QUERIES = 6
+"""That are worked on side by side: with two vectors of keys (four of 16 lanes) they fill the registers."""
+
+
+@CPU.lowers(Op.ROTATE)
+def rotate(low: CpuLowering, single: Single) -> None:
+    """Rotation of heads by a table with a row of its own for each row."""
+    node = single.node
+    x, table = node.inputs
+    arguments = {"x": low.at(x), "table": low.at(table), "y": low.at(node.outputs[0]), "n_heads": node.attrs["n_heads"]}
+    constants = {
+        "DIM": node.attrs["head_dim"],
+        "PAIRS": low.width(table) // 2,
+        "INTERLEAVED": bool(node.attrs["interleaved"]),
+    }
+    kernel = rows.rotate, constants
+    low.emit(node, "rotate", kernel, rows.RotateArgs, arguments, 1, UnitsPer.ROWS, (x, table), (node.outputs[0],))
+
+
+@CPU.lowers(Op.ROW_ATTN)
+def row_attention(low: CpuLowering, single: Single) -> None:
+    """Attention among the rows of the step."""
+    node, y = single.node, single.node.outputs[0]
+    names = ("q", "k", "v", "first", "last")
+    arguments = {name: low.at(buffer) for name, buffer in zip(names, node.inputs, strict=True)}
+    heads = int(node.attrs["n_heads"])
+    arguments |= {"y": low.at(y), "n_heads": heads, "scale": float(node.attrs["scale"])}
+    kernel = rows.row_attention, {"DIM": node.attrs["head_dim"], "W": low.choice.lanes, "R": _QUERIES}
+    low.emit(node, "attention", kernel, rows.RowAttentionArgs, arguments, heads, UnitsPer.ATTENTION, node.inputs, (y,))

@@ -1,0 +1,80 @@
+"""Operations among the rows of one step, as of a picture's patches: a rotation of each row's own, and attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from zinc_rt.ir.definition import (
+    ACTIVATION,
+    HEAD_ROW,
+    HEADS,
+    INT32,
+    AttrSpec,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    Port,
+    activation,
+    heads,
+)
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.rope import rope_rows, rotated_part_fits
+from zinc_rt.kernels.reference.attention import Scores, attend_rows
+
+if TYPE_CHECKING:
+    from zinc_rt.ir.sizes import CostView
+
+
+def _rotate(at: Operands) -> None:
+    x, table = at.inputs
+    pairs = table.reshape(len(table), -1, 2)
+    heads(at, at.outputs[0])[...] = rope_rows(heads(at, x), pairs, interleaved=bool(at.attrs["interleaved"]))
+
+
+def _row_attention(at: Operands) -> None:
+    """Rows that see the same rows are computed together."""
+    q, k, v = (heads(at, x) for x in at.inputs[:3])
+    first, last = at.inputs[3:]
+    out = heads(at, at.outputs[0])
+    scoring = Scores(float(at.attrs["scale"]))
+    for begin, end in sorted(set(zip(first.tolist(), last.tolist(), strict=True))):
+        rows = np.flatnonzero((first == begin) & (last == end))
+        seen = slice(begin, end + 1)
+        out[rows] = attend_rows(q[rows], k[seen], v[seen], np.full(len(rows), end - begin), scoring)
+
+
+def _attention_operations(cost: CostView) -> int:
+    """Per head and row seen: dot product, scale, maximum, difference, exponential, sum, weighted value."""
+    rows, dim = cost.dim(0, 0), cost.attr("head_dim")
+    return rows * cost.attr("n_heads") * (rows * (4 * dim + 5) + dim)
+
+
+_SEEN = tuple(Port(name, INT32, ("R",), ACTIVATION) for name in ("first", "last"))
+_KV = tuple(activation(name, "R", "n_heads", "head_dim") for name in "kv")
+
+OPS = (
+    OpDefinition(
+        Op.ROTATE,
+        OpSignature(
+            (HEAD_ROW, activation("table", "R", "rope_dim/2", 2)),
+            (activation("y", "R", "n_heads", "head_dim"),),
+            {"interleaved": AttrSpec(bool), **HEADS},
+            (rotated_part_fits,),
+        ),
+        reference=_rotate,
+        # Two multiplications and one addition for each rotated element.
+        operations=lambda cost: 3 * cost.attr("n_heads") * cost.elements(1),
+    ),
+    OpDefinition(
+        Op.ROW_ATTN,
+        OpSignature(
+            (activation("q", "R", "n_heads", "head_dim"), *_KV, *_SEEN),
+            (activation("y", "R", "n_heads", "head_dim"),),
+            {"scale": AttrSpec(float), **HEADS},
+        ),
+        reference=_row_attention,
+        operations=_attention_operations,
+    ),
+)

@@ -1,0 +1,169 @@
+"""Operations among the rows of one step: a rotation by each row's own angles, and attention without a cache.
+
+Attention goes over splits of 256 rows, as attention over a cache does, and gives the same bits for the same float32
+keys and values. A unit is a head and `BLOCK` rows; the keys of a split are turned about once for all of them.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.kernels.cpu.attention import merge_split
+from zinc_rt.kernels.cpu.attention_split import STATE, turned
+from zinc_rt.kernels.cpu.attention_weights import weigh
+from zinc_rt.kernels.cpu.structs import StepRecord
+from zinc_rt.lang.kernel import inline, kernel
+from zinc_rt.lang.ops import array, fma, load, minimum, regs, splat, store, unroll
+from zinc_rt.lang.types import f32, i32, i64, ptr, struct, u32, vec
+from zinc_rt.numerics import SPLIT
+
+BLOCK = 128
+"""Rows of a unit of attention."""
+
+
+@struct
+class RotateArgs:
+    """table: f32[n_rows, pairs, 2], cosine and sine. width: elements of a row."""
+
+    x: ptr[f32]
+    table: ptr[f32]
+    y: ptr[f32]
+    n_heads: i32
+
+
+@struct
+class RowAttentionArgs:
+    """q, k, v, y: f32[n_rows, n_heads, DIM]. first, last: the rows that each row sees."""
+
+    q: ptr[f32]
+    k: ptr[f32]
+    v: ptr[f32]
+    first: ptr[i32]
+    last: ptr[i32]
+    y: ptr[f32]
+    n_heads: i32
+    scale: f32
+
+
+@kernel
+def rotate(a: ptr[RotateArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, PAIRS: int, INTERLEAVED: bool):
+    """Units: rows. The first 2 * PAIRS elements of each head are rotated, the others stay."""
+    for row in range(first, last):
+        table = a.table + i64(row) * (2 * PAIRS)
+        for head in range(a.n_heads):
+            at = (i64(row) * i64(a.n_heads) + i64(head)) * DIM
+            x = a.x + at
+            y = a.y + at
+            for pair in range(PAIRS):
+                i: i32 = pair
+                j: i32 = pair + PAIRS
+                if INTERLEAVED:
+                    i = 2 * pair
+                    j = i + 1
+                cos = table[2 * pair]
+                sin = table[2 * pair + 1]
+                p = x[i]
+                q = x[j]
+                y[i] = p * cos - q * sin
+                y[j] = p * sin + q * cos
+            for d in range(2 * PAIRS, DIM):
+                y[d] = x[d]
+
+
+@inline
+def turn_keys(k: ptr[f32], stride: i64, n: i32, keys, DIM: int, V: int):
+    """keys[element, row] = the keys of n rows; behind them zeros up to a whole vector of rows, and what was there."""
+    whole = n & -V
+    for r in range(0, whole, V):
+        for d in range(0, DIM, V):
+            source = k + (i64(r) * stride + i64(d))
+            columns = turned(tuple(load(source, i * stride, lanes=V) for i in range(V)), V)
+            for i in unroll(V):
+                store(keys, columns[i], (d + i) * SPLIT + r)
+    for r in range(whole, n):
+        for d in range(DIM):
+            keys[d * SPLIT + r] = k[i64(r) * stride + i64(d)]
+
+
+@inline
+def scores(q, keys, sums, n: i32, R: int, DIM: int, W: int, C: int):
+    """sums[query, row] = products of R queries q[element, query] and the keys of n rows, for whole C * W rows."""
+    for at in range(0, n, C * W):
+        acc = regs(vec[f32, W], R * C)
+        for d in range(DIM):
+            k = tuple(load(keys, d * SPLIT + at + c * W, lanes=W) for c in range(C))
+            for i in unroll(R):
+                query = splat(load(q, d * R + i), W)
+                for c in unroll(C):
+                    acc[i * C + c] = fma(k[c], query, acc[i * C + c])
+        for i in unroll(R):
+            for c in unroll(C):
+                store(sums, acc[i * C + c], i * SPLIT + at + c * W)
+
+
+@inline
+def values(v: ptr[f32], stride: i64, sums, out, n: i32, R: int, DIM: int, V: int, C: int):
+    """out[query, element] = chains over n rows of weight and value."""
+    for d in range(0, DIM, V * C):
+        acc = regs(vec[f32, V], R * C)
+        row = v + d
+        for t in range(n):
+            value = tuple(load(row, c * V, lanes=V) for c in range(C))
+            for i in unroll(R):
+                weight = splat(load(sums, i * SPLIT + t), V)
+                for c in unroll(C):
+                    acc[i * C + c] = fma(weight, value[c], acc[i * C + c])
+            row = row + stride
+        for i in unroll(R):
+            for c in unroll(C):
+                store(out, acc[i * C + c], i * (DIM + STATE) + d + c * V)
+
+
+@kernel
+def row_attention(a: ptr[RowAttentionArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, W: int, R: int):
+    """Units: (head, BLOCK rows)."""
+    V = max(v for v in (1, 2, 4, 8, 16) if v <= W and DIM % v == 0)
+    VECTORS = 2 if W == 8 else 4
+    C = max(c for c in (1, 2, 4) if (DIM // V) % c == 0 and c <= VECTORS)
+    keys = array(f32, DIM * SPLIT)
+    q = array(f32, DIM * R, zero=False)
+    sums = array(f32, R * SPLIT, zero=False)
+    part = array(f32, R * (DIM + STATE), zero=False)
+    state = array(f32, (BLOCK + R) * (DIM + STATE), zero=False)
+    stride = i64(a.n_heads) * DIM
+    blocks = i32(u32(step.n_rows + (BLOCK - 1)) // BLOCK)
+    for u in range(first, last):
+        head = i32(u32(u) // u32(blocks))
+        row: i32 = (u - head * blocks) * BLOCK
+        end = minimum(row + BLOCK, step.n_rows)
+        at_head = i64(head) * DIM
+        while row < end:
+            begin = a.first[row]
+            length = a.last[row] + 1 - begin
+            n: i32 = 1  # rows that see the same
+            while row + n < end and a.first[row + n] == begin and a.last[row + n] + 1 - begin == length:
+                n += 1
+            for start in range(0, length, SPLIT):
+                count = minimum(length - start, SPLIT)
+                source = i64(begin + start) * stride + at_head
+                turn_keys(a.k + source, stride, count, keys, DIM, V)
+                for r in range(0, n, R):
+                    for i in unroll(R):
+                        query = a.q + (i64(row + minimum(r + i, n - 1)) * stride + at_head)
+                        for d in range(DIM):
+                            q[d * R + i] = query[d]
+                    scores(q, keys, sums, count, R, DIM, W, VECTORS)
+                    out: ptr[f32] = part
+                    if start == 0:
+                        out = state + r * (DIM + STATE)
+                    for i in range(R):
+                        weigh(a, sums + i * SPLIT, out + i * (DIM + STATE), 0, count, DIM, W, False, False)
+                    values(a.v + source, stride, sums, out, count, R, DIM, V, C)
+                    if start > 0:
+                        for i in range(R):
+                            merge_split(state + (r + i) * (DIM + STATE), part + i * (DIM + STATE), DIM, W)
+            for i in range(n):
+                done = state + i * (DIM + STATE)
+                y = a.y + (i64(row + i) * stride + at_head)
+                total = splat(done[DIM + 1], V)
+                for d in range(0, DIM, V):
+                    store(y, load(done, d, lanes=V) / total, d)
+            row += n

@@ -1,0 +1,136 @@
+"""`gemma3` and `idefics3` (SmolVLM): SigLIP towers. LayerNorm, GELU, biases, learned positions for one size of picture.
+
+Gemma 3 takes the mean of blocks of patches, norms and projects it. Idefics 3 sees a picture as tiles and as a whole,
+each a picture of its own to the tower, and projects blocks of patches put together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.errors import ModelError
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.towers.resize import resize
+from zinc_rt.models.towers.tower import ROWS, Arrays, Fitting, Grid, Tower, TowerInfo, TowerParts, blocks, whole
+
+
+class SigLIP(Tower):
+    """See `Tower`."""
+
+    def __init__(self, file: GGUFFile, kind: str, side: int) -> None:
+        """side: patches of a block that becomes a row, both ways. Raises `ModelError`."""
+        info = self.info = TowerInfo.from_file(file, kind)
+        self._side, n = side, info.image_size // info.patch_size
+        if n % side:
+            raise ModelError(f"{kind}: {n} patches a side are no multiple of the {side} that make a row")
+        parts = TowerParts(file, info)
+        self._table = parts.table("v.position_embd.weight", info.n_embd)
+        if len(self._table) != n * n:
+            raise ModelError(f"v.position_embd.weight has {len(self._table)} rows, {n * n} are needed")
+        self.encoder = _encoder(parts)
+
+    def order(self, grid: Grid) -> npt.NDArray[np.int64]:
+        """See `Tower`."""
+        return blocks(grid, self._side)
+
+    def step(self, grids: Sequence[Grid]) -> Arrays:
+        """See `Tower`."""
+        places = np.concatenate([self._table[self.order(grid)] for grid in grids])
+        return {"places": places, **whole(grids)}
+
+
+class Gemma3(SigLIP):
+    """See `Tower`."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        """Raises `ModelError`."""
+        super().__init__(file, "gemma3", Keys(file.metadata, "clip").integer("vision.projector.scale_factor", 4))
+        info = self.info
+        self.fitting = Fitting("bilinear", square=info.image_size)
+        parts = TowerParts(file, info)
+        x = parts.norm(parts.given("mean", info.n_embd), "mm.soft_emb_norm")
+        weight = parts.turned("mm.input_projection.weight", info.n_out, info.n_embd)
+        parts.product(x, weight, "mm.input_projection", parts.output(ROWS, info.n_out))
+        self.projector = parts.finish()
+
+    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+        """The mean of each block: its patches are added one after another, in float32."""
+        x = np.asarray(outputs["encoded"], np.float32)
+        by_block = x.reshape(-1, self._side**2, x.shape[1])
+        total = by_block[:, 0].copy()
+        for i in range(1, self._side**2):
+            total += by_block[:, i]
+        return {"mean": total / np.float32(self._side**2)}
+
+
+class Idefics3(SigLIP):
+    """See `Tower`."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        """Raises `ModelError`."""
+        keys = Keys(file.metadata, "clip")
+        super().__init__(file, "idefics3", keys.integer("vision.projector.scale_factor", 1))
+        info = self.info
+        self._longest = keys.integer("vision.preproc_image_size", maximum=1 << 14)
+        self.fitting = Fitting("lanczos", square=info.image_size)
+        parts = TowerParts(file, info)
+        width = self._side**2 * info.n_embd
+        parts.project(parts.given("joined", width), "mm.model.fc", info.n_out, y=parts.output(ROWS, info.n_out))
+        self.projector = parts.finish()
+
+    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+        """See `Tower`."""
+        return {"joined": outputs["encoded"].reshape(-1, self._side**2 * self.info.n_embd)}
+
+    def tiles(self, pixels: npt.NDArray[np.uint8]) -> Sequence[npt.NDArray[np.uint8]]:
+        """Tiles line by line, then the whole picture: stretched, not fitted."""
+        side, (across, down) = self.info.image_size, self.tiling(pixels.shape[1], pixels.shape[0])
+        stretched = resize(pixels, *self._lengthened(pixels.shape[1], pixels.shape[0]), "lanczos")
+        stretched = resize(stretched, across * side, down * side, "lanczos")
+        cut = stretched.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(-1, side, side, 3)
+        return [*cut, resize(stretched, side, side, "lanczos")]
+
+    def tiling(self, width: int, height: int) -> tuple[int, int]:
+        """Tiles across and down of a picture of this size."""
+        w, h = self._lengthened(width, height)
+        return math.ceil(w / self.info.image_size), math.ceil(h / self.info.image_size)
+
+    def _lengthened(self, width: int, height: int) -> tuple[int, int]:
+        """The picture's size when the longer side has the model's length; the other one is even."""
+        longest, aspect = self._longest, width / height
+        if width >= height:
+            other = int(longest / aspect)
+            return longest, max(other + other % 2, 2)
+        other = int(longest * aspect)
+        return max(other + other % 2, 2), longest
+
+
+def define_gemma3(file: GGUFFile) -> Gemma3:
+    """The tower of Gemma 3. Raises `ModelError`."""
+    return Gemma3(file)
+
+
+def define_idefics3(file: GGUFFile) -> Idefics3:
+    """The tower of Idefics 3 and SmolVLM. Raises `ModelError`."""
+    return Idefics3(file)
+
+
+def _encoder(parts: TowerParts) -> ModelDefinition:
+    e = parts.sizes.n_embd
+    x = parts.add(parts.embed_patches(), parts.given("places", e), "placed")
+    seen = parts.seen()
+    for n in range(parts.sizes.n_layers):
+        p = f"v.blk.{n}"
+        h = parts.layer_norm(x, f"{p}.ln1")
+        q, k, v = (parts.project(h, f"{p}.attn_{name}", e, bias=True) for name in "qkv")
+        out = parts.project(parts.attend(q, k, v, seen, f"{p}.attn"), f"{p}.attn_out", e, bias=True)
+        x = parts.add(x, out, f"{p}.attn_sum")
+        x = parts.add(x, parts.feed_forward(parts.layer_norm(x, f"{p}.ln2"), p), f"{p}.ffn_sum")
+    parts.layer_norm(x, "v.post_ln", parts.output("encoded", e))
+    return parts.finish()

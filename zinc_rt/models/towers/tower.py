@@ -1,0 +1,241 @@
+"""What all towers have in common: sizes from the file, how pictures are fitted, the parts of the graphs."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import BufferId, BufferKind, DType
+from zinc_rt.ir.op import Op
+from zinc_rt.models.definition import F32, ModelDefinition, ModelInfo
+from zinc_rt.models.errors import ModelError
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.row_parts import RowParts
+from zinc_rt.models.towers.resize import fit
+
+PATCHES: Final = "patches"
+"""Input of an encoder: pixels of a patch, f32[n_rows, 3 * patch_size^2], in order of channel, line, column."""
+ROWS: Final = "rows"
+"""The tower's result: f32[n_rows, n_embd of the text model]."""
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The patches of a picture, or of a tile of one: columns and lines."""
+
+    nx: int
+    ny: int
+
+    @property
+    def n_patches(self) -> int:
+        """Patches in all."""
+        return self.nx * self.ny
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """How a picture gets the size that a tower takes.
+
+    filter: of the resampling: "bilinear", "bicubic", "lanczos". align: both sides are multiples of so many pixels.
+    least, most: pixels; a picture beyond them is scaled. square: the side of towers that take one size alone. A
+    picture keeps its shape; what it leaves of the size is black.
+    """
+
+    filter: str
+    align: int = 1
+    least: int = 0
+    most: int = 0
+    square: int | None = None
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """Width and height that a picture of this size gets, in float32 as the format's home computes it."""
+        if self.square is not None:
+            return self.square, self.square
+        a, f = self.align, np.float32
+
+        def down(x: np.float32) -> int:
+            return max(a, int(np.floor(x / f(a))) * a)
+
+        w, h = (max(a, int(np.floor(f(x) / f(a) + f(0.5))) * a) for x in (width, height))
+        if w * h > self.most:
+            beta = np.sqrt(f(height * width) / f(self.most))
+            return down(f(width) / beta), down(f(height) / beta)
+        if w * h < self.least:
+            beta = np.sqrt(f(self.least) / f(height * width))
+            w, h = (int(np.ceil(f(x) * beta / f(a))) * a for x in (width, height))
+        return w, h
+
+
+@dataclass(frozen=True)
+class TowerInfo(ModelInfo):
+    """Sizes of a tower.
+
+    image_size: side of the square that the position table is for. mean, std: of a channel, where 255 is 1.
+    n_out: elements of a row of the text model.
+    """
+
+    n_ff: int
+    n_heads: int
+    head_dim: int
+    patch_size: int
+    image_size: int
+    eps: float
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    n_out: int
+
+    @classmethod
+    def from_file(cls, file: GGUFFile, kind: str) -> TowerInfo:
+        """Raises `ModelError`."""
+        keys = Keys(file.metadata, "clip")
+        n_embd, n_heads = keys.integer("vision.embedding_length"), keys.integer("vision.attention.head_count")
+        if n_embd % n_heads:
+            raise ModelError(f"clip.vision.embedding_length is {n_embd}, no multiple of {n_heads} heads")
+        return cls(
+            architecture=f"clip {kind}",
+            n_layers=keys.integer("vision.block_count"),
+            n_embd=n_embd,
+            n_vocab=0,
+            n_ctx_train=0,
+            n_ff=keys.integer("vision.feed_forward_length"),
+            n_heads=n_heads,
+            head_dim=n_embd // n_heads,
+            patch_size=keys.integer("vision.patch_size", maximum=256),
+            image_size=keys.integer("vision.image_size", maximum=1 << 14),
+            eps=keys.number("vision.attention.layer_norm_epsilon"),
+            mean=keys.numbers("vision.image_mean", 3),
+            std=keys.numbers("vision.image_std", 3, above=0.0),
+            n_out=keys.integer("vision.projection_dim"),
+        )
+
+
+class Tower(ABC):
+    """A tower for pictures.
+
+    encoder: its inputs are `PATCHES`, what `step` gives, and nothing else. projector: from what `join` makes of the
+    encoder's outputs to `ROWS`, and to a further output "rows.1", "rows.2", ... for each deepstack layer.
+    """
+
+    info: TowerInfo
+    encoder: ModelDefinition
+    projector: ModelDefinition
+    fitting: Fitting
+    n_deepstack: int = 0
+
+    def tiles(self, pixels: npt.NDArray[np.uint8]) -> Sequence[npt.NDArray[np.uint8]]:
+        """The pictures that the encoder sees of a picture u8[height, width, 3]: by default one, fitted to a size."""
+        height, width = pixels.shape[:2]
+        return [fit(pixels, *self.fitting.size(width, height), self.fitting.filter)]
+
+    @abstractmethod
+    def order(self, grid: Grid) -> npt.NDArray[np.int64]:
+        """The patches in the encoder's order, by their number in reading order: i64[n_patches]."""
+
+    @abstractmethod
+    def step(self, grids: Sequence[Grid]) -> Arrays:
+        """The encoder's inputs beside the patches, for pictures one after another."""
+
+    @abstractmethod
+    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+        """The projector's inputs, by the encoder's outputs."""
+
+    def arrange(self, rows: F32, grids: Sequence[Grid]) -> F32:
+        """The projector's rows in order of the text, with rows that no patch gives; by default as they are."""
+        return rows
+
+
+class TowerParts(RowParts):
+    """A tower's graph under construction, over the tensors of a projector's file."""
+
+    info: TowerInfo
+
+    def __init__(self, file: GGUFFile, info: TowerInfo) -> None:
+        super().__init__(file, info, info.eps)
+        self.sizes = info
+
+    def embed_patches(self, names: Sequence[str] = ("v.patch_embd.weight",)) -> BufferId:
+        """Kernels times the patch, summed, plus the bias where the file has one."""
+        sizes = self.sizes
+        p = sizes.patch_size
+        patches = self.given(PATCHES, 3 * p * p)
+        x: BufferId | None = None
+        for i, name in enumerate(names):
+            y = self.product(patches, self.kernel(name, (sizes.n_embd, 3, p, p)), f"v.patch_embd.{i}")
+            x = y if x is None else self.add(x, y, "v.patch_embd.sum")
+        assert x is not None
+        return self.biased(x, "v.patch_embd", None)
+
+    def seen(self) -> list[BufferId]:
+        """Inputs: the first and the last row that each row sees, i32[n_rows]."""
+        return [self.g.buffer(name, BufferKind.INPUT, DType.I32, ("n_rows",)) for name in ("first", "last")]
+
+    def rotate(self, x: BufferId, angles: BufferId, name: str, *, interleaved: bool = False) -> BufferId:
+        """Rotate each head by its row's angles, an input f32[n_rows, 2 * pairs]."""
+        y, sizes = self.temp(name, self.width(x)), self.sizes
+        heads = {"n_heads": sizes.n_heads, "head_dim": sizes.head_dim}
+        self.g.node(Op.ROTATE, [x, angles], [y], name, interleaved=interleaved, **heads)
+        return y
+
+    def attend(self, q: BufferId, k: BufferId, v: BufferId, seen: Sequence[BufferId], name: str) -> BufferId:
+        """Attention among the rows of the step."""
+        y, sizes = self.temp(name, self.width(q)), self.sizes
+        heads = {"n_heads": sizes.n_heads, "head_dim": sizes.head_dim}
+        self.g.node(Op.ROW_ATTN, [q, k, v, *seen], [y], name, scale=1.0 / math.sqrt(sizes.head_dim), **heads)
+        return y
+
+    def table_row(self, name: str, n: int) -> F32:
+        """A tensor of one row or a vector, f32[1, n], whatever its format. Raises `ModelError`."""
+        tensor = self.file.tensors.get(name)
+        if tensor is not None and len(tensor.shape) == 1:
+            values = self.vector(name, n)
+            assert values is not None
+            return values[None]
+        row = self.table(name, n)
+        if len(row) != 1:
+            raise ModelError(f"tensor {name} has {len(row)} rows, one is needed")
+        return row
+
+    def gated_feed_forward(self, x: BufferId, p: str, activation: str, *, bias: bool) -> BufferId:
+        """activation(gate) * up, then down."""
+        gate, up = (self.project(x, f"{p}.ffn_{name}", self.sizes.n_ff, bias=bias) for name in ("gate", "up"))
+        inner = self.gate(gate, up, f"{p}.ffn_act", activation=activation)
+        return self.project(inner, f"{p}.ffn_down", self.sizes.n_embd, bias=bias)
+
+    def feed_forward(self, x: BufferId, p: str) -> BufferId:
+        """Up, GELU, down, with biases."""
+        up = self.project(x, f"{p}.ffn_up", self.sizes.n_ff, bias=True)
+        return self.project(self.gelu(up, f"{p}.gelu"), f"{p}.ffn_down", self.sizes.n_embd, bias=True)
+
+
+def whole(grids: Sequence[Grid]) -> Arrays:
+    """The inputs `first` and `last` where each row sees all of its picture."""
+    n = [grid.n_patches for grid in grids]
+    ends = np.cumsum(n)
+    return {
+        "first": np.repeat(ends - n, n).astype(np.int32),
+        "last": np.repeat(ends - 1, n).astype(np.int32),
+    }
+
+
+def angles(positions: npt.NDArray[np.int64], frequencies: npt.NDArray[np.float64]) -> F32:
+    """Cosine and sine of position * frequency, in float64 and rounded once: f32[n_rows, 2 * pairs].
+
+    positions: i64[n_rows, pairs], the position that each pair of a row turns by; frequencies: f64[pairs].
+    """
+    turned = positions * frequencies
+    pairs = np.stack([np.cos(turned), np.sin(turned)], axis=-1)
+    return pairs.reshape(len(positions), -1).astype(np.float32)
+
+
+def blocks(grid: Grid, side: int) -> npt.NDArray[np.int64]:
+    """Numbers of the patches by blocks of side * side: blocks, and the patches of each, in reading order."""
+    numbers = np.arange(grid.n_patches).reshape(grid.ny // side, side, grid.nx // side, side)
+    return numbers.transpose(0, 2, 1, 3).reshape(-1)

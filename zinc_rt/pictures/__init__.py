@@ -1,1 +1,0 @@
-"""Pictures as SVG text: charts of speeds, profiles, recordings of a terminal. No library draws them."""
