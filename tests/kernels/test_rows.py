@@ -9,7 +9,7 @@ import pytest
 
 from tests.backends.amdgpu.stage import amd_backend
 from tests.backends.amdgpu.stage import check as check_gpu
-from tests.backends.cpu.both import LEVELS_OF_PROGRAMS, Case, Net, Outputs, Step, check, expected
+from tests.backends.cpu.both import BEST_AND_LEAST, Case, Net, Outputs, Step, check, expected
 from tests.backends.cpu.hostile import rows
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.rows import OPS
@@ -64,7 +64,7 @@ def test_values() -> None:
         assert np.abs(found - y.reshape(found.shape)).max() < 2e-6
 
 
-@pytest.mark.parametrize("isa", LEVELS_OF_PROGRAMS)
+@pytest.mark.parametrize("isa", BEST_AND_LEAST)
 @pytest.mark.parametrize(("dim", "interleaved"), [(24, False), (64, True)])
 def test_cpu(dim: int, interleaved: bool, isa: str) -> None:
     for threads in (1, 3):

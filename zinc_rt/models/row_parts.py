@@ -43,7 +43,7 @@ class RowParts(GraphTensors):
         return self._widths[x]
 
     def norm(self, x: BufferId, name: str, *, tensor: str | None = None, y: BufferId | None = None) -> BufferId:
-        """RMS norm of whole rows by the tensor `name`.weight, or by `tensor`. y: where to; None for a fresh activation."""
+        """RMS norm of whole rows by the tensor `name`.weight, or by `tensor`. y: where to, if not a new one."""
         y = self.temp(name, self.width(x)) if y is None else y
         weight = self.weight(tensor or f"{name}.weight", self.width(x))
         self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
