@@ -19,6 +19,9 @@ from zinc_rt.models.towers import define_tower
 from zinc_rt.vision.picture import Picture, read_picture
 from zinc_rt.vision.projector import Projector
 
+SIZES = {"qwen2.5vl_merger": ((160, 128),)}
+"""Further sizes: a picture of several windows."""
+
 
 def picture(width: int, height: int, seed: int = 0) -> Picture:
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
@@ -45,7 +48,7 @@ def formula(tiny: towers.TinyProjector, shown: Picture) -> np.ndarray:
 def test_rows_are_those_of_float64(kind: str, weights: GGMLType, tmp_path: Path) -> None:
     """Within 1e-3 of the rows' spread; quantised weights round the rows between, so they are compared by bits alone."""
     tiny = towers.write(tmp_path / "mmproj.gguf", kind, weights)
-    for size in ((24, 24), (40, 26)):
+    for size in ((24, 24), (40, 26), *SIZES.get(kind, ())):
         shown = picture(*size)
         want = formula(tiny, shown)
         (got,) = rows(ReferenceBackend(), tiny.path, shown)
@@ -71,6 +74,13 @@ def test_the_emulated_gpu_gives_the_same_bits(kind: str, tmp_path: Path) -> None
         (got,) = rows(backend, path, shown)
     (want,) = rows(ReferenceBackend(), path, shown)
     assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
+
+
+def test_another_activation_is_refused(tmp_path: Path) -> None:
+    path = towers.write(tmp_path / "mmproj.gguf", "gemma3").path
+    path.write_bytes(path.read_bytes().replace(b"clip.use_gelu", b"clip.use_silu"))
+    with GGUFFile.open(path) as file, pytest.raises(ModelError, match=r"activation is silu .*; gelu is needed"):
+        define_tower(file)
 
 
 def test_what_is_no_tower_is_refused_by_name(tmp_path: Path) -> None:

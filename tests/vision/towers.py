@@ -39,7 +39,7 @@ def write(path: Path, kind: str, weights: GGMLType = GGMLType.F16, n_out: int = 
     writer = GGUFWriter(path)
     common: dict[str, Any] = {
         "general.architecture": "clip", "general.type": "mmproj", "clip.has_vision_encoder": True,
-        "clip.projector_type": kind, "clip.use_gelu": kind != "pixtral", "clip.vision.patch_size": P,
+        "clip.projector_type": kind, "clip.vision.patch_size": P,
         "clip.vision.embedding_length": E, "clip.vision.feed_forward_length": F, "clip.vision.block_count": LAYERS,
         "clip.vision.attention.head_count": HEADS, "clip.vision.attention.layer_norm_epsilon": EPS,
         "clip.vision.projection_dim": n_out, "clip.vision.image_mean": [0.5, 0.4, 0.3],
@@ -116,6 +116,42 @@ def join_blocks(x: F64, ny: int, nx: int, m: int) -> F64:
     )
 
 
+def turned(y: F64, nx: int) -> F64:
+    """Heads turned by line and column of patches in reading order."""
+    y = y.reshape(len(y), HEADS, HEAD)
+    out, at = y.copy(), np.divmod(np.arange(len(y)), nx)
+    for j in range(HEAD // 2):
+        k = j % (HEAD // 4)
+        angle = at[0 if j < HEAD // 4 else 1] * 10000.0 ** (-4 * k / HEAD)
+        c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        a, b = y[:, :, j], y[:, :, j + HEAD // 2]
+        out[:, :, j], out[:, :, j + HEAD // 2] = a * c - b * s, a * s + b * c
+    return out.reshape(len(y), -1)
+
+
+def qwen25vl(t: Tensors, pixels: F64) -> F64:
+    x = patches(t, pixels, ("v.patch_embd.weight", "v.patch_embd.weight.1"))
+    ny, nx = x.shape[:2]
+    x = x.reshape(-1, E)
+    line, column = np.divmod(np.arange(ny * nx), nx)
+    side = 112 // P // 2 * 2  # of a window, in patches
+    window = line // side * nx + column // side
+    for layer in range(LAYERS):
+        p = f"v.blk.{layer}"
+        q, k, v = (linear(t, f"{p}.attn_{name}", rms_norm(x, t[f"{p}.ln1.weight"])) for name in "qkv")
+        q, k = turned(q, nx), turned(k, nx)
+        out = np.empty_like(x)
+        for number in np.unique(window if (layer + 1) % 2 else 0 * window):
+            rows = window == number if (layer + 1) % 2 else window >= 0
+            out[rows] = attention(q[rows], k[rows], v[rows])
+        x = x + linear(t, f"{p}.attn_out", out)
+        h = rms_norm(x, t[f"{p}.ln2.weight"])
+        gate = linear(t, f"{p}.ffn_gate", h)
+        x = x + linear(t, f"{p}.ffn_down", gate / (1 + np.exp(-gate)) * linear(t, f"{p}.ffn_up", h))
+    joined = join_blocks(rms_norm(x, t["v.post_ln.weight"]), ny, nx, 2).reshape(-1, 4 * E)
+    return linear(t, "mm.2", gelu(linear(t, "mm.0", joined)))
+
+
 def qwen3vl(t: Tensors, pixels: F64) -> F64:
     x = patches(t, pixels, ("v.patch_embd.weight", "v.patch_embd.weight.1"))
     ny, nx = x.shape[:2]
@@ -132,24 +168,12 @@ def qwen3vl(t: Tensors, pixels: F64) -> F64:
                 (1 - w) * table[i1, j0] + w * table[i1, j1]
             )
     x = x.reshape(-1, E)
-    at = np.stack(np.divmod(np.arange(ny * nx), nx), axis=1)  # line, column
-
-    def turned(y: F64) -> F64:
-        y = y.reshape(len(y), HEADS, HEAD).copy()
-        out = y.copy()
-        for j in range(HEAD // 2):
-            k = j % (HEAD // 4)
-            angle = at[:, 0 if j < HEAD // 4 else 1] * 10000.0 ** (-4 * k / HEAD)
-            c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
-            a, b = y[:, :, j], y[:, :, j + HEAD // 2]
-            out[:, :, j], out[:, :, j + HEAD // 2] = a * c - b * s, a * s + b * c
-        return out.reshape(len(y), -1)
 
     stacked = []
     for layer in range(LAYERS):
         p = f"v.blk.{layer}"
         q, k, v = np.split(linear(t, f"{p}.attn_qkv", layer_norm(t, f"{p}.ln1", x)), 3, axis=1)
-        x = x + linear(t, f"{p}.attn_out", attention(turned(q), turned(k), v))
+        x = x + linear(t, f"{p}.attn_out", attention(turned(q, nx), turned(k, nx), v))
         x = x + linear(t, f"{p}.ffn_down", gelu(linear(t, f"{p}.ffn_up", layer_norm(t, f"{p}.ln2", x))))
         if layer in QWEN_STACKED:
             d = f"v.deepstack.{layer}"
@@ -275,11 +299,29 @@ def _pixtral_shapes() -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _qwen25vl_shapes() -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "v.patch_embd.weight": _KERNEL, "v.patch_embd.weight.1": _KERNEL, "v.post_ln.weight": (E,),
+        **_linear("mm.0", 4 * E, 4 * E), **_linear("mm.2", OUT, 4 * E),
+    }  # fmt: skip
+    for layer in range(LAYERS):
+        p = f"v.blk.{layer}"
+        shapes |= {f"{p}.ln1.weight": (E,), f"{p}.ln2.weight": (E,), **_linear(f"{p}.ffn_down", E, F)}
+        for name, width in {"attn_q": E, "attn_k": E, "attn_v": E, "attn_out": E, "ffn_gate": F, "ffn_up": F}.items():
+            shapes |= _linear(f"{p}.{name}", width, E)
+    return shapes
+
+
 KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]], Callable[[Tensors, F64], F64]]] = {
     "qwen3vl_merger": (
-        {"clip.vision.image_size": QWEN_SIDE * P, "clip.vision.spatial_merge_size": 2},
+        {"clip.use_gelu": True, "clip.vision.image_size": QWEN_SIDE * P, "clip.vision.spatial_merge_size": 2},
         _qwen3vl_shapes(),
         qwen3vl,
+    ),
+    "qwen2.5vl_merger": (
+        {"clip.vision.image_size": 32 * P, "clip.vision.n_wa_pattern": 2, "clip.use_silu": True},
+        _qwen25vl_shapes(),
+        qwen25vl,
     ),
     "pixtral": (
         {"clip.vision.image_size": 32 * P, "clip.vision.spatial_merge_size": 2, "clip.use_silu": True},
@@ -287,12 +329,13 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]], Callable[[Ten
         pixtral,
     ),
     "gemma3": (
-        {"clip.vision.image_size": _SIGLIP_SIDE * P, "clip.vision.projector.scale_factor": 2},
+        {"clip.use_gelu": True, "clip.vision.image_size": _SIGLIP_SIDE * P, "clip.vision.projector.scale_factor": 2},
         {**_siglip_shapes(), "mm.soft_emb_norm.weight": (E,), "mm.input_projection.weight": (E, OUT)},
         gemma3,
     ),
     "idefics3": (
         {
+            "clip.use_gelu": True,
             "clip.vision.image_size": _SIGLIP_SIDE * P,
             "clip.vision.projector.scale_factor": 2,
             "clip.vision.preproc_image_size": 2 * _SIGLIP_SIDE * P,

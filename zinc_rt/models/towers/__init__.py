@@ -12,13 +12,14 @@ from typing import Final
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
-from zinc_rt.models.towers import pixtral, qwen3vl, siglip
+from zinc_rt.models.towers import pixtral, qwen3vl, qwen25vl, siglip
 from zinc_rt.models.towers.tower import Tower
 
 ARCHITECTURE: Final = "clip"
 """`general.architecture` of a projector's file."""
 TOWERS: Final[dict[str, Callable[[GGUFFile], Tower]]] = {
     "qwen3vl_merger": qwen3vl.define,
+    "qwen2.5vl_merger": qwen25vl.define,
     "gemma3": siglip.define_gemma3,
     "idefics3": siglip.define_idefics3,
     "pixtral": pixtral.define,

@@ -40,16 +40,15 @@ class Pixtral(Tower):
 
     def __init__(self, file: GGUFFile) -> None:
         """Raises `ModelError`."""
-        info, keys = TowerInfo.from_file(file, "pixtral"), Keys(file.metadata, "clip")
-        self.info = info
+        info = self.info = TowerInfo.from_file(file, "pixtral", "gelu", "silu")
         if info.head_dim % 4:
             raise ModelError(f"heads have {info.head_dim} elements, a multiple of 4 is needed for line and column")
-        self._side = keys.integer("vision.spatial_merge_size", 1)
+        self._side = Keys(file.metadata, "clip").integer("vision.spatial_merge_size", 1)
         if self._side > 1 and f"{_MERGER}.weight" not in file.tensors:
             raise ModelError(f"{_MERGER}.weight is missing, which blocks of {self._side} x {self._side} patches need")
         a = self._side * info.patch_size
         self.fitting = Fitting("bicubic", align=a, least=_LEAST * a * a, most=_MOST * a * a)
-        self.encoder = _encoder(TowerParts(file, info), "silu" if keys.flag("use_silu", False) else "gelu", self._side)
+        self.encoder = _encoder(TowerParts(file, info), self._side)
         parts = TowerParts(file, info)
         self._line_end = parts.table_row(_BREAK, info.n_out)
         self.projector = _projector(parts, self._side)
@@ -93,7 +92,7 @@ def define(file: GGUFFile) -> Pixtral:
     return Pixtral(file)
 
 
-def _encoder(parts: TowerParts, activation: str, side: int) -> ModelDefinition:
+def _encoder(parts: TowerParts, side: int) -> ModelDefinition:
     info, e = parts.sizes, parts.sizes.n_embd
     x = parts.norm(parts.embed_patches(), "v.pre_ln")
     turns, seen = parts.given("angles", info.head_dim), parts.seen()
@@ -104,7 +103,7 @@ def _encoder(parts: TowerParts, activation: str, side: int) -> ModelDefinition:
         q, k = (parts.rotate(y, turns, f"{p}.{name}.rotated", interleaved=True) for name, y in (("q", q), ("k", k)))
         x = parts.add(x, parts.project(parts.attend(q, k, v, seen, f"{p}.attn"), f"{p}.attn_out", e), f"{p}.attn_sum")
         last = parts.output("encoded", e) if side == 1 and n == info.n_layers - 1 else None
-        branch = parts.gated_feed_forward(parts.norm(x, f"{p}.ln2"), p, activation, bias=False)
+        branch = parts.gated_feed_forward(parts.norm(x, f"{p}.ln2"), p, bias=False)
         x = parts.add(x, branch, f"{p}.ffn_sum", last)
     if side > 1:
         parts.norm(x, "mm.input_norm", y=parts.output("encoded", e))

@@ -41,7 +41,7 @@ class Qwen3VL(Tower):
 
     def __init__(self, file: GGUFFile) -> None:
         """Raises `ModelError`."""
-        info = self.info = TowerInfo.from_file(file, "qwen3vl_merger")
+        info = self.info = TowerInfo.from_file(file, "qwen3vl_merger", "gelu")
         if info.head_dim % 4:
             raise ModelError(f"heads have {info.head_dim} elements, a multiple of 4 is needed for line and column")
         names = [n for n in range(info.n_layers) if f"v.deepstack.{n}.norm.weight" in file.tensors]
@@ -65,14 +65,9 @@ class Qwen3VL(Tower):
 
     def step(self, grids: Sequence[Grid]) -> Arrays:
         """See `Tower`."""
-        quarter = self.info.head_dim // 4
-        frequencies = np.tile(_BASE ** (-np.arange(quarter) / quarter), 2)
-        places, turned = [], []
-        for grid in grids:
-            order = self.order(grid)
-            places.append(between(self._table, self._n, grid)[order])
-            both = np.stack([order // grid.nx, order % grid.nx], axis=1)
-            turned.append(angles(np.repeat(both, quarter, axis=1), frequencies))
+        orders = [self.order(grid) for grid in grids]
+        places = [between(self._table, self._n, grid)[order] for grid, order in zip(grids, orders, strict=True)]
+        turned = [turns_of(order, grid, self.info.head_dim) for grid, order in zip(grids, orders, strict=True)]
         return {"places": np.concatenate(places), "angles": np.concatenate(turned), **whole(grids)}
 
     def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
@@ -83,6 +78,14 @@ class Qwen3VL(Tower):
 def define(file: GGUFFile) -> Qwen3VL:
     """The tower of a file. Raises `ModelError`."""
     return Qwen3VL(file)
+
+
+def turns_of(order: npt.NDArray[np.int64], grid: Grid, head_dim: int) -> F32:
+    """The angles of patches: the first half of the pairs of a head turns by the line, the second by the column."""
+    quarter = head_dim // 4
+    frequencies = np.tile(_BASE ** (-np.arange(quarter) / quarter), 2)
+    both = np.stack([order // grid.nx, order % grid.nx], axis=1)
+    return angles(np.repeat(both, quarter, axis=1), frequencies)
 
 
 def between(table: F32, n: int, grid: Grid) -> F32:

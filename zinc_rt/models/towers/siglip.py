@@ -25,7 +25,7 @@ class SigLIP(Tower):
 
     def __init__(self, file: GGUFFile, kind: str, side: int) -> None:
         """side: patches of a block that becomes a row, both ways. Raises `ModelError`."""
-        info = self.info = TowerInfo.from_file(file, kind)
+        info = self.info = TowerInfo.from_file(file, kind, "gelu")
         self._side, n = side, info.image_size // info.patch_size
         if n % side:
             raise ModelError(f"{kind}: {n} patches a side are no multiple of the {side} that make a row")

@@ -79,7 +79,7 @@ class TowerInfo(ModelInfo):
     """Sizes of a tower.
 
     image_size: side of the square that the position table is for. mean, std: of a channel, where 255 is 1.
-    n_out: elements of a row of the text model.
+    n_out: elements of a row of the text model. activation: of the feed-forward network.
     """
 
     n_ff: int
@@ -91,11 +91,19 @@ class TowerInfo(ModelInfo):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     n_out: int
+    activation: str
 
     @classmethod
-    def from_file(cls, file: GGUFFile, kind: str) -> TowerInfo:
-        """Raises `ModelError`."""
+    def from_file(cls, file: GGUFFile, kind: str, *activations: str) -> TowerInfo:
+        """activations: those that the tower computes. Raises `ModelError`, also where the file has another one."""
         keys = Keys(file.metadata, "clip")
+        named = [name for name in ("gelu", "silu") if keys.flag(f"use_{name}", False)]
+        activation = named[0] if named else "gelu_quick"
+        if len(named) > 1 or activation not in activations:
+            raise ModelError(
+                f"{kind}: the file's activation is {' and '.join(named) or activation} (clip.use_gelu, clip.use_silu);"
+                f" {' or '.join(activations)} is needed"
+            )
         n_embd, n_heads = keys.integer("vision.embedding_length"), keys.integer("vision.attention.head_count")
         if n_embd % n_heads:
             raise ModelError(f"clip.vision.embedding_length is {n_embd}, no multiple of {n_heads} heads")
@@ -114,6 +122,7 @@ class TowerInfo(ModelInfo):
             mean=keys.numbers("vision.image_mean", 3),
             std=keys.numbers("vision.image_std", 3, above=0.0),
             n_out=keys.integer("vision.projection_dim"),
+            activation=activation,
         )
 
 
@@ -173,9 +182,9 @@ class TowerParts(RowParts):
         assert x is not None
         return self.biased(x, "v.patch_embd", None)
 
-    def seen(self) -> list[BufferId]:
-        """Inputs: the first and the last row that each row sees, i32[n_rows]."""
-        return [self.g.buffer(name, BufferKind.INPUT, DType.I32, ("n_rows",)) for name in ("first", "last")]
+    def seen(self, prefix: str = "") -> list[BufferId]:
+        """Inputs: the first and the last row that each row sees, i32[n_rows]. prefix: of their names."""
+        return [self.g.buffer(prefix + name, BufferKind.INPUT, DType.I32, ("n_rows",)) for name in ("first", "last")]
 
     def rotate(self, x: BufferId, angles: BufferId, name: str, *, interleaved: bool = False) -> BufferId:
         """Rotate each head by its row's angles, an input f32[n_rows, 2 * pairs]."""
@@ -203,10 +212,10 @@ class TowerParts(RowParts):
             raise ModelError(f"tensor {name} has {len(row)} rows, one is needed")
         return row
 
-    def gated_feed_forward(self, x: BufferId, p: str, activation: str, *, bias: bool) -> BufferId:
+    def gated_feed_forward(self, x: BufferId, p: str, *, bias: bool) -> BufferId:
         """activation(gate) * up, then down."""
         gate, up = (self.project(x, f"{p}.ffn_{name}", self.sizes.n_ff, bias=bias) for name in ("gate", "up"))
-        inner = self.gate(gate, up, f"{p}.ffn_act", activation=activation)
+        inner = self.gate(gate, up, f"{p}.ffn_act", activation=self.sizes.activation)
         return self.project(inner, f"{p}.ffn_down", self.sizes.n_embd, bias=bias)
 
     def feed_forward(self, x: BufferId, p: str) -> BufferId:
