@@ -38,5 +38,6 @@ QUICK = (
     "text/test_detokenizer.py", "text/test_shipped.py",
     "test_golden.py", "test_layers.py",
     "utils/test_checks.py",
+    "vision/test_picture.py",
 )  # fmt: skip
 """Paths below `tests`, in the order of the folders."""

@@ -53,11 +53,11 @@ def test_the_list_has_the_files_that_exist() -> None:
 
 @pytest.mark.parametrize("name", supported())
 def test_no_other_file_of_the_package_knows_an_architecture(name: str) -> None:
-    """The names of tokenizers, which are partly the same words, are the business of `text` and of
-    `converting/text`. The table of architectures
-    knows files, whose names are partly those of architectures; that of `zinc convert` says what folders become.
+    """The names of tokenizers and of projectors are partly the same words: those are the business of `text`,
+    `converting/text` and `models/towers`. The table of architectures knows files, whose names are partly those of
+    architectures; that of `zinc convert` says what folders become.
     """
-    modules = [p for p in PACKAGE.rglob("*.py") if p.parent.name != "text"]
+    modules = [p for p in PACKAGE.rglob("*.py") if p.parent.name not in ("text", "towers")]
     tables = ["zinc_rt/models/architectures.py"] if name in MODULES else []
     tables += ["zinc_rt/converting/families.py"] if name in {family.name for family in FAMILIES} else []
     assert {str(p.relative_to(ROOT)) for p in modules if name in strings(p)} == {FILE_OF[name], *tables}

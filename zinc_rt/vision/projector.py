@@ -18,7 +18,7 @@ from zinc_rt.models.constants import Constants
 from zinc_rt.models.definition import F32, ModelDefinition, ModelInfo
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers import define_tower
-from zinc_rt.models.towers.tower import PATCHES, ROWS, Arrays, Grid, Tower
+from zinc_rt.models.towers.tower import PATCHES, ROWS, Arrays, PatchGrid, Tower
 from zinc_rt.utils.closing import Closing
 from zinc_rt.vision.picture import Picture
 
@@ -67,14 +67,14 @@ class Projector(Closing):
         """
         tiles = self.tower.tiles(picture.pixels)
         size = self.tower.info.patch_size
-        grids = [Grid(tile.shape[1] // size, tile.shape[0] // size) for tile in tiles]
+        grids = [PatchGrid(tile.shape[1] // size, tile.shape[0] // size) for tile in tiles]
         patches = [self._patches(tile, grid) for tile, grid in zip(tiles, grids, strict=True)]
         encoded = self._encoder.run({PATCHES: np.concatenate(patches), **self.tower.step(grids)})
         projected = self._projector.run(self.tower.join(encoded, grids))
         names = [ROWS, *(f"{ROWS}.{i}" for i in range(1, self.tower.n_deepstack + 1))]
         return self.tower.arrange(np.concatenate([projected[name] for name in names], axis=1), grids)
 
-    def _patches(self, pixels: U8, grid: Grid) -> F32:
+    def _patches(self, pixels: U8, grid: PatchGrid) -> F32:
         """Normalised pixels of each patch, f32[n_patches, 3 * patch_size^2], in the encoder's order."""
         info, p = self.tower.info, self.tower.info.patch_size
         whole = pixels[: grid.ny * p, : grid.nx * p].reshape(grid.ny, p, grid.nx, p, 3)

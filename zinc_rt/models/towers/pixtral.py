@@ -19,7 +19,7 @@ from zinc_rt.models.towers.tower import (
     ROWS,
     Arrays,
     Fitting,
-    Grid,
+    PatchGrid,
     Tower,
     TowerInfo,
     TowerParts,
@@ -53,11 +53,11 @@ class Pixtral(Tower):
         self._line_end = parts.table_row(_BREAK, info.n_out)
         self.projector = _projector(parts, self._side)
 
-    def order(self, grid: Grid) -> npt.NDArray[np.int64]:
+    def order(self, grid: PatchGrid) -> npt.NDArray[np.int64]:
         """See `Tower`."""
         return blocks(grid, self._side)
 
-    def step(self, grids: Sequence[Grid]) -> Arrays:
+    def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """Pairs of the first half of a head turn by the line, those of the second one by the column."""
         dim, quarter = self.info.head_dim, self.info.head_dim // 4
         i = np.arange(quarter)
@@ -69,12 +69,12 @@ class Pixtral(Tower):
             turned.append(angles(np.repeat(both, quarter, axis=1), frequencies))
         return {"angles": np.concatenate(turned), **whole(grids)}
 
-    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+    def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """A block's patches stand side by side in each channel."""
         x, n = outputs["encoded"], self._side**2
         return {"joined": x.reshape(-1, n, x.shape[1]).transpose(0, 2, 1).reshape(len(x) // n, -1)}
 
-    def arrange(self, rows: F32, grids: Sequence[Grid]) -> F32:
+    def arrange(self, rows: F32, grids: Sequence[PatchGrid]) -> F32:
         """The row that ends a line after each line of a picture but the last."""
         out, at = [], 0
         for grid in grids:

@@ -17,7 +17,7 @@ from zinc_rt.models.definition import F32, ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.towers.qwen3vl import turns_of
-from zinc_rt.models.towers.tower import ROWS, Arrays, Fitting, Grid, Tower, TowerInfo, TowerParts, blocks, whole
+from zinc_rt.models.towers.tower import ROWS, Arrays, Fitting, PatchGrid, Tower, TowerInfo, TowerParts, blocks, whole
 
 _SIDE: Final = 2
 """Patches of a block, both ways."""
@@ -42,17 +42,17 @@ class Qwen25VL(Tower):
         self.encoder = _encoder(TowerParts(file, info), every)
         self.projector = _projector(TowerParts(file, info))
 
-    def _windows(self, grid: Grid) -> list[npt.NDArray[np.int64]]:
+    def _windows(self, grid: PatchGrid) -> list[npt.NDArray[np.int64]]:
         """The blocks of each window, as numbers in reading order; windows at the edges are smaller."""
         g, wide = self._window, grid.nx // _SIDE
         numbers = np.arange(grid.n_patches // _SIDE**2).reshape(-1, wide)
         return [numbers[y : y + g, x : x + g].reshape(-1) for y in range(0, len(numbers), g) for x in range(0, wide, g)]
 
-    def order(self, grid: Grid) -> npt.NDArray[np.int64]:
+    def order(self, grid: PatchGrid) -> npt.NDArray[np.int64]:
         """See `Tower`."""
         return blocks(grid, _SIDE).reshape(-1, _SIDE**2)[np.concatenate(self._windows(grid))].reshape(-1)
 
-    def step(self, grids: Sequence[Grid]) -> Arrays:
+    def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
         turned = [turns_of(self.order(grid), grid, self.info.head_dim) for grid in grids]
         n = [len(window) * _SIDE**2 for grid in grids for window in self._windows(grid)]
@@ -61,12 +61,12 @@ class Qwen25VL(Tower):
         seen = {name: rows.astype(np.int32) for name, rows in windows.items()}
         return {"angles": np.concatenate(turned), **whole(grids), **seen}
 
-    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+    def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
         x = outputs["encoded"]
         return {"joined": x.reshape(len(x) // _SIDE**2, -1)}
 
-    def arrange(self, rows: F32, grids: Sequence[Grid]) -> F32:
+    def arrange(self, rows: F32, grids: Sequence[PatchGrid]) -> F32:
         """Rows from window order to reading order."""
         out, start = np.empty_like(rows), 0
         for grid in grids:

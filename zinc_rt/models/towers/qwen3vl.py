@@ -20,7 +20,7 @@ from zinc_rt.models.towers.tower import (
     ROWS,
     Arrays,
     Fitting,
-    Grid,
+    PatchGrid,
     Tower,
     TowerInfo,
     TowerParts,
@@ -59,18 +59,18 @@ class Qwen3VL(Tower):
         self.encoder = _encoder(parts, names)
         self.projector = _projector(TowerParts(file, info), names)
 
-    def order(self, grid: Grid) -> npt.NDArray[np.int64]:
+    def order(self, grid: PatchGrid) -> npt.NDArray[np.int64]:
         """See `Tower`."""
         return blocks(grid, _SIDE)
 
-    def step(self, grids: Sequence[Grid]) -> Arrays:
+    def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
         orders = [self.order(grid) for grid in grids]
         places = [between(self._table, self._n, grid)[order] for grid, order in zip(grids, orders, strict=True)]
         turned = [turns_of(order, grid, self.info.head_dim) for grid, order in zip(grids, orders, strict=True)]
         return {"places": np.concatenate(places), "angles": np.concatenate(turned), **whole(grids)}
 
-    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+    def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
         return {f"{name}.joined": x.reshape(len(x) // _SIDE**2, -1) for name, x in outputs.items()}
 
@@ -80,7 +80,7 @@ def define(file: GGUFFile) -> Qwen3VL:
     return Qwen3VL(file)
 
 
-def turns_of(order: npt.NDArray[np.int64], grid: Grid, head_dim: int) -> F32:
+def turns_of(order: npt.NDArray[np.int64], grid: PatchGrid, head_dim: int) -> F32:
     """The angles of patches: the first half of the pairs of a head turns by the line, the second by the column."""
     quarter = head_dim // 4
     frequencies = np.tile(_BASE ** (-np.arange(quarter) / quarter), 2)
@@ -88,7 +88,7 @@ def turns_of(order: npt.NDArray[np.int64], grid: Grid, head_dim: int) -> F32:
     return angles(np.repeat(both, quarter, axis=1), frequencies)
 
 
-def between(table: F32, n: int, grid: Grid) -> F32:
+def between(table: F32, n: int, grid: PatchGrid) -> F32:
     """A table of n * n places, read at the places of a grid whose corners are its corners: f32[n_patches, width].
 
     Bilinear in float32: lines first, then columns, each a + (b - a) * t.

@@ -17,7 +17,7 @@ from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.towers.resize import resize
-from zinc_rt.models.towers.tower import ROWS, Arrays, Fitting, Grid, Tower, TowerInfo, TowerParts, blocks, whole
+from zinc_rt.models.towers.tower import ROWS, Arrays, Fitting, PatchGrid, Tower, TowerInfo, TowerParts, blocks, whole
 
 
 class SigLIP(Tower):
@@ -35,11 +35,11 @@ class SigLIP(Tower):
             raise ModelError(f"v.position_embd.weight has {len(self._table)} rows, {n * n} are needed")
         self.encoder = _encoder(parts)
 
-    def order(self, grid: Grid) -> npt.NDArray[np.int64]:
+    def order(self, grid: PatchGrid) -> npt.NDArray[np.int64]:
         """See `Tower`."""
         return blocks(grid, self._side)
 
-    def step(self, grids: Sequence[Grid]) -> Arrays:
+    def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
         places = np.concatenate([self._table[self.order(grid)] for grid in grids])
         return {"places": places, **whole(grids)}
@@ -59,7 +59,7 @@ class Gemma3(SigLIP):
         parts.product(x, weight, "mm.input_projection", parts.output(ROWS, info.n_out))
         self.projector = parts.finish()
 
-    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+    def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """The mean of each block: its patches are added one after another, in float32."""
         x = np.asarray(outputs["encoded"], np.float32)
         by_block = x.reshape(-1, self._side**2, x.shape[1])
@@ -84,7 +84,7 @@ class Idefics3(SigLIP):
         parts.project(parts.given("joined", width), "mm.model.fc", info.n_out, y=parts.output(ROWS, info.n_out))
         self.projector = parts.finish()
 
-    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+    def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
         return {"joined": outputs["encoded"].reshape(-1, self._side**2 * self.info.n_embd)}
 

@@ -28,7 +28,7 @@ Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
-class Grid:
+class PatchGrid:
     """The patches of a picture, or of a tile of one: columns and lines."""
 
     nx: int
@@ -145,18 +145,18 @@ class Tower(ABC):
         return [fit(pixels, *self.fitting.size(width, height), self.fitting.filter)]
 
     @abstractmethod
-    def order(self, grid: Grid) -> npt.NDArray[np.int64]:
+    def order(self, grid: PatchGrid) -> npt.NDArray[np.int64]:
         """The patches in the encoder's order, by their number in reading order: i64[n_patches]."""
 
     @abstractmethod
-    def step(self, grids: Sequence[Grid]) -> Arrays:
+    def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """The encoder's inputs beside the patches, for pictures one after another."""
 
     @abstractmethod
-    def join(self, outputs: Arrays, grids: Sequence[Grid]) -> Arrays:
+    def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """The projector's inputs, by the encoder's outputs."""
 
-    def arrange(self, rows: F32, grids: Sequence[Grid]) -> F32:
+    def arrange(self, rows: F32, grids: Sequence[PatchGrid]) -> F32:
         """The projector's rows in order of the text, with rows that no patch gives; by default as they are."""
         return rows
 
@@ -224,7 +224,7 @@ class TowerParts(RowParts):
         return self.project(self.gelu(up, f"{p}.gelu"), f"{p}.ffn_down", self.sizes.n_embd, bias=True)
 
 
-def whole(grids: Sequence[Grid]) -> Arrays:
+def whole(grids: Sequence[PatchGrid]) -> Arrays:
     """The inputs `first` and `last` where each row sees all of its picture."""
     n = [grid.n_patches for grid in grids]
     ends = np.cumsum(n)
@@ -244,7 +244,7 @@ def angles(positions: npt.NDArray[np.int64], frequencies: npt.NDArray[np.float64
     return pairs.reshape(len(positions), -1).astype(np.float32)
 
 
-def blocks(grid: Grid, side: int) -> npt.NDArray[np.int64]:
+def blocks(grid: PatchGrid, side: int) -> npt.NDArray[np.int64]:
     """Numbers of the patches by blocks of side * side: blocks, and the patches of each, in reading order."""
     numbers = np.arange(grid.n_patches).reshape(grid.ny // side, side, grid.nx // side, side)
     return numbers.transpose(0, 2, 1, 3).reshape(-1)
