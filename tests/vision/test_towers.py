@@ -10,10 +10,12 @@ import pytest
 from tests.backends.amdgpu.stage import amd_backend
 from tests.helpers import soon
 from tests.vision import towers
-from zinc_rt.backends.base import Backend
+from zinc_rt.backends.base import Backend, Capacity
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.gguf import GGMLType, GGUFFile
+from zinc_rt.ir.graph import BufferKind
+from zinc_rt.models.constants import Constants
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers import define_tower
 from zinc_rt.vision.picture import Picture, read_picture
@@ -65,6 +67,22 @@ def test_every_backend_gives_the_same_bits(kind: str, tmp_path: Path) -> None:
         for threads in (1, 3):
             for a, b in zip(want, rows(CpuBackend(threads=threads), path, *shown), strict=True):
                 assert np.array_equal(a.view(np.uint32), b.view(np.uint32))
+
+
+def test_a_profile_names_what_a_tower_does(tmp_path: Path) -> None:
+    backend = CpuBackend(threads=1)
+    with GGUFFile.open(towers.write(tmp_path / "mmproj.gguf", "gemma3").path) as file:
+        tower = define_tower(file)
+        lowered = backend.lower(
+            backend.tune(backend.plan(tower.encoder.graph, Capacity(64, 1, 1, 1, 1))),
+            {b.name: tower.encoder.raw(file, b.name) for b in tower.encoder.graph.of_kind(BufferKind.WEIGHT)},
+            Constants(tower.encoder.constants, 1),
+        )
+        backend.start_profile(lowered)
+        lowered.counts[:] = 64, 0
+        backend.submit_and_wait(lowered)
+        lines = list(backend.finish_profile().lines())
+    assert any("row attention" in line for line in lines)
 
 
 @pytest.mark.parametrize("kind", soon(("qwen3vl_merger",), towers.KINDS))

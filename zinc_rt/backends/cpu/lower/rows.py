@@ -36,4 +36,6 @@ def row_attention(low: CpuLowering, single: Single) -> None:
     heads = int(node.attrs["n_heads"])
     arguments |= {"y": low.at(y), "n_heads": heads, "scale": float(node.attrs["scale"])}
     kernel = rows.row_attention, {"DIM": node.attrs["head_dim"], "W": low.choice.lanes, "R": _QUERIES}
-    low.emit(node, "attention", kernel, rows.RowAttentionArgs, arguments, heads, UnitsPer.ATTENTION, node.inputs, (y,))
+    low.emit(
+        node, "row attention", kernel, rows.RowAttentionArgs, arguments, heads, UnitsPer.ATTENTION, node.inputs, (y,)
+    )
