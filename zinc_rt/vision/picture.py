@@ -84,7 +84,6 @@ def _decode(data: bytes, name: str) -> Picture:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what Pillow finds odd is read as it reads it
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                _check_size(image.width, image.height, name)
                 pixels = _pixels(image, name)
     except PictureError:
         raise

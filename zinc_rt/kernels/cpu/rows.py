@@ -21,7 +21,7 @@ BLOCK = 128
 
 @struct
 class RotateArgs:
-    """table: f32[n_rows, pairs, 2], cosine and sine. width: elements of a row."""
+    """table: f32[n_rows, pairs, 2], cosine and sine."""
 
     x: ptr[f32]
     table: ptr[f32]

@@ -18,11 +18,11 @@ from zinc_rt.models.towers.tower import Tower
 ARCHITECTURE: Final = "clip"
 """`general.architecture` of a projector's file."""
 TOWERS: Final[dict[str, Callable[[GGUFFile], Tower]]] = {
-    "qwen3vl_merger": qwen3vl.define,
-    "qwen2.5vl_merger": qwen25vl.define,
-    "gemma3": siglip.define_gemma3,
-    "idefics3": siglip.define_idefics3,
-    "pixtral": pixtral.define,
+    "qwen3vl_merger": qwen3vl.Qwen3VL,
+    "qwen2.5vl_merger": qwen25vl.Qwen25VL,
+    "gemma3": siglip.Gemma3,
+    "idefics3": siglip.Idefics3,
+    "pixtral": pixtral.Pixtral,
 }
 
 

@@ -41,13 +41,11 @@ class Pixtral(Tower):
     def __init__(self, file: GGUFFile) -> None:
         """Raises `ModelError`."""
         info = self.info = TowerInfo.from_file(file, "pixtral", "gelu", "silu")
-        if info.head_dim % 4:
-            raise ModelError(f"heads have {info.head_dim} elements, a multiple of 4 is needed for line and column")
+        self._quarter = info.quarter()
         self._side = Keys(file.metadata, "clip").integer("vision.spatial_merge_size", 1)
         if self._side > 1 and f"{_MERGER}.weight" not in file.tensors:
             raise ModelError(f"{_MERGER}.weight is missing, which blocks of {self._side} x {self._side} patches need")
-        a = self._side * info.patch_size
-        self.fitting = Fitting("bicubic", align=a, least=_LEAST * a * a, most=_MOST * a * a)
+        self.fitting = Fitting.of_rows(self._side * info.patch_size, _LEAST, _MOST)
         self.encoder = _encoder(TowerParts(file, info), self._side)
         parts = TowerParts(file, info)
         self._line_end = parts.table_row(_BREAK, info.n_out)
@@ -59,14 +57,9 @@ class Pixtral(Tower):
 
     def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """Pairs of the first half of a head turn by the line, those of the second one by the column."""
-        dim, quarter = self.info.head_dim, self.info.head_dim // 4
-        i = np.arange(quarter)
-        frequencies = np.concatenate([_BASE ** (-4 * i / dim), _BASE ** (-(4 * i + 2) / dim)])
-        turned = []
-        for grid in grids:
-            order = self.order(grid)
-            both = np.stack([order // grid.nx, order % grid.nx], axis=1)
-            turned.append(angles(np.repeat(both, quarter, axis=1), frequencies))
+        dim, i = self.info.head_dim, np.arange(self._quarter)
+        by_line, by_column = _BASE ** (-4 * i / dim), _BASE ** (-(4 * i + 2) / dim)
+        turned = [angles(self.order(grid), grid, by_line, by_column) for grid in grids]
         return {"angles": np.concatenate(turned), **whole(grids)}
 
     def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
@@ -87,13 +80,8 @@ class Pixtral(Tower):
         return np.concatenate(out)
 
 
-def define(file: GGUFFile) -> Pixtral:
-    """The tower of a file. Raises `ModelError`."""
-    return Pixtral(file)
-
-
 def _encoder(parts: TowerParts, side: int) -> ModelDefinition:
-    info, e = parts.sizes, parts.sizes.n_embd
+    info, e = parts.info, parts.info.n_embd
     x = parts.norm(parts.embed_patches(), "v.pre_ln")
     turns, seen = parts.given("angles", info.head_dim), parts.seen()
     for n in range(info.n_layers):
@@ -111,10 +99,9 @@ def _encoder(parts: TowerParts, side: int) -> ModelDefinition:
 
 
 def _projector(parts: TowerParts, side: int) -> ModelDefinition:
-    e, n_out = parts.sizes.n_embd, parts.sizes.n_out
+    e = parts.info.n_embd
     x = parts.given("joined", side**2 * e)
     if side > 1:
         x = parts.project(x, _MERGER, e)
-    inner = parts.gelu(parts.project(x, "mm.1", n_out, bias=None), "mm.1.gelu")
-    parts.project(inner, "mm.2", n_out, bias=None, y=parts.output(ROWS, n_out))
+    parts.two_products(x, "mm.1", "mm.2", parts.info.n_out, ROWS, bias=None)
     return parts.finish()

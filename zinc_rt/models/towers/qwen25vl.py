@@ -14,10 +14,20 @@ import numpy.typing as npt
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.definition import F32, ModelDefinition
-from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.towers.qwen3vl import turns_of
-from zinc_rt.models.towers.tower import ROWS, Arrays, Fitting, PatchGrid, Tower, TowerInfo, TowerParts, blocks, whole
+from zinc_rt.models.towers.tower import (
+    ROWS,
+    Arrays,
+    Fitting,
+    PatchGrid,
+    Tower,
+    TowerInfo,
+    TowerParts,
+    blocks,
+    spans,
+    whole,
+)
 
 _SIDE: Final = 2
 """Patches of a block, both ways."""
@@ -33,11 +43,10 @@ class Qwen25VL(Tower):
     def __init__(self, file: GGUFFile) -> None:
         """Raises `ModelError`."""
         info = self.info = TowerInfo.from_file(file, "qwen2.5vl_merger", "silu")
-        if info.head_dim % 4:
-            raise ModelError(f"heads have {info.head_dim} elements, a multiple of 4 is needed for line and column")
+        self._quarter = info.quarter()
         every = Keys(file.metadata, "clip").integer("vision.n_wa_pattern")
         a = _SIDE * info.patch_size
-        self.fitting = Fitting("bicubic", align=a, least=_LEAST * a * a, most=_MOST * a * a)
+        self.fitting = Fitting.of_rows(a, _LEAST, _MOST)
         self._window = max(_WINDOW // a, 1)  # in blocks
         self.encoder = _encoder(TowerParts(file, info), every)
         self.projector = _projector(TowerParts(file, info))
@@ -54,12 +63,9 @@ class Qwen25VL(Tower):
 
     def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
-        turned = [turns_of(self.order(grid), grid, self.info.head_dim) for grid in grids]
+        turned = [turns_of(self.order(grid), grid, self._quarter) for grid in grids]
         n = [len(window) * _SIDE**2 for grid in grids for window in self._windows(grid)]
-        ends = np.cumsum(n)
-        windows = {"window_first": np.repeat(ends - n, n), "window_last": np.repeat(ends - 1, n)}
-        seen = {name: rows.astype(np.int32) for name, rows in windows.items()}
-        return {"angles": np.concatenate(turned), **whole(grids), **seen}
+        return {"angles": np.concatenate(turned), **whole(grids), **spans(n, "window_")}
 
     def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
@@ -76,13 +82,8 @@ class Qwen25VL(Tower):
         return out
 
 
-def define(file: GGUFFile) -> Qwen25VL:
-    """The tower of a file. Raises `ModelError`."""
-    return Qwen25VL(file)
-
-
 def _encoder(parts: TowerParts, every: int) -> ModelDefinition:
-    info, e = parts.sizes, parts.sizes.n_embd
+    info, e = parts.info, parts.info.n_embd
     x = parts.embed_patches(("v.patch_embd.weight", "v.patch_embd.weight.1"))
     turns, seen, window = parts.given("angles", info.head_dim), parts.seen(), parts.seen("window_")
     for n in range(info.n_layers):
@@ -99,7 +100,6 @@ def _encoder(parts: TowerParts, every: int) -> ModelDefinition:
 
 
 def _projector(parts: TowerParts) -> ModelDefinition:
-    width, n_out = _SIDE**2 * parts.sizes.n_embd, parts.sizes.n_out
-    inner = parts.gelu(parts.project(parts.given("joined", width), "mm.0", width, bias=True), "mm.0.gelu")
-    parts.project(inner, "mm.2", n_out, bias=True, y=parts.output(ROWS, n_out))
+    width = _SIDE**2 * parts.info.n_embd
+    parts.two_products(parts.given("joined", width), "mm.0", "mm.2", width, ROWS)
     return parts.finish()

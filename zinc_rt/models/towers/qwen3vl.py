@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.ir.graph import BufferId
 from zinc_rt.models.definition import F32, ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers.tower import (
@@ -42,12 +41,10 @@ class Qwen3VL(Tower):
     def __init__(self, file: GGUFFile) -> None:
         """Raises `ModelError`."""
         info = self.info = TowerInfo.from_file(file, "qwen3vl_merger", "gelu")
-        if info.head_dim % 4:
-            raise ModelError(f"heads have {info.head_dim} elements, a multiple of 4 is needed for line and column")
+        self._quarter = info.quarter()
         names = [n for n in range(info.n_layers) if f"v.deepstack.{n}.norm.weight" in file.tensors]
         self.n_deepstack = len(names)
-        a = _SIDE * info.patch_size
-        self.fitting = Fitting("bicubic", align=a, least=_LEAST * a * a, most=_MOST * a * a)
+        self.fitting = Fitting.of_rows(_SIDE * info.patch_size, _LEAST, _MOST)
         parts = TowerParts(file, info)
         self._table = parts.table("v.position_embd.weight", info.n_embd)
         self._n = info.image_size // info.patch_size
@@ -67,7 +64,7 @@ class Qwen3VL(Tower):
         """See `Tower`."""
         orders = [self.order(grid) for grid in grids]
         places = [between(self._table, self._n, grid)[order] for grid, order in zip(grids, orders, strict=True)]
-        turned = [turns_of(order, grid, self.info.head_dim) for grid, order in zip(grids, orders, strict=True)]
+        turned = [turns_of(order, grid, self._quarter) for grid, order in zip(grids, orders, strict=True)]
         return {"places": np.concatenate(places), "angles": np.concatenate(turned), **whole(grids)}
 
     def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
@@ -75,17 +72,10 @@ class Qwen3VL(Tower):
         return {f"{name}.joined": x.reshape(len(x) // _SIDE**2, -1) for name, x in outputs.items()}
 
 
-def define(file: GGUFFile) -> Qwen3VL:
-    """The tower of a file. Raises `ModelError`."""
-    return Qwen3VL(file)
-
-
-def turns_of(order: npt.NDArray[np.int64], grid: PatchGrid, head_dim: int) -> F32:
-    """The angles of patches: the first half of the pairs of a head turns by the line, the second by the column."""
-    quarter = head_dim // 4
-    frequencies = np.tile(_BASE ** (-np.arange(quarter) / quarter), 2)
-    both = np.stack([order // grid.nx, order % grid.nx], axis=1)
-    return angles(np.repeat(both, quarter, axis=1), frequencies)
+def turns_of(order: npt.NDArray[np.int64], grid: PatchGrid, quarter: int) -> F32:
+    """The angles of patches: line and column turn pairs by the same frequencies."""
+    frequencies = _BASE ** (-np.arange(quarter) / quarter)
+    return angles(order, grid, frequencies, frequencies)
 
 
 def between(table: F32, n: int, grid: PatchGrid) -> F32:
@@ -112,7 +102,7 @@ def _steps(n: int, m: int) -> tuple[npt.NDArray[np.int64], F32]:
 
 
 def _encoder(parts: TowerParts, stacked: Sequence[int]) -> ModelDefinition:
-    info, e = parts.sizes, parts.sizes.n_embd
+    info, e = parts.info, parts.info.n_embd
     x = parts.embed_patches(("v.patch_embd.weight", "v.patch_embd.weight.1"))
     x = parts.add(x, parts.given("places", e), "placed")
     turns, seen = parts.given("angles", info.head_dim), parts.seen()
@@ -130,15 +120,10 @@ def _encoder(parts: TowerParts, stacked: Sequence[int]) -> ModelDefinition:
 
 
 def _projector(parts: TowerParts, stacked: Sequence[int]) -> ModelDefinition:
-    width, n_out = _SIDE**2 * parts.sizes.n_embd, parts.sizes.n_out
-
-    def mlp(x: BufferId, first: str, second: str, out: str) -> None:
-        inner = parts.gelu(parts.project(x, first, width, bias=True), f"{first}.gelu")
-        parts.project(inner, second, n_out, bias=True, y=parts.output(out, n_out))
-
-    mlp(parts.given("encoded.joined", width), "mm.0", "mm.2", ROWS)
+    width = _SIDE**2 * parts.info.n_embd
+    parts.two_products(parts.given("encoded.joined", width), "mm.0", "mm.2", width, ROWS)
     for i, n in enumerate(stacked, 1):
         p = f"v.deepstack.{n}"
         h = parts.layer_norm(parts.given(f"layer.{n}.joined", width), f"{p}.norm")
-        mlp(h, f"{p}.fc1", f"{p}.fc2", f"{ROWS}.{i}")
+        parts.two_products(h, f"{p}.fc1", f"{p}.fc2", width, f"{ROWS}.{i}")
     return parts.finish()

@@ -78,7 +78,6 @@ class Idefics3(SigLIP):
         super().__init__(file, "idefics3", keys.integer("vision.projector.scale_factor", 1))
         info = self.info
         self._longest = keys.integer("vision.preproc_image_size", maximum=1 << 14)
-        self.fitting = Fitting("lanczos", square=info.image_size)
         parts = TowerParts(file, info)
         width = self._side**2 * info.n_embd
         parts.project(parts.given("joined", width), "mm.model.fc", info.n_out, y=parts.output(ROWS, info.n_out))
@@ -90,16 +89,12 @@ class Idefics3(SigLIP):
 
     def tiles(self, pixels: npt.NDArray[np.uint8]) -> Sequence[npt.NDArray[np.uint8]]:
         """Tiles line by line, then the whole picture: stretched, not fitted."""
-        side, (across, down) = self.info.image_size, self.tiling(pixels.shape[1], pixels.shape[0])
-        stretched = resize(pixels, *self._lengthened(pixels.shape[1], pixels.shape[0]), "lanczos")
+        side, (width, height) = self.info.image_size, self._lengthened(pixels.shape[1], pixels.shape[0])
+        across, down = math.ceil(width / side), math.ceil(height / side)
+        stretched = resize(pixels, width, height, "lanczos")
         stretched = resize(stretched, across * side, down * side, "lanczos")
         cut = stretched.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(-1, side, side, 3)
         return [*cut, resize(stretched, side, side, "lanczos")]
-
-    def tiling(self, width: int, height: int) -> tuple[int, int]:
-        """Tiles across and down of a picture of this size."""
-        w, h = self._lengthened(width, height)
-        return math.ceil(w / self.info.image_size), math.ceil(h / self.info.image_size)
 
     def _lengthened(self, width: int, height: int) -> tuple[int, int]:
         """The picture's size when the longer side has the model's length; the other one is even."""
@@ -111,21 +106,11 @@ class Idefics3(SigLIP):
         return max(other + other % 2, 2), longest
 
 
-def define_gemma3(file: GGUFFile) -> Gemma3:
-    """The tower of Gemma 3. Raises `ModelError`."""
-    return Gemma3(file)
-
-
-def define_idefics3(file: GGUFFile) -> Idefics3:
-    """The tower of Idefics 3 and SmolVLM. Raises `ModelError`."""
-    return Idefics3(file)
-
-
 def _encoder(parts: TowerParts) -> ModelDefinition:
-    e = parts.sizes.n_embd
+    e = parts.info.n_embd
     x = parts.add(parts.embed_patches(), parts.given("places", e), "placed")
     seen = parts.seen()
-    for n in range(parts.sizes.n_layers):
+    for n in range(parts.info.n_layers):
         p = f"v.blk.{n}"
         h = parts.layer_norm(x, f"{p}.ln1")
         q, k, v = (parts.project(h, f"{p}.attn_{name}", e, bias=True) for name in "qkv")

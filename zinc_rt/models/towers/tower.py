@@ -24,6 +24,7 @@ PATCHES: Final = "patches"
 """Input of an encoder: pixels of a patch, f32[n_rows, 3 * patch_size^2], in order of channel, line, column."""
 ROWS: Final = "rows"
 """The tower's result: f32[n_rows, n_embd of the text model]."""
+F64 = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 
@@ -54,6 +55,11 @@ class Fitting:
     least: int = 0
     most: int = 0
     square: int | None = None
+
+    @classmethod
+    def of_rows(cls, align: int, least: int, most: int) -> Fitting:
+        """Bicubic, for pictures of least to most rows, each a square of `align` pixels."""
+        return cls("bicubic", align, least * align**2, most * align**2)
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Width and height that a picture of this size gets, in float32 as the format's home computes it."""
@@ -125,6 +131,12 @@ class TowerInfo(ModelInfo):
             activation=activation,
         )
 
+    def quarter(self) -> int:
+        """Pairs of a head that turn by the line, and as many by the column. Raises `ModelError`."""
+        if self.head_dim % 4:
+            raise ModelError(f"heads have {self.head_dim} elements, a multiple of 4 is needed for line and column")
+        return self.head_dim // 4
+
 
 class Tower(ABC):
     """A tower for pictures.
@@ -168,11 +180,10 @@ class TowerParts(RowParts):
 
     def __init__(self, file: GGUFFile, info: TowerInfo) -> None:
         super().__init__(file, info, info.eps)
-        self.sizes = info
 
     def embed_patches(self, names: Sequence[str] = ("v.patch_embd.weight",)) -> BufferId:
         """Kernels times the patch, summed, plus the bias where the file has one."""
-        sizes = self.sizes
+        sizes = self.info
         p = sizes.patch_size
         patches = self.given(PATCHES, 3 * p * p)
         x: BufferId | None = None
@@ -188,14 +199,14 @@ class TowerParts(RowParts):
 
     def rotate(self, x: BufferId, angles: BufferId, name: str, *, interleaved: bool = False) -> BufferId:
         """Rotate each head by its row's angles, an input f32[n_rows, 2 * pairs]."""
-        y, sizes = self.temp(name, self.width(x)), self.sizes
+        y, sizes = self.temp(name, self.width(x)), self.info
         heads = {"n_heads": sizes.n_heads, "head_dim": sizes.head_dim}
         self.g.node(Op.ROTATE, [x, angles], [y], name, interleaved=interleaved, **heads)
         return y
 
     def attend(self, q: BufferId, k: BufferId, v: BufferId, seen: Sequence[BufferId], name: str) -> BufferId:
         """Attention among the rows of the step."""
-        y, sizes = self.temp(name, self.width(q)), self.sizes
+        y, sizes = self.temp(name, self.width(q)), self.info
         heads = {"n_heads": sizes.n_heads, "head_dim": sizes.head_dim}
         self.g.node(Op.ROW_ATTN, [q, k, v, *seen], [y], name, scale=1.0 / math.sqrt(sizes.head_dim), **heads)
         return y
@@ -214,34 +225,46 @@ class TowerParts(RowParts):
 
     def gated_feed_forward(self, x: BufferId, p: str, *, bias: bool) -> BufferId:
         """activation(gate) * up, then down."""
-        gate, up = (self.project(x, f"{p}.ffn_{name}", self.sizes.n_ff, bias=bias) for name in ("gate", "up"))
-        inner = self.gate(gate, up, f"{p}.ffn_act", activation=self.sizes.activation)
-        return self.project(inner, f"{p}.ffn_down", self.sizes.n_embd, bias=bias)
+        gate, up = (self.project(x, f"{p}.ffn_{name}", self.info.n_ff, bias=bias) for name in ("gate", "up"))
+        inner = self.gate(gate, up, f"{p}.ffn_act", activation=self.info.activation)
+        return self.project(inner, f"{p}.ffn_down", self.info.n_embd, bias=bias)
+
+    def two_products(
+        self, x: BufferId, first: str, second: str, n_inner: int, out: str, *, bias: bool | None = True
+    ) -> None:
+        """A product, GELU and a product, to the output `out` of the text model's width."""
+        inner = self.gelu(self.project(x, first, n_inner, bias=bias), f"{first}.gelu")
+        self.project(inner, second, self.info.n_out, bias=bias, y=self.output(out, self.info.n_out))
 
     def feed_forward(self, x: BufferId, p: str) -> BufferId:
         """Up, GELU, down, with biases."""
-        up = self.project(x, f"{p}.ffn_up", self.sizes.n_ff, bias=True)
-        return self.project(self.gelu(up, f"{p}.gelu"), f"{p}.ffn_down", self.sizes.n_embd, bias=True)
+        up = self.project(x, f"{p}.ffn_up", self.info.n_ff, bias=True)
+        return self.project(self.gelu(up, f"{p}.gelu"), f"{p}.ffn_down", self.info.n_embd, bias=True)
+
+
+def spans(n: Sequence[int], prefix: str = "") -> Arrays:
+    """The inputs of `TowerParts.seen` where rows see each other in spans of n rows."""
+    ends = np.cumsum(n)
+    return {
+        f"{prefix}first": np.repeat(ends - n, n).astype(np.int32),
+        f"{prefix}last": np.repeat(ends - 1, n).astype(np.int32),
+    }
 
 
 def whole(grids: Sequence[PatchGrid]) -> Arrays:
     """The inputs `first` and `last` where each row sees all of its picture."""
-    n = [grid.n_patches for grid in grids]
-    ends = np.cumsum(n)
-    return {
-        "first": np.repeat(ends - n, n).astype(np.int32),
-        "last": np.repeat(ends - 1, n).astype(np.int32),
-    }
+    return spans([grid.n_patches for grid in grids])
 
 
-def angles(positions: npt.NDArray[np.int64], frequencies: npt.NDArray[np.float64]) -> F32:
-    """Cosine and sine of position * frequency, in float64 and rounded once: f32[n_rows, 2 * pairs].
+def angles(order: npt.NDArray[np.int64], grid: PatchGrid, by_line: F64, by_column: F64) -> F32:
+    """Cosine and sine of position * frequency, in float64 and rounded once: f32[n_patches, 2 * pairs].
 
-    positions: i64[n_rows, pairs], the position that each pair of a row turns by; frequencies: f64[pairs].
+    order: numbers of the patches. by_line, by_column: frequencies of the pairs that turn by each, one after another.
     """
-    turned = positions * frequencies
+    line, column = np.divmod(order[:, None], grid.nx)
+    turned = np.concatenate([line * by_line, column * by_column], axis=1)
     pairs = np.stack([np.cos(turned), np.sin(turned)], axis=-1)
-    return pairs.reshape(len(positions), -1).astype(np.float32)
+    return pairs.reshape(len(order), -1).astype(np.float32)
 
 
 def blocks(grid: PatchGrid, side: int) -> npt.NDArray[np.int64]:
