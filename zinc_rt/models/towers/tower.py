@@ -57,9 +57,9 @@ class Fitting:
     square: int | None = None
 
     @classmethod
-    def of_rows(cls, align: int, least: int, most: int) -> Fitting:
-        """Bicubic, for pictures of least to most rows, each a square of `align` pixels."""
-        return cls("bicubic", align, least * align**2, most * align**2)
+    def of_rows(cls, align: int, min_rows: int, max_rows: int) -> Fitting:
+        """Bicubic, for pictures of min_rows to max_rows rows, each a square of `align` pixels."""
+        return cls("bicubic", align, min_rows * align**2, max_rows * align**2)
 
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Width and height that a picture of this size gets, in float32 as the format's home computes it."""
