@@ -35,15 +35,20 @@ def among_rows(dim: int, interleaved: bool = False, all_spans: tuple[tuple[int, 
     q, k, v = (net.rows(name, HEADS * dim) for name in "qkv")
     first, last = net.indices("first", "n_rows"), net.indices("last", "n_rows")
     net.node(Op.ROW_ATTN, [q, k, v, first, last], [net.out("y", HEADS * dim)], scale=0.25, **heads)
+    given, flags = net.rows("given", 3 * HEADS * dim), net.indices("is_given", "n_rows")
+    net.node(Op.GIVEN_ROWS, [x, given, flags], [net.out("replaced", HEADS * dim)])
+    net.node(Op.GIVEN_ROWS, [x, given, flags], [net.out("added", HEADS * dim)], start=2 * HEADS * dim, add=True)
     steps = []
     for spans in (all_spans, all_spans[1:2], ((0, 10),)):
         spans = tuple((a - spans[0][0], b - spans[0][0]) for a, b in spans)
         n = spans[-1][1]
         acts = {name: rng.standard_normal((n, HEADS * dim)).astype(np.float32) for name in "qkv"}
+        acts["given"] = rows(rng, n, 3 * HEADS * dim)
         acts |= {"x": rows(rng, n, HEADS * dim), "table": rng.standard_normal((n, 2 * pairs)).astype(np.float32)}
         seen = {
             "first": np.concatenate([np.full(b - a, a) for a, b in spans]),
             "last": np.concatenate([np.full(b - a, b - 1) for a, b in spans]),
+            "is_given": rng.integers(0, 2, n),
         }
         steps.append(Step(n, {**acts, **seen}))
     return net.case(steps)
@@ -66,6 +71,13 @@ def test_values() -> None:
         y = np.einsum("nhm,mhd->nhd", weights / weights.sum(-1, keepdims=True), v)
         found = got["y"][: step.n_rows].view(np.float32)
         assert np.abs(found - y.reshape(found.shape)).max() < 2e-6
+        x, given, flags = (step.inputs[name][: step.n_rows] for name in ("x", "given", "is_given"))
+        n = HEADS * dim
+        with np.errstate(all="ignore"):
+            added = x + given[:, 2 * n :]
+        for name, part in (("replaced", given[:, :n]), ("added", added)):
+            right = np.where(flags[:, None] != 0, part, x).astype(np.float32)
+            assert got[name][: step.n_rows].view(np.uint32).tobytes() == right.view(np.uint32).tobytes()
 
 
 @pytest.mark.parametrize("isa", BEST_AND_LEAST)
@@ -84,4 +96,4 @@ def test_gpu() -> None:
 
 
 def test_costs_are_counted() -> None:
-    assert {definition.op for definition in OPS} == {Op.ROTATE, Op.ROW_ATTN}
+    assert {definition.op for definition in OPS} == {Op.ROTATE, Op.ROW_ATTN, Op.GIVEN_ROWS}

@@ -34,22 +34,29 @@ class SequenceChunk:
     n_draft: int = 0
 
 
+LookedUp = Callable[[SequenceChunk, int, SequenceChunk | None], Sequence[int] | npt.NDArray[np.integer]]
+
+
 def write_batch(
     chunks: Sequence[SequenceChunk],
     inputs: Mapping[str, npt.NDArray[np.int32]],
     sizes: Capacity,
     check_start: Callable[[SequenceChunk], None],
+    looked_up: LookedUp | None = None,
 ) -> tuple[int, int]:
     """Check chunks and write a step's inputs, but for the page table; returns the numbers of rows and of logits.
 
-    check_start: called with the first chunk of each sequence, to raise where it cannot start.
+    check_start: called with the first chunk of each sequence, to raise where it cannot start. looked_up: of models that
+    read pictures, gives the tokens that are looked up for a chunk; it gets the number of its first row and the chunk
+    before it of the same sequence.
 
     Raises `EngineError`, `TokenOutOfRange` for ids outside int32.
     """
     n_rows, n_logits = 0, 0
     ids, positions, slots = inputs["token_ids"], inputs["positions"], inputs["slots"]
-    logit_rows, last = inputs.get("logit_rows"), inputs.get(LAST_POSITIONS)
+    logit_rows, last = inputs.get("logit_rows"), inputs.get(LAST_POSITIONS) if looked_up is None else None
     ends: dict[int, int] = {}  # of sequences that have rows in this step already
+    before: dict[int, SequenceChunk] = {}  # their chunks, where pictures ask for them
     for chunk in chunks:
         seq_id, start, tokens, wanted = chunk.seq_id, chunk.start, chunk.tokens, chunk.logits_indices
         n = len(tokens)
@@ -67,6 +74,9 @@ def write_batch(
         if last is not None and (start or length is not None):
             raise EngineError(f"sequence {seq_id}: every row sees all others; a step takes all of its rows at once")
         ends[seq_id] = end
+        if looked_up is not None:
+            tokens = looked_up(chunk, n_rows, before.get(seq_id))
+            before[seq_id] = chunk
         try:  # whether the ids are in the vocabulary the backend looks, before it runs
             if n == 1:  # as in every decode step: elements are set sooner than slices
                 ids[n_rows], positions[n_rows], slots[n_rows] = int(tokens[0]), start, seq_id

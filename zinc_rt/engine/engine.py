@@ -40,6 +40,7 @@ from zinc_rt.engine.batch import EngineError, SequenceChunk
 from zinc_rt.engine.kv_cache import CacheStats, KVCacheManager
 from zinc_rt.engine.options import DEFAULT_N_CTX, Options
 from zinc_rt.engine.page_pool import root_key
+from zinc_rt.engine.pictures import Pictures
 from zinc_rt.engine.recurrent_state import Snapshots, copies
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
@@ -273,7 +274,10 @@ class Engine(Closing):
         self._whole = reads_whole(graph)
         # An encoder's keys and values at a text's beginning depend on its end, so texts share no pages.
         root = None if self._whole else partial(_root, file, options.kv)
-        self._cache = KVCacheManager(backend, self._lowered, sizes, snapshots, root)
+        pictures = None
+        if definition.pictures is not None:
+            pictures = Pictures(definition.pictures, n_ctx, self._lowered.inputs)
+        self._cache = KVCacheManager(backend, self._lowered, sizes, snapshots, root, pictures)
         # Valid until the next step, like all outputs.
         outputs = self._lowered.outputs
         if ends_hidden(graph):

@@ -19,6 +19,7 @@ from zinc_rt.backends.base import Backend, Bytes, CachePages, Capacity, LoweredG
 from zinc_rt.engine.batch import EngineError, SequenceChunk, write_batch
 from zinc_rt.engine.page_pool import packed
 from zinc_rt.engine.page_tables import PageTables
+from zinc_rt.engine.pictures import Pictures
 from zinc_rt.engine.recurrent_state import Snapshots
 from zinc_rt.errors import BackendError, IntegrityError
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -77,6 +78,7 @@ class KVCacheManager:
         sizes: what the graph was lowered for.
         snapshots: of the states of recurrent layers, where the model has them.
         root: the parent key of first pages, from a tenant's salt; None where pages cannot be shared.
+        pictures: of the sequences; None for a model that reads none.
     """
 
     def __init__(
@@ -86,9 +88,10 @@ class KVCacheManager:
         sizes: Capacity,
         snapshots: Snapshots | None = None,
         root: Callable[[bytes], bytes] | None = None,
+        pictures: Pictures | None = None,
     ) -> None:
         self._backend, self._lowered, self.sizes = backend, lowered, sizes
-        self._snapshots, self._root = snapshots, root
+        self._snapshots, self._root, self.pictures = snapshots, root, pictures
         self._pages = PageTables(sizes.n_pages, sizes.n_slots, sizes.max_pages, lowered.inputs["page_table"])
         self._open: dict[int, _Sequence] = {}
         self._hits = self._misses = 0
@@ -132,6 +135,7 @@ class KVCacheManager:
         """End a sequence; its full pages stay cached."""
         self._sequence(seq_id)
         del self._open[seq_id]
+        self._changed(seq_id, 0)
         self._pages.release(seq_id)
         if self._snapshots is not None:
             self._snapshots.forget(seq_id)
@@ -208,6 +212,7 @@ class KVCacheManager:
                 self._snapshots.load(seq_id, n, pages[n_pages - 1])
             self._pages.shrink(seq_id, full * PAGE_TOKENS)
             self._pages.extend(seq_id, pages[full:n_pages])
+            self._changed(seq_id, full * PAGE_TOKENS)
             sequence.ids[full * PAGE_TOKENS :] = ids[full * PAGE_TOKENS : n]
             sequence.n_draft = 0  # what is found was confirmed, and is found behind confirmed pages alone
         self._hits += n
@@ -441,7 +446,13 @@ class KVCacheManager:
         sequence = self._open[seq_id]
         sequence.n_draft = max(0, sequence.n_draft - max(0, len(sequence.ids) - n))
         del sequence.ids[n:]
+        self._changed(seq_id, n)
         self._pages.shrink(seq_id, n)
+
+    def _changed(self, seq_id: int, n: int) -> None:
+        """The sequence's tokens from position n on are others from now on."""
+        if self.pictures is not None:
+            self.pictures.forget(seq_id, n)
 
     # -- a step
 
@@ -450,7 +461,14 @@ class KVCacheManager:
 
         Raises `EngineError`, `TokenOutOfRange`.
         """
-        return write_batch(chunks, self._lowered.inputs, self.sizes, self._check_start)
+        looked_up = None if self.pictures is None else self._looked_up
+        return write_batch(chunks, self._lowered.inputs, self.sizes, self._check_start, looked_up)
+
+    def _looked_up(
+        self, chunk: SequenceChunk, first: int, before: SequenceChunk | None
+    ) -> Sequence[int] | npt.NDArray[np.integer]:
+        assert self.pictures is not None
+        return self.pictures.write(chunk, first, self._open[chunk.seq_id].ids, before)
 
     def _check_start(self, chunk: SequenceChunk) -> None:
         """Sequences have no gaps, and recurrent layers go on where their state is, or begin anew at 0."""

@@ -33,6 +33,7 @@ KEY_BYTES: Final = 16
 _ROOT: Final = b"zinc kv root"
 _PAGE: Final = b"zinc kv page"
 _IDS: Final = struct.Struct(f"<{PAGE_TOKENS}i")
+_PICTURE_IDS: Final = struct.Struct(f"<{PAGE_TOKENS}q")
 ROOT: Final = -1
 """In place of the parent of a text's first page."""
 
@@ -52,10 +53,10 @@ def page_key(parent: bytes, ids: bytes) -> bytes:
 
 
 def packed(ids: Sequence[int]) -> bytes:
-    """The ids of a full page as 16 int32, little endian. Raises `struct.error` for another count, and for ids outside
-    int32.
+    """The ids of a full page as 16 int32, little endian, or int64 where it has rows of pictures. Raises `struct.error`
+    for another count, and for ids outside the range.
     """
-    return _IDS.pack(*ids)
+    return (_IDS if min(ids, default=0) >= 0 else _PICTURE_IDS).pack(*ids)
 
 
 @dataclass(slots=True)

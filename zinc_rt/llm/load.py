@@ -149,6 +149,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
     engine: Engine | None = None
     drafter: Drafter | None = None
     projector: Projector | None = None
+    shown: GGUFFile | None = None
     try:
         file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
@@ -167,6 +168,14 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
             raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
         elif cache.n_slots is None and cache.kv_tokens is None and cache.kv_memory is None:
             options = shared_slots(options, definition)
+        if mmproj is not None:
+            from zinc_rt.models.pictures import with_pictures
+            from zinc_rt.vision.projector import tower_for
+
+            shown = GGUFFile.open(mmproj)
+            tower = tower_for(shown, definition.info)
+            if not ends_hidden(definition.graph):
+                definition = with_pictures(definition, file, tower.n_deepstack)
         definition = prepared(wish, file, definition)
         engine = Engine(options, notify=notify, progress=loading)
         reading.work = partial(_tokenizer, file.metadata)
@@ -183,10 +192,10 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
                 f" the model's embedding only {definition.info.n_vocab} rows"
             )
         drafter = open_drafter(wish, engine, file, definition, tokenizer, notify=notify, progress=progress)
-        if mmproj is not None:
+        if shown is not None:
             from zinc_rt.vision.projector import Projector
 
-            projector = Projector.open(mmproj, definition.info, engine.backend)
+            projector = Projector(shown, tower, engine.backend)
         file.metadata.forget()  # the decoded vocabulary: the tokenizer has its own
         file.check_unchanged()
         from zinc_rt.llm.model import Model
@@ -200,8 +209,9 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
                 drafter.close()
             if engine is not None:
                 engine.close()
-        if file is not None:
-            file.close()
+        for opened in (file, shown):
+            if opened is not None:
+                opened.close()
         raise
 
 

@@ -99,6 +99,22 @@ class WeightRows:
         return Fraction(periods * (self.stop - self.start), self.cut)
 
 
+@dataclass(frozen=True, eq=False)
+class PictureInputs:
+    """How a graph takes the rows of pictures (`models.pictures`).
+
+    table: of rotations, f32[n_ctx, pairs, 2], by n_ctx, where positions have sections. axes: i64[pairs], which of a
+    row's positions turns each pair: 0 the time, 1 the line, 2 the column; None without sections. both_ways: whether
+    rows of a picture see each other both ways, so that one step takes all of them. max_rows: of a picture; None for
+    no limit.
+    """
+
+    table: MakeConstant | None = None
+    axes: npt.NDArray[np.int64] | None = None
+    both_ways: bool = False
+    max_rows: int | None = None
+
+
 @dataclass(frozen=True)
 class ModelDefinition:
     """All that a backend and the engine need to run a model.
@@ -107,7 +123,7 @@ class ModelDefinition:
     kind of layer that keeps state. weights: by buffer name, the rows of the file; several records stand for matrices
     one below another, of one tensor. host_tensors: tensors that the constants were made from. unread: known tensors
     that no step needs. projections: matrices f32[n_out, n_in] that vectors of whole texts are multiplied by, one after
-    another.
+    another. pictures: how rows of pictures are taken; None for a graph that takes none.
 
     Raises `ModelError` if the parts do not belong together: a buffer without its record or a record without its buffer.
     """
@@ -120,6 +136,7 @@ class ModelDefinition:
     host_tensors: frozenset[str] = field(default_factory=frozenset)
     unread: frozenset[str] = field(default_factory=frozenset)
     projections: tuple[F32, ...] = ()
+    pictures: PictureInputs | None = None
 
     def __post_init__(self) -> None:
         held = [name for state in self.states for name in state.buffers]

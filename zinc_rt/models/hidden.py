@@ -14,12 +14,17 @@ from zinc_rt.models.errors import ModelError
 HIDDEN = "hidden"
 """The output: f32[n_rows, n_embd]."""
 LAST_POSITIONS = "last_positions"
-"""A step input of encoders, whose rows see their whole text: i32[n_rows], the last position of the row's sequence."""
+"""A step input: i32[n_rows], the last position that a row sees. Rows of encoders see their whole text, rows of a picture
+may see all of the picture.
+"""
+IS_GIVEN = "is_given"
+"""A step input of models that read pictures: i32[n_rows], 1 for a row that the caller brings, else 0."""
 
 
 def reads_whole(graph: Graph) -> bool:
     """Whether each row sees its whole text, as in encoders. A step then has to have all rows of a sequence."""
-    return any(b.name == LAST_POSITIONS for b in graph.of_kind(BufferKind.INPUT))
+    inputs = {b.name for b in graph.of_kind(BufferKind.INPUT)}
+    return LAST_POSITIONS in inputs and IS_GIVEN not in inputs
 
 
 def ends_hidden(graph: Graph) -> bool:

@@ -1,4 +1,4 @@
-"""`qwen2`: Qwen 1.5, 2 and 2.5 dense models. RoPE over halves, biases on q, k and v."""
+"""`qwen2`, `qwen2vl`: Qwen 1.5, 2, 2.5 and the text part of Qwen2-VL. RoPE over halves, biases on q, k and v."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.parts import GraphParts
 
-NAMES = ("qwen2",)
+NAMES = ("qwen2", "qwen2vl")
 
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -28,33 +26,11 @@ U8 = npt.NDArray[np.uint8]
 class Projector(Closing):
     """A projector's file on a backend. It belongs to the backend's thread, and is good as long as the backend is."""
 
-    def __init__(self, file: GGUFFile, backend: Backend) -> None:
-        """Raises `ModelError` where the file has no tower that runs here. The file stays the caller's until then."""
-        self.file = file
-        self.tower: Tower = define_tower(file)
+    def __init__(self, file: GGUFFile, tower: Tower, backend: Backend) -> None:
+        """file: the projector's, which is closed with this. tower: of that file."""
+        self.file, self.tower = file, tower
         self._encoder = _Runner(self.tower.encoder, file, backend)
         self._projector = _Runner(self.tower.projector, file, backend)
-
-    @classmethod
-    def open(cls, path: str | Path, text_model: ModelInfo, backend: Backend) -> Self:
-        """The projector of a file, for a text model on the same backend.
-
-        Raises:
-            GGUFError: the file cannot be read.
-            ModelError: it has no tower that runs here, or is for another text model.
-        """
-        file = GGUFFile.open(path)
-        try:
-            made = cls(file, backend)
-            if made.tower.info.n_out != text_model.n_embd:
-                raise ModelError(
-                    f"{file.path} gives rows of {made.tower.info.n_out} elements, the text model"
-                    f" ({text_model.architecture}) has {text_model.n_embd}: it is the projector of another model"
-                )
-        except BaseException:
-            file.close()
-            raise
-        return made
 
     def close(self) -> None:
         """Close the file; the memory on the backend goes with that."""
@@ -81,6 +57,20 @@ class Projector(Closing):
         flat = whole.transpose(0, 2, 4, 1, 3).reshape(grid.n_patches, 3, p * p)[self.tower.order(grid)]
         mean, std = (np.array(values, np.float32)[:, None] for values in (info.mean, info.std))
         return np.asarray((flat / np.float32(255.0) - mean) / std, np.float32).reshape(len(flat), -1)
+
+
+def tower_for(file: GGUFFile, text_model: ModelInfo) -> Tower:
+    """The tower of a projector's file, for a text model.
+
+    Raises `ModelError` where the file has no tower that runs here, or one for another text model.
+    """
+    tower = define_tower(file)
+    if tower.info.n_out != text_model.n_embd:
+        raise ModelError(
+            f"{file.path} gives rows of {tower.info.n_out} elements, the text model ({text_model.architecture}) has"
+            f" {text_model.n_embd}: it is the projector of another model"
+        )
+    return tower
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Operations among the rows of one step, as of a picture's patches: a rotation of each row's own, and attention."""
+"""Operations on what comes with the rows of one step: rotation by own angles, attention among rows, given rows."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from zinc_rt.ir.definition import (
 )
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.rope import rope_rows, rotated_part_fits
+from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.attention import Scores, attend_rows
 
 if TYPE_CHECKING:
@@ -45,6 +46,23 @@ def _row_attention(at: Operands) -> None:
         out[rows] = attend_rows(q[rows], k[seen], v[seen], np.full(len(rows), end - begin), scoring)
 
 
+def _given(at: Operands) -> None:
+    x, given, is_given = at.inputs
+    y, start = at.outputs[0], int(at.attrs["start"])
+    y[...] = x
+    rows = is_given != 0
+    part = given[rows, start : start + x.shape[1]]
+    with np.errstate(all="ignore"):
+        y[rows] = x[rows] + part if at.attrs["add"] else part
+
+
+def _part_fits(bound: Bindings) -> str | None:
+    start, n, width = (bound.value(name) for name in ("start", "n", "n_given"))
+    if None not in (start, n, width) and start + n > width:  # type: ignore[operator]
+        return f"elements {start} to {start + n - 1} of given rows, which have {width}"  # type: ignore[operator]
+    return None
+
+
 def _attention_operations(cost: CostView) -> int:
     """Per head and row seen: dot product, scale, maximum, difference, exponential, sum, weighted value."""
     rows, dim = cost.dim(0, 0), cost.attr("head_dim")
@@ -52,6 +70,7 @@ def _attention_operations(cost: CostView) -> int:
 
 
 _SEEN = tuple(Port(name, INT32, ("R",), ACTIVATION) for name in ("first", "last"))
+_IS_GIVEN = Port("is_given", INT32, ("R",), ACTIVATION)
 _KV = tuple(activation(name, "R", "n_heads", "head_dim") for name in "kv")
 
 OPS = (
@@ -76,5 +95,17 @@ OPS = (
         ),
         reference=_row_attention,
         operations=_attention_operations,
+    ),
+    # y = x, but for rows whose `is_given` is not 0: those are the given row's elements from `start` on, or x plus them.
+    OpDefinition(
+        Op.GIVEN_ROWS,
+        OpSignature(
+            (activation("x", "R", "n"), activation("given", "R", "n_given"), _IS_GIVEN),
+            (activation("y", "R", "n"),),
+            {"start": AttrSpec(int, at_least=0, default=0), "add": AttrSpec(bool, default=False)},
+            (_part_fits,),
+        ),
+        reference=_given,
+        operations=lambda cost: cost.elements(0) if cost.attrs.get("add") else 0,
     ),
 )

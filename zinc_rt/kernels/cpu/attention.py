@@ -70,10 +70,7 @@ def seen_by(a, step, row: i32, WINDOWED: bool, WHOLE: bool):
         if WINDOWED:
             if own + window < length:
                 length = own + window + 1
-            first: i32 = own - window
-            if first < 0:
-                first = 0
-            window = length - first
+            window = length - own + window
     return length, window
 
 
@@ -149,11 +146,16 @@ def join_split(states, part, s: i32, length: i32, window: i32, R: int, G: int, V
 
 
 @inline
-def following(step, row: i32, end: i32):
-    """How many rows from `row` on, before `end`, are consecutive positions of one sequence."""
+def following(step, row: i32, end: i32, WHOLE: bool):
+    """How many rows from `row` on, before `end`, are consecutive positions of one sequence, each of which sees one more
+    than the one before.
+    """
     n: i32 = 1
     while (
-        row + n < end and step.slots[row + n] == step.slots[row] and step.positions[row + n] == step.positions[row] + n
+        row + n < end
+        and step.slots[row + n] == step.slots[row]
+        and step.positions[row + n] == step.positions[row] + n
+        and (not WHOLE or step.last_positions[row + n] == step.last_positions[row] + n)
     ):
         n += 1
     return n
@@ -204,17 +206,15 @@ def attention(
             units: i32 = minimum(minimum(last - u, blocks - block), PASSES)
             row: i32 = block * R
             end: i32 = minimum(row + units * R, step.n_rows)
-            passes: i32 = 0
-            if not WHOLE:
-                passes = i32(u32(following(step, row, end)) // R)
-                if passes > 0:
-                    whole_rows(
-                        a, step, q, sums, tile, state, part, row, passes, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT,
-                        WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
-                    )  # fmt: skip
-                    u += passes
+            passes = i32(u32(following(step, row, end, WHOLE)) // R)
+            if passes > 0:
+                whole_rows(
+                    a, step, q, sums, tile, state, part, row, passes, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT,
+                    WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
+                )  # fmt: skip
+                u += passes
             # A run of rows is a pass at least where a pass is one row.
-            if WHOLE or R > 1:
+            if R > 1:
                 if passes == 0:
                     end = minimum(row + R, end)
                     while row < end:

@@ -1,4 +1,4 @@
-"""Operations among the rows of one step: a rotation by each row's own angles, and attention without a cache.
+"""Operations on what comes with the rows of one step: rotation by own angles, attention without a cache, given rows.
 
 Attention goes over splits of 256 rows, as attention over a cache does, and gives the same bits for the same float32
 keys and values. A unit is a head and `BLOCK` rows; the keys of a split are turned about once for all of them.
@@ -41,6 +41,34 @@ class RowAttentionArgs:
     y: ptr[f32]
     n_heads: i32
     scale: f32
+
+
+@struct
+class GivenRowsArgs:
+    """x, y: f32[n_rows, n]. given: f32[n_rows, n_given]. is_given: i32[n_rows]. start: of the part of a given row."""
+
+    x: ptr[f32]
+    given: ptr[f32]
+    is_given: ptr[i32]
+    y: ptr[f32]
+    n: i32
+    n_given: i32
+    start: i32
+
+
+@kernel
+def given_rows(a: ptr[GivenRowsArgs], step: ptr[StepRecord], first: i32, last: i32, ADD: bool):
+    """Units: rows. A row is x's, or the part of the given one, which may be added to x's."""
+    for row in range(first, last):
+        x = a.x + i64(row) * i64(a.n)
+        y = a.y + i64(row) * i64(a.n)
+        part = a.given + (i64(row) * i64(a.n_given) + i64(a.start))
+        if a.is_given[row] != 0:
+            for i in range(a.n):
+                y[i] = x[i] + part[i] if ADD else part[i]
+        else:
+            for i in range(a.n):
+                y[i] = x[i]
 
 
 @kernel

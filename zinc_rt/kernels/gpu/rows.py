@@ -1,4 +1,4 @@
-"""Operations among the rows of one step: a rotation by each row's own angles, and attention without a cache."""
+"""Operations on what comes with the rows of one step: rotation by own angles, attention among rows, given rows."""
 
 from __future__ import annotations
 
@@ -44,6 +44,24 @@ def rotate(x: ptr[f32], table: ptr[f32], y: ptr[f32], n: u32, DIM: int, PAIRS: i
                 y[at] = own * cos - x[other] * sin
         else:
             y[at] = x[at]
+
+
+@kernel(workgroup=256)
+def given_rows(
+    x: ptr[f32], given: ptr[f32], is_given: ptr[i32], y: ptr[f32], n: u32, n_given: u32, start: u32, ADD: bool
+):
+    """y = x, f32[rows, n]; where `is_given` is not 0 the elements of given, f32[rows, n_given], from `start` on, or x
+    plus them. ceil(n / 256) workgroups in x, a row each in y.
+    """
+    i = workgroup_id(0) * 256 + workitem_id()
+    row = u64(workgroup_id(1))
+    if i < n:
+        at = row * u64(n) + u64(i)
+        value: f32 = x[at]
+        if is_given[row] != 0:
+            part = given[row * u64(n_given) + u64(start + i)]
+            value = value + part if ADD else part
+        y[at] = value
 
 
 @inline

@@ -20,6 +20,7 @@ from zinc_rt.models.towers.tower import (
     Arrays,
     Fitting,
     PatchGrid,
+    PictureLayout,
     Tower,
     TowerInfo,
     TowerParts,
@@ -38,22 +39,30 @@ _MERGER = "mm.patch_merger"
 class Pixtral(Tower):
     """See `Tower`."""
 
+    frame = "", "[IMG_END]"
+
     def __init__(self, file: GGUFFile) -> None:
         """Raises `ModelError`."""
         info = self.info = TowerInfo.from_file(file, "pixtral", "gelu", "silu")
         self._quarter = info.quarter()
-        self._side = Keys(file.metadata, "clip").integer("vision.spatial_merge_size", 1)
-        if self._side > 1 and f"{_MERGER}.weight" not in file.tensors:
-            raise ModelError(f"{_MERGER}.weight is missing, which blocks of {self._side} x {self._side} patches need")
-        self.fitting = Fitting.of_rows(self._side * info.patch_size, _LEAST, _MOST)
-        self.encoder = _encoder(TowerParts(file, info), self._side)
+        self.side = Keys(file.metadata, "clip").integer("vision.spatial_merge_size", 1)
+        if self.side > 1 and f"{_MERGER}.weight" not in file.tensors:
+            raise ModelError(f"{_MERGER}.weight is missing, which blocks of {self.side} x {self.side} patches need")
+        self.fitting = Fitting.of_rows(self.side * info.patch_size, _LEAST, _MOST)
+        self.encoder = _encoder(TowerParts(file, info), self.side)
         parts = TowerParts(file, info)
         self._line_end = parts.table_row(_BREAK, info.n_out)
-        self.projector = _projector(parts, self._side)
+        self.projector = _projector(parts, self.side)
+
+    def layout(self, width: int, height: int) -> PictureLayout:
+        """See `Tower`."""
+        lines = self.fitting.size(width, height)[1] // (self.side * self.info.patch_size)
+        before, n, after = super().layout(width, height).pieces
+        return PictureLayout((before, int(n) + lines - 1, after))
 
     def order(self, grid: PatchGrid) -> npt.NDArray[np.int64]:
         """See `Tower`."""
-        return blocks(grid, self._side)
+        return blocks(grid, self.side)
 
     def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """Pairs of the first half of a head turn by the line, those of the second one by the column."""
@@ -64,14 +73,14 @@ class Pixtral(Tower):
 
     def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """A block's patches stand side by side in each channel."""
-        x, n = outputs["encoded"], self._side**2
+        x, n = outputs["encoded"], self.side**2
         return {"joined": x.reshape(-1, n, x.shape[1]).transpose(0, 2, 1).reshape(len(x) // n, -1)}
 
     def arrange(self, rows: F32, grids: Sequence[PatchGrid]) -> F32:
         """The row that ends a line after each line of a picture but the last."""
         out, at = [], 0
         for grid in grids:
-            wide, lines = grid.nx // self._side, grid.ny // self._side
+            wide, lines = grid.nx // self.side, grid.ny // self.side
             for line in range(lines):
                 out.append(rows[at : at + wide])
                 at += wide

@@ -15,13 +15,12 @@ import numpy.typing as npt
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.definition import F32, ModelDefinition
 from zinc_rt.models.keys import Keys
-from zinc_rt.models.towers.qwen3vl import turns_of
+from zinc_rt.models.towers.qwen3vl import QwenTower, turns_of
 from zinc_rt.models.towers.tower import (
     ROWS,
     Arrays,
     Fitting,
     PatchGrid,
-    Tower,
     TowerInfo,
     TowerParts,
     blocks,
@@ -29,7 +28,7 @@ from zinc_rt.models.towers.tower import (
     whole,
 )
 
-_SIDE: Final = 2
+_SIDE: Final = QwenTower.side
 """Patches of a block, both ways."""
 _LEAST, _MOST = 8, 4096
 """Rows of a picture."""
@@ -37,7 +36,7 @@ _WINDOW: Final = 112
 """Pixels of a window's side; the file's own key does not count."""
 
 
-class Qwen25VL(Tower):
+class Qwen25VL(QwenTower):
     """See `Tower`."""
 
     def __init__(self, file: GGUFFile) -> None:

@@ -8,6 +8,7 @@ rows behind its first layers (deepstack).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from zinc_rt.models.towers.tower import (
     Arrays,
     Fitting,
     PatchGrid,
+    PictureLayout,
     Tower,
     TowerInfo,
     TowerParts,
@@ -35,7 +37,20 @@ _LEAST, _MOST = 8, 4096
 _BASE = 10000.0
 
 
-class Qwen3VL(Tower):
+class QwenTower(Tower):
+    """A tower of the Qwen family, whose text models have positions with lines and columns."""
+
+    side = _SIDE
+    frame = "<|vision_start|>", "<|vision_end|>"
+
+    def layout(self, width: int, height: int) -> PictureLayout:
+        """See `Tower`."""
+        size = self.side * self.info.patch_size
+        columns, lines = (n // size for n in self.fitting.size(width, height))
+        return replace(super().layout(width, height), columns=columns, lines=lines)
+
+
+class Qwen3VL(QwenTower):
     """See `Tower`."""
 
     def __init__(self, file: GGUFFile) -> None:

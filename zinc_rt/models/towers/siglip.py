@@ -17,7 +17,20 @@ from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.towers.resize import resize
-from zinc_rt.models.towers.tower import ROWS, Arrays, Fitting, PatchGrid, Tower, TowerInfo, TowerParts, blocks, whole
+from zinc_rt.models.towers.tower import (
+    ROWS,
+    Arrays,
+    Fitting,
+    PatchGrid,
+    PictureLayout,
+    Tower,
+    TowerInfo,
+    TowerParts,
+    blocks,
+    whole,
+)
+
+_AROUND = "<fake_token_around_image>"
 
 
 class SigLIP(Tower):
@@ -26,7 +39,7 @@ class SigLIP(Tower):
     def __init__(self, file: GGUFFile, kind: str, side: int) -> None:
         """side: patches of a block that becomes a row, both ways. Raises `ModelError`."""
         info = self.info = TowerInfo.from_file(file, kind, "gelu")
-        self._side, n = side, info.image_size // info.patch_size
+        self.side, n = side, info.image_size // info.patch_size
         if n % side:
             raise ModelError(f"{kind}: {n} patches a side are no multiple of the {side} that make a row")
         parts = TowerParts(file, info)
@@ -37,7 +50,7 @@ class SigLIP(Tower):
 
     def order(self, grid: PatchGrid) -> npt.NDArray[np.int64]:
         """See `Tower`."""
-        return blocks(grid, self._side)
+        return blocks(grid, self.side)
 
     def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
@@ -47,6 +60,8 @@ class SigLIP(Tower):
 
 class Gemma3(SigLIP):
     """See `Tower`."""
+
+    frame = "<start_of_image>", "<end_of_image>"
 
     def __init__(self, file: GGUFFile) -> None:
         """Raises `ModelError`."""
@@ -62,11 +77,11 @@ class Gemma3(SigLIP):
     def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """The mean of each block: its patches are added one after another, in float32."""
         x = np.asarray(outputs["encoded"], np.float32)
-        by_block = x.reshape(-1, self._side**2, x.shape[1])
+        by_block = x.reshape(-1, self.side**2, x.shape[1])
         total = by_block[:, 0].copy()
-        for i in range(1, self._side**2):
+        for i in range(1, self.side**2):
             total += by_block[:, i]
-        return {"mean": total / np.float32(self._side**2)}
+        return {"mean": total / np.float32(self.side**2)}
 
 
 class Idefics3(SigLIP):
@@ -79,22 +94,39 @@ class Idefics3(SigLIP):
         info = self.info
         self._longest = keys.integer("vision.preproc_image_size", maximum=1 << 14)
         parts = TowerParts(file, info)
-        width = self._side**2 * info.n_embd
+        width = self.side**2 * info.n_embd
         parts.project(parts.given("joined", width), "mm.model.fc", info.n_out, y=parts.output(ROWS, info.n_out))
         self.projector = parts.finish()
 
     def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
         """See `Tower`."""
-        return {"joined": outputs["encoded"].reshape(-1, self._side**2 * self.info.n_embd)}
+        return {"joined": outputs["encoded"].reshape(-1, self.side**2 * self.info.n_embd)}
 
     def tiles(self, pixels: npt.NDArray[np.uint8]) -> Sequence[npt.NDArray[np.uint8]]:
         """Tiles line by line, then the whole picture: stretched, not fitted."""
         side, (width, height) = self.info.image_size, self._lengthened(pixels.shape[1], pixels.shape[0])
-        across, down = math.ceil(width / side), math.ceil(height / side)
+        across, down = self._grid(pixels.shape[1], pixels.shape[0])
         stretched = resize(pixels, width, height, "lanczos")
         stretched = resize(stretched, across * side, down * side, "lanczos")
         cut = stretched.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(-1, side, side, 3)
         return [*cut, resize(stretched, side, side, "lanczos")]
+
+    def layout(self, width: int, height: int) -> PictureLayout:
+        """Tiles by their line and column, and the whole."""
+        across, down = self._grid(width, height)
+        n = (self.info.image_size // self.info.patch_size // self.side) ** 2
+        pieces: list[str | int] = []
+        for line in range(1, down + 1):
+            for column in range(1, across + 1):
+                pieces += [f"{_AROUND}<row_{line}_col_{column}>", n]
+            if line < down:
+                pieces.append("\n")
+        return PictureLayout((*pieces, f"\n\n{_AROUND}<global-img>", n, _AROUND))
+
+    def _grid(self, width: int, height: int) -> tuple[int, int]:
+        """Tiles across and down."""
+        side, sizes = self.info.image_size, self._lengthened(width, height)
+        return math.ceil(sizes[0] / side), math.ceil(sizes[1] / side)
 
     def _lengthened(self, width: int, height: int) -> tuple[int, int]:
         """The picture's size when the longer side has the model's length; the other one is even."""

@@ -42,6 +42,23 @@ class PatchGrid:
 
 
 @dataclass(frozen=True)
+class PictureLayout:
+    """How a picture stands in a text. pieces: strings, which are tokenized with special tokens, and numbers of rows.
+
+    columns, lines: of the rows, where positions of the text model have lines and columns; 0 for others.
+    """
+
+    pieces: tuple[str | int, ...]
+    columns: int = 0
+    lines: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of the picture in all."""
+        return sum(piece for piece in self.pieces if isinstance(piece, int))
+
+
+@dataclass(frozen=True)
 class Fitting:
     """How a picture gets the size that a tower takes.
 
@@ -150,6 +167,17 @@ class Tower(ABC):
     projector: ModelDefinition
     fitting: Fitting
     n_deepstack: int = 0
+    side: int = 1
+    """Patches of a block that becomes a row, both ways."""
+    frame: tuple[str, str] = ("", "")
+    """What stands before and behind a picture's rows in a text."""
+
+    def layout(self, width: int, height: int) -> PictureLayout:
+        """How a picture of this size stands in a text: by default its rows within the frame."""
+        fitted = self.fitting.size(width, height)
+        columns, lines = (n // (self.side * self.info.patch_size) for n in fitted)
+        before, after = self.frame
+        return PictureLayout((before, columns * lines, after))
 
     def tiles(self, pixels: npt.NDArray[np.uint8]) -> Sequence[npt.NDArray[np.uint8]]:
         """The pictures that the encoder sees of a picture u8[height, width, 3]: by default one, fitted to a size."""

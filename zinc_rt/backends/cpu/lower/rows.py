@@ -1,4 +1,4 @@
-"""Operations among the rows of one step: rotation by own angles, and attention without a cache."""
+"""Operations on what comes with the rows of one step: rotation by own angles, attention among rows, given rows."""
 
 from __future__ import annotations
 
@@ -39,3 +39,14 @@ def row_attention(low: CpuLowering, single: Single) -> None:
     low.emit(
         node, "row attention", kernel, rows.RowAttentionArgs, arguments, heads, UnitsPer.ATTENTION, node.inputs, (y,)
     )
+
+
+@CPU.lowers(Op.GIVEN_ROWS)
+def given_rows(low: CpuLowering, single: Single) -> None:
+    """Rows that come with the step, in place of others or added to them."""
+    node, y = single.node, single.node.outputs[0]
+    arguments = {name: low.at(buffer) for name, buffer in zip(("x", "given", "is_given"), node.inputs, strict=True)}
+    arguments |= {"y": low.at(y), "n": low.width(y), "n_given": low.width(node.inputs[1])}
+    arguments["start"] = int(node.attrs.get("start", 0))
+    kernel = rows.given_rows, {"ADD": bool(node.attrs.get("add", False))}
+    low.emit(node, "given rows", kernel, rows.GivenRowsArgs, arguments, 1, UnitsPer.ROWS, node.inputs, (y,))

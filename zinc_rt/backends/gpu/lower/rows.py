@@ -1,4 +1,4 @@
-"""Operations among the rows of one step: rotation by own angles, and attention without a cache."""
+"""Operations on what comes with the rows of one step: rotation by own angles, attention among rows, given rows."""
 
 from __future__ import annotations
 
@@ -43,3 +43,15 @@ def row_attention(low: GpuLowering, single: Single) -> None:
     entry = KernelEntry(Spec(rows.row_attention, {"DIM": dim}), names, "n_heads, rows")
     arguments = (*map(low.at, node.inputs), low.at(y), n_heads, float(node.attrs["scale"]))
     low.emit(node, entry, lambda s: (n_heads, s.n_rows), arguments, "n_rows", node.inputs, (y,))
+
+
+@GPU.lowers(Op.GIVEN_ROWS)
+def given_rows(low: GpuLowering, single: Single) -> None:
+    """Rows that come with the step, in place of others or added to them."""
+    node, y = single.node, single.node.outputs[0]
+    n, n_given, start = low.width(y), low.width(node.inputs[1]), int(node.attrs.get("start", 0))
+    spec = Spec(rows.given_rows, {"ADD": bool(node.attrs.get("add", False))})
+    names = ("x", "given", "is_given", "y", "n", "n_given", "start")
+    entry = KernelEntry(spec, names, "ceil(n / 256), rows")
+    arguments = (*map(low.at, node.inputs), low.at(y), n, n_given, start)
+    low.emit(node, entry, lambda s: (-(-n // 256), s.n_rows), arguments, "n_rows", node.inputs, (y,))
