@@ -14,8 +14,8 @@ from zinc_rt.models.errors import ModelError
 HIDDEN = "hidden"
 """The output: f32[n_rows, n_embd]."""
 LAST_POSITIONS = "last_positions"
-"""A step input: i32[n_rows], the last position that a row sees. Rows of encoders see their whole text, rows of a picture
-may see all of the picture.
+"""A step input: i32[n_rows], the last position that a row sees: of its whole text in encoders, of its picture where the
+rows of one see each other both ways.
 """
 IS_GIVEN = "is_given"
 """A step input of models that read pictures: i32[n_rows], 1 for a row that the caller brings, else 0."""

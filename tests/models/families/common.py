@@ -188,9 +188,17 @@ class Net:
             halves = not halves
         return Rope(own, halves, mag if magnitude is None else magnitude)
 
+    def places(self, n: int, pairs: int) -> Array:
+        """The position by which each pair of a row turns, [n, pairs] or [n, 1]."""
+        return np.arange(n)[:, None]
+
+    def behind(self, layer: int, x: Array) -> Array:
+        """The stream behind a layer."""
+        return x
+
     def turn(self, x: Array, rope: Rope) -> Array:
         """x: f64[n, heads, head_dim], row i at position i; elements past the rotated ones stay."""
-        angles = np.arange(len(x))[:, None] * rope.frequencies
+        angles = self.places(len(x), len(rope.frequencies)) * rope.frequencies
         pairs, out = len(rope.frequencies), x.copy()
         a = slice(0, pairs) if rope.halves else slice(0, 2 * pairs, 2)
         b = slice(pairs, 2 * pairs) if rope.halves else slice(1, 2 * pairs, 2)

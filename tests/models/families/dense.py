@@ -55,6 +55,7 @@ def hidden(net: Net, tokens: list[int]) -> np.ndarray:
         a = attention(net, net.norm(x, f"{p}attn_norm"), p, rope if turns else None, np.arange(n))
         x = x + residual * net.product(a, f"{p}attn_output")
         x = x + residual * feed_forward(net, net.norm(x, f"{p}ffn_norm"), p)
+        x = net.behind(layer, x)
     return net.norm(x, "output_norm")
 
 
