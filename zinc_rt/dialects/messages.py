@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate
 
 ROLES: Final = ("system", "developer", "user", "assistant", "tool")
+MarkPart = Callable[[Mapping[str, Any], str], str]
+"""Gives the text that stands for a content part in a template's text; it gets the part and its place."""
+_PICTURE: Final = "a picture"
 _MEDIA: Final = {
-    "image_url": "an image",
-    "image": "an image",
-    "input_image": "an image",
+    "image_url": _PICTURE,
+    "image": _PICTURE,
+    "input_image": _PICTURE,
     "input_audio": "audio",
     "audio": "audio",
     "video_url": "a video",
@@ -71,6 +74,7 @@ class ChatRenderer:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Tool] = (),
         ending: Ending | None = None,
+        mark: MarkPart | None = None,
         /,
         **variables: Any,
     ) -> tuple[str, ThinkingState]:
@@ -78,14 +82,15 @@ class ChatRenderer:
 
         messages: roles system, developer, user, assistant and tool; content a string, None or text parts; of the
         assistant `tool_calls` with arguments as JSON strings, and `reasoning_content`; of a tool `tool_call_id`.
-        variables: of the template, as `enable_thinking=False`.
+        mark: gives the text that stands for a picture's part; None where pictures are refused. variables: of the
+        template, as `enable_thinking=False`.
 
-        Raises `RequestError`, which names the message's index and the field, for another form and for images, audio and
-        files; `ChatTemplateError` for what the template refuses.
+        Raises `RequestError`, which names the message's index and the field, for another form, for audio and files, and
+        for pictures without `mark`; `ChatTemplateError` for what the template refuses.
         """
         if taken := _OWN & variables.keys():
             raise RequestError("variables", f"have {min(taken)!r}, which the request sets; leave it out")
-        checked = check_messages(messages, developer="developer" in self._source)
+        checked = check_messages(messages, developer="developer" in self._source, mark=mark)
         if any("tool_calls" in message for message in checked) and self._wants_text():
             checked = [_with_texts(message) for message in checked]
         given = [_as_openai(tool) for tool in tools] if tools else None
@@ -155,10 +160,11 @@ def plainer(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return made
 
 
-def check_messages(messages: object, developer: bool = False) -> list[dict[str, Any]]:
+def check_messages(messages: object, developer: bool = False, mark: MarkPart | None = None) -> list[dict[str, Any]]:
     """Messages as chat templates take them: content is text, arguments are mappings, a tool's answer has its name.
 
-    developer: whether the template knows this role; else such a message becomes one of the system.
+    developer: whether the template knows this role; else such a message becomes one of the system. mark: gives the text
+    that stands for a picture's part, by the part and its place; None where pictures are refused.
     Raises `RequestError`.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
@@ -166,10 +172,12 @@ def check_messages(messages: object, developer: bool = False) -> list[dict[str, 
     if not messages:
         raise RequestError("messages", "is empty; give at least one message")
     names: dict[str, str] = {}  # of functions, by the ids of their calls
-    return [_message(message, f"messages[{at}]", names, developer) for at, message in enumerate(messages)]
+    return [_message(message, f"messages[{at}]", names, developer, mark) for at, message in enumerate(messages)]
 
 
-def _message(message: object, where: str, names: dict[str, str], developer: bool) -> dict[str, Any]:
+def _message(
+    message: object, where: str, names: dict[str, str], developer: bool, mark: MarkPart | None
+) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise RequestError(where, f"is {show(message)}; it must be an object with role and content")
     role = message.get("role")
@@ -179,7 +187,7 @@ def _message(message: object, where: str, names: dict[str, str], developer: bool
         raise RequestError(f"{where}.audio", "is audio, which no model here takes; give text", unsupported=True)
     calls = message.get("tool_calls") if role == "assistant" else None
     out: dict[str, Any] = {"role": "system" if role == "developer" and not developer else role}
-    out["content"] = _content(message.get("content"), f"{where}.content", optional=role == "assistant")
+    out["content"] = _content(message.get("content"), f"{where}.content", optional=role == "assistant", mark=mark)
     if isinstance(name := message.get("name"), str):
         out["name"] = name
     if role == "assistant":
@@ -208,7 +216,7 @@ def _add_reasoning(message: Mapping[str, Any], out: dict[str, Any], where: str) 
             return
 
 
-def _content(content: object, where: str, optional: bool) -> str:
+def _content(content: object, where: str, optional: bool, mark: MarkPart | None) -> str:
     if isinstance(content, str):
         return content
     if content is None and optional:
@@ -221,10 +229,13 @@ def _content(content: object, where: str, optional: bool) -> str:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if not isinstance(kind, str):
             raise RequestError(f"{place}.type", f"is {show(kind)}; it must be text")
+        if mark is not None and _MEDIA.get(kind) == _PICTURE:
+            parts.append(mark(part, place))
+            continue
         if kind in _MEDIA:
-            raise RequestError(
-                place, f"is {_MEDIA[kind]} ({kind}), which no model here takes; give text", unsupported=True
-            )
+            takes = "this model does not take; load one that reads pictures with its projector (--mmproj FILE)"
+            takes = takes if _MEDIA[kind] == _PICTURE else "no model here takes; give text"
+            raise RequestError(place, f"is {_MEDIA[kind]} ({kind}), which {takes}", unsupported=True)
         if not isinstance(part, Mapping) or kind not in _TEXTS:
             raise RequestError(f"{place}.type", f"is {show(kind)}; it must be text")
         text = part.get(_TEXTS[kind])

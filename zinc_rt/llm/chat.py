@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.dialects.deltas import ContentDelta, Delta, ParsedAnswer, ReasoningDelta, ToolCall
@@ -31,14 +31,18 @@ from zinc_rt.scheduler.messages import Event, Finished, Grammar, Token
 from zinc_rt.utils.checks import show, true_or_false
 
 if TYPE_CHECKING:
+    from zinc_rt.llm.pictures import PicturePrompt
     from zinc_rt.text import ChatTemplate, Tokenizer
+    from zinc_rt.vision.picture import PictureSource
+    from zinc_rt.vision.shown import PictureReader, ShownPicture
 
 
 @dataclass(frozen=True)
 class ChatPrompt:
     """A conversation as a prompt. ids: its tokens. grammar: what the answer must follow, None for nothing.
 
-    tools: those that may be called. thinking: where the prompt leaves the model. text: the prompt's.
+    tools: those that may be called. thinking: where the prompt leaves the model. text: the prompt's. pictures: whose
+    rows it has.
     """
 
     ids: tuple[int, ...]
@@ -46,6 +50,7 @@ class ChatPrompt:
     tools: tuple[Tool, ...]
     thinking: ThinkingState
     text: str = ""
+    pictures: tuple[ShownPicture, ...] = ()
 
     @property
     def bound(self) -> bool:
@@ -61,17 +66,24 @@ class ChatPrompt:
 class ChatFormat:
     """How one model converses: its template, its dialect, its tokens. Not for several threads at once.
 
-    vocabulary: the tokenizer's, where the caller has it already; building one takes time.
+    vocabulary: the tokenizer's, where the caller has it already; building one takes time. pictures: reads those of
+    conversations; None for a model that reads none. source: the picture of a content part, as the caller may show it.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate, vocabulary: GrammarVocabulary | None = None
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate,
+        vocabulary: GrammarVocabulary | None = None,
+        pictures: PictureReader | None = None,
+        source: Callable[[Mapping[str, Any], str], PictureSource] | None = None,
     ) -> None:
         sources = "\n".join(template.source(name) for name in template.names)
         self.tokenizer = tokenizer
         self.dialect: Dialect = dialect_of(tokenizer, sources)
         self.vocabulary = vocabulary or GrammarVocabulary(tokenizer)
         self._renderer = ChatRenderer(template, self.dialect)
+        self._pictures, self._source = pictures, source
 
     @cached_property
     def mark_ids(self) -> frozenset[int]:
@@ -108,7 +120,9 @@ class ChatFormat:
             raise RequestError("variables", f"are {show(variables)}; give an object")
         if choice.mode is ChoiceMode.none:
             offered = ()
-        text, thinking = self._renderer.render_messages(messages, offered, ending, **(variables or {}))
+        shown = self._picture_prompt()
+        mark = None if shown is None else shown.mark
+        text, thinking = self._renderer.render_messages(messages, offered, ending, mark, **(variables or {}))
         if thinking is ThinkingState.continued and (
             form.kind is not FormatKind.text or (self.dialect.harmony and offered)
         ):
@@ -121,8 +135,19 @@ class ChatFormat:
         if check is not None:
             check(text)
         grammar = build_grammar(self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, thinking)
-        ids = self.tokenizer.encode(text, add_special=False)
-        return ChatPrompt(tuple(ids), grammar, offered, thinking, text)
+        encode = partial(self.tokenizer.encode, add_special=False)
+        if shown is None:
+            return ChatPrompt(tuple(encode(text)), grammar, offered, thinking, text)
+        ids = shown.encode(text, encode)
+        return ChatPrompt(tuple(ids), grammar, offered, thinking, shown.plain(text), shown.shown)
+
+    def _picture_prompt(self) -> PicturePrompt | None:
+        """What takes the pictures of a conversation; None where the model reads none."""
+        if self._pictures is None:
+            return None
+        from zinc_rt.llm.pictures import PicturePrompt, source_of
+
+        return PicturePrompt(self._pictures, self._source or source_of)
 
     def parser(self, prompt: ChatPrompt, seed: int, bound: bool = False) -> StreamParser:
         """What divides the answer to a prompt. seed: of the request; ids of calls depend on it and on the prompt, so

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from zinc_rt.grammar.matcher import LlguidanceMatcher
     from zinc_rt.llm.chat import ChatChunk, ChatFormat
     from zinc_rt.text import Tokenizer
+    from zinc_rt.vision.shown import ShownPicture
 
 Prompt = str | Sequence[int]
 """A text, or token ids as they are."""
@@ -138,7 +139,7 @@ class InputProcessor:
             check_token_ids(chosen, self._tokenizer.n_vocab)
             if prompt.grammar is not None:
                 self._compile(prompt.grammar)
-        submit = self._submit(prompt.ids, chosen, prompt.grammar)
+        submit = self._submit(prompt.ids, chosen, prompt.grammar, prompt.pictures)
         parser = chat_format.parser(prompt, submit.seed)
         return PreparedRequest(
             ChatOutput(submit, self._tokenizer, chosen.stop, parser, chat_format.mark_ids), functions
@@ -149,10 +150,18 @@ class InputProcessor:
         check_token_ids(chosen, self._tokenizer.n_vocab)  # padding rows of the embedding are no tokens
         return chosen
 
-    def _submit(self, prompt: Sequence[int], params: SamplingParams, grammar: Grammar | None = None) -> Submit:
+    def _submit(
+        self,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        grammar: Grammar | None = None,
+        pictures: tuple[ShownPicture, ...] = (),
+    ) -> Submit:
         """Raises what `check_prompt` raises."""
-        ids = tuple(self._check_prompt(prompt))
-        return Submit(str(next(self._numbers)), ids, params, seed_of(params), grammar=grammar)
+        if pictures:
+            self._check_prompt([max(token, 0) for token in prompt])
+        ids = tuple(prompt if pictures else self._check_prompt(prompt))
+        return Submit(str(next(self._numbers)), ids, params, seed_of(params), grammar=grammar, pictures=pictures)
 
 
 def with_params(

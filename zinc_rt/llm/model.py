@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from zinc_rt.text import ChatTemplate, Tokenizer
     from zinc_rt.vision.picture import PictureSource
     from zinc_rt.vision.projector import Projector
+    from zinc_rt.vision.shown import PictureReader
 
 __all__ = ["EmptyPrompt", "Model", "ModelClosed", "PromptTooLong"]
 
@@ -227,7 +228,16 @@ class Model(Closing):
         """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
         from zinc_rt.llm.chat import ChatFormat
 
-        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary)
+        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary, self.picture_reader)
+
+    @cached_property
+    def picture_reader(self) -> PictureReader | None:
+        """Reads the pictures of conversations; None for a model without a projector."""
+        if self._projector is None:
+            return None
+        from zinc_rt.vision.shown import PictureReader
+
+        return PictureReader(self._projector.tower, self._projector.file.identity)
 
     def make_core(self, options: CoreOptions | None = None) -> EngineCore:
         """A core on the model's engine, in place of the one that the model itself uses: for servers. Closing it closes
@@ -245,6 +255,7 @@ class Model(Closing):
             close=self.close,
             drafter=self._drafter,
             failed=self.client.failed,
+            projector=self._projector,
         )
 
     def _tell(self, line: str) -> None:

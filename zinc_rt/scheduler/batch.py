@@ -20,6 +20,7 @@ from zinc_rt.scheduler.cost import CostModel, CostPart
 from zinc_rt.scheduler.fair_share import FairShare
 from zinc_rt.scheduler.messages import PromptLogprobs
 from zinc_rt.scheduler.options import CoreOptions
+from zinc_rt.scheduler.pictures import PictureEncoding
 from zinc_rt.scheduler.request import Request
 
 _OVER = 0.25
@@ -175,6 +176,7 @@ class BatchBuilder:
         options: of the loop.
         promised: KV pages promised to each sequence.
         grow: gets a request one more page; if there is none, this or another request is preempted.
+        encoding: says how far prompts with pictures can be computed.
     """
 
     def __init__(
@@ -185,9 +187,10 @@ class BatchBuilder:
         options: CoreOptions,
         promised: Mapping[int, int],
         grow: Callable[[Request], None],
+        encoding: PictureEncoding | None = None,
     ) -> None:
         self._cost, self._cache, self._sizes, self._options = cost, cache, sizes, options
-        self._promised, self._grow = promised, grow
+        self._promised, self._grow, self._encoding = promised, grow, encoding
         self._share = FairShare(cost)
         self._most_texts = min(sizes.n_rows, sizes.n_logits)
         self._beside = PAGE_TOKENS  # rows of prompts in the last step that had some beside texts that decode
@@ -219,7 +222,7 @@ class BatchBuilder:
 
     def prefill(self, decode: list[ScheduledChunk], running: Iterable[Request]) -> list[ScheduledChunk]:
         """Chunks of prompts beside a step's other rows."""
-        prompts = [request for request in running if request.computed < request.admitted_tokens]
+        prompts = [request for request in running if request.computed < self._known(request)]
         if not prompts:
             return []
         found: list[ScheduledChunk] = []
@@ -230,13 +233,20 @@ class BatchBuilder:
             rest = request.admitted_tokens - request.computed
             if decode and not found and most < rest <= most + free and self._ends_at_once(request, decode):
                 most = rest
-            chunk = self._prompt_chunk(request, most, n_logits)
+            chunk = self._prompt_chunk(request, most, n_logits, most + free)
             if chunk is not None:
                 n_logits -= chunk.wanted + len(chunk.echoes)
+                free -= max(0, len(chunk.tokens) - most)
                 found.append(chunk)
         if decode and found:
             self._beside = max(sum(len(chunk.tokens) for chunk in found), PAGE_TOKENS)
         return found
+
+    def _known(self, request: Request) -> int:
+        """How many tokens of a prompt can be computed now."""
+        if self._encoding is None or not request.submit.pictures:
+            return request.admitted_tokens
+        return min(request.admitted_tokens, self._encoding.limit(request))
 
     def _budget(self, decode: list[ScheduledChunk], prompts: Sequence[Request]) -> int:
         """Rows of prompts: what fits into the time, and into the step; about a page at least, so that all prompts end.
@@ -267,8 +277,11 @@ class BatchBuilder:
         ms = self._cost.step_ms(costs([*decode, rest]))
         return len(rest.tokens) <= 2 * self._beside and ms <= (1 + _OVER_AT_ONCE) * self._options.max_step_ms
 
-    def _prompt_chunk(self, request: Request, max_rows: int, n_logits: int) -> ScheduledChunk | None:
-        """The next rows of a prompt, at most so many: to its end, or to a page's edge that leaves most of them."""
+    def _prompt_chunk(self, request: Request, max_rows: int, n_logits: int, room: int) -> ScheduledChunk | None:
+        """The next rows of a prompt, at most so many: to its end, or to a page's edge that leaves most of them.
+
+        room: rows that there can be for a picture that has to be whole.
+        """
         start, n = request.computed, len(request.tokens)
         end = min(start + max_rows, n)
         if request.submit.echo is not None:
@@ -280,6 +293,8 @@ class BatchBuilder:
             end = min(end, at)
         elif end < n and end // PAGE_TOKENS * PAGE_TOKENS - start > (end - start) // 2:
             end = end // PAGE_TOKENS * PAGE_TOKENS
+        if self._encoding is not None and request.submit.pictures:
+            end = self._encoding.cut(request, start, min(end, self._encoding.limit(request)), room)
         return ScheduledChunk.make(request, end, prefill=True, checkpoint=end == at) if end > start else None
 
 

@@ -20,7 +20,7 @@ from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.scheduler.batch import Batch
-from zinc_rt.scheduler.errors import DuplicateRequest, PromptNeverFits
+from zinc_rt.scheduler.errors import DuplicateRequest, PicturesUnavailable, PromptNeverFits
 from zinc_rt.scheduler.messages import (
     CancelReason,
     EngineInfo,
@@ -32,10 +32,12 @@ from zinc_rt.scheduler.messages import (
     TenantShare,
 )
 from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
+from zinc_rt.scheduler.pictures import PictureEncoding
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.scheduler import Scheduler
 from zinc_rt.scheduler.timing import Timing
 from zinc_rt.speculation.drafter import Drafter
+from zinc_rt.vision.projector import Projector
 
 
 class EngineCore:
@@ -50,6 +52,7 @@ class EngineCore:
         close: called by `close`.
         drafter: drafts tokens, which changes no text; None for no drafts.
         failed: gets the exceptions behind `Failed`, by the requests' ids.
+        projector: makes rows of pictures; None where requests have none.
 
     Attributes:
         scheduler: has the requests.
@@ -70,6 +73,7 @@ class EngineCore:
         close: Callable[[], None] | None = None,
         drafter: Drafter | None = None,
         failed: Callable[[str, ZincError], None] = lambda *_: None,
+        projector: Projector | None = None,
     ) -> None:
         if (sizes := engine.sizes) is None:
             raise UsageError("the engine has no model; load one before requests are served")
@@ -79,8 +83,11 @@ class EngineCore:
         self._engine, self._sizes, self._clock, self._close = engine, sizes, clock, close
         self._timing = Timing(clock)
         self._vocabulary = self._timing.watched(vocabulary)
+        self._encoding: PictureEncoding | None = None
+        if projector is not None and engine.cache.pictures is not None:
+            self._encoding = PictureEncoding(projector, engine.cache.pictures)
         self.scheduler = Scheduler(
-            engine.cache, sizes, options or CoreOptions(), self._timing, clock, notify, drafter, failed
+            engine.cache, sizes, options or CoreOptions(), self._timing, clock, notify, drafter, failed, self._encoding
         )
         self._untouched: Iterator[None] | None = None
         self._turns = self._arrivals = 0
@@ -135,7 +142,13 @@ class EngineCore:
 
     def _checked(self, request: Submit, processors: Processors) -> Request:
         now = self._clock()
-        self.check_prompt(request.prompt)
+        self.check_prompt(request.prompt if not request.pictures else [max(token, 0) for token in request.prompt])
+        if request.pictures:
+            if self._encoding is None:
+                raise PicturesUnavailable("the request has pictures, and this engine was opened without a projector")
+            if request.echo is not None:
+                raise UsageError("log-probabilities of a prompt with pictures are not computed; leave out echo")
+            self._encoding.check(request.prompt, request.pictures)
         if request.resume:
             check_ids(request.resume, self._vocabulary.n_vocab)
         tenant = self.scheduler.tenants.get(request.tenant)

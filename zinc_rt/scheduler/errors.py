@@ -17,6 +17,10 @@ class PromptNeverFits(UsageError):
     """A prompt needs more KV pages than its tenant may ever have."""
 
 
+class PicturesUnavailable(UsageError):
+    """A request has pictures, and the engine was opened without a projector."""
+
+
 class GrammarUnavailable(UsageError):
     """A request has a grammar, and the engine was opened without grammars."""
 

@@ -15,6 +15,7 @@ from zinc_rt.scheduler.errors import (
     DuplicateRequest,
     GrammarMismatch,
     GrammarUnavailable,
+    PicturesUnavailable,
     PromptNeverFits,
     TooManyTenants,
 )
@@ -28,6 +29,7 @@ FAULTS: Final[Mapping[type[ZincError], Fault]] = {
     InvalidSamplingParam: Fault.invalid_sampling_param,
     GrammarError: Fault.grammar_error,
     GrammarUnavailable: Fault.grammar_unavailable,
+    PicturesUnavailable: Fault.pictures_unavailable,
     GrammarMismatch: Fault.grammar_mismatch,
     DuplicateRequest: Fault.duplicate_request,
     TooManyTenants: Fault.too_many_tenants,

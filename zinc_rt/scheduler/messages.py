@@ -16,6 +16,7 @@ import msgspec
 
 from zinc_rt.sampling.generation import TopLogprobs
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.vision.shown import ShownPicture
 
 MAX_TENANTS: Final = 4096
 """Names of tenants that an engine knows at once."""
@@ -62,6 +63,7 @@ class Fault(StrEnum):
     grammar_unavailable = "grammar_unavailable"
     grammar_mismatch = "grammar_mismatch"
     """A token does not fit the grammar: one that is resumed, as a rule."""
+    pictures_unavailable = "pictures_unavailable"
     wrong_kind_of_model = "wrong_kind_of_model"
     duplicate_request = "duplicate_request"
     too_many_tenants = "too_many_tenants"
@@ -97,7 +99,8 @@ class Submit:
     runs. salt: of the tenant's part of the prefix cache. resume: tokens generated before, by an engine that is gone:
     they are not sent again, and the tokens after them are those that would have followed there. seconds: limit of the
     time until the last token, None for none. echo: N reports log-probabilities of the prompt's tokens, and of the N
-    likeliest tokens at each position; the whole prompt is computed then. None: no report.
+    likeliest tokens at each position; the whole prompt is computed then. None: no report. pictures: whose rows the
+    prompt has.
     """
 
     id: str
@@ -111,6 +114,7 @@ class Submit:
     resume: tuple[int, ...] = ()
     seconds: float | None = None
     echo: int | None = None
+    pictures: tuple[ShownPicture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from zinc_rt.engine.pictures import PlacedPicture
 from zinc_rt.errors import ZincError
 from zinc_rt.lang.building import seconds_compiled
 from zinc_rt.numerics import PAGE_TOKENS
@@ -45,6 +47,8 @@ class Request:
         compiled: seconds of compiling kernels: of the process when it was admitted, until its first token then.
         drafted, accepted: its draft tokens, and how many were right.
         echoed: positions of the prompt behind which the next token's log-probabilities were told.
+        pictures: those of the prompt, and where their rows begin and end; a picture's tiles have words between them.
+        words: the tokens without rows of pictures; the same list where there are none.
     """
 
     submit: Submit
@@ -76,6 +80,8 @@ class Request:
     drafted: int = 0
     accepted: int = 0
     echoed: int = 0
+    pictures: Mapping[PlacedPicture, range] = field(default_factory=dict)
+    words: list[int] = field(default_factory=list)
 
     @classmethod
     def make(
@@ -93,7 +99,9 @@ class Request:
         Raises `InvalidSamplingParam`, `GrammarUnavailable`, `GrammarMismatch`, what compiling a grammar raises.
         """
         params = replace(submit.params, seed=submit.seed)
-        tokens = [*submit.prompt, *submit.resume]
+        tokens = words = [*submit.prompt, *submit.resume]
+        if submit.pictures:
+            words = [token for token in tokens if token >= 0]
         stops = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else vocabulary.stop_ids)
         sampler = Sampler(params, vocabulary.n_vocab)
         matcher, bound = None, None
@@ -104,8 +112,8 @@ class Request:
             for token in submit.resume:
                 if not matcher.consume(token):
                     raise GrammarMismatch(f"the resumed token {token} does not fit the request's grammar")
-            bound = SamplingRequest(sampler, tokens, np.zeros(-(-vocabulary.n_vocab // 32), np.uint32), processors)
-        free = SamplingRequest(sampler, tokens, None, processors)
+            bound = SamplingRequest(sampler, words, np.zeros(-(-vocabulary.n_vocab // 32), np.uint32), processors)
+        free = SamplingRequest(sampler, words, None, processors)
         n_prompt, limit = len(submit.prompt), submit.params.max_tokens
         longest = n_ctx + 1 if limit is None else min(n_prompt + limit, n_ctx + 1)
         return cls(
@@ -123,6 +131,8 @@ class Request:
             free=free,
             bound=bound,
             queued=now,
+            pictures={shown.placed: _span(shown.placed, tokens) for shown in submit.pictures},
+            words=words,
         )
 
     @property
@@ -145,6 +155,12 @@ class Request:
     def protected(self) -> bool:
         """Whether it was preempted so often that it shall generate something first."""
         return self.preemptions >= _PATIENCE and len(self.tokens) - self.admitted_tokens < PAGE_TOKENS
+
+    def append(self, token: int) -> None:
+        """It has one more token."""
+        self.tokens.append(token)
+        if self.words is not self.tokens:
+            self.words.append(token)
 
     def end_reason(self) -> FinishReason | None:
         """Why it may not have another token; None where it may."""
@@ -211,3 +227,9 @@ class Request:
             drafted_tokens=self.drafted,
             accepted_tokens=self.accepted,
         )
+
+
+def _span(picture: PlacedPicture, tokens: Sequence[int]) -> range:
+    """From the first row of a picture to the end of its last one."""
+    first, last = picture.ids(0, picture.n_rows)[0], picture.ids(0, picture.n_rows)[-1]
+    return range(tokens.index(first), len(tokens) - tokens[::-1].index(last))

@@ -25,6 +25,7 @@ from zinc_rt.scheduler.batch import Batch, BatchBuilder, ScheduledChunk, costs
 from zinc_rt.scheduler.cost import CostModel
 from zinc_rt.scheduler.messages import Admitted, CancelReason, Event, Finished, FinishReason, Token, Usage
 from zinc_rt.scheduler.options import CoreOptions
+from zinc_rt.scheduler.pictures import PictureEncoding
 from zinc_rt.scheduler.preemption import excess, sequence_victim, victim
 from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.sequence_pool import SequencePool
@@ -49,6 +50,7 @@ class Scheduler:
         notify: gets lines worth showing.
         drafter: drafts tokens, which changes no text; None for no drafts.
         failed: gets the exceptions behind `Failed`, by the requests' ids.
+        encoding: makes rows of pictures; None for a model that reads none.
 
     Attributes:
         requests: all that wait or run, by id.
@@ -70,9 +72,10 @@ class Scheduler:
         notify: Callable[[str], None] | None,
         drafter: Drafter | None,
         failed: Callable[[str, ZincError], None],
+        encoding: PictureEncoding | None = None,
     ) -> None:
         self._cache, self._clock, self._timing = cache, clock, timing
-        self._notify, self._failed = notify, failed
+        self._notify, self._failed, self._encoding = notify, failed, encoding
         self.requests: dict[str, Request] = {}
         self.waiting = WaitingQueue()
         self.running: list[Request] = []
@@ -85,7 +88,7 @@ class Scheduler:
         self.steps = self.preemptions = 0
         self._cost = CostModel()
         self._admission = AdmissionOrder(self.waiting, self.pool, self._cost)
-        self._builder = BatchBuilder(self._cost, cache, sizes, options, self.pool.promised, self._grow)
+        self._builder = BatchBuilder(self._cost, cache, sizes, options, self.pool.promised, self._grow, encoding)
         self._deadlines: dict[str, float] = {}
         self._unsettled: Sequence[ScheduledChunk] = ()  # of a step that has not come to its end
 
@@ -107,6 +110,7 @@ class Scheduler:
         Raises `IntegrityError` where requests wait or run, and nothing could be done for any of them.
         """
         before = len(self.events), self.pool.given_back, len(self.requests)
+        encodes = self._encoding is not None and self._encoding.advance(self.running)
         if self._unsettled:
             self._repair()
         if self._deadlines:
@@ -126,7 +130,12 @@ class Scheduler:
             else:
                 batch.add(chunk, first)
         self._unsettled = batch.chunks
-        if before[2] and not batch.chunks and before == (len(self.events), self.pool.given_back, len(self.requests)):
+        if (
+            before[2]
+            and not batch.chunks
+            and not encodes
+            and before == (len(self.events), self.pool.given_back, len(self.requests))
+        ):
             raise IntegrityError(
                 f"{len(self.waiting)} requests wait and {len(self.running)} run, but none can go on;"
                 f" {self._cache.free_pages} of {self.pool.n_pages} KV pages are free"
@@ -301,7 +310,7 @@ class Scheduler:
         if request.matcher is not None and (refused := request.refusal(token_id)) is not None:
             self.fail(request, refused)
             return
-        request.tokens.append(token_id)
+        request.append(token_id)
         self.events.append(Token(request.id, token_id, token.logprob, token.top_logprobs))
         ends = request.matcher is not None or len(request.tokens) >= request.longest
         if ends and (reason := request.end_reason()) is not None:

@@ -66,7 +66,7 @@ class Drafter(ABC):
 
     def begin(self, text: DraftText, held: int) -> None:  # noqa: B027 - nothing to do is usual
         """A text has a sequence now, whose first `held` positions are there from an earlier text: no `stepped` tells of
-        them.
+        them. A text with rows of pictures, whose numbers are below 0, gets no drafts.
         """
 
     def stepped(self, rows: Sequence[SequenceChunk]) -> None:  # noqa: B027

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,7 +41,17 @@ class Projector(Closing):
 
         A row's first n_out numbers stand for a token's embedding, the others are added behind the first layers.
         """
-        tiles = self.tower.tiles(picture.pixels)
+        work = self.start(self.tower.tiles(picture.pixels))
+        while not work.advance():
+            pass
+        return work.rows
+
+    def start(self, tiles: Sequence[U8]) -> PictureWork:
+        """Work on a picture whose tiles these are, u8[height, width, 3] each, as `Tower.tiles` gives them."""
+        return PictureWork(self, tiles)
+
+    def compute(self, tiles: Sequence[U8]) -> F32:
+        """The rows of a picture's tiles, at once."""
         size = self.tower.info.patch_size
         grids = [PatchGrid(tile.shape[1] // size, tile.shape[0] // size) for tile in tiles]
         patches = [self._patches(tile, grid) for tile, grid in zip(tiles, grids, strict=True)]
@@ -57,6 +67,20 @@ class Projector(Closing):
         flat = whole.transpose(0, 2, 4, 1, 3).reshape(grid.n_patches, 3, p * p)[self.tower.order(grid)]
         mean, std = (np.array(values, np.float32)[:, None] for values in (info.mean, info.std))
         return np.asarray((flat / np.float32(255.0) - mean) / std, np.float32).reshape(len(flat), -1)
+
+
+class PictureWork:
+    """A picture on its way to rows. rows: what `Projector.rows` gives, once `advance` has said that it is over."""
+
+    rows: F32
+
+    def __init__(self, projector: Projector, tiles: Sequence[U8]) -> None:
+        self._projector, self._tiles = projector, tiles
+
+    def advance(self) -> bool:
+        """Do a slice of the work; whether it is over. Raises `BackendError`."""
+        self.rows = self._projector.compute(self._tiles)
+        return True
 
 
 def tower_for(file: GGUFFile, text_model: ModelInfo) -> Tower:

@@ -1,0 +1,77 @@
+"""`PictureEncoding`: the pictures of requests that run become rows, a slice at a time between the steps of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from zinc_rt.engine.pictures import Pictures, PlacedPicture
+from zinc_rt.errors import UsageError
+
+if TYPE_CHECKING:
+    from zinc_rt.scheduler.request import Request
+    from zinc_rt.vision.projector import PictureWork, Projector
+    from zinc_rt.vision.shown import ShownPicture
+
+
+class PictureEncoding:
+    """Turns the pictures of prompts into rows before the prompts' steps need them.
+
+    Args:
+        projector: the tower on the engine's device.
+        store: the engine's pictures.
+    """
+
+    def __init__(self, projector: Projector, store: Pictures) -> None:
+        self._projector, self._store = projector, store
+        self._at_work: tuple[PlacedPicture, PictureWork] | None = None
+
+    def check(self, prompt: Iterable[int], pictures: Iterable[ShownPicture]) -> None:
+        """Make a request's pictures known. Raises `UsageError` where a row of the prompt is of none of them, and what
+        `Pictures.register` raises.
+        """
+        rows: set[int] = set()
+        for shown in pictures:
+            self._store.register(shown.placed)
+            rows.update(shown.placed.ids(0, shown.placed.n_rows))
+        if any(token < 0 and token not in rows for token in prompt):
+            raise UsageError("the prompt has a token below 0 that is no row of the request's pictures")
+
+    def limit(self, request: Request) -> int:
+        """How many of a request's tokens can be computed: those before the first picture whose rows are not there."""
+        missing = self._missing(request)
+        return len(request.tokens) if missing is None else request.pictures[missing.placed].start
+
+    def _missing(self, request: Request) -> ShownPicture | None:
+        for shown in request.submit.pictures:
+            span = request.pictures[shown.placed]
+            if span.stop > request.computed and not self._store.has_rows(shown.placed):
+                return shown
+        return None
+
+    def cut(self, request: Request, start: int, end: int, room: int) -> int:
+        """Where a chunk ends that should end at `end`: a picture whose rows see each other both ways stays whole.
+
+        room: rows that the chunk can have at the most.
+        """
+        if self._store.how.both_ways:
+            for span in request.pictures.values():
+                if span.start < end < span.stop:
+                    return span.stop if span.stop - start <= room else max(start, span.start)
+        return end
+
+    def advance(self, running: Iterable[Request]) -> bool:
+        """Do a slice of the work on the first picture that lacks rows; whether there was any. Raises `BackendError`."""
+        running = [request for request in running if request.submit.pictures]
+        if self._at_work is None:
+            missing = next(filter(None, map(self._missing, running)), None)
+            if missing is None:
+                return False
+            work = self._projector.start([tile.array for tile in missing.tiles])
+            self._at_work = missing.placed, work
+        placed, work = self._at_work
+        if work.advance():
+            self._at_work = None
+            needed = {p.number for r in running for p, span in r.pictures.items() if span.stop > r.computed}
+            self._store.keep(placed, work.rows, needed)
+        return True
