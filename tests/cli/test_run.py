@@ -149,7 +149,7 @@ def test_a_terminal_without_a_prompt_gets_a_conversation(zinc, tiny, monkeypatch
         (("a", "-j", "{"), "--json-schema is no JSON: Expecting property name"),
         (("a", "-j", "{}", "--format", "text"), "--format is text"),
         (("a", "-j", "{}"), "--json-schema is for answers, and --raw"),
-        (("a", "--image", "cat.png"), "'cat.png' is for pictures: of models with images only the text runs here"),
+        (("a", "--image", "cat.png"), "--image is for answers, and --raw"),
         (("a", "--temp", "-1"), "--temp is -1.0"),
         (("a", "--top-p", "1.5"), "--top-p is 1.5"),
         (("a", "--top-k", "-3"), "--top-k is -3"),

@@ -25,7 +25,12 @@ Zinc = Callable[..., Outcome]
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """The hub that this process asks."""
-    files = {"story-Q8_0.gguf": STORY, "story-Q4_K_M.gguf": STORY + b"\0", "mmproj-F16.gguf": b"x", "README.md": b"hi"}
+    files = {
+        "story-Q8_0.gguf": STORY,
+        "story-Q4_K_M.gguf": STORY + b"\0",
+        "story-imatrix.gguf": b"x",
+        "README.md": b"hi",
+    }
     with serving(Hub({REPO: files, "someone/text": {"README.md": b"hi"}})) as made:
         monkeypatch.setattr(constants, "ENDPOINT", made.url)
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import constants
+from PIL import Image
 
 import zinc_rt
 from tests.cli.tiny import write_tiny_model
 from tests.hub.conftest import REPO, STORY, Zinc, blobs, failed
 from tests.hub.server import COMMIT, Hub
+from tests.vision import towers
 from zinc_rt.cli import terminal
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.hub import client, download
@@ -41,9 +43,8 @@ def test_from_a_name_to_text(zinc: Zinc, hub: Hub, tmp_path: Path, monkeypatch: 
         assert file.tensors
 
     listed = json.loads(zinc("list", "--json").out)
-    assert listed == [
-        {"name": f"{REPO}:Q8_0", "repo": REPO, "quant": "Q8_0", "bytes": len(STORY), "paths": [str(path)]}
-    ]
+    about = {"name": f"{REPO}:Q8_0", "repo": REPO, "quant": "Q8_0", "bytes": len(STORY), "paths": [str(path)]}
+    assert listed == [about | {"mmproj": None}]
 
     hub.requests.clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -413,3 +414,27 @@ def test_lists_on_terminals_of_80_columns(zinc: Zinc, hub: Hub, monkeypatch: pyt
         assert len(lines) == 1 + (len(KNOWN) if "--known" in command else 1)
         assert max(map(len, lines)) <= int(columns)
         assert (f"a wider terminal shows also: {left_out}" in shown.err) == bool(left_out)
+
+
+def test_a_model_that_reads_pictures(zinc: Zinc, hub: Hub, tmp_path: Path) -> None:
+    with zinc_rt.load() as model:
+        tower = towers.write(tmp_path / "tower.gguf", "pixtral", n_out=model.info.n_embd).path
+    hub.files[REPO] |= {"mmproj-F32.gguf": b"x" * 9, "mmproj-F16.gguf": tower.read_bytes()}
+    picture = tmp_path / "a.png"
+    Image.new("RGB", (16, 16), "red").save(picture)
+    planned = zinc("pull", f"{REPO}:Q8_0", "--dry-run")
+    assert f", and for pictures mmproj-F16.gguf, {tower.stat().st_size / 1024:.1f} KiB" in planned.err
+    assert zinc("pull", f"{REPO}:Q8_0", "--no-mmproj").code == 0
+    assert not [path for _, path, _ in hub.requests if "mmproj" in path]
+    assert zinc("rm", f"{REPO}:Q8_0", "-y").code == 0
+    pulled = zinc("pull", f"{REPO}:Q8_0")
+    assert pulled.code == 0, pulled.err
+    path = Path(pulled.out.strip())
+    assert path.name == "story-Q8_0.gguf"
+    (listed,) = json.loads(zinc("list", "--json").out)
+    assert Path(listed["mmproj"]).name == "mmproj-F16.gguf"
+    assert " pictures " in zinc("list").out
+    said = zinc("run", "What?", "-n", "4", "-m", f"{REPO}:Q8_0", "--image", picture, "--kernels", "reference")
+    assert said.code == 0, said.err
+    assert zinc("rm", f"{REPO}:Q8_0", "-y").code == 0
+    assert blobs(tmp_path) == []

@@ -148,7 +148,7 @@ class EngineCore:
                 raise PicturesUnavailable("the request has pictures, and this engine was opened without a projector")
             if request.echo is not None:
                 raise UsageError("log-probabilities of a prompt with pictures are not computed; leave out echo")
-            self._encoding.check(request.prompt, request.pictures)
+            self._encoding.register(request.pictures)
         if request.resume:
             check_ids(request.resume, self._vocabulary.n_vocab)
         tenant = self.scheduler.tenants.get(request.tenant)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from zinc_rt.engine.pictures import Pictures, PlacedPicture
-from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
     from zinc_rt.scheduler.request import Request
@@ -26,27 +25,20 @@ class PictureEncoding:
         self._projector, self._store = projector, store
         self._at_work: tuple[PlacedPicture, PictureWork] | None = None
 
-    def check(self, prompt: Iterable[int], pictures: Iterable[ShownPicture]) -> None:
-        """Make a request's pictures known. Raises `UsageError` where a row of the prompt is of none of them, and what
-        `Pictures.register` raises.
-        """
-        rows: set[int] = set()
+    def register(self, pictures: Iterable[ShownPicture]) -> None:
+        """Make a request's pictures known. Raises what `Pictures.register` raises."""
         for shown in pictures:
             self._store.register(shown.placed)
-            rows.update(shown.placed.ids(0, shown.placed.n_rows))
-        if any(token < 0 and token not in rows for token in prompt):
-            raise UsageError("the prompt has a token below 0 that is no row of the request's pictures")
 
     def limit(self, request: Request) -> int:
         """How many of a request's tokens can be computed: those before the first picture whose rows are not there."""
         missing = self._missing(request)
-        return len(request.tokens) if missing is None else request.pictures[missing.placed].start
+        return len(request.tokens) if missing is None else missing[1].start
 
-    def _missing(self, request: Request) -> ShownPicture | None:
-        for shown in request.submit.pictures:
-            span = request.pictures[shown.placed]
+    def _missing(self, request: Request) -> tuple[ShownPicture, range] | None:
+        for shown, span in request.pictures:
             if span.stop > request.computed and not self._store.has_rows(shown.placed):
-                return shown
+                return shown, span
         return None
 
     def cut(self, request: Request, start: int, end: int, room: int) -> int:
@@ -55,7 +47,7 @@ class PictureEncoding:
         room: rows that the chunk can have at the most.
         """
         if self._store.taken.both_ways:
-            for span in request.pictures.values():
+            for _, span in request.pictures:
                 if span.start < end < span.stop:
                     return span.stop if span.stop - start <= room else max(start, span.start)
         return end
@@ -67,11 +59,11 @@ class PictureEncoding:
             missing = next(filter(None, map(self._missing, running)), None)
             if missing is None:
                 return False
-            work = self._projector.start([tile.array for tile in missing.tiles])
-            self._at_work = missing.placed, work
+            shown = missing[0]
+            self._at_work = shown.placed, self._projector.start([tile.array for tile in shown.tiles])
         placed, work = self._at_work
         if work.advance():
             self._at_work = None
-            needed = {p.number for r in running for p, span in r.pictures.items() if span.stop > r.computed}
+            needed = {s.placed.number for r in running for s, span in r.pictures if span.stop > r.computed}
             self._store.keep(placed, work.rows, needed)
         return True

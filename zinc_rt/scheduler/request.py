@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from zinc_rt.engine.pictures import PlacedPicture
 from zinc_rt.errors import ZincError
 from zinc_rt.lang.building import seconds_compiled
 from zinc_rt.numerics import PAGE_TOKENS
@@ -17,7 +16,9 @@ from zinc_rt.sampling.sampler import Sampler
 from zinc_rt.scheduler.errors import GrammarMismatch, GrammarUnavailable
 from zinc_rt.scheduler.messages import FinishReason, QoS, Submit, Usage
 from zinc_rt.scheduler.options import CoreVocabulary, GrammarMatcher
+from zinc_rt.scheduler.picture_spans import picture_spans
 from zinc_rt.scheduler.tenants import TenantAccount
+from zinc_rt.vision.shown import ShownPicture
 
 LEVELS = {qos: level for level, qos in enumerate(QoS)}
 """A class's level: its place in `QoS`."""
@@ -47,7 +48,7 @@ class Request:
         compiled: seconds of compiling kernels: of the process when it was admitted, until its first token then.
         drafted, accepted: its draft tokens, and how many were right.
         echoed: positions of the prompt behind which the next token's log-probabilities were told.
-        pictures: those of the prompt, and where their rows begin and end; a picture's tiles have words between them.
+        pictures: of the prompt, with the places from a picture's first row to its last one.
         words: the tokens without rows of pictures; the same list where there are none.
     """
 
@@ -80,7 +81,7 @@ class Request:
     drafted: int = 0
     accepted: int = 0
     echoed: int = 0
-    pictures: Mapping[PlacedPicture, range] = field(default_factory=dict)
+    pictures: Sequence[tuple[ShownPicture, range]] = ()
     words: list[int] = field(default_factory=list)
 
     @classmethod
@@ -131,7 +132,7 @@ class Request:
             free=free,
             bound=bound,
             queued=now,
-            pictures={shown.placed: _span(shown.placed, tokens) for shown in submit.pictures},
+            pictures=picture_spans(submit.prompt, submit.pictures),
             words=words,
         )
 
@@ -227,9 +228,3 @@ class Request:
             drafted_tokens=self.drafted,
             accepted_tokens=self.accepted,
         )
-
-
-def _span(picture: PlacedPicture, tokens: Sequence[int]) -> range:
-    """From the first row of a picture to the end of its last one."""
-    first, last = picture.ids(0, picture.n_rows)[0], picture.ids(0, picture.n_rows)[-1]
-    return range(tokens.index(first), len(tokens) - tokens[::-1].index(last))
