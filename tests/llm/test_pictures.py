@@ -23,6 +23,7 @@ from zinc_rt.models.errors import ModelError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.errors import PicturesUnavailable
 from zinc_rt.scheduler.messages import Failed, Finished, Submit, Token
+from zinc_rt.speculation.pace import Pace
 from zinc_rt.text.errors import ChatTemplateError
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (40, 64, 3)).astype(np.uint8)
@@ -123,14 +124,20 @@ def test_beside_others(model: zinc_rt.Model) -> None:
     assert together == alone * 2
 
 
-def test_drafts_change_nothing(model: zinc_rt.Model) -> None:
+def test_drafts_change_nothing(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Pace, "lengths", lambda _, wishes, *__, **___: [3] * len(wishes))
     assert model._projector is not None
     path = model._projector.file.path
     messages = asking(shown(PIXELS), text="Tell me a story about a cat")
     params = SamplingParams(temperature=0.0, max_tokens=40)
-    with zinc_rt.load(mmproj=path, spec="ngram") as drafting:
-        assert drafting.chat(messages, params=params).text == model.chat(messages, params=params).text
-        assert drafting.chat("Tell me", params=params).text == model.chat("Tell me", params=params).text
+    want = model.chat(messages, params=params).text
+    for options in ({"spec": "ngram"}, {"draft_model": built_in_model()}):
+        with zinc_rt.load(mmproj=path, **options) as drafting:
+            got = drafting.chat(messages, params=params)
+            assert got.text == want
+            speculation = drafting.client.core.scheduler.speculation
+            assert speculation is not None
+            assert speculation.drafted
 
 
 def test_wrong_pictures(model: zinc_rt.Model) -> None:

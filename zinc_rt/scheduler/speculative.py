@@ -84,8 +84,8 @@ class Speculation:
 
     def _room(self, request: Request) -> int:
         """How many draft tokens a text can have: the last token that it may have is never one."""
-        if request.free.processors or request.submit.pictures:
-            return 0  # functions may keep count of their calls; drafters read no pictures
+        if request.free.processors:
+            return 0  # they may keep count of their calls
         return max(0, min(self._drafter.draft_max, request.longest - len(request.tokens) - 1))
 
     def _drafts(self, asked: Sequence[tuple[Request, int]], n_rows: int, left: int) -> dict[int, tuple[int, ...]]:
@@ -193,9 +193,10 @@ def _text(request: Request, draft_max: int) -> DraftText:
     return DraftText(
         request.number,
         request.seq_id,
-        request.tokens,
+        request.words,
         request.sampler,
         request.n_generated,
         draft_max,
         request.submit.salt,
+        bool(request.pictures),
     )

@@ -30,7 +30,8 @@ class DraftText:
     follows its last token. As a rule the sequence holds all tokens but the last; with recurrent layers it may hold
     fewer. sampler: how the text's tokens are chosen; do not call it, its `ahead` gives one to call. step: the number
     of the random number for the draft's first token. draft_max: the most tokens that the draft may have, 1 or more.
-    salt: of the tenant's part of the prefix cache.
+    salt: of the tenant's part of the prefix cache. pictures: whether the sequence has rows of pictures, too; `tokens`
+    are words alone.
     """
 
     number: int
@@ -40,6 +41,7 @@ class DraftText:
     step: int
     draft_max: int
     salt: bytes = b""
+    pictures: bool = False
 
 
 class Drafter(ABC):
@@ -66,7 +68,7 @@ class Drafter(ABC):
 
     def begin(self, text: DraftText, held: int) -> None:  # noqa: B027 - nothing to do is usual
         """A text has a sequence now, whose first `held` positions are there from an earlier text: no `stepped` tells of
-        them. A text with rows of pictures, whose numbers are below 0, gets no drafts.
+        them.
         """
 
     def stepped(self, rows: Sequence[SequenceChunk]) -> None:  # noqa: B027

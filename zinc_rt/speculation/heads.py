@@ -147,7 +147,7 @@ class HeadDrafter(Drafter):
 
     def begin(self, text: DraftText, held: int) -> None:
         """See `Drafter.begin`: pages of a text that is there already have the head's keys and values, too."""
-        if min(text.tokens) < 0:  # rows of pictures, which the head does not read: no draft will be asked for
+        if text.pictures:  # the head has read no rows of them, so it drafts nothing
             self._texts.pop(text.seq_id, None)
             return
         params = replace(text.sampler.params, stop_token_ids=(), logprobs=None, seed=text.sampler.seed)
