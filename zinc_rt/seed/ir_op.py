@@ -72,6 +72,7 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.ADD_POSITION: (_BOTH, Milestone.M0),
     Op.ROTATE: (_BOTH, Milestone.M0),
     Op.ROW_ATTN: (_BOTH, Milestone.M0),
+    Op.CLAMP: (_BOTH, Milestone.M0),
 }
 
 
