@@ -10,9 +10,11 @@ import pytest
 from tests.backends.amdgpu.stage import amd_backend
 from tests.helpers import soon
 from tests.vision import towers
+from zinc_rt.amdgpu.submission_budget import SubmissionBudget
 from zinc_rt.backends.base import Backend, Capacity
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.reference.backend import ReferenceBackend
+from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.models.constants import Constants
@@ -40,6 +42,15 @@ def rows(backend: Backend, path: Path, *pictures: Picture) -> list[np.ndarray]:
     with GGUFFile.open(path) as file:
         projector = Projector(file, backend)
         return [projector.rows(each) for each in pictures]
+
+
+def by_parts(backend: Backend, path: Path, shown: Picture) -> tuple[np.ndarray, int]:
+    """A picture's rows, and how many parts they took."""
+    with GGUFFile.open(path) as file:
+        work, n_parts = Projector(file, backend).start(shown), 1
+        while not work.advance():
+            n_parts += 1
+        return work.rows, n_parts
 
 
 def formula(tiny: towers.TinyProjector, shown: Picture) -> np.ndarray:
@@ -115,10 +126,13 @@ def test_a_profile_names_what_a_tower_does(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_pictures")
 @pytest.mark.parametrize("kind", soon(("qwen3vl_merger",), towers.KINDS))
-def test_the_emulated_gpu_gives_the_same_bits(kind: str, tmp_path: Path) -> None:
+def test_the_emulated_gpu_gives_the_same_bits(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step is cut into submissions of a few dispatches, which are the parts of `advance`."""
+    monkeypatch.setattr(SubmissionBudget, "most_work", property(lambda self: 1 << 20))
     path, shown = towers.write(tmp_path / "mmproj.gguf", kind).path, picture(8, 12)
     with amd_backend() as (backend, _):
-        (got,) = rows(backend, path, shown)
+        got, n_parts = by_parts(backend, path, shown)
+    assert n_parts > towers.LAYERS
     (want,) = rows(ReferenceBackend(), path, shown)
     assert np.array_equal(got.view(np.uint32), want.view(np.uint32))
 
@@ -143,3 +157,45 @@ def test_what_is_no_tower_is_refused_by_name(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"gemma3", b"gemma7"))
     with GGUFFile.open(path) as file, pytest.raises(ModelError, match="projector of type 'gemma7'"):
         define_tower(file)
+
+
+@pytest.mark.parametrize("kind", ["qwen3vl_merger", "idefics3"])
+def test_parts_with_other_work_between_them(kind: str, tmp_path: Path) -> None:
+    """A part of each of two projectors' pictures by turns: the bits of whole steps."""
+    paths = [towers.write(tmp_path / f"{n}.gguf", kind, n_out=n).path for n in (40, 48)]
+    shown = [picture(40, 30, 1), picture(64, 48, 2)]
+    for backend in (ReferenceBackend(), CpuBackend(threads=3), CpuBackend(threads=1)):
+        with GGUFFile.open(paths[0]) as first, GGUFFile.open(paths[1]) as second:
+            projectors = [Projector(file, backend) for file in (first, second)]
+            want = [whole_steps(projector, each) for projector, each in zip(projectors, shown, strict=True)]
+            works = [projector.start(each) for projector, each in zip(projectors, shown, strict=True)]
+            turns, finished = 0, [False]
+            while not all(finished):
+                finished = [work.advance() for work in works]
+                turns += 1
+            assert turns > 3 * towers.LAYERS
+            for rows_of, work in zip(want, works, strict=True):
+                assert np.array_equal(rows_of, work.rows)
+
+
+def whole_steps(projector: Projector, shown: Picture) -> np.ndarray:
+    """The rows of a picture by undivided steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(projector._encoder.backend), "run_parts", Backend.run_parts)
+        return projector.rows(shown)
+
+
+def test_one_picture_of_a_projector_at_a_time(tmp_path: Path) -> None:
+    with GGUFFile.open(towers.write(tmp_path / "mmproj.gguf", "gemma3").path) as file:
+        projector = Projector(file, ReferenceBackend())
+        first, second = (projector.start(picture(24, 24, seed)) for seed in (1, 2))
+        assert not first.advance()
+        with pytest.raises(BackendError, match="another picture"):
+            second.advance()
+        first.close()
+        with pytest.raises(BackendError, match="given up"):
+            first.advance()
+        third = projector.start(picture(24, 24, 2))
+        assert third.advance(60.0)
+        assert third.advance()
+        assert np.array_equal(third.rows, projector.rows(picture(24, 24, 2)))

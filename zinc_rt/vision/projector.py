@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Backend, Capacity, LoweredGraph
+from zinc_rt.backends.base import Backend, Capacity, LoweredGraph, check_step
+from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.models.constants import Constants
@@ -22,6 +25,8 @@ from zinc_rt.models.towers.tower import PATCHES, ROWS, Arrays, PatchGrid, Tower
 from zinc_rt.utils.closing import Closing
 from zinc_rt.vision.picture import Picture
 
+_FIRST_ROOM: Final = 8
+"""Rows that the graphs are lowered for when a projector is opened: that brings the weights to the backend."""
 U8 = npt.NDArray[np.uint8]
 
 
@@ -34,6 +39,10 @@ class Projector(Closing):
         self.tower: Tower = define_tower(file)
         self._encoder = _Runner(self.tower.encoder, file, backend)
         self._projector = _Runner(self.tower.projector, file, backend)
+        self.working: PictureWork | None = None
+        """The picture that the graphs are busy with, between two parts of it."""
+        for runner in (self._encoder, self._projector):
+            runner.room(_FIRST_ROOM)
 
     @classmethod
     def open(cls, path: str | Path, text_model: ModelInfo, backend: Backend) -> Self:
@@ -64,13 +73,27 @@ class Projector(Closing):
         """The picture's rows in order of the text: f32[n_rows, n_out * (1 + deepstack layers)].
 
         A row's first n_out numbers stand for a token's embedding, the others are added behind the first layers.
+        Raises what `PictureWork.advance` raises.
+        """
+        work = self.start(picture)
+        while not work.advance(math.inf):
+            pass
+        return work.rows
+
+    def start(self, picture: Picture) -> PictureWork:
+        """Rows of a picture, to be computed by parts. The picture is fitted and cut up here and now, which any thread
+        may do; the rest belongs to the backend's thread.
         """
         tiles = self.tower.tiles(picture.pixels)
         size = self.tower.info.patch_size
         grids = [PatchGrid(tile.shape[1] // size, tile.shape[0] // size) for tile in tiles]
         patches = [self._patches(tile, grid) for tile, grid in zip(tiles, grids, strict=True)]
-        encoded = self._encoder.run({PATCHES: np.concatenate(patches), **self.tower.step(grids)})
-        projected = self._projector.run(self.tower.join(encoded, grids))
+        return PictureWork(self, grids, {PATCHES: np.concatenate(patches), **self.tower.step(grids)})
+
+    def compute(self, grids: Sequence[PatchGrid], inputs: Arrays) -> Generator[None, None, F32]:
+        """The rows of tiles, from the encoder's inputs; each turn of the generator is a part. For `PictureWork`."""
+        encoded = yield from self._encoder.run(inputs)
+        projected = yield from self._projector.run(self.tower.join(encoded, grids))
         names = [ROWS, *(f"{ROWS}.{i}" for i in range(1, self.tower.n_deepstack + 1))]
         return self.tower.arrange(np.concatenate([projected[name] for name in names], axis=1), grids)
 
@@ -83,6 +106,56 @@ class Projector(Closing):
         return np.asarray((flat / np.float32(255.0) - mean) / std, np.float32).reshape(len(flat), -1)
 
 
+class PictureWork(Closing):
+    """Rows of a picture in the making, as `Projector.start` gives it. Of a projector's pictures one is worked on at a
+    time: from its first `advance` on until it is finished or closed.
+    """
+
+    def __init__(self, projector: Projector, grids: Sequence[PatchGrid], inputs: Arrays) -> None:
+        self._projector, self._parts = projector, projector.compute(grids, inputs)
+        self._rows: F32 | None = None
+
+    def advance(self, seconds: float = 0.0) -> bool:
+        """Compute for so long, and at least a part: some milliseconds on the CPU, a submission on a GPU. True once the
+        rows are there.
+
+        Between two calls other graphs may run on the backend. Raises `BackendError`, also where another picture of the
+        projector is not finished, and where this one was given up.
+        """
+        if self._rows is not None:
+            return True
+        if self._projector.working not in (None, self):
+            raise BackendError("the projector works on another picture; finish that one first, or close it")
+        self._projector.working = self
+        end = time.monotonic() + seconds
+        try:
+            while True:
+                next(self._parts)
+                if time.monotonic() >= end:
+                    return False
+        except StopIteration as finished:
+            self._rows = finished.value
+            self._projector.working = None
+        except BaseException:
+            self.close()
+            raise
+        if self._rows is None:
+            raise BackendError("the picture was given up; start it again")
+        return True
+
+    @property
+    def rows(self) -> F32:
+        """See `Projector.rows`. Only when `advance` has said True."""
+        assert self._rows is not None, "advance() has not finished"
+        return self._rows
+
+    def close(self) -> None:
+        """Give the picture up, if it is not finished. The rows of a finished one stay."""
+        self._parts.close()
+        if self._projector.working is self:
+            self._projector.working = None
+
+
 @dataclass
 class _Runner:
     """A graph over rows, lowered for as many rows as a step has had."""
@@ -92,18 +165,18 @@ class _Runner:
     backend: Backend
     lowered: LoweredGraph | None = None
 
-    def run(self, inputs: Arrays) -> Mapping[str, F32]:
-        """The outputs of one step, copies."""
+    def run(self, inputs: Arrays) -> Generator[None, None, Mapping[str, F32]]:
+        """The outputs of one step, copies; each turn is a part of it."""
         n = len(next(iter(inputs.values())))
-        lowered = self._room(n)
+        lowered = self.room(n)
         for name, array in lowered.inputs.items():
             given = np.ascontiguousarray(inputs[name]).view(np.int32)
             array[:n] = given.reshape(n, *array.shape[1:])
         lowered.counts[:] = n, 0
-        self.backend.submit_and_wait(lowered)
+        yield from self.backend.run_parts(check_step(lowered))
         return {name: y[:n].view(np.float32).copy() for name, y in lowered.outputs.items()}
 
-    def _room(self, n: int) -> LoweredGraph:
+    def room(self, n: int) -> LoweredGraph:
         """The graph for at least n rows; weights are shared with the one for fewer."""
         if self.lowered is None or self.lowered.limits[0] < n:
             rows = 1 << (n - 1).bit_length()
