@@ -86,7 +86,10 @@ TANH_POLY: Final = (
 GELU_LINEAR: Final = 1.5957691216057308
 GELU_CUBIC: Final = 0.07135481627159995
 
-ACTIVATIONS: Final = ("silu", "gelu", "clamped")
+GELU_QUICK: Final = 1.702
+"""The quick form of GELU is x sigmoid(GELU_QUICK x)."""
+
+ACTIVATIONS: Final = ("silu", "gelu", "gelu_quick", "clamped")
 """What a gated feed-forward may do to its gate."""
 CLAMP_ALPHA: Final = 1.702
 CLAMP_LIMIT: Final = 7.0

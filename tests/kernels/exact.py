@@ -161,6 +161,13 @@ def gelu(x: float) -> float:
     return times_sigmoid(x, mul(x, add(GELU[0], mul(GELU[1], mul(x, x)))))
 
 
+GELU_QUICK = float.fromhex("0x1.b3b646p+0")
+
+
+def gelu_quick(x: float) -> float:
+    return times_sigmoid(x, mul(x, GELU_QUICK))
+
+
 TANH_POLY = [
     float.fromhex(c) for c in ("-0x1.75e1cep-8", "0x1.52269cp-6", "-0x1.b83c5ap-5", "0x1.110726p-3", "-0x1.555532p-2")
 ]

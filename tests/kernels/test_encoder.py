@@ -50,6 +50,7 @@ def layer_norm(n: int) -> Case:
     net.node(Op.LAYER_NORM, [x, w, b], [net.out("y", n)], eps=1e-12)
     net.node(Op.LAYER_NORM, [x, w, b], [inner], eps=0.25)
     net.node(Op.GELU, [inner], [net.out("gelu", n)])
+    net.node(Op.GELU, [inner], [net.out("gelu quick", n)], quick=True)
     table = net.table(hostile(rng, 16, n))
     net.node(Op.ADD_POSITION, [x, net.indices("positions", "n_rows"), table], [net.out("placed", n)])
     places = rng.permutation(16)

@@ -1,4 +1,4 @@
-"""exp, sigmoid, silu, softplus, gelu, tanh: bit for bit by their definition, and within some ulp of the true value."""
+"""exp, sigmoid, silu, softplus, gelus, tanh: bit for bit by their definition, and within some ulp of the true value."""
 
 from __future__ import annotations
 
@@ -21,13 +21,25 @@ FUNCTIONS: dict[str, tuple[Function, Callable[[float], float]]] = {
     "silu": (mathfn.silu, exact.silu),
     "softplus": (mathfn.softplus, exact.softplus),
     "gelu": (mathfn.gelu, exact.gelu),
+    "gelu_quick": (mathfn.gelu_quick, exact.gelu_quick),
     "tanh": (mathfn.tanh, exact.tanh),
 }
 # Below -88.72 exp(-x) overflows, which sigmoid and silu say of themselves.
-LEAST = {"exp": -104.5, "sigmoid": -88.7, "silu": -88.7, "softplus": -104.5, "gelu": -1.0, "tanh": -200.0}
-MOST = {"exp": 89.0, "sigmoid": 120.0, "silu": 3.0e38, "softplus": 3.0e38, "gelu": 3.0e38, "tanh": 3.0e38}
+LEAST = {
+    "exp": -104.5,
+    "sigmoid": -88.7,
+    "silu": -88.7,
+    "softplus": -104.5,
+    "gelu": -1.0,
+    "gelu_quick": -1.0,
+    "tanh": -200.0,
+}
+MOST = {
+    "exp": 89.0, "sigmoid": 120.0, "silu": 3.0e38, "softplus": 3.0e38, "gelu": 3.0e38, "gelu_quick": 3.0e38,
+    "tanh": 3.0e38,
+}  # fmt: skip
 # The largest errors over every float32 in these ranges, found by trying them all, rounded up.
-ULPS = {"exp": 0.8, "sigmoid": 2.0, "silu": 2.0, "softplus": 2.0, "gelu": 2.5, "tanh": 1.34}
+ULPS = {"exp": 0.8, "sigmoid": 2.0, "silu": 2.0, "softplus": 2.0, "gelu": 2.5, "gelu_quick": 2.5, "tanh": 1.34}
 
 named = pytest.mark.parametrize("name", FUNCTIONS)
 
@@ -41,6 +53,8 @@ def truth(name: str, x: np.ndarray) -> np.ndarray:
         return np.tanh(wide)
     if name == "gelu":
         return wide / (1.0 + np.exp(-2.0 * math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide**3)))
+    if name == "gelu_quick":
+        return wide / (1.0 + np.exp(-1.702 * wide))
     if name == "softplus":
         return np.maximum(wide, 0.0) + np.log1p(np.exp(-np.abs(wide)))
     return (wide if name == "silu" else 1.0) / (1.0 + np.exp(-wide))
@@ -119,6 +133,10 @@ SPECIAL = {
     ],
     "gelu": [
         (0.0, 0.0), (-0.0, 0.0), (1e30, 1e30), (-1e30, 0.0), (-20.0, 0.0), (20.0, 20.0), (math.inf, math.nan),
+        (-math.inf, math.nan), (math.nan, math.nan),
+    ],
+    "gelu_quick": [
+        (0.0, 0.0), (-0.0, 0.0), (1e30, 1e30), (-1e30, 0.0), (-60.0, 0.0), (20.0, 20.0), (math.inf, math.nan),
         (-math.inf, math.nan), (math.nan, math.nan),
     ],
     "tanh": [

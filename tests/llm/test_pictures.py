@@ -131,13 +131,11 @@ def test_drafts_change_nothing(model: zinc_rt.Model, monkeypatch: pytest.MonkeyP
     messages = asking(shown(PIXELS), text="Tell me a story about a cat")
     params = SamplingParams(temperature=0.0, max_tokens=40)
     want = model.chat(messages, params=params).text
-    for options in ({"spec": "ngram"}, {"draft_model": built_in_model()}):
-        with zinc_rt.load(mmproj=path, **options) as drafting:
-            got = drafting.chat(messages, params=params)
-            assert got.text == want
-            speculation = drafting.client.core.scheduler.speculation
-            assert speculation is not None
-            assert speculation.drafted
+    with zinc_rt.load(mmproj=path, draft_model=built_in_model()) as drafting:
+        assert drafting.chat(messages, params=params).text == want
+        speculation = drafting.client.core.scheduler.speculation
+        assert speculation is not None
+        assert speculation.drafted > 10
 
 
 def test_wrong_pictures(model: zinc_rt.Model) -> None:

@@ -36,7 +36,8 @@ class SlicedWork:
     def __init__(self, rows: np.ndarray) -> None:
         self.rows, self._left = rows, SLICES
 
-    def advance(self) -> bool:
+    def advance(self, seconds: float) -> bool:
+        assert 0 < seconds <= 10
         self._left -= 1
         return self._left == 0
 

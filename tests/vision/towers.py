@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from zinc_rt.gguf import GGMLType, GGUFWriter, ValueType
 F64 = np.ndarray
 Tensors = Mapping[str, F64]
 
-E, HEADS, F, LAYERS, P, OUT = 48, 4, 80, 3, 4, 40
+E, HEADS, F, LAYERS, P, OUT = 64, 4, 96, 3, 4, 40
 HEAD = E // HEADS
 EPS = 1e-6
 
@@ -32,10 +33,20 @@ class TinyProjector:
     rows: Callable[[Tensors, F64], F64]
 
 
-def write(path: Path, kind: str, weights: GGMLType = GGMLType.F16, n_out: int = OUT) -> TinyProjector:
-    """Make a projector of this kind up. weights: the format of matrices. n_out: elements of a text model's row."""
+def write(
+    path: Path, kind: str, weights: GGMLType = GGMLType.F16, n_out: int = OUT, *, old: bool = False
+) -> TinyProjector:
+    """Make a projector of this kind up.
+
+    weights: the format of matrices. n_out: elements of a text model's row. old: as old files, which name the two
+    matrices of a feed-forward by each other and say no length of it.
+    """
     keys, shapes, rows = KINDS[kind]
     shapes = {name: tuple(n_out if n == OUT else n for n in shape) for name, shape in shapes.items()}
+    if old:
+        keys = {**keys, "clip.vision.feed_forward_length": 0}
+        other = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
+        shapes = {re.sub("ffn_up|ffn_down", lambda found: other[found[0]], name): n for name, n in shapes.items()}
     writer = GGUFWriter(path)
     common: dict[str, Any] = {
         "general.architecture": "clip", "general.type": "mmproj", "clip.has_vision_encoder": True,
@@ -51,11 +62,13 @@ def write(path: Path, kind: str, weights: GGMLType = GGMLType.F16, n_out: int = 
     def format_of(name: str, shape: tuple[int, ...]) -> GGMLType:
         if len(shape) == 1 or "position_embd" in name:
             return GGMLType.F32
-        plain = len(shape) > 2 or name == "mm.input_projection.weight" or shape[-1] % 32
+        plain = len(shape) > 2 or name == "mm.input_projection.weight" or shape[-1] % weights.block_size
         return GGMLType.F16 if plain and weights is not GGMLType.F32 else weights
 
     def values_of(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> F64:
         values = rng.standard_normal(shape).astype(np.float32)
+        if name.endswith(("_min", "_max")):
+            return np.abs(values) * np.float32(-0.5 if name.endswith("_min") else 0.5)
         if len(shape) > 1 and "position_embd" not in name:
             return values * np.float32(1.6 / np.sqrt(np.prod(shape[1:])))
         return 1 + values / 4 if name.endswith((".weight",)) and len(shape) == 1 else values / 4
@@ -73,7 +86,7 @@ def layer_norm(t: Tensors, name: str, x: F64) -> F64:
     return d / np.sqrt((d * d).mean(-1, keepdims=True) + EPS) * t[f"{name}.weight"] + t[f"{name}.bias"]
 
 
-def rms_norm(x: F64, weight: F64) -> F64:
+def rms_norm(x: F64, weight: F64 | float) -> F64:
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPS) * weight
 
 
@@ -86,9 +99,13 @@ def gelu(x: F64) -> F64:
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
-def attention(q: F64, k: F64, v: F64) -> F64:
+def gelu_quick(x: F64) -> F64:
+    return x / (1 + np.exp(-1.702 * x))
+
+
+def attention(q: F64, k: F64, v: F64, scale: float = HEAD**-0.5) -> F64:
     q, k, v = (x.reshape(len(x), HEADS, HEAD) for x in (q, k, v))
-    s = np.einsum("nhd,mhd->hnm", q, k) / np.sqrt(HEAD)
+    s = np.einsum("nhd,mhd->hnm", q, k) * scale
     w = np.exp(s - s.max(-1, keepdims=True))
     return np.einsum("hnm,mhd->nhd", w / w.sum(-1, keepdims=True), v).reshape(len(q), -1)
 
@@ -127,6 +144,65 @@ def turned(y: F64, nx: int) -> F64:
         a, b = y[:, :, j], y[:, :, j + HEAD // 2]
         out[:, :, j], out[:, :, j + HEAD // 2] = a * c - b * s, a * s + b * c
     return out.reshape(len(y), -1)
+
+
+def qwen2vl(t: Tensors, pixels: F64) -> F64:
+    x = patches(t, pixels, ("v.patch_embd.weight", "v.patch_embd.weight.1"))
+    ny, nx = x.shape[:2]
+    x = x.reshape(-1, E)
+    for layer in range(LAYERS):
+        p = f"v.blk.{layer}"
+        q, k, v = (linear(t, f"{p}.attn_{name}", layer_norm(t, f"{p}.ln1", x)) for name in "qkv")
+        x = x + linear(t, f"{p}.attn_out", attention(turned(q, nx), turned(k, nx), v))
+        x = x + linear(t, f"{p}.ffn_down", gelu_quick(linear(t, f"{p}.ffn_up", layer_norm(t, f"{p}.ln2", x))))
+    joined = join_blocks(layer_norm(t, "v.post_ln", x), ny, nx, 2).reshape(-1, 4 * E)
+    return linear(t, "mm.2", gelu(linear(t, "mm.0", joined)))
+
+
+def gemma4v(t: Tensors, pixels: F64) -> F64:
+    def held(name: str, x: F64) -> F64:
+        if f"{name}.input_min" in t:
+            x = np.clip(x, t[f"{name}.input_min"][0], t[f"{name}.input_max"][0])
+        y = x @ t[f"{name}.weight"].T
+        if f"{name}.output_min" in t:
+            y = np.clip(y, t[f"{name}.output_min"][0], t[f"{name}.output_max"][0])
+        return y
+
+    def heads_normed(x: F64, weight: F64 | float) -> F64:
+        return rms_norm(x.reshape(len(x), HEADS, HEAD), weight)
+
+    x = patches(t, 2 * pixels - 1)
+    ny, nx = x.shape[:2]
+    columns, lines = t["v.position_embd.weight"]
+    x = (x + columns[:nx] + lines[:ny, None]).reshape(-1, E)
+    line, column = np.divmod(np.arange(ny * nx), nx)
+
+    def turned_by_halves(y: F64) -> F64:
+        out, n = y.copy(), HEAD // 4
+        for start, at in ((0, column), (HEAD // 2, line)):
+            for j in range(n):
+                angle = at * 100.0 ** (-4 * j / HEAD)
+                c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
+                a, b = y[:, :, start + j], y[:, :, start + j + n]
+                out[:, :, start + j], out[:, :, start + j + n] = a * c - b * s, a * s + b * c
+        return out.reshape(len(y), -1)
+
+    for layer in range(LAYERS):
+        p = f"v.blk.{layer}"
+        h = rms_norm(x, t[f"{p}.ln1.weight"])
+        q, k, v = (held(f"{p}.attn_{name}", h) for name in "qkv")
+        q, k = (heads_normed(y, t[f"{p}.attn_{name}_norm.weight"]) for name, y in (("q", q), ("k", k)))
+        a = attention(turned_by_halves(q), turned_by_halves(k), heads_normed(v, 1.0).reshape(len(v), -1), 1.0)
+        x = x + rms_norm(held(f"{p}.attn_out", a), t[f"{p}.attn_post_norm.weight"])
+        h = rms_norm(x, t[f"{p}.ln2.weight"])
+        inner = gelu_quick(held(f"{p}.ffn_gate", h)) * held(f"{p}.ffn_up", h)
+        x = x + rms_norm(held(f"{p}.ffn_down", inner), t[f"{p}.ffn_post_norm.weight"])
+        if f"{p}.out_scale.weight" in t:
+            x = x * t[f"{p}.out_scale.weight"][0]
+    x = join_blocks(x, ny, nx, 3).mean(1) * np.sqrt(E)
+    if "v.std_bias" in t:
+        x = (x - t["v.std_bias"]) * t["v.std_scale"]
+    return held("mm.input_projection", rms_norm(x, 1.0))
 
 
 def qwen25vl(t: Tensors, pixels: F64) -> F64:
@@ -312,6 +388,32 @@ def _qwen25vl_shapes() -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def _qwen2vl_shapes() -> dict[str, tuple[int, ...]]:
+    return {
+        "v.patch_embd.weight": _KERNEL, "v.patch_embd.weight.1": _KERNEL, **_norm("v.post_ln"),
+        **_layers({"attn_q": E, "attn_k": E, "attn_v": E}), **_linear("mm.0", 4 * E, 4 * E),
+        **_linear("mm.2", OUT, 4 * E),
+    }  # fmt: skip
+
+
+def _gemma4v_shapes() -> dict[str, tuple[int, ...]]:
+    """With bounds of some matrices, and a factor behind one layer, which is not the last."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "v.patch_embd.weight": _KERNEL, "v.position_embd.weight": (2, 3 * 1120, E), "v.std_bias": (E,),
+        "v.std_scale": (E,), "mm.input_projection.weight": (OUT, E), "v.blk.0.out_scale.weight": (1,),
+    }  # fmt: skip
+    for layer in range(LAYERS):
+        p = f"v.blk.{layer}"
+        shapes |= {f"{p}.{name}.weight": (E,) for name in ("ln1", "ln2", "attn_post_norm", "ffn_post_norm")}
+        shapes |= {f"{p}.attn_{name}_norm.weight": (HEAD,) for name in "qk"}
+        shapes |= {f"{p}.attn_{name}.weight": (E, E) for name in ("q", "k", "v", "out")}
+        shapes |= {f"{p}.ffn_gate.weight": (F, E), f"{p}.ffn_up.weight": (F, E), f"{p}.ffn_down.weight": (E, F)}
+    held = [f"v.blk.1.{name}" for name in ("attn_q", "attn_v", "attn_out", "ffn_gate", "ffn_down")]
+    for name in (*held, "mm.input_projection"):
+        shapes |= {f"{name}.{end}": (1,) for end in ("input_min", "input_max", "output_min", "output_max")}
+    return shapes
+
+
 KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]], Callable[[Tensors, F64], F64]]] = {
     "qwen3vl_merger": (
         {"clip.use_gelu": True, "clip.vision.image_size": QWEN_SIDE * P, "clip.vision.spatial_merge_size": 2},
@@ -327,6 +429,12 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[int, ...]], Callable[[Ten
         {"clip.vision.image_size": 32 * P, "clip.vision.spatial_merge_size": 2, "clip.use_silu": True},
         _pixtral_shapes(),
         pixtral,
+    ),
+    "qwen2vl_merger": ({"clip.vision.image_size": 32 * P}, _qwen2vl_shapes(), qwen2vl),
+    "gemma4v": (
+        {"clip.vision.image_size": 32 * P, "clip.vision.image_mean": [0.0] * 3, "clip.vision.image_std": [1.0] * 3},
+        _gemma4v_shapes(),
+        gemma4v,
     ),
     "gemma3": (
         {"clip.use_gelu": True, "clip.vision.image_size": _SIGLIP_SIDE * P, "clip.vision.projector.scale_factor": 2},

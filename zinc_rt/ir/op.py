@@ -20,6 +20,7 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `ROTATE`, `ROW_ATTN`: a rotation by angles of each row's own, and attention among rows of one step without a cache
   (the patches of a picture).
 - `GIVEN_ROWS`: rows that the caller brings in place of those of token ids, or adds to them (pictures in a text).
+- `CLAMP`: rows held between two numbers (around the products of Gemma 4's tower).
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class Op(enum.IntEnum):
     ROTATE = 42
     ROW_ATTN = 43
     GIVEN_ROWS = 44
+    CLAMP = 45
 
 
 def name(op: Op) -> str:

@@ -1,4 +1,4 @@
-"""exp, sigmoid, silu, gelu, tanh, softplus as kernels/reference/mathfn.py defines them, on vectors; gates by name."""
+"""exp, sigmoid, silu, gelus, tanh, softplus as kernels/reference/mathfn.py defines them, on vectors; gates by name."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from zinc_rt.numerics import (
     EXP_POLY,
     GELU_CUBIC,
     GELU_LINEAR,
+    GELU_QUICK,
     LN2_HIGH,
     LN2_LOW,
     LOG2_E,
@@ -106,6 +107,18 @@ def gelu(x):
 
 
 @inline
+def gelu_quick(x):
+    """GELU in its quick form, of f32 lanes."""
+    return times_sigmoid(x, x * GELU_QUICK)
+
+
+@inline
+def clamp(x, low, high):
+    """x held in low .. high, of f32 lanes or scalars; NaN stays."""
+    return select(x > high, high, select(x < low, low, x))
+
+
+@inline
 def tanh(x):
     """The hyperbolic tangent of f32 lanes."""
     z = x * x
@@ -125,10 +138,11 @@ def gated(gate, up, alpha, limit, ACT: str):
         return silu(gate) * up
     elif ACT == "gelu":
         return gelu(gate) * up
+    elif ACT == "gelu_quick":
+        return gelu_quick(gate) * up
     static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
     g = select(gate > limit, limit, gate)
-    u = select(up > limit, limit, select(up < -limit, -limit, up))
-    return times_sigmoid(g, g * alpha) * (u + 1.0)
+    return times_sigmoid(g, g * alpha) * (clamp(up, -limit, limit) + 1.0)
 
 
 @inline

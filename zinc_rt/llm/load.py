@@ -249,8 +249,7 @@ def _projector(
 
     Raises `GGUFError`, `ModelError`.
     """
-    from zinc_rt.models.pictures import with_pictures
-    from zinc_rt.vision.projector import tower_for
+    from zinc_rt.vision.projector import with_projector
 
     beside = projector_beside(path) if mmproj == AUTO else Path(mmproj)
     if beside is None:
@@ -258,8 +257,7 @@ def _projector(
     shown: GGUFFile | None = None
     try:
         shown = GGUFFile.open(beside)
-        tower = tower_for(shown, definition.info)
-        return shown, tower, with_pictures(definition, file, tower.n_deepstack)
+        return shown, *with_projector(definition, file, shown)
     except BaseException as error:
         if shown is not None:
             shown.close()

@@ -7,6 +7,7 @@ with zinc_rt.load("model.gguf") as model:
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -339,6 +340,8 @@ class Model(Closing):
         shown = read_picture(picture)
         with self._lock:
             self._check_running()
+            if (busy := self._projector.working) is not None:  # with a picture of a request that runs
+                busy.advance(math.inf)
             return self._projector.rows(shown)
 
     def logits(self, tokens: Sequence[int]) -> npt.NDArray[np.float32]:

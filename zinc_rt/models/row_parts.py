@@ -135,9 +135,9 @@ class RowParts(GraphTensors):
         self.g.node(Op.SWIGLU, [gate, up], [y], f"{name}.swiglu", **attrs)
         return y
 
-    def scale(self, x: BufferId, factor: float, name: str) -> BufferId:
-        """x * factor, rounded to float32."""
-        y = self.temp(name, self.width(x))
+    def scale(self, x: BufferId, factor: float, name: str, y: BufferId | None = None) -> BufferId:
+        """x * factor, rounded to float32. y: where to; None for a fresh activation."""
+        y = self.temp(name, self.width(x)) if y is None else y
         self.g.node(Op.SCALE, [x], [y], f"{name}.scale", factor=factor)
         return y
 
@@ -155,10 +155,11 @@ class RowParts(GraphTensors):
         self.g.node(Op.LAYER_NORM, operands, [made], f"{name}.layer_norm", eps=self.eps)
         return made
 
-    def gelu(self, x: BufferId, name: str) -> BufferId:
-        """GELU of every element."""
+    def gelu(self, x: BufferId, name: str, *, quick: bool = False) -> BufferId:
+        """GELU of every element, in its form with tanh or the quick one."""
         y = self.temp(name, self.width(x))
-        self.g.node(Op.GELU, [x], [y], name)
+        attrs: dict[str, Attr] = {"quick": True} if quick else {}
+        self.g.node(Op.GELU, [x], [y], name, **attrs)
         return y
 
 

@@ -52,8 +52,8 @@ class PictureEncoding:
                     return span.stop if span.stop - start <= room else max(start, span.start)
         return end
 
-    def advance(self, running: Iterable[Request]) -> bool:
-        """Do a slice of the work on the first picture that lacks rows; whether there was any. Raises `BackendError`."""
+    def advance(self, running: Iterable[Request], seconds: float) -> bool:
+        """Work for so long on the first picture that lacks rows; whether there was any. Raises `BackendError`."""
         running = [request for request in running if request.submit.pictures]
         if self._at_work is None:
             missing = next(filter(None, map(self._missing, running)), None)
@@ -62,7 +62,7 @@ class PictureEncoding:
             shown = missing[0]
             self._at_work = shown.placed, self._projector.start([tile.array for tile in shown.tiles])
         placed, work = self._at_work
-        if work.advance():
+        if work.advance(seconds):
             self._at_work = None
             needed = {s.placed.number for r in running for s, span in r.pictures if span.stop > r.computed}
             self._store.keep(placed, work.rows, needed)

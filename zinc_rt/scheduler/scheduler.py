@@ -34,6 +34,8 @@ from zinc_rt.scheduler.tenants import TenantAccounts
 from zinc_rt.scheduler.timing import Timing
 from zinc_rt.speculation.drafter import Drafter
 
+_PICTURE_SHARE = 0.5
+"""Of the time of a step: how long pictures are worked on before it, while texts decode."""
 _LEARN_EVERY = 8
 """Steps of one text alone are alike: of so many, one teaches what its row costs."""
 
@@ -75,7 +77,7 @@ class Scheduler:
         encoding: PictureEncoding | None = None,
     ) -> None:
         self._cache, self._clock, self._timing = cache, clock, timing
-        self._notify, self._failed, self._encoding = notify, failed, encoding
+        self._notify, self._failed, self._encoding, self._options = notify, failed, encoding, options
         self.requests: dict[str, Request] = {}
         self.waiting = WaitingQueue()
         self.running: list[Request] = []
@@ -110,7 +112,7 @@ class Scheduler:
         Raises `IntegrityError` where requests wait or run, and nothing could be done for any of them.
         """
         before = len(self.events), self.pool.given_back, len(self.requests)
-        encodes = self._encoding is not None and self._encoding.advance(self.running)
+        encodes = self._encoding is not None and self._encode(self._encoding)
         if self._unsettled:
             self._repair()
         if self._deadlines:
@@ -141,6 +143,12 @@ class Scheduler:
                 f" {self._cache.free_pages} of {self.pool.n_pages} KV pages are free"
             )
         return batch
+
+    def _encode(self, encoding: PictureEncoding) -> bool:
+        """Work on pictures between two steps: a while that texts which decode hardly notice; whether there were any."""
+        decodes = any(request.computed >= request.admitted_tokens for request in self.running)
+        ms = _PICTURE_SHARE * self._options.max_step_ms if decodes else self._options.max_prefill_ms
+        return encoding.advance(self.running, ms / 1000)
 
     def _choose(self) -> list[ScheduledChunk]:
         chunks = self._builder.decode(self.running)

@@ -73,6 +73,7 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.ROTATE: (_BOTH, Milestone.M0),
     Op.ROW_ATTN: (_BOTH, Milestone.M0),
     Op.GIVEN_ROWS: (_BOTH, Milestone.M0),
+    Op.CLAMP: (_BOTH, Milestone.M0),
 }
 
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.base import Backend, Capacity, LoweredGraph
+from zinc_rt.backends.base import Backend, Capacity, LoweredGraph, check_step
+from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.models.constants import Constants
-from zinc_rt.models.definition import F32, ModelDefinition, ModelInfo
+from zinc_rt.models.definition import F32, ModelDefinition
 from zinc_rt.models.errors import ModelError
+from zinc_rt.models.pictures import with_pictures
 from zinc_rt.models.towers import define_tower
 from zinc_rt.models.towers.tower import PATCHES, ROWS, Arrays, PatchGrid, Tower
 from zinc_rt.utils.closing import Closing
 from zinc_rt.vision.picture import Picture
 
+_FIRST_ROOM: Final = 8
+"""Rows that the graphs are lowered for when a projector is opened: that brings the weights to the backend."""
 U8 = npt.NDArray[np.uint8]
 
 
@@ -27,10 +34,14 @@ class Projector(Closing):
     """A projector's file on a backend. It belongs to the backend's thread, and is good as long as the backend is."""
 
     def __init__(self, file: GGUFFile, tower: Tower, backend: Backend) -> None:
-        """file: the projector's, which is closed with this. tower: of that file."""
+        """file: the projector's, which is closed with this. tower: of that file. Raises what lowering graphs raises."""
         self.file, self.tower = file, tower
         self._encoder = _Runner(self.tower.encoder, file, backend)
         self._projector = _Runner(self.tower.projector, file, backend)
+        self.working: PictureWork | None = None
+        """The picture that the graphs are busy with, between two parts of it."""
+        for runner in (self._encoder, self._projector):
+            runner.room(_FIRST_ROOM)
 
     def close(self) -> None:
         """Close the file; the memory on the backend goes with that."""
@@ -40,23 +51,26 @@ class Projector(Closing):
         """The picture's rows in order of the text: f32[n_rows, n_out * (1 + deepstack layers)].
 
         A row's first n_out numbers stand for a token's embedding, the others are added behind the first layers.
+        Raises what `PictureWork.advance` raises.
         """
         work = self.start(self.tower.tiles(picture.pixels))
-        while not work.advance():
+        while not work.advance(math.inf):
             pass
         return work.rows
 
     def start(self, tiles: Sequence[U8]) -> PictureWork:
-        """Work on a picture whose tiles these are, u8[height, width, 3] each, as `Tower.tiles` gives them."""
-        return PictureWork(self, tiles)
-
-    def compute(self, tiles: Sequence[U8]) -> F32:
-        """The rows of a picture's tiles, at once."""
+        """Rows of a picture, to be computed by parts. tiles: u8[height, width, 3] each, as `Tower.tiles` gives them.
+        They are cut up here and now, which any thread may do; the rest belongs to the backend's thread.
+        """
         size = self.tower.info.patch_size
         grids = [PatchGrid(tile.shape[1] // size, tile.shape[0] // size) for tile in tiles]
         patches = [self._patches(tile, grid) for tile, grid in zip(tiles, grids, strict=True)]
-        encoded = self._encoder.run({PATCHES: np.concatenate(patches), **self.tower.step(grids)})
-        projected = self._projector.run(self.tower.join(encoded, grids))
+        return PictureWork(self, grids, {PATCHES: np.concatenate(patches), **self.tower.step(grids)})
+
+    def compute(self, grids: Sequence[PatchGrid], inputs: Arrays) -> Generator[None, None, F32]:
+        """The rows of tiles, from the encoder's inputs; each turn of the generator is a part. For `PictureWork`."""
+        encoded = yield from self._encoder.run(inputs)
+        projected = yield from self._projector.run(self.tower.join(encoded, grids))
         names = [ROWS, *(f"{ROWS}.{i}" for i in range(1, self.tower.n_deepstack + 1))]
         return self.tower.arrange(np.concatenate([projected[name] for name in names], axis=1), grids)
 
@@ -69,32 +83,77 @@ class Projector(Closing):
         return np.asarray((flat / np.float32(255.0) - mean) / std, np.float32).reshape(len(flat), -1)
 
 
-class PictureWork:
-    """A picture on its way to rows. rows: what `Projector.rows` gives, once `advance` has said that it is over."""
+class PictureWork(Closing):
+    """Rows of a picture in the making, as `Projector.start` gives it. Of a projector's pictures one is worked on at a
+    time: from its first `advance` on until it is finished or closed.
+    """
 
-    rows: F32
+    def __init__(self, projector: Projector, grids: Sequence[PatchGrid], inputs: Arrays) -> None:
+        self._projector, self._parts = projector, projector.compute(grids, inputs)
+        self._rows: F32 | None = None
 
-    def __init__(self, projector: Projector, tiles: Sequence[U8]) -> None:
-        self._projector, self._tiles = projector, tiles
+    def advance(self, seconds: float = 0.0) -> bool:
+        """Compute for so long, and at least a part: some milliseconds on the CPU, a submission on a GPU. True once the
+        rows are there.
 
-    def advance(self) -> bool:
-        """Do a slice of the work; whether it is over. Raises `BackendError`."""
-        self.rows = self._projector.compute(self._tiles)
+        Between two calls other graphs may run on the backend. Raises `BackendError`, also where another picture of the
+        projector is not finished, and where this one was given up.
+        """
+        if self._rows is not None:
+            return True
+        if self._projector.working not in (None, self):
+            raise BackendError("the projector works on another picture; finish that one first, or close it")
+        self._projector.working = self
+        end = time.monotonic() + seconds
+        try:
+            while True:
+                next(self._parts)
+                if time.monotonic() >= end:
+                    return False
+        except StopIteration as finished:
+            self._rows = finished.value
+            self._projector.working = None
+        except BaseException:
+            self.close()
+            raise
+        if self._rows is None:
+            raise BackendError("the picture was given up; start it again")
         return True
 
+    @property
+    def rows(self) -> F32:
+        """See `Projector.rows`. Only when `advance` has said True."""
+        assert self._rows is not None, "advance() has not finished"
+        return self._rows
 
-def tower_for(file: GGUFFile, text_model: ModelInfo) -> Tower:
-    """The tower of a projector's file, for a text model.
+    def close(self) -> None:
+        """Give the picture up, if it is not finished. The rows of a finished one stay."""
+        self._parts.close()
+        if self._projector.working is self:
+            self._projector.working = None
 
-    Raises `ModelError` where the file has no tower that runs here, or one for another text model.
+
+def with_projector(definition: ModelDefinition, file: GGUFFile, shown: GGUFFile) -> tuple[Tower, ModelDefinition]:
+    """The tower of a projector's file for a text model, and the model's definition for texts with pictures.
+
+    Args:
+        definition: of the text model.
+        file: its file.
+        shown: the projector's.
+
+    Raises:
+        ModelError: there is no tower that runs here, or it is for another text model.
     """
-    tower = define_tower(file)
-    if tower.info.n_out != text_model.n_embd:
+    tower, info = define_tower(shown), definition.info
+    if tower.info.n_out != info.n_embd:
         raise ModelError(
-            f"{file.path} gives rows of {tower.info.n_out} elements, the text model ({text_model.architecture}) has"
-            f" {text_model.n_embd}: it is the projector of another model"
+            f"{shown.path} gives rows of {tower.info.n_out} elements, the text model ({info.architecture}) has"
+            f" {info.n_embd}: it is the projector of another model"
         )
-    return tower
+    reading = with_pictures(definition, file, tower.n_deepstack)
+    if reading.pictures is not None and reading.pictures.max_rows is not None:
+        tower.fitting = tower.fitting.within(reading.pictures.max_rows)
+    return tower, reading
 
 
 @dataclass
@@ -106,18 +165,18 @@ class _Runner:
     backend: Backend
     lowered: LoweredGraph | None = None
 
-    def run(self, inputs: Arrays) -> Mapping[str, F32]:
-        """The outputs of one step, copies."""
+    def run(self, inputs: Arrays) -> Generator[None, None, Mapping[str, F32]]:
+        """The outputs of one step, copies; each turn is a part of it."""
         n = len(next(iter(inputs.values())))
-        lowered = self._room(n)
+        lowered = self.room(n)
         for name, array in lowered.inputs.items():
             given = np.ascontiguousarray(inputs[name]).view(np.int32)
             array[:n] = given.reshape(n, *array.shape[1:])
         lowered.counts[:] = n, 0
-        self.backend.submit_and_wait(lowered)
+        yield from self.backend.run_parts(check_step(lowered))
         return {name: y[:n].view(np.float32).copy() for name, y in lowered.outputs.items()}
 
-    def _room(self, n: int) -> LoweredGraph:
+    def room(self, n: int) -> LoweredGraph:
         """The graph for at least n rows; weights are shared with the one for fewer."""
         if self.lowered is None or self.lowered.limits[0] < n:
             rows = 1 << (n - 1).bit_length()

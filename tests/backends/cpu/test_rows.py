@@ -98,6 +98,7 @@ def gates(n: int) -> Case:
     matrix = net.matrix(T.F16, packed(T.F16, rng, 17, n))
     for attrs in (
         {"activation": "gelu"},
+        {"activation": "gelu_quick"},
         {"activation": "clamped"},
         {"activation": "clamped", "alpha": 0.5, "limit": 0.25},
     ):
@@ -123,6 +124,7 @@ def factors(n: int) -> Case:
     table = net.b.buffer("table", "constant", "f32", ["n_ctx"])
     net.node(Op.SCALE, [x], [net.out("scaled", n)], factor=-0.3)
     net.node(Op.SOFTCAP, [x], [net.out("capped", n)], cap=1.5)
+    net.node(Op.CLAMP, [x], [net.out("clamped", n)], low=-0.5, high=0.0)
     net.node(Op.POSITION_SCALE, [x, positions, table], [net.out("by position", n)])
     net.node(Op.SCALE, [last], [net.out("scaled last", n, "n_logits")], factor=1e30)
     net.node(Op.SOFTCAP, [last], [net.out("capped last", n, "n_logits")], cap=30.0)
@@ -172,7 +174,7 @@ def silu_everywhere() -> Case:
     net = Net(len(gate))
     x, up = net.rows("gate", 64), net.rows("up", 64)
     net.node(Op.SWIGLU, [x, up], [net.out("y", 64)])
-    for activation in ("gelu", "clamped"):
+    for activation in ("gelu", "gelu_quick", "clamped"):
         net.node(Op.SWIGLU, [x, up], [net.out(activation, 64)], activation=activation)
     net.node(Op.SOFTCAP, [x], [net.out("tanh", 64)], cap=1.0)
     return net.case([Step(len(gate), {"gate": gate, "up": np.full_like(gate, scale)}) for scale in (1.0, 2.0**-30)])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from zinc_rt.backends.arg_structs import record
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, shareable, shared, state_bytes, typed
-from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, GraphPlan, Ints, LoweredGraph
+from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, CheckedStep, GraphPlan, Ints, LoweredGraph
 from zinc_rt.backends.cache_pages import cache_pages, page_arrays
 from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
 from zinc_rt.backends.cpu.cache_layout import cpu_layout
@@ -269,7 +269,15 @@ class CpuBackend(HostBackend):
         if sampling is not None:
             program.end_with(cast("CpuSampling", sampling).operation, self.library)  # checked before
             sampled = n_logits
-        program.prepare(
+        self._prepare(lowered, n_rows, n_logits, splits, sampled)
+        if self._recorder is None or not self._recorder.records(program):
+            self.runner.run(program)
+        else:
+            self._recorder.run(n_rows, _cached_positions(lowered, n_rows))
+
+    @staticmethod
+    def _prepare(lowered: CpuLoweredGraph, n_rows: int, n_logits: int, splits: int, sampled: int) -> None:
+        lowered.program.prepare(
             n_rows=n_rows,
             n_logits=n_logits,
             splits=splits,
@@ -277,10 +285,23 @@ class CpuBackend(HostBackend):
             jobs=[choice.jobs(n_rows) for choice in lowered.lowered.choices],
             sampled=sampled,
         )
-        if self._recorder is None or not self._recorder.records(program):
+
+    def run_parts(self, step: CheckedStep) -> Iterator[None]:
+        """See `Backend.run_parts`: of some milliseconds each, but for steps of few rows."""
+        lowered, n_rows, n_logits = step
+        self._check_own(lowered)
+        assert isinstance(lowered, CpuLoweredGraph)
+        recorded = self._recorder is not None and self._recorder.records(lowered.program)
+        if n_rows <= lowered.program.n_few_rows or lowered.indices or recorded:
+            yield from super().run_parts(step)
+            return
+        self._prepare(lowered, n_rows, n_logits, 0, 0)
+        yield from lowered.program.parts(partial(self._run_part, lowered.program))
+
+    def _run_part(self, program: CpuProgram) -> None:
+        with self._step:
+            self._check_open()
             self.runner.run(program)
-        else:
-            self._recorder.run(n_rows, _cached_positions(lowered, n_rows))
 
     def sampling_for(
         self, lowered: LoweredGraph, requests: Sequence[SamplingRequest], n_ctx: int

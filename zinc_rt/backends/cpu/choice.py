@@ -204,9 +204,9 @@ class TargetTuning:
         """a + b."""
         return elementwise.add, {"W": self.lanes}
 
-    def scale(self, *, capped: bool) -> Kernel:
-        """Rows times a number, or held under a bound."""
-        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "CAPPED": capped}
+    def scale(self, function: str) -> Kernel:
+        """Rows times a number, or held under a bound or between two. function: "scale", "softcap" or "clamp"."""
+        return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "WHAT": function}
 
     def multiply(self, gated: bool) -> Kernel:
         """a * b, or a * sigmoid(b)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -44,6 +44,9 @@ _ROWS, _LOGITS, _ATTENTION, _MERGE, _SAMPLED = map(
     int, (UnitsPer.ROWS, UnitsPer.LOGITS, UnitsPer.ATTENTION, UnitsPer.MERGE, UnitsPer.SAMPLED)
 )
 _JOBS = len(UnitsPer)
+_EVERY_UNIT = (1 << 31) - 1
+_PART_SECONDS = 0.005
+"""Of a part of a step: the time that `parts` aims at."""
 _CLAIM_BYTES = 96 << 10  # of weights, at least: reading them takes ten times as long as claiming and beginning
 _MOST_BYTES = 512 << 10  # of weights: a thread that is late holds up others by the time that these take
 _N_ROWS, _N_LOGITS, _N_SPLITS = (
@@ -106,6 +109,33 @@ class CpuProgram:
             counts[_JOBS:] = jobs
         if (n_rows <= self.n_few_rows and n_logits <= self.n_few_rows) is not self._few_now:
             self._take_turns()
+
+    def parts(self, run: Callable[[], None]) -> Iterator[None]:
+        """Run a prepared step of many rows by parts of some milliseconds: a phase, or some of its units. The program
+        stays as it is between them. run: runs it.
+        """
+        n_phases, seconds = int(self.words["n_phases"][0]), dict[Hashable, float]()
+        for phase in range(n_phases):
+            first, count = int(self.phases[phase]["first"]), int(self.phases[phase]["count"])
+            operations = self.operations[first : first + count]
+            units = sum(op.units * int(self.multipliers[op.scale]) for op in operations)
+            # Layers are alike: how long the units of one take says how many of the next make a part.
+            alike = tuple((_key(op.kernel), op.units) for op in operations)
+            begin = 0
+            while begin < units:
+                size = int(_PART_SECONDS / seconds[alike]) if alike in seconds else -(-units // 64)
+                end = min(units, begin + max(size, 1))
+                before = time.perf_counter()
+                try:
+                    self.words["first_phase"], self.words["n_phases"] = phase, phase + 1
+                    self.words["begin"], self.words["end"] = begin, end
+                    run()
+                finally:
+                    self.words["first_phase"], self.words["n_phases"] = 0, n_phases
+                    self.words["begin"], self.words["end"] = 0, _EVERY_UNIT
+                seconds[alike] = max((time.perf_counter() - before) / (end - begin), 1e-9)
+                begin = end
+                yield
 
     def wait_for_late(self) -> None:
         """Return when no thread is late at units of the last step."""
@@ -195,6 +225,7 @@ class CpuProgram:
                 "claim": native.ALL_PHASES << 32, "n_phases": n_phases, "n_threads": threads,
                 "operations": rows, "phases": phases, "step": step, "multipliers": multipliers, "system_call": call,
                 "yield_number": yield_number, "thread_number": _THREAD_NUMBER[futex], "flights": flights,
+                "end": _EVERY_UNIT,
             },
         )  # fmt: skip
         return cls(operations, step, multipliers, words, rows, phases, flights, keep)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -264,6 +264,24 @@ class GpuBackend(StateIO):
         n_rows, n_logits = ours.counts.tolist()
         fetch = ours.recorded.fetch(_shape(ours, n_rows, n_logits), opened)
         self.gpu.wait(self.gpu.submit(fetch), self._patience(n_rows))
+
+    def run_parts(self, step: CheckedStep) -> Iterator[None]:
+        """See `Backend.run_parts`: its command lists, each as long as a submission may be."""
+        graph = self._own(step.lowered)
+        parts = graph.recorded.of(_shape(graph, step.n_rows, step.n_logits))
+        if len(parts) == 1:
+            yield from super().run_parts(step)
+            return
+        for gathered in graph.gathered:
+            gathered.bring(step.n_rows)
+        for part in parts:
+            self._check_open()
+            self._undrained = True
+            inner = self.gpu.submit(part)
+            with Breakable():
+                self._await(inner, self._patience(step.n_rows), True)
+            self._undrained = bool(self._fences)
+            yield
 
     def _submit(self, step: SubmittedStep) -> StepFence:
         n_rows = step.shape.n_rows

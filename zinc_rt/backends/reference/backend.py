@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, shareable, shared, state_bytes, typed
-from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, GraphPlan, LoweredGraph
+from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, CheckedStep, GraphPlan, LoweredGraph
 from zinc_rt.backends.cache_pages import AS_DECLARED, cache_pages, page_arrays
 from zinc_rt.backends.graph_check import lookups
 from zinc_rt.backends.host import HostBackend, HostGraph, checked_threads
@@ -134,6 +134,16 @@ class ReferenceBackend(HostBackend):
             memory=shareable(graph, sizes, {**arrays, **matrices}),
             calls=tuple(lower_node(context, n) for n in graph.nodes),
         )
+
+    def run_parts(self, step: CheckedStep) -> Iterator[None]:
+        """See `Backend.run_parts`: node after node."""
+        lowered = self._own(step.lowered)
+        assert isinstance(lowered, ReferenceGraph)
+        for call in lowered.calls:
+            with self._step, self._blas.limit(limits=self.features.threads):
+                self._check_open()
+                call()
+            yield
 
     def _run(self, lowered: LoweredGraph, n_rows: int, n_logits: int, sampling: DeviceSampling | None) -> None:
         assert isinstance(lowered, ReferenceGraph)

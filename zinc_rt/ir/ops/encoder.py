@@ -8,6 +8,7 @@ from zinc_rt.ir.definition import (
     EPS,
     FLOAT32,
     ROW,
+    AttrSpec,
     OpDefinition,
     Operands,
     OpSignature,
@@ -18,7 +19,7 @@ from zinc_rt.ir.definition import (
 )
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
-from zinc_rt.kernels.reference.mathfn import gelu
+from zinc_rt.kernels.reference.mathfn import gelu, gelu_quick
 from zinc_rt.numerics import NORM_LANES
 
 
@@ -56,7 +57,8 @@ def _layer_norm(at: Operands) -> None:
 
 def _gelu(at: Operands) -> None:
     with np.errstate(all="ignore"):
-        flat(at.outputs[0])[...] = gelu(flat(at.inputs[0]))
+        form = gelu_quick if at.attrs["quick"] else gelu
+        flat(at.outputs[0])[...] = form(flat(at.inputs[0]))
 
 
 def _add_position(at: Operands) -> None:
@@ -79,7 +81,8 @@ OPS = (
     ),
     OpDefinition(
         Op.GELU,
-        OpSignature((ROW,), (_Y,)),
+        # quick: x * sigmoid(1.702 x) in place of the form with tanh.
+        OpSignature((ROW,), (_Y,), {"quick": AttrSpec(bool, default=False)}),
         reference=_gelu,
         # x^2, its factor and sum, times x, and x / (1 + exp).
         operations=lambda cost: 8 * cost.elements(0),

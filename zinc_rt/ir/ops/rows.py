@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 def _rotate(at: Operands) -> None:
     x, table = at.inputs
-    pairs = table.reshape(len(table), -1, 2)
-    heads(at, at.outputs[0])[...] = rope_rows(heads(at, x), pairs, interleaved=bool(at.attrs["interleaved"]))
+    n = int(at.attrs["tables"])
+    pairs, out = table.reshape(len(table), n, -1, 2), heads(at, at.outputs[0])
+    for i in range(n):
+        own = np.s_[:, i::n]
+        out[own] = rope_rows(heads(at, x)[own], pairs[:, i], interleaved=bool(at.attrs["interleaved"]))
 
 
 def _row_attention(at: Operands) -> None:
@@ -77,9 +80,10 @@ OPS = (
     OpDefinition(
         Op.ROTATE,
         OpSignature(
-            (HEAD_ROW, activation("table", "R", "rope_dim/2", 2)),
+            (HEAD_ROW, activation("table", "R", "tables", "rope_dim/2", 2)),
             (activation("y", "R", "n_heads", "head_dim"),),
-            {"interleaved": AttrSpec(bool), **HEADS},
+            # tables: so many stand side by side in a row; head h turns by table h % tables.
+            {"interleaved": AttrSpec(bool), "tables": AttrSpec(int, default=1, at_least=1), **HEADS},
             (rotated_part_fits,),
         ),
         reference=_rotate,

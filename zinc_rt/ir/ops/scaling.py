@@ -1,4 +1,4 @@
-"""Rows times a number, held under a bound, or times a number of their position."""
+"""Rows times a number, held under a bound or between two, or times a number of their position."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def _softcap(at: Operands) -> None:
     at.outputs[0][...] = softcap_rows(at.inputs[0], float(at.attrs["cap"]))
 
 
+def _clamp(at: Operands) -> None:
+    x, low, high = at.inputs[0], np.float32(at.attrs["low"]), np.float32(at.attrs["high"])
+    at.outputs[0][...] = np.where(x > high, high, np.where(x < low, low, x))
+
+
 def _position_scale(at: Operands) -> None:
     x, positions, table = at.inputs
     with np.errstate(all="ignore"):
@@ -69,6 +74,13 @@ OPS = (
         reference=_softcap,
         # A division, (exp(2a) - 1) / (exp(2a) + 1) as one and a product.
         operations=lambda cost: 4 * cost.elements(0),
+        either_rows=True,
+    ),
+    OpDefinition(
+        Op.CLAMP,
+        OpSignature((ROW,), (_Y,), {"low": AttrSpec(float), "high": AttrSpec(float)}),
+        reference=_clamp,
+        operations=lambda cost: 2 * cost.elements(0),
         either_rows=True,
     ),
     OpDefinition(

@@ -1,10 +1,10 @@
-"""Additions, products, factors, soft caps, argmax, and the plain read that measures memory bandwidth."""
+"""Additions, products, factors, soft caps, clamps, argmax, and the plain read that measures memory bandwidth."""
 
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_some
 from zinc_rt.kernels.cpu.structs import AddArgs, ArgmaxArgs, MulArgs, ScaleArgs, StepRecord, SumArgs
-from zinc_rt.kernels.maths import INFINITY, sigmoid, tanh
+from zinc_rt.kernels.maths import INFINITY, clamp, sigmoid, tanh
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import (
     cast,
@@ -34,7 +34,7 @@ def add(a: ptr[AddArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
 
 
 @kernel
-def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, CAPPED: bool):
+def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, CHUNK: int, WHAT: str):
     """Units: stretches of CHUNK elements of a row (the last may be short), row after row."""
     n = a.n
     chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
@@ -51,8 +51,10 @@ def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: in
         by = splat(number, W)
         for at in range(part * CHUNK, end, W):
             v = load_some(a.x + offset, at, n, W)
-            if CAPPED:
+            if WHAT == "softcap":
                 v = by * tanh(v / by)
+            elif WHAT == "clamp":
+                v = clamp(v, by, splat(a.high, W))
             else:
                 v = v * by
             store_some(a.y + offset, v, at, n, W)

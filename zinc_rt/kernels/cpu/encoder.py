@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import load_some, one_over, padded, store_some
 from zinc_rt.kernels.cpu.structs import StepRecord
-from zinc_rt.kernels.maths import gelu
+from zinc_rt.kernels.maths import gelu, gelu_quick
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, fma, iota, load, reduce_add, regs, select, splat, sqrt, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, struct, vec
@@ -84,12 +84,17 @@ def layer_norm(a: ptr[LayerNormArgs], step: ptr[StepRecord], first: i32, last: i
 
 
 @kernel
-def gelu_rows(a: ptr[RowsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
+def gelu_rows(a: ptr[RowsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, QUICK: bool):
     """Units: rows."""
     for row in range(first, last):
         offset = i64(row) * i64(a.n)
         for at in range(0, a.n, W):
-            store_some(a.y + offset, gelu(load_some(a.x + offset, at, a.n, W)), at, a.n, W)
+            x = load_some(a.x + offset, at, a.n, W)
+            if QUICK:
+                x = gelu_quick(x)
+            else:
+                x = gelu(x)
+            store_some(a.y + offset, x, at, a.n, W)
 
 
 @kernel

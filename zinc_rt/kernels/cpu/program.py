@@ -5,6 +5,8 @@ takes units by compare-and-swap on it, so a claim is valid for exactly that step
 last unit of a phase moves the word to the next one. Nobody waits for a thread, only for claimed units: a thread whose
 core was taken away delays the others by its claim at most, and joins again wherever the program is.
 
+A run may be a part of the program: phases first_phase ... n_phases - 1, and of the first one units begin ... end - 1.
+
 In steps of few rows, units of products that are late are done again by a thread that has nothing to do (`do_again`), so
 that not even they are waited for. `kernels/cpu/flights.py` has the rules that keep a late thread from doing harm.
 """
@@ -80,6 +82,9 @@ class ProgramRecord:
     events: ptr[i64]  # what a profile records: [0] how many, then from [8] Event after Event
     flights: ptr[u64]  # see `flights`: a line for all threads, then one for each
     again: i32  # whether units may be done twice in this step
+    first_phase: i32  # of this run; n_phases is behind its last one
+    begin: i32  # the first unit of its first phase
+    end: i32  # units that a phase of this run has at most
 
 
 @struct
@@ -107,6 +112,8 @@ def phase_units(p, phase: i32):
     first = p.phases[phase].first
     for i in range(p.phases[phase].count):
         total += units_of(p, first + i)
+    if total > p.end:
+        total = p.end
     return total
 
 
@@ -159,10 +166,12 @@ def next_phase(p, phase: i32):
 @kernel
 def run_alone(p: ptr[ProgramRecord], PROFILE: bool):
     """The whole program on this thread."""
-    for phase in range(p.n_phases):
+    begin: i32 = p.begin
+    for phase in range(p.first_phase, p.n_phases):
         total = phase_units(p, phase)
         if total > 0:
-            run_units(p, phase, 0, total, PROFILE, False)
+            run_units(p, phase, begin, total, PROFILE, False)
+            begin = 0
 
 
 @inline
@@ -199,12 +208,12 @@ def count_units(p, word: u64, size: i32, total: i32, slot: i32):
             after = ALL_PHASES
         else:
             safe = p.phases[after].safe
-        open_phase(p, word >> 48, after, safe, slot)
+        open_phase(p, word >> 48, after, 0, safe, slot)
 
 
 @inline
-def open_phase(p, epoch: u64, after: i32, safe: i32, slot: i32):
-    """Let units of a phase be claimed, once no other thread is late at what would be in its way."""
+def open_phase(p, epoch: u64, after: i32, begin: i32, safe: i32, slot: i32):
+    """Let units of a phase be claimed from `begin` on, once no other thread is late at what would be in its way."""
     if late_ones(p) != 0:
         for i in range(p.n_threads):
             if i != slot:
@@ -214,7 +223,7 @@ def open_phase(p, epoch: u64, after: i32, safe: i32, slot: i32):
                     spins += 1
                     if spins > 2000:
                         call(p.system_call, i64, p.yield_number)
-    atomic_store(cast(p, ptr[u64]), (epoch << 48) | (u64(u32(after)) << 32))
+    atomic_store(cast(p, ptr[u64]), (epoch << 48) | (u64(u32(after)) << 32) | u64(u32(begin)))
 
 
 @inline
@@ -326,6 +335,7 @@ def help_program(p: ptr[ProgramRecord], PROFILE: bool):
 def begin_step(p):
     """Open the first phase that has units. Only the thread that submits calls this."""
     old = atomic_load(cast(p, ptr[u64]), order="relaxed")
-    first = next_phase(p, -1)
+    first = next_phase(p, p.first_phase - 1)
     if first < p.n_phases:
-        open_phase(p, ((old >> 48) + 1) & 0xFFFF, first, p.phases[first].safe, 0)
+        atomic_store(cast(p, ptr[u32]) + 16, u32(p.begin), order="relaxed")
+        open_phase(p, ((old >> 48) + 1) & 0xFFFF, first, p.begin, p.phases[first].safe, 0)

@@ -21,7 +21,7 @@ BLOCK = 128
 
 @struct
 class RotateArgs:
-    """table: f32[n_rows, pairs, 2], cosine and sine."""
+    """table: f32[n_rows, tables, pairs, 2], cosine and sine."""
 
     x: ptr[f32]
     table: ptr[f32]
@@ -72,11 +72,14 @@ def given_rows(a: ptr[GivenRowsArgs], step: ptr[StepRecord], first: i32, last: i
 
 
 @kernel
-def rotate(a: ptr[RotateArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, PAIRS: int, INTERLEAVED: bool):
+def rotate(
+    a: ptr[RotateArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, PAIRS: int, TABLES: int,
+    INTERLEAVED: bool,
+):  # fmt: skip
     """Units: rows. The first 2 * PAIRS elements of each head are rotated, the others stay."""
     for row in range(first, last):
-        table = a.table + i64(row) * (2 * PAIRS)
         for head in range(a.n_heads):
+            table = a.table + (i64(row) * TABLES + i64(i32(u32(head) % TABLES))) * (2 * PAIRS)
             at = (i64(row) * i64(a.n_heads) + i64(head)) * DIM
             x = a.x + at
             y = a.y + at

@@ -155,13 +155,16 @@ class AddArgs:
 
 @struct
 class ScaleArgs:
-    """y = x times a number, times factors[position] where there is a table, or cap * tanh(x / cap)."""
+    """y = x times a number, times factors[position] where there is a table, cap * tanh(x / cap), or x held in
+    number .. high.
+    """
 
     x: ptr[f32]
     y: ptr[f32]
     factors: ptr[f32]
     n: i32
     number: f32
+    high: f32
 
 
 @struct

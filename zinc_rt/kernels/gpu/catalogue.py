@@ -81,6 +81,7 @@ def _decode() -> dict[str, KernelEntry]:
         ),
         "scale": entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="scale"),
         "softcap": entry(elementwise.scale, "x y number n", "ceil(n / 1024)", WHAT="softcap"),
+        "clamp": entry(elementwise.clamp_rows, "x y low high n", "ceil(n / 1024)"),
         "position_scale": entry(elementwise.position_scale, "x positions factors y n", "ceil(n / 256), rows"),
         "move": entry(elementwise.move, "x y n", "ceil(n / 1024)"),
         "ahead": entry(ahead.ahead, "x unused", "bytes / 16384"),

@@ -1,8 +1,8 @@
-"""Sums, products, gates, factors, soft caps and moving memory, four elements a lane."""
+"""Sums, products, gates, factors, soft caps, clamps and moving memory, four elements a lane."""
 
 from __future__ import annotations
 
-from zinc_rt.kernels.maths import gated, sigmoid, tanh
+from zinc_rt.kernels.maths import clamp, gated, sigmoid, tanh
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import cast, load, splat, static_assert, store, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, ptr, u32, u64
@@ -78,6 +78,17 @@ def scale(x: ptr[f32], y: ptr[f32], number: f32, n: u32, WHAT: str):
     else:
         for i in range(at * 4, n):
             y[i] = scaled(x[i], number, WHAT)
+
+
+@kernel(workgroup=256)
+def clamp_rows(x: ptr[f32], y: ptr[f32], low: f32, high: f32, n: u32):
+    """y = x held in low .. high, n elements; a workgroup does 1024. y may be x."""
+    at = own_four()
+    if at * 4 + 4 <= n:
+        store(y, clamp(load(x, at * 4, lanes=4), splat(low, 4), splat(high, 4)), at * 4)
+    else:
+        for i in range(at * 4, n):
+            y[i] = clamp(x[i], low, high)
 
 
 @kernel(workgroup=256)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.norm import sum_of_lanes
-from zinc_rt.kernels.maths import gelu
+from zinc_rt.kernels.maths import gelu, gelu_quick
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import barrier, fma, shared, sqrt, workgroup_id, workitem_id
 from zinc_rt.lang.types import f32, i32, ptr, u32, u64
@@ -32,12 +32,15 @@ def layer_norm(x: ptr[f32], w: ptr[f32], b: ptr[f32], y: ptr[f32], n: u32, eps: 
 
 
 @kernel(workgroup=256)
-def gelu_rows(x: ptr[f32], y: ptr[f32], n: u32):
+def gelu_rows(x: ptr[f32], y: ptr[f32], n: u32, QUICK: bool):
     """y = GELU of x for rows of n elements; ceil(n / 256) workgroups in x, a row each in y."""
     i = workgroup_id(0) * 256 + workitem_id()
     if i < n:
         at = u64(workgroup_id(1)) * u64(n) + u64(i)
-        y[at] = gelu(x[at])
+        if QUICK:
+            y[at] = gelu_quick(x[at])
+        else:
+            y[at] = gelu(x[at])
 
 
 @kernel(workgroup=256)

@@ -10,9 +10,9 @@ from zinc_rt.numerics import SPLIT, TREE_LANES
 
 
 @kernel(workgroup=256)
-def rotate(x: ptr[f32], table: ptr[f32], y: ptr[f32], n: u32, DIM: int, PAIRS: int, INTERLEAVED: bool):
-    """y = rows of n elements, the first 2 * PAIRS of each head of DIM rotated; table: f32[rows, PAIRS, 2], cosine and
-    sine. ceil(n / 256) workgroups in x, a row each in y.
+def rotate(x: ptr[f32], table: ptr[f32], y: ptr[f32], n: u32, DIM: int, PAIRS: int, TABLES: int, INTERLEAVED: bool):
+    """y = rows of n elements, the first 2 * PAIRS of each head of DIM rotated; table: f32[rows, TABLES, PAIRS, 2],
+    cosine and sine. ceil(n / 256) workgroups in x, a row each in y.
     """
     i = workgroup_id(0) * 256 + workitem_id()
     row = u64(workgroup_id(1))
@@ -34,7 +34,7 @@ def rotate(x: ptr[f32], table: ptr[f32], y: ptr[f32], n: u32, DIM: int, PAIRS: i
                     other = at - PAIRS
                 else:
                     other = at + PAIRS
-            turn = row * (2 * PAIRS) + u64(2 * pair)
+            turn = (row * TABLES + u64(i // DIM % TABLES)) * (2 * PAIRS) + u64(2 * pair)
             cos = table[turn]
             sin = table[turn + 1]
             own = x[at]

@@ -1,4 +1,4 @@
-"""float32 exp, sigmoid, silu, gelu, tanh and softplus: one definition, the same bits on every backend.
+"""float32 exp, sigmoid, silu, both gelus, tanh and softplus: one definition, the same bits on every backend.
 
 Every operation below is one correctly rounded float32 operation in the order written; nothing is fused.
 docs/how/numerics.md states the same steps in prose.
@@ -17,6 +17,7 @@ EXP_MIN, EXP_MAX = np.float32(numerics.EXP_MIN), np.float32(numerics.EXP_MAX)
 
 TANH_SMALL, TANH_POLY = np.float32(numerics.TANH_SMALL), tuple(np.float32(c) for c in numerics.TANH_POLY)
 GELU_LINEAR, GELU_CUBIC = np.float32(numerics.GELU_LINEAR), np.float32(numerics.GELU_CUBIC)
+GELU_QUICK = np.float32(numerics.GELU_QUICK)
 SOFTPLUS_POLY = tuple(np.float32(c) for c in numerics.SOFTPLUS_POLY)
 
 ONE, TWO = np.float32(1.0), np.float32(2.0)
@@ -86,6 +87,13 @@ def gelu(x: F32) -> F32:
     """
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         w = x * (GELU_LINEAR + GELU_CUBIC * (x * x))
+    return times_sigmoid(x, np.asarray(w))
+
+
+def gelu_quick(x: F32) -> F32:
+    """x * sigmoid(1.702 x), f32, within 2.5 ulp for x >= -1; below that the argument of exp has lost bits."""
+    with np.errstate(over="ignore", under="ignore"):
+        w = x * GELU_QUICK
     return times_sigmoid(x, np.asarray(w))
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
-from zinc_rt.models.towers import pixtral, qwen3vl, qwen25vl, siglip
+from zinc_rt.models.towers import gemma4v, pixtral, qwen2vl, qwen3vl, qwen25vl, siglip
 from zinc_rt.models.towers.tower import Tower
 
 ARCHITECTURE: Final = "clip"
@@ -20,6 +20,8 @@ ARCHITECTURE: Final = "clip"
 TOWERS: Final[dict[str, Callable[[GGUFFile], Tower]]] = {
     "qwen3vl_merger": qwen3vl.Qwen3VL,
     "qwen2.5vl_merger": qwen25vl.Qwen25VL,
+    "qwen2vl_merger": qwen2vl.Qwen2VL,
+    "gemma4v": gemma4v.Gemma4V,
     "gemma3": siglip.Gemma3,
     "idefics3": siglip.Idefics3,
     "pixtral": pixtral.Pixtral,

@@ -26,6 +26,7 @@ from zinc_rt.models.towers.tower import (
     Tower,
     TowerInfo,
     TowerParts,
+    block_means,
     blocks,
     whole,
 )
@@ -75,13 +76,8 @@ class Gemma3(SigLIP):
         self.projector = parts.finish()
 
     def join(self, outputs: Arrays, grids: Sequence[PatchGrid]) -> Arrays:
-        """The mean of each block: its patches are added one after another, in float32."""
-        x = np.asarray(outputs["encoded"], np.float32)
-        by_block = x.reshape(-1, self.side**2, x.shape[1])
-        total = by_block[:, 0].copy()
-        for i in range(1, self.side**2):
-            total += by_block[:, i]
-        return {"mean": total / np.float32(self.side**2)}
+        """The mean of each block."""
+        return {"mean": block_means(outputs["encoded"], self.side)}
 
 
 class Idefics3(SigLIP):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.gguf.blocks import dequantize
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import F32, ModelDefinition, ModelInfo
@@ -78,6 +79,10 @@ class Fitting:
         """Bicubic, for pictures of min_rows to max_rows rows, each a square of `align` pixels."""
         return cls("bicubic", align, min_rows * align**2, max_rows * align**2)
 
+    def within(self, max_rows: int) -> Fitting:
+        """The same for at most so many rows."""
+        return self if self.square is not None else replace(self, most=min(self.most, max_rows * self.align**2))
+
     def size(self, width: int, height: int) -> tuple[int, int]:
         """Width and height that a picture of this size gets, in float32 as the format's home computes it."""
         if self.square is not None:
@@ -136,7 +141,7 @@ class TowerInfo(ModelInfo):
             n_embd=n_embd,
             n_vocab=0,
             n_ctx_train=0,
-            n_ff=keys.integer("vision.feed_forward_length"),
+            n_ff=keys.integer("vision.feed_forward_length", minimum=0) or _n_ff_of_tensors(file),
             n_heads=n_heads,
             head_dim=n_embd // n_heads,
             patch_size=keys.integer("vision.patch_size", maximum=256),
@@ -153,6 +158,14 @@ class TowerInfo(ModelInfo):
         if self.head_dim % 4:
             raise ModelError(f"heads have {self.head_dim} elements, a multiple of 4 is needed for line and column")
         return self.head_dim // 4
+
+
+def _n_ff_of_tensors(file: GGUFFile) -> int:
+    """Of old files, whose key says 0. Raises `ModelError`."""
+    tensor = file.tensors.get("v.blk.0.ffn_up.weight")
+    if tensor is None:
+        raise ModelError("clip.vision.feed_forward_length is 0, and v.blk.0.ffn_up.weight is missing")
+    return max(tensor.shape)
 
 
 class Tower(ABC):
@@ -225,18 +238,39 @@ class TowerParts(RowParts):
         """Inputs: the first and the last row that each row sees, i32[n_rows]. prefix: of their names."""
         return [self.g.buffer(prefix + name, BufferKind.INPUT, DType.I32, ("n_rows",)) for name in ("first", "last")]
 
-    def rotate(self, x: BufferId, angles: BufferId, name: str, *, interleaved: bool = False) -> BufferId:
-        """Rotate each head by its row's angles, an input f32[n_rows, 2 * pairs]."""
+    def rotate(
+        self, x: BufferId, angles: BufferId, name: str, *, interleaved: bool = False, tables: int = 1
+    ) -> BufferId:
+        """Rotate each head by its row's angles, an input f32[n_rows, tables * 2 * pairs].
+
+        tables: equal parts of a head, each with angles of its own.
+        """
         y, sizes = self.temp(name, self.width(x)), self.info
-        heads = {"n_heads": sizes.n_heads, "head_dim": sizes.head_dim}
+        heads = {"n_heads": tables * sizes.n_heads, "head_dim": sizes.head_dim // tables, "tables": tables}
         self.g.node(Op.ROTATE, [x, angles], [y], name, interleaved=interleaved, **heads)
         return y
 
-    def attend(self, q: BufferId, k: BufferId, v: BufferId, seen: Sequence[BufferId], name: str) -> BufferId:
-        """Attention among the rows of the step."""
+    def attend(
+        self,
+        q: BufferId,
+        k: BufferId,
+        v: BufferId,
+        seen: Sequence[BufferId],
+        name: str,
+        *,
+        scale: float | None = None,
+    ) -> BufferId:
+        """Attention among the rows of the step. scale: of scores, by default 1 over the root of head_dim."""
         y, sizes = self.temp(name, self.width(q)), self.info
         heads = {"n_heads": sizes.n_heads, "head_dim": sizes.head_dim}
-        self.g.node(Op.ROW_ATTN, [q, k, v, *seen], [y], name, scale=1.0 / math.sqrt(sizes.head_dim), **heads)
+        factor = 1.0 / math.sqrt(sizes.head_dim) if scale is None else scale
+        self.g.node(Op.ROW_ATTN, [q, k, v, *seen], [y], name, scale=factor, **heads)
+        return y
+
+    def clamp(self, x: BufferId, low: float, high: float, name: str, y: BufferId | None = None) -> BufferId:
+        """x held in low .. high. y: where to; None for a fresh activation."""
+        y = self.temp(name, self.width(x)) if y is None else y
+        self.g.node(Op.CLAMP, [x], [y], f"{name}.clamp", low=low, high=high)
         return y
 
     def table_row(self, name: str, n: int) -> F32:
@@ -251,11 +285,21 @@ class TowerParts(RowParts):
             raise ModelError(f"tensor {name} has {len(row)} rows, one is needed")
         return row
 
+    def tables(self, name: str, n_tables: int, n: int) -> F32:
+        """A tensor of several tables, f32[n_tables, n_rows, n], whatever its format. Raises `ModelError`."""
+        tensor = self.file.tensors.get(name)
+        if tensor is None or len(tensor.shape) != 3 or tensor.shape[0] != n_tables or tensor.shape[2] != n:
+            found = "missing" if tensor is None else f"of shape {list(tensor.shape)}"
+            raise ModelError(f"tensor {name} is {found}; [{n_tables}, rows, {n}] is needed")
+        self._host.add(name)
+        return dequantize(tensor.type, self.file.raw(name)).reshape(tensor.shape)
+
     def gated_feed_forward(self, x: BufferId, p: str, *, bias: bool) -> BufferId:
         """activation(gate) * up, then down."""
-        gate, up = (self.project(x, f"{p}.ffn_{name}", self.info.n_ff, bias=bias) for name in ("gate", "up"))
+        wide, down = self._up_and_down(p)
+        gate, up = (self.project(x, name, self.info.n_ff, bias=bias) for name in (f"{p}.ffn_gate", wide))
         inner = self.gate(gate, up, f"{p}.ffn_act", activation=self.info.activation)
-        return self.project(inner, f"{p}.ffn_down", self.info.n_embd, bias=bias)
+        return self.project(inner, down, self.info.n_embd, bias=bias)
 
     def two_products(
         self, x: BufferId, first: str, second: str, n_inner: int, out: str, *, bias: bool | None = True
@@ -265,9 +309,27 @@ class TowerParts(RowParts):
         self.project(inner, second, self.info.n_out, bias=bias, y=self.output(out, self.info.n_out))
 
     def feed_forward(self, x: BufferId, p: str) -> BufferId:
-        """Up, GELU, down, with biases."""
-        up = self.project(x, f"{p}.ffn_up", self.info.n_ff, bias=True)
-        return self.project(self.gelu(up, f"{p}.gelu"), f"{p}.ffn_down", self.info.n_embd, bias=True)
+        """Up, GELU in the file's form, down, with biases."""
+        up, down = self._up_and_down(p)
+        wide = self.project(x, up, self.info.n_ff, bias=True)
+        inner = self.gelu(wide, f"{p}.gelu", quick=self.info.activation == "gelu_quick")
+        return self.project(inner, down, self.info.n_embd, bias=True)
+
+    def _up_and_down(self, p: str) -> tuple[str, str]:
+        """The names of a feed-forward's two matrices, which old files call by each other's."""
+        names, sizes = (f"{p}.ffn_up", f"{p}.ffn_down"), self.info
+        down = self.file.tensors.get(f"{p}.ffn_down.weight")
+        swapped = down is not None and down.shape == (sizes.n_ff, sizes.n_embd) and sizes.n_ff != sizes.n_embd
+        return (names[1], names[0]) if swapped else names
+
+
+def block_means(x: npt.NDArray[np.generic], side: int) -> F32:
+    """The mean of each block of side * side rows: they are added one after another, in float32."""
+    by_block = np.asarray(x, np.float32).reshape(-1, side**2, x.shape[1])
+    total = by_block[:, 0].copy()
+    for i in range(1, side**2):
+        total += by_block[:, i]
+    return np.asarray(total / np.float32(side**2))
 
 
 def spans(n: Sequence[int], prefix: str = "") -> Arrays:

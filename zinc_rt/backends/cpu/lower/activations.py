@@ -80,18 +80,21 @@ def add(low: CpuLowering, single: Single) -> None:
     low.emit(single.node, "add", low.choice.add(), structs.AddArgs, arguments, 1, low.scale(y), (a, b), (y,))
 
 
-@CPU.lowers(Op.SCALE, Op.SOFTCAP, Op.POSITION_SCALE)
+@CPU.lowers(Op.SCALE, Op.SOFTCAP, Op.CLAMP, Op.POSITION_SCALE)
 def scale(low: CpuLowering, single: Single) -> None:
-    """Rows times a number, or times one of their position, or held under a bound."""
+    """Rows times a number, or times one of their position, or held under a bound or between two."""
     (x, *table), y, attrs = single.node.inputs, single.node.outputs[0], single.node.attrs
-    capped = single.node.op is Op.SOFTCAP
-    number = attrs["cap"] if capped else attrs.get("factor", 1.0)
-    arguments = {"x": low.at(x), "y": low.at(y), "n": low.width(y), "number": number}
+    function, key = {Op.SOFTCAP: ("softcap", "cap"), Op.CLAMP: ("clamp", "low")}.get(
+        single.node.op, ("scale", "factor")
+    )
+    arguments = {"x": low.at(x), "y": low.at(y), "n": low.width(y), "number": attrs.get(key, 1.0)}
+    if function == "clamp":
+        arguments["high"] = attrs["high"]
     if table:
         arguments["factors"] = low.at(table[1])
     units = -(-low.width(y) // SCALE_CHUNK)
     low.emit(
-        single.node, "scale", low.choice.scale(capped=capped), structs.ScaleArgs, arguments, units, low.scale(y), (x,),
+        single.node, "scale", low.choice.scale(function), structs.ScaleArgs, arguments, units, low.scale(y), (x,),
         (y,),
     )  # fmt: skip
 

@@ -8,6 +8,7 @@ from zinc_rt.backends.cpu.lowering import CPU, CpuLowering
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Single
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import attributes
 from zinc_rt.kernels.cpu import encoder
 
 
@@ -30,7 +31,8 @@ def layer_norm(low: CpuLowering, single: Single) -> None:
 def gelu(low: CpuLowering, single: Single) -> None:
     """GELU of every element."""
     arguments = {"x": low.at(single.node.inputs[0]), "table": 0, **_result(low, single)}
-    _rows(low, single, "gelu", encoder.gelu_rows, encoder.RowsArgs, arguments)
+    quick = bool(attributes(single.node)["quick"])
+    _rows(low, single, "gelu", encoder.gelu_rows, encoder.RowsArgs, arguments, QUICK=quick)
 
 
 @CPU.lowers(Op.ADD_POSITION)
@@ -46,8 +48,10 @@ def _result(low: CpuLowering, single: Single) -> dict[str, Any]:
     return {"y": low.at(y), "n": low.width(y)}
 
 
-def _rows(low: CpuLowering, single: Single, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any]) -> None:
+def _rows(
+    low: CpuLowering, single: Single, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], **constants: bool
+) -> None:
     """A unit a row; of the operands only the rows come from other operations."""
-    kernel_of = kernel, {"W": low.choice.lanes}
+    kernel_of = kernel, {"W": low.choice.lanes, **constants}
     reads, writes = (single.node.inputs[0],), (single.node.outputs[0],)
     low.emit(single.node, kind, kernel_of, struct, arguments, 1, UnitsPer.ROWS, reads, writes)

@@ -6,6 +6,7 @@ from zinc_rt.backends.cpu.lowering import CPU, CpuLowering
 from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Single
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import attributes
 from zinc_rt.kernels.cpu import rows
 
 _QUERIES = 6
@@ -15,13 +16,15 @@ _QUERIES = 6
 @CPU.lowers(Op.ROTATE)
 def rotate(low: CpuLowering, single: Single) -> None:
     """Rotation of heads by a table with a row of its own for each row."""
-    node = single.node
+    node, attrs = single.node, attributes(single.node)
     x, table = node.inputs
-    arguments = {"x": low.at(x), "table": low.at(table), "y": low.at(node.outputs[0]), "n_heads": node.attrs["n_heads"]}
+    arguments = {"x": low.at(x), "table": low.at(table), "y": low.at(node.outputs[0]), "n_heads": attrs["n_heads"]}
+    tables = int(attrs["tables"])
     constants = {
-        "DIM": node.attrs["head_dim"],
-        "PAIRS": low.width(table) // 2,
-        "INTERLEAVED": bool(node.attrs["interleaved"]),
+        "DIM": attrs["head_dim"],
+        "PAIRS": low.width(table) // (2 * tables),
+        "TABLES": tables,
+        "INTERLEAVED": bool(attrs["interleaved"]),
     }
     kernel = rows.rotate, constants
     low.emit(node, "rotate", kernel, rows.RotateArgs, arguments, 1, UnitsPer.ROWS, (x, table), (node.outputs[0],))

@@ -104,6 +104,14 @@ def scale(low: GpuLowering, single: Single) -> None:
     low.elements(single.node, kernel, low.counted(y), low.width(y), (low.at(x), low.at(y), attrs[key]), (x,), (y,))
 
 
+@GPU.lowers(Op.CLAMP)
+def clamp(low: GpuLowering, single: Single) -> None:
+    """Rows held between two numbers."""
+    x, y, attrs = single.node.inputs[0], single.node.outputs[0], single.node.attrs
+    arguments = (low.at(x), low.at(y), attrs["low"], attrs["high"])
+    low.elements(single.node, "clamp", low.counted(y), low.width(y), arguments, (x,), (y,))
+
+
 @GPU.lowers(Op.POSITION_SCALE)
 def position_scale(low: GpuLowering, single: Single) -> None:
     """Rows times the number of their position."""

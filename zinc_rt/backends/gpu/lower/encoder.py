@@ -5,12 +5,16 @@ from __future__ import annotations
 from zinc_rt.backends.fusion import Single
 from zinc_rt.backends.gpu.lowering import GPU, GpuLowering
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import attributes
 from zinc_rt.kernels.gpu import encoder
 from zinc_rt.kernels.gpu.catalogue import KernelEntry
 from zinc_rt.lang.frontend import Spec
 
 LAYER_NORM = KernelEntry(Spec(encoder.layer_norm, {}), ("x", "w", "b", "y", "n", "eps"), "rows")
-GELU = KernelEntry(Spec(encoder.gelu_rows, {}), ("x", "y", "n"), "ceil(n / 256), rows")
+GELU = {
+    quick: KernelEntry(Spec(encoder.gelu_rows, {"QUICK": quick}), ("x", "y", "n"), "ceil(n / 256), rows")
+    for quick in (False, True)
+}
 ADD_POSITION = KernelEntry(Spec(encoder.add_position, {}), ("x", "positions", "table", "y", "n"), "ceil(n / 256), rows")
 
 
@@ -26,10 +30,9 @@ def layer_norm(low: GpuLowering, single: Single) -> None:
 def gelu(low: GpuLowering, single: Single) -> None:
     """GELU of every element."""
     x, y = single.node.inputs[0], single.node.outputs[0]
-    width = low.width(y)
-    low.emit(
-        single.node, GELU, lambda s: (-(-width // 256), s.n_rows), (low.at(x), low.at(y), width), "n_rows", (x,), (y,)
-    )
+    width, entry = low.width(y), GELU[bool(attributes(single.node)["quick"])]
+    arguments = (low.at(x), low.at(y), width)
+    low.emit(single.node, entry, lambda s: (-(-width // 256), s.n_rows), arguments, "n_rows", (x,), (y,))
 
 
 @GPU.lowers(Op.ADD_POSITION)

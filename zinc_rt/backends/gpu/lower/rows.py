@@ -8,6 +8,7 @@ from zinc_rt.backends.fusion import Single
 from zinc_rt.backends.gpu.lowering import GPU, GpuLowering
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops import attributes
 from zinc_rt.kernels.gpu import rows
 from zinc_rt.kernels.gpu.catalogue import KernelEntry
 from zinc_rt.lang.frontend import Spec
@@ -21,11 +22,13 @@ def rotate(low: GpuLowering, single: Single) -> None:
     """Rotation of heads by a table with a row of its own for each row."""
     node, y = single.node, single.node.outputs[0]
     x, table = node.inputs
-    n = low.width(y)
+    n, attrs = low.width(y), attributes(node)
+    tables = int(attrs["tables"])
     constants = {
-        "DIM": int(node.attrs["head_dim"]),
-        "PAIRS": low.width(table) // 2,
-        "INTERLEAVED": bool(node.attrs["interleaved"]),
+        "DIM": int(attrs["head_dim"]),
+        "PAIRS": low.width(table) // (2 * tables),
+        "TABLES": tables,
+        "INTERLEAVED": bool(attrs["interleaved"]),
     }
     entry = KernelEntry(Spec(rows.rotate, constants), ("x", "table", "y", "n"), "ceil(n / 256), rows")
     arguments = (low.at(x), low.at(table), low.at(y), n)
