@@ -61,6 +61,14 @@ def test_vectors_of_any_width_move_unchanged_from_any_address(level: Kernels, ki
         assert (out[at + size : end] == 0xEE).all(), f"{lanes} lanes wrote more"
 
 
+@pytest.mark.parametrize("sizes", k.RECORDS)
+def test_constants_in_a_record(level: Kernels, sizes: k.Sizes) -> None:
+    a, out = RNG.standard_normal(8).astype(np.float32), np.zeros(8, np.float32)
+    level(k.by_record, S=sizes)(a, out)
+    assert (out[: sizes.N] == a[: sizes.N] * (1 + sizes.DOUBLED)).all()
+    assert not out[sizes.N :].any()
+
+
 def test_aligned_nontemporal_and_prefetched_accesses(level: Kernels) -> None:
     a, out = aligned(192), aligned(192)
     a[:] = RNG.standard_normal(192)

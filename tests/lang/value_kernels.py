@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from zinc_rt.lang import *
 
 TYPES = (i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)
@@ -24,6 +26,26 @@ def copies(a: ptr[T], out: ptr[T], T: type):
     """Vectors of many widths, moved as they are; the k-th at element 64 * k of both."""
     for k, n in enumerate(COPY_LANES):
         store(out, load(a, 64 * k, lanes=n), 64 * k)
+
+
+class Sizes(NamedTuple):
+    """Constants that belong together."""
+
+    N: int
+    DOUBLED: bool
+
+
+@inline
+def part(a, out, S: Sizes):
+    """Elements of a, or twice them."""
+    for i in unroll(S.N):
+        out[i] = a[i] + a[i] if S.DOUBLED else a[i]
+
+
+@kernel
+def by_record(a: ptr[f32], out: ptr[f32], S: Sizes):
+    """The first of S.N elements, by a helper that gets the record."""
+    part(a, out, S)
 
 
 @kernel
@@ -217,7 +239,9 @@ def flags(yes: bool, a: boolean, b: boolean, out: ptr[u8]) -> boolean:
     return (a == b) if yes else (a != b)
 
 
+RECORDS = (Sizes(5, False), Sizes(3, True))
 SPECS = [
+    *(Spec(by_record, {"S": sizes}) for sizes in RECORDS),
     *(Spec(copies, {"T": t}) for t in TYPES),
     Spec(aligned),
     *(Spec(rearranged, {"T": t, "N": n}) for t in TYPES for n in (2, 4, 6, 16)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,13 @@ class Case:
     message: str
     constants: dict[str, Any]
     target: str
+
+
+class Lengths(NamedTuple):
+    """Constants that belong together."""
+
+    N: int
+    M: int
 
 
 CASES: list[Case] = []
@@ -1104,6 +1111,11 @@ def missing_constant(p: ptr[f32], N: int):  # here
 
 @wrong("other_constant: the constant N must be of type int, got the constant 2.0", N=2.0)
 def other_constant(p: ptr[f32], N: int):  # here
+    pass
+
+
+@wrong("other_record: the constant S must be of type Lengths, got a tuple of 2", S=(1, 2))
+def other_record(p: ptr[f32], S: Lengths):  # here
     pass
 
 

@@ -185,9 +185,11 @@ class Calls(Expressions):
                 node = ast.copy_location(_quoted(node.value), node)
             return self._annotation(node)
         kind = self.evaluate(node)
-        if not isinstance(kind, Type):
+        if not isinstance(kind, Type) and not comptime.is_record(kind):
             raise self.error(
-                node, f"an annotation is a type of the language, or {', '.join(STATIC_KINDS)}; got {describe(kind)}"
+                node,
+                f"an annotation is a type of the language, a NamedTuple, or {', '.join(STATIC_KINDS)};"
+                f" got {describe(kind)}",
             )
         return kind
 

@@ -145,6 +145,11 @@ def builtin(name: str) -> Any:
     raise Reject("the name is not defined")
 
 
+def is_record(kind: Any) -> bool:
+    """Whether it is a class of named tuples: compile-time constants that belong together."""
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
 def checked(value: Any) -> Any:
     """Check a value from outside the kernel. Raises `Reject` unless kernels can use its kind."""
     if value is None or isinstance(value, _PLAIN):
@@ -160,7 +165,7 @@ def checked(value: Any) -> Any:
         return value
     if any(value is v for v in (*PYTHON_CALLS, bool)):
         return value
-    if isinstance(value, type) and issubclass(value, enum.Enum):
+    if isinstance(value, type) and (issubclass(value, enum.Enum) or is_record(value)):
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type) and value.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return value

@@ -22,6 +22,7 @@ from zinc_rt.kernels.cpu import (
     repack,
     routing,
 )
+from zinc_rt.kernels.cpu.attention_split import AttentionShape
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.target import Target
 from zinc_rt.numerics import TREE_LANES
@@ -132,12 +133,21 @@ class TargetTuning:
 
     def attention(self, n: Attend, rows: int, *, quantized: bool = False) -> Kernel:
         """Attention; rows: see `attention_rows`, at most that. quantized: over caches of Q8_0 blocks."""
-        return attention.attention, {
-            "G": n.group, "DIM": n.head_dim, "VALUE": n.value_dim, "ROPE": n.head_dim - n.value_dim if n.latent else 0,
-            "W": self.lanes, "R": rows, "LATENT": n.latent, "WINDOWED": n.windowed,
-            "CAPPED": n.softcap is not None, "SINKS": n.sinks is not None,
-            "WHOLE": n.whole, **self._quantized(quantized),
-        }  # fmt: skip
+        shape = AttentionShape(
+            G=n.group,
+            DIM=n.head_dim,
+            VALUE=n.value_dim,
+            ROPE=n.head_dim - n.value_dim if n.latent else 0,
+            W=self.lanes,
+            LATENT=n.latent,
+            WINDOWED=n.windowed,
+            CAPPED=n.softcap is not None,
+            SINKS=n.sinks is not None,
+            WHOLE=n.whole,
+            QUANT=quantized,
+            FLIP=quantized and bool(self.flip),
+        )
+        return attention.attention, {"R": rows, "S": shape}
 
     def attention_rows(self, group: int) -> int:
         """Rows of a sequence that share their loads of keys and values: as many as registers hold sums for."""

@@ -7,7 +7,7 @@ of a key or value serves all of them. That is a pass; passes of further rows fol
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.attention_split import STATE, TILE, gather_queries, one_split
+from zinc_rt.kernels.cpu.attention_split import STATE, TILE, AttentionShape, gather_queries, one_split
 from zinc_rt.kernels.cpu.kv_quant import gather_quantized
 from zinc_rt.kernels.cpu.structs import AttentionArgs, StepRecord
 from zinc_rt.kernels.maths import exp
@@ -85,64 +85,58 @@ def first_seen(window: i32, length: i32, WINDOWED: bool):
 
 
 @inline
-def gather(a, q, row: i32, kv_head: i32, R: int, G: int, DIM: int, ROPE: int, W: int, QUANT: bool):
+def gather(a, q, row: i32, kv_head: i32, R: int, S: AttentionShape):
     """The queries of R rows and G heads, as the scores want them."""
-    if QUANT:
-        gather_quantized(a, q, row, kv_head, R, G, DIM, ROPE, W)
+    if S.QUANT:
+        gather_quantized(a, q, row, kv_head, R, S.G, S.DIM, S.ROPE, S.W)
     else:
-        gather_queries(a, q, row, kv_head, R, G, DIM, ROPE)
+        gather_queries(a, q, row, kv_head, R, S.G, S.DIM, S.ROPE)
 
 
 @inline
-def whole_rows(
-    a, step, q, sums, tile, state, part, row: i32, passes: i32, kv_head: i32, R: int, G: int, DIM: int, VALUE: int,
-    ROPE: int, W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool, WHOLE: bool, QUANT: bool, FLIP: bool,
-):  # fmt: skip
+def whole_rows(a, step, q, sums, tile, state, part, row: i32, passes: i32, kv_head: i32, R: int, S: AttentionShape):
     """All splits of passes * R consecutive rows of a sequence, and their output.
 
     Each split's keys and values serve all passes before the next split's are read.
     """
-    length, window = seen_by(a, step, row, WINDOWED, WHOLE)
+    length, window = seen_by(a, step, row, S.WINDOWED, S.WHOLE)
     pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
     for pass_ in range(passes):
-        gather(a, q + pass_ * (R * G * DIM), row + pass_ * R, kv_head, R, G, DIM, ROPE, W, QUANT)
+        gather(a, q + pass_ * (R * S.G * S.DIM), row + pass_ * R, kv_head, R, S)
     longest = length + (passes * R - 1)
-    for s in range(first_seen(window, length, WINDOWED) >> SPLIT_SHIFT, (longest + (SPLIT - 1)) >> SPLIT_SHIFT):
+    for s in range(first_seen(window, length, S.WINDOWED) >> SPLIT_SHIFT, (longest + (SPLIT - 1)) >> SPLIT_SHIFT):
         for pass_ in range(passes):
             seen = length + pass_ * R
-            start = first_seen(window, seen, WINDOWED) >> SPLIT_SHIFT
+            start = first_seen(window, seen, S.WINDOWED) >> SPLIT_SHIFT
             if s >= start and s * SPLIT < seen + (R - 1):
-                states = state + pass_ * (R * G * (VALUE + STATE))
+                states = state + pass_ * (R * S.G * (S.VALUE + STATE))
                 target: ptr[f32] = part
                 if s == start:
                     target = states
-                one_split(
-                    a, pages, q + pass_ * (R * G * DIM), target, sums, tile, kv_head, s, seen, window, R, G, DIM, VALUE,
-                    W, LATENT, WINDOWED, CAPPED, QUANT, FLIP,
-                )  # fmt: skip
+                one_split(a, pages, q + pass_ * (R * S.G * S.DIM), target, sums, tile, kv_head, s, seen, window, R, S)
                 if s > start:
-                    join_split(states, part, s, seen, window, R, G, VALUE, W, WINDOWED)
-    n_heads = a.n_kv * G
-    for i in range(passes * (R * G)):
-        r = i32(u32(i) // G)
-        head = kv_head * G + i - r * G
-        y = a.y + (i64(row + r) * i64(n_heads) + i64(head)) * VALUE
-        finish(a, state + i * (VALUE + STATE), y, head, VALUE, W, SINKS)
+                    join_split(states, part, s, seen, window, R, S)
+    n_heads = a.n_kv * S.G
+    for i in range(passes * (R * S.G)):
+        r = i32(u32(i) // S.G)
+        head = kv_head * S.G + i - r * S.G
+        y = a.y + (i64(row + r) * i64(n_heads) + i64(head)) * S.VALUE
+        finish(a, state + i * (S.VALUE + STATE), y, head, S.VALUE, S.W, S.SINKS)
 
 
 @inline
-def join_split(states, part, s: i32, length: i32, window: i32, R: int, G: int, VALUE: int, W: int, WINDOWED: bool):
+def join_split(states, part, s: i32, length: i32, window: i32, R: int, S: AttentionShape):
     """Fold split s of R rows, the first of which sees positions up to `length` - 1, into their states."""
-    for i in range(R * G):
-        r = i32(u32(i) // G)
-        state = states + i * (VALUE + STATE)
+    for i in range(R * S.G):
+        r = i32(u32(i) // S.G)
+        state = states + i * (S.VALUE + STATE)
         if length + r > s * SPLIT:
             # Of rows that share a window's edge with a split's, the later ones begin with the later split.
-            if first_seen(window, length + r, WINDOWED) >= s * SPLIT:
-                for d in range(VALUE + 2):
-                    state[d] = part[i * (VALUE + STATE) + d]
+            if first_seen(window, length + r, S.WINDOWED) >= s * SPLIT:
+                for d in range(S.VALUE + 2):
+                    state[d] = part[i * (S.VALUE + STATE) + d]
             else:
-                merge_split(state, part + i * (VALUE + STATE), VALUE, W)
+                merge_split(state, part + i * (S.VALUE + STATE), S.VALUE, S.W)
 
 
 @inline
@@ -162,40 +156,30 @@ def following(step, row: i32, end: i32, WHOLE: bool):
 
 
 @kernel
-def attention(
-    a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, DIM: int, VALUE: int, ROPE: int,
-    W: int, R: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, SINKS: bool,
-    WHOLE: bool, QUANT: bool = False, FLIP: bool = False,
-):  # fmt: skip
-    """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows.
-
-    QUANT: the caches hold Q8_0 blocks; FLIP: see `kv_quant`.
-    """
+def attention(a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, R: int, S: AttentionShape):
+    """Units: (R rows, key-value head), or (row, key-value head, split) where the step splits; then `merge` follows."""
     n_kv = a.n_kv
-    PASSES = max(1, QUERIES // (R * G))
-    q = array(f32, PASSES * R * G * DIM, zero=False)
-    sums = array(f32, R * G * SPLIT, zero=False)
-    tile = array(f32 if QUANT else f16, TILE if LATENT or QUANT else 1, zero=False)
-    state = array(f32, PASSES * R * G * (VALUE + STATE), zero=False)
-    part = array(f32, R * G * (VALUE + STATE), zero=False)
+    PASSES = max(1, QUERIES // (R * S.G))
+    q = array(f32, PASSES * R * S.G * S.DIM, zero=False)
+    sums = array(f32, R * S.G * SPLIT, zero=False)
+    tile = array(f32 if S.QUANT else f16, TILE if S.LATENT or S.QUANT else 1, zero=False)
+    state = array(f32, PASSES * R * S.G * (S.VALUE + STATE), zero=False)
+    part = array(f32, R * S.G * (S.VALUE + STATE), zero=False)
     n_splits = step.n_splits
     if n_splits != 0:
-        n_heads = n_kv * G
+        n_heads = n_kv * S.G
         for u in range(first, last):
             unit = i32(u32(u) // u32(n_splits))
             s = u - unit * n_splits
             row = i32(u32(unit) // u32(n_kv))
             kv_head = unit - row * n_kv
-            length, window = seen_by(a, step, row, WINDOWED, WHOLE)
-            if s * SPLIT < length and (not WINDOWED or (s + 1) * SPLIT > length - window):
+            length, window = seen_by(a, step, row, S.WINDOWED, S.WHOLE)
+            if s * SPLIT < length and (not S.WINDOWED or (s + 1) * SPLIT > length - window):
                 pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
-                at = (i64(row) * i64(a.max_splits) + i64(s)) * i64(n_heads) + i64(kv_head * G)
-                out = a.partial + at * (VALUE + STATE)
-                gather(a, q, row, kv_head, 1, G, DIM, ROPE, W, QUANT)
-                one_split(
-                    a, pages, q, out, sums, tile, kv_head, s, length, window, 1, G, DIM, VALUE, W, LATENT, WINDOWED,
-                    CAPPED, QUANT, FLIP,
-                )  # fmt: skip
+                at = (i64(row) * i64(a.max_splits) + i64(s)) * i64(n_heads) + i64(kv_head * S.G)
+                out = a.partial + at * (S.VALUE + STATE)
+                gather(a, q, row, kv_head, 1, S)
+                one_split(a, pages, q, out, sums, tile, kv_head, s, length, window, 1, S)
     else:
         # Units of one key-value head follow each other: those of a claim share its keys and values.
         blocks = i32(u32(step.n_rows + (R - 1)) // R)
@@ -206,22 +190,16 @@ def attention(
             units: i32 = minimum(minimum(last - u, blocks - block), PASSES)
             row: i32 = block * R
             end: i32 = minimum(row + units * R, step.n_rows)
-            passes = i32(u32(following(step, row, end, WHOLE)) // R)
+            passes = i32(u32(following(step, row, end, S.WHOLE)) // R)
             if passes > 0:
-                whole_rows(
-                    a, step, q, sums, tile, state, part, row, passes, kv_head, R, G, DIM, VALUE, ROPE, W, LATENT,
-                    WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
-                )  # fmt: skip
+                whole_rows(a, step, q, sums, tile, state, part, row, passes, kv_head, R, S)
                 u += passes
             # A run of rows is a pass at least where a pass is one row.
             if R > 1:
                 if passes == 0:
                     end = minimum(row + R, end)
                     while row < end:
-                        whole_rows(
-                            a, step, q, sums, tile, state, part, row, 1, kv_head, 1, G, DIM, VALUE, ROPE, W, LATENT,
-                            WINDOWED, CAPPED, SINKS, WHOLE, QUANT, FLIP,
-                        )  # fmt: skip
+                        whole_rows(a, step, q, sums, tile, state, part, row, 1, kv_head, 1, S)
                         row += 1
                     u += 1
 

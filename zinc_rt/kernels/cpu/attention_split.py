@@ -4,15 +4,13 @@ Keys of a page lie with the 16 positions side by side, so a vector holds the sco
 with the head's elements side by side, so a vector holds consecutive elements of an output. Where values are the first
 elements of keys, a block of them is turned about as it is read, once for all queries.
 
-Constants: R rows, G query heads of a key-value head, DIM elements of a key, ROPE of them (the last) whose queries come
-apart, VALUE elements of a value, W lanes. LATENT: values are the first elements of keys; WINDOWED, CAPPED: whether
-there is a window, a soft cap. QUANT: the caches hold Q8_0 blocks, whose values are unpacked a page at a time.
-
-Row r of the R sees positions begin + r to count + r - 1 of the split, as far as the split has them. Without a window
-`begin` is not read.
+`AttentionShape` has the constants. Of R rows, row r sees positions begin + r to count + r - 1 of the split, as far as
+the split has them. Without a window `begin` is not read.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from zinc_rt.kernels.cpu.attention_weights import weigh
 from zinc_rt.kernels.cpu.kv_quant import quantized_page, quantized_scores, unpack_latent, unpack_values
@@ -27,6 +25,29 @@ AHEAD_PAGES = 8
 """How far ahead of a load of values, in pages, they are asked for where a single row reads them."""
 TILE = 16 * 8 * PAGE_TOKENS
 """Values that are turned about at once, at most: 8 vectors of 16 lanes for each position of a page."""
+
+
+class AttentionShape(NamedTuple):
+    """What a kernel of attention is compiled for.
+
+    G: query heads of a key-value head. DIM: elements of a key, ROPE of them (the last) with queries that come apart.
+    VALUE: elements of a value. W: lanes. LATENT: values are the first elements of keys. WINDOWED, CAPPED, SINKS:
+    whether there is a window, a soft cap, a sink. WHOLE: rows see up to a last position that the step says. QUANT: the
+    caches hold Q8_0 blocks, whose values are unpacked a page at a time; FLIP: see `kv_quant`.
+    """
+
+    G: int
+    DIM: int
+    VALUE: int
+    ROPE: int
+    W: int
+    LATENT: bool
+    WINDOWED: bool
+    CAPPED: bool
+    SINKS: bool
+    WHOLE: bool
+    QUANT: bool = False
+    FLIP: bool = False
 
 
 @inline
@@ -147,43 +168,41 @@ def turn_page(k: ptr[f16], tile: ptr[f16], V: int, C: int):
 
 
 @inline
-def page_values(
-    a, page, tile, n_kv: i32, kv_head: i32, d: i32, VALUE: int, DIM: int, V: int, C: int, LATENT: bool, QUANT: bool,
-    FLIP: bool,
-):  # fmt: skip
+def page_values(a, page, tile, n_kv: i32, kv_head: i32, d: i32, V: int, C: int, S: AttentionShape):
     """Where C * V elements of the values of a page begin, from element d on: in the cache, or in the tile."""
-    if QUANT:
-        if LATENT:
-            unpack_latent(quantized_page(a.k_cache, page, n_kv, kv_head, DIM), tile, d, DIM, V, C, FLIP)
+    if S.QUANT:
+        if S.LATENT:
+            unpack_latent(quantized_page(a.k_cache, page, n_kv, kv_head, S.DIM), tile, d, S.DIM, V, C, S.FLIP)
         else:
-            unpack_values(quantized_page(a.v_cache, page, n_kv, kv_head, VALUE), tile, d, VALUE, V, C)
+            unpack_values(quantized_page(a.v_cache, page, n_kv, kv_head, S.VALUE), tile, d, S.VALUE, V, C)
         return tile
     at = i64(page) * i64(n_kv) + i64(kv_head)
-    if LATENT:
-        turn_page(a.k_cache + (at * (PAGE_TOKENS * DIM) + i64(d) * PAGE_TOKENS), tile, V, C)
+    if S.LATENT:
+        turn_page(a.k_cache + (at * (PAGE_TOKENS * S.DIM) + i64(d) * PAGE_TOKENS), tile, V, C)
         return tile
-    return a.v_cache + (at * (PAGE_TOKENS * VALUE) + i64(d))
+    return a.v_cache + (at * (PAGE_TOKENS * S.VALUE) + i64(d))
 
 
 @inline
-def add_edge(acc, a, pages, tile, sums, at: i32, begin: i32, count: i32, where, shape, WINDOWED: bool):
+def add_edge(
+    acc, a, pages, tile, sums, at: i32, begin: i32, count: i32, where, R: int, V: int, C: int, S: AttentionShape
+):
     """One position that not all rows see.
 
-    where: first page, heads, head, element; shape: R, G, VALUE, DIM, V, C, LATENT, QUANT, FLIP.
+    where: first page, heads, head, element.
     """
     first_page, n_kv, kv_head, d = where
-    R, G, VALUE, DIM, V, C, LATENT, QUANT, FLIP = shape
-    stride = C * V if LATENT or QUANT else VALUE
+    stride = C * V if S.LATENT or S.QUANT else S.VALUE
     page = pages[first_page + (at >> PAGE_SHIFT)]
-    v = page_values(a, page, tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT, QUANT, FLIP)
+    v = page_values(a, page, tile, n_kv, kv_head, d, V, C, S)
     values = tuple(f32(load(v, i64(at & (PAGE_TOKENS - 1)) * stride + c * V, lanes=V)) for c in range(C))
     # Without a window the first row's positions are common to all.
-    for r in unroll(0 if WINDOWED else 1, R):
-        if at < count + r and (not WINDOWED or at >= begin + r):
-            for g in unroll(G):
-                weight = splat(load(sums, (r * G + g) * SPLIT + at), V)
+    for r in unroll(0 if S.WINDOWED else 1, R):
+        if at < count + r and (not S.WINDOWED or at >= begin + r):
+            for g in unroll(S.G):
+                weight = splat(load(sums, (r * S.G + g) * SPLIT + at), V)
                 for c in unroll(C):
-                    acc[(r * G + g) * C + c] = fma(weight, values[c], acc[(r * G + g) * C + c])
+                    acc[(r * S.G + g) * C + c] = fma(weight, values[c], acc[(r * S.G + g) * C + c])
 
 
 @inline
@@ -203,53 +222,50 @@ def values_after(
 
 @inline
 def values_of_split(
-    a, pages, sums, tile, out, kv_head: i32, first_page: i32, begin: i32, count: i32, R: int, G: int, DIM: int,
-    VALUE: int, W: int, LATENT: bool, WINDOWED: bool, QUANT: bool, FLIP: bool,
-):  # fmt: skip
+    a, pages, sums, tile, out, kv_head: i32, first_page: i32, begin: i32, count: i32, R: int, S: AttentionShape
+):
     """out[query, element] = chains over positions of weight and value. Rows that see no position get zeros."""
-    AHEAD = R == 1 and not LATENT and not QUANT
-    Q = R * G
-    V = max(v for v in (1, 2, 4, 8, 16) if v <= W and VALUE % v == 0)
-    C = max(c for c in (1, 2, 4, 8) if (VALUE // V) % c == 0 and (c * Q <= 16 or c == 1))
-    STRIDE = C * V if LATENT or QUANT else VALUE
-    shape = (R, G, VALUE, DIM, V, C, LATENT, QUANT, FLIP)
+    AHEAD = R == 1 and not S.LATENT and not S.QUANT
+    Q = R * S.G
+    V = max(v for v in (1, 2, 4, 8, 16) if v <= S.W and S.VALUE % v == 0)
+    C = max(c for c in (1, 2, 4, 8) if (S.VALUE // V) % c == 0 and (c * Q <= 16 or c == 1))
+    STRIDE = C * V if S.LATENT or S.QUANT else S.VALUE
     n_kv = a.n_kv
     common = clamp(count, 0, SPLIT)
     longest = clamp(count + (R - 1), 0, SPLIT)
     # All rows see positions from middle to common.
     middle: i32 = 0
     lowest: i32 = 0
-    if WINDOWED:
+    if S.WINDOWED:
         middle = clamp(begin + (R - 1), 0, longest)
         lowest = clamp(begin, 0, longest)
-    for d in range(0, VALUE, V * C):
+    for d in range(0, S.VALUE, V * C):
         acc = regs(vec[f32, V], Q * C)
-        if WINDOWED and R > 1:
+        if S.WINDOWED and R > 1:
             for at in range(lowest, middle):
-                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, n_kv, kv_head, d), shape, WINDOWED)
+                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, n_kv, kv_head, d), R, V, C, S)
         n_pages = (common + (PAGE_TOKENS - 1)) >> PAGE_SHIFT
         for p in range(middle >> PAGE_SHIFT, n_pages):
-            v: ptr[f32 if QUANT else f16] = page_values(
-                a, pages[first_page + p], tile, n_kv, kv_head, d, VALUE, DIM, V, C, LATENT, QUANT, FLIP
-            )
+            v: ptr[f32 if S.QUANT else f16] = page_values(a, pages[first_page + p], tile, n_kv, kv_head, d, V, C, S)
             tokens: i32 = common - p * PAGE_TOKENS
             if tokens > PAGE_TOKENS:
                 tokens = PAGE_TOKENS
             weights: ptr[f32] = sums + p * PAGE_TOKENS
             first: i32 = 0
-            if WINDOWED:
+            if S.WINDOWED:
                 first = clamp(middle - p * PAGE_TOKENS, 0, PAGE_TOKENS)
                 v = v + i64(first) * STRIDE
                 weights = weights + first
             coming: ptr[f16] = a.v_cache
             if AHEAD:
                 coming = (
-                    values_after(a, pages, first_page, p + AHEAD_PAGES, n_pages, count, n_kv, kv_head, DIM, VALUE) + d
+                    values_after(a, pages, first_page, p + AHEAD_PAGES, n_pages, count, n_kv, kv_head, S.DIM, S.VALUE)
+                    + d
                 )
             for t in range(first, tokens):
                 if AHEAD:
                     for line in unroll(0, C * V, 32):
-                        prefetch(coming, t * VALUE + line)
+                        prefetch(coming, t * S.VALUE + line)
                 values = tuple(f32(load(v, c * V, lanes=V)) for c in range(C))
                 for i in unroll(Q):
                     weight = splat(load(weights, i * SPLIT), V)
@@ -259,20 +275,17 @@ def values_of_split(
                 weights = weights + 1
         if R > 1:
             rest: i32 = common
-            if WINDOWED:
+            if S.WINDOWED:
                 rest = clamp(common, middle, SPLIT)
             for at in range(rest, longest):
-                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, n_kv, kv_head, d), shape, WINDOWED)
+                add_edge(acc, a, pages, tile, sums, at, begin, count, (first_page, n_kv, kv_head, d), R, V, C, S)
         for i in unroll(Q):
             for c in unroll(C):
-                store(out, acc[i * C + c], i * (VALUE + STATE) + d + c * V)
+                store(out, acc[i * C + c], i * (S.VALUE + STATE) + d + c * V)
 
 
 @inline
-def one_split(
-    a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, window: i32, R: int, G: int, DIM: int, VALUE: int,
-    W: int, LATENT: bool, WINDOWED: bool, CAPPED: bool, QUANT: bool, FLIP: bool,
-):  # fmt: skip
+def one_split(a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, window: i32, R: int, S: AttentionShape):
     """Split s for R consecutive rows, the first of which sees positions up to `length` - 1, and the G heads of a
     key-value head.
 
@@ -282,13 +295,15 @@ def one_split(
     count = length - s * SPLIT
     begin: i32 = 0
     lowest: i32 = 0
-    if WINDOWED:
+    if S.WINDOWED:
         begin = count - window
         lowest = clamp(begin, 0, SPLIT)
     longest = clamp(count + (R - 1), 0, SPLIT)
     first_page = s * PAGES_OF_SPLIT
-    if QUANT:
-        quantized_scores(a, pages, q, sums, kv_head, first_page, lowest, longest, R * G, DIM, W, WINDOWED, FLIP)
+    if S.QUANT:
+        quantized_scores(
+            a, pages, q, sums, kv_head, first_page, lowest, longest, R * S.G, S.DIM, S.W, S.WINDOWED, S.FLIP
+        )
     else:
         scores_of_split(
             a,
@@ -299,21 +314,19 @@ def one_split(
             first_page,
             lowest,
             longest,
-            R * G,
-            DIM,
-            VALUE,
-            W,
-            WINDOWED,
-            R == 1 and not LATENT,
+            R * S.G,
+            S.DIM,
+            S.VALUE,
+            S.W,
+            S.WINDOWED,
+            R == 1 and not S.LATENT,
         )
-    for i in range(R * G):
-        r = i32(u32(i) // G)
+    for i in range(R * S.G):
+        r = i32(u32(i) // S.G)
         here = clamp(count + r, 0, SPLIT)
         start: i32 = 0
-        if WINDOWED:
+        if S.WINDOWED:
             start = clamp(begin + r, 0, SPLIT)
         if start < here:
-            weigh(a, sums + i * SPLIT, out + i * (VALUE + STATE), start, here, VALUE, W, WINDOWED, CAPPED)
-    values_of_split(
-        a, pages, sums, tile, out, kv_head, first_page, begin, count, R, G, DIM, VALUE, W, LATENT, WINDOWED, QUANT, FLIP
-    )
+            weigh(a, sums + i * SPLIT, out + i * (S.VALUE + STATE), start, here, S.VALUE, S.W, S.WINDOWED, S.CAPPED)
+    values_of_split(a, pages, sums, tile, out, kv_head, first_page, begin, count, R, S)
