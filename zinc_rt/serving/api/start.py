@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,14 @@ import uvicorn
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.llm.load import built_in_model, load
+from zinc_rt.models import define
 from zinc_rt.scheduler.messages import StepReport
 from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
@@ -30,6 +33,8 @@ from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import Tokenizer, template_process
+from zinc_rt.vision.projector import tower_for
+from zinc_rt.vision.shown import PictureReader
 
 _CORE: Final = "zinc_rt.serving.load_engine:open_core"
 
@@ -48,6 +53,12 @@ class EngineChoice:
     pooling: str | None = None
     stamps: list[list[int]] | None = None
 
+    @property
+    def projector(self) -> Path | None:
+        """The file that makes rows of pictures."""
+        found = self.options.get("mmproj")
+        return None if found is None else Path(found)
+
 
 def make_client(
     choice: EngineChoice,
@@ -63,6 +74,8 @@ def make_client(
         )
     path = None if choice.path is None else str(choice.path)
     arguments = {"path": path, "stamps": choice.stamps, **choice.options, **choice.core}
+    if choice.projector is not None:
+        arguments["mmproj"] = str(choice.projector)
     if choice.one_process:
         from zinc_rt.serving.load_engine import open_core
         from zinc_rt.serving.thread import ThreadClient
@@ -104,10 +117,17 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
     log = make_logger(form=config.log, level=config.log_level)
     template_process.prepare()
     path = choice.path or built_in_model()
-    with GGUFFile.open(path) as file:
-        tokenizer = Tokenizer.from_metadata(file.metadata)
-        model = replace(ServedModel.read(file, tokenizer, 0, config.alias), defaults=config.defaults)
-        choice = replace(choice, stamps=file.stamps)
+    projector = choice.projector
+    with ExitStack() as opened:
+        file = opened.enter_context(GGUFFile.open(path))
+        tokenizer, stamps, pictures = Tokenizer.from_metadata(file.metadata), file.stamps, None
+        if projector is not None:
+            shown = opened.enter_context(GGUFFile.open(projector))
+            reader = PictureReader(tower_for(shown, define(file).info), shown.identity)
+            pictures, stamps = RequestPictures(reader, config.media), [*stamps, *shown.stamps]
+        model = ServedModel.read(file, tokenizer, 0, config.alias, pictures, projector)
+        model = replace(model, defaults=config.defaults)
+        choice = replace(choice, stamps=stamps)
     background = Background(log)
     recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log, background)
     metrics = Metrics()
