@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import json
 import os
 import signal
@@ -14,16 +12,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
+from tests.serving.pictures import data_url, part, picture, write_projector
 from tests.serving.real import Ask, Real, real, tokens_in
 from tests.serving.test_sameness import asks
-from tests.vision import towers
-from zinc_rt.gguf import GGUFFile
-from zinc_rt.llm.load import built_in_model
-from zinc_rt.models import define
 from zinc_rt.scheduler.messages import StepReport
 
 N_CTX = 512
@@ -31,29 +24,11 @@ N_CTX = 512
 
 @pytest.fixture(scope="session")
 def mmproj(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with GGUFFile.open(built_in_model()) as file:
-        n_embd = define(file).info.n_embd
-    return towers.write(tmp_path_factory.mktemp("projector") / "mmproj.gguf", "pixtral", n_out=n_embd).path
-
-
-@cache
-def png(seed: int = 1, width: int = 34, height: int = 50) -> bytes:
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    made = io.BytesIO()
-    Image.fromarray(pixels).save(made, "PNG")
-    return made.getvalue()
-
-
-def data_url(data: bytes, kind: str = "image/png") -> str:
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def part(data: bytes) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": data_url(data), "detail": "low"}}
+    return write_projector(tmp_path_factory.mktemp("projector"))
 
 
 def chat(text: str, *pictures: bytes, **fields: Any) -> Ask:
-    content = [*map(part, pictures), {"type": "text", "text": text}]
+    content = [*(part(data_url(data), detail="low") for data in pictures), {"type": "text", "text": text}]
     body = {"messages": [{"role": "user", "content": content}], "seed": 7, "temperature": 1.0, "max_tokens": 24}
     return Ask("/v1/chat/completions", {**body, "ignore_eos": True, **fields})
 
@@ -61,11 +36,11 @@ def chat(text: str, *pictures: bytes, **fields: Any) -> Ask:
 def picture_asks() -> list[Ask]:
     """One picture in several questions, another one, two of them, a large one, several answers."""
     return [
-        chat("See", png()),
-        chat("What is it?", png(), logprobs=True),
-        chat("See", png(2)),
-        chat("Compare", png(2), png(3, 70, 20), max_tokens=40),
-        chat("See", png(4, 150, 130), n=2),
+        chat("See", picture()),
+        chat("What is it?", picture(), logprobs=True),
+        chat("See", picture(2)),
+        chat("Compare", picture(2), picture(3, 70, 20), max_tokens=40),
+        chat("See", picture(4, 150, 130), n=2),
     ]
 
 
@@ -139,9 +114,9 @@ def test_the_next_question_finds_the_picture_in_the_cache(mmproj: Path) -> None:
 
     async def go() -> None:
         async with real(mmproj=mmproj, n_ctx=N_CTX) as server:
-            first = await server.http.post("/v1/chat/completions", json=chat("See", png(5, 90, 90)).body)
+            first = await server.http.post("/v1/chat/completions", json=chat("See", picture(5, 90, 90)).body)
             usage = first.json()["usage"]
-            content = [part(png(5, 90, 90)), {"type": "text", "text": "See"}]
+            content = [part(data_url(picture(5, 90, 90))), {"type": "text", "text": "See"}]
             talk = [
                 {"role": "user", "content": content},
                 {"role": "assistant", "content": first.json()["choices"][0]["message"]["content"]},
@@ -151,7 +126,7 @@ def test_the_next_question_finds_the_picture_in_the_cache(mmproj: Path) -> None:
             cached = second.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
             assert usage["prompt_tokens"] > 121  # 11 lines of 11 blocks at least
             assert cached >= usage["prompt_tokens"] - 1
-            other = await server.http.post("/v1/chat/completions", json=chat("See", png(6, 90, 90)).body)
+            other = await server.http.post("/v1/chat/completions", json=chat("See", picture(6, 90, 90)).body)
             assert other.json()["usage"]["prompt_tokens_details"]["cached_tokens"] < 16
             assert other.json()["usage"]["prompt_tokens"] == usage["prompt_tokens"]
 
@@ -161,7 +136,7 @@ def test_the_next_question_finds_the_picture_in_the_cache(mmproj: Path) -> None:
 def test_whole_and_streamed_answers_are_the_same(mmproj: Path) -> None:
     async def go() -> None:
         async with real(mmproj=mmproj, n_ctx=N_CTX) as server:
-            ask = chat("See", png())
+            ask = chat("See", picture())
             whole = await server.http.post(ask.path, json=ask.body)
             text = whole.json()["choices"][0]["message"]["content"]
             lines = (await server.http.post(ask.path, content=ask.json)).text.splitlines()

@@ -17,7 +17,7 @@ from zinc_rt.vision.shown import PictureInText, PictureReader, ShownPicture
 
 PICTURE_PARTS: Final = ("image_url", "input_image", "image")
 """Types of content parts that are pictures."""
-_DATA_URL: Final = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.ASCII)
+_DATA_URL: Final = re.compile(r"data:(image/[\w.+-]+)?(;[\w.+-]+=[\w.+-]*)*;base64,", re.ASCII | re.IGNORECASE)
 _SHOWN_MARK: Final = "<picture>"
 ReadPart = Callable[[Mapping[str, Any], str], PictureInText]
 """Gives the picture of a content part; it gets the part and its place. Raises `RequestError`, `PictureError`."""

@@ -31,10 +31,20 @@ _REDIRECTS: Final = 3
 _REDIRECTED: Final = (301, 302, 303, 307, 308)
 _HEADERS: Final = 64 << 10
 _CHUNK: Final = 1 << 16
+_GONE: Final = "picture_unreachable"
 
 
 class MediaError(Exception):
-    """An address that is not read. Its text follows the place of the address: "is ..."."""
+    """An address that is not read. Its text follows the place of the address: "is ...". code: a word for programs."""
+
+    def __init__(self, message: str, code: str = "invalid_value") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def too_large(limit: int) -> MediaError:
+    """The error of a file with more bytes."""
+    return MediaError(f"has more than {limit} bytes; scale the picture down", "picture_too_large")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +76,18 @@ async def fetch(url: str, rule: MediaRule, limit: int, seconds: float) -> bytes:
             for _ in range(_REDIRECTS + 1):
                 parts, host = _judged(url, rule)
                 if first is not None and host != first:
-                    raise MediaError(f"redirects from {first} to {host}, another host")
+                    raise MediaError(f"redirects from {first} to {host}, another host", _GONE)
                 first = host
                 answer = await _get(parts, host, limit)
                 if answer.status not in _REDIRECTED:
                     break
                 url = urljoin(url, answer.location)
             else:
-                raise MediaError(f"redirects more than {_REDIRECTS} times")
+                raise MediaError(f"redirects more than {_REDIRECTS} times", _GONE)
     except TimeoutError:
-        raise MediaError(f"was not fetched within {seconds:g} s") from None
+        raise MediaError(f"was not fetched within {seconds:g} s", _GONE) from None
     if answer.status != 200:
-        raise MediaError(f"cannot be fetched: {first} answers {answer.status}")
+        raise MediaError(f"cannot be fetched: {first} answers {answer.status}", _GONE)
     return bytes(answer.body)
 
 
@@ -184,7 +194,7 @@ async def _get(parts: SplitResult, host: str, limit: int) -> _Reply:
             address, port, ssl=tls, server_hostname=host if tls is not None else None, limit=_CHUNK
         )
     except (OSError, UnicodeError) as error:
-        raise MediaError(f"cannot be fetched: {host} is not reached ({_reason(error)})") from None
+        raise MediaError(f"cannot be fetched: {host} is not reached ({_reason(error)})", _GONE) from None
     try:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         writer.write(
@@ -193,7 +203,7 @@ async def _get(parts: SplitResult, host: str, limit: int) -> _Reply:
         )
         return await _answer(reader, host, limit)
     except OSError as error:
-        raise MediaError(f"cannot be fetched: the connection to {host} broke off ({_reason(error)})") from None
+        raise MediaError(f"cannot be fetched: the connection to {host} broke off ({_reason(error)})", _GONE) from None
     finally:
         writer.close()
         with suppress(OSError, asyncio.CancelledError):
@@ -211,12 +221,12 @@ async def _answer(reader: asyncio.StreamReader, host: str, limit: int) -> _Reply
             parser.feed_data(data)
             reply.status = parser.get_status_code()
         except httptools.HttpParserError:
-            raise MediaError(f"cannot be fetched: {host} answers with what is no HTTP") from None
+            raise MediaError(f"cannot be fetched: {host} answers with what is no HTTP", _GONE) from None
         if reply.too_large or n_read > limit + _HEADERS + limit // 4:
-            raise MediaError(f"has more than {limit} bytes; scale the picture down")
+            raise too_large(limit)
         if not data:
             if reply.framed or not reply.status:
-                raise MediaError(f"cannot be fetched: {host} broke the answer off")
+                raise MediaError(f"cannot be fetched: {host} broke the answer off", _GONE)
             break
         if reply.status in _REDIRECTED and reply.location:
             break

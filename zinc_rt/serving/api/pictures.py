@@ -17,7 +17,7 @@ from zinc_rt.dialects.tools import RequestError
 from zinc_rt.llm.pictures import PICTURE_PARTS, bytes_of, url_of
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import PIXEL_BYTES, Limits
-from zinc_rt.serving.api.media import MediaError, MediaRule, fetch, read_file
+from zinc_rt.serving.api.media import MediaError, MediaRule, fetch, read_file, too_large
 from zinc_rt.utils.checks import show
 from zinc_rt.vision.picture import MAX_BYTES, PictureError
 from zinc_rt.vision.shown import PictureInText, PictureReader
@@ -151,7 +151,7 @@ class RequestPictures:
             found: bytes = await self._aside(partial(_decoded, url, place, self._rule, limit))
             return found
         except MediaError as error:
-            raise invalid(f"{place} {error}", place) from None
+            raise invalid(f"{place} {error}", place, error.code) from None
         except RequestError as error:
             raise invalid(str(error), error.param) from None
 
@@ -185,8 +185,8 @@ def _is_web(url: str) -> bool:
 
 def _decoded(url: str, place: str, rule: MediaRule, limit: int) -> bytes:
     """The bytes of a data: URL, of base64 alone, or of a file. Raises `RequestError`, `MediaError`."""
-    if len(url) > 4 * (limit // 3 + 64):
-        raise MediaError(f"has more than {limit} bytes; scale the picture down")
+    if len(url) > 4 * (limit // 3 + 64) and _scheme(url) != "file":
+        raise too_large(limit)
     match _scheme(url):
         case "data":
             return bytes_of(url, place)
