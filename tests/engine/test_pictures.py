@@ -29,10 +29,10 @@ from zinc_rt.models.definition import PictureInputs
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.pictures import with_pictures
 
-KINDS = ("qwen3vl", "gemma3", "gemma4", "qwen35", "mistral3", "qwen3vlmoe")
+KINDS = ("qwen3vl", "qwen2vl", "gemma3", "gemma4", "qwen35", "mistral3", "qwen3vlmoe")
 """Sections and deepstack, both ways on all layers and on some, a recurrent one, plain rows, experts."""
 DEEP = {"qwen3vl": 3}
-SECTIONED = ("qwen3vl", "qwen35", "qwen3vlmoe")
+SECTIONED = ("qwen2vl", "qwen3vl", "qwen35", "qwen3vlmoe")
 ONE, TWO = PlacedPicture(b"\1" * 32, 6, 3, 2), PlacedPicture(b"\2" * 32, 4, 2, 2)
 
 
@@ -138,6 +138,8 @@ class PictureNet(Net):
                 at += max(picture.columns, picture.lines)
         sections = self.keys["rope.dimension_sections"]
         axis = [d % 3 if d < 3 * sections[d % 3] else 0 for d in range(pairs)]
+        if self.made.case.architecture == "qwen2vl":
+            axis = [0] * sections[0] + [1] * sections[1] + [2] * sections[2]
         return np.array(places)[:, axis]
 
     def visible(self, n: int, window: int | None, *, causal: bool = True) -> np.ndarray:

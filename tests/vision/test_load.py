@@ -26,7 +26,7 @@ def width() -> int:
 
 
 def test_rows_of_a_picture(width: int, tmp_path: Path) -> None:
-    tiny, shown = towers.write(tmp_path / "mmproj.gguf", "qwen3vl_merger", n_out=width), picture(24, 32)
+    tiny, shown = towers.write(tmp_path / "mmproj.gguf", "pixtral", n_out=width), picture(24, 32)
     with zinc_rt.load(mmproj=tiny.path) as model:
         before = model.generate("Once", max_tokens=4, temperature=0).text
         got = model.image_embeddings(shown.pixels)
@@ -34,7 +34,7 @@ def test_rows_of_a_picture(width: int, tmp_path: Path) -> None:
         with pytest.raises(PictureError, match="cannot read"):
             model.image_embeddings(tmp_path / "none.png")
     want = formula(tiny, shown)
-    assert got.shape == (len(want), 3 * width)
+    assert got.shape == (len(want), width)
     assert np.abs(got - want).max() / np.sqrt((want**2).mean()) < 1e-3
 
 
@@ -42,6 +42,9 @@ def test_wrong_projectors(width: int, tmp_path: Path) -> None:
     other = towers.write(tmp_path / "mmproj.gguf", "gemma3", n_out=width + 8).path
     with pytest.raises(ModelError, match=f"has {width}: it is the projector of another model"):
         zinc_rt.load(mmproj=other)
+    deep = towers.write(tmp_path / "deep.gguf", "qwen3vl_merger", n_out=width).path
+    with pytest.raises(ModelError, match="behind 0 layers, the projector has rows for 2"):
+        zinc_rt.load(mmproj=deep)
     with pytest.raises(ModelError, match="is needed"):
         zinc_rt.load(mmproj=built_in_model())
     with zinc_rt.load() as model, pytest.raises(UsageError, match="load it with mmproj=FILE"):

@@ -32,7 +32,7 @@ def picture(width: int, height: int, seed: int = 0) -> Picture:
 
 def rows(backend: Backend, path: Path, *pictures: Picture) -> list[np.ndarray]:
     with GGUFFile.open(path) as file:
-        projector = Projector(file, backend)
+        projector = Projector(file, define_tower(file), backend)
         return [projector.rows(each) for each in pictures]
 
 

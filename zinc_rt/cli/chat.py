@@ -23,6 +23,7 @@ from zinc_rt.cli.engine_options import ContextOptions, EngineOptions, Generating
 from zinc_rt.cli.files import path_or_built_in
 from zinc_rt.cli.model_session import INTERRUPTED, Reply, chat_ids, chunk_of, open_model, prepare_chat, stream_answer
 from zinc_rt.cli.option_records import takes_records
+from zinc_rt.cli.picture_options import content_of, image_part, leading_pictures
 from zinc_rt.cli.prompts import read_text
 from zinc_rt.cli.sampling_options import SamplingOptions, changed, settings
 from zinc_rt.cli.terminal import is_terminal, one_line, say
@@ -42,6 +43,7 @@ HELP: Final = """\
 /undo            take the last message and its answer back
 /set NAME VALUE  change how tokens are chosen, as /set temp 0.5; without NAME VALUE show it
 /read FILE       put the text of FILE before the next message
+/image FILE      show the picture with the next message; a message may also begin with the paths of pictures
 /model NAME      go on with another model; without NAME show this one
 /save FILE       write the conversation to FILE (JSON)
 /load FILE       continue a saved conversation
@@ -89,7 +91,6 @@ def chat(
     dimmed.
     """
     level = verbosity.chosen()
-    conversation.check()
     shows = Display(display.shows_reasoning(level), display.shows_markdown)
     return converse(engine, context, sampling.params(), conversation, shows, level, keeps=history)
 
@@ -174,6 +175,7 @@ class Chat:
         self._display, self._verbosity, self._variables = display, verbosity, variables
         self._last: Reply | None = None
         self._texts: list[str] = []  # read from files, for the next message
+        self._pictures: list[dict[str, Any]] = []  # the same
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": lambda _: say(HELP),
             "/reset": self._reset,
@@ -182,6 +184,7 @@ class Chat:
             "/undo": self._undo,
             "/set": self._set,
             "/read": self._read,
+            "/image": self._image,
             "/model": self._model,
             "/save": self._save,
             "/load": self._load_file,
@@ -202,6 +205,12 @@ class Chat:
         """Answer messages and obey commands until they end; returns the exit code."""
         for line in messages:
             try:
+                paths, rest = leading_pictures(line)
+                if paths:
+                    self._show(paths)
+                    if not rest:
+                        continue
+                    line = rest
                 if _is_command(line):
                     name, _, rest = line.partition(" ")
                     if self._command(_SAME.get(name, name), rest.strip()):
@@ -209,9 +218,9 @@ class Chat:
                 elif line.strip():
                     text = (line[1:] if line.startswith(" /") else line).rstrip()
                     with self.conversation.restored():
-                        self.conversation.ask("\n\n".join([*self._texts, text]))
+                        self.conversation.ask(content_of(self._pictures, "\n\n".join([*self._texts, text])))
                         ending = self._answer()
-                    self._texts.clear()
+                    self._forget_read()
                     if ending == INTERRUPTED and not self.interactive:
                         return EXIT_INTERRUPTED
             except ZincError as error:
@@ -266,7 +275,7 @@ class Chat:
 
     def _reset(self, _: str) -> None:
         self.conversation.reset()
-        self._texts.clear()
+        self._forget_read()
         say("started over")
 
     def _system(self, text: str) -> None:
@@ -305,6 +314,21 @@ class Chat:
         text = read_text(os.path.abspath(_path("/read", path)))
         self._texts.append(text)
         say(f"read {len(text)} characters for the next message: {path}")
+
+    def _image(self, path: str) -> None:
+        self._show([os.path.abspath(_path("/image", path))])
+
+    def _show(self, paths: Sequence[str]) -> None:
+        """Show pictures with the next message. Raises `UsageError` for a model that reads none, `PictureError`."""
+        if self.model.picture_reader is None:
+            raise UsageError(f"{self.model.name} reads no pictures here; give its projector with --mmproj FILE")
+        self._pictures += [image_part(path) for path in paths]
+        n = len(self._pictures)
+        say(f"the next message has {n} picture{'' if n == 1 else 's'}: {', '.join(map(one_line, paths))}")
+
+    def _forget_read(self) -> None:
+        self._texts.clear()
+        self._pictures.clear()
 
     def _model(self, name: str) -> None:
         if not name:

@@ -122,12 +122,6 @@ Format = Annotated[
         show_default=False,
     ),
 ]
-Image = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--image", "--mmproj", metavar="FILE", help="Refused: of models with images only the text runs.", hidden=True
-    ),
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,14 +156,6 @@ class ConversationOptions(OptionRecord):
     think: Think = None
     template: TemplateText = None
     template_file: TemplateFile = None
-    image: Image = None
-
-    def check(self) -> None:
-        """Raises `UsageError` for pictures."""
-        if self.image:
-            raise UsageError(
-                f"{show(self.image[0])} is for pictures: of models with images only the text runs here; leave it out"
-            )
 
     @cached_property
     def system_prompt(self) -> str | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from zinc_rt.cli.errors import CommandError
 from zinc_rt.cli.files import write_file
@@ -16,11 +16,15 @@ from zinc_rt.errors import ZincError
 ROLES = ("system", "user", "assistant")
 
 
+Content = str | list[Mapping[str, Any]]
+"""A text, or parts: pictures with their bytes, and texts."""
+
+
 class Message(TypedDict):
     """A message of a chat; the field names are those of chat templates."""
 
     role: str
-    content: str
+    content: Content
 
 
 class ChatHistory:
@@ -46,9 +50,9 @@ class ChatHistory:
             self.system, self.messages, self.dropped = before
             raise
 
-    def ask(self, text: str) -> None:
+    def ask(self, content: Content) -> None:
         """The user's next message."""
-        self.messages.append({"role": "user", "content": text})
+        self.messages.append({"role": "user", "content": content})
 
     def answer(self, text: str) -> None:
         """The assistant's answer to it."""
@@ -114,7 +118,14 @@ def _checked(tree: object, path: str) -> tuple[str | None, list[Message]]:
     messages: list[Message] = []
     for number, item in enumerate(tree["messages"], start=1):
         expected = ROLES[1 + len(messages) % 2]
-        if not isinstance(item, dict) or item.get("role") != expected or not isinstance(item.get("content"), str):
+        if not isinstance(item, dict) or item.get("role") != expected or not _is_content(item.get("content")):
             raise bad(f'message {number} is not {{"role": "{expected}", "content": text}}')
         messages.append({"role": expected, "content": item["content"]})
     return system, messages
+
+
+def _is_content(content: object) -> bool:
+    """Whether it is a text, or a list of parts with types; what is in them the chat checks."""
+    if isinstance(content, list):
+        return all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in content)
+    return isinstance(content, str)

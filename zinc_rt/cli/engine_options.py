@@ -14,6 +14,7 @@ from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.options import MODEL, completes
 from zinc_rt.cli.verbosity import Verbosity
 from zinc_rt.errors import UsageError
+from zinc_rt.hub.resolve import AUTO
 from zinc_rt.utils.checks import show
 
 
@@ -67,6 +68,26 @@ DraftMin = Annotated[
         "--draft-n-min",
         metavar="N",
         help="Fewest tokens to guess at once. Default: 0.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+Mmproj = Annotated[
+    Path | None,
+    typer.Option(
+        "--mmproj",
+        metavar="FILE",
+        help="The model's projector (mmproj-*.gguf), with which it reads pictures. Default: the one beside the model's"
+        " file.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+NoMmproj = Annotated[
+    bool,
+    typer.Option(
+        "--no-mmproj",
+        help="Do not read pictures, though a projector lies beside the model's file.",
         rich_help_panel=MODEL,
         show_default=False,
     ),
@@ -130,10 +151,16 @@ class GeneratingOptions(EngineOptions):
     model_draft: DraftModel = None
     draft_max: DraftMax = None
     draft_min: DraftMin = None
+    mmproj: Mmproj = None
+    no_mmproj: NoMmproj = False
 
     def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
         """See `EngineOptions.load_options`."""
         made = super().load_options(verbosity)
+        if self.mmproj is not None and self.no_mmproj:
+            raise UsageError("--mmproj and --no-mmproj are both given; give one of them")
+        if not self.no_mmproj:
+            made["mmproj"] = AUTO if self.mmproj is None else str(self.mmproj)
         draft = None if self.model_draft is None else str(model_file(self.model_draft, None))
         given = {"spec": self.spec, "draft_model": draft, "draft_max": self.draft_max, "draft_min": self.draft_min}
         return made | {name: value for name, value in given.items() if value is not None}

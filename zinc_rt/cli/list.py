@@ -40,8 +40,9 @@ def list(
     if as_json:
         write(json.dumps([_tree(model) for model in models], ensure_ascii=False, indent=1) + "\n")
     elif models:
-        rows = [[model.name, format_bytes(model.size), str(model.path)] for model in models]
-        write_table(rows, ("name", "size", "file"), right=(1,), spare=(2,))
+        reads = ["" if model.projector is None else "pictures" for model in models]
+        rows = [[m.name, format_bytes(m.size), what, str(m.path)] for m, what in zip(models, reads, strict=True)]
+        write_table(rows, ("name", "size", "reads", "file"), right=(1,), spare=(3,))
     else:
         say("zinc: no model was downloaded yet; `zinc list --known` shows some, `zinc pull NAME` downloads one")
     return 0
@@ -54,6 +55,7 @@ def _tree(model: CachedModel) -> dict[str, object]:
         "quant": model.quant,
         "bytes": model.size,
         "paths": [str(path) for path in model.paths],
+        "mmproj": None if model.projector is None else str(model.projector),
     }
 
 

@@ -62,9 +62,18 @@ def pull(
             show_default=False,
         ),
     ] = False,
+    no_mmproj: Annotated[
+        bool,
+        typer.Option(
+            "--no-mmproj",
+            help="Leave out the projector with which the model reads pictures.",
+            rich_help_panel=o.OUTPUT,
+            show_default=False,
+        ),
+    ] = False,
     debug: o.Debug = False,
 ) -> int:
-    """Download a model from the Hugging Face hub.
+    """Download a model from the Hugging Face hub, and its projector where it reads pictures.
 
     The file lands in the hub's own cache, which other programs share. A download that was interrupted goes on where it
     stopped, and what arrives is compared with its checksum. HF_TOKEN, HF_ENDPOINT, HF_HUB_CACHE, HF_HUB_OFFLINE and
@@ -72,19 +81,24 @@ def pull(
     """
     from zinc_rt.hub.reference import parse
 
-    path = fetch(parse(name), dry_run=dry_run, force=force)
+    path = fetch(parse(name), dry_run=dry_run, force=force, mmproj=not no_mmproj)
     if path is not None:
         write(f"{path}\n")
     return 0
 
 
 def fetch(
-    wanted: HubModel, *, dry_run: bool = False, force: bool = False, verbosity: Verbosity = Verbosity.VERBOSE
+    wanted: HubModel,
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+    mmproj: bool = True,
+    verbosity: Verbosity = Verbosity.VERBOSE,
 ) -> Path | None:
     """Download a model, with a bar, unless it is there; says first what it takes. None of a dry run.
 
-    force: also if it cannot run here; without it a person is asked. verbosity: how much to say; that a model is there
-    is a detail. Raises `HubError`.
+    force: also if it cannot run here; without it a person is asked. mmproj: its projector, too. verbosity: how much to
+    say; that a model is there is a detail. Raises `HubError`.
     """
     from zinc_rt.hub.pull import already, bring
 
@@ -96,14 +110,17 @@ def fetch(
 
     with stopping_on_sigterm(), LoadingBar("pulling", download=True) as bar:
 
-        def approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None) -> bool:
+        def approve(
+            repository: Repository, files: Sequence[RemoteFile], projector: RemoteFile | None, head: Path | None
+        ) -> bool:
             bar.pause()
-            return _approve(repository, files, head, force or dry_run, verbosity) and not dry_run
+            return _approve(repository, files, projector, head, force or dry_run, verbosity) and not dry_run
 
         try:
             return bring(
                 wanted,
                 approve,
+                mmproj=mmproj,
                 waiting=bar.wait if shows else lambda host: verbosity.notice(f"waiting for {host}"),
                 progress=bar.show if shows else bar.count,
             )
@@ -118,7 +135,12 @@ def fetch(
 
 
 def _approve(
-    repository: Repository, files: Sequence[RemoteFile], head: Path | None, force: bool, verbosity: Verbosity
+    repository: Repository,
+    files: Sequence[RemoteFile],
+    projector: RemoteFile | None,
+    head: Path | None,
+    force: bool,
+    verbosity: Verbosity,
 ) -> bool:
     """Say what would be downloaded and what it takes here; whether to go on. Raises `HubError`."""
     from zinc_rt.cli.summary import summarize
@@ -126,7 +148,7 @@ def _approve(
     from zinc_rt.hub.errors import HubError
     from zinc_rt.hub.pull import offer
 
-    verbosity.notice(offer(repository, files))
+    verbosity.notice(offer(repository, files, projector))
     summary = None
     if head is not None:
         with GGUFFile.open(head) as file:

@@ -17,6 +17,7 @@ from zinc_rt.cli.chat_options import ConversationOptions, DisplayOptions, Format
 from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
 from zinc_rt.cli.model_session import INTERRUPTED, converses, located, open_model, prepare_chat
 from zinc_rt.cli.option_records import OptionOf, OptionRecord, takes_records
+from zinc_rt.cli.picture_options import Images, image_part
 from zinc_rt.cli.profiling import ProfileOptions, profiled
 from zinc_rt.cli.prompts import prompt_text, refuse_model, unescape
 from zinc_rt.cli.run_output import Continued, Question, Shown, answer, as_dict, continue_text
@@ -119,12 +120,13 @@ class PromptOptions(OptionRecord):
     file: PromptFile = None
     chat: Answers = None
     talks: Talks = False
+    image: Images = None
 
     @property
     def given(self) -> bool:
         """Whether there is a prompt, or standard input is no terminal, so that there may be one."""
         said = bool(self.words) or self.prompt is not None or self.file is not None
-        return said or sys.stdin is None or not is_terminal(sys.stdin)
+        return said or bool(self.image) or sys.stdin is None or not is_terminal(sys.stdin)
 
 
 class RunSampling(SamplingOptions):
@@ -168,12 +170,11 @@ def run(
     are not part of the text; --json has them.
     """
     level = verbosity.chosen()
-    conversation.check()
     refuse_model(prompt.words, "run")
     shows_reasoning = display.shows_reasoning(level)
     response_format = form.response_format()
     system = conversation.system_prompt
-    for_answers = form.option or conversation.option
+    for_answers = form.option or conversation.option or ("--image" if prompt.image else "")
     answers = prompt.chat or bool(for_answers)
     _check(prompt.chat, for_answers, logprobs, as_json)
     one_text = _option_for_one_text(prompt, form, state, profile, as_json=as_json)
@@ -184,6 +185,7 @@ def run(
         engine = located(engine, level)
         talks = not one_text and (answers or converses(engine.model))
     text = ""
+    pictures = [image_part(path) for path in prompt.image or ()]
     if prompt.given or not talks:
         text = prompt_text(prompt.words, prompt.prompt, prompt.file, escape=escape, piped=not talks)
     stops = {"stop": tuple(map(unescape, sampling.values["stop"] or ()))} if escape else {}
@@ -196,6 +198,10 @@ def run(
         shows = Display(shows_reasoning, display.shows_markdown)
         return converse(engine, context, params, conversation, shows, level, first=text)
     engine = located(engine, level)
+    if pictures:
+        _check_pictures(engine, state)
+    elif engine.mmproj is None:
+        engine = replace(engine, no_mmproj=True)
     chat = prompt.chat
     if chat is None:
         chat = answers or converses(engine.model)
@@ -212,7 +218,7 @@ def run(
             if chat:
                 markdown = display.shows_markdown and not form.option
                 shown = Shown(shows_reasoning, markdown, not as_json, display_prompt)
-                question = Question(text, system, response_format, form.option, conversation.variables)
+                question = Question(text, system, response_format, form.option, conversation.variables, pictures)
                 output = answer(opened, question, params, shown)
             else:
                 screen = Continued(partial(_show_prompt, text, display_prompt, level), plain=display.plain)
@@ -224,6 +230,19 @@ def run(
     return EXIT_INTERRUPTED if output.reply.finish_reason == INTERRUPTED else 0
 
 
+def _check_pictures(engine: GeneratingOptions, state: StateOptions) -> None:
+    """Refuse pictures, before the model is loaded, where nothing reads them. Raises `UsageError`."""
+    from zinc_rt.hub.resolve import projector_beside
+
+    if state.to_state or state.from_state:
+        raise UsageError("--save-state and --load-state keep texts without pictures; leave out --image")
+    if engine.no_mmproj:
+        raise UsageError("--image needs the projector that --no-mmproj leaves out; give one of them")
+    if engine.mmproj is None and (engine.model is None or projector_beside(engine.model) is None):
+        name = "the model in the package" if engine.model is None else str(engine.model)
+        raise UsageError(f"no projector (mmproj-*.gguf) lies beside {name}: give it with --mmproj FILE")
+
+
 def _option_for_one_text(
     prompt: PromptOptions, form: FormatOptions, state: StateOptions, profile: ProfileOptions, *, as_json: bool
 ) -> str:
@@ -233,6 +252,7 @@ def _option_for_one_text(
         "--json": as_json,
         "--chat": prompt.chat,
         "--raw": prompt.chat is False,
+        "--image": prompt.image,
         "--profile": profile.profile,
         "--save-state": state.to_state,
         "--load-state": state.from_state,

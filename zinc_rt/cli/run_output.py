@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zinc_rt.cli.chat_options import schema_named
 from zinc_rt.cli.model_session import Reply, chat_ids, chunk_of, stream_answer
+from zinc_rt.cli.picture_options import content_of
 from zinc_rt.cli.terminal import is_terminal, write
 from zinc_rt.cli.wrap import Wrapper
 
@@ -33,7 +34,7 @@ class Question:
     """A message to answer.
 
     system: the system prompt. form: of the answer, see `chat_options.FormatOptions`, and the option that says it.
-    variables: of the chat template.
+    variables: of the chat template. pictures: parts of the message, before its text.
     """
 
     text: str
@@ -41,12 +42,13 @@ class Question:
     form: Mapping[str, Any] | None
     form_option: str
     variables: Mapping[str, Any]
+    pictures: Sequence[Mapping[str, Any]] = ()
 
     @property
-    def messages(self) -> list[dict[str, str]]:
+    def messages(self) -> list[dict[str, Any]]:
         """The conversation."""
         system = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return [*system, {"role": "user", "content": self.text}]
+        return [*system, {"role": "user", "content": content_of(self.pictures, self.text)}]
 
 
 @dataclass(frozen=True)

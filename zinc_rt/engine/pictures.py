@@ -64,20 +64,20 @@ class Pictures:
     """The pictures of one engine.
 
     Args:
-        how: the model takes pictures.
+        taken: how the model takes pictures.
         n_ctx: positions of a sequence.
         inputs: of the model's graph.
     """
 
-    def __init__(self, how: PictureInputs, n_ctx: int, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
-        self.how = how
+    def __init__(self, taken: PictureInputs, n_ctx: int, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.taken = taken
         self._known: dict[int, PlacedPicture] = {}
         self._rows: OrderedDict[int, F32] = OrderedDict()
         self._is_given, self._given = inputs[IS_GIVEN], inputs[GIVEN].view(np.float32)
         self._last = inputs.get(LAST_POSITIONS)
         self._table: F32 | None = None
-        if how.table is not None:
-            self._table, self._angles = how.table(n_ctx), inputs[ROW_ANGLES].view(np.float32)
+        if taken.table is not None:
+            self._table, self._angles = taken.table(n_ctx), inputs[ROW_ANGLES].view(np.float32)
         self._behind: dict[int, tuple[int, int]] = {}  # of a sequence: up to a position, by how much turns are behind
 
     def register(self, picture: PlacedPicture) -> None:
@@ -85,10 +85,10 @@ class Pictures:
 
         Raises `EngineError` where the model or the engine cannot take it.
         """
-        limit = min(self.how.max_rows or MAX_PICTURE_ROWS, MAX_PICTURE_ROWS)
+        limit = min(self.taken.max_rows or MAX_PICTURE_ROWS, MAX_PICTURE_ROWS)
         if picture.n_rows > limit:
             raise EngineError(f"a picture has {picture.n_rows} rows, the model takes up to {limit}; scale it down")
-        if self.how.both_ways and picture.n_rows > len(self._is_given):
+        if self.taken.both_ways and picture.n_rows > len(self._is_given):
             raise EngineError(
                 f"a picture has {picture.n_rows} rows, which one step has to take; n_batch is {len(self._is_given)}:"
                 " load with a larger one"
@@ -162,7 +162,7 @@ class Pictures:
             count = most if same.all() else int(np.argmin(same))
             span = slice(at, at + count)
             self._given[first + at : first + at + count] = held[row : row + count]
-            if self._last is not None and self.how.both_ways:
+            if self._last is not None and self.taken.both_ways:
                 end = start + at + picture.n_rows - row
                 if end > start + n:
                     raise EngineError(
@@ -180,8 +180,8 @@ class Pictures:
                     places[at + count :] -= picture.n_rows - picture.positions
             left = given[at + count :]
             at = at + count + int(np.argmax(left)) if left.any() else n
-        if self._table is not None and self.how.axes is not None:
-            axes = self.how.axes
+        if self._table is not None and self.taken.axes is not None:
+            axes = self.taken.axes
             self._angles[rows] = self._table[places[:, axes], np.arange(len(axes))].reshape(n, -1)
         numbers[given] = 0
         return numbers

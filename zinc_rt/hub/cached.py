@@ -13,7 +13,7 @@ from typing import Final
 from huggingface_hub import constants
 
 from zinc_rt.errors import UsageError
-from zinc_rt.hub.choose import RemoteFile, choose, models_of, quant_of
+from zinc_rt.hub.choose import RemoteFile, choose, models_of, projector_for, quant_of
 from zinc_rt.hub.errors import HubError, NoSuchFile
 from zinc_rt.hub.known import KNOWN
 from zinc_rt.hub.reference import HubModel
@@ -26,7 +26,8 @@ class CachedModel:
     """A model in the cache, with all of its parts.
 
     name: what to write for it, the table's name where there is one; quant: the format by its name, empty where it tells
-    none; snapshot: the folder of the repository at one moment; paths: the first part first; size: bytes.
+    none; snapshot: the folder of the repository at one moment; paths: the first part first; size: bytes; projector: the
+    file that makes it read pictures, None for none.
     """
 
     name: str
@@ -35,6 +36,7 @@ class CachedModel:
     snapshot: Path
     paths: Sequence[Path]
     size: int
+    projector: Path | None = None
 
     @property
     def path(self) -> Path:
@@ -70,7 +72,10 @@ def cached_models() -> list[CachedModel]:
             for first, parts in models_of(files).items():
                 paths, quant = [snapshot / part.path for part in parts], quant_of(first)
                 name = f"{base}:{quant}" if quant else base
-                model = CachedModel(name, repo, quant, snapshot, paths, sum(part.size for part in parts))
+                beside = projector_for(first, files)
+                projector = None if beside is None else snapshot / beside.path
+                size = sum(part.size for part in parts)
+                model = CachedModel(name, repo, quant, snapshot, paths, size, projector)
                 found.setdefault((repo, first), model)
     models = sorted(found.values(), key=lambda model: (model.repo.lower(), model.size))
     names, repos = Counter(model.name for model in models), Counter(model.repo for model in models)
@@ -114,15 +119,19 @@ def find_one(wanted: HubModel) -> CachedModel:
 
 
 def remove(model: CachedModel) -> int:
-    """Delete a model's files from the cache, in all snapshots; the bytes that this frees.
+    """Delete a model's files from the cache, in all snapshots; the bytes that this frees. Its projector goes with the
+    last model of the repository.
 
     Nothing outside of the repository's folder is touched: of a link that leads out of it, the link is deleted.
     """
     folder = model.snapshot.parent.parent
     freed = 0
-    blobs = {_target(path) for path in model.paths}
+    paths = [*model.paths]
+    if model.projector is not None and len([m for m in cached_models() if m.repo == model.repo]) == 1:
+        paths.append(model.projector)
+    blobs = {_target(path) for path in paths}
     for path in [path for path in (folder / "snapshots").rglob("*") if path.is_symlink() or path.is_file()]:
-        if path in model.paths or _target(path) in blobs:
+        if path in paths or _target(path) in blobs:
             freed += 0 if path.is_symlink() else path.stat().st_size
             path.unlink()
     for blob in blobs:

@@ -17,6 +17,10 @@ USUAL: Final = ("Q4_K_M", "MXFP4", "Q4_0", "Q5_K_M", "Q8_0", "Q6_K")
 _PART: Final = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$", re.IGNORECASE)
 _ASIDE: Final = re.compile(r"mmproj|imatrix|^mtp-")
 """Files beside models: image towers, statistics, heads that guess for another file."""
+PROJECTOR: Final = re.compile(r"mmproj.*\.gguf$")
+"""Files of projectors, by their names in small letters."""
+PROJECTOR_FORMATS: Final = ("F16", "BF16", "Q8_0", "F32")
+"""Formats of projectors in the order in which one is taken."""
 _FORMAT: Final = re.compile(
     r"(?:^|[-._])(?P<quant>(?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|MXFP4(?:_MOE)?|BF16|F16|F32|FP16|FP32))(?=$|[-._])",
     re.IGNORECASE,
@@ -104,6 +108,22 @@ def choose(wanted: HubModel, files: Iterable[RemoteFile]) -> Sequence[RemoteFile
         if fits:
             return models[min(fits, key=len)]
     return models[min(models, key=lambda path: _distance(formats[path], sum(file.size for file in models[path])))]
+
+
+def projector_for(model: str, files: Iterable[RemoteFile]) -> RemoteFile | None:
+    """Of the files beside a model, its projector: what makes it read pictures. None where there is none.
+
+    model: the path of its first file. One in the model's folder goes before others, and F16 before other formats.
+    """
+    folder = model.rpartition("/")[0]
+
+    def order(file: RemoteFile) -> tuple[bool, int, str]:
+        quant = quant_of(file.path)
+        rank = PROJECTOR_FORMATS.index(quant) if quant in PROJECTOR_FORMATS else len(PROJECTOR_FORMATS)
+        return file.path.rpartition("/")[0] != folder, rank, file.path
+
+    names = [file for file in files if PROJECTOR.search(file.path.rpartition("/")[2].lower())]
+    return min(names, key=order, default=None)
 
 
 def _plain(quant: str) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFError, GGUFFile
 from zinc_rt.hub.cached import CachedModel, find
-from zinc_rt.hub.choose import RemoteFile, choose
+from zinc_rt.hub.choose import RemoteFile, choose, projector_for
 from zinc_rt.hub.client import Client, Waiting
 from zinc_rt.hub.download import Progress, download
 from zinc_rt.hub.errors import HubError
@@ -27,14 +27,17 @@ _HEAD_STRETCHES: Final = (2 << 20, 8 << 20, 32 << 20)
 _HEAD_SECONDS: Final = 60.0
 _PARTIAL: Final = 206
 
-Approve = Callable[[Repository, Sequence[RemoteFile], Path | None], bool]
-"""Gets what would be downloaded, and the model's head as `preview` gives it; whether to go on."""
+Approve = Callable[[Repository, Sequence[RemoteFile], RemoteFile | None, Path | None], bool]
+"""Gets what would be downloaded, the model's files and its projector, and its head as `preview` gives it; whether to go
+on.
+"""
 
 
 def pull(
     name: str,
     *,
     force: bool = False,
+    mmproj: bool = True,
     notify: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
@@ -44,6 +47,7 @@ def pull(
         name: as `zinc list --known` shows it, or owner/repo, perhaps with a format, as in "qwen3-4b:Q8_0"; or an
             address of the hub.
         force: download it also if this version cannot run it.
+        mmproj: download its projector with it, where the repository has one, so that it reads pictures.
         notify: gets lines worth showing, also on another thread (None: the logger "zinc_rt" does).
         progress: gets the bytes that are there, and in all.
 
@@ -58,6 +62,7 @@ def pull(
     if not isinstance(name, str):
         raise UsageError(f"name is {show(name)}, it must be a text")
     true_or_false("force", force)
+    true_or_false("mmproj", mmproj)
     function_or_none("notify", notify)
     function_or_none("progress", progress)
     tell = logging.getLogger("zinc_rt").info if notify is None else notify
@@ -66,28 +71,41 @@ def pull(
     if here is not None:
         return here.path
 
-    def approve(repository: Repository, files: Sequence[RemoteFile], head: Path | None) -> bool:
-        tell(offer(repository, files))
+    def approve(
+        repository: Repository, files: Sequence[RemoteFile], projector: RemoteFile | None, head: Path | None
+    ) -> bool:
+        tell(offer(repository, files, projector))
         if not force and head is not None and (reason := why_not(head)):
             raise HubError(f"this version cannot run {files[0].path}: {reason}; force=True downloads it all the same")
         return True
 
-    path = bring(wanted, approve, waiting=lambda host: tell(f"waiting for {host}"), progress=progress)
+    waiting = lambda host: tell(f"waiting for {host}")  # noqa: E731
+    path = bring(wanted, approve, mmproj=mmproj, waiting=waiting, progress=progress)
     assert path is not None  # whoever approves goes on or raises
     return path
 
 
 def bring(
-    wanted: HubModel, approve: Approve, *, waiting: Waiting | None = None, progress: Progress | None = None
+    wanted: HubModel,
+    approve: Approve,
+    *,
+    mmproj: bool = True,
+    waiting: Waiting | None = None,
+    progress: Progress | None = None,
 ) -> Path | None:
-    """Download a model that the hub has; None where `approve` says no. Raises `HubError`, and what `approve` raises."""
+    """Download a model that the hub has, with its projector; None where `approve` says no.
+
+    Raises `HubError`, and what `approve` raises.
+    """
     with Client(waiting) as client:
         repository = look_up(client, wanted.repo)
         files = choose(wanted, repository.files)
+        projector = projector_for(files[0].path, repository.files) if mmproj and not wanted.file else None
         with preview(client, repository, files) as head:
-            if not approve(repository, files, head):
+            if not approve(repository, files, projector, head):
                 return None
-        return download(client, repository, files, progress)
+        every = [*files, projector] if projector is not None else files
+        return download(client, repository, every, progress)
 
 
 def already(wanted: HubModel) -> CachedModel | None:
@@ -97,12 +115,15 @@ def already(wanted: HubModel) -> CachedModel | None:
     return None if other else here
 
 
-def offer(repository: Repository, files: Sequence[RemoteFile]) -> str:
+def offer(repository: Repository, files: Sequence[RemoteFile], projector: RemoteFile | None = None) -> str:
     """One line about what would be downloaded."""
     parts = f" in {len(files)} parts" if len(files) > 1 else ""
     license_ = f", license {repository.license}" if repository.license else ""
     size = format_bytes(sum(file.size for file in files))
-    return f"{repository.repo}: {files[0].path}, {size}{parts}{license_}"
+    pictures = ""
+    if projector is not None:
+        pictures = f", and for pictures {projector.path}, {format_bytes(projector.size)}"
+    return f"{repository.repo}: {files[0].path}, {size}{parts}{pictures}{license_}"
 
 
 def why_not(path: Path) -> str:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Final
 
 from zinc_rt.hub.errors import HubError, UnknownModel
+
+AUTO: Final = "auto"
+"""As `mmproj`: the projector that lies beside the model, where one does and fits."""
 
 
 def model_path(text: str) -> str:
@@ -38,3 +43,16 @@ def model_path(text: str) -> str:
 def _is_path(text: str) -> bool:
     """Whether a text can be nothing but a path."""
     return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or "\0" in text
+
+
+def projector_beside(model: str | Path) -> Path | None:
+    """The projector in the folder of a model's file; None where there is none."""
+    from zinc_rt.hub.choose import RemoteFile, projector_for
+
+    folder, name = os.path.split(os.path.abspath(model))
+    try:
+        names = [entry.name for entry in os.scandir(folder) if entry.name.lower().endswith(".gguf")]
+    except OSError:
+        return None
+    found = projector_for(name, [RemoteFile(other, 0) for other in names if other != name])
+    return None if found is None else Path(folder, found.path)

@@ -19,7 +19,7 @@ from zinc_rt.engine.options import DEFAULT_N_CTX, LARGE_BATCH, CacheOptions, Dev
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
-from zinc_rt.hub.resolve import model_path
+from zinc_rt.hub.resolve import AUTO, model_path, projector_beside
 from zinc_rt.lang.target import host_targets
 from zinc_rt.llm.embedding import Pooling, embedding_options, parse_pooling, pooling_of
 from zinc_rt.models import ModelDefinition, define
@@ -33,6 +33,7 @@ from zinc_rt.utils.notices import Waiting
 
 if TYPE_CHECKING:
     from zinc_rt.llm.model import Model
+    from zinc_rt.models.towers.tower import Tower
     from zinc_rt.text import Tokenizer
     from zinc_rt.vision.projector import Projector
 
@@ -95,7 +96,8 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         spec, draft_model, draft_max, draft_min: the same of `drafts`.
         embeddings: load to `embed` texts, not to generate (None: where the file is an embedding model).
         pooling: "mean", "cls" or "last", how a text's rows become its vector (None: the file's, else "last").
-        mmproj: the file of the model's projector, for `Model.image_embeddings`.
+        mmproj: the file of the model's projector, with which it reads pictures; "auto" for the one beside the model's
+            file, where there is one that fits.
         notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO).
         progress: gets the bytes of weights loaded so far, and in all.
         tier: the older name of `device`.
@@ -168,14 +170,10 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
             raise UsageError(f"pooling is {pooling!r}, but the model is loaded to generate; add embeddings=True")
         elif cache.n_slots is None and cache.kv_tokens is None and cache.kv_memory is None:
             options = shared_slots(options, definition)
-        if mmproj is not None:
-            from zinc_rt.models.pictures import with_pictures
-            from zinc_rt.vision.projector import tower_for
-
-            shown = GGUFFile.open(mmproj)
-            tower = tower_for(shown, definition.info)
-            if not ends_hidden(definition.graph):
-                definition = with_pictures(definition, file, tower.n_deepstack)
+        if mmproj is not None and not ends_hidden(definition.graph):
+            reads = _projector(mmproj, str(path), file, definition, notify)
+            if reads is not None:
+                shown, tower, definition = reads
         definition = prepared(wish, file, definition)
         engine = Engine(options, notify=notify, progress=loading)
         reading.work = partial(_tokenizer, file.metadata)
@@ -242,6 +240,33 @@ def _engine_options(
     if cache.n_batch is None:
         said["fast_n_batch"] = LARGE_BATCH
     return Options(**said, n_logits=Options.n_batch, drafts=drafts.kind is not SpecKind.off)
+
+
+def _projector(
+    mmproj: str, path: str, file: GGUFFile, definition: ModelDefinition, notify: Callable[[str], None]
+) -> tuple[GGUFFile, Tower, ModelDefinition] | None:
+    """A projector's file, its tower, and the model's definition with pictures; None where `AUTO` finds none that fits.
+
+    Raises `GGUFError`, `ModelError`.
+    """
+    from zinc_rt.models.pictures import with_pictures
+    from zinc_rt.vision.projector import tower_for
+
+    beside = projector_beside(path) if mmproj == AUTO else Path(mmproj)
+    if beside is None:
+        return None
+    shown: GGUFFile | None = None
+    try:
+        shown = GGUFFile.open(beside)
+        tower = tower_for(shown, definition.info)
+        return shown, tower, with_pictures(definition, file, tower.n_deepstack)
+    except BaseException as error:
+        if shown is not None:
+            shown.close()
+        if mmproj != AUTO or not isinstance(error, ZincError):
+            raise
+        notify(f"no pictures: {error}")
+        return None
 
 
 def shared_slots(options: Options, definition: ModelDefinition) -> Options:

@@ -99,6 +99,30 @@ class WeightRows:
         return Fraction(periods * (self.stop - self.start), self.cut)
 
 
+class Sections(enum.StrEnum):
+    """How the pairs of a head are shared out among time, line and column, where positions have all three."""
+
+    BLOCKS = "blocks"  # those of the time, then those of the line, then those of the column
+    ALTERNATING = "alternating"  # by turns, while each has pairs left; the time has those behind
+
+
+class BothWays(enum.StrEnum):
+    """On which layers the rows of a picture see each other both ways."""
+
+    ALL = "all"
+    WINDOWED = "windowed"
+
+
+@dataclass(frozen=True)
+class PictureStyle:
+    """What is peculiar to an architecture's texts with pictures. sections: of `rope.dimension_sections`, None where
+    rows have one position each. both_ways: None where rows of pictures see what is before them, as words do.
+    """
+
+    sections: Sections | None = None
+    both_ways: BothWays | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class PictureInputs:
     """How a graph takes the rows of pictures (`models.pictures`).
@@ -123,7 +147,7 @@ class ModelDefinition:
     kind of layer that keeps state. weights: by buffer name, the rows of the file; several records stand for matrices
     one below another, of one tensor. host_tensors: tensors that the constants were made from. unread: known tensors
     that no step needs. projections: matrices f32[n_out, n_in] that vectors of whole texts are multiplied by, one after
-    another. pictures: how rows of pictures are taken; None for a graph that takes none.
+    another. picture_style: of the architecture. pictures: how the graph takes rows of pictures; None for one without.
 
     Raises `ModelError` if the parts do not belong together: a buffer without its record or a record without its buffer.
     """
@@ -136,6 +160,7 @@ class ModelDefinition:
     host_tensors: frozenset[str] = field(default_factory=frozenset)
     unread: frozenset[str] = field(default_factory=frozenset)
     projections: tuple[F32, ...] = ()
+    picture_style: PictureStyle = PictureStyle()
     pictures: PictureInputs | None = None
 
     def __post_init__(self) -> None:

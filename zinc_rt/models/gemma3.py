@@ -13,7 +13,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import decoder, encoder, sandwich_block
 from zinc_rt.models.config import DenseInfo
-from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.definition import BothWays, ModelDefinition, PictureStyle
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -31,6 +31,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     keys, second = Keys(file.metadata, name), name == "gemma2"
     info = DenseInfo.from_file(file, name, interleaved_rope=False)
     parts = GraphParts(file, info, info.rms_eps, causal=name != "gemma-embedding")
+    parts.picture_style = PictureStyle(both_ways=BothWays.ALL)
     score_scale = None
     if info.n_layers == LARGEST[name]:
         score_scale = 1.0 / math.sqrt(info.n_embd / info.heads.n_heads)

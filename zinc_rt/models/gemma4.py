@@ -13,7 +13,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import Branch, Residual
-from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.definition import BothWays, ModelDefinition, PictureStyle
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.gemma4_config import Gemma4Info
@@ -23,6 +23,8 @@ from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.routed import RoutedSpec, Routing
 
 NAMES = ("gemma4",)
+ONE_WAY = (1536, 2560)
+"""Widths of the models (E2B, E4B) whose rows of pictures see what is before them alone."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     keys = Keys(file.metadata, name)
     info = Gemma4Info.from_file(file, keys)
     parts = GraphParts(file, info, info.rms_eps)
+    if info.n_embd not in ONE_WAY:
+        parts.picture_style = PictureStyle(both_ways=BothWays.WINDOWED)
     local = parts.rotation(info.local_rope, name="rope_local") if any(info.windowed) else None
     full = full_rotations(parts, info.windowed, info.rope)
     x = parts.scale(parts.embed(), math.sqrt(info.n_embd), "embd_scaled")

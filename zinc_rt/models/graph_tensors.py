@@ -12,7 +12,15 @@ from zinc_rt.gguf.blocks import dequantize
 from zinc_rt.gguf.errors import UnsupportedTensorType
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
-from zinc_rt.models.definition import F32, MakeConstant, ModelDefinition, ModelInfo, StateSpec, WeightRows
+from zinc_rt.models.definition import (
+    F32,
+    MakeConstant,
+    ModelDefinition,
+    ModelInfo,
+    PictureStyle,
+    StateSpec,
+    WeightRows,
+)
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.states import StateBooks
 
@@ -23,6 +31,9 @@ class GraphTensors:
     Args:
         file: the model's file.
         info: its figures; the graph gets the architecture's name.
+
+    Attributes:
+        picture_style: what is peculiar to texts with pictures, where the architecture says something of it.
     """
 
     def __init__(self, file: GGUFFile, info: ModelInfo) -> None:
@@ -38,6 +49,7 @@ class GraphTensors:
         self._host: set[str] = set()
         self._projections: list[F32] = []
         self._unread: set[str] = set()
+        self.picture_style = PictureStyle()
 
     def has(self, name: str) -> bool:
         """Whether the file has the tensor."""
@@ -247,4 +259,5 @@ class GraphTensors:
             frozenset(self._host),
             frozenset(self._unread),
             tuple(self._projections),
+            self.picture_style,
         )

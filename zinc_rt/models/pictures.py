@@ -11,7 +11,7 @@ Rows of a text have the same bits as in the graph without pictures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,7 +22,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import Attr, Buffer, BufferId, BufferKind, DType, Graph, Node
 from zinc_rt.ir.op import Op
-from zinc_rt.models.definition import ModelDefinition, PictureInputs
+from zinc_rt.models.definition import BothWays, ModelDefinition, PictureInputs, Sections
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import IS_GIVEN, LAST_POSITIONS
 from zinc_rt.models.keys import Keys
@@ -31,18 +31,6 @@ GIVEN: Final = "given"
 """A step input: f32[n_rows, n_embd * (1 + deepstack layers)], the rows of pictures."""
 ROW_ANGLES: Final = "row_angles"
 """A step input of models whose positions have sections: f32[n_rows, 2 * pairs], cosine and sine of each pair."""
-
-SECTIONS: Final = {
-    "qwen2vl": False, "qwen3vl": True, "qwen3vlmoe": True, "qwen35": True, "qwen35moe": True,
-}  # fmt: skip
-"""Architectures whose positions have sections; whether pairs of the three kinds alternate."""
-BOTH_WAYS: Final[dict[str, Callable[[Node], bool]]] = {
-    "gemma3": lambda node: True,
-    "gemma4": lambda node: "window" in node.attrs,
-}
-"""Architectures with layers where the rows of a picture see each other both ways: which attention nodes those are."""
-ONE_WAY_WIDTHS: Final = {"gemma4": (1536, 2560)}
-"""Widths of models of these architectures (E2B, E4B) that see pictures one way after all."""
 
 
 def with_pictures(definition: ModelDefinition, file: GGUFFile, n_deepstack: int) -> ModelDefinition:
@@ -56,8 +44,8 @@ def with_pictures(definition: ModelDefinition, file: GGUFFile, n_deepstack: int)
     Raises:
         ModelError: the model takes another number of such layers, or its file does not say how positions turn.
     """
-    name, n_embd = definition.info.architecture, definition.info.n_embd
-    keys = Keys(file.metadata, name)
+    n_embd, style = definition.info.n_embd, definition.picture_style
+    keys = Keys(file.metadata, definition.info.architecture)
     wanted = keys.integer("n_deepstack_layers", 0, minimum=0)
     if wanted != n_deepstack:
         raise ModelError(
@@ -65,13 +53,8 @@ def with_pictures(definition: ModelDefinition, file: GGUFFile, n_deepstack: int)
             " the projector of another model"
         )
     rewriting = _Rewriting(definition.graph, n_embd * (1 + n_deepstack))
-    axes = None
-    if name in SECTIONS:
-        axes = _axes(keys, rewriting.pairs(), alternating=SECTIONS[name])
-    both_ways = BOTH_WAYS.get(name)
-    if n_embd in ONE_WAY_WIDTHS.get(name, ()):
-        both_ways = None
-    graph = rewriting.rewrite(n_embd, n_deepstack, turned=axes is not None, both_ways=both_ways)
+    axes = None if style.sections is None else _axes(keys, rewriting.pairs(), style.sections)
+    graph = rewriting.rewrite(n_embd, n_deepstack, turned=axes is not None, both_ways=style.both_ways)
     constants, table = dict(definition.constants), None
     if axes is not None:
         table = constants.pop(rewriting.table)
@@ -79,13 +62,13 @@ def with_pictures(definition: ModelDefinition, file: GGUFFile, n_deepstack: int)
     inputs = PictureInputs(
         table=table,
         axes=axes,
-        both_ways=both_ways is not None,
-        max_rows=min(windows) if both_ways is not None and windows else None,
+        both_ways=style.both_ways is not None,
+        max_rows=min(windows) if style.both_ways is not None and windows else None,
     )
     return replace(definition, graph=graph, constants=constants, pictures=inputs)
 
 
-def _axes(keys: Keys, n_pairs: int, *, alternating: bool) -> npt.NDArray[np.int64]:
+def _axes(keys: Keys, n_pairs: int, kind: Sections) -> npt.NDArray[np.int64]:
     """By what each pair of a head turns: 0 the time, 1 the line, 2 the column. i64[n_pairs].
 
     Pairs beyond the sections turn by the time, as for a text. Raises `ModelError`.
@@ -94,7 +77,7 @@ def _axes(keys: Keys, n_pairs: int, *, alternating: bool) -> npt.NDArray[np.int6
     if sum(sections) > n_pairs:
         raise ModelError(f"{keys.name('rope.dimension_sections')} is {sections}, a head has {n_pairs} pairs")
     axes = np.zeros(n_pairs, np.int64)
-    if alternating:
+    if kind is Sections.ALTERNATING:
         for axis in (1, 2):
             axes[axis : 3 * sections[axis] : 3] = axis
     else:
@@ -120,10 +103,8 @@ class _Rewriting:
         self.table = table.name
         return int(table.shape[1])
 
-    def rewrite(
-        self, n_embd: int, n_deepstack: int, *, turned: bool, both_ways: Callable[[Node], bool] | None
-    ) -> Graph:
-        """The graph with pictures. turned: rows bring their angles. both_ways: see `BOTH_WAYS`."""
+    def rewrite(self, n_embd: int, n_deepstack: int, *, turned: bool, both_ways: BothWays | None) -> Graph:
+        """The graph with pictures. turned: rows bring their angles."""
         g = GraphBuilder(self.graph.name, self.graph.meta)
         skipped = self.table if turned else None
         ids = {b.id: g.buffer(b.name, b.kind, b.dtype, b.shape) for b in self.graph.buffers if b.name != skipped}
@@ -148,7 +129,7 @@ class _Rewriting:
             inputs, attrs, op = [ids.get(b, -1) for b in node.inputs], dict(node.attrs), node.op
             if turned and op is Op.ROPE:
                 op, inputs = Op.ROTATE, [inputs[0], angles]
-            if both_ways is not None and op is Op.FLASH_ATTN and both_ways(node):
+            if op is Op.FLASH_ATTN and (both_ways is BothWays.ALL or (both_ways is not None and "window" in attrs)):
                 inputs, attrs = _seen(inputs, attrs, last)
             added = [sums.pop(b.name) for b in self._outputs(node) if b.name in sums]
             if added:  # to what the layer adds to the stream

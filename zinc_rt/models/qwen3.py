@@ -10,7 +10,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import decoder, pre_norm_block
 from zinc_rt.models.config import DenseInfo
-from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.definition import ModelDefinition, PictureStyle, Sections
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.parts import GraphParts
 
@@ -21,6 +21,8 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     info = DenseInfo.from_file(file, name, interleaved_rope=False)
     parts = GraphParts(file, info, info.rms_eps)
+    if name == "qwen3vl":
+        parts.picture_style = PictureStyle(Sections.ALTERNATING)
     attention = AttentionSpec(info.heads, parts.rotation(info.rope, factors="rope_freqs.weight"), qk_norm=True)
     block = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
     return decoder(parts, [block] * info.n_layers)

@@ -8,7 +8,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, Layer, decoder
 from zinc_rt.models.config import HeadSizes, read_info
-from zinc_rt.models.definition import ModelDefinition, ModelInfo
+from zinc_rt.models.definition import ModelDefinition, ModelInfo, PictureStyle, Sections
 from zinc_rt.models.delta_net import DeltaNetSizes, DeltaNetSpec
 from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
 from zinc_rt.models.feed_forward import FeedForwardSpec
@@ -77,6 +77,8 @@ def _read(file: GGUFFile, name: str) -> tuple[HybridInfo, GraphParts, Layer, Lay
     keys = Keys(file.metadata, name)
     info = HybridInfo.from_file(file, keys)
     parts = GraphParts(file, info, info.rms_eps)
+    if name != "qwen3next":
+        parts.picture_style = PictureStyle(Sections.ALTERNATING)
     attention = AttentionSpec(info.heads, parts.rotation(info.rope), qk_norm=True, out_gate=True)
     # Files of qwen3next keep the value heads of a key head together; the others have them one of each key head in turn.
     delta = DeltaNetSpec(info.delta, "block" if name == "qwen3next" else "modulo")

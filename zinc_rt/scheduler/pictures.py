@@ -54,7 +54,7 @@ class PictureEncoding:
 
         room: rows that the chunk can have at the most.
         """
-        if self._store.how.both_ways:
+        if self._store.taken.both_ways:
             for span in request.pictures.values():
                 if span.start < end < span.stop:
                     return span.stop if span.stop - start <= room else max(start, span.start)

@@ -43,10 +43,11 @@ class Picture:
         return self.pixels.shape[1], self.pixels.shape[0]
 
 
-def read_picture(source: PictureSource) -> Picture:
+def read_picture(source: PictureSource, name: str = "the picture") -> Picture:
     """The picture of a path, of a file's bytes, of an array u8[height, width, 3] or of a Pillow image.
 
-    Of an animation the first frame counts. Transparency is left out; a photo is turned as its EXIF data say.
+    Of an animation the first frame counts. Transparency is left out; a photo is turned as its EXIF data say. name: what
+    errors call it where it has no path.
 
     Raises:
         PictureError: a file that cannot be read or decoded, another kind of array, or a picture beyond the limits.
@@ -58,21 +59,24 @@ def read_picture(source: PictureSource) -> Picture:
         pixels = np.ascontiguousarray(source)
         return Picture(pixels, hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest())
     if isinstance(source, str | Path):
-        name = str(source)
-        try:
-            with open(source, "rb") as file:
-                data = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise PictureError(f"cannot read {name}: {error.strerror or error}") from None
-        return _decode(data, name)
+        return _decode(file_bytes(source), str(source))
     if isinstance(source, bytes | bytearray | memoryview):
-        return _decode(bytes(source), "the picture")
+        return _decode(bytes(source), name)
     if type(source).__module__.startswith("PIL."):
-        pixels = _pixels(source, "the picture")
+        pixels = _pixels(source, name)
         return Picture(pixels, hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest())
     raise PictureError(
         f"a picture is {show(source)}; a path, bytes, a NumPy array uint8[height, width, 3] or a Pillow image is needed"
     )
+
+
+def file_bytes(path: str | Path) -> bytes:
+    """The bytes of a file, one more than a picture may have at the most. Raises `PictureError`."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+        raise PictureError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _decode(data: bytes, name: str) -> Picture:

@@ -22,7 +22,7 @@ from tests.models.families.build import (
 )
 from tests.models.families.common import Net, Rope
 
-HALVES = ("qwen2", "qwen3", "qwen3vl", "phi3")
+HALVES = ("qwen2", "qwen2vl", "qwen3", "qwen3vl", "phi3")
 
 
 def rotation(net: Net) -> Rope:
@@ -148,6 +148,9 @@ CASES = {
     "llama-windows": case("llama", wrong=("window",), attention__sliding_window=9),
     "qwen2": case("qwen2", n_embd=96, biases=True, wrong=("biases",)),
     "qwen2-fused-qkv": case("qwen2", n_embd=96, biases=True, fused=True, wrong=("biases",)),
+    "qwen2vl": case(
+        "qwen2vl", biases=True, head_dim=24, rope__dimension_sections=SECTIONS, wrong=("biases",),
+    ),
     "qwen3": case("qwen3", norms=True, head_dim=24, wrong=("qk norm",)),
     "qwen3-biases": case("qwen3", norms=True, biases=True, head_dim=24, wrong=("qk norm", "biases")),
     "qwen3-fused-qkv": case("qwen3", norms=True, fused=True, head_dim=24, wrong=("qk norm", "shared heads")),
