@@ -96,7 +96,7 @@ def serve(
     defaults = sampling.params()
     options = {**engine.load_options(), **context.load_options(), **sharing.load_options()}
     embeds = sharing.embeddings or sharing.pooling is not None
-    if embeds and options.get("mmproj") is not None:
+    if embeds and engine.mmproj is not None:
         raise UsageError("--mmproj is for texts about pictures, --embeddings serves vectors of texts; give one")
     from zinc_rt.serving.api.start import EngineChoice, start_server
 

@@ -119,12 +119,12 @@ def _text_or_picture(block: Block, at: str) -> str | PlacedPart:
     )
 
 
-def _joined(said: list[str | PlacedPart]) -> str | list[dict[str, Any]]:
+def _joined(blocks: list[str | PlacedPart]) -> str | list[dict[str, Any]]:
     """Texts with line ends between them, and pictures as parts among them."""
-    if all(isinstance(one, str) for one in said):
-        return "\n".join(map(str, said))
+    if all(isinstance(one, str) for one in blocks):
+        return "\n".join(map(str, blocks))
     parts: list[dict[str, Any]] = []
-    for one in said:
+    for one in blocks:
         if isinstance(one, PlacedPart):
             parts.append(one)
         elif parts and parts[-1]["type"] == "text":

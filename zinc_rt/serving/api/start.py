@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ import uvicorn
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
-from zinc_rt.llm.load import built_in_model, load
+from zinc_rt.llm.load import built_in_model, load, open_projector
 from zinc_rt.models import define
 from zinc_rt.scheduler.messages import StepReport
 from zinc_rt.serving.api.config import ServerConfig
@@ -33,7 +32,6 @@ from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import Tokenizer, template_process
-from zinc_rt.vision.projector import tower_for
 from zinc_rt.vision.shown import PictureReader
 
 _CORE: Final = "zinc_rt.serving.load_engine:open_core"
@@ -53,12 +51,6 @@ class EngineChoice:
     pooling: str | None = None
     stamps: list[list[int]] | None = None
 
-    @property
-    def projector(self) -> Path | None:
-        """The file that makes rows of pictures."""
-        found = self.options.get("mmproj")
-        return None if found is None else Path(found)
-
 
 def make_client(
     choice: EngineChoice,
@@ -68,14 +60,12 @@ def make_client(
 ) -> EngineClient:
     """The engine's client; nothing is loaded yet."""
     if choice.embeddings:
-        one = {key: value for key, value in choice.options.items() if key not in ("n_slots", "kv_memory")}
+        one = {key: value for key, value in choice.options.items() if key not in ("n_slots", "kv_memory", "mmproj")}
         return EmbeddingClient(
             partial(load, choice.path, embeddings=True, pooling=choice.pooling, notify=notify, **one)
         )
     path = None if choice.path is None else str(choice.path)
     arguments = {"path": path, "stamps": choice.stamps, **choice.options, **choice.core}
-    if choice.projector is not None:
-        arguments["mmproj"] = str(choice.projector)
     if choice.one_process:
         from zinc_rt.serving.load_engine import open_core
         from zinc_rt.serving.thread import ThreadClient
@@ -117,22 +107,44 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
     log = make_logger(form=config.log, level=config.log_level)
     template_process.prepare()
     path = choice.path or built_in_model()
-    projector = choice.projector
-    with ExitStack() as opened:
-        file = opened.enter_context(GGUFFile.open(path))
-        tokenizer, stamps, pictures = Tokenizer.from_metadata(file.metadata), file.stamps, None
-        if projector is not None:
-            shown = opened.enter_context(GGUFFile.open(projector))
-            reader = PictureReader(tower_for(shown, define(file).info), shown.identity)
-            pictures, stamps = RequestPictures(reader, config.media), [*stamps, *shown.stamps]
+
+    def notify(line: str) -> None:
+        tell(log, "engine", message=line)
+
+    with GGUFFile.open(path) as file:
+        reads = _pictures(choice, path, file, notify)
+        pictures, shown = (None, None) if reads is None else (RequestPictures(reads[0], config.media), reads[1])
+        tokenizer, stamps = Tokenizer.from_metadata(file.metadata), file.stamps
+        projector = None if shown is None else Path(shown.path)
         model = ServedModel.read(file, tokenizer, 0, config.alias, pictures, projector)
         model = replace(model, defaults=config.defaults)
-        choice = replace(choice, stamps=stamps)
+    options = {name: value for name, value in choice.options.items() if name != "mmproj"}
+    if shown is not None:
+        options, stamps = {**options, "mmproj": str(shown.path)}, [*stamps, *shown.stamps]
+    choice = replace(choice, options=options, stamps=stamps)
     background = Background(log)
     recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log, background)
     metrics = Metrics()
-    client = make_client(choice, lambda line: tell(log, "engine", message=line), metrics.step, background)
+    client = make_client(choice, notify, metrics.step, background)
     return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background)
+
+
+def _pictures(
+    choice: EngineChoice, path: Path, file: GGUFFile, notify: Callable[[str], None]
+) -> tuple[PictureReader, GGUFFile] | None:
+    """What reads pictures for the engine, and its projector's file, closed; None where it reads none.
+
+    Raises `ZincError` for a projector that cannot be used.
+    """
+    mmproj = choice.options.get("mmproj")
+    if mmproj is None or choice.embeddings:
+        return None
+    found = open_projector(str(mmproj), str(path), file, define(file), notify)
+    if found is None:
+        return None
+    shown, tower, _ = found
+    with shown:
+        return PictureReader(tower, shown.identity), shown
 
 
 def open_recorder(
