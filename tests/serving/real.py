@@ -215,7 +215,7 @@ async def real(
         start = Start(factory, arguments)
         client = ProcessClient(start, report=reported, restarts=restarts, stuck=stuck)
     config = ServerConfig(port=0, records=records, drain=SECONDS)
-    recorder = open_recorder(config, model or built_in_model(), "story", None, logger)
+    recorder = open_recorder(config, model or built_in_model(), "story", None, logger, projector=mmproj)
     made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2))
     if mmproj is not None:
         made = _with_pictures(made, mmproj, media)

@@ -17,6 +17,8 @@ import pytest
 from tests.serving.pictures import data_url, part, picture, write_projector
 from tests.serving.real import Ask, Real, real, tokens_in
 from tests.serving.test_sameness import asks
+from tests.vision import towers
+from zinc_rt.cli.main import main
 from zinc_rt.scheduler.messages import StepReport
 
 N_CTX = 512
@@ -144,3 +146,37 @@ def test_whole_and_streamed_answers_are_the_same(mmproj: Path) -> None:
             assert "".join(e["choices"][0]["delta"].get("content", "") for e in events if e["choices"]) == text
 
     asyncio.run(go())
+
+
+def test_a_replay_has_the_pictures(mmproj: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the engine that serves, from the file of records, and not with another projector."""
+    records = tmp_path / "records.sqlite"
+    ids: list[str] = []
+
+    async def go() -> None:
+        async with real(mmproj=mmproj, n_ctx=N_CTX, records=records) as server:
+            for ask in picture_asks()[:2]:
+                answer = await server.http.post(ask.path, json=ask.body)
+                ids.append(answer.headers["x-request-id"])
+            recorder = server.service.recorder
+            assert recorder is not None
+            await server.until(lambda: recorder.identity is not None)
+            for name in ids:
+                replay = {"object": "replay", "id": name, "equal": True, "tokens": 24, "difference": None}
+                for _ in range(100):
+                    found = await server.http.post("/v1/zinc/replay", json={"id": name})
+                    if found.status_code == 200:
+                        break
+                    await asyncio.sleep(0.05)  # until it is written
+                assert found.json() == replay
+                assert (await server.http.get(f"/v1/zinc/receipts/{name}")).status_code == 200
+
+    asyncio.run(go())
+    command = ["replay", ids[0], "--records", str(records), "--device", "cpu", "--mmproj"]
+    assert main([*command, str(mmproj)]) == 0
+    assert capsys.readouterr().out == "equal: 24 tokens\n"
+    other = towers.write(tmp_path / "mmproj-other.gguf", "idefics3", n_out=192).path
+    assert main([*command, str(other)]) == 1
+    assert "has pictures, which another projector read" in capsys.readouterr().err
+    assert main(command[:-1]) == 1
+    assert "give --mmproj" in capsys.readouterr().err

@@ -249,6 +249,10 @@ class Model(Closing):
         """`GGUFFile.stamps` of the model's file, and of its projector's behind them."""
         return [*self.file.stamps, *(self._projector.file.stamps if self._projector is not None else ())]
 
+    def projector_sha256(self, folder: Path | None = None) -> str:
+        """`GGUFFile.sha256` of the projector's file, empty for none."""
+        return "" if self._projector is None else self._projector.file.sha256(folder)
+
     def make_core(self, options: CoreOptions | None = None) -> EngineCore:
         """A core on the model's engine, in place of the one that the model itself uses: for servers. Closing it closes
         the model.

@@ -123,7 +123,7 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
         options, stamps = {**options, "mmproj": str(shown.path)}, [*stamps, *shown.stamps]
     choice = replace(choice, options=options, stamps=stamps)
     background = Background(log)
-    recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log, background)
+    recorder = open_recorder(config, path, model.name, options.get("cache_dir"), log, background, projector)
     metrics = Metrics()
     client = make_client(choice, notify, metrics.step, background)
     return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background)
@@ -154,16 +154,27 @@ def open_recorder(
     cache_dir: str | None,
     log: logging.Logger,
     background: Background | None = None,
+    projector: Path | None = None,
 ) -> RequestRecorder | None:
     """What keeps requests that are over, where the command line asks for it. Raises `StoreError`."""
     if config.records is None:
         return None
 
-    def sha256() -> str:
-        with GGUFFile.open(path) as file:
+    def sha256(of: Path | None) -> str:
+        if of is None:
+            return ""
+        with GGUFFile.open(of) as file:
             return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
 
-    return RequestRecorder(config.records, config.records_bytes, name, sha256, log, background)
+    return RequestRecorder(
+        config.records,
+        config.records_bytes,
+        name,
+        partial(sha256, path),
+        log,
+        background,
+        partial(sha256, projector),
+    )
 
 
 async def _nothing(*_: object) -> None:
