@@ -22,8 +22,8 @@ _STARTED: Final = 19  # the field of /proc/PID/stat behind the name
 
 @dataclass(frozen=True)
 class Running:
-    """A `zinc` command that is running. seconds: for how long; bytes: of memory that it has of its own. pictures: whether
-    it reads them.
+    """A `zinc` command that is running. seconds: for how long; bytes: of memory that it has of its own. pictures:
+    whether it reads them.
     """
 
     pid: int
