@@ -50,7 +50,9 @@ def test_what_runs_is_listed(
     monkeypatch.setattr(ps, "_PROC", tmp_path)
     assert main(["ps", "--json"]) == 0
     page = os.sysconf("SC_PAGE_SIZE")
-    assert json.loads(capsys.readouterr().out) == [
+    told = json.loads(capsys.readouterr().out)
+    assert not any(one.pop("pictures") for one in told)
+    assert told == [
         {"pid": 30, "verb": "serve", "model": "a.gguf", "seconds": 600.0, "bytes": 1000 * page},
         {"pid": 31, "verb": "run", "model": "b.gguf", "seconds": 1.0, "bytes": 0},
         {"pid": 32, "verb": "chat", "model": "the model in the package", "seconds": 1000.5, "bytes": 0},
@@ -62,6 +64,26 @@ def test_what_runs_is_listed(
         " 31  run        0 B  00:00:01  b.gguf",
         " 32  chat       0 B  00:16:40  the model in the package",
     ]
+
+
+def test_servers_that_read_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that was given a projector, one whose engine has found it beside the model, and one without."""
+    (tmp_path / "uptime").write_text("1000.5 2000.0\n")
+    for pid, more in ((30, ["--mmproj", "p.gguf"]), (31, []), (32, [])):
+        process(tmp_path, pid, "zinc", "serve", "-m", "a.gguf", *more)
+        child = tmp_path / str(pid) / "task" / str(pid)
+        child.mkdir(parents=True)
+        (child / "children").write_text(f"{pid + 10} ")
+        (tmp_path / str(pid + 10)).mkdir()
+        (tmp_path / str(pid) / "maps").write_text("")
+        file = "/models/mmproj-a.gguf" if pid == 31 else "/mmproj.d/a.gguf"
+        (tmp_path / str(pid + 10) / "maps").write_text(f"7f00-7f10 r--s 00000000 fd:00 12   {file}\n")
+    monkeypatch.setattr(ps, "_PROC", tmp_path)
+    assert main(["ps"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("00:16:40  ")[1] for line in lines[1:]] == ["a.gguf, pictures", "a.gguf, pictures", "a.gguf"]
 
 
 def test_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,12 +21,15 @@ import httpx
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.chat import ChatFormat
 from zinc_rt.llm.load import built_in_model
+from zinc_rt.models import define
 from zinc_rt.scheduler.messages import StepReport, Token
 from zinc_rt.serving.api.config import ServerConfig, TenantConfigs
 from zinc_rt.serving.api.keys import ApiKeys
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import make_logger
+from zinc_rt.serving.api.media import MediaRule
 from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.pictures import RequestPictures, shown_part
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.service import Service
@@ -34,6 +37,8 @@ from zinc_rt.serving.api.start import EngineChoice, make_client, open_recorder
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import ChatTemplate, Tokenizer
+from zinc_rt.vision.projector import tower_for
+from zinc_rt.vision.shown import PictureReader
 
 TEMPLATE = """{% for t in tools or [] %}{{ t.function.name }} {% endfor %}
 {% for m in messages %}{{ m.role }}: {{ m.content }}
@@ -78,6 +83,21 @@ def _model() -> ServedModel:
     chat = ChatFormat(tokenizer, template)
     assert chat.dialect.name == "hermes"
     return dataclasses.replace(read, chat=chat, template=template)
+
+
+def _with_pictures(model: ServedModel, projector: Path, media: MediaRule | None) -> ServedModel:
+    """The model with a projector, as `make_service` gives it one."""
+    with GGUFFile.open(built_in_model()) as file, GGUFFile.open(projector) as shown:
+        reader = PictureReader(tower_for(shown, define(file).info), shown.identity)
+    assert model.template is not None
+    chat = ChatFormat(model.tokenizer, model.template, pictures=shown_part)
+    return dataclasses.replace(model, chat=chat, pictures=RequestPictures(reader, media))
+
+
+def stamps_of(path: Path) -> list[list[int]]:
+    """`GGUFFile.stamps` of a file."""
+    with GGUFFile.open(path) as file:
+        return file.stamps
 
 
 class Cold(Service):
@@ -161,6 +181,9 @@ async def real(
     restarts: int = 3,
     stuck: float = 10.0,
     model: Path | None = None,
+    mmproj: Path | None = None,
+    limits: Limits | None = None,
+    media: MediaRule | None = None,
     factory: str = "zinc_rt.serving.load_engine:open_core",
     **options: Any,
 ) -> AsyncIterator[Real]:
@@ -168,7 +191,8 @@ async def real(
 
     Args:
         process: the engine is in a process of its own. cold: nothing is reused from one request to the next.
-        records: the file of records. model: a file in place of the one in the package.
+        records: the file of records. model: a file in place of the one in the package. mmproj: of its projector; media:
+            where its pictures may come from.
         report: gets what the engine tells of each step. restarts, stuck: see `ProcessClient`.
         factory: what opens the engine in its process. options: its own, or of `zinc_rt.load`.
     """
@@ -181,17 +205,21 @@ async def real(
             report(step)
 
     options = {"device": "cpu", "n_ctx": 256, "threads": 2, **options}
+    if mmproj is not None:
+        options["mmproj"] = str(mmproj)
     choice = EngineChoice(model, options, one_process=not process)
     client = make_client(choice, lambda line: None, reported)
     if process:
-        with GGUFFile.open(model or built_in_model()) as file:
-            arguments = {"path": None if model is None else str(model), "stamps": file.stamps, **options}
+        stamps = [stamp for path in filter(None, (model or built_in_model(), mmproj)) for stamp in stamps_of(path)]
+        arguments = {"path": None if model is None else str(model), "stamps": stamps, **options}
         start = Start(factory, arguments)
         client = ProcessClient(start, report=reported, restarts=restarts, stuck=stuck)
     config = ServerConfig(port=0, records=records, drain=SECONDS)
-    recorder = open_recorder(config, model or built_in_model(), "story", None, logger)
+    recorder = open_recorder(config, model or built_in_model(), "story", None, logger, projector=mmproj)
     made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2))
-    tenants = tenants or TenantConfigs(limits=Limits(queue=4096))  # a storm of all is not to be refused
+    if mmproj is not None:
+        made = _with_pictures(made, mmproj, media)
+    tenants = tenants or TenantConfigs(limits=limits or Limits(queue=4096))  # a storm of all is not to be refused
     service = (Cold if cold else Service)(config, client, made, logger, tenants, keys, recorder, metrics)
     ready, sock = asyncio.Event(), listen(config)
     port = sock.getsockname()[1]

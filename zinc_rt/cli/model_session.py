@@ -41,6 +41,7 @@ def open_model(
     n_batch: int | None = None,
     embeddings: bool | None = False,
     pooling: str | None = None,
+    mmproj: str | None = None,
     verbosity: Verbosity = Verbosity.VERBOSE,
 ) -> Model:
     """`zinc_rt.load`, with its notices and, where it takes long, a progress bar on standard error.
@@ -51,10 +52,11 @@ def open_model(
     from zinc_rt.llm.load import load
 
     path = model_file(engine.model, engine.hub, verbosity)
+    options = engine.load_options(verbosity) | ({} if mmproj is None else {"mmproj": mmproj})
     with LoadingBar() as bar:
         return load(
             path,
-            **engine.load_options(verbosity),
+            **options,
             n_ctx=n_ctx,
             n_batch=n_batch,
             embeddings=embeddings,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,19 +22,23 @@ _STARTED: Final = 19  # the field of /proc/PID/stat behind the name
 
 @dataclass(frozen=True)
 class Running:
-    """A `zinc` command that is running. seconds: for how long; bytes: of memory that it has of its own."""
+    """A `zinc` command that is running. seconds: for how long; bytes: of memory that it has of its own. pictures:
+    whether it reads them.
+    """
 
     pid: int
     verb: str
     model: str
     seconds: float
     bytes: int
+    pictures: bool = False
 
 
 def ps(as_json: o.Json = False, debug: o.Debug = False) -> int:
     """List your running `zinc` commands.
 
-    Verb, model, memory and age of each `run`, `chat`, `serve` and other command of yours on this machine.
+    Verb, model, memory and age of each `run`, `chat`, `serve` and other command of yours on this machine, and which of
+    them read pictures.
     """
     found = [*running(_PROC)]
     if as_json:
@@ -41,7 +46,7 @@ def ps(as_json: o.Json = False, debug: o.Debug = False) -> int:
     elif found:
         from zinc_rt.mem.plan import format_bytes
 
-        rows = [[str(r.pid), r.verb, format_bytes(r.bytes), _age(r.seconds), r.model] for r in found]
+        rows = [[str(r.pid), r.verb, format_bytes(r.bytes), _age(r.seconds), _shown(r)] for r in found]
         write_table(rows, ("pid", "verb", "memory", "for", "model"), right=(0, 2, 3))
     else:
         say("zinc: no zinc command of yours is running")
@@ -65,7 +70,24 @@ def running(proc: Path) -> Iterator[Running]:
             seconds = booted - int(stat[_STARTED]) / os.sysconf("SC_CLK_TCK")
             pages = int((folder / "statm").read_text().split()[1])
             model = _option(arguments, ("-m", "--model", "-hf", "--hf-repo")) or "the model in the package"
-            yield Running(pid, arguments[0], model, seconds, pages * os.sysconf("SC_PAGE_SIZE"))
+            bytes_ = pages * os.sysconf("SC_PAGE_SIZE")
+            yield Running(pid, arguments[0], model, seconds, bytes_, _reads_pictures(folder, arguments))
+
+
+def _shown(one: Running) -> str:
+    return f"{one.model}, pictures" if one.pictures else one.model
+
+
+def _reads_pictures(folder: Path, arguments: Sequence[str]) -> bool:
+    """Whether a command was given a projector, or has found one: it, or its engine's process, has the file mapped."""
+    if _option(arguments, ("--mmproj",)):
+        return True
+    with suppress(OSError):
+        children = [word for task in (folder / "task").iterdir() for word in (task / "children").read_text().split()]
+        for process in (folder, *(folder.parent / child for child in children)):
+            if re.search(r"/[^/\n]*mmproj[^/\n]*\.gguf$", (process / "maps").read_text(), re.MULTILINE):
+                return True
+    return False
 
 
 def _arguments(words: Sequence[str]) -> Sequence[str]:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.engine_options import EngineOptions
+from zinc_rt.cli.engine_options import EngineOptions, Mmproj
 from zinc_rt.cli.model_session import open_model
 from zinc_rt.cli.option_records import takes_records
 from zinc_rt.cli.terminal import say, write
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
+from zinc_rt.hub.resolve import AUTO
 
 if TYPE_CHECKING:
     from zinc_rt.llm.model import Model
@@ -50,6 +51,7 @@ def replay(
     receipt: ReceiptOnly = False,
     usage: Usage = False,
     engine: EngineOptions,
+    mmproj: Mmproj = None,
     ctx_size: o.CtxSize = None,
     debug: o.Debug = False,
 ) -> int:
@@ -77,7 +79,8 @@ def replay(
         record = store.record(request)
     finally:
         store.close()
-    with open_model(engine, n_ctx=ctx_size or record.least_context) as model:
+    reads = None if not record.pictures else AUTO if mmproj is None else str(mmproj)
+    with open_model(engine, n_ctx=ctx_size or record.least_context, mmproj=reads) as model:
         try:
             return _replay(model, record, engine.cache_dir)
         except KeyboardInterrupt:
@@ -89,8 +92,9 @@ def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:
     from zinc_rt.scheduler.messages import Token
     from zinc_rt.serving.records.replay import at, check_replayable, first_difference, measured, whole
 
-    sha256 = model.file.sha256(cache_dir or default_cache_dir())
-    check_replayable(record, sha256, str(model.engine.options.kv))
+    folder = cache_dir or default_cache_dir()
+    sha256 = model.file.sha256(folder)
+    check_replayable(record, sha256, str(model.engine.options.kv), model.projector_sha256(folder))
     core = model.make_core()
     events = _run(core, whole(record, "replay"))
     found = first_difference(record.output, [event.token_id for event in events if isinstance(event, Token)])

@@ -15,6 +15,7 @@ from zinc_rt.cli.option_records import OptionRecord, takes_records
 from zinc_rt.cli.sampling_options import ServerSampling
 from zinc_rt.cli.server_options import ServerOptions, size_bytes
 from zinc_rt.cli.terminal import write
+from zinc_rt.errors import UsageError
 
 Parallel = Annotated[
     int,
@@ -94,6 +95,9 @@ def serve(
     server.check()
     defaults = sampling.params()
     options = {**engine.load_options(), **context.load_options(), **sharing.load_options()}
+    embeds = sharing.embeddings or sharing.pooling is not None
+    if embeds and engine.mmproj is not None:
+        raise UsageError("--mmproj is for texts about pictures, --embeddings serves vectors of texts; give one")
     from zinc_rt.serving.api.start import EngineChoice, start_server
 
     choice = EngineChoice(
@@ -101,7 +105,7 @@ def serve(
         options={name: value for name, value in options.items() if value is not None},
         core={} if sharing.max_step_ms is None else {"max_step_ms": sharing.max_step_ms},
         one_process=server.one_process,
-        embeddings=sharing.embeddings or sharing.pooling is not None,
+        embeddings=embeds,
         pooling=sharing.pooling,
     )
 

@@ -162,6 +162,27 @@ MetricsNames = Annotated[
         rich_help_panel=SERVER,
     ),
 ]
+MediaHosts = Annotated[
+    str | None,
+    typer.Option(
+        "--media-hosts",
+        metavar="HOST[,HOST]",
+        help="Hosts from which pictures are fetched that a request names by http(s) URLs; '*': any of the open"
+        " internet. Default: none.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+MediaPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--media-path",
+        metavar="DIR",
+        help="Folder whose files a request may name by file: URLs as pictures. Default: none.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"],
     typer.Option(
@@ -222,6 +243,8 @@ class ServerOptions(OptionRecord):
     records: Records = None
     records_size: RecordsSize = "1G"
     audit: Audit = 0
+    media_hosts: MediaHosts = None
+    media_path: MediaPath = None
     metrics_names: MetricsNames = "zinc"
     log_format: LogFormat = None
     log_level: LogLevel = "info"
@@ -251,6 +274,7 @@ class ServerOptions(OptionRecord):
     def config(self, defaults: SamplingParams) -> ServerConfig:
         """It as the server takes it. defaults: what requests omit. Raises `UsageError`."""
         from zinc_rt.serving.api.config import ServerConfig
+        from zinc_rt.serving.api.media import MediaRule
         from zinc_rt.serving.api.tls import Certificate
         from zinc_rt.serving.api.web import WebRule
 
@@ -272,6 +296,7 @@ class ServerOptions(OptionRecord):
             log=self.log_format,
             web=WebRule.of(self.host, self.allow_host or (), self.cors or ()),
             certificate=Certificate.of(self.ssl_certfile, self.ssl_keyfile),
+            media=MediaRule.of(self.media_hosts, self.media_path),
             log_level=self.log_level,
         )
 

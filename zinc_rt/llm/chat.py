@@ -31,10 +31,9 @@ from zinc_rt.scheduler.messages import Event, Finished, Grammar, Token
 from zinc_rt.utils.checks import show, true_or_false
 
 if TYPE_CHECKING:
-    from zinc_rt.llm.pictures import PicturePrompt
+    from zinc_rt.llm.pictures import PicturePrompt, ReadPart
     from zinc_rt.text import ChatTemplate, Tokenizer
-    from zinc_rt.vision.picture import PictureSource
-    from zinc_rt.vision.shown import PictureReader, ShownPicture
+    from zinc_rt.vision.shown import ShownPicture
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ class ChatPrompt:
 class ChatFormat:
     """How one model converses: its template, its dialect, its tokens. Not for several threads at once.
 
-    vocabulary: the tokenizer's, where the caller has it already; building one takes time. pictures: reads those of
-    conversations; None for a model that reads none. source: the picture of a content part, as the caller may show it.
+    vocabulary: the tokenizer's, where the caller has it already; building one takes time. pictures: gives the picture
+    of a content part; None for a model that reads none.
     """
 
     def __init__(
@@ -75,15 +74,14 @@ class ChatFormat:
         tokenizer: Tokenizer,
         template: ChatTemplate,
         vocabulary: GrammarVocabulary | None = None,
-        pictures: PictureReader | None = None,
-        source: Callable[[Mapping[str, Any], str], PictureSource] | None = None,
+        pictures: ReadPart | None = None,
     ) -> None:
         sources = "\n".join(template.source(name) for name in template.names)
         self.tokenizer = tokenizer
         self.dialect: Dialect = dialect_of(tokenizer, sources)
         self.vocabulary = vocabulary or GrammarVocabulary(tokenizer)
         self._renderer = ChatRenderer(template, self.dialect)
-        self._pictures, self._source = pictures, source
+        self._pictures = pictures
 
     @cached_property
     def mark_ids(self) -> frozenset[int]:
@@ -145,9 +143,9 @@ class ChatFormat:
         """What takes the pictures of a conversation; None where the model reads none."""
         if self._pictures is None:
             return None
-        from zinc_rt.llm.pictures import PicturePrompt, source_of
+        from zinc_rt.llm.pictures import PicturePrompt
 
-        return PicturePrompt(self._pictures, self._source or source_of)
+        return PicturePrompt(self._pictures)
 
     def parser(self, prompt: ChatPrompt, seed: int, bound: bool = False) -> StreamParser:
         """What divides the answer to a prompt. seed: of the request; ids of calls depend on it and on the prompt, so

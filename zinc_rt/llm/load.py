@@ -171,7 +171,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         elif cache.n_slots is None and cache.kv_tokens is None and cache.kv_memory is None:
             options = shared_slots(options, definition)
         if mmproj is not None and not ends_hidden(definition.graph):
-            reads = _projector(mmproj, str(path), file, definition, notify)
+            reads = open_projector(mmproj, str(path), file, definition, notify)
             if reads is not None:
                 shown, tower, definition = reads
         definition = prepared(wish, file, definition)
@@ -242,7 +242,7 @@ def _engine_options(
     return Options(**said, n_logits=Options.n_batch, drafts=drafts.kind is not SpecKind.off)
 
 
-def _projector(
+def open_projector(
     mmproj: str, path: str, file: GGUFFile, definition: ModelDefinition, notify: Callable[[str], None]
 ) -> tuple[GGUFFile, Tower, ModelDefinition] | None:
     """A projector's file, its tower, and the model's definition with pictures; None where `AUTO` finds none that fits.

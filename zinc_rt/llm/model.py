@@ -229,7 +229,12 @@ class Model(Closing):
         """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
         from zinc_rt.llm.chat import ChatFormat
 
-        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary, self.picture_reader)
+        read = None
+        if self.picture_reader is not None:
+            from zinc_rt.llm.pictures import reading
+
+            read = reading(self.picture_reader)
+        return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary, read)
 
     @cached_property
     def picture_reader(self) -> PictureReader | None:
@@ -239,6 +244,15 @@ class Model(Closing):
         from zinc_rt.vision.shown import PictureReader
 
         return PictureReader(self._projector.tower, self._projector.file.identity)
+
+    @property
+    def stamps(self) -> list[list[int]]:
+        """`GGUFFile.stamps` of the model's file, and of its projector's behind them."""
+        return [*self.file.stamps, *(self._projector.file.stamps if self._projector is not None else ())]
+
+    def projector_sha256(self, folder: Path | None = None) -> str:
+        """`GGUFFile.sha256` of the projector's file, empty for none."""
+        return "" if self._projector is None else self._projector.file.sha256(folder)
 
     def make_core(self, options: CoreOptions | None = None) -> EngineCore:
         """A core on the model's engine, in place of the one that the model itself uses: for servers. Closing it closes

@@ -17,8 +17,10 @@ from zinc_rt.vision.shown import PictureInText, PictureReader, ShownPicture
 
 PICTURE_PARTS: Final = ("image_url", "input_image", "image")
 """Types of content parts that are pictures."""
-_DATA_URL: Final = re.compile(r"data:(image/[\w.+-]+)?;base64,", re.ASCII)
+_DATA_URL: Final = re.compile(r"data:(image/[\w.+-]+)?(;[\w.+-]+=[\w.+-]*)*;base64,", re.ASCII | re.IGNORECASE)
 _SHOWN_MARK: Final = "<picture>"
+ReadPart = Callable[[Mapping[str, Any], str], PictureInText]
+"""Gives the picture of a content part; it gets the part and its place. Raises `RequestError`, `PictureError`."""
 
 
 def url_of(part: Mapping[str, Any], place: str) -> str:
@@ -53,23 +55,27 @@ def source_of(part: Mapping[str, Any], place: str) -> PictureSource:
     return bytes_of(url_of(part, place), f"{place}.image_url")
 
 
+def reading(reader: PictureReader) -> ReadPart:
+    """What reads the parts of callers in this process."""
+
+    def read(part: Mapping[str, Any], place: str) -> PictureInText:
+        return reader.read(source_of(part, place))
+
+    return read
+
+
 class PicturePrompt:
-    """The pictures of one conversation while its prompt is made.
+    """The pictures of one conversation while its prompt is made. read: gives the picture of a content part."""
 
-    Args:
-        reader: of the model's pictures.
-        source: the picture of a content part and its place in the request; raises `RequestError`.
-    """
-
-    def __init__(self, reader: PictureReader, source: Callable[[Mapping[str, Any], str], PictureSource]) -> None:
-        self._reader, self._source = reader, source
+    def __init__(self, read: ReadPart) -> None:
+        self._read = read
         self._nonce = secrets.token_hex(8)  # so that no text of a user is taken for a mark
         self._found: list[PictureInText] = []
 
     def mark(self, part: Mapping[str, Any], place: str) -> str:
         """What stands for a part in the template's text. Raises `RequestError`."""
         try:
-            self._found.append(self._reader.read(self._source(part, place)))
+            self._found.append(self._read(part, place))
         except PictureError as error:
             raise RequestError(place, f"cannot be shown: {error}") from None
         return f"<zinc-picture-{self._nonce}-{len(self._found) - 1}>"

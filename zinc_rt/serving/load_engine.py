@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Unpack
 
+import numpy as np
+
 from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.gguf.errors import FileChanged
 from zinc_rt.llm.load import LoadOptions, load
@@ -27,7 +29,7 @@ def open_core(
     Args:
         path: the file; None for the model inside the package.
         max_step_ms: see `CoreOptions`; None for its default.
-        stamps: `GGUFFile.stamps` of the file that is meant, None for any: the engine that is started in the place of
+        stamps: `Model.stamps` of the files that are meant, None for any: the engine that is started in the place of
             one that ended must have the same weights.
         options: see `load`.
 
@@ -38,7 +40,7 @@ def open_core(
     """
     model = load(path, **options)
     try:
-        if stamps is not None and model.file.stamps != stamps:
+        if stamps is not None and model.stamps != stamps:
             changed = "is another file, or was written to, since the server was started"
             raise FileChanged(changed, path=model.file.path, hint="start the server again")
         _warm(model)
@@ -51,7 +53,9 @@ def open_core(
 
 
 def _warm(model: Model) -> None:
-    """Compute and choose a token: no request then waits for a compiler, which would look like an engine that hangs."""
+    """Compute and choose a token, and the rows of a picture: no request then waits for a compiler, which would look
+    like an engine that hangs.
+    """
     if model.embedder is not None:
         return
     engine, token = model.engine, next(iter(model.tokenizer.stop_ids), 0)
@@ -59,3 +63,5 @@ def _warm(model: Model) -> None:
     sampler = Sampler(SamplingParams(temperature=1.0), model.tokenizer.n_vocab)
     engine.step([SequenceChunk(seq_id, 0, [token], logits_indices=[0])], [SamplingRequest(sampler, [token])]).token()
     engine.close_sequence(seq_id)
+    if model.picture_reader is not None:
+        model.image_embeddings(np.zeros((64, 64, 3), np.uint8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,8 @@ from zinc_rt.engine.pictures import PlacedPicture
 from zinc_rt.models.towers.tower import Tower
 from zinc_rt.vision.picture import Picture, PictureSource, read_picture
 
-_KEPT: Final = 16
-"""Pictures that a reader keeps, for the next question about them."""
+_KEPT_BYTES: Final = 64 << 20
+"""Pixels of fitted pictures that a reader keeps, for the next question about them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,11 @@ class ShownPicture:
 
     placed: PlacedPicture
     tiles: tuple[PixelTile, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Of its pixels."""
+        return sum(len(tile.pixels) for tile in self.tiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +77,28 @@ class PictureReader:
     def __init__(self, tower: Tower, identity: bytes, read: Callable[[PictureSource], Picture] = read_picture) -> None:
         self._tower, self._identity, self._read = tower, identity, read
         self._fitted: OrderedDict[bytes, PictureInText] = OrderedDict()
+        self._lock = threading.Lock()
 
     def read(self, source: PictureSource) -> PictureInText:
         """The picture of a source. Raises `PictureError`."""
+        if isinstance(source, bytes) and (known := self._known(hashlib.sha256(source).digest())) is not None:
+            return known  # its digest, without decoding it again
         picture = self._read(source)
-        known = self._fitted.pop(picture.digest, None)
-        made = self._fit(picture) if known is None else known
-        self._fitted[picture.digest] = made
-        while len(self._fitted) > _KEPT:
-            self._fitted.popitem(last=False)
+        made = self._known(picture.digest) or self._fit(picture)
+        with self._lock:
+            self._fitted[picture.digest] = made
+            total = sum(kept.shown.n_bytes for kept in self._fitted.values())
+            while total > _KEPT_BYTES:
+                total -= self._fitted.popitem(last=False)[1].shown.n_bytes
         return made
+
+    def _known(self, digest: bytes) -> PictureInText | None:
+        """A picture that was read before."""
+        with self._lock:
+            found = self._fitted.get(digest)
+            if found is not None:
+                self._fitted.move_to_end(digest)
+            return found
 
     def _fit(self, picture: Picture) -> PictureInText:
         layout = self._tower.layout(*picture.size)

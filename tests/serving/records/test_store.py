@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import os
 import sqlite3
 import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zinc_rt.engine.pictures import PlacedPicture
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import Grammar, Usage
 from zinc_rt.serving.records.receipt import malformed
 from zinc_rt.serving.records.record import BadRecord, ModelIdentity, RequestRecord
-from zinc_rt.serving.records.replay import Difference, whole
+from zinc_rt.serving.records.replay import Difference, NotReplayable, check_replayable, whole
 from zinc_rt.serving.records.replay import at as at_place
 from zinc_rt.serving.records.store import LedgerEntry, RecordStore, RecordWriter, StoreError, UnknownRecord
+from zinc_rt.vision.shown import PixelTile, ShownPicture
 
 MODEL = ModelIdentity("tiny", "ab" * 32, "q8_0")
 
@@ -80,6 +84,64 @@ def test_receipts_bind_everything_that_tokens_depend_on() -> None:
     certificates = [record(**change).receipt()["certificate"] for change in changes]
     assert len(set(certificates)) == len(changes)
     assert record("other", created=1.0).receipt()["certificate"] == certificates[0]
+
+
+def shown(pixels: bytes = b"rgbRGB", digest: bytes = b"d" * 32, rows: int = 6) -> ShownPicture:
+    return ShownPicture(PlacedPicture(digest, rows, 3, 2), (PixelTile(2, 1, pixels), PixelTile(1, 1, b"xyz")))
+
+
+def with_picture(**changes: Any) -> RequestRecord:
+    model = ModelIdentity("tiny", "ab" * 32, "q8_0", "ef" * 32)
+    values: dict[str, Any] = {"model": model, "pictures": (shown(),), "prompt": (1, *shown().placed.ids(0, 6), 2)}
+    return record(**values | changes)
+
+
+def test_pictures_are_kept_and_bound(tmp_path: Path) -> None:
+    made = with_picture()
+    store = RecordStore(tmp_path / "s")
+    store.add([(entry("r1"), made)])
+    assert store.record("r1") == made
+    assert made.submit("again").pictures == made.pictures
+    assert made.picture_bytes == 9
+    changes: list[dict[str, Any]] = [
+        {},
+        {"pictures": (shown(b"rgbRGC"),)},
+        {"pictures": (shown(digest=b"e" * 32),)},
+        {"pictures": (shown(), shown(digest=b"e" * 32))},
+        {"model": ModelIdentity("tiny", "ab" * 32, "q8_0", "cd" * 32)},
+        {"prompt": (1, 2)},
+    ]
+    assert len({with_picture(**change).receipt()["certificate"] for change in changes}) == len(changes)
+    check_replayable(made, "ab" * 32, "q8_0", "ef" * 32)
+    for other, words in (("cd" * 32, "this one's with cdcd"), ("", "there is none here")):
+        with pytest.raises(NotReplayable, match=words):
+            check_replayable(made, "ab" * 32, "q8_0", other)
+    check_replayable(record(), "ab" * 32, "q8_0", "cd" * 32)
+
+
+def test_pictures_that_are_damaged() -> None:
+    def changed(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        data = json.loads(json.dumps(with_picture().to_json()))
+        change(data["pictures"][0])
+        return dict(data)
+
+    def pixels(data: bytes) -> Callable[[dict[str, Any]], None]:
+        return lambda one: one["tiles"][0].update(pixels=base64.b64encode(data).decode())
+
+    wrong: list[Callable[[dict[str, Any]], None]] = [
+        pixels(b"no zlib"),
+        pixels(zlib.compress(b"rgbRG")),
+        pixels(zlib.compress(b"\0" * (1 << 20))),
+        pixels(zlib.compress(b"rgbRGB")[:-4]),
+        lambda one: one.update(digest="aGk="),
+        lambda one: one.update(n_rows=1 << 20),
+        lambda one: one["tiles"][0].update(width=0),
+        lambda one: one["tiles"][0].update(width=60000, height=60000),
+        lambda one: one["tiles"][0].update(pixels="@"),
+    ]
+    for change in wrong:
+        with pytest.raises(BadRecord):
+            RequestRecord.from_json(changed(change))
 
 
 def test_what_is_added_is_read_again(tmp_path: Path) -> None:

@@ -16,6 +16,12 @@ import numpy.typing as npt
 U8 = npt.NDArray[np.uint8]
 _BITS: Final = 22
 _BICUBIC: Final = -0.5
+_BLOCK: Final = 16
+"""Lines of a result that are summed together: few, so that most weights of a block are not 0."""
+_PRODUCT: Final = 1 << 18
+"""Multiplications of a product: from there on OpenBLAS divides it among threads, which then wait for each other."""
+_LINES: Final = 64
+"""Lines of a picture that go across together: few, so that they stay in the cache."""
 
 
 def _bilinear(x: float) -> float:
@@ -52,9 +58,14 @@ def resize(pixels: U8, width: int, height: int, filter: str) -> U8:
     """
     out = pixels
     if out.shape[1] != width:
-        out = _pass(out.transpose(1, 0, 2), width, filter).transpose(1, 0, 2)
+        across = np.empty((out.shape[0], width, out.shape[2]), np.uint8)
+        taps = _Taps(out.shape[1], width, filter)
+        for at in range(0, len(out), _LINES):
+            lines = out[at : at + _LINES].transpose(1, 0, 2)
+            across[at : at + _LINES] = taps.apply(lines).transpose(1, 0, 2)
+        out = across
     if out.shape[0] != height:
-        out = _pass(out, height, filter)
+        out = _Taps(out.shape[0], height, filter).apply(out)
     return np.ascontiguousarray(out)
 
 
@@ -72,17 +83,40 @@ def fit(pixels: U8, width: int, height: int, filter: str) -> U8:
     return out
 
 
-def _pass(pixels: U8, n: int, filter: str) -> U8:
-    """The first axis resampled to n lines. Lines that one weight is for are summed together."""
-    firsts, weights = _weights(pixels.shape[0], n, filter)
-    total = np.full((n, *pixels.shape[1:]), 1 << (_BITS - 1), np.int32)
-    for tap in range(weights.shape[1]):
-        used = np.flatnonzero(weights[:, tap])
-        lines = pixels[firsts[used] + tap].astype(np.int32)
-        lines *= weights[used, tap].reshape(-1, *[1] * (pixels.ndim - 1))
-        total[used] += lines
-    total >>= _BITS
-    return total.clip(0, 255).astype(np.uint8)
+class _Taps:
+    """A pass: which lines of the first axis become each line of the result, by which weights."""
+
+    def __init__(self, n_in: int, n_out: int, filter: str) -> None:
+        firsts, weights = _weights(n_in, n_out, filter)
+        self._n_out = n_out
+        self._blocks: list[tuple[slice, slice, npt.NDArray[np.float64]]] = []  # lines out, lines in, weights
+        for at in range(0, n_out, _BLOCK):
+            rows = slice(at, min(at + _BLOCK, n_out))
+            used = weights[rows] != 0
+            start = int(firsts[rows].min())
+            lines = firsts[rows, None] - start + np.arange(weights.shape[1])
+            table = np.zeros((rows.stop - at, int(lines[used].max(initial=0)) + 1))
+            line, tap = np.nonzero(used)
+            table[line, lines[line, tap]] = weights[rows][line, tap]
+            self._blocks.append((rows, slice(start, start + table.shape[1]), table))
+
+    def apply(self, pixels: U8) -> U8:
+        """u8[n_out, ...] of u8[n_in, ...].
+
+        The sums are of integers below 2^53, so float64 has them exactly in any order, and a library that multiplies
+        matrices is fast and lets other threads run.
+        """
+        lines = np.ascontiguousarray(pixels).reshape(len(pixels), -1).astype(np.float64)
+        out = np.empty((self._n_out, lines.shape[1]), np.uint8)
+        for rows, used, table in self._blocks:
+            wide = max(_PRODUCT // table.size, 1)
+            for at in range(0, lines.shape[1], wide):
+                total = table @ lines[used, at : at + wide]
+                total += 1 << (_BITS - 1)
+                total *= 0.5**_BITS
+                np.clip(np.floor(total, out=total), 0, 255, out=total)
+                out[rows, at : at + wide] = total
+        return out.reshape(self._n_out, *pixels.shape[1:])
 
 
 def _weights(n_in: int, n_out: int, filter: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:

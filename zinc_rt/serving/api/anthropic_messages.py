@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from zinc_rt.serving.api.errors import ApiError, invalid
+from zinc_rt.serving.api.pictures import PlacedPart
+from zinc_rt.utils.checks import show
 
 BILLING: Final = "x-anthropic-billing-header"
 """Begins a line that a client changes with every request: in the prompt it would make the cache useless."""
@@ -23,6 +25,7 @@ class Block(msgspec.Struct):
     input: dict[str, Any] | None = None
     tool_use_id: str | None = None
     content: Any = None
+    source: dict[str, Any] | None = None
 
 
 class AnthropicMessage(msgspec.Struct):
@@ -63,14 +66,14 @@ def to_openai(messages: list[AnthropicMessage], system: str) -> list[dict[str, A
 
 def _user(blocks: list[Block], at: str) -> list[dict[str, Any]]:
     """Results of tools are messages of their own, before what the user says with them."""
-    results, texts = [], []
+    results, said = [], []
     for i, block in enumerate(blocks):
         if block.type == "tool_result":
-            text = _result(block.content, f"{at}[{i}].content")
-            results.append(_message("tool", text, tool_call_id=block.tool_use_id or ""))
+            content = _result(block.content, f"{at}[{i}].content")
+            results.append(_message("tool", content, tool_call_id=block.tool_use_id or ""))
         else:
-            texts.append(_text(block, f"{at}[{i}]"))
-    return [*results, *([_message("user", "\n".join(texts))] if texts or not results else [])]
+            said.append(_text_or_picture(block, f"{at}[{i}]"))
+    return [*results, *([_message("user", _joined(said))] if said or not results else [])]
 
 
 def _assistant(blocks: list[Block], at: str) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def _assistant(blocks: list[Block], at: str) -> dict[str, Any]:
     return _message("assistant", "\n".join(texts), **{key: value for key, value in more.items() if value is not None})
 
 
-def _message(role: str, content: str, **more: Any) -> dict[str, Any]:
+def _message(role: str, content: str | list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
@@ -102,12 +105,41 @@ def _text(block: Block, at: str) -> str:
     return block.text
 
 
-def _result(content: Any, at: str) -> str:
-    """What a tool gave: a text, or blocks of text."""
+def _text_or_picture(block: Block, at: str) -> str | PlacedPart:
+    if block.type != "image":
+        return _text(block, at)
+    source = block.source or {}
+    if source.get("type") == "url" and isinstance(url := source.get("url"), str):
+        return PlacedPart(url, f"{at}.source.url")
+    if source.get("type") == "base64" and isinstance(data := source.get("data"), str):
+        return PlacedPart(f"data:{source.get('media_type', '')};base64,{data}", f"{at}.source.data")
+    place = f"{at}.source"
+    raise invalid(
+        f"{place} is {show(block.source)}; give an object with type base64 and data, or with type url and url", place
+    )
+
+
+def _joined(blocks: list[str | PlacedPart]) -> str | list[dict[str, Any]]:
+    """Texts with line ends between them, and pictures as parts among them."""
+    if all(isinstance(one, str) for one in blocks):
+        return "\n".join(map(str, blocks))
+    parts: list[dict[str, Any]] = []
+    for one in blocks:
+        if isinstance(one, PlacedPart):
+            parts.append(one)
+        elif parts and parts[-1]["type"] == "text":
+            parts[-1] = {"type": "text", "text": f"{parts[-1]['text']}\n{one}"}
+        else:
+            parts.append({"type": "text", "text": one})
+    return parts
+
+
+def _result(content: Any, at: str) -> str | list[dict[str, Any]]:
+    """What a tool gave: a text, or blocks of text and pictures."""
     if content is None or isinstance(content, str):
         return content or ""
     try:
         blocks = msgspec.convert(content, list[Block])
     except msgspec.ValidationError:
         raise invalid(f"{at} must be a text or blocks", at, "invalid_type") from None
-    return "\n".join(_text(block, f"{at}[{i}]") for i, block in enumerate(blocks))
+    return _joined([_text_or_picture(block, f"{at}[{i}]") for i, block in enumerate(blocks)])

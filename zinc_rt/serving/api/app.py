@@ -106,7 +106,8 @@ class App:
         """Answer one request."""
         if scope["type"] != "http":
             return
-        call = Call(scope, receive, send, self.service.tenants.limits, self.service.model.fingerprint)
+        model = self.service.model
+        call = Call(scope, receive, send, self.service.tenants.limits, model.fingerprint, model.pictures is not None)
         counted = True
         try:
             call.extra += self.service.config.web.check(call.header, self.service.keys is None)

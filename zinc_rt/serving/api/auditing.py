@@ -85,7 +85,7 @@ class Auditor:
         service, identity, record = self._service, self._recorder.identity, await self._record(name)
         if record is None or identity is None or not record.output:
             return
-        check_replayable(record, identity.sha256, identity.kv)
+        check_replayable(record, identity.sha256, identity.kv, identity.projector)
         found = await compare(service, record, TENANT)
         if found["equal"]:
             tell(service.log, "audit", id=name, equal=True, tokens=found["tokens"])

@@ -34,11 +34,20 @@ class ClientGone(Exception):
 class Call:
     """One request. Belongs to the task that serves it.
 
-    model: the fingerprint of what is served. id: of the request and its answer. tenant: set once the key is known.
+    model: the fingerprint of what is served. pictures: whether its body may hold some. id: of the request and its
+    answer. tenant: set once the key is known.
     status: of the answer, 0 before it began. outcome: a word for log and metrics.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits, model: str = "") -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        limits: Limits,
+        model: str = "",
+        pictures: bool = False,
+    ) -> None:
         self.model = model
         self.scope = scope
         self.method: str = scope["method"]
@@ -61,7 +70,7 @@ class Call:
         self.gone = False
         self.complete = False
         self._receive, self._send = receive, send
-        self._limits = limits
+        self._limits, self._most = limits, limits.body(pictures)
         self._task: asyncio.Task[Any] | None = None
         self._headers: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
@@ -111,11 +120,11 @@ class Call:
     def check_size(self) -> None:
         """Refuse a body by the length that the request names, before any of it is read. Raises `ApiError`."""
         length = self.header("content-length")
-        if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > self._limits.body_bytes):
+        if length.isascii() and length.isdigit() and (len(length) > 15 or int(length) > self._most):
             raise self._too_large()
 
     def _too_large(self) -> ApiError:
-        limit = self._limits.body_bytes
+        limit = self._most
         return ApiError(413, f"the request's body is larger than {limit} bytes", code="request_too_large")
 
     async def body(self) -> bytes:
@@ -131,7 +140,7 @@ class Call:
                         raise ClientGone
                     part: bytes = message.get("body", b"")
                     size += len(part)
-                    if size > self._limits.body_bytes:
+                    if size > self._most:
                         raise self._too_large()
                     parts.append(part)
                     if not message.get("more_body", False):

@@ -19,6 +19,7 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import SCHEMA_BYTES, TOOLS, TOP_LOGPROBS
+from zinc_rt.serving.api.pictures import refuse_pictures, without_pictures
 from zinc_rt.serving.api.requests import (
     Count,
     StreamOptions,
@@ -129,7 +130,17 @@ async def prompt_of(service: Service, request: ChatRequest, param: str = "messag
     """Token ids of a conversation, and what its answer may be made of. Raises `ApiError`."""
     model = service.model
     model.check_name(request.model)
-    return await model.aside(lambda: make_prompt(model, request, param))
+    shown = await with_pictures(service, request)
+    return await model.aside(lambda: make_prompt(model, shown, param))
+
+
+async def with_pictures(service: Service, request: ChatRequest) -> ChatRequest:
+    """The request with its pictures read. Raises `ApiError`."""
+    if (pictures := service.model.pictures) is None:
+        refuse_pictures(request.messages)
+        return request
+    shown = await pictures.show(request.messages, service.tenants.limits)
+    return request if shown is request.messages else msgspec.structs.replace(request, messages=shown)
 
 
 async def chat_choices(
@@ -155,7 +166,9 @@ async def chat_choices(
     params = sampling_params(given, model, limit, n_logprobs)
     seed = call.draw_seed(seed_of(given), defaults.seed)
     service.admission.widen(service.ticket(call), n)
-    service.note_prompt(call, request.messages)
+    service.note_prompt(call, without_pictures(request.messages))
+    model.check_name(request.model)
+    request = await with_pictures(service, request)
     prompt = await (_cut(service, call, request, param, asked) if cut else prompt_of(service, request, param))
     service.count(call, [prompt.ids], param)
     params = service.fitted(call, params, prompt.ids)
@@ -164,7 +177,9 @@ async def chat_choices(
     assert chat is not None
     made = []
     for i in range(n):
-        submit = service.submit_of(call, i, prompt.ids, params, nth_seed(seed, i), grammar=prompt.grammar)
+        submit = service.submit_of(
+            call, i, prompt.ids, params, nth_seed(seed, i), grammar=prompt.grammar, pictures=prompt.pictures
+        )
         parser = chat.parser(prompt, submit.seed, prompt.bound)
         made.append(AnswerChoice(i, submit, model.tokenizer, stops, parser, chat.mark_ids))
     return made

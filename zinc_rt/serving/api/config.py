@@ -15,6 +15,7 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import MAX_TENANTS, QoS, TenantShare
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import Level
+from zinc_rt.serving.api.media import MediaRule
 from zinc_rt.serving.api.tls import Certificate
 from zinc_rt.serving.api.web import WebRule
 from zinc_rt.serving.records.store import DEFAULT_BYTES, KeepRecords
@@ -142,7 +143,8 @@ class ServerConfig:
     records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
     audit: of so many recorded requests one is computed again, 0 for none. api_keys: keys of the tenant `default`,
     beside those of the file. defaults: what requests omit. log: "json" or "text", None for text at a terminal.
-    web: which browsers' requests are answered. certificate: for TLS, None for none.
+    web: which browsers' requests are answered. certificate: for TLS, None for none. media: where pictures may
+    come from.
     """
 
     host: str = "127.0.0.1"
@@ -162,4 +164,5 @@ class ServerConfig:
     log: Literal["json", "text"] | None = None
     web: WebRule = field(default_factory=WebRule)
     certificate: Certificate | None = None
+    media: MediaRule = field(default_factory=MediaRule)
     log_level: Level = "info"

@@ -110,6 +110,7 @@ FAULTS: Final[Mapping[Fault, tuple[int, str, float | None]]] = {
     Fault.grammar_error: (400, "{}", None),
     Fault.grammar_unavailable: (400, "{}", None),
     Fault.grammar_mismatch: (400, "{}", None),
+    Fault.pictures_unavailable: (400, "{}", None),
     Fault.wrong_kind_of_model: (400, "{}", None),
     Fault.duplicate_request: (409, "{}", 1),
     Fault.too_many_tenants: (503, "{}", None),

@@ -69,7 +69,7 @@ def sampling(api: Api) -> tuple[ApiField, ...]:
 
 
 CHAT: Final = (
-    _obeyed("messages", "text parts; images, audio and files are refused; `developer` is `system`"),
+    _obeyed("messages", "text and pictures (`image_url`); audio and files are refused; `developer` is `system`"),
     _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
     _refused("audio", "answers are text"),
     _refused("function_call", "replaced by `tool_choice`", "none", "auto"),
@@ -126,7 +126,7 @@ ANTHROPIC: Final = (
     _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any)"),
     _obeyed(
         "messages",
-        "text, tool use and results, thinking; images are refused; a last one of the assistant is continued",
+        "text, images, tool use and results, thinking; a last one of the assistant is continued",
     ),
     _obeyed("max_tokens", "required"),
     _refused("container", "nothing is run"),
@@ -151,7 +151,10 @@ RESPONSES: Final = (
     _ignored("context_management", "nothing is cut from a conversation", []),
     _refused("conversation", "nothing is stored"),
     _obeyed("include", "`message.output_text.logprobs`; others are ignored"),
-    _obeyed("input", "a text or items: messages with text, function calls and outputs, reasoning, references, tools"),
+    _obeyed(
+        "input",
+        "a text or items: messages, pictures in them, function calls and outputs, reasoning, references, tools",
+    ),
     _obeyed("instructions", "the first message, of the system"),
     _obeyed("max_output_tokens", "omitted: until the model ends or the context is full"),
     _ignored("max_tool_calls", "it limits calls of tools that this server does not have"),

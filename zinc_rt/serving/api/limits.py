@@ -19,8 +19,10 @@ TOOLS: Final = 128
 SCHEMA_BYTES: Final = 64 * 1024
 PROMPTS: Final = 64
 JSON_DEPTH: Final = 64
+PIXEL_BYTES: Final = 128 << 20
+"""Of a request's pictures as the tower sees them; half of what a message to the engine may have."""
 
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _STEPS = np.zeros(256, np.int8)
 _STEPS[[ord("["), ord("{")]] = 1
 _STEPS[[ord("]"), ord("}")]] = -1
@@ -31,6 +33,8 @@ class Limits:
     """The limits of the server. Sizes in bytes, times in seconds.
 
     queue: requests that wait beyond those that the engine computes. queued_tokens: tokens of the prompts that wait.
+    pictures: of a request. picture_bytes: of all of them as files. picture_seconds: to fetch those that a
+    request names.
     """
 
     body_bytes: int = 4 << 20
@@ -42,6 +46,13 @@ class Limits:
     connections: int = 1024
     queue: int = 256
     queued_tokens: int = 1 << 20
+    pictures: int = 16
+    picture_bytes: int = 32 << 20
+    picture_seconds: float = 10.0
+
+    def body(self, pictures: bool) -> int:
+        """Bytes that a request's body may have. pictures: whether it may hold some, in base64."""
+        return self.body_bytes + (self.picture_bytes * 4 // 3 if pictures else 0)
 
 
 def check_depth(body: bytes) -> None:

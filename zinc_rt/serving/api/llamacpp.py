@@ -10,7 +10,7 @@ import zinc_rt
 from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.sampling.params import Api, parameters_of
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.chat_common import ChatRequest, make_prompt
+from zinc_rt.serving.api.chat_common import ChatRequest, prompt_of
 from zinc_rt.serving.api.choice import ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest, text_choices
 from zinc_rt.serving.api.errors import ApiError
@@ -90,7 +90,7 @@ async def props(service: Service, call: Call) -> None:
             "chat_template": "" if model.template is None else model.template.source(),
             "bos_token": _text(model, tokenizer.bos_id),
             "eos_token": _text(model, tokenizer.eos_id),
-            "modalities": {"vision": False, "audio": False},
+            "modalities": {"vision": model.pictures is not None, "audio": False},
             "build_info": f"zinc {zinc_rt.__version__}",
         }
     )
@@ -114,11 +114,10 @@ async def apply_template(service: Service, call: Call) -> None:
     service.enter(call, embeds=None)
     request = converted(read_json(await call.body()), TemplateRequest)
     async with call.attended():
-        model = service.model
         asked = ChatRequest(
             messages=request.messages, tools=request.tools, chat_template_kwargs=request.chat_template_kwargs
         )
-        made = await model.aside(lambda: make_prompt(model, asked))
+        made = await prompt_of(service, asked)
         await call.reply_json({"prompt": made.text})
 
 

@@ -31,6 +31,7 @@ def _record(service: Service, name: str) -> dict[str, Any]:
             "chat": model.chat is not None,
             "dialect": model.chat.dialect.name if model.chat is not None else None,
             "tools": model.chat is not None and model.chat.dialect.takes_tools,
+            "pictures": model.pictures is not None,
             "dimensions": model.dimensions,
             "defaults": {name: getattr(model.defaults, name) for name in _SHOWN},
         },

@@ -25,6 +25,7 @@ from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import ApiField, FieldRule, judge, sampling
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
+from zinc_rt.serving.api.pictures import PlacedPart
 from zinc_rt.serving.api.requests import S, converted, given_sampling, ignore, read_json, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import event_stream
@@ -52,7 +53,9 @@ COMMON: Final = (
 )
 CHAT: Final = (
     ApiField(
-        "messages", FieldRule.obeyed, "text, `thinking`, `tool_calls`; images are refused; none: says that it is loaded"
+        "messages",
+        FieldRule.obeyed,
+        "text, `images` in base64, `thinking`, `tool_calls`; none: says that it is loaded",
     ),
     ApiField("tools", FieldRule.obeyed, "at most 128 functions"),
     *COMMON,
@@ -64,7 +67,7 @@ GENERATE: Final = (
         "raw", FieldRule.obeyed, "the prompt goes to the model as it is, and so it does where there is no chat template"
     ),
     ApiField("suffix", FieldRule.refused, "use `/infill`", ("",)),
-    ApiField("images", FieldRule.refused, "no model here takes images", ([],)),
+    ApiField("images", FieldRule.obeyed, "pictures in base64, before the prompt; not with `raw`"),
     ApiField("template", FieldRule.refused, "the model's own template is used; send `raw`", ("",)),
     ApiField("context", FieldRule.ignored, "send the conversation to `/api/chat`", ([],)),
     *COMMON,
@@ -123,6 +126,7 @@ class OllamaGenerate(_Common, kw_only=True):
     prompt: str = ""
     system: str = ""
     raw: bool = False
+    images: list[str] | None = None
 
 
 class OllamaEmbed(msgspec.Struct, kw_only=True):
@@ -165,10 +169,13 @@ async def generate(service: Service, call: Call) -> None:
             await call.reply_json(lines.line("", "") | {"done_reason": "load", "done": True})
             return
         if request.raw or service.model.chat is None:
+            if request.images:
+                raise unsupported("images", "a raw prompt has none; leave out raw")
             choices = await _raw_choices(service, call, request)
         else:
-            said = [{"role": "system", "content": request.system}] if request.system else []
-            said.append({"role": "user", "content": request.prompt})
+            said: list[dict[str, Any]] = [{"role": "system", "content": request.system}] if request.system else []
+            asked = _with_images(request.prompt, request.images, "images") if request.images else request.prompt
+            said.append({"role": "user", "content": asked})
             choices = await _chat_choices(service, call, request, said)
         await _answer(service, call, request, choices, lines)
 
@@ -240,6 +247,7 @@ def _capabilities(service: Service) -> list[str]:
     dialect = service.model.chat.dialect if service.model.chat is not None else None
     return [
         "completion",
+        *(["vision"] if service.model.pictures is not None else []),
         *(["tools"] if dialect is not None and dialect.takes_tools else []),
         *(["thinking"] if dialect is not None and (dialect.think is not None or dialect.harmony) else []),
     ]
@@ -338,9 +346,9 @@ def _messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     open_calls: list[tuple[str, str]] = []  # names and ids of calls that no tool has answered yet
     for at, message in enumerate(given):
-        if message.get("images"):
-            raise unsupported(f"messages[{at}].images", "no model here takes images")
         one = {key: message[key] for key in ("role", "content", "name") if message.get(key) is not None}
+        if message.get("images"):
+            one["content"] = _with_images(one.get("content", ""), message["images"], f"messages[{at}].images")
         if message.get("role") == "assistant":
             if message.get("thinking") is not None:
                 one["reasoning_content"] = message["thinking"]
@@ -357,6 +365,14 @@ def _messages(given: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 one["name"] = name
         made.append(one)
     return made
+
+
+def _with_images(content: Any, images: object, place: str) -> list[Any]:
+    """A message's pictures and its text behind them, as parts. Raises `ApiError`."""
+    if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+        raise invalid(f"{place} must be a list of pictures in base64", place, "invalid_type")
+    parts = [PlacedPart(f"data:;base64,{image}", f"{place}[{i}]") for i, image in enumerate(images)]
+    return [*parts, {"type": "text", "text": content}]
 
 
 def _calls_in(given: object, at: int) -> Iterator[dict[str, Any]]:

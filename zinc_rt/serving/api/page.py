@@ -15,15 +15,17 @@ FILES: Final = {
     "/chat.js": ("chat.js", b"text/javascript; charset=utf-8"),
     "/markdown.js": ("markdown.js", b"text/javascript; charset=utf-8"),
     "/math.js": ("math.js", b"text/javascript; charset=utf-8"),
+    "/pictures.js": ("pictures.js", b"text/javascript; charset=utf-8"),
     "/store.js": ("store.js", b"text/javascript; charset=utf-8"),
     "/chat.css": ("chat.css", b"text/css; charset=utf-8"),
     "/icon.svg": ("icon.svg", b"image/svg+xml"),
 }
 """What is sent for a path: a file in `serving/page`, and its type."""
 
-# A model's text cannot run scripts, load images or reach another host, whatever it holds.
+# A model's text cannot run scripts, load images or reach another host, whatever it holds. Pictures that the user shows
+# stand in the page itself (data:).
 POLICY: Final = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none';"
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none';"
     b" form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final[Headers] = [

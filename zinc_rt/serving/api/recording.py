@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Final
 
 from zinc_rt.errors import ZincError
-from zinc_rt.scheduler.messages import FinishReason, Usage
+from zinc_rt.scheduler.messages import FinishReason, Submit, Usage
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.records.record import ModelIdentity, RequestRecord
+from zinc_rt.serving.records.record import MAX_PICTURE_BYTES, ModelIdentity, RequestRecord
 from zinc_rt.serving.records.store import KeepRecords, LedgerEntry, RecordStore, RecordWriter
 
 _WAITING_TOKENS: Final = 4 << 20
 """Tokens of requests that wait for the hash of the model's file; of those that come then the ledger has the counts."""
+_TOKEN_BYTES: Final = 40
+"""Memory that a token takes while it waits."""
 _HASH_SECONDS: Final = 1.0
 """What closing waits for the hash."""
 _FINISH = {"stop": FinishReason.stop, "tool_calls": FinishReason.stop, "length": FinishReason.length}
@@ -33,7 +35,7 @@ class RequestRecorder:
     Args:
         path, limit: of the store.
         name: of the model. sha256: computes the hash of its file, which takes seconds at first: until it is there,
-            what is over waits.
+            what is over waits. projector_sha256: the same of the file that makes rows of pictures.
         log: for a disk that fails.
         background: of the server, None for one of its own.
 
@@ -49,11 +51,12 @@ class RequestRecorder:
         sha256: Callable[[], str],
         log: logging.Logger,
         background: Background | None = None,
+        projector_sha256: Callable[[], str] = lambda: "",
     ) -> None:
         self.store = RecordStore(path, limit=limit)
         self._background = background or Background(log)
         self._writer = RecordWriter(self.store, failed=self._failed, background=self._background)
-        self._name, self._sha256, self._log = name, sha256, log
+        self._name, self._sha256, self._projector_sha256, self._log = name, sha256, projector_sha256, log
         self._waiting: list[tuple[LedgerEntry, Callable[[ModelIdentity], RequestRecord] | None, KeepRecords]] = []
         self._waiting_tokens = 0
         self._identity_comes, self._settled = False, asyncio.Event()
@@ -68,7 +71,7 @@ class RequestRecorder:
         def work() -> None:
             identity, wrong = None, "it was not computed"
             try:
-                identity = ModelIdentity(self._name, self._sha256(), kv)
+                identity = ModelIdentity(self._name, self._sha256(), kv, self._projector_sha256())
             except (ZincError, OSError) as error:
                 wrong = str(error)
             finally:
@@ -106,7 +109,7 @@ class RequestRecorder:
             )
             if self._settled.is_set() or made is None:
                 self._put(entry, made, keep)
-            elif self._has_room(len(answer.request.prompt) + len(answer.tokens)):
+            elif self._has_room(len(answer.request.prompt) + len(answer.tokens) + _weight(answer.request)):
                 self._waiting.append((entry, made, keep))
             else:
                 self._put(entry, None, keep)
@@ -127,6 +130,10 @@ class RequestRecorder:
             self._writer.put(entry, None)
             return
         record = make_record(self.identity)
+        if keep is KeepRecords.full and record.picture_bytes > MAX_PICTURE_BYTES:
+            said = f"its pictures have {record.picture_bytes} bytes of pixels, a record has up to {MAX_PICTURE_BYTES}"
+            tell(self._log, "receipt alone", logging.WARNING, id=record.id, message=said)
+            keep = KeepRecords.receipt
         self._writer.put(entry, record if keep is KeepRecords.full else record.receipt())
         if keep is KeepRecords.full and self.kept is not None:
             self.kept(record.id)
@@ -149,6 +156,11 @@ class RequestRecorder:
 
 def _id(call: Call, answer: AnswerChoice) -> str:
     return call.record_id if not answer.index else f"{call.record_id}-{answer.index}"
+
+
+def _weight(request: Submit) -> int:
+    """As how many tokens a request's pictures count, by the memory that they take."""
+    return sum(shown.n_bytes for shown in request.pictures) // _TOKEN_BYTES
 
 
 def _usage(answer: AnswerChoice) -> Usage:
@@ -175,6 +187,7 @@ def _record_of(call: Call, answer: AnswerChoice) -> Callable[[ModelIdentity], Re
             output=tuple(answer.tokens[answer.given :]),
             finish_reason=finish,
             grammar=request.grammar,
+            pictures=request.pictures,
         )
 
     return made

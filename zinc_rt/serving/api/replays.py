@@ -48,7 +48,8 @@ async def replay(service: Service, call: Call) -> None:
     if record is None or recorder.identity is None:
         raise ApiError(409, "only a receipt is kept of this request; it cannot be replayed", code="not_replayable")
     try:
-        check_replayable(record, recorder.identity.sha256, recorder.identity.kv)
+        identity = recorder.identity
+        check_replayable(record, identity.sha256, identity.kv, identity.projector)
     except NotReplayable as error:
         raise ApiError(409, str(error), code="not_replayable") from None
     service.model.check_fits(len(record.prompt), "id")

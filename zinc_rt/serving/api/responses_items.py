@@ -9,8 +9,10 @@ import msgspec
 
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import Skipped
+from zinc_rt.serving.api.pictures import PlacedPart
 from zinc_rt.serving.api.requests import converted
 from zinc_rt.serving.api.responses_store import ResponseStore
+from zinc_rt.utils.checks import show
 
 
 class _Part(msgspec.Struct):
@@ -73,7 +75,7 @@ def to_messages(items: Sequence[dict[str, Any]], instructions: str | None, skipp
                 missing = f"{at}.{'role' if item.role is None else 'content'}"
                 raise ApiError(400, f"{missing} is missing", param=missing, code="missing_required_parameter")
             thought = {"reasoning_content": reasoning} if reasoning and item.role == "assistant" else {}
-            made.append(_message(item.role, item.content, **thought))
+            made.append(_message(item.role, _with_places(item.content, f"{at}.content"), **thought))
             reasoning = None
         elif item.type == "function_call":
             function = {"name": item.name or "", "arguments": item.arguments or "{}"}
@@ -81,9 +83,26 @@ def to_messages(items: Sequence[dict[str, Any]], instructions: str | None, skipp
             _add_call(made, call, reasoning)
             reasoning = None
         elif item.type == "function_call_output":
-            made.append(_message("tool", item.output or "", tool_call_id=item.call_id or ""))
+            output = _with_places(item.output or "", f"{at}.output")
+            made.append(_message("tool", output, tool_call_id=item.call_id or ""))
         else:
             skipped.add(at, item.type)
+    return made
+
+
+def _with_places(content: str | list[dict[str, Any]], at: str) -> str | list[dict[str, Any]]:
+    """Content whose pictures know where they stand in the input. Raises `ApiError`."""
+    if isinstance(content, str):
+        return content
+    made: list[dict[str, Any]] = []
+    for i, part in enumerate(content):
+        if part.get("type") == "input_image":
+            place = f"{at}[{i}].image_url"
+            url = part.get("image_url")
+            if not isinstance(url, str):
+                raise invalid(f"{place} is {show(url)}; give the picture as a data: URL (no files are kept)", place)
+            part = PlacedPart(url, place)
+        made.append(part)
     return made
 
 

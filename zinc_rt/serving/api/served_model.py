@@ -19,6 +19,7 @@ from zinc_rt.quantizing.presets import quantization_of
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.config import DEFAULTS
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
+from zinc_rt.serving.api.pictures import RequestPictures, shown_part
 from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
 
 T = TypeVar("T")
@@ -56,7 +57,7 @@ class ServedModel:
     """One model, by all of its names. any_name: any other name is accepted, too. chat: how it converses; one thread at
     a time, by `lock`. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes
     with the weights. dimensions: elements of a vector for a model that embeds, else None. defaults: values of
-    parameters that requests leave out.
+    parameters that requests leave out. pictures: reads those of requests; None for a model that reads none.
     """
 
     names: tuple[str, ...]
@@ -71,6 +72,7 @@ class ServedModel:
     defaults: SamplingParams = DEFAULTS
     any_name: bool = False
     file: ModelFile = field(default_factory=ModelFile)
+    pictures: RequestPictures | None = None
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -81,8 +83,18 @@ class ServedModel:
         return self.names[0]
 
     @classmethod
-    def read(cls, file: GGUFFile, tokenizer: Tokenizer, n_ctx: int, alias: Sequence[str] = ()) -> ServedModel:
-        """The model of an open file. alias: names that replace the file's own; "*" for any, beside the others."""
+    def read(
+        cls,
+        file: GGUFFile,
+        tokenizer: Tokenizer,
+        n_ctx: int,
+        alias: Sequence[str] = (),
+        pictures: RequestPictures | None = None,
+        projector: Path | None = None,
+    ) -> ServedModel:
+        """The model of an open file. alias: names that replace the file's own; "*" for any, beside the others.
+        pictures: reads those of requests; projector: the file that it needs.
+        """
         path = Path(file.path)
         general = file.metadata.get("general.name")
         own = general if isinstance(general, str) and general else path.stem
@@ -95,18 +107,23 @@ class ServedModel:
             names=named or tuple(dict.fromkeys((own, path.stem))),
             any_name=ANY_NAME in alias,
             tokenizer=tokenizer,
-            chat=None if template is None else ChatFormat(tokenizer, template),
+            chat=None
+            if template is None
+            else ChatFormat(tokenizer, template, pictures=shown_part if pictures else None),
             template=template,
             n_ctx=n_ctx,
             created=int(path.stat().st_mtime),
-            fingerprint=fingerprint(path),
+            fingerprint=fingerprint(*filter(None, (path, projector))),
             architecture=str(file.metadata.get("general.architecture", "")),
             file=ModelFile.read(file),
+            pictures=pictures,
         )
 
     def close(self) -> None:
         """End the threads and the process that renders."""
         self.pool.shutdown(wait=False, cancel_futures=True)
+        if self.pictures is not None:
+            self.pictures.close()
         if self.template is not None:
             self.template.close()
 
@@ -159,14 +176,15 @@ class ServedModel:
             raise too_long(n_tokens, limit, param)
 
 
-def fingerprint(path: Path) -> str:
-    """A short name of a file's contents and of this release's arithmetic. Of the file it has the size and 64 parts that
-    are spread evenly: reading a large one takes minutes.
+def fingerprint(*paths: Path) -> str:
+    """A short name of files' contents and of this release's arithmetic. Of a file it has the size and 64 parts that are
+    spread evenly: reading a large one takes minutes.
     """
-    size = path.stat().st_size
-    digest = hashlib.blake2b(f"{numerics.VERSION} {size}".encode(), digest_size=6)
-    with path.open("rb") as file:
-        for i in range(_SAMPLES):
-            file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1))
-            digest.update(file.read(_SAMPLE_BYTES))
+    sizes = [path.stat().st_size for path in paths]
+    digest = hashlib.blake2b(f"{numerics.VERSION} {' '.join(map(str, sizes))}".encode(), digest_size=6)
+    for path, size in zip(paths, sizes, strict=True):
+        with path.open("rb") as file:
+            for i in range(_SAMPLES):
+                file.seek(max(0, size - _SAMPLE_BYTES) * i // (_SAMPLES - 1))
+                digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()

@@ -29,6 +29,7 @@ from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
+from zinc_rt.vision.shown import ShownPicture
 
 _RECENT: Final = 1000
 """Requests that ended and can still be asked for."""
@@ -111,6 +112,7 @@ class Service:
         seed: int,
         grammar: Grammar | None = None,
         echo: int | None = None,
+        pictures: tuple[ShownPicture, ...] = (),
     ) -> Submit:
         """The request for one choice, within the limits of the tenant. index: of the choice."""
         return Submit(
@@ -123,6 +125,7 @@ class Service:
             salt=self.salt(call.tenant),
             grammar=grammar,
             echo=echo,
+            pictures=pictures,
         )
 
     def step_age(self) -> float:

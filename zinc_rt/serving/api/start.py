@@ -14,13 +14,15 @@ import uvicorn
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
-from zinc_rt.llm.load import built_in_model, load
+from zinc_rt.llm.load import built_in_model, load, open_projector
+from zinc_rt.models import define
 from zinc_rt.scheduler.messages import StepReport
 from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
@@ -30,6 +32,7 @@ from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import Tokenizer, template_process
+from zinc_rt.vision.shown import PictureReader
 
 _CORE: Final = "zinc_rt.serving.load_engine:open_core"
 
@@ -57,7 +60,7 @@ def make_client(
 ) -> EngineClient:
     """The engine's client; nothing is loaded yet."""
     if choice.embeddings:
-        one = {key: value for key, value in choice.options.items() if key not in ("n_slots", "kv_memory")}
+        one = {key: value for key, value in choice.options.items() if key not in ("n_slots", "kv_memory", "mmproj")}
         return EmbeddingClient(
             partial(load, choice.path, embeddings=True, pooling=choice.pooling, notify=notify, **one)
         )
@@ -104,15 +107,44 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
     log = make_logger(form=config.log, level=config.log_level)
     template_process.prepare()
     path = choice.path or built_in_model()
+
+    def notify(line: str) -> None:
+        tell(log, "engine", message=line)
+
     with GGUFFile.open(path) as file:
-        tokenizer = Tokenizer.from_metadata(file.metadata)
-        model = replace(ServedModel.read(file, tokenizer, 0, config.alias), defaults=config.defaults)
-        choice = replace(choice, stamps=file.stamps)
+        reads = _pictures(choice, path, file, notify)
+        pictures, shown = (None, None) if reads is None else (RequestPictures(reads[0], config.media), reads[1])
+        tokenizer, stamps = Tokenizer.from_metadata(file.metadata), file.stamps
+        projector = None if shown is None else Path(shown.path)
+        model = ServedModel.read(file, tokenizer, 0, config.alias, pictures, projector)
+        model = replace(model, defaults=config.defaults)
+    options = {name: value for name, value in choice.options.items() if name != "mmproj"}
+    if shown is not None:
+        options, stamps = {**options, "mmproj": str(shown.path)}, [*stamps, *shown.stamps]
+    choice = replace(choice, options=options, stamps=stamps)
     background = Background(log)
-    recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log, background)
+    recorder = open_recorder(config, path, model.name, options.get("cache_dir"), log, background, projector)
     metrics = Metrics()
-    client = make_client(choice, lambda line: tell(log, "engine", message=line), metrics.step, background)
+    client = make_client(choice, notify, metrics.step, background)
     return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background)
+
+
+def _pictures(
+    choice: EngineChoice, path: Path, file: GGUFFile, notify: Callable[[str], None]
+) -> tuple[PictureReader, GGUFFile] | None:
+    """What reads pictures for the engine, and its projector's file, closed; None where it reads none.
+
+    Raises `ZincError` for a projector that cannot be used.
+    """
+    mmproj = choice.options.get("mmproj")
+    if mmproj is None or choice.embeddings:
+        return None
+    found = open_projector(str(mmproj), str(path), file, define(file), notify)
+    if found is None:
+        return None
+    shown, tower, _ = found
+    with shown:
+        return PictureReader(tower, shown.identity), shown
 
 
 def open_recorder(
@@ -122,16 +154,27 @@ def open_recorder(
     cache_dir: str | None,
     log: logging.Logger,
     background: Background | None = None,
+    projector: Path | None = None,
 ) -> RequestRecorder | None:
     """What keeps requests that are over, where the command line asks for it. Raises `StoreError`."""
     if config.records is None:
         return None
 
-    def sha256() -> str:
-        with GGUFFile.open(path) as file:
+    def sha256(of: Path | None) -> str:
+        if of is None:
+            return ""
+        with GGUFFile.open(of) as file:
             return file.sha256(Path(cache_dir) if cache_dir else default_cache_dir())
 
-    return RequestRecorder(config.records, config.records_bytes, name, sha256, log, background)
+    return RequestRecorder(
+        config.records,
+        config.records_bytes,
+        name,
+        partial(sha256, path),
+        log,
+        background,
+        partial(sha256, projector),
+    )
 
 
 async def _nothing(*_: object) -> None:

@@ -1,12 +1,15 @@
 // The chat page: a conversation with the server that sent this page, over its own OpenAI-compatible API.
 import { copy, render } from "./markdown.js";
+import * as pictures from "./pictures.js";
 import * as store from "./store.js";
 
 const $ = (id) => document.getElementById(id);
 const log = $("log"), text = $("text"), main = document.querySelector("main");
 
-let chat = store.fresh(); // its turns {role, content, thought, request, facts} are all that a next request needs
+let chat = store.fresh(); // its turns {role, content, pictures, thought, request, facts} are all that a next request needs
 let running = null; // the AbortController of the answer that is coming
+let sees = false; // whether the model reads pictures
+const shown = []; // the pictures of the message that is being written
 let naming = null; // the id of the chat whose title is being written
 
 // ---- what the server is asked
@@ -24,7 +27,7 @@ const seedGiven = () => $("parameters").elements.seed.value.trim();
 
 // A turn's request as the server takes it: its parameters, and the turns before it.
 function asked({ system, ...request }, turns) {
-  const said = turns.map(({ role, content }) => ({ role, content }));
+  const said = turns.map((turn) => ({ role: turn.role, content: pictures.content(turn.content, turn.pictures) }));
   return { ...request, messages: system ? [{ role: "system", content: system }, ...said] : said };
 }
 
@@ -117,7 +120,7 @@ function article(turn, index) {
   const actions = element("div", { className: "actions" });
   const who = user ? "You" : turn.model ?? "Model";
   const made = element("article", { className: turn.role }, element("h2", { textContent: who }),
-    thinking, said, facts, actions);
+    element("ul", { className: "pictures" }, ...pictures.thumbnails(turn.pictures ?? [])), thinking, said, facts, actions);
   const show = () => {
     if (user) said.textContent = turn.content;
     else said.replaceChildren(render(turn.content + (turn.calls ? `\n\n\`\`\`\n${turn.calls.trim()}\n\`\`\`` : "")));
@@ -147,7 +150,7 @@ function redraw() {
 function keep(kept, changed = Date.now()) {
   if (!kept.turns.length || kept.gone) return;
   kept.changed = changed;
-  kept.title ||= kept.turns[0].content.trim().split("\n")[0].slice(0, 60);
+  kept.title ||= kept.turns[0].content.trim().split("\n")[0].slice(0, 60) || "Picture";
   try {
     store.keep(kept);
   } catch {
@@ -258,8 +261,8 @@ function edit(made, turn, index) {
   const field = element("textarea", { value: turn.content, rows: 3, ariaLabel: "Message" });
   const back = () => { redraw(); log.children[index]?.querySelector("button")?.focus(); };
   const send = () => {
-    if (!field.value.trim()) return;
-    chat.turns = [...chat.turns.slice(0, index), { role: "user", content: field.value }];
+    if (!field.value.trim() && !turn.pictures) return;
+    chat.turns = [...chat.turns.slice(0, index), { ...turn, content: field.value }];
     answer(index + 1);
   };
   made.replaceChildren(field, element("div", { className: "actions" }, button("Send", send), button("Cancel", back)));
@@ -385,9 +388,10 @@ async function replay(turn, index) {
 
 $("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  if (running || !text.value.trim()) return;
-  chat.turns.push({ role: "user", content: text.value });
+  if (running || !(text.value.trim() || shown.length)) return;
+  chat.turns.push({ role: "user", content: text.value, ...shown.length && { pictures: shown.splice(0) } });
   text.value = "";
+  showPictures();
   answer(chat.turns.length);
 });
 text.addEventListener("keydown", (event) => {
@@ -395,6 +399,36 @@ text.addEventListener("keydown", (event) => {
     event.preventDefault();
     $("ask").requestSubmit();
   }
+});
+
+function showPictures() {
+  $("shown").replaceChildren(...pictures.thumbnails(shown, (index) => { shown.splice(index, 1); showPictures(); text.focus(); }));
+  text.required = !shown.length;
+}
+
+async function take(some) {
+  if (!some.length) return;
+  tell(sees ? "" : "This model reads no pictures; serve one with its projector (--mmproj).");
+  if (sees) await pictures.add(shown, some).catch((error) => tell(error.message));
+  showPictures();
+}
+text.addEventListener("paste", (event) => {
+  const some = pictures.files(event.clipboardData);
+  if (some.length) event.preventDefault();
+  take(some);
+});
+for (const kind of ["dragenter", "dragover", "dragleave", "drop"]) {
+  $("page").addEventListener(kind, (event) => {
+    if (!event.dataTransfer?.types.includes("Files")) return;
+    event.preventDefault();
+    $("page").classList.toggle("dropping", kind === "dragenter" || kind === "dragover");
+    if (kind === "drop") take(pictures.files(event.dataTransfer));
+  });
+}
+$("picture").addEventListener("click", () => $("pictures").click());
+$("pictures").addEventListener("change", () => {
+  take([...$("pictures").files]);
+  $("pictures").value = "";
 });
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape") return;
@@ -434,6 +468,8 @@ async function showModel() {
   const found = answer?.ok ? await answer.json() : null;
   if (found) {
     $("model").textContent = found.data[0].id;
+    sees = !!found.data[0].meta?.pictures;
+    $("picture").hidden = !sees;
     document.title = `${found.data[0].id} - zinc chat`;
   } else if (answer?.status === 503) setTimeout(showModel, 1000); // it is being loaded
   else if (answer?.status === 401) tell("The server wants an API key; it goes into the settings.");

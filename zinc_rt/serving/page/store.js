@@ -1,4 +1,6 @@
 // Chats are kept in this browser, one entry of its storage each; nothing of them goes to the server but as a question.
+import { isPicture } from "./pictures.js";
+
 const CHAT = "zinc.chat.", SETTINGS = "zinc.settings";
 const TEXTS = ["thought", "calls", "facts", "seed", "finish", "model"];
 
@@ -12,11 +14,20 @@ const read = (name) => {
 
 export const fresh = () => ({ id: crypto.getRandomValues(new Uint32Array(3)).join("-"), title: "", changed: 0, turns: [] });
 
+// A turn whose content is a list of parts, as OpenAI's form has it, as this page has it.
+function plain(turn) {
+  if (!Array.isArray(turn?.content)) return turn;
+  const content = turn.content.map((part) => part?.text ?? "").join("");
+  return { ...turn, content, pictures: turn.content.map((part) => part?.image_url?.url) };
+}
+
 // What is well-formed in a chat from the storage or a file; null if there is no turn.
 function checked(found, id) {
   if (!Array.isArray(found?.turns)) return null;
-  const turns = found.turns.filter((t) => ["user", "assistant"].includes(t?.role) && typeof t.content === "string").map((t) => {
+  const turns = found.turns.map(plain).filter((t) => ["user", "assistant"].includes(t?.role) && typeof t.content === "string").map((t) => {
     const turn = { role: t.role, content: t.content };
+    const pictures = Array.isArray(t.pictures) ? t.pictures.filter(isPicture) : [];
+    if (pictures.length) turn.pictures = pictures;
     for (const name of TEXTS) if (typeof t[name] === "string") turn[name] = t[name];
     if (t.request && typeof t.request === "object") turn.request = t.request;
     return turn;
@@ -53,6 +64,7 @@ export function asMarkdown(chat) {
   const parts = chat.turns.flatMap((turn) => [
     `## ${turn.role === "user" ? "You" : turn.model ?? "Model"}`,
     ...(turn.thought ? [quoted(turn.thought)] : []),
+    ...(turn.pictures ?? []).map((url) => `![Picture](${url})`),
     turn.content,
     ...(turn.calls ? [`\`\`\`\n${turn.calls.trim()}\n\`\`\``] : []),
     ...(turn.facts ? [`*${turn.facts}*`] : []),

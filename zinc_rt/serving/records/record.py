@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 import math
+import zlib
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt import numerics
+from zinc_rt.engine.pictures import MAX_PICTURE_ROWS, PlacedPicture
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import FinishReason, Grammar, QoS, Submit
 from zinc_rt.serving.records.canonical import canonical
 from zinc_rt.serving.records.receipt import bytes_tensor, make_receipt
 from zinc_rt.utils.checks import show
+from zinc_rt.vision.shown import PixelTile, ShownPicture
 
 COMPUTATION = "zinc-rt.generate"
 COMPUTATION_VERSION = "1"
+MAX_PICTURE_BYTES: Final = 32 << 20
+"""Pixels of a record's pictures."""
 
 
 class BadRecord(ZincError):
@@ -30,12 +37,13 @@ class BadRecord(ZincError):
 @dataclass(frozen=True)
 class ModelIdentity:
     """Which model made the tokens, and how its bits were kept. sha256: of the file's bytes, hex, of all parts in order;
-    kv: format of the KV cache.
+    kv: format of the KV cache; projector: SHA-256 of the file that makes rows of pictures, empty for none.
     """
 
     name: str
     sha256: str
     kv: str = "f16"
+    projector: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,8 @@ class RequestRecord:
 
     created: seconds since 1970. prompt: token ids as they were computed; templates may ask for the time, so messages
     would not do. given: first tokens of the answer that the client said were generated elsewhere; output: the tokens
-    generated behind them, without the stop token. numerics: `zinc_rt.numerics.VERSION`.
+    generated behind them, without the stop token. numerics: `zinc_rt.numerics.VERSION`. pictures: as the tower
+    saw them.
     """
 
     id: str
@@ -60,6 +69,12 @@ class RequestRecord:
     grammar: Grammar | None = None
     numerics: int = numerics.VERSION
     given: tuple[int, ...] = ()
+    pictures: tuple[ShownPicture, ...] = ()
+
+    @property
+    def picture_bytes(self) -> int:
+        """Bytes of the pictures' pixels."""
+        return sum(shown.n_bytes for shown in self.pictures)
 
     @property
     def least_context(self) -> int:
@@ -69,15 +84,25 @@ class RequestRecord:
     def submit(self, request_id: str) -> Submit:
         """The same request again, of another id."""
         return Submit(
-            request_id, self.prompt, self.params, self.seed, self.tenant, QoS.batch, b"", self.grammar, self.given
+            request_id,
+            self.prompt,
+            self.params,
+            self.seed,
+            self.tenant,
+            QoS.batch,
+            b"",
+            self.grammar,
+            self.given,
+            pictures=self.pictures,
         )
 
     def receipt(self) -> dict[str, Any]:
         """A computation receipt: digests of the model, prompt, parameters and output, no token of them. What the client
         gave of the answer is an input, beside the prompt.
         """
+        model = {"gguf.sha256": bytes_tensor(bytes.fromhex(self.model.sha256))}
         inputs: dict[str, npt.NDArray[Any]] = {
-            "prompt": np.array(self.prompt, np.int32),
+            "prompt": np.array(self.prompt, np.int64 if self.pictures else np.int32),
             "seed": np.array([self.seed], np.uint64),
             "parameters": bytes_tensor(canonical(_params_to_json(self.params) | {"kv": self.model.kv})),
         }
@@ -85,10 +110,13 @@ class RequestRecord:
             inputs["grammar"] = bytes_tensor(canonical({"text": self.grammar.text, "after": list(self.grammar.after)}))
         if self.given:
             inputs["given"] = np.array(self.given, np.int32)
+        if self.pictures:
+            model["projector.sha256"] = bytes_tensor(bytes.fromhex(self.model.projector))
+            inputs["pictures"] = bytes_tensor(canonical([_digests(shown) for shown in self.pictures]))
         return make_receipt(
             COMPUTATION,
             COMPUTATION_VERSION,
-            {"gguf.sha256": bytes_tensor(bytes.fromhex(self.model.sha256))},
+            model,
             inputs,
             np.array(self.output, np.int32),
             meta={"id": self.id, "created": int(self.created), "model": self.model.name},
@@ -96,7 +124,8 @@ class RequestRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` reads it. Floats are texts that give back every bit."""
-        made = dataclasses.asdict(self)
+        made = dataclasses.asdict(dataclasses.replace(self, pictures=()))
+        made["pictures"] = [_picture_to_json(shown) for shown in self.pictures]
         made["created"] = self.created.hex()
         made["params"] = _params_to_json(self.params)
         for name in ("prompt", "output", "given"):
@@ -111,15 +140,46 @@ class RequestRecord:
             created = float.fromhex(stored.created)
             if not math.isfinite(created) or not 0 <= stored.seed < 1 << 64 or len(stored.model.sha256) != 64:
                 raise ValueError("created, seed or model.sha256 is outside of its range")
-            bytes.fromhex(stored.model.sha256)
+            bytes.fromhex(stored.model.sha256), bytes.fromhex(stored.model.projector)
             made = {name: getattr(stored, name) for name in _Stored.__struct_fields__}
             params = _params_from_json(stored.params)
-            return cls(**made | {"created": created, "params": params, "finish_reason": stored.finish_reason.value})
-        except (ArithmeticError, AttributeError, TypeError, ValueError, msgspec.MsgspecError, ZincError) as error:
+            made |= {"created": created, "params": params, "finish_reason": stored.finish_reason.value}
+            return cls(**made | {"pictures": _pictures_from_json(stored.pictures)})
+        except (
+            ArithmeticError,
+            AttributeError,
+            TypeError,
+            ValueError,
+            zlib.error,
+            msgspec.MsgspecError,
+            ZincError,
+        ) as error:
             raise BadRecord(f"the record cannot be read: {show(str(error))}") from None
 
 
 _Token = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+_PromptToken = Annotated[int, msgspec.Meta(ge=-(1 << 62), lt=1 << 31)]
+"""Rows of pictures are below 0."""
+_Side = Annotated[int, msgspec.Meta(ge=1, lt=1 << 16)]
+_Rows = Annotated[int, msgspec.Meta(ge=0, le=MAX_PICTURE_ROWS)]
+
+
+class _StoredTile(msgspec.Struct):
+    """pixels: compressed by zlib."""
+
+    width: _Side
+    height: _Side
+    pixels: bytes
+
+
+class _StoredPicture(msgspec.Struct):
+    """A picture as a record's JSON has it."""
+
+    digest: Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+    n_rows: _Rows
+    columns: _Rows
+    lines: _Rows
+    tiles: tuple[_StoredTile, ...]
 
 
 class _Stored(msgspec.Struct):
@@ -130,14 +190,49 @@ class _Stored(msgspec.Struct):
     tenant: str
     endpoint: str
     model: ModelIdentity
-    prompt: tuple[_Token, ...]
+    prompt: tuple[_PromptToken, ...]
     params: dict[str, Any]
     seed: int
     output: tuple[_Token, ...]
     finish_reason: FinishReason
     grammar: Grammar | None
     numerics: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-    given: tuple[_Token, ...] = ()  # records of earlier releases have none
+    given: tuple[_Token, ...] = ()  # records of earlier releases have none, nor pictures
+    pictures: tuple[_StoredPicture, ...] = ()
+
+
+def _picture_to_json(shown: ShownPicture) -> dict[str, Any]:
+    tiles = [
+        {"width": tile.width, "height": tile.height, "pixels": base64.b64encode(zlib.compress(tile.pixels, 1)).decode()}
+        for tile in shown.tiles
+    ]
+    placed = dataclasses.asdict(shown.placed)
+    return {**placed, "digest": base64.b64encode(shown.placed.digest).decode(), "tiles": tiles}
+
+
+def _pictures_from_json(stored: tuple[_StoredPicture, ...]) -> tuple[ShownPicture, ...]:
+    """Raises `ValueError`, `zlib.error`."""
+    left, found = MAX_PICTURE_BYTES, []
+    for one in stored:
+        tiles = []
+        for tile in one.tiles:
+            size = 3 * tile.width * tile.height
+            left -= size
+            if left < 0:
+                raise ValueError(f"its pictures have more than {MAX_PICTURE_BYTES} bytes of pixels")
+            reader = zlib.decompressobj()
+            pixels = reader.decompress(tile.pixels, size + 1)
+            if len(pixels) != size or not reader.eof:
+                raise ValueError(f"a picture of {tile.width} x {tile.height} pixels has not as many")
+            tiles.append(PixelTile(tile.width, tile.height, pixels))
+        found.append(ShownPicture(PlacedPicture(one.digest, one.n_rows, one.columns, one.lines), tuple(tiles)))
+    return tuple(found)
+
+
+def _digests(shown: ShownPicture) -> list[Any]:
+    """What a receipt says of a picture: which rows stand for it, and the size and SHA-256 of each tile's pixels."""
+    tiles = [[tile.width, tile.height, hashlib.sha256(tile.pixels).hexdigest()] for tile in shown.tiles]
+    return [shown.placed.digest.hex(), shown.placed.n_rows, tiles]
 
 
 def _params_to_json(params: SamplingParams) -> dict[str, Any]:

@@ -36,8 +36,8 @@ class Difference:
     logprob_replayed: float | None = None
 
 
-def check_replayable(record: RequestRecord, sha256: str, kv: str) -> None:
-    """Raise `NotReplayable` unless the model at hand, with its format of the KV cache, would give the record's bits."""
+def check_replayable(record: RequestRecord, sha256: str, kv: str, projector: str) -> None:
+    """Raise `NotReplayable` unless the model at hand would give the record's bits. See `ModelIdentity`."""
     if record.model.sha256 != sha256:
         raise NotReplayable(
             f"request {record.id} was answered by another model: its file's SHA-256 begins with"
@@ -47,6 +47,12 @@ def check_replayable(record: RequestRecord, sha256: str, kv: str) -> None:
         raise NotReplayable(
             f"request {record.id} was answered with version {record.numerics} of the numerics, this release has"
             f" {numerics.VERSION}; replay it with a release of that time"
+        )
+    if record.pictures and record.model.projector != projector:
+        here = f"this one's with {projector[:16]}" if projector else "and there is none here"
+        raise NotReplayable(
+            f"request {record.id} has pictures, which another projector read: its file's SHA-256 begins with"
+            f" {record.model.projector[:16]}, {here}; give --mmproj"
         )
     if record.model.kv != kv:
         raise NotReplayable(

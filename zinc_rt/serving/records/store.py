@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.scheduler.messages import Usage
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.records.record import BadRecord, RequestRecord
+from zinc_rt.serving.records.record import MAX_PICTURE_BYTES, BadRecord, RequestRecord
 
 DEFAULT_BYTES: Final = 1 << 30
 _BUSY_SECONDS: Final = 2.0
@@ -255,14 +255,20 @@ def keep_private(path: Path) -> None:
 
 
 Entry = tuple[LedgerEntry, RequestRecord | dict[str, Any] | None]
+_WAITING_PICTURES: Final = 8 * MAX_PICTURE_BYTES
+
+
+def _picture_bytes(body: RequestRecord | dict[str, Any] | None) -> int:
+    return body.picture_bytes if isinstance(body, RequestRecord) else 0
 
 
 class RecordWriter:
     """Writes to a store on a second thread, so that no request waits for a disk.
 
     If the disk is full or the file is locked, entries wait, up to `max_waiting`; later ones are lost and counted in
-    `lost`. failed: gets the first of a series of errors, and None when writing works again. background: of the server,
-    None for one of its own.
+    `lost`. So are records whose pictures would be more than `_WAITING_PICTURES` bytes with those that wait. failed:
+    gets the first of a series of errors, and None when writing works again. background: of the server, None for one of
+    its own.
     """
 
     def __init__(
@@ -276,6 +282,7 @@ class RecordWriter:
     ) -> None:
         self._store, self._failed, self._retry = store, failed, retry
         self._waiting: queue.Queue[Entry] = queue.Queue(max_waiting)
+        self._picture_bytes, self._counting = 0, threading.Lock()
         self._closing = threading.Event()
         self.lost = 0
         """Entries that could not be kept."""
@@ -284,10 +291,21 @@ class RecordWriter:
 
     def put(self, entry: LedgerEntry, body: RequestRecord | dict[str, Any] | None) -> None:
         """Have an entry written soon; returns at once."""
+        with self._counting:
+            if self._picture_bytes + _picture_bytes(body) > _WAITING_PICTURES:
+                self.lost += 1
+                body = None
+            self._picture_bytes += _picture_bytes(body)
         try:
             self._waiting.put_nowait((entry, body))
         except queue.Full:
             self.lost += 1
+            self._taken([(entry, body)])
+
+    def _taken(self, entries: Sequence[Entry]) -> None:
+        """These do not wait any more."""
+        with self._counting:
+            self._picture_bytes -= sum(_picture_bytes(body) for _, body in entries)
 
     def _run(self) -> None:
         entries: list[Entry] = []
@@ -307,6 +325,7 @@ class RecordWriter:
                     return
                 self._closing.wait(self._retry)
                 continue
+            self._taken(entries)
             entries = []
             if wrong:
                 wrong = False
