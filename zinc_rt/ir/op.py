@@ -19,6 +19,7 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `LAYER_NORM`, `GELU`, `ADD_POSITION`: what encoders have in place of an RMS norm, a gate and a rotation.
 - `ROTATE`, `ROW_ATTN`: a rotation by angles of each row's own, and attention among rows of one step without a cache
   (the patches of a picture).
+- `LORA_A`, `LORA_B`: the two products of low rank that an adapter adds to a product, other adapters for each row.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class Op(enum.IntEnum):
     ADD_POSITION = 41
     ROTATE = 42
     ROW_ATTN = 43
+    LORA_A = 46
+    LORA_B = 47
 
 
 def name(op: Op) -> str:

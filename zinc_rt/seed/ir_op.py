@@ -72,6 +72,8 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.ADD_POSITION: (_BOTH, Milestone.M0),
     Op.ROTATE: (_BOTH, Milestone.M0),
     Op.ROW_ATTN: (_BOTH, Milestone.M0),
+    Op.LORA_A: (_BOTH, Milestone.M0),
+    Op.LORA_B: (_BOTH, Milestone.M0),
 }
 
 
