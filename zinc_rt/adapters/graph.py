@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from zinc_rt.adapters.targets import Part, Target
 from zinc_rt.ir.builder import GraphBuilder
-from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType, Graph, Node
+from zinc_rt.ir.graph import Attr, BufferId, BufferKind, Dim, DType, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.models.definition import ModelDefinition
 
@@ -79,7 +79,7 @@ def grouped(found: Sequence[tuple[Target, Part]], rooms: Mapping[str, int]) -> l
     groups, number = list[Group](), 0
     for members in by_rows.values():
         room = max(rooms[part.tensor] for _, part in members)
-        pairs = []
+        pairs = list[Pair]()
         for target, part in members:
             pairs.append(Pair(target, part, number, len(pairs) * room, f"lora.{number}.b"))
             number += 1
@@ -174,16 +174,16 @@ class _Rewriting:
     def _down(self, node: Node, group: Group) -> None:
         """t = A x."""
         target, attrs, more = group.pairs[0].target, dict[str, Attr](), list[BufferId]()
-        rows, each = "n_rows", tuple[int, ...]()
+        shape: tuple[Dim, ...] = ("n_rows",)
         if node.op is Op.LM_HEAD:
-            attrs, more, rows = {"wanted": True}, [self._ids[node.inputs[2]]], "n_logits"
+            attrs, more, shape = {"wanted": True}, [self._ids[node.inputs[2]]], ("n_logits",)
         elif node.op is Op.EMBED:
             attrs = {"lookup": True}
         elif target.routed:
             n_used = int(self._graph.buffer(node.inputs[1]).shape[1])
-            attrs, more, each = {"n_used": n_used}, [self._ids[node.inputs[1]]], (n_used,)
-        shape = (rows, *each, self._shape.depth, group.width)
-        self._t[group.a] = t = self.g.buffer(f"{group.a}.x", BufferKind.TEMP, DType.F32, shape)
+            attrs, more, shape = {"n_used": n_used}, [self._ids[node.inputs[1]]], ("n_rows", n_used)
+        whole = (*shape, self._shape.depth, group.width)
+        self._t[group.a] = t = self.g.buffer(f"{group.a}.x", BufferKind.TEMP, DType.F32, whole)
         inputs = [self._ids[node.inputs[0]], self._constants[group.a], self._constants[PAIRS], self._given[ADAPTERS]]
         n_pairs, first = len(group.pairs), group.pairs[0].number
         self.g.node(Op.LORA_A, [*inputs, *more], [t], f"{node.name}.lora_a", pair=first, n_pairs=n_pairs, **attrs)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from zinc_rt.adapters.errors import AdapterError, UnknownAdapter
 from zinc_rt.adapters.file import EMBEDDING, AdapterFile
 from zinc_rt.adapters.graph import PAIRS, AdapterShape, Group, arrays_of, grouped, with_adapters
-from zinc_rt.adapters.targets import check_targets, part_of, targets
+from zinc_rt.adapters.targets import Part, Target, check_targets, part_of, targets
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import DType
@@ -29,8 +29,8 @@ RANK_STEP: Final = 16
 FREE_RANK: Final = 16
 """The rank that free room has, unless adapters or the caller want more."""
 
-Write = Callable[[str, int, npt.NDArray[np.generic]], None]
-"""Brings one adapter's entry of a constant to the device: name, number, values."""
+Write = Callable[[str, npt.NDArray[np.generic], int | None], None]
+"""Brings an entry of a constant that was changed to the device, or all of it: name, array, entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class AdapterSlots:
     def _with_room(
         cls, definition: ModelDefinition, model: GGUFFile, files: Sequence[AdapterFile], free: int, max_rank: int | None
     ) -> AdapterSlots:
-        found = {}
+        found = dict[tuple[int, int, int], tuple[Target, Part]]()
         for target in targets(definition.graph):
             part = part_of(definition, model, target.weight)
             of_embedding = part is not None and part.tensor == EMBEDDING
@@ -157,6 +157,10 @@ class AdapterSlots:
     def loaded(self) -> list[AdapterInfo]:
         """The adapters that requests may name, by number."""
         return [slot.info for _, slot in sorted(self._slots.items()) if not slot.leaving]
+
+    def defaults(self) -> tuple[tuple[str, float], ...]:
+        """Names and scales of those that act on texts whose callers name none."""
+        return tuple((info.name, info.default_scale) for info in self.loaded if info.default_scale)
 
     def info(self, slot: int) -> AdapterInfo:
         """The adapter in a slot."""
@@ -263,7 +267,7 @@ class AdapterSlots:
             a[...] = 0
             for pair in group.pairs:
                 own, b = file.pairs.get(pair.part.tensor), self.arrays[pair.b][number]
-                table[pair.number, number] = 0 if own is None else (own.rank, file.factor(own))
+                table[pair.number, number] = (0, 0) if own is None else (own.rank, float(file.factor(own)))
                 if own is None:
                     continue
                 b[...] = 0
@@ -272,14 +276,13 @@ class AdapterSlots:
                     a[:, columns], b[: own.rank] = file.values(own.a), file.values(own.b).T
                 else:
                     a[..., columns], b[..., : own.rank, :] = pair.part.a(file, own), pair.part.b(file, own)
-                self._bring(pair.b, number, b)
-            self._bring(group.a, number, a)
-        if self.write is not None:
-            self.write(PAIRS, -1, table)
+                self._bring(pair.b, number)
+            self._bring(group.a, number)
+        self._bring(PAIRS, None)
 
-    def _bring(self, name: str, number: int, values: npt.NDArray[np.generic]) -> None:
+    def _bring(self, name: str, number: int | None) -> None:
         if self.write is not None:
-            self.write(name, number, values)
+            self.write(name, self.arrays[name], number)
 
 
 def _zeros(dims: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:

@@ -86,6 +86,8 @@ class InputProcessor:
         self._tokenizer, self._check_prompt = tokenizer, check_prompt
         self._compile, self._chat_format = compile_grammar, chat_format
         self._numbers = itertools.count()
+        self.adapters: Callable[[], tuple[tuple[str, float], ...]] = tuple
+        """Names and scales of the adapters that requests get, asked for at each."""
         self._chats = threading.Lock()  # a chat format is not for several threads at once
 
     def text(
@@ -152,7 +154,7 @@ class InputProcessor:
     def _submit(self, prompt: Sequence[int], params: SamplingParams, grammar: Grammar | None = None) -> Submit:
         """Raises what `check_prompt` raises."""
         ids = tuple(self._check_prompt(prompt))
-        return Submit(str(next(self._numbers)), ids, params, seed_of(params), grammar=grammar)
+        return Submit(str(next(self._numbers)), ids, params, seed_of(params), grammar=grammar, adapters=self.adapters())
 
 
 def with_params(

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast, overload
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.adapters.slots import AdapterInfo, AdapterRequest, AdapterSlots
 from zinc_rt.backends.devices import Device
 from zinc_rt.engine.engine import Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Graph
+from zinc_rt.llm.adapters import Adapters, chosen
 from zinc_rt.llm.embedding import Embedder, Pooling
 from zinc_rt.llm.input_processor import (
     ChatOptions,
@@ -101,6 +103,7 @@ class Model(Closing):
         pooling: Pooling | None = None,
         drafter: Drafter | None = None,
         projector: Projector | None = None,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         self.file = file
         self.info: ModelInfo = definition.info
@@ -111,13 +114,16 @@ class Model(Closing):
         self.name = name if isinstance(name, str) and name else Path(file.path).stem
         self._closed = False
         self._notify, self._drafter, self._projector = notify, drafter, projector
+        self._adapters = adapters
         self.embedder: Embedder | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
         self.client = InProcessClient(self._lock, self._check_running)
         self.input_processor = InputProcessor(
             tokenizer, self.client.check_prompt, self._compile, lambda: self.chat_format
         )
-        self._rows = LogitsRows(engine, self.client, self._lock, self._check_running)
+        if adapters is not None:
+            self.input_processor.adapters = adapters.defaults
+        self._rows = LogitsRows(engine, self.client, self._lock, self._check_running, self.input_processor.adapters)
         if pooling is None:
             # Nobody but the process itself waits for a step: prompts get larger ones than a server gives them, since
             # weights, those of experts above all, are then read for more rows.
@@ -245,6 +251,7 @@ class Model(Closing):
             close=self.close,
             drafter=self._drafter,
             failed=self.client.failed,
+            adapters=self._adapters,
         )
 
     def _tell(self, line: str) -> None:
@@ -270,6 +277,51 @@ class Model(Closing):
                 self.file.close()
                 if "chat_template" in vars(self):
                     self.chat_template.close()
+
+    def with_adapter(self, adapters: Adapters, scale: float = 1.0) -> Model:
+        """The same model for texts with other adapters: its `generate`, `chat`, `logits` and so on have them.
+
+        Args:
+            adapters: a name, a list of names, or scales by name; None for the model without adapters.
+            scale: of what those add that come without one; 0 for nothing.
+
+        Raises:
+            UnknownAdapter: no adapter of a name is loaded.
+            UsageError: an argument is wrong.
+        """
+        from zinc_rt.llm.adapted import AdaptedModel
+
+        wanted = chosen(adapters, scale)
+        with self._lock, self.client.core.adapted(wanted):
+            return AdaptedModel(self, wanted)
+
+    @property
+    def adapters(self) -> list[AdapterInfo]:
+        """The adapters that are loaded."""
+        return [] if self._adapters is None else self._adapters.loaded
+
+    def load_adapter(self, path: str | Path, name: str | None = None, scale: float = 0.0) -> None:
+        """Load an adapter into room that `lora_slots` made.
+
+        Args:
+            path: its file.
+            name: None for that of the file.
+            scale: of what it adds to texts for which no adapter is chosen; 0 for nothing.
+
+        Raises:
+            AdapterError, GGUFError: the file cannot be used, or not with this model.
+            UsageError: there is no room, or the name is taken.
+        """
+        self.check_ready()
+        request = AdapterRequest(Path(path_text("path", path)), name, scale)
+        with self._lock:
+            self.client.core.load_adapter(request)
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter, once the texts that use it have ended. Raises `UnknownAdapter`, `UsageError`."""
+        self.check_ready()
+        with self._lock:
+            self.client.core.unload_adapter(name)
 
     def embed(
         self, texts: Prompt | Iterable[Prompt], *, normalize: bool = True, dimensions: int | None = None
@@ -581,8 +633,8 @@ class Model(Closing):
         Raises `UsageError` for models loaded to embed.
         """
         self._check_generates()
-        with self._lock:
-            return self.client.core.cached_tokens(prompt)
+        with self._lock, self.client.core.adapted(self.input_processor.adapters()) as (_, salt):
+            return self.client.core.cached_tokens(prompt, salt)
 
     def save_state(self, path: str | Path, prompt: Prompt) -> int:
         """Write what the model keeps of a text to a file, so that it is computed once: `load_state` reads it.
@@ -603,9 +655,10 @@ class Model(Closing):
         """
         from zinc_rt.engine import prompt_cache_file
 
+        self._check_plain("save_state")
         ids = self._fitting(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
         sha256, edge = self._sha256(), len(ids) // PAGE_TOKENS * PAGE_TOKENS
-        with self._lock, self._rows.sequence_holding(ids, edge, edge) as seq_id:
+        with self._lock, self._rows.sequence_holding(ids, edge, edge) as (seq_id, _):
             self.engine.cache.checkpoint(seq_id)
             return prompt_cache_file.save(self.engine, seq_id, Path(path_text("path", path)), sha256, self.name)
 
@@ -627,11 +680,17 @@ class Model(Closing):
 
         self._check_open()
         self._check_generates()
+        self._check_plain("load_state")
         saved = prompt_cache_file.read(Path(path_text("path", path)))
         ids = prompt_cache_file.checked_tokens(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
-        with self._lock, self._rows.sequence_holding(ids, 0, len(ids)) as seq_id:
+        with self._lock, self._rows.sequence_holding(ids, 0, len(ids)) as (seq_id, _):
             prompt_cache_file.load(self.engine, seq_id, saved, ids)
         return ids
+
+    def _check_plain(self, name: str) -> None:
+        """Raises `UsageError` where texts have adapters: a file does not say which."""
+        if self.input_processor.adapters():
+            raise UsageError(f"{name} is for texts without adapters; use it on Model.with_adapter(None)")
 
     def _sha256(self) -> str:
         """Of the file's contents; found in the folder of compiled kernels from the second time on."""

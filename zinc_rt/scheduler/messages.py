@@ -62,6 +62,8 @@ class Fault(StrEnum):
     grammar_unavailable = "grammar_unavailable"
     grammar_mismatch = "grammar_mismatch"
     """A token does not fit the grammar: one that is resumed, as a rule."""
+    unknown_adapter = "unknown_adapter"
+    """No adapter of this name is loaded."""
     wrong_kind_of_model = "wrong_kind_of_model"
     duplicate_request = "duplicate_request"
     too_many_tenants = "too_many_tenants"
@@ -97,7 +99,7 @@ class Submit:
     runs. salt: of the tenant's part of the prefix cache. resume: tokens generated before, by an engine that is gone:
     they are not sent again, and the tokens after them are those that would have followed there. seconds: limit of the
     time until the last token, None for none. echo: N reports log-probabilities of the prompt's tokens, and of the N
-    likeliest tokens at each position; the whole prompt is computed then. None: no report.
+    likeliest tokens at each position; the whole prompt is computed then. None: no report. adapters: names and scales.
     """
 
     id: str
@@ -111,6 +113,7 @@ class Submit:
     resume: tuple[int, ...] = ()
     seconds: float | None = None
     echo: int | None = None
+    adapters: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

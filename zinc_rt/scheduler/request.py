@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from zinc_rt.adapters.slots import AdapterUse
 from zinc_rt.errors import ZincError
 from zinc_rt.lang.building import seconds_compiled
 from zinc_rt.numerics import PAGE_TOKENS
@@ -45,6 +46,7 @@ class Request:
         compiled: seconds of compiling kernels: of the process when it was admitted, until its first token then.
         drafted, accepted: its draft tokens, and how many were right.
         echoed: positions of the prompt behind which the next token's log-probabilities were told.
+        adapters: of its rows. salt: of its part of the prefix cache, which adapters are part of.
     """
 
     submit: Submit
@@ -76,6 +78,8 @@ class Request:
     drafted: int = 0
     accepted: int = 0
     echoed: int = 0
+    adapters: tuple[AdapterUse, ...] = ()
+    salt: bytes = b""
 
     @classmethod
     def make(
@@ -123,6 +127,7 @@ class Request:
             free=free,
             bound=bound,
             queued=now,
+            salt=submit.salt,
         )
 
     @property
