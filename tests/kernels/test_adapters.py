@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 
+from tests.backends.amdgpu.stage import amd_backend
+from tests.backends.amdgpu.stage import check as check_gpu
 from tests.backends.cpu.both import BEST_AND_LEAST, Case, Net, Step, check, expected
 from tests.backends.cpu.hostile import ordinary, rows
 from zinc_rt.ir.graph import BufferKind, DType
@@ -110,3 +112,10 @@ def test_cpu(kind: str, room: int, dtype: DType, isa: str) -> None:
     case = adapted(kind, room, dtype)
     for threads in (1, 3):
         check(case, expected(case), isa, threads)
+
+
+@pytest.mark.parametrize("kind", ["plain", "wanted", "lookup", "experts", "down"])
+def test_gpu(kind: str) -> None:
+    with amd_backend() as (backend, _):
+        case = adapted(kind, 48, DType.F16 if kind in ("wanted", "down") else DType.F32, 3)
+        check_gpu(backend, case, expected(case))
