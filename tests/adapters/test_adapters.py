@@ -15,7 +15,7 @@ from tests.adapters.files import DENSE, write_adapter
 from tests.helpers import LLAMA, QWEN2, QWEN3, T, Spec, Tiny, random_tokens, write_model
 from zinc_rt.adapters.errors import AdapterError, UnknownAdapter
 from zinc_rt.adapters.slots import AdapterRequest, AdapterSlots, AdapterUse
-from zinc_rt.engine.engine import Engine, Options, SequenceChunk
+from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile, GGUFWriter, ValueType
 from zinc_rt.llm.load import built_in_model
@@ -95,6 +95,20 @@ def test_the_same_bits_whoever_is_beside(weights: Any, tmp_path: Path) -> None:
         assert (run(path, [chunk], given)[0] == b).all()
     assert (run(path, chunks[:1])[0] == want[0]).all()
     assert not (want[1] == run(path, [(chunks[1][0], ())])[0]).all()
+
+
+def test_an_emulated_gpu(tmp_path: Path) -> None:
+    """All products of a model; rows with several adapters, with one, and without."""
+    spec = replace(QWEN3, n_layers=1, n_ff=64, weights=T.Q8_0)
+    path = write_model(tmp_path / "model.gguf", spec).path
+    for i, names in enumerate((ALL, DENSE)):
+        write_adapter(tmp_path / f"{i}.gguf", "qwen3", spec.shapes(), names, rank=3 + i, seed=i)
+    given = [AdapterRequest(tmp_path / f"{i}.gguf") for i in range(2)]
+    one, two = AdapterUse(0, 0.5), AdapterUse(1, -1.5)
+    chunks = [([5, 6], ()), ([7], (one, two)), ([8, 9], (two,))]
+    want = run(path, chunks, given, kernels="reference")
+    for a, b in zip(run(path, chunks, given, device=Device.emu, n_batch=8), want, strict=True):
+        assert (a == b).all()
 
 
 def story_adapters(folder: Path, names: str) -> list[Path]:
