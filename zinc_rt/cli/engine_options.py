@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.adapter_options import LoraOption, LoraScaled, given_adapters
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.options import MODEL, completes
@@ -130,12 +131,15 @@ class GeneratingOptions(EngineOptions):
     model_draft: DraftModel = None
     draft_max: DraftMax = None
     draft_min: DraftMin = None
+    lora: LoraOption = None
+    lora_scaled: LoraScaled = None
 
     def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
         """See `EngineOptions.load_options`."""
         made = super().load_options(verbosity)
         draft = None if self.model_draft is None else str(model_file(self.model_draft, None))
-        given = {"spec": self.spec, "draft_model": draft, "draft_max": self.draft_max, "draft_min": self.draft_min}
+        given: dict[str, Any] = {"spec": self.spec, "draft_model": draft, "draft_max": self.draft_max, "draft_min": self.draft_min}
+        given["lora"] = given_adapters(self.lora, self.lora_scaled) or None
         return made | {name: value for name, value in given.items() if value is not None}
 
 

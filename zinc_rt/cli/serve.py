@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.adapter_options import ServedAdapters
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
 from zinc_rt.cli.files import model_file
@@ -81,6 +82,7 @@ def serve(
     engine: GeneratingOptions,
     context: ContextOptions,
     sharing: SharingOptions,
+    adapters: ServedAdapters,
     server: ServerOptions,
     sampling: ServerSampling,
     debug: o.Debug = False,
@@ -94,6 +96,7 @@ def serve(
     server.check()
     defaults = sampling.params()
     options = {**engine.load_options(), **context.load_options(), **sharing.load_options()}
+    options |= adapters.load_options(options.pop("lora", []))
     from zinc_rt.serving.api.start import EngineChoice, start_server
 
     choice = EngineChoice(

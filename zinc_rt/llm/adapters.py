@@ -14,8 +14,8 @@ from zinc_rt.models import ModelDefinition
 from zinc_rt.models.hidden import ends_hidden
 from zinc_rt.utils.checks import path_text, show, whole_between
 
-LoraFile = str | Path | tuple[str | Path, float]
-"""A file, alone or with the scale of what it adds."""
+LoraFile = str | Path | tuple[str | Path, float] | tuple[str | Path, float, str | None]
+"""A file, alone, with the scale of what it adds, or with that and a name."""
 Lora = LoraFile | Sequence[LoraFile] | Mapping[str, str | Path] | None
 """Adapters for all texts; or, by name, adapters that act where they are named."""
 Adapters = str | Sequence[str] | Mapping[str, float] | None
@@ -48,15 +48,15 @@ def lora_requests(lora: Lora) -> Iterator[AdapterRequest]:
                 raise UsageError(f"lora has the name {show(name)}; names are texts")
             yield AdapterRequest(Path(path_text("lora", path)), name, 0.0)
         return
-    alone = isinstance(lora, str | Path) or (isinstance(lora, tuple) and len(lora) == 2 and _is_number(lora[1]))
+    alone = isinstance(lora, str | Path) or (isinstance(lora, tuple) and len(lora) > 1 and _is_number(lora[1]))
     every: Any = [lora] if alone else lora
     if not isinstance(every, list | tuple):
         raise UsageError(f"lora is {show(lora)}; give a file, a list of files, or files by name")
     for one in every:
-        path, scale = one if isinstance(one, tuple) and len(one) == 2 else (one, 1.0)
+        path, scale, name = (*one, None)[:3] if isinstance(one, list | tuple) and len(one) in (2, 3) else (one, 1.0, None)
         if not _is_number(scale):
             raise UsageError(f"the scale of {show(path)} is {show(scale)}, a number is needed")
-        yield AdapterRequest(Path(path_text("lora", path)), None, float(scale))
+        yield AdapterRequest(Path(path_text("lora", path)), name, float(scale))
 
 
 def chosen(adapters: Adapters, scale: float = 1.0) -> tuple[tuple[str, float], ...]:
