@@ -13,6 +13,7 @@ from tests.backends.cpu.both import BEST_AND_LEAST, Case, Net, Step, check, expe
 from tests.backends.cpu.hostile import ordinary, rows
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.adapters import in_tiles
 
 N_IN, N_OUT, N_VOCAB, USED, EXPERTS, DEPTH = 80, 150, 11, 2, 5, 2
 RANKS = ((3, 0, 40), (16, 5, 33))
@@ -20,8 +21,13 @@ RANKS = ((3, 0, 40), (16, 5, 33))
 
 
 def kept(net: Net, name: str, values: np.ndarray, dtype: DType) -> int:
-    net.constants[name] = values.astype(np.float16 if dtype is DType.F16 else np.float32)
-    return net.b.buffer(name, BufferKind.CONSTANT, dtype, values.shape)
+    net.constants[name] = in_tiles(values.astype(np.float16 if dtype is DType.F16 else np.float32))
+    return net.b.buffer(name, BufferKind.CONSTANT, dtype, net.constants[name].shape)
+
+
+def columns(tiles: np.ndarray) -> np.ndarray:
+    """A matrix as rows again."""
+    return tiles.swapaxes(0, 1).reshape(tiles.shape[1], -1)
 
 
 @cache
@@ -93,8 +99,8 @@ def test_values() -> None:
             for adapter, scale in zip(step.inputs["adapters"][row], step.inputs["scales"][row], strict=True):
                 if adapter >= 0:
                     rank = int(table[pair, adapter, 0])
-                    t = np.float64(step.inputs["x"][row]) @ case.constants["a"][adapter][:, pair * 48 :][:, :rank]
-                    want[row] += scale * table[pair, adapter, 1] * (t @ case.constants[f"b{pair}"][adapter][:rank])
+                    t = np.float64(step.inputs["x"][row]) @ columns(case.constants["a"][adapter])[:, pair * 48 :][:, :rank]
+                    want[row] += scale * table[pair, adapter, 1] * (t @ columns(case.constants[f"b{pair}"][adapter])[:rank, :N_OUT])
         found = got[f"out{pair}"].view(np.float32)
         assert np.abs(found - want).max() < 1e-4 * np.abs(want).max()
         assert np.abs(want - step.inputs[f"y{pair}"]).max() > 1  # there is something to see

@@ -18,6 +18,7 @@ from zinc_rt.adapters.targets import Part, Target
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import Attr, BufferId, BufferKind, Dim, DType, Graph, Node
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.adapters import TILE
 from zinc_rt.models.definition import ModelDefinition
 
 ADAPTERS: Final = "adapters"
@@ -96,8 +97,8 @@ def arrays_of(groups: Sequence[Group], graph: Graph, shape: AdapterShape) -> dic
             *experts, n_out, n_in = (int(d) for d in graph.buffer(pair.target.weight).shape)
             if pair.target.node.op is Op.EMBED:
                 n_out, n_in = n_in, n_out
-            out[group.a] = (n, *experts, n_in, group.width)
-            out[pair.b] = (n, *experts, group.room, n_out)
+            out[group.a] = (n, *experts, group.width // TILE, n_in, TILE)
+            out[pair.b] = (n, *experts, -(-n_out // TILE), group.room, TILE)
     return out
 
 

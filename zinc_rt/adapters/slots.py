@@ -18,14 +18,13 @@ from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.adapters import TILE, in_tiles
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.utils.checks import show
 
 MAX_DEPTH: Final = 8
 """Adapters that a row may have at once."""
 MAX_SLOTS: Final = 1024
-RANK_STEP: Final = 16
-"""Room for ranks is a multiple of it: what kernels do at once."""
 FREE_RANK: Final = 16
 """The rank that free room has, unless adapters or the caller want more."""
 
@@ -138,7 +137,7 @@ class AdapterSlots:
             if free and target.node.op is Op.MATMUL:
                 ranks.append(least)
             if ranks:
-                rooms[part.tensor] = -(-max(ranks) // RANK_STEP) * RANK_STEP
+                rooms[part.tensor] = -(-max(ranks) // TILE) * TILE
         groups = grouped([each for each in found.values() if each[1].tensor in rooms], rooms)
         plain = free == 0 and all(
             tensor.type is GGMLType.F16 for file in files for pair in file.pairs.values() for tensor in (pair.a, pair.b)
@@ -270,12 +269,14 @@ class AdapterSlots:
                 table[pair.number, number] = (0, 0) if own is None else (own.rank, float(file.factor(own)))
                 if own is None:
                     continue
-                b[...] = 0
-                columns = slice(pair.start, pair.start + own.rank)
                 if pair.target.node.op is Op.EMBED:
-                    a[:, columns], b[: own.rank] = file.values(own.a), file.values(own.b).T
+                    down, up = file.values(own.a), file.values(own.b).T
                 else:
-                    a[..., columns], b[..., : own.rank, :] = pair.part.a(file, own), pair.part.b(file, own)
+                    down, up = pair.part.a(file, own), pair.part.b(file, own)
+                first, tiles = pair.start // TILE, in_tiles(down)
+                a[..., first : first + tiles.shape[-3], :, :] = tiles
+                b[...] = 0
+                b[..., : own.rank, :] = in_tiles(up)
                 self._bring(pair.b, number)
             self._bring(group.a, number)
         self._bring(PAIRS, None)

@@ -1,9 +1,11 @@
 """Products of low rank that adapters add to a model's products, a choice of adapters for each row.
 
+Matrices lie in tiles of 16 columns, f[n / 16][rows][16]: what kernels read at once lies together.
+
 In patterns N is the number of adapters that there is room for, K how many a row may have, r the rank that there is room
 for, P the pairs of matrices of an adapter, m the elements that `LORA_A` gives for an adapter: r for each pair that
 reads the same rows. `adapters` lists a row's adapters, in rising order, then -1; `pairs` has the rank and the factor of
-each pair in each adapter, and rank 0 for an adapter without the pair.
+each pair in each adapter, and rank 0 for an adapter without the pair. c and d are the tiles of a and of b.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from zinc_rt.ir.unify import Bindings
 
 Ints = npt.NDArray[np.integer]
+TILE = 16
+"""Columns of a tile. Ranks have room in multiples of it; the last tile of other columns is filled with zeros."""
 KEPT = frozenset({DType.F32, DType.F16})
 """How the matrices of adapters may be kept."""
 
@@ -59,9 +63,18 @@ def _uses(adapters: Ints, ids: Ints) -> Iterator[tuple[int, int, Ints, Ints, Int
             yield int(adapter), int(expert), row[use], j, k[use]
 
 
+def in_tiles(matrix: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """f[..., rows, columns] in tiles, f[..., tiles, rows, 16]."""
+    *outer, n_rows, n = matrix.shape
+    whole = np.zeros((*outer, n_rows, -(-n // TILE) * TILE), matrix.dtype)
+    whole[..., :n] = matrix
+    return np.ascontiguousarray(whole.reshape(*outer, n_rows, -1, TILE).swapaxes(-2, -3))
+
+
 def _matrix(at: Operands, stored: Any, adapter: int, expert: int) -> npt.NDArray[np.floating]:
-    matrix: npt.NDArray[np.floating] = stored[adapter, expert] if "n_used" in at.attrs else stored[adapter]
-    return matrix
+    """f[rows, columns], with those that fill the last tile."""
+    tiles: npt.NDArray[np.floating] = stored[adapter, expert] if "n_used" in at.attrs else stored[adapter]
+    return tiles.swapaxes(0, 1).reshape(tiles.shape[1], -1)
 
 
 def _rows(at: Operands, adapters: Ints, more: Sequence[Any]) -> tuple[Ints, Ints]:
@@ -75,7 +88,8 @@ def _rows(at: Operands, adapters: Ints, more: Sequence[Any]) -> tuple[Ints, Ints
 
 def _down(at: Operands) -> None:
     x, a, pairs, adapters, *more = at.inputs
-    first, n_pairs, r = int(at.attrs["pair"]), int(at.attrs["n_pairs"]), a.shape[-1] // int(at.attrs["n_pairs"])
+    first, n_pairs = int(at.attrs["pair"]), int(at.attrs["n_pairs"])
+    r = a.shape[-3] * TILE // n_pairs
     adapters, ids = _rows(at, adapters, more)
     x = x[more[0]] if "wanted" in at.attrs else x
     at.outputs[0][...] = 0
@@ -98,14 +112,16 @@ def _up(at: Operands) -> None:
     pair, start = int(at.attrs["pair"]), int(at.attrs["start"])
     adapters, ids = _rows(at, adapters, more)
     scales = scales[more[0]] if "wanted" in at.attrs else scales
-    depth, n, weights = adapters.shape[1], b.shape[-1], more[1] if len(more) > 1 and "n_used" in at.attrs else None
+    summed = len(more) > 1 and "n_used" in at.attrs
+    depth, weights = adapters.shape[1], more[1] if summed else None
+    n = y.reshape(len(y), -1).shape[1] // (1 if summed else ids.shape[1])
     t = t.reshape(*ids.shape, depth, -1)
     v = np.zeros((*ids.shape, depth, n), np.float32)
     for adapter, expert, row, j, k in _uses(adapters, ids):
         rank = int(pairs[pair, adapter, 0])
         if rank:
             parts = t[row, j, k, start : start + rank]
-            v[row, j, k] = _product(parts, _matrix(at, b, adapter, expert)[:rank].T)
+            v[row, j, k] = _product(parts, _matrix(at, b, adapter, expert)[:rank, :n].T)
     at.outputs[0][...] = y
     out = at.outputs[0].reshape(len(ids), -1, n)
     with np.errstate(all="ignore"):
@@ -119,10 +135,11 @@ def _up(at: Operands) -> None:
 
 
 def _pairs_fit(sizes: Bindings) -> str | None:
-    """Every pair has the same room, and they are all there."""
+    """Every pair has the same room, in whole tiles, and they are all there."""
     m, n_pairs, first, count = (sizes.value(name) for name in ("m", "n_pairs", "pair", "P"))
-    if m and n_pairs and m % n_pairs:
-        return f"expected rows of {n_pairs} equal parts, got {m}"
+    tiles = sizes.value("c")
+    if m and n_pairs and tiles and (m != tiles * TILE or tiles % n_pairs):
+        return f"expected rows of {n_pairs} equal parts of whole tiles, {tiles} in all, got {m}"
     if n_pairs and first is not None and count and first + n_pairs > count:
         return f"expected pairs {first} to {first + n_pairs - 1} among {count}"
     return None
@@ -132,6 +149,9 @@ def _start_fits(sizes: Bindings) -> str | None:
     m, r, start = (sizes.value(name) for name in ("m", "r", "start"))
     if m and r and start is not None and start + r > m:
         return f"expected {r} elements from {start} on in rows of {m}"
+    n, tiles = sizes.value("n_out"), sizes.value("d")
+    if n and tiles and -(-n // TILE) != tiles:
+        return f"expected {-(-n // TILE)} tiles of {TILE} of {n} columns, got {tiles}"
     return None
 
 
@@ -156,7 +176,7 @@ def _a(x: Port, a: Port, t: Port, attrs: dict[str, AttrSpec], *more: Port) -> Op
 
 
 def _b(rows: str, y: Port, t: Port, b: Port, attrs: dict[str, AttrSpec], *more: Port) -> OpSignature:
-    out = activation("out", rows, "n")
+    out = activation("out", rows, y.shape[1])
     return OpSignature(
         (y, t, b, _PAIRS, _ADAPTERS, _SCALES, *more), (out,), {**_B_ATTRS, **attrs}, (_start_fits,)
     )
@@ -164,12 +184,12 @@ def _b(rows: str, y: Port, t: Port, b: Port, attrs: dict[str, AttrSpec], *more: 
 
 def _multiplied(cost: CostView) -> int:
     """For each row and adapter a multiplication and an addition for each element of its matrix."""
-    n_adapters, experts = cost.dim(1, 0), cost.dim(1, 1) if len(cost.inputs[1].shape) > 3 else 1
+    n_adapters, experts = cost.dim(1, 0), cost.dim(1, 1) if len(cost.inputs[1].shape) > 4 else 1
     return 2 * cost.dim(0, 0) * cost.dim(3, 1) * cost.elements(1) // (n_adapters * experts)
 
 
 def _added(cost: CostView) -> int:
-    n_adapters, experts = cost.dim(2, 0), cost.dim(2, 1) if len(cost.inputs[2].shape) > 3 else 1
+    n_adapters, experts = cost.dim(2, 0), cost.dim(2, 1) if len(cost.inputs[2].shape) > 4 else 1
     return 2 * cost.dim(4, 0) * cost.dim(4, 1) * cost.elements(2) // (n_adapters * experts)
 
 
@@ -185,39 +205,39 @@ def _touched_b(cost: CostView) -> tuple[int, int]:
 OPS = (
     OpDefinition(
         Op.LORA_A,
-        _a(activation("x", "R", "n"), _kept("a", "N", "n", "m"), activation("t", "R", "K", "m"), {}),
+        _a(activation("x", "R", "n"), _kept("a", "N", "c", "n", TILE), activation("t", "R", "K", "m"), {}),
         reference=_down,
         operations=_multiplied,
         touched=_touched_a,
         variants=(
             _a(
-                activation("x", "R", "n"), _kept("a", "N", "n", "m"), activation("t", "L", "K", "m"),
+                activation("x", "R", "n"), _kept("a", "N", "c", "n", TILE), activation("t", "L", "K", "m"),
                 {"wanted": _YES}, index("logit_rows", "L"),
             ),
             _a(
-                index("token_ids", "R"), _kept("a", "N", "n_vocab", "m"), activation("t", "R", "K", "m"),
+                index("token_ids", "R"), _kept("a", "N", "c", "n_vocab", TILE), activation("t", "R", "K", "m"),
                 {"lookup": _YES},
             ),
             _a(
-                _X, _kept("a", "N", "E", "n", "m"), activation("t", "R", "n_used", "K", "m"),
+                _X, _kept("a", "N", "E", "c", "n", TILE), activation("t", "R", "n_used", "K", "m"),
                 {"n_used": COUNT}, _IDS,
             ),
         ),
     ),
     OpDefinition(
         Op.LORA_B,
-        _b("R", activation("y", "R", "n"), activation("t", "R", "K", "m"), _kept("b", "N", "r", "n"), {}),
+        _b("R", activation("y", "R", "n_out"), activation("t", "R", "K", "m"), _kept("b", "N", "d", "r", TILE), {}),
         reference=_up,
         operations=_added,
         touched=_touched_b,
         variants=(
             _b(
-                "L", activation("y", "L", "n"), activation("t", "L", "K", "m"), _kept("b", "N", "r", "n"),
+                "L", activation("y", "L", "n_out"), activation("t", "L", "K", "m"), _kept("b", "N", "d", "r", TILE),
                 {"wanted": _YES}, index("logit_rows", "L"),
             ),
             _b(
                 "R", activation("y", "R", "n"), activation("t", "R", "n_used", "K", "m"),
-                _kept("b", "N", "E", "r", "n_out"), {"n_used": COUNT}, _IDS, _WEIGHTS,
+                _kept("b", "N", "E", "d", "r", TILE), {"n_used": COUNT}, _IDS, _WEIGHTS,
             ),
         ),
     ),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_some
 from zinc_rt.kernels.cpu.structs import StepRecord
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, cast, fma, load, minimum, regs, splat, store, unroll
+from zinc_rt.lang.ops import array, cast, fma, load, minimum, prefetch, regs, splat, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, struct, u8, u32, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
 
@@ -23,8 +23,6 @@ RANKS = 16
 """Elements of t of a unit: room for ranks is a multiple of it."""
 COLUMNS = 128
 """Elements of y of a unit."""
-WIDE = 8
-"""Vectors of columns at once."""
 
 
 @struct
@@ -42,7 +40,7 @@ class LoraArgs:
     """The operands of both operations; null where one has not got them.
 
     x: rows of n_in elements, or of n_used times as many; with `ids` of a lookup, none. m: elements of t for a use, r for
-    each pair. a: [adapter][expert][n_in, m]; b: [adapter][expert][r, n_out]. quarters: t before the tree's last levels,
+    each pair. a: [adapter][expert][m / 16, n_in, 16]; b: [adapter][expert][n_out / 16, r, 16]. quarters: t before the tree's last levels,
     f32[use, QUARTERS, m].
     """
 
@@ -99,8 +97,8 @@ def order(a: ptr[OrderArgs], step: ptr[StepRecord], first: i32, last: i32):
 
 
 @inline
-def part_of_tree(x, rows, matrix: ptr[u8], m: i32, n: i32, c: i32, out, HALF: bool, M: int, W: int):
-    """out[row, 16] = part c of the trees of M rows of x, for 16 columns of a matrix [n, m]. rows: where they begin."""
+def part_of_tree(x, rows, tile: ptr[u8], n: i32, c: i32, out, HALF: bool, M: int, W: int):
+    """out[row, 16] = part c of the trees of M rows of x, for a tile of n rows. rows: where those of x begin."""
     H = RANKS // W
     L = max(1, (8 if W == 16 else 4) // M)  # lanes at once: as many chains as hide a chain's delay
     lanes = array(f32, 8 * M * RANKS, zero=False)
@@ -115,7 +113,7 @@ def part_of_tree(x, rows, matrix: ptr[u8], m: i32, n: i32, c: i32, out, HALF: bo
                     for lane in unroll(L):
                         at = i64(i + lane * (QUARTERS * GROUP))
                         for h in unroll(H):
-                            w = kept(matrix, at * i64(m) + h * W, HALF, W)
+                            w = kept(tile, at * RANKS + h * W, HALF, W)
                             for row in unroll(M):
                                 k = (lane * M + row) * H + h
                                 chain[k] = fma(w, splat(load(x, rows[row] + at), W), chain[k])
@@ -127,7 +125,7 @@ def part_of_tree(x, rows, matrix: ptr[u8], m: i32, n: i32, c: i32, out, HALF: bo
                     end = minimum(first + GROUP, n)
                     for i in range(first, end):
                         for h in unroll(H):
-                            w = kept(matrix, i64(i) * i64(m) + h * W, HALF, W)
+                            w = kept(tile, i64(i) * RANKS + h * W, HALF, W)
                             for row in unroll(M):
                                 k = (lane * M + row) * H + h
                                 chain[k] = fma(w, splat(load(x, rows[row] + i64(i)), W), chain[k])
@@ -149,29 +147,57 @@ def row_of(a: ptr[LoraArgs], use: i32):
     return i32(u32(use) // u32(a.depth))
 
 
+@inline
+def run_of(a: ptr[LoraArgs], order: ptr[i32]):
+    """How many uses from here on are of one adapter; there is at least one."""
+    adapter = a.adapters[order[0]]
+    n: i32 = 1
+    while order[n] >= 0 and a.adapters[order[n]] == adapter:
+        n += 1
+    return n
+
+
+@inline
+def fetch_part(tile: ptr[u8], n: i32, c: i32, SIZE: int):
+    """Ask for the rows of a tile that part c of the tree reads."""
+    for group in range(c, i32(u32(n + (GROUP - 1)) // GROUP), QUARTERS):
+        for at in unroll(0, GROUP * RANKS * SIZE, 64):
+            prefetch(tile, i64(group) * (GROUP * RANKS * SIZE) + at)
+
+
+@inline
+def fetch(p: ptr[u8], n_bytes: i64):
+    """Ask for a stretch of memory."""
+    for at in range(i64(0), n_bytes, 64):
+        prefetch(p, at)
+
+
 @kernel
 def lora_a(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, HALF: bool, W: int, BLOCKS: tuple):
     """Units: (16 elements of t, part of the tree), for all rows of the step. BLOCKS: rows at once, descending to 1."""
     SIZE = 2 if HALF else 4
     part = array(f32, max(BLOCKS) * RANKS, zero=False)
-    of_adapter = i64(a.n_in) * i64(a.m) * SIZE
+    of_tile = i64(a.n_in) * (RANKS * SIZE)
+    of_adapter = i64(u32(a.m) // RANKS) * of_tile
     for u in range(first, last):
-        tile = (u >> 2) * RANKS
+        number = u >> 2
+        tile = number * RANKS
         c = u & (QUARTERS - 1)
         pair = i32(u32(tile) // u32(a.r))
+        tiles = a.a + i64(number) * of_tile
         order: ptr[i32] = a.order
         while order[0] >= 0:
             adapter = a.adapters[order[0]]
-            n: i32 = 1
-            while order[n] >= 0 and a.adapters[order[n]] == adapter:
-                n += 1
+            n = run_of(a, order)
+            if order[n] >= 0:  # while this one is computed, the next adapter's comes
+                fetch_part(tiles + i64(a.adapters[order[n]]) * of_adapter, a.n_in, c, SIZE)
             if tile - pair * a.r < rank_of(a, a.pair + pair, adapter):
-                matrix = a.a + (i64(adapter) * of_adapter + i64(tile) * SIZE)
+                matrix = tiles + i64(adapter) * of_adapter
                 done: i32 = 0
                 for M in unroll(BLOCKS):
                     while done + M <= n:
                         rows = tuple(i64(row_of(a, order[done + i])) * i64(a.n_in) for i in range(M))
-                        part_of_tree(a.x, rows, matrix, a.m, a.n_in, c, part, HALF, M, W)
+                        part_of_tree(a.x, rows, matrix, a.n_in, c, part, HALF, M, W)
                         for i in unroll(M):
                             at = (i64(order[done + i]) * QUARTERS + i64(c)) * i64(a.m) + i64(tile)
                             for j in unroll(0, RANKS, W):
@@ -184,7 +210,8 @@ def lora_a(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, HALF:
 def lora_a_each(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, HALF: bool, W: int):
     """The same one use after another: of wanted rows, of rows with their experts, or of rows of a table."""
     SIZE = 2 if HALF else 4
-    of_expert = i64(a.n_in) * i64(a.m) * SIZE
+    of_tile = i64(a.n_in) * (RANKS * SIZE)
+    of_expert = i64(u32(a.m) // RANKS) * of_tile
     rows: i32 = step.n_rows
     if not_null(a.wanted):
         rows = step.n_logits
@@ -205,12 +232,12 @@ def lora_a_each(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, 
                     if tile - pair * a.r < live:
                         use = (row * a.n_used + j) * a.depth + k
                         to = a.quarters + ((i64(use) * QUARTERS + i64(c)) * i64(a.m) + i64(tile))
-                        matrix = a.a + (i64(adapter) * i64(a.n_experts) * of_expert + i64(tile) * SIZE)
+                        matrix = a.a + (i64(adapter) * i64(a.n_experts) * of_expert + i64(u >> 2) * of_tile)
                         if a.x_used == 0:  # a lookup: the row of the token
                             for i in unroll(0, RANKS, W):
                                 v: vec[f32, W] = 0.0
                                 if c == 0:
-                                    v = kept(matrix, i64(a.ids[row]) * i64(a.m) + i, HALF, W)
+                                    v = kept(matrix, i64(a.ids[row]) * RANKS + i, HALF, W)
                                 store(to, v, i)
                         else:
                             if not_null(a.ids):
@@ -218,7 +245,7 @@ def lora_a_each(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, 
                             place: i64 = i64(source)
                             if a.x_used > 1:
                                 place = i64(source * a.x_used + j)
-                            part_of_tree(a.x, (place * i64(a.n_in),), matrix, a.m, a.n_in, c, to, HALF, 1, W)
+                            part_of_tree(a.x, (place * i64(a.n_in),), matrix, a.n_in, c, to, HALF, 1, W)
 
 
 @inline
@@ -232,34 +259,20 @@ def whole_tree(a: ptr[LoraArgs], use: i32, t, rank: i32, W: int):
 
 
 @inline
-def elements(p: ptr[u8], at: i64, live: i32, HALF: bool, W: int):
-    """W numbers of a matrix, zeros from the `live`-th on."""
-    buffer = array(f32, W)
-    for i in range(live):
-        store(buffer, kept(p, at + i64(i), HALF, 1), i)
-    return load(buffer, lanes=W)
-
-
-@inline
 def column_sums(a: ptr[LoraArgs], matrix: i64, column: i32, t, rank: i32, HALF: bool, C: int, W: int):
-    """C vectors of columns of t B, as a tuple. matrix: the element of `a.b` where B begins. C is 1 for a vector that
-    may reach beyond the last column.
-    """
-    n_out = i64(a.n_out)
-    live = a.n_out - column
+    """C vectors of columns of t B, as a tuple. matrix: the element of `a.b` where B begins."""
     groups = array(f32, TREE_LANES * C * W, zero=False)
+    of_tile = i64(a.r) * RANKS
     n: i32 = 0
     for start in range(0, rank, GROUP):
         chain = regs(vec[f32, W], C)
-        at: i64 = matrix + (i64(start) * n_out + i64(column))
+        at: i64 = matrix + (i64(u32(column) // RANKS) * of_tile + i64(start * RANKS + (column & (RANKS - 1))))
         for i in range(start, minimum(start + GROUP, rank)):
             factor = splat(load(t, i), W)
             for k in unroll(C):
-                if C > 1 or live >= W:
-                    chain[k] = fma(kept(a.b, at + k * W, HALF, W), factor, chain[k])
-                else:
-                    chain[k] = fma(elements(a.b, at, live, HALF, W), factor, chain[k])
-            at = at + n_out
+                inside = (k * W) // RANKS * of_tile + (k * W) % RANKS
+                chain[k] = fma(kept(a.b, at + inside, HALF, W), factor, chain[k])
+            at = at + RANKS
         for k in unroll(C):
             store(groups, chain[k] + splat(f32(0.0), W), (n * C + k) * W)
         n += 1
@@ -277,12 +290,13 @@ def column_sums(a: ptr[LoraArgs], matrix: i64, column: i32, t, rank: i32, HALF: 
 def add_scaled(a: ptr[LoraArgs], y, matrix: i64, begin: i32, end: i32, t, rank: i32, scale: f32, HALF: bool, W: int):
     """y[begin .. end - 1] += scale * (t B)."""
     by = splat(scale, W)
+    C = COLUMNS // W if W == 16 else 64 // W
     column: i32 = begin
-    while column + WIDE * W <= end:
-        v = column_sums(a, matrix, column, t, rank, HALF, WIDE, W)
-        for k in unroll(WIDE):
+    while column + C * W <= end:
+        v = column_sums(a, matrix, column, t, rank, HALF, C, W)
+        for k in unroll(C):
             store(y, load(y, column + k * W, lanes=W) + by * v[k], column + k * W)
-        column += WIDE * W
+        column += C * W
     while column < end:
         v = column_sums(a, matrix, column, t, rank, HALF, 1, W)
         store_some(y, load_some(y, column, a.n_out, W) + by * v[0], column, a.n_out, W)
@@ -306,23 +320,32 @@ def scale_of(a: ptr[LoraArgs], use: i32, adapter: i32):
 @kernel
 def lora_b(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, HALF: bool, W: int, R: int):
     """Units: COLUMNS elements of y, for all rows of the step. R: room for a rank."""
+    SIZE = 2 if HALF else 4
     t = array(f32, R, zero=False)
+    of_tile = i64(a.r) * RANKS
+    of_adapter = i64(u32(a.n_out + (RANKS - 1)) // RANKS) * of_tile
     for u in range(first, last):
         begin = u * COLUMNS
         end = minimum(begin + COLUMNS, a.n_out)
         for row in range(step.n_rows):
             copy_row(a, row, begin, end, W)
+        own = i64(u * (COLUMNS // RANKS)) * of_tile
+        n_bytes = i64(u32(end - begin + (RANKS - 1)) // RANKS) * of_tile * SIZE
         order: ptr[i32] = a.order
         while order[0] >= 0:
-            use = order[0]
-            adapter = a.adapters[use]
+            adapter = a.adapters[order[0]]
+            n = run_of(a, order)
+            if order[n] >= 0:
+                fetch(a.b + (i64(a.adapters[order[n]]) * of_adapter + own) * SIZE, n_bytes)
             rank = rank_of(a, a.pair, adapter)
             if rank > 0:
-                whole_tree(a, use, t, rank, W)
-                y = a.y + i64(row_of(a, use)) * i64(a.n_out)
-                matrix = i64(adapter) * i64(a.r) * i64(a.n_out)
-                add_scaled(a, y, matrix, begin, end, t, rank, scale_of(a, use, adapter), HALF, W)
-            order = order + 1
+                for i in range(n):
+                    use = order[i]
+                    whole_tree(a, use, t, rank, W)
+                    y = a.y + i64(row_of(a, use)) * i64(a.n_out)
+                    scale = scale_of(a, use, adapter)
+                    add_scaled(a, y, i64(adapter) * of_adapter, begin, end, t, rank, scale, HALF, W)
+            order = order + n
 
 
 @kernel
@@ -332,7 +355,7 @@ def lora_b_each(
     """Units: COLUMNS elements of y, or of each expert's, one use after another. SUMMED: y is the experts' sum."""
     t = array(f32, R, zero=False)
     total = array(f32, COLUMNS)
-    of_expert = i64(a.r) * i64(a.n_out)
+    of_expert = i64(u32(a.n_out + (RANKS - 1)) // RANKS) * (i64(a.r) * RANKS)
     rows: i32 = step.n_rows
     if not_null(a.wanted):
         rows = step.n_logits

@@ -16,8 +16,8 @@ LEVELS = TREE_LANES.bit_length() - 1
 class GpuLoraArgs:
     """The operands of both operations; what one has not got is 0.
 
-    x: rows of n elements. m: elements of t for a use, r for each pair. a: [adapter][expert][n, m]; b: [adapter][expert]
-    [r, n]. ids: experts of rows, or token ids.
+    x: rows of n elements. m: elements of t for a use, r for each pair. a: [adapter][expert][m / 16, n, 16]; b:
+    [adapter][expert][ceil(n / 16), r, 16]. ids: experts of rows, or token ids.
     """
 
     x: ptr[f32]
@@ -87,10 +87,10 @@ def lora_a(
         at: u64 = u64(adapter) * u64(p.n_experts)
         if USED > 0:
             at = at + u64(p.ids[place])
-        at = at * u64(n) * u64(m) + u64(tile + column)
+        at = (at * u64(m) + u64(tile)) * u64(n) + u64(column)
         if LOOKUP:
             if tree == 0:
-                p.t[u64(use) * u64(m) + u64(tile + column)] = kept(p.a, at + u64(p.ids[row]) * u64(m), HALF)
+                p.t[u64(use) * u64(m) + u64(tile + column)] = kept(p.a, at + u64(p.ids[row]) * RANKS, HALF)
         else:
             from_row: u64 = u64(source)
             if X_USED > 1:
@@ -104,7 +104,7 @@ def lora_a(
                     if end > n:
                         end = n
                     for i in range(group * GROUP, end):
-                        chain = fma(kept(p.a, at + u64(i) * u64(m), HALF), p.x[from_row * u64(n) + u64(i)], chain)
+                        chain = fma(kept(p.a, at + u64(i) * RANKS, HALF), p.x[from_row * u64(n) + u64(i)], chain)
                     total = total + chain
                 both = both + total
             parts[lane] = both
@@ -120,31 +120,31 @@ def lora_a(
 
 
 @inline
-def chain_of(b: ptr[u8], at: u64, n: u32, t: ptr[f32], first: i32, rank: i32, HALF: bool):
+def chain_of(b: ptr[u8], at: u64, t: ptr[f32], first: i32, rank: i32, HALF: bool):
     """The chain of one group of ranks, from +0.0. at: of rank 0; t: of the pair."""
     end: i32 = first + GROUP
     if end > rank:
         end = rank
     chain: f32 = 0.0
     for i in range(first, end):
-        chain = fma(kept(b, at + u64(i) * u64(n), HALF), t[i], chain)
+        chain = fma(kept(b, at + u64(i) * RANKS, HALF), t[i], chain)
     return chain + 0.0
 
 
 @inline
-def tree_of(b: ptr[u8], at: u64, n: u32, t: ptr[f32], rank: i32, HALF: bool, GROUPS: int):
+def tree_of(b: ptr[u8], at: u64, t: ptr[f32], rank: i32, HALF: bool, GROUPS: int):
     """The product of one column. The tree's lanes come in the order in which it meets them, so that a sum of each level
     is all that is kept; GROUPS: lanes that there is room for, the others are empty.
     """
     if GROUPS == 1:
-        return chain_of(b, at, n, t, 0, rank, HALF)
+        return chain_of(b, at, t, 0, rank, HALF)
     sums = regs(f32, LEVELS)
     p: f32 = 0.0
     for j in unroll(TREE_LANES):
         lane = sum(((j >> k) & 1) << (LEVELS - 1 - k) for k in range(LEVELS))
         p = 0.0
         if lane < GROUPS:
-            p = chain_of(b, at, n, t, lane * GROUP, rank, HALF)
+            p = chain_of(b, at, t, lane * GROUP, rank, HALF)
         ones = 0
         for k in unroll(LEVELS):
             if all((j >> i) & 1 for i in range(k + 1)):
@@ -169,6 +169,9 @@ def lora_b(
     source: u32 = row
     if WANTED:
         source = u32(p.wanted[row])
+    # Of an expert's matrix, and the column's first element in it.
+    of_expert = u64((n + (RANKS - 1)) // RANKS) * u64(r) * RANKS
+    inside = u64(column // RANKS) * u64(r) * RANKS + u64(column & (RANKS - 1))
     if column < n:
         value: f32 = p.base[u64(place) * u64(n) + u64(column)]
         for k in range(depth):
@@ -182,15 +185,15 @@ def lora_b(
                     for j in range(USED):
                         one = u64(row) * USED + u64(j)
                         expert = u64(adapter) * u64(p.n_experts) + u64(p.ids[one])
-                        at = expert * u64(r) * u64(n) + u64(column)
+                        at = expert * of_expert + inside
                         own = p.t + ((one * u64(depth) + u64(k)) * u64(m) + u64(p.start))
-                        v = fma(p.weights[one], tree_of(p.b, at, n, own, rank, HALF, GROUPS), v)
+                        v = fma(p.weights[one], tree_of(p.b, at, own, rank, HALF, GROUPS), v)
                 else:
                     expert: u64 = u64(adapter) * u64(p.n_experts)
                     if USED > 0:
                         expert = expert + u64(p.ids[place])
-                    at = expert * u64(r) * u64(n) + u64(column)
+                    at = expert * of_expert + inside
                     own = p.t + ((u64(place) * u64(depth) + u64(k)) * u64(m) + u64(p.start))
-                    v = tree_of(p.b, at, n, own, rank, HALF, GROUPS)
+                    v = tree_of(p.b, at, own, rank, HALF, GROUPS)
                 value = value + scale * v
         p.y[u64(place) * u64(n) + u64(column)] = value

@@ -21,7 +21,8 @@ def lora_a(low: CpuLowering, single: Single) -> None:
     """t = A x, up to the last two levels of the tree."""
     node, t = single.node, single.node.outputs[0]
     x, a, _, listed, *more = node.inputs
-    *counts, n_in, m = (int(d) for d in low.graph.buffer(a).shape)
+    *counts, tiles, n_in, _ = (int(d) for d in low.graph.buffer(a).shape)
+    m = tiles * RANKS
     quarters = _quarters(low, t)
     arguments = _common(low, node, 2) | {
         "a": low.at(a),
@@ -36,7 +37,7 @@ def lora_a(low: CpuLowering, single: Single) -> None:
         arguments["ids"] = low.at(x)
     else:
         arguments["x"] = low.at(x)
-    units = -(-m // RANKS) * QUARTERS
+    units = tiles * QUARTERS
     kernel, reads = _kernel(low, node, a, (adapters.lora_a, {"BLOCKS": _BLOCKS}), (adapters.lora_a_each, {}))
     low.emit(
         node, "adapters", kernel, LoraArgs, arguments | reads, units, UnitsPer.ONCE,
@@ -49,7 +50,9 @@ def lora_b(low: CpuLowering, single: Single) -> None:
     """y = base + scale * (B t)."""
     node, y = single.node, single.node.outputs[0]
     base, t, b, _, listed, scales, *more = node.inputs
-    *counts, r, n_out = (int(d) for d in low.graph.buffer(b).shape)
+    *counts, _, r, _ = (int(d) for d in low.graph.buffer(b).shape)
+    summed = "n_used" in node.attrs and len(more) > 1
+    n_out = low.width(y) // (1 if summed else int(node.attrs.get("n_used", 1)))
     quarters = _quarters(low, t)
     m = int(low.graph.buffer(t).shape[-1])
     arguments = _common(low, node, 3) | {
@@ -64,7 +67,6 @@ def lora_b(low: CpuLowering, single: Single) -> None:
         "start": int(node.attrs["start"]),
         "n_experts": counts[1] if len(counts) > 1 else 1,
     }
-    summed = "n_used" in node.attrs and len(more) > 1
     if summed:
         arguments["weights"] = low.at(more[1])
     constants = {"R": -(-r // RANKS) * RANKS}

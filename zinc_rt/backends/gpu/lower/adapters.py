@@ -19,7 +19,8 @@ def lora_a(low: GpuLowering, single: Single) -> None:
     """t = A x."""
     node, t = single.node, single.node.outputs[0]
     x, a, pairs, listed, *more = node.inputs
-    *counts, n, m = (int(d) for d in low.graph.buffer(a).shape)
+    *counts, tiles, n, _ = (int(d) for d in low.graph.buffer(a).shape)
+    m = tiles * RANKS
     lookup, wanted, used = "lookup" in node.attrs, "wanted" in node.attrs, int(node.attrs.get("n_used", 0))
     depth, counted = low.width(listed), low.counted(t)
     constants = {
@@ -51,9 +52,10 @@ def lora_b(low: GpuLowering, single: Single) -> None:
     """y = base + scale * (B t)."""
     node, y = single.node, single.node.outputs[0]
     base, t, b, pairs, listed, scales, *more = node.inputs
-    *counts, r, n = (int(d) for d in low.graph.buffer(b).shape)
+    *counts, _, r, _ = (int(d) for d in low.graph.buffer(b).shape)
     wanted, used, counted = "wanted" in node.attrs, int(node.attrs.get("n_used", 0)), low.counted(y)
     summed = used > 0 and len(more) > 1
+    n = low.width(y) // (1 if summed else max(used, 1))
     constants = {
         "USED": used,
         "HALF": low.graph.buffer(b).dtype is DType.F16,
