@@ -76,7 +76,7 @@ def adapted(kind: str, room: int = 48, dtype: DType = DType.F32, n_rows: int = 9
     for n, some in ((n_rows, True), (1, True), (2, False)):
         given = {name: (ordinary if tame else rows)(rng, n, width) for name, width in widths.items()}
         lists = np.sort(np.array([rng.permutation(n_adapters)[:DEPTH] for _ in range(n)]))
-        lists[:: 3, 1] = -1
+        lists[::3, 1] = -1
         lists[1::4] = -1
         given["adapters"] = lists if some else np.full_like(lists, -1)
         given["scales"] = rng.standard_normal((n, DEPTH)).astype(np.float32)
@@ -99,8 +99,15 @@ def test_values() -> None:
             for adapter, scale in zip(step.inputs["adapters"][row], step.inputs["scales"][row], strict=True):
                 if adapter >= 0:
                     rank = int(table[pair, adapter, 0])
-                    t = np.float64(step.inputs["x"][row]) @ columns(case.constants["a"][adapter])[:, pair * 48 :][:, :rank]
-                    want[row] += scale * table[pair, adapter, 1] * (t @ columns(case.constants[f"b{pair}"][adapter])[:rank, :N_OUT])
+                    t = (
+                        np.float64(step.inputs["x"][row])
+                        @ columns(case.constants["a"][adapter])[:, pair * 48 :][:, :rank]
+                    )
+                    want[row] += (
+                        scale
+                        * table[pair, adapter, 1]
+                        * (t @ columns(case.constants[f"b{pair}"][adapter])[:rank, :N_OUT])
+                    )
         found = got[f"out{pair}"].view(np.float32)
         assert np.abs(found - want).max() < 1e-4 * np.abs(want).max()
         assert np.abs(want - step.inputs[f"y{pair}"]).max() > 1  # there is something to see

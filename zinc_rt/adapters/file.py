@@ -61,11 +61,13 @@ class AdapterFile(Closing):
                 raise AdapterError(f"{file.path} has {key} = {show(found)}; an adapter has {wanted!r}")
         self.architecture = _text(file, "general.architecture", required=True)
         self.name = _text(file, "general.name") or Path(file.path).stem
-        self.task_name, self.prompt_prefix = (_text(file, f"adapter.lora.{key}") for key in ("task_name", "prompt_prefix"))
+        self.task_name, self.prompt_prefix = (
+            _text(file, f"adapter.lora.{key}") for key in ("task_name", "prompt_prefix")
+        )
         if "adapter.alora.invocation_tokens" in file.metadata:
             raise AdapterError(
-                f"{file.path} has adapter.alora.invocation_tokens: it acts from these tokens of a prompt on (aLoRA), which"
-                " is not supported here"
+                f"{file.path} has adapter.alora.invocation_tokens: it acts from these tokens of a prompt on (aLoRA),"
+                " which is not supported here"
             )
         alpha = file.metadata.get("adapter.lora.alpha", 0.0)
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not np.isfinite(alpha):
@@ -117,7 +119,9 @@ class AdapterFile(Closing):
         for pair in self.pairs.values():
             base = model.tensors.get(pair.tensor)
             if base is None:
-                raise AdapterError(f"{path} has {pair.a.name}, but the model has no tensor {pair.tensor}{_fused(pair, model)}")
+                raise AdapterError(
+                    f"{path} has {pair.a.name}, but the model has no tensor {pair.tensor}{_fused(pair, model)}"
+                )
             _check_shapes(path, pair, base)
 
     def _pairs(self) -> dict[str, AdapterPair]:
@@ -126,10 +130,14 @@ class AdapterFile(Closing):
             base, suffix = name[: -len(A)], name[-len(A) :]
             if suffix in (A, B) and base:
                 if not tensor.type.supported:
-                    raise AdapterError(f"{path}: tensor {name} is of type {tensor.type.name}, which is not supported here")
+                    raise AdapterError(
+                        f"{path}: tensor {name} is of type {tensor.type.name}, which is not supported here"
+                    )
                 found.setdefault(base, {})[suffix] = tensor
             elif name not in self.ignored:
-                raise AdapterError(f"{path}: tensor {name} ends in neither {A} nor {B}; only matrices of low rank are known")
+                raise AdapterError(
+                    f"{path}: tensor {name} ends in neither {A} nor {B}; only matrices of low rank are known"
+                )
         for base, both in found.items():
             for suffix, other in ((A, B), (B, A)):
                 if suffix not in both:
@@ -150,11 +158,14 @@ def _text(file: GGUFFile, key: str, *, required: bool = False) -> str:
 def _check_ranks(path: str, base: str, a: TensorInfo, b: TensorInfo) -> None:
     """The rank is the same in both, and within the limit."""
     if len(a.shape) != len(b.shape) or len(a.shape) not in (2, 3):
-        raise AdapterError(f"{path}: {a.name} has shape {list(a.shape)} and {b.name} {list(b.shape)}; pairs of matrices are needed")
+        raise AdapterError(
+            f"{path}: {a.name} has shape {list(a.shape)} and {b.name} {list(b.shape)}; pairs of matrices are needed"
+        )
     rank, other = b.shape[-1], a.shape[-1 if base == EMBEDDING else -2]
     if rank != other:
         raise AdapterError(
-            f"{path}: {b.name} of shape {list(b.shape)} has rank {rank}, {a.name} of shape {list(a.shape)} has rank {other}"
+            f"{path}: {b.name} of shape {list(b.shape)} has rank {rank}, {a.name} of shape"
+            f" {list(a.shape)} has rank {other}"
         )
     if rank > MAX_RANK:
         raise AdapterError(f"{path}: {b.name} has rank {rank}, at most {MAX_RANK} is supported")

@@ -103,9 +103,12 @@ def arrays_of(groups: Sequence[Group], graph: Graph, shape: AdapterShape) -> dic
 
 
 def with_adapters(
-    definition: ModelDefinition, groups: Sequence[Group], shape: AdapterShape, arrays: Mapping[str, npt.NDArray[np.generic]]
+    definition: ModelDefinition,
+    groups: Sequence[Group],
+    shape: AdapterShape,
+    arrays: Mapping[str, npt.NDArray[np.generic]],
 ) -> ModelDefinition:
-    """The definition with the products of adapters in its graph. arrays: the constants, of the shapes of `arrays_of`."""
+    """The definition with the products of adapters in its graph. arrays: the constants, shaped as `arrays_of` says."""
     graph = _Rewriting(definition.graph, groups, shape, arrays).run()
     constants = {name: partial(_array, array) for name, array in arrays.items()}
     return replace(definition, graph=graph, constants={**definition.constants, **constants})

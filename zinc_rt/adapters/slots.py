@@ -190,8 +190,8 @@ class AdapterSlots:
         number = next((i for i in range(self.shape.n_adapters) if i not in self._slots), None)
         if number is None:
             raise UsageError(
-                f"there is room for {self.shape.n_adapters} adapters, and that many are loaded; unload one, or start with"
-                " more lora_slots"
+                f"there is room for {self.shape.n_adapters} adapters, and that many are loaded; unload one, or start"
+                " with more lora_slots"
             )
         self._check_room(file)
         self._fill(number, file)
@@ -236,7 +236,7 @@ class AdapterSlots:
             self._forget(use.slot)
 
     def salt(self, salt: bytes, uses: Sequence[AdapterUse]) -> bytes:
-        """The salt of the prefix cache for texts with these adapters: keys and values depend on them and their scales."""
+        """The salt of the prefix cache for texts with these adapters: keys and values depend on their scales, too."""
         if not uses:
             return salt
         parts = [(self.info(use.slot).identity, np.float32(use.scale).tobytes()) for use in uses]
@@ -255,8 +255,8 @@ class AdapterSlots:
                 own = file.pairs.get(pair.part.tensor)
                 if own is not None and own.rank > group.room:
                     raise AdapterError(
-                        f"{file.file.path}: {own.b.name} has rank {own.rank}, there is room for rank {group.room}; start"
-                        " with a larger max_lora_rank"
+                        f"{file.file.path}: {own.b.name} has rank {own.rank}, there is room for rank {group.room};"
+                        " start with a larger max_lora_rank"
                     )
 
     def _fill(self, number: int, file: AdapterFile) -> None:
@@ -287,7 +287,7 @@ class AdapterSlots:
 
 
 def _zeros(dims: tuple[int, ...], dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-    """Zeroed memory, which nothing touches before it is used, with room behind it for kernels that read whole vectors."""
+    """Zeroed memory, which nothing touches before it is used, with room behind it for reads of whole vectors."""
     from zinc_rt.backends.host_memory import huge_bytes
 
     n_bytes = int(np.prod(dims, dtype=np.int64)) * dtype.itemsize

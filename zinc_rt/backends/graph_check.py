@@ -42,7 +42,7 @@ def lookups(graph: Graph, inputs: Mapping[str, Ints]) -> tuple[TokenLookup, ...]
 
 
 def logits_of(graph: Graph) -> list[int]:
-    """The buffers of a graph that hold logits: what products of wanted rows give, after adapters, factors and soft caps."""
+    """The buffers of a graph that hold logits: products of wanted rows, after adapters, factors and soft caps."""
     found = [n.outputs[0] for n in graph.nodes if n.op is Op.LM_HEAD]
     after = {n.inputs[0]: n.outputs[0] for n in graph.nodes if n.op in (Op.LORA_B, Op.SCALE, Op.SOFTCAP)}
     for i, buffer in enumerate(found):

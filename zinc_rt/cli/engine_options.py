@@ -138,7 +138,12 @@ class GeneratingOptions(EngineOptions):
         """See `EngineOptions.load_options`."""
         made = super().load_options(verbosity)
         draft = None if self.model_draft is None else str(model_file(self.model_draft, None))
-        given: dict[str, Any] = {"spec": self.spec, "draft_model": draft, "draft_max": self.draft_max, "draft_min": self.draft_min}
+        given: dict[str, Any] = {
+            "spec": self.spec,
+            "draft_model": draft,
+            "draft_max": self.draft_max,
+            "draft_min": self.draft_min,
+        }
         given["lora"] = given_adapters(self.lora, self.lora_scaled) or None
         return made | {name: value for name, value in given.items() if value is not None}
 

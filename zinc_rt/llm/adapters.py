@@ -53,7 +53,9 @@ def lora_requests(lora: Lora) -> Iterator[AdapterRequest]:
     if not isinstance(every, list | tuple):
         raise UsageError(f"lora is {show(lora)}; give a file, a list of files, or files by name")
     for one in every:
-        path, scale, name = (*one, None)[:3] if isinstance(one, list | tuple) and len(one) in (2, 3) else (one, 1.0, None)
+        path, scale, name = (
+            (*one, None)[:3] if isinstance(one, list | tuple) and len(one) in (2, 3) else (one, 1.0, None)
+        )
         if not _is_number(scale):
             raise UsageError(f"the scale of {show(path)} is {show(scale)}, a number is needed")
         yield AdapterRequest(Path(path_text("lora", path)), name, float(scale))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.adapters.slots import AdapterInfo, AdapterRequest, AdapterSlots
+from zinc_rt.adapters.slots import AdapterInfo, AdapterSlots
 from zinc_rt.backends.devices import Device
 from zinc_rt.engine.engine import Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
@@ -313,9 +313,8 @@ class Model(Closing):
             UsageError: there is no room, or the name is taken.
         """
         self.check_ready()
-        request = AdapterRequest(Path(path_text("path", path)), name, scale)
         with self._lock:
-            self.client.core.load_adapter(request)
+            self.client.core.load_adapter(str(path_text("path", path)), name, scale)
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter, once the texts that use it have ended. Raises `UnknownAdapter`, `UsageError`."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from zinc_rt.adapters.slots import AdapterRequest, AdapterSlots, AdapterUse
 from zinc_rt.engine.engine import Engine
@@ -163,9 +164,11 @@ class EngineCore:
             raise UsageError("the model was loaded without room for adapters; load it with lora or lora_slots")
         return self._adapters
 
-    def load_adapter(self, request: AdapterRequest) -> None:
-        """Load an adapter into free room. Raises `AdapterError`, `GGUFError`, `UsageError`; then all is as before."""
-        self._room().load(request)
+    def load_adapter(self, path: str, name: str | None = None, scale: float = 0.0) -> None:
+        """Load an adapter into free room; see `AdapterRequest`. Raises `AdapterError`, `GGUFError`, `UsageError`; then
+        all is as before.
+        """
+        self._room().load(AdapterRequest(Path(path), name, scale))
 
     def unload_adapter(self, name: str) -> None:
         """Forget an adapter once the requests that use it have ended. Raises `UnknownAdapter`, `UsageError`."""

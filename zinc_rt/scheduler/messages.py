@@ -143,7 +143,24 @@ class Ping:
     n: int
 
 
-Message = Submit | Cancel | TenantShare | Ping
+@dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Load an adapter into free room; an `AdapterReply` of the same id says whether it is there."""
+
+    id: str
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadAdapter:
+    """Forget an adapter, once the requests that use it have ended; answered as `LoadAdapter`."""
+
+    id: str
+    name: str
+
+
+Message = Submit | Cancel | TenantShare | Ping | LoadAdapter | UnloadAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +234,17 @@ class Failed:
     usage: Usage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterReply:
+    """What became of a `LoadAdapter` or `UnloadAdapter`. error: why nothing has changed, empty where it is done."""
+
+    id: str
+    error: str = ""
+
+
 Event = Admitted | PromptLogprobs | Token | Finished | Failed
+"""Of one request."""
+EngineEvent = Event | AdapterReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +301,7 @@ class StepReport:
     """The result of a turn of the engine's loop. seconds: of the step itself; rows: of prefill and of decode in it."""
 
     seq: int
-    events: tuple[Event, ...] = ()
+    events: tuple[EngineEvent, ...] = ()
     status: EngineStatus = field(default_factory=EngineStatus)
     seconds: float = 0.0
     prefill_rows: int = 0

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from zinc_rt.backends.base import Capacity
 from zinc_rt.adapters.slots import AdapterSlots
+from zinc_rt.backends.base import Capacity
 from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.errors import IntegrityError, ZincError
 from zinc_rt.numerics import pages_for

@@ -63,8 +63,8 @@ class GpuLoweredGraph(StatefulGraph):
 
     owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
     positions: the input of that name, None for a graph without attention. gathered: rows of tables that stay with the
-    host. constants: those that kernels read as they were given, by name. samplings: those used last, by tokens to choose
-    from, rows and shape.
+    host. constants: those that kernels read as they were given, by name. samplings: those used last, by tokens to
+    choose from, rows and shape.
     """
 
     owner: GpuBackend = field(kw_only=True)

@@ -127,11 +127,11 @@ def _up(at: Operands) -> None:
     with np.errstate(all="ignore"):
         if weights is not None:
             v = fma_chain(weights.T[:, :, None, None], v.transpose(1, 0, 2, 3))[:, None]
-        for k in range(depth):
-            adapter = adapters[:, k]
-            row = np.flatnonzero((adapter >= 0) & (pairs[pair, adapter, 0] > 0))
-            scale = scales[row, k] * pairs[pair, adapter[row], 1]
-            out[row] += scale[:, None, None] * v[row, :, k]
+        for place in range(depth):
+            own = adapters[:, place]
+            some = np.flatnonzero((own >= 0) & (pairs[pair, own, 0] > 0))
+            scale = scales[some, place] * pairs[pair, own[some], 1]
+            out[some] += scale[:, None, None] * v[some, :, place]
 
 
 def _pairs_fit(sizes: Bindings) -> str | None:
@@ -177,9 +177,7 @@ def _a(x: Port, a: Port, t: Port, attrs: dict[str, AttrSpec], *more: Port) -> Op
 
 def _b(rows: str, y: Port, t: Port, b: Port, attrs: dict[str, AttrSpec], *more: Port) -> OpSignature:
     out = activation("out", rows, y.shape[1])
-    return OpSignature(
-        (y, t, b, _PAIRS, _ADAPTERS, _SCALES, *more), (out,), {**_B_ATTRS, **attrs}, (_start_fits,)
-    )
+    return OpSignature((y, t, b, _PAIRS, _ADAPTERS, _SCALES, *more), (out,), {**_B_ATTRS, **attrs}, (_start_fits,))
 
 
 def _multiplied(cost: CostView) -> int:

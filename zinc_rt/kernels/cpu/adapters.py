@@ -39,9 +39,9 @@ class OrderArgs:
 class LoraArgs:
     """The operands of both operations; null where one has not got them.
 
-    x: rows of n_in elements, or of n_used times as many; with `ids` of a lookup, none. m: elements of t for a use, r for
-    each pair. a: [adapter][expert][m / 16, n_in, 16]; b: [adapter][expert][n_out / 16, r, 16]. quarters: t before the tree's last levels,
-    f32[use, QUARTERS, m].
+    x: rows of n_in elements, or of n_used times as many; with `ids` of a lookup, none. m: elements of t for a use, r
+    for each pair. a: [adapter][expert][m / 16, n_in, 16]; b: [adapter][expert][n_out / 16, r, 16]. quarters: t before
+    the tree's last levels, f32[use, QUARTERS, m].
     """
 
     x: ptr[f32]

@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import uvicorn
 
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
+from zinc_rt.llm.adapters import lora_requests
 from zinc_rt.llm.load import built_in_model, load
 from zinc_rt.scheduler.messages import StepReport
 from zinc_rt.serving.api.config import ServerConfig
@@ -22,6 +24,7 @@ from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import RequestRecorder
+from zinc_rt.serving.api.served_adapters import ServedAdapters
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
@@ -107,7 +110,10 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
     with GGUFFile.open(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
         model = replace(ServedModel.read(file, tokenizer, 0, config.alias), defaults=config.defaults)
-        choice = replace(choice, stamps=file.stamps)
+        adapters = ServedAdapters.read(file, lora_requests(choice.options.get("lora")))
+        if taken := next((a.name for a in adapters.entries if a.name in model.names), None):
+            raise UsageError(f"an adapter and the model are both called {taken!r}; --lora-modules gives another name")
+        model, choice = replace(model, adapters=adapters), replace(choice, stamps=file.stamps)
     background = Background(log)
     recorder = open_recorder(config, path, model.name, choice.options.get("cache_dir"), log, background)
     metrics = Metrics()
