@@ -10,7 +10,8 @@ import gguf
 import numpy as np
 
 from tests.helpers import packed
-from zinc_rt.gguf import GGMLType, GGUFWriter, ValueType
+from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
+from zinc_rt.llm.load import built_in_model
 
 DENSE = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate.", "ffn_up.", "ffn_down.")
 
@@ -66,3 +67,13 @@ def write_adapter(
             added[name] = product * (alpha / r if alpha else 1.0)
     writer.write()
     return added
+
+
+def story_adapters(folder: Path, names: str) -> list[Path]:
+    """Adapters of the model in the package."""
+    with GGUFFile.open(built_in_model()) as file:
+        shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+        architecture = file.architecture
+    for i, name in enumerate(names):
+        write_adapter(folder / f"{name}.gguf", architecture, shapes, seed=i)
+    return [folder / f"{name}.gguf" for name in names]

@@ -11,14 +11,13 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from tests.adapters.files import DENSE, write_adapter
+from tests.adapters.files import DENSE, story_adapters, write_adapter
 from tests.helpers import LLAMA, QWEN2, QWEN3, Spec, T, Tiny, random_tokens, write_model
 from zinc_rt.adapters.errors import AdapterError, UnknownAdapter
 from zinc_rt.adapters.slots import AdapterRequest, AdapterSlots, AdapterUse
 from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile, GGUFWriter, ValueType
-from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 
 ALL = (*DENSE, "output.weight", "token_embd")
@@ -112,16 +111,6 @@ def test_an_emulated_gpu(tmp_path: Path) -> None:
     want = run(path, chunks, given, kernels="reference")
     for a, b in zip(run(path, chunks, given, device=Device.emu, n_batch=8), want, strict=True):
         assert (a == b).all()
-
-
-def story_adapters(folder: Path, names: str) -> list[Path]:
-    """Adapters of the model in the package."""
-    with GGUFFile.open(built_in_model()) as file:
-        shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
-        architecture = file.architecture
-    for i, name in enumerate(names):
-        write_adapter(folder / f"{name}.gguf", architecture, shapes, seed=i)
-    return [folder / f"{name}.gguf" for name in names]
 
 
 def test_in_python(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.adapters.targets import Part, Target
+from zinc_rt.adapters.targets import AdapterTarget, Part
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import Attr, BufferId, BufferKind, Dim, DType, Graph, Node
 from zinc_rt.ir.op import Op
@@ -30,12 +30,12 @@ PAIRS: Final = "lora.pairs"
 
 
 @dataclass(frozen=True)
-class Pair:
+class MatrixPair:
     """A pair of matrices of each adapter: for one matrix of the graph. number: in `PAIRS`. start: of its elements in
     those of its group. b: the constant.
     """
 
-    target: Target
+    target: AdapterTarget
     part: Part
     number: int
     start: int
@@ -43,10 +43,10 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Group:
+class PairGroup:
     """The pairs of products that read the same rows. room: for the rank of each. a: the constant."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MatrixPair, ...]
     room: int
     a: str
 
@@ -70,25 +70,25 @@ class AdapterShape:
         return np.float16 if self.dtype is DType.F16 else np.float32
 
 
-def grouped(found: Sequence[tuple[Target, Part]], rooms: Mapping[str, int]) -> list[Group]:
+def grouped(found: Sequence[tuple[AdapterTarget, Part]], rooms: Mapping[str, int]) -> list[PairGroup]:
     """Pairs by the rows that their products read. rooms: of ranks, by tensor."""
-    by_rows: dict[tuple[object, ...], list[tuple[Target, Part]]] = {}
+    by_rows: dict[tuple[object, ...], list[tuple[AdapterTarget, Part]]] = {}
     for target, part in found:
         node, wanted = target.node, target.node.op is Op.LM_HEAD
         ids = node.inputs[1] if target.routed else None
         by_rows.setdefault((node.inputs[0], wanted, ids), []).append((target, part))
-    groups, number = list[Group](), 0
+    groups, number = list[PairGroup](), 0
     for members in by_rows.values():
         room = max(rooms[part.tensor] for _, part in members)
-        pairs = list[Pair]()
+        pairs = list[MatrixPair]()
         for target, part in members:
-            pairs.append(Pair(target, part, number, len(pairs) * room, f"lora.{number}.b"))
+            pairs.append(MatrixPair(target, part, number, len(pairs) * room, f"lora.{number}.b"))
             number += 1
-        groups.append(Group(tuple(pairs), room, f"lora.{len(groups)}.a"))
+        groups.append(PairGroup(tuple(pairs), room, f"lora.{len(groups)}.a"))
     return groups
 
 
-def arrays_of(groups: Sequence[Group], graph: Graph, shape: AdapterShape) -> dict[str, tuple[int, ...]]:
+def arrays_of(groups: Sequence[PairGroup], graph: Graph, shape: AdapterShape) -> dict[str, tuple[int, ...]]:
     """The shapes of all constants of adapters."""
     n = shape.n_adapters
     out: dict[str, tuple[int, ...]] = {PAIRS: (sum(len(group.pairs) for group in groups), n, 2)}
@@ -104,7 +104,7 @@ def arrays_of(groups: Sequence[Group], graph: Graph, shape: AdapterShape) -> dic
 
 def with_adapters(
     definition: ModelDefinition,
-    groups: Sequence[Group],
+    groups: Sequence[PairGroup],
     shape: AdapterShape,
     arrays: Mapping[str, npt.NDArray[np.generic]],
 ) -> ModelDefinition:
@@ -122,7 +122,11 @@ class _Rewriting:
     """The pass over one graph."""
 
     def __init__(
-        self, graph: Graph, groups: Sequence[Group], shape: AdapterShape, arrays: Mapping[str, npt.NDArray[np.generic]]
+        self,
+        graph: Graph,
+        groups: Sequence[PairGroup],
+        shape: AdapterShape,
+        arrays: Mapping[str, npt.NDArray[np.generic]],
     ) -> None:
         self._graph, self._shape = graph, shape
         self.g = GraphBuilder(graph.name, graph.meta)
@@ -137,8 +141,8 @@ class _Rewriting:
             name: self.g.buffer(name, BufferKind.CONSTANT, DType.F32 if name == PAIRS else shape.dtype, array.shape)
             for name, array in arrays.items()
         }
-        self._groups: dict[int, list[Group]] = {}  # by the first node
-        self._values: dict[int, list[tuple[BufferId, Group, Pair]]] = {}  # by the node that makes the value
+        self._groups: dict[int, list[PairGroup]] = {}  # by the first node
+        self._values: dict[int, list[tuple[BufferId, PairGroup, MatrixPair]]] = {}  # by the node that makes the value
         self._t: dict[str, BufferId] = {}
         for group in groups:
             self._groups.setdefault(group.pairs[0].target.node.id, []).append(group)
@@ -148,7 +152,7 @@ class _Rewriting:
                 b = graph.buffer(value)
                 self._base[value] = self.g.buffer(f"{b.name}.base", BufferKind.TEMP, DType.F32, b.shape)
 
-    def _value(self, target: Target) -> tuple[Node, BufferId]:
+    def _value(self, target: AdapterTarget) -> tuple[Node, BufferId]:
         """What an adapter adds to: a product, or with its bias where nothing else reads it without."""
         value = target.node.outputs[target.output]
         readers = [node for node in self._graph.nodes if value in node.inputs]
@@ -175,7 +179,7 @@ class _Rewriting:
             make()
         self._pending.clear()
 
-    def _down(self, node: Node, group: Group) -> None:
+    def _down(self, node: Node, group: PairGroup) -> None:
         """t = A x."""
         target, attrs, more = group.pairs[0].target, dict[str, Attr](), list[BufferId]()
         shape: tuple[Dim, ...] = ("n_rows",)
@@ -192,7 +196,7 @@ class _Rewriting:
         n_pairs, first = len(group.pairs), group.pairs[0].number
         self.g.node(Op.LORA_A, [*inputs, *more], [t], f"{node.name}.lora_a", pair=first, n_pairs=n_pairs, **attrs)
 
-    def _up(self, value: BufferId, group: Group, pair: Pair) -> None:
+    def _up(self, value: BufferId, group: PairGroup, pair: MatrixPair) -> None:
         """y = base + scale * (B t)."""
         node, attrs, more = pair.target.node, dict[str, Attr](), list[BufferId]()
         if node.op is Op.LM_HEAD:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from zinc_rt.adapters.errors import AdapterError, UnknownAdapter
 from zinc_rt.adapters.file import EMBEDDING, AdapterFile
-from zinc_rt.adapters.graph import PAIRS, AdapterShape, Group, arrays_of, grouped, with_adapters
-from zinc_rt.adapters.targets import Part, Target, check_targets, part_of, targets
+from zinc_rt.adapters.graph import PAIRS, AdapterShape, PairGroup, arrays_of, grouped, with_adapters
+from zinc_rt.adapters.targets import AdapterTarget, Part, check_targets, part_of, targets
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import DType
@@ -84,7 +84,7 @@ class AdapterSlots:
     model: GGUFFile
     definition: ModelDefinition
     shape: AdapterShape
-    groups: Sequence[Group]
+    groups: Sequence[PairGroup]
     arrays: Mapping[str, npt.NDArray[np.generic]]
     write: Write | None = None
     _slots: dict[int, _Slot] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class AdapterSlots:
     def _with_room(
         cls, definition: ModelDefinition, model: GGUFFile, files: Sequence[AdapterFile], free: int, max_rank: int | None
     ) -> AdapterSlots:
-        found = dict[tuple[int, int, int], tuple[Target, Part]]()
+        found = dict[tuple[int, int, int], tuple[AdapterTarget, Part]]()
         for target in targets(definition.graph):
             part = part_of(definition, model, target.weight)
             of_embedding = part is not None and part.tensor == EMBEDDING

@@ -28,7 +28,7 @@ _PLACES: Final[Mapping[Op, tuple[tuple[int, int], ...]]] = {
 
 
 @dataclass(frozen=True)
-class Target:
+class AdapterTarget:
     """A product: the node, its matrix, and which of the node's outputs it is."""
 
     node: Node
@@ -64,11 +64,11 @@ class Part:
         return adapter.values(pair.b)[..., self.rows, :].swapaxes(-1, -2)
 
 
-def targets(graph: Graph) -> Iterator[Target]:
+def targets(graph: Graph) -> Iterator[AdapterTarget]:
     """All products of a graph, in order."""
     for node in graph.nodes:
         for place, output in _PLACES.get(node.op, ()):
-            yield Target(node, node.inputs[place], output)
+            yield AdapterTarget(node, node.inputs[place], output)
 
 
 def part_of(definition: ModelDefinition, file: GGUFFile, weight: int) -> Part | None:

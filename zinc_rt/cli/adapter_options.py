@@ -111,7 +111,7 @@ def _scaled(option: str, text: str) -> Given:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServedAdapters(OptionRecord):
+class ServedAdapterOptions(OptionRecord):
     """Adapters that requests choose, and room for more."""
 
     lora_modules: LoraModules = None

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
-from zinc_rt.cli.adapter_options import ServedAdapters
+from zinc_rt.cli.adapter_options import ServedAdapterOptions
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
 from zinc_rt.cli.files import model_file
@@ -82,7 +82,7 @@ def serve(
     engine: GeneratingOptions,
     context: ContextOptions,
     sharing: SharingOptions,
-    adapters: ServedAdapters,
+    adapters: ServedAdapterOptions,
     server: ServerOptions,
     sampling: ServerSampling,
     debug: o.Debug = False,

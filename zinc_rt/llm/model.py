@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.adapters.slots import AdapterInfo, AdapterSlots
+from zinc_rt.adapters.slots import AdapterSlots
 from zinc_rt.backends.devices import Device
 from zinc_rt.engine.engine import Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Graph
-from zinc_rt.llm.adapters import Adapters, chosen
 from zinc_rt.llm.embedding import Embedder, Pooling
 from zinc_rt.llm.input_processor import (
     ChatOptions,
@@ -39,6 +38,7 @@ from zinc_rt.llm.input_processor import (
 )
 from zinc_rt.llm.logits import LogitsRows
 from zinc_rt.llm.many import Progress, counting, finished
+from zinc_rt.llm.model_adapters import ModelAdapters
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan, available_memory, format_bytes
 from zinc_rt.models import ModelDefinition, ModelInfo
@@ -76,7 +76,7 @@ class ModelClosed(EngineError):
     """The model was closed, before a call or while a generation ran."""
 
 
-class Model(Closing):
+class Model(ModelAdapters, Closing):
     """One model on one engine, ready to generate or to embed; made by `load`.
 
     Threads may share it. Generations that run at the same time are computed together, `n_slots` of them at once; the
@@ -112,6 +112,7 @@ class Model(Closing):
         self.engine = engine
         name = file.metadata.get("general.name")
         self.name = name if isinstance(name, str) and name else Path(file.path).stem
+        self._origin: Model | None = None
         self._closed = False
         self._notify, self._drafter, self._projector = notify, drafter, projector
         self._adapters = adapters
@@ -133,13 +134,18 @@ class Model(Closing):
         self._looked = 0.0  # when the file was compared with what it was
 
     def __repr__(self) -> str:
-        if self._closed:
+        if self._own._closed:
             return f"<Model {self.name!r}, closed>"
         does = "generates" if self.engine.generates else "embeds"
         return (
             f"<Model {self.name!r}: {self.architecture}, {self.quantization}, n_ctx={self.n_ctx},"
             f" device={str(self.device)!r}, {does}>"
         )
+
+    @property
+    def _own(self) -> Model:
+        """The model as it was loaded."""
+        return self if self._origin is None else self._origin
 
     @property
     def architecture(self) -> str:
@@ -180,6 +186,8 @@ class Model(Closing):
     @cached_property
     def chat_template(self) -> ChatTemplate:
         """The file's chat template. Raises `ChatTemplateMissing`."""
+        if self._origin is not None:
+            return self._origin.chat_template
         from zinc_rt.text import ChatTemplate
 
         return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
@@ -218,6 +226,8 @@ class Model(Closing):
     @cached_property
     def grammar_vocabulary(self) -> GrammarVocabulary:
         """The tokens' bytes, as grammars need them."""
+        if self._origin is not None:
+            return self._origin.grammar_vocabulary
         from zinc_rt.grammar.vocabulary import GrammarVocabulary
 
         return GrammarVocabulary(self.tokenizer)
@@ -231,6 +241,8 @@ class Model(Closing):
     @cached_property
     def chat_format(self) -> ChatFormat:
         """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
+        if self._origin is not None:
+            return self._origin.chat_format
         from zinc_rt.llm.chat import ChatFormat
 
         return ChatFormat(self.tokenizer, self.chat_template, self.grammar_vocabulary)
@@ -264,6 +276,9 @@ class Model(Closing):
 
         Raises `EngineError` where a function that a step calls closes the model.
         """
+        if self._origin is not None:
+            self._origin.close()
+            return
         with self._lock:
             self.client.check_no_turn()
             self._closed = True
@@ -277,50 +292,6 @@ class Model(Closing):
                 self.file.close()
                 if "chat_template" in vars(self):
                     self.chat_template.close()
-
-    def with_adapter(self, adapters: Adapters, scale: float = 1.0) -> Model:
-        """The same model for texts with other adapters: its `generate`, `chat`, `logits` and so on have them.
-
-        Args:
-            adapters: a name, a list of names, or scales by name; None for the model without adapters.
-            scale: of what those add that come without one; 0 for nothing.
-
-        Raises:
-            UnknownAdapter: no adapter of a name is loaded.
-            UsageError: an argument is wrong.
-        """
-        from zinc_rt.llm.adapted import AdaptedModel
-
-        wanted = chosen(adapters, scale)
-        with self._lock, self.client.core.adapted(wanted):
-            return AdaptedModel(self, wanted)
-
-    @property
-    def adapters(self) -> list[AdapterInfo]:
-        """The adapters that are loaded."""
-        return [] if self._adapters is None else self._adapters.loaded
-
-    def load_adapter(self, path: str | Path, name: str | None = None, scale: float = 0.0) -> None:
-        """Load an adapter into room that `lora_slots` made.
-
-        Args:
-            path: its file.
-            name: None for that of the file.
-            scale: of what it adds to texts for which no adapter is chosen; 0 for nothing.
-
-        Raises:
-            AdapterError, GGUFError: the file cannot be used, or not with this model.
-            UsageError: there is no room, or the name is taken.
-        """
-        self.check_ready()
-        with self._lock:
-            self.client.core.load_adapter(str(path_text("path", path)), name, scale)
-
-    def unload_adapter(self, name: str) -> None:
-        """Forget an adapter, once the texts that use it have ended. Raises `UnknownAdapter`, `UsageError`."""
-        self.check_ready()
-        with self._lock:
-            self.client.core.unload_adapter(name)
 
     def embed(
         self, texts: Prompt | Iterable[Prompt], *, normalize: bool = True, dimensions: int | None = None
@@ -608,7 +579,7 @@ class Model(Closing):
 
     def _check_open(self) -> None:
         """Raises `ModelClosed`, and `FileChanged` when the model's file is another one by now."""
-        if self._closed:
+        if self._own._closed:
             raise ModelClosed("the model is closed; load it again")
         self._looked = time.perf_counter()
         self.file.check_unchanged()
