@@ -6,6 +6,7 @@ Meant to take half a minute on two cores. Nothing else is collected.
 from __future__ import annotations
 
 QUICK = (
+    "adapters/test_adapters.py",
     "amdgpu/abi/test_layout.py", "amdgpu/cs/test_interface.py", "amdgpu/kfd/test_sizes.py",
     "amdgpu/pm4/test_builder.py", "amdgpu/queue/test_pool.py", "amdgpu/umq/test_preflight.py",
     "amdgpu_emu/core/test_core.py", "amdgpu_emu/cp/test_ordering.py", "amdgpu_emu/drm/test_submission.py",

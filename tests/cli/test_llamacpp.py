@@ -82,7 +82,6 @@ def test_joined_names_are_never_read(text: str) -> None:
         (("-n5", "x"), "No such option: '-n5'; did you mean -n 5?"),
         (("-xyz",), "No such option: '-xyz'"),
         (("--tmp", "1"), "did you mean --temp"),
-        (("--lora", "a.gguf", "x"), "--lora of llama.cpp is not supported here: merge"),
         (("--mirostat", "2", "x"), "docs/how/sampling.md"),
         (("-tb", "many", "x"), "-tb is 'many'; it must be a whole number"),
         (("-ub",), "-ub needs a value: -ub N"),

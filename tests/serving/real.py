@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.llm.adapters import lora_requests
 from zinc_rt.llm.chat import ChatFormat
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
@@ -30,6 +31,7 @@ from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.media import MediaRule
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.pictures import RequestPictures, shown_part
+from zinc_rt.serving.api.served_adapters import ServedAdapters
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.service import Service
@@ -216,7 +218,9 @@ async def real(
         client = ProcessClient(start, report=reported, restarts=restarts, stuck=stuck)
     config = ServerConfig(port=0, records=records, drain=SECONDS)
     recorder = open_recorder(config, model or built_in_model(), "story", None, logger, projector=mmproj)
-    made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2))
+    with GGUFFile.open(model or built_in_model()) as file:
+        adapters = ServedAdapters.read(file, lora_requests(options.get("lora")))
+    made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2), adapters=adapters)
     if mmproj is not None:
         made = _with_pictures(made, mmproj, media)
     tenants = tenants or TenantConfigs(limits=limits or Limits(queue=4096))  # a storm of all is not to be refused

@@ -377,6 +377,21 @@ class Backend(Closing):
     def write_pages(self, lowered: LoweredGraph, cache: str, pages: Sequence[int], contents: Bytes) -> None:
         """Fill pages with what `read_pages` gave, here or elsewhere. Raises what that raises."""
 
+    @abstractmethod
+    def write_constant(
+        self, lowered: LoweredGraph, name: str, values: npt.NDArray[np.generic], entry: int | None = None
+    ) -> None:
+        """Bring a constant that was changed in place to where kernels read it. No step may be running.
+
+        Args:
+            lowered: a graph of this backend.
+            name: of the constant; one that kernels read as it was given.
+            values: the array that `lower` got for it.
+            entry: of its first dimension, which alone was changed; None for all.
+
+        Raises `BackendError` where `lowered` is of another backend or has no such constant.
+        """
+
     def submit_and_wait(self, lowered: LoweredGraph) -> None:
         """Check a step and run it to its end. Raises what `check_step`, `submit` and `wait` raise."""
         self.wait(self.submit(check_step(lowered)))

@@ -42,9 +42,9 @@ def lookups(graph: Graph, inputs: Mapping[str, Ints]) -> tuple[TokenLookup, ...]
 
 
 def logits_of(graph: Graph) -> list[int]:
-    """The buffers of a graph that hold logits: what products of wanted rows give, after factors and soft caps."""
+    """The buffers of a graph that hold logits: products of wanted rows, after adapters, factors and soft caps."""
     found = [n.outputs[0] for n in graph.nodes if n.op is Op.LM_HEAD]
-    after = {n.inputs[0]: n.outputs[0] for n in graph.nodes if n.op in (Op.SCALE, Op.SOFTCAP)}
+    after = {n.inputs[0]: n.outputs[0] for n in graph.nodes if n.op in (Op.LORA_B, Op.SCALE, Op.SOFTCAP)}
     for i, buffer in enumerate(found):
         while buffer in after:
             buffer = found[i] = after[buffer]

@@ -154,6 +154,12 @@ class HostBackend(Backend):
             own, about = self._own(lowered), cache_of(lowered, cache, contents)
             own.cache_arrays[cache][list(pages)] = own.layout.own(contents, about)
 
+    def write_constant(
+        self, lowered: LoweredGraph, name: str, values: npt.NDArray[np.generic], entry: int | None = None
+    ) -> None:
+        """See `Backend.write_constant`. Kernels read the array itself."""
+        self._check_own(lowered)
+
     def _own(self, lowered: LoweredGraph) -> HostGraph:
         self._check_own(lowered)
         assert isinstance(lowered, HostGraph)

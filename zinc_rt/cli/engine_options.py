@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.adapter_options import LoraOption, LoraScaled, given_adapters
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord
 from zinc_rt.cli.options import MODEL, completes
@@ -153,6 +154,8 @@ class GeneratingOptions(EngineOptions):
     draft_min: DraftMin = None
     mmproj: Mmproj = None
     no_mmproj: NoMmproj = False
+    lora: LoraOption = None
+    lora_scaled: LoraScaled = None
 
     def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
         """See `EngineOptions.load_options`."""
@@ -162,7 +165,13 @@ class GeneratingOptions(EngineOptions):
         if not self.no_mmproj:
             made["mmproj"] = AUTO if self.mmproj is None else str(self.mmproj)
         draft = None if self.model_draft is None else str(model_file(self.model_draft, None))
-        given = {"spec": self.spec, "draft_model": draft, "draft_max": self.draft_max, "draft_min": self.draft_min}
+        given: dict[str, Any] = {
+            "spec": self.spec,
+            "draft_model": draft,
+            "draft_max": self.draft_max,
+            "draft_min": self.draft_min,
+        }
+        given["lora"] = given_adapters(self.lora, self.lora_scaled) or None
         return made | {name: value for name, value in given.items() if value is not None}
 
 

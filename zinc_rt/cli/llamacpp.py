@@ -63,7 +63,6 @@ _ORDER: Final = "the stages of sampling are those of docs/how/sampling.md: --tem
 _ROPE: Final = "positions are scaled as the model's file says; leave it out"
 _PLACES: Final = "layers are not divided between devices; --device chooses what runs all of them"
 _CPUS: Final = "`taskset` and `numactl` choose the cores of a process"
-_ADAPTER: Final = "merge the adapter into its model and convert that (`zinc convert`)"
 _LOG: Final = "standard error has the log; redirect it"
 _DRAFT: Final = "--draft-max and --draft-min bound the guesses; the speed of steps decides between them"
 
@@ -121,8 +120,9 @@ TABLE: Final = (
     _refused("-Cr", "--cpu-range", value="RANGE", note=_CPUS),
     _refused("--cpu-strict", "--poll", "--prio", value="N", note=_CPUS),
     _refused("--numa", value="TYPE", note=_CPUS),
-    _refused("--lora", value="FILE", note=_ADAPTER),
-    _refused("--lora-scaled", value="FILE", note=_ADAPTER),
+    _same("--lora", value="FILE", note="or FILE:SCALE"),
+    _same("--lora-scaled", value="FILE:SCALE"),
+    _same("--lora-init-without-apply"),
     _refused("--control-vector", "--control-vector-scaled", value="FILE", note="the model runs as its file is"),
     _refused("--rope-scaling", value="TYPE", note=_ROPE),
     _refused("--rope-scale", "--rope-freq-base", "--rope-freq-scale", value="N", note=_ROPE),

@@ -112,7 +112,7 @@ def _run(core: EngineCore, request: Submit) -> list[Event]:
     core.submit(request)
     events: list[Event] = []
     while not core.idle:
-        events += core.turn().events
+        events += core.advance()
     if events and isinstance(failed := events[-1], Failed):
         raise UsageError(f"the request cannot be computed here: {failed.message}")
     return events

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.adapter_options import ServedAdapterOptions
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
 from zinc_rt.cli.files import model_file
@@ -82,6 +83,7 @@ def serve(
     engine: GeneratingOptions,
     context: ContextOptions,
     sharing: SharingOptions,
+    adapters: ServedAdapterOptions,
     server: ServerOptions,
     sampling: ServerSampling,
     debug: o.Debug = False,
@@ -98,6 +100,7 @@ def serve(
     embeds = sharing.embeddings or sharing.pooling is not None
     if embeds and engine.mmproj is not None:
         raise UsageError("--mmproj is for texts about pictures, --embeddings serves vectors of texts; give one")
+    options |= adapters.load_options(options.pop("lora", []))
     from zinc_rt.serving.api.start import EngineChoice, start_server
 
     choice = EngineChoice(

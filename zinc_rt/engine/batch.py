@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.adapters.graph import ADAPTERS, SCALES
+from zinc_rt.adapters.slots import AdapterUse
 from zinc_rt.backends.base import Capacity
 from zinc_rt.errors import ZincError
 from zinc_rt.kernels.errors import TokenOutOfRange
@@ -24,7 +26,8 @@ class SequenceChunk:
 
     seq_id: the sequence. start: position of the first token. tokens: ids. logits_indices: the tokens whose rows want
     logits, as indices into `tokens`. n_draft: how many of the last tokens are a draft; after the step
-    `KVCacheManager.accept_drafts` is told how many of them stay.
+    `KVCacheManager.accept_drafts` is told how many of them stay. adapters: of all its rows, in rising order of their
+    slots; the salt with which the sequence was opened has to name them.
     """
 
     seq_id: int
@@ -32,6 +35,7 @@ class SequenceChunk:
     tokens: Sequence[int] | npt.NDArray[np.integer]
     logits_indices: Sequence[int] = ()
     n_draft: int = 0
+    adapters: tuple[AdapterUse, ...] = ()
 
 
 LookedUp = Callable[[SequenceChunk, int, SequenceChunk | None], Sequence[int] | npt.NDArray[np.integer]]
@@ -55,6 +59,7 @@ def write_batch(
     n_rows, n_logits = 0, 0
     ids, positions, slots = inputs["token_ids"], inputs["positions"], inputs["slots"]
     logit_rows, last = inputs.get("logit_rows"), inputs.get(LAST_POSITIONS) if looked_up is None else None
+    adapters = _AdapterRows(inputs) if ADAPTERS in inputs else None
     ends: dict[int, int] = {}  # of sequences that have rows in this step already
     before: dict[int, SequenceChunk] = {}  # their chunks, where pictures ask for them
     for chunk in chunks:
@@ -88,6 +93,10 @@ def write_batch(
             raise TokenOutOfRange(f"sequence {seq_id}: a token id is outside every vocabulary") from None
         if last is not None:
             last[n_rows:n_after] = end - 1
+        if adapters is not None:
+            adapters.write(n_rows, n_after, chunk.adapters)
+        elif chunk.adapters:
+            raise EngineError(f"sequence {seq_id} has adapters, and the model was loaded without room for any")
         if logit_rows is not None:
             if n_logits + len(wanted) > sizes.n_logits:
                 raise EngineError(
@@ -100,6 +109,25 @@ def write_batch(
     if not n_rows:
         raise EngineError("a step needs at least one row")
     return n_rows, n_logits
+
+
+class _AdapterRows:
+    """The step's inputs that say which adapters rows have."""
+
+    def __init__(self, inputs: Mapping[str, npt.NDArray[np.int32]]) -> None:
+        self._listed, self._scales = inputs[ADAPTERS], inputs[SCALES].view(np.float32)
+        self._depth = self._listed.shape[1]
+
+    def write(self, start: int, stop: int, uses: Sequence[AdapterUse]) -> None:
+        """The adapters of rows start .. stop - 1. Raises `EngineError` for too many, and for another order."""
+        slots = [use.slot for use in uses]
+        if len(slots) > self._depth or slots != sorted(set(slots)) or (slots and slots[0] < 0):
+            raise EngineError(f"adapters {slots} of a row; they must rise, {self._depth} at the most")
+        listed = self._listed[start:stop]
+        listed[:, len(slots) :] = -1
+        for i, use in enumerate(uses):
+            listed[:, i] = use.slot
+            self._scales[start:stop, i] = use.scale
 
 
 def _check_indices(wanted: Sequence[int], n: int) -> None:

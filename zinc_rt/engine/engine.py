@@ -321,6 +321,11 @@ class Engine(Closing):
         """What the steps since `start_profile` spent their time on."""
         return self._backend.finish_profile()
 
+    def write_constant(self, name: str, values: npt.NDArray[np.generic], entry: int | None = None) -> None:
+        """See `Backend.write_constant`; waits for a step that was interrupted."""
+        self._backend.drain()
+        self._backend.write_constant(self._loaded(), name, values, entry)
+
     @property
     def backend(self) -> Backend:
         """What runs the model: for other graphs on the same device."""

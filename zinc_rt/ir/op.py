@@ -21,6 +21,7 @@ Here the graph is what runs, so it has to say what a dense model computes:
   (the patches of a picture).
 - `GIVEN_ROWS`: rows that the caller brings in place of those of token ids, or adds to them (pictures in a text).
 - `CLAMP`: rows held between two numbers (around the products of Gemma 4's tower).
+- `LORA_A`, `LORA_B`: the two products of low rank that an adapter adds to a product, other adapters for each row.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ class Op(enum.IntEnum):
     ROW_ATTN = 43
     GIVEN_ROWS = 44
     CLAMP = 45
+    LORA_A = 46
+    LORA_B = 47
 
 
 def name(op: Op) -> str:

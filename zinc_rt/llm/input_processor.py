@@ -87,6 +87,8 @@ class InputProcessor:
         self._tokenizer, self._check_prompt = tokenizer, check_prompt
         self._compile, self._chat_format = compile_grammar, chat_format
         self._numbers = itertools.count()
+        self.adapters: Callable[[], tuple[tuple[str, float], ...]] = tuple
+        """Names and scales of the adapters that requests get, asked for at each."""
         self._chats = threading.Lock()  # a chat format is not for several threads at once
 
     def text(
@@ -161,7 +163,15 @@ class InputProcessor:
         if pictures:
             self._check_prompt([max(token, 0) for token in prompt])
         ids = tuple(prompt if pictures else self._check_prompt(prompt))
-        return Submit(str(next(self._numbers)), ids, params, seed_of(params), grammar=grammar, pictures=pictures)
+        return Submit(
+            str(next(self._numbers)),
+            ids,
+            params,
+            seed_of(params),
+            grammar=grammar,
+            pictures=pictures,
+            adapters=self.adapters(),
+        )
 
 
 def with_params(

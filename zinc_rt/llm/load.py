@@ -21,6 +21,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.metadata import Metadata
 from zinc_rt.hub.resolve import AUTO, model_path, projector_beside
 from zinc_rt.lang.target import host_targets
+from zinc_rt.llm.adapters import Lora, adapter_slots
 from zinc_rt.llm.embedding import Pooling, embedding_options, parse_pooling, pooling_of
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.hidden import ends_hidden, hidden_states
@@ -55,6 +56,9 @@ class LoadOptions(TypedDict, total=False):
     embeddings: bool | None
     pooling: str | None
     mmproj: str | Path | None
+    lora: Lora
+    lora_slots: int | None
+    max_lora_rank: int | None
     notify: Callable[[str], None] | None
     progress: Callable[[int, int], None] | None
     tier: str | None
@@ -98,6 +102,10 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         pooling: "mean", "cls" or "last", how a text's rows become its vector (None: the file's, else "last").
         mmproj: the file of the model's projector, with which it reads pictures; "auto" for the one beside the model's
             file, where there is one that fits.
+        lora: adapters: a file, a file and its scale, a list of these; or files by name. Those without a name of the
+            caller's are for all texts; `Model.with_adapter` chooses others.
+        lora_slots: room for so many more, for `Model.load_adapter`.
+        max_lora_rank: of an adapter that is loaded later (None: as those of `lora`, at least 16).
         notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO).
         progress: gets the bytes of weights loaded so far, and in all.
         tier: the older name of `device`.
@@ -175,6 +183,9 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
             if reads is not None:
                 shown, tower, definition = reads
         definition = prepared(wish, file, definition)
+        adapters = adapter_slots(definition, file, given)
+        if adapters is not None:
+            definition = adapters.definition
         engine = Engine(options, notify=notify, progress=loading)
         reading.work = partial(_tokenizer, file.metadata)
         try:
@@ -182,6 +193,8 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         finally:
             reading.join()
         tokenizer = reading.result()
+        if adapters is not None:
+            adapters.write = engine.write_constant
         if tokenizer.n_vocab > definition.info.n_vocab:
             from zinc_rt.text import TokenizerError
 
@@ -198,7 +211,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         file.check_unchanged()
         from zinc_rt.llm.model import Model
 
-        return Model(file, definition, tokenizer, engine, notify, wanted, drafter, projector)
+        return Model(file, definition, tokenizer, engine, notify, wanted, drafter, projector, adapters)
     except BaseException:
         with suppress(ZincError):  # the first error is the one to tell
             if projector is not None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.adapters.slots import AdapterUse
 from zinc_rt.engine.engine import Engine, SequenceChunk
 from zinc_rt.scheduler.in_process import CoreLock, InProcessClient
 
@@ -20,10 +21,19 @@ class LogitsRows:
         client: has the core.
         lock: held while a step runs and while what it gave is read.
         check: called with the lock held before each step; raises where it must not run.
+        adapters: names and scales of those that rows have, asked for at each text.
     """
 
-    def __init__(self, engine: Engine, client: InProcessClient, lock: CoreLock, check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        client: InProcessClient,
+        lock: CoreLock,
+        check: Callable[[], None],
+        adapters: Callable[[], tuple[tuple[str, float], ...]],
+    ) -> None:
         self._engine, self._client, self._lock, self._check = engine, client, lock, check
+        self.adapters = adapters
 
     def parts(self, ids: list[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         """The rows in order, a step's worth at a time: (index of the first, f32[some, n_vocab]).
@@ -35,25 +45,28 @@ class LogitsRows:
         assert sizes is not None
         for start in range(0, len(ids), sizes.n_logits):
             part = ids[start : start + sizes.n_logits]
-            with self._lock, self.sequence_holding(ids, start, start + len(part)) as seq_id:
-                result = self._engine.step([SequenceChunk(seq_id, start, part, logits_indices=range(len(part)))])
+            with self._lock, self.sequence_holding(ids, start, start + len(part)) as (seq_id, uses):
+                wanted = range(len(part))
+                result = self._engine.step([SequenceChunk(seq_id, start, part, wanted, adapters=uses)])
             yield start, result.logits
 
     @contextmanager
-    def sequence_holding(self, ids: list[int], start: int, end: int) -> Iterator[int]:
-        """A sequence that holds a text's first `start` tokens, with room for `end`, while the block runs.
+    def sequence_holding(self, ids: list[int], start: int, end: int) -> Iterator[tuple[int, tuple[AdapterUse, ...]]]:
+        """A sequence that holds a text's first `start` tokens, with room for `end`, while the block runs; and the
+        adapters of its rows.
 
         Requests may have taken what an earlier one held of the text: that is computed again.
         """
         self._check()
         core, engine, sizes = self._client.core, self._engine, self._engine.sizes
         assert sizes is not None
-        seq_id = core.borrow(ids[: start + 1], end)
-        try:
-            held, n_batch = engine.truncate(seq_id, start), sizes.n_rows
-            for at in range(held, start, n_batch):
-                self._check()
-                engine.step([SequenceChunk(seq_id, at, ids[at : min(at + n_batch, start)])])
-            yield seq_id
-        finally:
-            core.give_back(seq_id)
+        with core.adapted(self.adapters()) as (uses, salt):
+            seq_id = core.borrow(ids[: start + 1], end, salt)
+            try:
+                held, n_batch = engine.truncate(seq_id, start), sizes.n_rows
+                for at in range(held, start, n_batch):
+                    self._check()
+                    engine.step([SequenceChunk(seq_id, at, ids[at : min(at + n_batch, start)], adapters=uses)])
+                yield seq_id, uses
+            finally:
+                core.give_back(seq_id, salt)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast, overload
 import numpy as np
 import numpy.typing as npt
 
+from zinc_rt.adapters.slots import AdapterSlots
 from zinc_rt.backends.devices import Device
 from zinc_rt.engine.engine import Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
@@ -38,6 +39,7 @@ from zinc_rt.llm.input_processor import (
 )
 from zinc_rt.llm.logits import LogitsRows
 from zinc_rt.llm.many import Progress, counting, finished
+from zinc_rt.llm.model_adapters import ModelAdapters
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan, available_memory, format_bytes
 from zinc_rt.models import ModelDefinition, ModelInfo
@@ -76,7 +78,7 @@ class ModelClosed(EngineError):
     """The model was closed, before a call or while a generation ran."""
 
 
-class Model(Closing):
+class Model(ModelAdapters, Closing):
     """One model on one engine, ready to generate or to embed; made by `load`.
 
     Threads may share it. Generations that run at the same time are computed together, `n_slots` of them at once; the
@@ -103,6 +105,7 @@ class Model(Closing):
         pooling: Pooling | None = None,
         drafter: Drafter | None = None,
         projector: Projector | None = None,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         self.file = file
         self.info: ModelInfo = definition.info
@@ -111,15 +114,19 @@ class Model(Closing):
         self.engine = engine
         name = file.metadata.get("general.name")
         self.name = name if isinstance(name, str) and name else Path(file.path).stem
+        self._origin: Model | None = None
         self._closed = False
         self._notify, self._drafter, self._projector = notify, drafter, projector
+        self._adapters = adapters
         self.embedder: Embedder | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
         self.client = InProcessClient(self._lock, self._check_running)
         self.input_processor = InputProcessor(
             tokenizer, self.client.check_prompt, self._compile, lambda: self.chat_format
         )
-        self._rows = LogitsRows(engine, self.client, self._lock, self._check_running)
+        if adapters is not None:
+            self.input_processor.adapters = adapters.defaults
+        self._rows = LogitsRows(engine, self.client, self._lock, self._check_running, self.input_processor.adapters)
         if pooling is None:
             # Nobody but the process itself waits for a step: prompts get larger ones than a server gives them, since
             # weights, those of experts above all, are then read for more rows.
@@ -129,13 +136,18 @@ class Model(Closing):
         self._looked = 0.0  # when the file was compared with what it was
 
     def __repr__(self) -> str:
-        if self._closed:
+        if self._own._closed:
             return f"<Model {self.name!r}, closed>"
         does = "generates" if self.engine.generates else "embeds"
         return (
             f"<Model {self.name!r}: {self.architecture}, {self.quantization}, n_ctx={self.n_ctx},"
             f" device={str(self.device)!r}, {does}>"
         )
+
+    @property
+    def _own(self) -> Model:
+        """The model as it was loaded."""
+        return self if self._origin is None else self._origin
 
     @property
     def architecture(self) -> str:
@@ -176,6 +188,8 @@ class Model(Closing):
     @cached_property
     def chat_template(self) -> ChatTemplate:
         """The file's chat template. Raises `ChatTemplateMissing`."""
+        if self._origin is not None:
+            return self._origin.chat_template
         from zinc_rt.text import ChatTemplate
 
         return ChatTemplate.from_metadata(self.file.metadata, self.tokenizer)
@@ -214,6 +228,8 @@ class Model(Closing):
     @cached_property
     def grammar_vocabulary(self) -> GrammarVocabulary:
         """The tokens' bytes, as grammars need them."""
+        if self._origin is not None:
+            return self._origin.grammar_vocabulary
         from zinc_rt.grammar.vocabulary import GrammarVocabulary
 
         return GrammarVocabulary(self.tokenizer)
@@ -227,6 +243,8 @@ class Model(Closing):
     @cached_property
     def chat_format(self) -> ChatFormat:
         """How the model converses: template, dialect, tokens. Raises `ChatTemplateMissing`."""
+        if self._origin is not None:
+            return self._origin.chat_format
         from zinc_rt.llm.chat import ChatFormat
 
         read = None
@@ -271,6 +289,7 @@ class Model(Closing):
             drafter=self._drafter,
             failed=self.client.failed,
             projector=self._projector,
+            adapters=self._adapters,
         )
 
     def _tell(self, line: str) -> None:
@@ -283,6 +302,9 @@ class Model(Closing):
 
         Raises `EngineError` where a function that a step calls closes the model.
         """
+        if self._origin is not None:
+            self._origin.close()
+            return
         with self._lock:
             self.client.check_no_turn()
             self._closed = True
@@ -585,7 +607,7 @@ class Model(Closing):
 
     def _check_open(self) -> None:
         """Raises `ModelClosed`, and `FileChanged` when the model's file is another one by now."""
-        if self._closed:
+        if self._own._closed:
             raise ModelClosed("the model is closed; load it again")
         self._looked = time.perf_counter()
         self.file.check_unchanged()
@@ -609,8 +631,8 @@ class Model(Closing):
         Raises `UsageError` for models loaded to embed.
         """
         self._check_generates()
-        with self._lock:
-            return self.client.core.cached_tokens(prompt)
+        with self._lock, self.client.core.adapted(self.input_processor.adapters()) as (_, salt):
+            return self.client.core.cached_tokens(prompt, salt)
 
     def save_state(self, path: str | Path, prompt: Prompt) -> int:
         """Write what the model keeps of a text to a file, so that it is computed once: `load_state` reads it.
@@ -631,9 +653,10 @@ class Model(Closing):
         """
         from zinc_rt.engine import prompt_cache_file
 
+        self._check_plain("save_state")
         ids = self._fitting(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
         sha256, edge = self._sha256(), len(ids) // PAGE_TOKENS * PAGE_TOKENS
-        with self._lock, self._rows.sequence_holding(ids, edge, edge) as seq_id:
+        with self._lock, self._rows.sequence_holding(ids, edge, edge) as (seq_id, _):
             self.engine.cache.checkpoint(seq_id)
             return prompt_cache_file.save(self.engine, seq_id, Path(path_text("path", path)), sha256, self.name)
 
@@ -655,11 +678,17 @@ class Model(Closing):
 
         self._check_open()
         self._check_generates()
+        self._check_plain("load_state")
         saved = prompt_cache_file.read(Path(path_text("path", path)))
         ids = prompt_cache_file.checked_tokens(saved, self.engine, self._sha256(), self.tokenizer.n_vocab)
-        with self._lock, self._rows.sequence_holding(ids, 0, len(ids)) as seq_id:
+        with self._lock, self._rows.sequence_holding(ids, 0, len(ids)) as (seq_id, _):
             prompt_cache_file.load(self.engine, seq_id, saved, ids)
         return ids
+
+    def _check_plain(self, name: str) -> None:
+        """Raises `UsageError` where texts have adapters: a file does not say which."""
+        if self.input_processor.adapters():
+            raise UsageError(f"{name} is for texts without adapters; use it on Model.with_adapter(None)")
 
     def _sha256(self) -> str:
         """Of the file's contents; found in the folder of compiled kernels from the second time on."""

@@ -58,7 +58,15 @@ class ScheduledChunk(SequenceChunk):
         wanted = (end - start - 1,) if end == n else ()
         tokens = request.tokens[start:end]
         made = cls(
-            request.seq_id, start, tokens, wanted, request=request, end=end, prefill=prefill, checkpoint=checkpoint
+            request.seq_id,
+            start,
+            tokens,
+            wanted,
+            adapters=request.adapters,
+            request=request,
+            end=end,
+            prefill=prefill,
+            checkpoint=checkpoint,
         )
         if request.submit.echo is not None:
             made.logits_indices = (*(i - start for i in made.echoes), *wanted)

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
+from zinc_rt.adapters.slots import AdapterRequest, AdapterSlots, AdapterUse
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.prompts import check_ids, check_prompt
 from zinc_rt.errors import UsageError, ZincError
@@ -53,6 +56,7 @@ class EngineCore:
         drafter: drafts tokens, which changes no text; None for no drafts.
         failed: gets the exceptions behind `Failed`, by the requests' ids.
         projector: makes rows of pictures; None where requests have none.
+        adapters: that requests may name; None where the model was loaded without room for any.
 
     Attributes:
         scheduler: has the requests.
@@ -74,6 +78,7 @@ class EngineCore:
         drafter: Drafter | None = None,
         failed: Callable[[str, ZincError], None] = lambda *_: None,
         projector: Projector | None = None,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         if (sizes := engine.sizes) is None:
             raise UsageError("the engine has no model; load one before requests are served")
@@ -87,8 +92,18 @@ class EngineCore:
         if projector is not None and engine.cache.pictures is not None:
             self._encoding = PictureEncoding(projector, engine.cache.pictures)
         self.scheduler = Scheduler(
-            engine.cache, sizes, options or CoreOptions(), self._timing, clock, notify, drafter, failed, self._encoding
+            engine.cache,
+            sizes,
+            options or CoreOptions(),
+            self._timing,
+            clock,
+            notify,
+            drafter,
+            failed,
+            self._encoding,
+            adapters,
         )
+        self._adapters = adapters
         self._untouched: Iterator[None] | None = None
         self._turns = self._arrivals = 0
 
@@ -159,7 +174,27 @@ class EngineCore:
                 f" {most} of {n_pages}; shorten it, or serve with more KV memory"
             )
         self._arrivals += 1
-        return Request.make(request, tenant, self._vocabulary, self._sizes.n_ctx, self._arrivals, now, processors)
+        made = Request.make(request, tenant, self._vocabulary, self._sizes.n_ctx, self._arrivals, now, processors)
+        if request.adapters:
+            slots = self._room()
+            made.adapters = slots.acquire(request.adapters)
+            made.salt = slots.salt(request.salt, made.adapters)
+        return made
+
+    def _room(self) -> AdapterSlots:
+        if self._adapters is None:
+            raise UsageError("the model was loaded without room for adapters; load it with lora or lora_slots")
+        return self._adapters
+
+    def load_adapter(self, path: str, name: str | None = None, scale: float = 0.0) -> None:
+        """Load an adapter into free room; see `AdapterRequest`. Raises `AdapterError`, `GGUFError`, `UsageError`; then
+        all is as before.
+        """
+        self._room().load(AdapterRequest(Path(path), name, scale))
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter once the requests that use it have ended. Raises `UnknownAdapter`, `UsageError`."""
+        self._room().unload(name)
 
     def cancel(self, request_id: str, reason: CancelReason = CancelReason.caller) -> None:
         """End a request; `Finished` is in the next turn's report. Unknown ids are ignored."""
@@ -180,7 +215,22 @@ class EngineCore:
         """How many of a prompt's first tokens would not be computed, if it came now."""
         return self.scheduler.pool.cached(tokens, salt)
 
-    def borrow(self, tokens: Sequence[int], n_tokens: int) -> int:
+    @contextmanager
+    def adapted(
+        self, wanted: Sequence[tuple[str, float]], salt: bytes = b""
+    ) -> Iterator[tuple[tuple[AdapterUse, ...], bytes]]:
+        """Adapters by name and scale for rows outside of requests, and the salt of their part of the prefix cache.
+
+        Raises `UnknownAdapter`, `UsageError`.
+        """
+        uses = self._room().acquire(wanted) if wanted else ()
+        try:
+            yield uses, salt if not uses else self._room().salt(salt, uses)
+        finally:
+            if uses:
+                self._room().release(uses)
+
+    def borrow(self, tokens: Sequence[int], n_tokens: int, salt: bytes = b"") -> int:
         """A sequence for rows outside of requests, with room for `n_tokens` in all; requests are preempted for it.
 
         Returns its id. It holds the tokens but for the last one as far as they are known: `cache.length` says it.
@@ -188,13 +238,13 @@ class EngineCore:
         """
         scheduler, pool = self.scheduler, self.scheduler.pool
         pages = pool.pages_of(n_tokens)
-        while (taken := pool.take(tokens, b"", pages)) is None:
+        while (taken := pool.take(tokens, salt, pages)) is None:
             scheduler.preempt(scheduler.page_victim())
         return taken[0]
 
-    def give_back(self, seq_id: int) -> None:
+    def give_back(self, seq_id: int, salt: bytes = b"") -> None:
         """End what `borrow` began. What the sequence holds is kept for a text that begins alike."""
-        self.scheduler.pool.keep(seq_id, self._engine.cache.length(seq_id), b"")
+        self.scheduler.pool.keep(seq_id, self._engine.cache.length(seq_id), salt)
 
     def close(self) -> None:
         """End the engine behind it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from zinc_rt.adapters.errors import UnknownAdapter
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong
 from zinc_rt.errors import ZincError
 from zinc_rt.grammar.errors import GrammarError
@@ -31,6 +32,7 @@ FAULTS: Final[Mapping[type[ZincError], Fault]] = {
     GrammarUnavailable: Fault.grammar_unavailable,
     PicturesUnavailable: Fault.pictures_unavailable,
     GrammarMismatch: Fault.grammar_mismatch,
+    UnknownAdapter: Fault.unknown_adapter,
     DuplicateRequest: Fault.duplicate_request,
     TooManyTenants: Fault.too_many_tenants,
     DegenerateLogits: Fault.degenerate_logits,

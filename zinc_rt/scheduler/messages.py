@@ -64,6 +64,8 @@ class Fault(StrEnum):
     grammar_mismatch = "grammar_mismatch"
     """A token does not fit the grammar: one that is resumed, as a rule."""
     pictures_unavailable = "pictures_unavailable"
+    unknown_adapter = "unknown_adapter"
+    """No adapter of this name is loaded."""
     wrong_kind_of_model = "wrong_kind_of_model"
     duplicate_request = "duplicate_request"
     too_many_tenants = "too_many_tenants"
@@ -100,7 +102,7 @@ class Submit:
     they are not sent again, and the tokens after them are those that would have followed there. seconds: limit of the
     time until the last token, None for none. echo: N reports log-probabilities of the prompt's tokens, and of the N
     likeliest tokens at each position; the whole prompt is computed then. None: no report. pictures: whose rows the
-    prompt has.
+    prompt has. adapters: names and scales.
     """
 
     id: str
@@ -115,6 +117,7 @@ class Submit:
     seconds: float | None = None
     echo: int | None = None
     pictures: tuple[ShownPicture, ...] = ()
+    adapters: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,24 @@ class Ping:
     n: int
 
 
-Message = Submit | Cancel | TenantShare | Ping
+@dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Load an adapter into free room; an `AdapterReply` of the same id says whether it is there."""
+
+    id: str
+    name: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadAdapter:
+    """Forget an adapter, once the requests that use it have ended; answered as `LoadAdapter`."""
+
+    id: str
+    name: str
+
+
+Message = Submit | Cancel | TenantShare | Ping | LoadAdapter | UnloadAdapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +238,17 @@ class Failed:
     usage: Usage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterReply:
+    """What became of a `LoadAdapter` or `UnloadAdapter`. error: why nothing has changed, empty where it is done."""
+
+    id: str
+    error: str = ""
+
+
 Event = Admitted | PromptLogprobs | Token | Finished | Failed
+"""Of one request."""
+EngineEvent = Event | AdapterReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +305,7 @@ class StepReport:
     """The result of a turn of the engine's loop. seconds: of the step itself; rows: of prefill and of decode in it."""
 
     seq: int
-    events: tuple[Event, ...] = ()
+    events: tuple[EngineEvent, ...] = ()
     status: EngineStatus = field(default_factory=EngineStatus)
     seconds: float = 0.0
     prefill_rows: int = 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from zinc_rt.adapters.slots import AdapterUse
 from zinc_rt.errors import ZincError
 from zinc_rt.lang.building import seconds_compiled
 from zinc_rt.numerics import PAGE_TOKENS
@@ -50,6 +51,7 @@ class Request:
         echoed: positions of the prompt behind which the next token's log-probabilities were told.
         pictures: of the prompt, with the places from a picture's first row to its last one.
         words: the tokens without rows of pictures; the same list where there are none.
+        adapters: of its rows. salt: of its part of the prefix cache, which adapters are part of.
     """
 
     submit: Submit
@@ -83,6 +85,8 @@ class Request:
     echoed: int = 0
     pictures: Sequence[tuple[ShownPicture, range]] = ()
     words: list[int] = field(default_factory=list)
+    adapters: tuple[AdapterUse, ...] = ()
+    salt: bytes = b""
 
     @classmethod
     def make(
@@ -134,6 +138,7 @@ class Request:
             queued=now,
             pictures=picture_spans(submit.prompt, submit.pictures),
             words=words,
+            salt=submit.salt,
         )
 
     @property

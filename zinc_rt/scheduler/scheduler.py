@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from zinc_rt.adapters.slots import AdapterSlots
 from zinc_rt.backends.base import Capacity
 from zinc_rt.engine.kv_cache import KVCacheManager
 from zinc_rt.errors import IntegrityError, ZincError
@@ -75,9 +76,11 @@ class Scheduler:
         drafter: Drafter | None,
         failed: Callable[[str, ZincError], None],
         encoding: PictureEncoding | None = None,
+        adapters: AdapterSlots | None = None,
     ) -> None:
         self._cache, self._clock, self._timing = cache, clock, timing
-        self._notify, self._failed, self._encoding, self._options = notify, failed, encoding, options
+        self._notify, self._failed, self._options = notify, failed, options
+        self._encoding, self._adapters = encoding, adapters
         self.requests: dict[str, Request] = {}
         self.waiting = WaitingQueue()
         self.running: list[Request] = []
@@ -188,7 +191,7 @@ class Scheduler:
         """Give a request that waits a sequence and pages; whether there were any."""
         if not self._has_sequence(request):
             return False
-        taken = self.pool.take(request.known, request.submit.salt, self.pool.needed(len(request.tokens)))
+        taken = self.pool.take(request.known, request.salt, self.pool.needed(len(request.tokens)))
         if taken is None:
             return False
         seq_id, held = taken
@@ -347,6 +350,8 @@ class Scheduler:
         del self.requests[request.id]
         self._deadlines.pop(request.id, None)
         request.tenant.n_requests -= 1
+        if self._adapters is not None:
+            self._adapters.release(request.adapters)
         if request.seq_id >= 0:
             self._leave(request, keep=keep)
         else:
@@ -358,7 +363,7 @@ class Scheduler:
             self.speculation.forget(request)
         self.running.remove(request)
         if keep and not any(chunk.request is request for chunk in self._unsettled):
-            self.pool.keep(request.seq_id, request.computed, request.submit.salt)
+            self.pool.keep(request.seq_id, request.computed, request.salt)
         else:
             self.pool.close(request.seq_id)
         request.seq_id = -1

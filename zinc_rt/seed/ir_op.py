@@ -74,6 +74,8 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.ROW_ATTN: (_BOTH, Milestone.M0),
     Op.GIVEN_ROWS: (_BOTH, Milestone.M0),
     Op.CLAMP: (_BOTH, Milestone.M0),
+    Op.LORA_A: (_BOTH, Milestone.M0),
+    Op.LORA_B: (_BOTH, Milestone.M0),
 }
 
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, TenantShare
+from zinc_rt.scheduler.messages import (
+    CancelReason,
+    EngineInfo,
+    EngineStatus,
+    LoadAdapter,
+    TenantShare,
+    UnloadAdapter,
+)
 from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.request_log import LiveRequest
 
@@ -30,6 +37,10 @@ class EngineClient(Protocol):
 
     def share(self, tenant: TenantShare) -> None:
         """How a tenant is served from now on."""
+        ...
+
+    async def change_adapters(self, message: LoadAdapter | UnloadAdapter) -> None:
+        """Load or unload an adapter; returns when it is done. Raises `AdapterRefused`; then all is as before."""
         ...
 
     @property

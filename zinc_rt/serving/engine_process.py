@@ -20,15 +20,18 @@ from typing import Final, Protocol
 
 from zinc_rt.errors import BackendError, IntegrityError, UsageError, ZincError
 from zinc_rt.scheduler.messages import (
+    AdapterReply,
     Cancel,
     CancelReason,
+    EngineEvent,
     EngineInfo,
-    Failed,
+    LoadAdapter,
     Message,
     Ping,
     StepReport,
     Submit,
     TenantShare,
+    UnloadAdapter,
 )
 from zinc_rt.serving.wire import (
     AtWork,
@@ -67,6 +70,8 @@ class Core(Protocol):
     def submit(self, request: Submit) -> None: ...
     def cancel(self, request_id: str, reason: CancelReason) -> None: ...
     def share(self, tenant: TenantShare) -> None: ...
+    def load_adapter(self, path: str, name: str | None) -> None: ...
+    def unload_adapter(self, name: str) -> None: ...
     def rest(self) -> bool: ...
     def turn(self) -> StepReport: ...
     def close(self) -> None: ...
@@ -157,11 +162,12 @@ def _take(core: Core, messages: list[ToEngine], link: _Link) -> int | None:
     return pong
 
 
-def hand(core: Core, message: Message | Start) -> Failed | str | None:
+def hand(core: Core, message: Message | Start) -> EngineEvent | str | None:
     """Hand a message to the engine; a ping is for the loop around it.
 
-    Returns None, or what to tell of a message that the engine refuses: the end of its request, or a line. The engine
-    goes on then. Raises `BackendError` and `IntegrityError`, which end it: its device is lost, or its books are wrong.
+    Returns None, an answer, or what to tell of a message that the engine refuses: the end of its request, or a line.
+    The engine goes on then. Raises `BackendError` and `IntegrityError`, which end it: its device is lost, or its books
+    are wrong.
     """
     try:
         match message:
@@ -171,6 +177,12 @@ def hand(core: Core, message: Message | Start) -> Failed | str | None:
                 core.cancel(message.id, message.reason)
             case TenantShare():
                 core.share(message)
+            case LoadAdapter(request_id, name, path):
+                core.load_adapter(path, name)
+                return AdapterReply(request_id)
+            case UnloadAdapter(request_id, name):
+                core.unload_adapter(name)
+                return AdapterReply(request_id)
             case Start():
                 raise ZincError("the engine was started before")
     except (BackendError, IntegrityError):
@@ -180,6 +192,8 @@ def hand(core: Core, message: Message | Start) -> Failed | str | None:
             from zinc_rt.scheduler.faults import failed
 
             return failed(message.id, error)
+        if isinstance(message, LoadAdapter | UnloadAdapter):
+            return AdapterReply(message.id, str(error))
         return f"a {type(message).__name__} is refused, and all is as before: {error}"
     return None
 

@@ -30,13 +30,15 @@ from zinc_rt.scheduler.messages import (
     EngineInfo,
     EngineStatus,
     Fault,
+    LoadAdapter,
     Ping,
     StepReport,
     TenantShare,
+    UnloadAdapter,
 )
 from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.background import Background
-from zinc_rt.serving.request_log import LiveRequest, RequestLog
+from zinc_rt.serving.request_log import AdapterRefused, LiveRequest, RequestLog
 from zinc_rt.serving.wire import (
     AtWork,
     Frames,
@@ -102,6 +104,7 @@ class ProcessClient:
         self._restarts, self._within, self._stuck, self._clock = restarts, within, stuck, clock
         self._live = RequestLog(lambda request_id, reason: self._send(Cancel(request_id, reason)), clock)
         self._shares: dict[str, TenantShare] = {}
+        self._changes: list[LoadAdapter | UnloadAdapter] = []  # of adapters since the start: the last of each name
         self._status = EngineStatus()
         self._wrong: str | None = "the engine loads its model"
         self._over = False  # no engine is started any more
@@ -165,6 +168,14 @@ class ProcessClient:
         self._shares[tenant.tenant] = tenant
         self._send(tenant)
 
+    async def change_adapters(self, message: LoadAdapter | UnloadAdapter) -> None:
+        """See `EngineClient`."""
+        if self._wrong is not None:
+            raise AdapterRefused(f"adapters cannot be changed now: {self._wrong}")
+        await self._live.ask(message, self._send)
+        self._changes = [change for change in self._changes if change.name != message.name]
+        self._changes.append(message)
+
     async def close(self) -> None:
         """See `EngineClient`."""
         self._wrong = "the server ends"
@@ -220,6 +231,8 @@ class ProcessClient:
                         self._moved, self._wrong = self._clock(), None
                         for share in self._shares.values():
                             self._send(share)
+                        for change in self._changes:
+                            self._send(change)
                         for request in self._live.resubmit():
                             self._send(request)
                         return info

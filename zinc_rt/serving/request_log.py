@@ -9,17 +9,22 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, Self
 
-from zinc_rt.errors import UsageError
+from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.scheduler.messages import (
+    AdapterReply,
     Admitted,
     CancelReason,
+    EngineEvent,
     Event,
     Failed,
     Fault,
     Finished,
     FinishReason,
+    LoadAdapter,
+    Message,
     Submit,
     Token,
+    UnloadAdapter,
     Usage,
 )
 from zinc_rt.scheduler.output import RequestOutput, T
@@ -31,6 +36,10 @@ apart from others under suspicion.
 MOST_LOSSES: Final = POISON_CANDIDATE + 1
 """Engines after which a request fails: it may be what ends them."""
 _END: Final = object()
+
+
+class AdapterRefused(ZincError):
+    """The engine did not load, or unload, an adapter."""
 
 
 class LiveRequest(Generic[T]):
@@ -121,6 +130,7 @@ class RequestLog:
         self._cancel, self._clock = cancel, clock
         self._live: dict[str, LiveRequest[Any]] = {}
         self._at_work: list[LiveRequest[Any]] = []  # without a token of the engine that runs
+        self._asked: dict[str, asyncio.Future[AdapterReply]] = {}  # by id
         self._held: deque[str] = deque()  # under suspicion, one after the other; the first is being tried
 
     def __len__(self) -> int:
@@ -152,11 +162,14 @@ class RequestLog:
             live.in_flight = False
         self._at_work = []
 
-    def take(self, events: Iterable[Event]) -> None:
+    def take(self, events: Iterable[EngineEvent]) -> None:
         """Hand events to their callers. Those of requests that nobody waits for any more are dropped. A request whose
         text has ended is cancelled.
         """
         for event in events:
+            if isinstance(event, AdapterReply):
+                self._answer(event)
+                continue
             live = self._live.get(event.id)
             if live is None:
                 continue
@@ -166,6 +179,18 @@ class RequestLog:
                 live.cancelled = CancelReason.stop_string
                 self._cancel(event.id, CancelReason.stop_string)
 
+    async def ask(self, message: LoadAdapter | UnloadAdapter, send: Callable[[Message], None]) -> None:
+        """Send a message and wait until the engine has done what it says. Raises `AdapterRefused`."""
+        self._asked[message.id] = answer = asyncio.get_running_loop().create_future()
+        send(message)
+        if error := (await answer).error:
+            raise AdapterRefused(error)
+
+    def _answer(self, reply: AdapterReply) -> None:
+        waiting = self._asked.pop(reply.id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)
+
     def _leave(self, request_id: str) -> None:
         """Nobody waits for the request any more."""
         if self._live.pop(request_id, None) is not None:
@@ -173,6 +198,8 @@ class RequestLog:
 
     def lost(self) -> None:
         """The engine ended. A request fails where that happened too often while it was computed."""
+        for asked in list(self._asked):
+            self._answer(AdapterReply(asked, "the engine ended; try again"))
         for live in self._live.values():
             live.lost()
         self._at_work = []

@@ -20,14 +20,16 @@ from zinc_rt.scheduler.messages import (
     EngineInfo,
     EngineStatus,
     Fault,
+    LoadAdapter,
     Message,
     StepReport,
     TenantShare,
+    UnloadAdapter,
 )
 from zinc_rt.scheduler.output import RequestOutput, T
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.engine_process import Core, hand
-from zinc_rt.serving.request_log import LiveRequest, RequestLog
+from zinc_rt.serving.request_log import AdapterRefused, LiveRequest, RequestLog
 
 _STUCK: Final = 10.0
 
@@ -91,6 +93,12 @@ class ThreadClient:
     def share(self, tenant: TenantShare) -> None:
         """See `EngineClient`."""
         self._send(tenant)
+
+    async def change_adapters(self, message: LoadAdapter | UnloadAdapter) -> None:
+        """See `EngineClient`."""
+        if self._lost_why is not None:
+            raise AdapterRefused(self._lost_why)
+        await self._live.ask(message, self._send)
 
     @property
     def status(self) -> EngineStatus:

@@ -14,13 +14,15 @@ import msgspec
 
 from zinc_rt.errors import ZincError
 from zinc_rt.scheduler.messages import (
+    AdapterReply,
     Admitted,
     Cancel,
+    EngineEvent,
     EngineInfo,
     EngineStatus,
-    Event,
     Failed,
     Finished,
+    LoadAdapter,
     Message,
     Ping,
     PromptLogprobs,
@@ -29,6 +31,7 @@ from zinc_rt.scheduler.messages import (
     Submit,
     TenantShare,
     Token,
+    UnloadAdapter,
 )
 
 _LENGTH: Final = struct.Struct("<I")
@@ -83,16 +86,16 @@ class AtWork:
 ToEngine = Message | Start
 FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded | AtWork
 
-_TO: Final = (Submit, Cancel, TenantShare, Ping, Start)
+_TO: Final = (Submit, Cancel, TenantShare, Ping, Start, LoadAdapter, UnloadAdapter)
 _FROM: Final = (EngineInfo, Notice, Progress, NotLoaded, AtWork)  # StepReport is number len(_FROM)
-_EVENTS: Final = (Admitted, PromptLogprobs, Token, Finished, Failed)
+_EVENTS: Final = (Admitted, PromptLogprobs, Token, Finished, Failed, AdapterReply)
 _NUMBER: Final = {kind: number for kinds in (_TO, _FROM, _EVENTS) for number, kind in enumerate(kinds)}
 _REPORT: Final = len(_FROM)
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _to: Final[list[msgspec.msgpack.Decoder[ToEngine]]] = [msgspec.msgpack.Decoder(kind) for kind in _TO]
 _from: Final[list[msgspec.msgpack.Decoder[FromEngine]]] = [msgspec.msgpack.Decoder(kind) for kind in _FROM]
-_events: Final[list[msgspec.msgpack.Decoder[Event]]] = [msgspec.msgpack.Decoder(kind) for kind in _EVENTS]
+_events: Final[list[msgspec.msgpack.Decoder[EngineEvent]]] = [msgspec.msgpack.Decoder(kind) for kind in _EVENTS]
 _any: Final = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
 _report: Final = msgspec.msgpack.Decoder(
     tuple[int, list[tuple[int, msgspec.Raw]], EngineStatus, float, int, int, int | None, str | None, StepTimes]

@@ -41,7 +41,8 @@ def test_every_endpoint_is_described(bench: MakeBench) -> None:
 
 
 def test_requests_with_a_body_have_a_schema() -> None:
-    assert {e.path for e in ENDPOINTS if e.method == "POST"} == {e.path for e in BODIES}
+    posted = {e.path for e in ENDPOINTS if e.method == "POST"}
+    assert posted - {e.path for e in BODIES} == {"/lora-adapters"}  # an array, as llama.cpp has it
 
 
 @pytest.mark.parametrize("value", [None, -1, 2**70, 1.5, "text", [], {}, [1], ["a"], True])
@@ -54,6 +55,7 @@ def test_the_schemas_say_what_is_decoded(value: object) -> None:
         name = endpoint.body.__name__
         needed = {"messages": [], "prompt": "Hi", "input": "Hi", "max_tokens": 3, "tokens": [], "id": "x"}
         needed |= {"model": "x", "query": "x", "documents": ["x"], "input_prefix": "x", "input_suffix": "x"}
+        needed |= {"lora_name": "x", "lora_path": "x"}
         required = described["components"]["schemas"][name].get("required", [])
         base = {key: needed[key] for key in required}
         validator = jsonschema.Draft202012Validator({"$ref": f"#/components/schemas/{name}", **components})

@@ -20,7 +20,7 @@ from zinc_rt.backends.cpu.cache_layout import cpu_layout
 from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.backends.cpu.few_rows import few_rows
-from zinc_rt.backends.cpu.lowering import CpuLowered, CpuLowering, matrices_of
+from zinc_rt.backends.cpu.lowering import CpuLowered, CpuLowering, External, matrices_of
 from zinc_rt.backends.cpu.program import CpuProgram, Runner
 from zinc_rt.backends.cpu.ways import WaysOfProducts
 from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
@@ -133,14 +133,16 @@ class CpuBackend(HostBackend):
         layout_ = CpuLayout(graph, sizes, lowered, *placed_temporaries(lowered), few)
         vectors = [b for b in graph.of_kind(BufferKind.WEIGHT) if b.id not in matrices]
         io = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.INPUT, BufferKind.OUTPUT))
-        constants = sum(n_bytes(b, sizes) for b in graph.of_kind(BufferKind.CONSTANT))
+        arguments = (a for op in lowered.operations for a in op.arguments.values())
+        arranged = {a.key for a in arguments if isinstance(a, External) and a.kind == "rotation"}
+        constants = sum(n_bytes(b, sizes) * (1 + (b.id in arranged)) for b in graph.of_kind(BufferKind.CONSTANT))
         parts = {
             "weights": sum(m.n_bytes for i, m in matrices.items() if i not in borrowed)
             + sum(min(n_bytes(b, sizes), 1 << 24) for b in vectors),
             "unpacked": 0,
             **state_bytes(graph, sizes, without=borrowed),
             "scratch": layout_.n_bytes + io,
-            "constants": 2 * constants,  # as given, and arranged for the kernels
+            "constants": constants,  # as given, and some also as kernels want them
         }
         return CpuPlan(graph, sizes, shares, parts, tuning, layout_)
 

@@ -22,7 +22,7 @@ from zinc_rt.backends.base import (
 )
 from zinc_rt.backends.cache_pages import cache_pages
 from zinc_rt.backends.gpu.batches import Batches, StepPrograms
-from zinc_rt.backends.gpu.device import DeviceKernel, GpuDevice
+from zinc_rt.backends.gpu.device import DeviceKernel, DeviceMemory, GpuDevice
 from zinc_rt.backends.gpu.lowering import GpuLowered, GpuLowering
 from zinc_rt.backends.gpu.memory import GatheredRows, GraphMemory, fill, planned
 from zinc_rt.backends.gpu.operations import MANY_ROWS, StepShape
@@ -31,7 +31,7 @@ from zinc_rt.backends.gpu.sampling import GpuSampling, make_sampling
 from zinc_rt.backends.gpu.state_io import MOVE, StatefulGraph, StateIO
 from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
-from zinc_rt.ir.graph import Graph
+from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry, MatrixTiles, kernel_label
 from zinc_rt.kernels.gpu.sampling_plan import SamplingShape, plan, resident_plan
@@ -63,13 +63,15 @@ class GpuLoweredGraph(StatefulGraph):
 
     owner: the backend that lowered it, which alone can run it. recorded: its command lists by shape of a step.
     positions: the input of that name, None for a graph without attention. gathered: rows of tables that stay with the
-    host. samplings: those used last, by tokens to choose from, rows and shape.
+    host. constants: those that kernels read as they were given, by name. samplings: those used last, by tokens to
+    choose from, rows and shape.
     """
 
     owner: GpuBackend = field(kw_only=True)
     recorded: Batches = field(kw_only=True)
     positions: Ints | None = field(kw_only=True)
     gathered: list[GatheredRows] = field(kw_only=True)
+    constants: Mapping[str, DeviceMemory] = field(kw_only=True)
     samplings: dict[tuple[int, int, SamplingShape], GpuSampling] = field(default_factory=dict)
 
 
@@ -166,6 +168,9 @@ class GpuBackend(StateIO):
             lookups=lookups(graph, memory.inputs),
             graph=graph,
             gathered=memory.gathered,
+            constants={
+                b.name: memory.pieces[b.id] for b in graph.of_kind(BufferKind.CONSTANT) if b.id in memory.pieces
+            },
             recorded=Batches(self.gpu, graph, lowered, memory, self._loaded, self._programs_of_steps),
             positions=memory.inputs[graph.buffer(attended[0].inputs[3]).name] if attended else None,
             slots=tuple(memory.states),
@@ -175,6 +180,22 @@ class GpuBackend(StateIO):
         )
         self._batches.append(batch)
         return batch
+
+    def write_constant(
+        self, lowered: LoweredGraph, name: str, values: npt.NDArray[np.generic], entry: int | None = None
+    ) -> None:
+        """See `Backend.write_constant`."""
+        found = self._own(lowered).constants.get(name)
+        if found is None:
+            raise BackendError(f"the graph has no constant {name!r} that kernels read as it was given")
+        uploader = self._uploader()
+        try:
+            if entry is None:
+                uploader.put(found, values)
+            else:
+                uploader.put(found, values[entry], entry * values[entry].nbytes)
+        finally:
+            uploader.close()
 
     @property
     def _mover(self) -> DeviceKernel:

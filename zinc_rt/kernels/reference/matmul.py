@@ -169,6 +169,14 @@ def matmul(x: F32, weight: Weight, acts: QuantActivations | None = None) -> F32:
     return out
 
 
+def float_matmul(x: F32, rows: F32) -> F32:
+    """f32[n, n_in] times float rows f32[n_out, n_in]: f32[n, n_out]."""
+    out = np.empty((x.shape[0], rows.shape[0]), np.float32)
+    with np.errstate(all="ignore"):
+        _float_product(x, rows, out)
+    return out
+
+
 def _quant_product(acts: QuantActivations, panel: Panel, out: F32) -> None:
     n, n_groups, _ = acts.q.shape
     step = max(1, _TILE // (n_groups * panel.n_rows))

@@ -173,7 +173,7 @@ def _message(service: Service, call: Call, content: list[dict[str, Any]]) -> dic
         "id": call.id,
         "type": "message",
         "role": "assistant",
-        "model": service.model.name,
+        "model": service.name_of(call),
         "content": content,
         "stop_reason": None,
         "stop_sequence": None,

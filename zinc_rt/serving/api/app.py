@@ -9,6 +9,7 @@ from typing import Final
 from starlette.routing import Match, Route
 
 from zinc_rt.serving.api import (
+    adapters,
     anthropic,
     chat,
     completions,
@@ -78,6 +79,10 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/apply-template", llamacpp.apply_template, body=llamacpp.TemplateRequest),
     Endpoint("POST", "/infill", llamacpp.infill, body=llamacpp.InfillRequest, fields=llamacpp.INFILL),
     *(Endpoint("POST", path, llamacpp.rerank, body=llamacpp.RerankRequest) for path in ("/v1/rerank", "/rerank")),
+    Endpoint("GET", "/lora-adapters", adapters.show_adapters, counted=False),
+    Endpoint("POST", "/lora-adapters", adapters.scale_adapters, counted=False),
+    Endpoint("POST", "/v1/load_lora_adapter", adapters.load_adapter, body=adapters.LoadRequest),
+    Endpoint("POST", "/v1/unload_lora_adapter", adapters.unload_adapter, body=adapters.UnloadRequest),
     Endpoint("GET", "/v1/models", models.models, counted=False),
     Endpoint("GET", "/v1/models/{id:path}", models.model, counted=False),
     Endpoint("GET", "/version", health.version, counted=False),

@@ -35,8 +35,9 @@ class Call:
     """One request. Belongs to the task that serves it.
 
     model: the fingerprint of what is served. pictures: whether its body may hold some. id: of the request and its
-    answer. tenant: set once the key is known.
-    status: of the answer, 0 before it began. outcome: a word for log and metrics.
+    answer. tenant: set once the key is known. adapters: names and scales of those that it has. served: the name of the
+    adapter that it chose as its model, empty for the model itself. status: of the answer, 0 before it began. outcome: a
+    word for log and metrics.
     """
 
     def __init__(
@@ -62,6 +63,8 @@ class Call:
         self.created = int(time.time())
         self.seed = 0
         self.choices: list[AnswerChoice] = []
+        self.adapters: tuple[tuple[str, float], ...] = ()
+        self.served = ""
         self.ticket: Ticket | None = None
         self.facts: dict[str, Any] = {}  # for the log
         self.resume: Resume | None = None  # where the stream broke off that this one goes on with

@@ -46,7 +46,7 @@ class _Writer:
         self._common = {
             "id": call.id,
             "created": call.created,
-            "model": service.model.name,
+            "model": service.name_of(call),
             "system_fingerprint": service.fingerprint,
             "service_tier": "default",
         }

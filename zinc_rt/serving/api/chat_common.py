@@ -31,6 +31,7 @@ from zinc_rt.serving.api.requests import (
     stops_of,
     takes_sampling,
 )
+from zinc_rt.serving.api.served_adapters import LoraScale
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import ChatTemplateError, TokenizerError
@@ -61,6 +62,7 @@ class ChatRequest(msgspec.Struct, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
+    lora: list[LoraScale] | None = None
 
 
 def make_prompt(model: ServedModel, request: ChatRequest, param: str = "messages") -> ChatPrompt:
@@ -158,6 +160,7 @@ async def chat_choices(
     turns where the prompt is too long.
     """
     model, defaults = service.model, service.model.defaults
+    service.choose(call, request.model, request.lora)
     stops, n = stops_of(request.stop), choices_of(request.n)
     asked = request.max_completion_tokens or request.max_tokens
     limit = service.max_tokens(call, asked, limit_param, defaults.max_tokens)

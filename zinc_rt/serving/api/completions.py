@@ -29,6 +29,7 @@ from zinc_rt.serving.api.requests import (
     stops_of,
     takes_sampling,
 )
+from zinc_rt.serving.api.served_adapters import LoraScale
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import DONE, data, event_stream
 from zinc_rt.serving.api.usage import chat_usage, own_usage
@@ -50,6 +51,7 @@ class CompletionRequest(msgspec.Struct, kw_only=True):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    lora: list[LoraScale] | None = None
 
 
 async def completions(service: Service, call: Call) -> None:
@@ -58,7 +60,7 @@ async def completions(service: Service, call: Call) -> None:
     service.enter(call)
     request = read(call, await call.body(), CompletionRequest, COMPLETIONS, service.config.strict)
     async with call.attended():
-        service.model.check_name(request.model)
+        service.choose(call, request.model, request.lora)
         if request.max_tokens == 0 and not request.echo:
             raise invalid("max_tokens is 0; it must be at least 1, or 0 together with echo", "max_tokens")
         usage = check_stream_options(request.stream, request.stream_options)
@@ -143,7 +145,7 @@ class _Writer:
             "id": call.id,
             "object": "text_completion",
             "created": call.created,
-            "model": service.model.name,
+            "model": service.name_of(call),
             "system_fingerprint": service.fingerprint,
         }
 

@@ -7,9 +7,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from zinc_rt.scheduler.messages import CancelReason, EngineInfo, EngineStatus, Failed, Fault, TenantShare
+from zinc_rt.scheduler.messages import (
+    CancelReason,
+    EngineInfo,
+    EngineStatus,
+    Failed,
+    Fault,
+    LoadAdapter,
+    TenantShare,
+    UnloadAdapter,
+)
 from zinc_rt.scheduler.output import RequestOutput, T
-from zinc_rt.serving.request_log import LiveRequest
+from zinc_rt.serving.request_log import AdapterRefused, LiveRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +64,10 @@ class EmbeddingClient:
         finally:
             self._running -= 1
             self._steps += 1
+
+    async def change_adapters(self, message: LoadAdapter | UnloadAdapter) -> None:
+        """See `EngineClient`."""
+        raise AdapterRefused("the model embeds texts, and takes no adapters")
 
     def submit(self, output: RequestOutput[T]) -> LiveRequest[T]:
         """See `EngineClient`."""

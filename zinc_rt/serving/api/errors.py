@@ -107,6 +107,7 @@ FAULTS: Final[Mapping[Fault, tuple[int, str, float | None]]] = {
     Fault.token_out_of_range: (400, "{}", None),
     Fault.prompt_never_fits: (400, "{}", None),
     Fault.invalid_sampling_param: (400, "{}", None),
+    Fault.unknown_adapter: (404, "{}", None),
     Fault.grammar_error: (400, "{}", None),
     Fault.grammar_unavailable: (400, "{}", None),
     Fault.grammar_mismatch: (400, "{}", None),

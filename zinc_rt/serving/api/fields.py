@@ -68,6 +68,8 @@ def sampling(api: Api) -> tuple[ApiField, ...]:
     return tuple(sorted(made, key=lambda field: field.own))
 
 
+LORA: Final = 'adapters by number, as `[{"id": 0, "scale": 0.5}]`; empty: those of `/lora-adapters`'
+
 CHAT: Final = (
     _obeyed("messages", "text and pictures (`image_url`); audio and files are refused; `developer` is `system`"),
     _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
@@ -102,6 +104,7 @@ CHAT: Final = (
     _refused("web_search_options", "nothing searches the web"),
     *sampling(Api.openai),
     _own("chat_template_kwargs", "variables of the chat template"),
+    _own("lora", LORA),
     _own("continue_final_message", "go on with the last message; omitted: where it is a text of the assistant"),
     _own("add_generation_prompt", "begin the assistant's next message; omitted: where the last one is not continued"),
 )
@@ -120,6 +123,7 @@ COMPLETIONS: Final = (
     _refused("suffix", "nothing is inserted into a text", ""),
     _accepted("user", "nothing depends on it"),
     *sampling(Api.openai),
+    _own("lora", LORA),
 )
 
 ANTHROPIC: Final = (

@@ -14,10 +14,11 @@ from zinc_rt.serving.api.chat_common import ChatRequest, prompt_of
 from zinc_rt.serving.api.choice import ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest, text_choices
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.fields import ApiField, FieldRule, sampling
+from zinc_rt.serving.api.fields import LORA, ApiField, FieldRule, sampling
 from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.requests import converted, given_sampling, read, read_json, takes_sampling
+from zinc_rt.serving.api.served_adapters import LoraScale
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import data, event_stream
@@ -30,6 +31,7 @@ INFILL: Final = (
     ApiField("prompt", FieldRule.obeyed, "the beginning of what is filled in"),
     ApiField("n_predict", FieldRule.obeyed, "tokens of the answer; omitted, 0 and less: until the model ends"),
     ApiField("model", FieldRule.obeyed, "this server's model or one of its aliases, else 404; may be left out"),
+    ApiField("lora", FieldRule.obeyed, LORA),
     ApiField("stop", FieldRule.obeyed, "up to 16 strings of up to 256 bytes"),
     ApiField("stream", FieldRule.obeyed, "server-sent events"),
     ApiField("cache_prompt", FieldRule.accepted, "prefixes are cached as memory allows"),
@@ -55,6 +57,7 @@ class InfillRequest(msgspec.Struct, kw_only=True):
     prompt: str = ""
     model: str | None = None
     n_predict: int | None = None
+    lora: list[LoraScale] | None = None
     stop: str | list[str] | None = None
     stream: bool | None = None
 
@@ -142,7 +145,7 @@ async def infill(service: Service, call: Call) -> None:
         limit = request.n_predict if request.n_predict is not None and request.n_predict > 0 else room
         given = given_sampling(request, Api.openai)
         asked = CompletionRequest(prompt=prompt, max_tokens=limit, stop=request.stop, **given)
-        service.model.check_name(request.model)
+        service.choose(call, request.model, request.lora)
         steps = run(service, call, await text_choices(service, call, asked), service.seconds(call))
         if not request.stream:
             text = "".join([_content(piece) async for _, piece in steps])
@@ -193,7 +196,7 @@ def _end(service: Service, call: Call) -> dict[str, Any]:
         "stop": True,
         "stop_type": kind,
         "stopping_word": answer.stop or "",
-        "model": service.model.name,
+        "model": service.name_of(call),
         "tokens_predicted": n,
         "tokens_evaluated": n_prompt,
         "tokens_cached": cached_tokens(call.choices),

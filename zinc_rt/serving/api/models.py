@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from zinc_rt.sampling.params import PARAMETERS, Api
 from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.served_adapters import ServedAdapter
 from zinc_rt.serving.api.service import Service
 
 _SHOWN: Final = [
@@ -38,6 +39,11 @@ def _record(service: Service, name: str) -> dict[str, Any]:
     }
 
 
+def _adapter(service: Service, adapter: ServedAdapter) -> dict[str, Any]:
+    """An adapter as a model of its own, as vLLM has it."""
+    return {**_record(service, adapter.name), "parent": service.model.name, "root": adapter.path}
+
+
 def _check_loaded(service: Service) -> None:
     if service.loading is not None and (no := service.unready()) is not None:
         raise no
@@ -46,8 +52,10 @@ def _check_loaded(service: Service) -> None:
 async def models(service: Service, call: Call) -> None:
     """List the model under each of its names. Raises `ApiError` while it is loaded: its context is not known before."""
     _check_loaded(service)
-    names = service.model.names
-    await call.reply_json({"object": "list", "data": [_record(service, name) for name in names]})
+    model = service.model
+    data = [_record(service, name) for name in model.names]
+    data += [_adapter(service, adapter) for adapter in model.adapters.entries]
+    await call.reply_json({"object": "list", "data": data})
 
 
 async def model(service: Service, call: Call) -> None:
@@ -55,4 +63,5 @@ async def model(service: Service, call: Call) -> None:
     _check_loaded(service)
     name = call.path.removeprefix("/v1/models/")
     service.model.check_name(name)
-    await call.reply_json(_record(service, name))
+    adapter = service.model.adapters.find(name)
+    await call.reply_json(_record(service, name) if adapter is None else _adapter(service, adapter))

@@ -280,8 +280,14 @@ def _time(when: datetime) -> str:
 
 def _name(service: Service, name: str) -> str:
     """The model's name as it was asked for. Raises `ApiError`, 404, for another model."""
-    service.model.check_name(name if name in service.model.names else name.removesuffix(_LATEST))
+    service.model.check_name(_plain(service, name))
     return name
+
+
+def _plain(service: Service, name: str) -> str:
+    """A name without what Ollama's clients put behind it."""
+    known = name in service.model.names or service.model.adapters.find(name) is not None
+    return name if known else name.removesuffix(_LATEST)
 
 
 def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequence[ApiField]) -> S:
@@ -308,6 +314,7 @@ async def _chat_choices(
     response_format = _format(request.format)
     conversation = ChatRequest(
         messages=messages,
+        model=_plain(service, request.model),
         max_tokens=options.limit,
         stop=list(stops_of(options.stop, "options.stop")),
         tools=tools or None,
@@ -322,6 +329,7 @@ async def _chat_choices(
 async def _raw_choices(service: Service, call: Call, request: OllamaGenerate) -> list[AnswerChoice]:
     if request.format:
         raise unsupported("format", "a raw prompt has none; leave out raw")
+    service.choose(call, _plain(service, request.model))
     options = request.options
     room = service.tenants.get(call.tenant).max_tokens or service.model.n_ctx
     asked = CompletionRequest(

@@ -97,6 +97,7 @@ class RequestRecorder:
         """Write the answers of a request that is over."""
         for answer in call.choices:
             unkept = keep is KeepRecords.none or answer.finish is None or answer.silent  # nothing to replay
+            unkept = unkept or bool(answer.request.adapters)  # a record does not say which files
             made = None if unkept else _record_of(call, answer)
             entry = LedgerEntry(
                 id=_id(call, answer),

@@ -128,7 +128,7 @@ class _Response:
             "instructions": request.instructions,
             "max_output_tokens": request.max_output_tokens,
             "metadata": request.metadata or {},
-            "model": service.model.name,
+            "model": service.name_of(call),
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "previous_response_id": request.previous_response_id,
             "reasoning": {"effort": reasoning.effort if reasoning else None, "summary": None},

@@ -20,6 +20,7 @@ from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.config import DEFAULTS
 from zinc_rt.serving.api.errors import ApiError, invalid, too_long
 from zinc_rt.serving.api.pictures import RequestPictures, shown_part
+from zinc_rt.serving.api.served_adapters import ServedAdapters
 from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
 
 T = TypeVar("T")
@@ -56,8 +57,9 @@ class ModelFile:
 class ServedModel:
     """One model, by all of its names. any_name: any other name is accepted, too. chat: how it converses; one thread at
     a time, by `lock`. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes
-    with the weights. dimensions: elements of a vector for a model that embeds, else None. defaults: values of
-    parameters that requests leave out. pictures: reads those of requests; None for a model that reads none.
+    with the weights. adapters: that requests may choose. dimensions: elements of a vector for a model that embeds, else
+    None. defaults: values of parameters that requests leave out. pictures: reads those of requests; None for a model
+    that reads none.
     """
 
     names: tuple[str, ...]
@@ -73,6 +75,7 @@ class ServedModel:
     any_name: bool = False
     file: ModelFile = field(default_factory=ModelFile)
     pictures: RequestPictures | None = None
+    adapters: ServedAdapters = field(default_factory=ServedAdapters)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -129,7 +132,8 @@ class ServedModel:
 
     def check_name(self, name: str | None) -> None:
         """Refuse the name of another model; None is this one. Raises `ApiError`."""
-        if name is not None and name not in self.names and not self.any_name:
+        known = name is None or name in self.names or self.adapters.find(name) is not None
+        if name is not None and not known and not self.any_name:
             raise ApiError(
                 404,
                 f"the model {name[:80]!r} does not exist; this server has {self.name!r}, and takes any name where it"

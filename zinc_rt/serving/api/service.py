@@ -25,6 +25,7 @@ from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.responses_store import ResponseStore
+from zinc_rt.serving.api.served_adapters import LoraScale
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
 from zinc_rt.serving.background import Background
@@ -126,7 +127,19 @@ class Service:
             grammar=grammar,
             echo=echo,
             pictures=pictures,
+            adapters=call.adapters,
         )
+
+    def choose(self, call: Call, name: str | None, lora: Sequence[LoraScale] | None = None) -> None:
+        """Check the model that a request names, and note the adapters that it has. Raises `ApiError`."""
+        self.model.check_name(name)
+        call.adapters = self.model.adapters.chosen(name, lora)
+        adapter = self.model.adapters.find(name)
+        call.served = "" if adapter is None else adapter.name
+
+    def name_of(self, call: Call) -> str:
+        """The name of the model, or of the adapter, that a request chose, as its answer has it."""
+        return call.served or self.model.name
 
     def step_age(self) -> float:
         """Seconds since the engine's number of steps was last seen to grow."""

@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import uvicorn
 
+from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
+from zinc_rt.llm.adapters import lora_requests
 from zinc_rt.llm.load import built_in_model, load, open_projector
 from zinc_rt.models import define
 from zinc_rt.scheduler.messages import StepReport
@@ -24,6 +26,7 @@ from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.recording import RequestRecorder
+from zinc_rt.serving.api.served_adapters import ServedAdapters
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
@@ -117,7 +120,10 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
         tokenizer, stamps = Tokenizer.from_metadata(file.metadata), file.stamps
         projector = None if shown is None else Path(shown.path)
         model = ServedModel.read(file, tokenizer, 0, config.alias, pictures, projector)
-        model = replace(model, defaults=config.defaults)
+        adapters = ServedAdapters.read(file, lora_requests(choice.options.get("lora")))
+        if taken := next((a.name for a in adapters.entries if a.name in model.names), None):
+            raise UsageError(f"an adapter and the model are both called {taken!r}; --lora-modules gives another name")
+        model = replace(model, defaults=config.defaults, adapters=adapters)
     options = {name: value for name, value in choice.options.items() if name != "mmproj"}
     if shown is not None:
         options, stamps = {**options, "mmproj": str(shown.path)}, [*stamps, *shown.stamps]
