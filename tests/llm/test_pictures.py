@@ -18,7 +18,7 @@ from tests.vision import towers
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.errors import UsageError
 from zinc_rt.llm.load import built_in_model
-from zinc_rt.llm.pictures import PicturePrompt
+from zinc_rt.llm.pictures import PicturePrompt, reading
 from zinc_rt.models.errors import ModelError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.errors import PicturesUnavailable
@@ -159,7 +159,7 @@ def test_wrong_pictures(model: zinc_rt.Model) -> None:
 
 def test_a_template_that_drops_pictures_is_refused(model: zinc_rt.Model) -> None:
     assert model.picture_reader is not None
-    prompt = PicturePrompt(model.picture_reader, lambda part, place: part["image"])
+    prompt = PicturePrompt(reading(model.picture_reader))
     mark = prompt.mark(shown(PIXELS), "here")
     for text in ("", mark * 2):
         with pytest.raises(ChatTemplateError, match=r"each is needed once, in order"):

@@ -39,7 +39,7 @@ from zinc_rt.serving.api.start import EngineChoice, make_client, open_recorder
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import ChatTemplate, Tokenizer
-from zinc_rt.vision.projector import tower_for
+from zinc_rt.vision.projector import with_projector
 from zinc_rt.vision.shown import PictureReader
 
 TEMPLATE = """{% for t in tools or [] %}{{ t.function.name }} {% endfor %}
@@ -90,7 +90,7 @@ def _model() -> ServedModel:
 def _with_pictures(model: ServedModel, projector: Path, media: MediaRule | None) -> ServedModel:
     """The model with a projector, as `make_service` gives it one."""
     with GGUFFile.open(built_in_model()) as file, GGUFFile.open(projector) as shown:
-        reader = PictureReader(tower_for(shown, define(file).info), shown.identity)
+        reader = PictureReader(with_projector(define(file), file, shown)[0], shown.identity)
     assert model.template is not None
     chat = ChatFormat(model.tokenizer, model.template, pictures=shown_part)
     return dataclasses.replace(model, chat=chat, pictures=RequestPictures(reader, media))

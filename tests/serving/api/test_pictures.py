@@ -28,7 +28,7 @@ from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.served_model import ServedModel, fingerprint
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import Tokenizer
-from zinc_rt.vision.projector import tower_for
+from zinc_rt.vision.projector import with_projector
 from zinc_rt.vision.shown import PictureReader
 
 Seeing = Callable[..., Bench]
@@ -39,7 +39,7 @@ ONE = picture()
 def reader(tmp_path_factory: pytest.TempPathFactory) -> tuple[PictureReader, Path]:
     path = write_projector(tmp_path_factory.mktemp("projector"))
     with GGUFFile.open(built_in_model()) as file, GGUFFile.open(path) as shown:
-        return PictureReader(tower_for(shown, define(file).info), shown.identity), path
+        return PictureReader(with_projector(define(file), file, shown)[0], shown.identity), path
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Profiles: which thread ran how many units of which operation, and when.
+"""Profiles: which thread ran how many units of which operation, and when.from zinc_rt.kernels.cpu.attention_split import AttentionShape
+
 
 The walker compiled with PROFILE writes an event after every stretch of units; without it nothing of this exists. After
 each step its events are added up and, for the trace, neighbours of one operation joined.
@@ -296,9 +297,9 @@ def _bytes_of_position(op: CpuOperation) -> int:
     """Of keys and values in float16, that attention reads for each position."""
     if op.kind != "attention":
         return 0
-    dim = op.kernel[1]["DIM"]
-    assert isinstance(dim, int)
-    return 4 * int(op.arguments["n_kv"]) * dim
+    shape = op.kernel[1]["S"]
+    assert isinstance(shape, AttentionShape)
+    return 2 * int(op.arguments["n_kv"]) * (shape.DIM + (0 if shape.LATENT else shape.VALUE))
 
 
 def _joined(events: Events) -> Events:
