@@ -43,6 +43,7 @@ NOT_RUN = {
     "--device emu": "takes long: tests/backends/amdgpu",
     "convert": "needs a folder of a model: tests/cli/test_convert.py",
     "kernels": "compiles GPU kernels: tests/cli",
+    "--lora": "needs an adapter: tests/cli/test_adapters.py",
     "--spec mtp": "needs a model that guesses: tests/speculation",
 }
 """A verb, an option, or an option with its value, and why commands with it are parsed and not run."""

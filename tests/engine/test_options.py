@@ -23,15 +23,15 @@ RECORDS = {"where": DeviceOptions, "cache": CacheOptions, "drafts": DraftOptions
 WIDER: dict[str, Any] = {"stop": str | Iterable[str], "stop_token_ids": Iterable[int]}
 
 
+_NO_RECORD = {
+    "embeddings", "pooling", "mmproj", "lora", "lora_slots", "max_lora_rank", "notify", "progress", "tier",
+}  # fmt: skip
+"""Arguments of `load` that stand in none of its records."""
+
+
 def test_names_of_load_are_the_fields_of_its_records() -> None:
     hints = typing.get_type_hints(LoadOptions)
-    own = (
-        hints.keys()
-        - {
-            *("embeddings", "pooling", "mmproj", "lora", "lora_slots", "max_lora_rank", "notify", "progress", "tier"),
-        }
-        - RECORDS.keys()
-    )
+    own = hints.keys() - _NO_RECORD - RECORDS.keys()
     fields = {name: kind for record in RECORDS.values() for name, kind in typing.get_type_hints(record).items()}
     assert sum(len(dataclasses.fields(record)) for record in RECORDS.values()) == len(fields)
     assert {name: hints[name] for name in own} == {name: kind | None for name, kind in fields.items()}

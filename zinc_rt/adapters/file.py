@@ -148,6 +148,11 @@ class AdapterFile(Closing):
         return {base: AdapterPair(base, both[A], both[B]) for base, both in found.items()}
 
 
+def is_adapter(file: GGUFFile) -> bool:
+    """Whether a file says that it is an adapter."""
+    return file.metadata.get("general.type") == "adapter"
+
+
 def _text(file: GGUFFile, key: str, *, required: bool = False) -> str:
     value: Any = file.metadata.get(key, None if required else "")
     if not isinstance(value, str):

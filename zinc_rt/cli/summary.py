@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
+from zinc_rt.adapters.file import AdapterFile, is_adapter
 from zinc_rt.errors import ZincError
 from zinc_rt.gguf import GGMLType, GGUFError, GGUFFile, TensorInfo
 from zinc_rt.ir.ops import product_bytes
@@ -184,6 +186,9 @@ def _needs_or_why_not(file: GGUFFile, kv: CacheFormat) -> tuple[Needs | None, st
         if is_projector(file):
             define_tower(file)
             return None, ""
+        if is_adapter(file):
+            AdapterFile(file)
+            return None, ""
         definition = with_cache(define(file), kv)
         pooling_of(file)
         read_kind(file.metadata)
@@ -199,7 +204,27 @@ def _figures(file: GGUFFile, arch: str | None) -> dict[str, Any]:
         value = _scalar(file, pattern.format(arch=arch))
         if value is not None:
             figures[name] = value
-    return figures | (_tower_figures(file) if is_projector(file) else {})
+    if is_projector(file):
+        return figures | _tower_figures(file)
+    return figures | (_adapter_figures(file) if is_adapter(file) else {})
+
+
+def _adapter_figures(file: GGUFFile) -> dict[str, Any]:
+    """What an adapter changes; nothing of one that is not understood here."""
+    try:
+        adapter = AdapterFile(file)
+    except ZincError:
+        return {}
+    kinds = dict.fromkeys(re.sub(r"^blk\.\d+\.|\.weight$", "", name) for name in adapter.pairs)
+    ranks = " / ".join(map(str, sorted({pair.rank for pair in adapter.pairs.values()})))
+    said = {
+        "adapter": f"lora of rank {ranks}, {len(adapter.pairs)} pairs of matrices, alpha {adapter.alpha:g}",
+        "adapts": ", ".join(kinds),
+        "task": adapter.task_name,
+        "prompt prefix": adapter.prompt_prefix,
+        "ignored": ", ".join(adapter.ignored),
+    }
+    return {name: value for name, value in said.items() if value}
 
 
 def _tower_figures(file: GGUFFile) -> dict[str, Any]:

@@ -233,7 +233,15 @@ BY_TEXT_MODEL: Final[Mapping[str, Mapping[str, str]]] = {
 """Classes with images whose text model is of several kinds, by the `model_type` of their text_config."""
 
 
-def family_of(folder: ModelFolder) -> tuple[Family, Config]:
+@dataclass(frozen=True)
+class NamedConfig:
+    """A config.json by itself. shown: the folder that it is in, for messages."""
+
+    shown: str
+    config: Mapping[str, Any]
+
+
+def family_of(folder: ModelFolder | NamedConfig) -> tuple[Family, Config]:
     """The architecture of a folder, and the configuration of its text model.
 
     Raises `ConvertError` for another one, and for weights that are quantised.

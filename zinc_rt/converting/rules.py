@@ -99,7 +99,7 @@ def place(
         if name.startswith(tuple(skipped)) or bare.startswith(tuple(skipped)) or (tied and bare == "lm_head.weight"):
             aside.append(name)
             continue
-        for new, rule, expert in _becomes(name, bare, rules):
+        for new, rule, expert in becomes(name, rules, bare):
             found.setdefault(new, (rule, {}))[1][expert] = tensor
     made = [
         _make_blocks(name, rule, tensors, stored[min(stored)], heads)
@@ -143,8 +143,12 @@ def _bare(name: str) -> str:
     return name[len(prefix) :]
 
 
-def _becomes(name: str, bare: str, rules: Rules) -> list[tuple[str, TensorRule, int]]:
-    """The new names of a tensor, with the rule, and which expert of it this is, or `_ALONE`."""
+def becomes(name: str, rules: Rules, bare: str | None = None) -> list[tuple[str, TensorRule, int]]:
+    """The new names of a tensor, with the rule, and which expert of it this is, or -1. Raises `ConvertError`.
+
+    bare: the name without what all of the model begin with.
+    """
+    bare = _bare(name) if bare is None else bare
     layer = _LAYER.fullmatch(bare)
     path = layer[2] if layer else bare
     expert = _EXPERT.search(f".{path}")
@@ -229,7 +233,7 @@ def _reordered(
     by_element = by_element or len(shape) == 1 or mode is How.INPUTS
     axis = -1 if by_element else -2
     n = shape[axis]
-    chosen = _outputs(mode, n, heads)
+    chosen = outputs_of(mode, n, heads)
     if chosen is None:
         raise ConvertError(
             f"tensor {show(name)} has {n} outputs, which the heads cannot share: {heads.n_heads}, {heads.n_kv_heads} of"
@@ -244,7 +248,7 @@ def _reordered(
     return tuple(new), (outer + chosen).reshape(-1), None
 
 
-def _outputs(mode: How, n: int, heads: HeadCounts) -> Index | None:
+def outputs_of(mode: How, n: int, heads: HeadCounts) -> Index | None:
     """Which of n outputs are taken, in their new order; None where n does not fit."""
     every = np.arange(n)
     if mode in (How.FIRST_HALF, How.SECOND_HALF, How.EVEN, How.ODD):

@@ -1,5 +1,4 @@
-"""Profiles: which thread ran how many units of which operation, and when.from zinc_rt.kernels.cpu.attention_split import AttentionShape
-
+"""Profiles: which thread ran how many units of which operation, and when.
 
 The walker compiled with PROFILE writes an event after every stretch of units; without it nothing of this exists. After
 each step its events are added up and, for the trace, neighbours of one operation joined.
@@ -23,6 +22,7 @@ from zinc_rt.backends.arg_structs import address_of, table
 from zinc_rt.backends.cpu.profile_phases import PhaseRow, PhaseSums, Reading, phase_lines
 from zinc_rt.backends.cpu.program import CpuOperation, CpuProgram, Runner
 from zinc_rt.kernels.cpu import program as native
+from zinc_rt.kernels.cpu.attention_split import AttentionShape
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.ops import cycle_counter
