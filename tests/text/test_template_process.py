@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 
-from zinc_rt.text import ChatTemplateError, template_child, template_filter, template_process
+from zinc_rt.text import ChatTemplateError, template_process
 from zinc_rt.text.template_limits import TemplateLimits
 from zinc_rt.text.template_process import TemplateProcess
+from zinc_rt.utils.isolated import child, system_calls
 
 MIB = 1 << 20
 READY = b"\2" + b"\0" * 15 + b"{}"
@@ -153,9 +154,9 @@ def test_it_is_in_no_folder_and_linux_filters_its_calls(process: TemplateProcess
 
 ESCAPES = """
 import os, resource, socket, time
-from zinc_rt.text import template_worker
+from zinc_rt.utils.isolated import worker
 parent = os.getppid()
-template_worker._give_up(1 << 30)
+worker._give_up(1 << 30)
 tries = {
     "fork": os.fork, "socket": socket.socket, "listdir": lambda: os.listdir("/"), "kill": lambda: os.kill(parent, 0),
     "open": lambda: os.open("/", os.O_RDONLY), "mkdir": lambda: os.mkdir("/tmp/zinc-escape"), "pipe": os.pipe,
@@ -177,17 +178,17 @@ os._exit(0)
 
 
 def test_what_gets_out_of_the_sandbox_gets_no_further() -> None:
-    variables = {"PYTHONPATH": os.pathsep.join(template_child.import_path())}
+    variables = {"PYTHONPATH": os.pathsep.join(child.import_path())}
     command = [sys.executable, "-c", ESCAPES]
     done = subprocess.run(command, env=variables, capture_output=True, timeout=60, check=False)
     assert done.stdout == b"ends", done.stderr.decode()
 
 
-@pytest.mark.parametrize("machine", template_filter.CALLS)
+@pytest.mark.parametrize("machine", system_calls.CALLS)
 def test_filters_are_whole(machine: str) -> None:
     """Every jump stays inside, and the last step returns; an interpreter of the program agrees with the table."""
-    code = list(struct.iter_unpack("=HBBI", template_filter.program(machine)))
-    arch, calls = template_filter.CALLS[machine]
+    code = list(struct.iter_unpack("=HBBI", system_calls.program(machine)))
+    arch, calls = system_calls.CALLS[machine]
 
     def verdict(nr: int, args: tuple[int, ...] = (0, 0, 0), arch: int = arch) -> int:
         data = struct.pack("=iIQ6Q", nr, arch, 0, *args, *(0,) * (6 - len(args)))
@@ -203,7 +204,7 @@ def test_filters_are_whole(machine: str) -> None:
     assert allowed == set(calls.values())
     assert verdict(calls["prlimit64"], (1, 0)) == verdict(calls["fcntl"], (0, 8)) == 0x00050001
     assert verdict(calls["read"], arch=0x40000003) == verdict(0, arch=0) == 0x80000000
-    assert template_filter.program("riscv64") == b""
+    assert system_calls.program("riscv64") == b""
 
 
 def test_ctrl_c_at_the_terminal_is_not_for_it(process: TemplateProcess) -> None:
@@ -383,14 +384,14 @@ def test_where_the_system_permits_no_further_process(monkeypatch: pytest.MonkeyP
     def denied(*_: Any, **__: Any) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(template_child.subprocess, "Popen", denied)
+    monkeypatch.setattr(child.subprocess, "Popen", denied)
     said = refused(TemplateProcess(TemplateLimits()), "x")
     assert said == ("chat template: the process that renders it cannot be started: Resource temporarily unavailable")
 
 
 def test_without_jinja2(monkeypatch: pytest.MonkeyPatch) -> None:
     path = [entry for entry in sys.path if entry and not (Path(entry) / "jinja2").exists()]
-    monkeypatch.setattr(template_child, "import_path", lambda: path)
+    monkeypatch.setattr(child, "import_path", lambda: path)
     said = refused(TemplateProcess(TemplateLimits()), "x")
     assert said == "chat template: the process that renders it cannot be started: No module named 'jinja2'"
 
@@ -410,7 +411,7 @@ def test_answers_are_not_trusted(process: TemplateProcess, answers: bytes, says:
     root = Path(template_process.__file__).parents[2]
     (tmp_path / "fake.py").write_text(
         f"import sys; sys.path.insert(0, {str(root)!r})\n"
-        "from zinc_rt.text.template_worker import read_frame\n"
+        "from zinc_rt.utils.isolated.worker import read_frame\n"
         f"for answer in ({READY!r}, {answers!r}):\n"
         "    read_frame(sys.stdin.buffer)\n"
         "    sys.stdout.buffer.write(answer)\n"

@@ -14,9 +14,9 @@ import zinc_rt
 from tests.source import matching
 from zinc_rt.cli.env import variables
 from zinc_rt.cli.main import main
-from zinc_rt.text import template_child
 from zinc_rt.utils.environment import HUB, OTHERS, OURS, VARIABLES
 from zinc_rt.utils.installation import COMMIT_FILE, commit, software, version_line
+from zinc_rt.utils.isolated import child
 
 ROOT = Path(zinc_rt.__file__).parent
 PAGE = (ROOT.parent / "docs/use/environment.md").read_text(encoding="utf-8")
@@ -49,7 +49,7 @@ def test_every_variable_that_is_read_stands_in_the_table() -> None:
                 names.add(expression.value)
             else:
                 indirect.add(ast.unparse(expression))
-    names |= set(template_child._PASSED_ON)
+    names |= set(child._PASSED_ON)
     assert indirect == {"DEVICE.name", "CACHE_DIR.name", "MATRIX_ROWS.name", "name", "v.name"}
     assert names == {v.name for v in OTHERS}
 

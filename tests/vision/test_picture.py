@@ -14,7 +14,7 @@ from PIL import Image
 
 from zinc_rt.models.towers.resize import FILTERS, fit, resize
 from zinc_rt.models.towers.tower import Fitting
-from zinc_rt.vision import picture
+from zinc_rt.vision import decode
 from zinc_rt.vision.picture import PictureError, read_picture
 
 PILLOWS = {
@@ -134,13 +134,13 @@ def test_what_cannot_be_read(source: object, words: str) -> None:
 
 
 def test_files_that_are_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(picture, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(decode, "MAX_BYTES", 1 << 20)
     (tmp_path / "a.png").write_bytes(saved(noise(8, 8)) + bytes(1 << 20))
     with pytest.raises(PictureError, match="more than 1 MiB"):
         read_picture(tmp_path / "a.png")
 
 
-@pytest.mark.parametrize("format", picture.FORMATS)
+@pytest.mark.parametrize("format", decode.FORMATS)
 def test_damaged_files(format: str) -> None:
     """Bytes changed, cut out and put in: pixels or one clear line."""
     whole, rng, refused = saved(noise(20, 14), format), random.Random(format), []

@@ -41,7 +41,7 @@ def image_part(path: str) -> dict[str, Any]:
     if path == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed; --image - reads a picture from there")
-        from zinc_rt.vision.picture import MAX_BYTES
+        from zinc_rt.vision.decode import MAX_BYTES
 
         data, name = sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"
     else:

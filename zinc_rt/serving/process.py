@@ -49,7 +49,7 @@ from zinc_rt.serving.wire import (
     pack,
     unpack_from,
 )
-from zinc_rt.text.template_child import import_path
+from zinc_rt.utils.isolated.child import import_path
 
 _CHUNK: Final = 1 << 16
 _TICK: Final = 1.0

@@ -2,7 +2,7 @@
 
 A template is a program from a stranger's file. Jinja2's immutable sandbox keeps it from Python's internals and
 from changing the messages. It does not keep it from running or growing without end: that is the work of the
-process this module is imported in, see `template_worker`. The runtime's own process does not import it.
+process this module is imported in, see `template_job`. The runtime's own process does not import it.
 """
 
 from __future__ import annotations

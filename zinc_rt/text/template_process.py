@@ -1,35 +1,27 @@
-"""The runtime's side of the process that renders chat templates.
-
-The process is started at the first rendering and kept for the next ones. It is killed when it goes over a
-limit, when the wait for it is interrupted, when its owner is collected, and at the end of the program; should
-the program be killed, the end of its input ends it. `template_worker` is the other side.
-"""
+"""The process that renders chat templates, as the runtime sees it. `template_job` is the other side."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import threading
-import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from zinc_rt.text.errors import ChatTemplateError, shown
-from zinc_rt.text.template_child import Ended, TemplateChild, not_started
-from zinc_rt.text.template_limits import MIB, TemplateLimits
-from zinc_rt.text.template_worker import pack_frame
+from zinc_rt.text.template_limits import TemplateLimits
+from zinc_rt.utils.isolated.process import IsolatedError, IsolatedProcess, IsolatedWork
+from zinc_rt.utils.isolated.worker import UTF8, pack_frame
 
 
-class TemplateProcess:
+class TemplateProcess(IsolatedProcess):
     """Renders templates in a process of its own. Threads take turns."""
 
+    limits: TemplateLimits
+
     def __init__(self, limits: TemplateLimits) -> None:
-        self.limits = limits
-        self._lock = threading.Lock()
-        self._child: TemplateChild | None = None
-        self._at_end: weakref.finalize[..., TemplateProcess] | None = None  # closes the child
-        _live.add(self)
+        settings = {"max_characters": limits.max_characters}
+        super().__init__(
+            IsolatedWork("zinc_rt.text.template_job", "render", 4 * limits.max_characters, settings), limits
+        )
 
     def render(self, source: str, variables: Mapping[str, Any]) -> str:
         """The text that a template makes of its variables, which must be such as JSON has.
@@ -39,92 +31,39 @@ class TemplateProcess:
         """
         if len(source) > self.limits.max_source:
             raise ChatTemplateError(f"the source has {len(source)} characters, the limit is {self.limits.max_source}")
-        request = self._request(source, variables)
-        with self._lock:
-            try:
-                header, text = self._ready().exchange(request, self.limits.seconds)
-            except Ended as ended:
-                self._drop()
-                raise ChatTemplateError(self._why(ended)) from None
-            except BaseException:  # with Ctrl-C an answer may still come, to nobody
-                self._drop()
-                raise
-            if "over" in header:
-                self._drop()
-        return self._judged(header, text)
-
-    def prepare(self) -> None:
-        """Start the process and do not wait for it. What goes wrong here, the first rendering tells."""
-        with self._lock, contextlib.suppress(ChatTemplateError):
-            if self._child is None:
-                self._start()
-
-    def close(self) -> None:
-        """End the process. A further rendering starts a new one."""
-        with self._lock:
-            self._drop()
+        try:
+            header, content = self.ask(self._request(source, variables))
+        except IsolatedError as error:
+            raise ChatTemplateError(str(error), line=_line(error.answer)) from None
+        if "problem" in header:
+            raise ChatTemplateError(str(header["problem"]), line=_line(header))
+        try:
+            text = content.decode(*UTF8)
+        except ValueError:
+            self.close()
+            raise ChatTemplateError("the process that renders it sent an answer that cannot be read") from None
+        if len(text) > self.limits.max_characters:
+            raise ChatTemplateError(f"it makes a text of more than {self.limits.max_characters} characters")
+        return text
 
     def _request(self, source: str, variables: Mapping[str, Any]) -> bytes:
         try:
-            request = pack_frame(_plain(variables), source)
+            parts = pack_frame(_plain(variables), source.encode(*UTF8))
         except RecursionError:
             raise ChatTemplateError("messages or variables hold themselves, or are nested too deep") from None
         except ValueError as error:  # an integer of thousands of digits
             raise ChatTemplateError(f"messages or variables cannot be written as JSON: {error}") from None
-        if len(request[1]) > self.limits.max_request:
+        if len(parts[1]) > self.limits.max_request:
             raise ChatTemplateError(
-                f"messages and variables take {len(request[1])} bytes as JSON, the limit is {self.limits.max_request}"
+                f"messages and variables take {len(parts[1])} bytes as JSON, the limit is {self.limits.max_request}"
             )
-        return b"".join(request)
+        return b"".join(parts)
 
-    def _ready(self) -> TemplateChild:
-        """The process, started if there is none or if it ended since the last rendering."""
-        if self._child is not None and self._child.has_ended():
-            self._drop()
-        child = self._child or self._start()
-        try:
-            problem = child.wait_until_ready()
-        except Ended as ended:
-            raise not_started(ended.message or "it was not ready in time") from None
-        if problem is not None:
-            raise not_started(problem)
-        return child
 
-    def _start(self) -> TemplateChild:
-        child = self._child = TemplateChild(self.limits)
-        self._at_end = weakref.finalize(self, child.close)
-        return child
-
-    def _drop(self) -> None:
-        self._child = None
-        if self._at_end is not None:
-            self._at_end()
-
-    def _after_fork(self) -> None:
-        """In a forked process: the lock may be held by a thread that is not here, the child is the other's."""
-        self._lock = threading.Lock()
-        self._drop()
-
-    def _why(self, ended: Ended) -> str:
-        if ended.status == -signal.SIGXCPU:
-            return f"it takes more than {self.limits.cpu_seconds} s of processor time to render"
-        if ended.message:
-            return f"the process that renders it {ended.message}"
-        return f"it is not rendered after {self.limits.seconds:g} s"
-
-    def _judged(self, header: dict[str, Any], text: str) -> str:
-        """The text, or the error that an answer tells of. Nothing is taken for granted: a template is behind it."""
-        line = header.get("line")
-        line = line if isinstance(line, int) else None
-        if "over" in header:
-            raise ChatTemplateError(
-                f"it takes more than {self.limits.address_space // MIB} MiB of memory to render", line=line
-            )
-        if "problem" in header:
-            raise ChatTemplateError(str(header["problem"]), line=line)
-        if len(text) > self.limits.max_characters:
-            raise ChatTemplateError(f"it makes a text of more than {self.limits.max_characters} characters")
-        return text
+def _line(answer: Mapping[str, Any]) -> int | None:
+    """The line that an answer tells of. Nothing is taken for granted: a template is behind it."""
+    line = answer.get("line")
+    return line if isinstance(line, int) else None
 
 
 def prepare() -> None:
@@ -160,11 +99,4 @@ def _plain(value: Any) -> Any:
     )
 
 
-def _forget_children() -> None:
-    for process in list(_live):
-        process._after_fork()
-
-
 _prepared: list[TemplateProcess] = []
-_live: weakref.WeakSet[TemplateProcess] = weakref.WeakSet()
-os.register_at_fork(after_in_child=_forget_children)

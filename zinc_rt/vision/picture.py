@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.errors import UsageError
 from zinc_rt.utils.checks import show
+from zinc_rt.vision.decode import MAX_BYTES, PictureError, check_size, decode, first_frame
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from zinc_rt.vision.picture_process import PictureProcess
+
+__all__ = ["Picture", "PictureError", "PictureSource", "read_picture"]
+
 PictureSource: TypeAlias = "str | Path | bytes | npt.NDArray[np.uint8] | Image"
-FORMATS: Final = ("PNG", "JPEG", "GIF", "BMP", "WEBP")
-MAX_BYTES: Final = 32 << 20
-MAX_PIXELS: Final = 64 << 20
-MAX_RATIO: Final = 200
-"""Of the longer side to the shorter one."""
-
-
-class PictureError(UsageError):
-    """A picture that cannot be read, or that is beyond a limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +36,15 @@ class Picture:
         return self.pixels.shape[1], self.pixels.shape[0]
 
 
-def read_picture(source: PictureSource, name: str = "the picture") -> Picture:
+def read_picture(source: PictureSource, name: str = "the picture", decoder: PictureProcess | None = None) -> Picture:
     """The picture of a path, of a file's bytes, of an array u8[height, width, 3] or of a Pillow image.
 
-    Of an animation the first frame counts. Transparency is left out; a photo is turned as its EXIF data say. name: what
-    errors call it where it has no path.
+    Of an animation the first frame counts. Transparency is left out; a photo is turned as its EXIF data say.
+
+    Args:
+        source: the picture.
+        name: what errors call it where it has no path.
+        decoder: where bytes that strangers sent are decoded, within limits of time and memory; None for this process.
 
     Raises:
         PictureError: a file that cannot be read or decoded, another kind of array, or a picture beyond the limits.
@@ -55,16 +52,14 @@ def read_picture(source: PictureSource, name: str = "the picture") -> Picture:
     if isinstance(source, np.ndarray):
         if source.dtype != np.uint8 or source.ndim != 3 or source.shape[2] != 3:
             raise PictureError(f"a picture is {source.dtype}{list(source.shape)}, uint8[height, width, 3] is needed")
-        _check_size(source.shape[1], source.shape[0], "the array")
-        pixels = np.ascontiguousarray(source)
-        return Picture(pixels, hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest())
+        check_size(source.shape[1], source.shape[0], "the array")
+        return _picture(np.ascontiguousarray(source))
     if isinstance(source, str | Path):
-        return _decode(file_bytes(source), str(source))
+        return _decoded(file_bytes(source), str(source), decoder)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _decode(bytes(source), name)
+        return _decoded(bytes(source), name, decoder)
     if type(source).__module__.startswith("PIL."):
-        pixels = _pixels(source, name)
-        return Picture(pixels, hashlib.sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest())
+        return _picture(np.array(first_frame(source, name), np.uint8))
     raise PictureError(
         f"a picture is {show(source)}; a path, bytes, a NumPy array uint8[height, width, 3] or a Pillow image is needed"
     )
@@ -79,50 +74,13 @@ def file_bytes(path: str | Path) -> bytes:
         raise PictureError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
 
 
-def _decode(data: bytes, name: str) -> Picture:
-    from PIL import Image
+def _decoded(data: bytes, name: str, decoder: PictureProcess | None) -> Picture:
+    if decoder is None:
+        return _picture(np.array(decode(data, name), np.uint8), data)
+    return _picture(decoder.decode(data, name), data)
 
-    if len(data) > MAX_BYTES:
-        raise PictureError(f"{name} has more than {MAX_BYTES >> 20} MiB; scale the picture down")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Pillow finds odd is read as it reads it
-            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                pixels = _pixels(image, name)
-    except PictureError:
-        raise
-    except Exception as error:  # decoders raise whatever a damaged file makes them
-        raise PictureError(f"{name} is no picture that can be read ({_reason(error)}); known are {_KNOWN}") from None
+
+def _picture(pixels: npt.NDArray[np.uint8], source: bytes | None = None) -> Picture:
+    """source: the bytes that the digest is of; None for those of the pixels, with their shape."""
+    data = repr(pixels.shape).encode() + pixels.tobytes() if source is None else source
     return Picture(pixels, hashlib.sha256(data).digest())
-
-
-_KNOWN: Final = ", ".join(FORMATS)
-
-
-def _reason(error: Exception) -> str:
-    from PIL import UnidentifiedImageError
-
-    if isinstance(error, UnidentifiedImageError):
-        return "its first bytes are of no known format"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
-def _pixels(image: Any, name: str) -> npt.NDArray[np.uint8]:
-    """Red, green and blue of an image's first frame."""
-    from PIL import ImageOps
-
-    _check_size(image.width, image.height, name)
-    image = ImageOps.exif_transpose(image)
-    if image.mode.startswith("I;16"):
-        grey = (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
-        return np.repeat(grey[:, :, None], 3, axis=2)
-    return np.array(image.convert("RGB"), np.uint8)
-
-
-def _check_size(width: int, height: int, name: str) -> None:
-    if width < 1 or height < 1:
-        raise PictureError(f"{name} is {width} x {height} pixels: there is nothing to see")
-    if width * height > MAX_PIXELS:
-        raise PictureError(f"{name} is {width} x {height} pixels; the limit is {MAX_PIXELS / 1e6:.0f} million")
-    if max(width, height) > MAX_RATIO * min(width, height):
-        raise PictureError(f"{name} is {width} x {height} pixels; one side may be {MAX_RATIO} times the other")

@@ -19,7 +19,8 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import PIXEL_BYTES, Limits
 from zinc_rt.serving.api.media import MediaError, MediaRule, fetch, read_file, too_large
 from zinc_rt.utils.checks import show
-from zinc_rt.vision.picture import MAX_BYTES, PictureError
+from zinc_rt.vision.decode import MAX_BYTES
+from zinc_rt.vision.picture import PictureError
 from zinc_rt.vision.shown import PictureInText, PictureReader
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):", re.ASCII | re.IGNORECASE)

@@ -1,21 +1,23 @@
-"""The process that renders chat templates: conversations in on standard input, texts out on standard output.
+"""A process that works for another one: requests in on standard input, answers out on standard output.
 
-Run as a script, by `template_process`. Frames both ways are `FRAME` (bytes of JSON, bytes of text), JSON, text in
-UTF-8 (lone surrogates included). The first frame brings {"path": sys.path, "address_space": bytes, "cpu_seconds",
-"max_characters"}; each further one {variable: value} and the template's source. Answers, in order: {} and the rendered
-text, or {"problem", "line"}, or {"over": "memory", "line"}. The first one is empty and says that the process is ready.
+Run as a script, by `child`. Frames both ways are `FRAME` (bytes of JSON, further bytes), JSON, the bytes. The first
+frame brings {"path": sys.path, "module": name, "settings", "address_space": bytes, "cpu_seconds"}. The module's
+`load(settings)` imports all that it will need, and gives the function of a request: from JSON and bytes to JSON and
+bytes. Where memory is short, it may raise MemoryError. Answers are in the order of requests; {"problem"} says that the
+work could not be done, {"over": "memory"} that there was not enough of it. The first one is empty and says that the
+process is ready.
 
 It gives up what it does not need once everything is imported: it can open no file, write none, dump no core, start no
-process and gain no privilege, and Linux refuses it all calls but those of `template_filter`. The environment of its
+process and gain no privilege, and Linux refuses it all calls but those of `system_calls`. The environment of its
 parent is not passed on to it. At the end of its input, also by its parent's death, it ends:
-when it waits for a request at once, and while it renders by SIGIO.
+when it waits for a request at once, and while it works by SIGIO.
 """
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import fcntl
+import importlib
 import json
 import math
 import os
@@ -23,8 +25,6 @@ import resource
 import signal
 import struct
 import sys
-import time
-from types import ModuleType
 from typing import Any, BinaryIO, Final
 
 FRAME: Final = struct.Struct("<QQ")
@@ -41,7 +41,7 @@ def main() -> int:
     limits = hello[0]
     sys.path[:] = limits["path"]
     try:
-        sandbox = _import_all()
+        answer_to = importlib.import_module(limits["module"]).load(limits["settings"])
     except ImportError as error:
         _write(answers, {"problem": str(error)})
         return 1
@@ -50,44 +50,33 @@ def main() -> int:
     _write(answers, {})
     try:
         while (frame := read_frame(requests)) is not None:
-            variables, source = frame
             _renew_cpu(limits["cpu_seconds"])
             _end_with_input(True)
-            answer = _answer(sandbox, source, variables, limits["max_characters"])
+            answer = answer_to(*frame)
             _end_with_input(False)
             _write(answers, *answer)
-    except MemoryError:  # a conversation that is too large
+    except MemoryError:
         _write(answers, {"over": "memory"})
         return 1
     return 0
 
 
-def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], str] | None:
+def read_frame(stream: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
     """The next frame; None at the end."""
     head = stream.read(FRAME.size)
     if len(head) < FRAME.size:
         return None
-    n_json, n_text = FRAME.unpack(head)
-    header, text = stream.read(n_json), stream.read(n_text)
-    if len(header) < n_json or len(text) < n_text:
+    n_json, n_bytes = FRAME.unpack(head)
+    header, payload = stream.read(n_json), stream.read(n_bytes)
+    if len(header) < n_json or len(payload) < n_bytes:
         return None
-    return json.loads(header.decode(*UTF8)), text.decode(*UTF8)
+    return json.loads(header.decode(*UTF8)), payload
 
 
-def pack_frame(header: dict[str, Any], text: str = "") -> list[bytes]:
+def pack_frame(header: dict[str, Any], payload: bytes = b"") -> list[bytes]:
     """The parts of a frame. Raises what `json.dumps` raises."""
-    parts = [json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode(*UTF8), text.encode(*UTF8)]
+    parts = [json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode(*UTF8), payload]
     return [FRAME.pack(*map(len, parts)), *parts]
-
-
-def _answer(sandbox: ModuleType, source: str, variables: dict[str, Any], limit: int) -> tuple[dict[str, Any], str]:
-    try:
-        return {}, sandbox.render(source, variables, limit)
-    except MemoryError as error:
-        return {"over": "memory", "line": sandbox.line_of(error.__traceback__)}, ""
-    except Exception as error:  # a template can raise anything: it is a program
-        problem, line = sandbox.describe(error)
-        return {"problem": problem, "line": line}, ""
 
 
 def _own_signals() -> None:
@@ -103,34 +92,15 @@ def _end_with_input(on: bool) -> None:
     fcntl.fcntl(0, fcntl.F_SETFL, os.O_ASYNC if on else 0)
 
 
-def _write(stream: BinaryIO, header: dict[str, Any], text: str = "") -> None:
-    for part in pack_frame(header, text):
+def _write(stream: BinaryIO, header: dict[str, Any], payload: bytes = b"") -> None:
+    for part in pack_frame(header, payload):
         stream.write(part)
     stream.flush()
 
 
-def _import_all() -> ModuleType:
-    """The sandbox, with everything loaded that Python and Jinja2 load when they first need it: later no file opens."""
-    import html
-    import pprint
-    import textwrap
-
-    import jinja2.debug
-
-    from zinc_rt.text import sandbox
-
-    for codec in ("ascii", "latin-1", "unicode_escape"):
-        codecs.lookup(codec)
-    time.localtime()  # the time zone
-    with contextlib.suppress(jinja2.UndefinedError):
-        sandbox.render("{% for a in b %}{{ '\\n' ~ a | tojson | trim }}{% endfor %}{{ b.c.d }}", {"b": [1]}, 100)
-    del html, pprint, textwrap
-    return sandbox
-
-
 def _give_up(address_space: int) -> None:
     try:
-        from zinc_rt.text.template_filter import give_up_calls
+        from zinc_rt.utils.isolated.system_calls import give_up_calls
     except ImportError:  # a Python without ctypes: the limits are left
 
         def give_up_calls() -> bool:

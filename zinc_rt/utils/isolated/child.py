@@ -1,4 +1,4 @@
-"""One process that renders chat templates, and the bytes on their way to and from it. See `template_process`."""
+"""One process that works for this one, and the bytes on their way to and from it. See `process`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from zinc_rt.text.errors import ChatTemplateError
-from zinc_rt.text.template_limits import TemplateLimits
-from zinc_rt.text.template_worker import FRAME, UTF8, pack_frame
+from zinc_rt.utils.isolated.worker import FRAME, UTF8, pack_frame
 
-_START_SECONDS: Final = 60.0  # for Python and Jinja2 from a slow disk on a busy machine
+_START_SECONDS: Final = 60.0  # for Python and what it imports from a slow disk on a busy machine
 _CHUNK: Final = 1 << 16
 _MAX_HEADER: Final = 1 << 16  # bytes of an answer's JSON
 _PASSED_ON: Final = ("TZ", "LD_LIBRARY_PATH")  # of the environment: local time, and a Python that needs its libraries
@@ -33,16 +32,25 @@ class Ended(Exception):
         self.status, self.message = status, message
 
 
-class TemplateChild:
-    """One process and the bytes on their way to and from it."""
+class NotStarted(Exception):
+    """No process can be started, or it cannot import what it needs: why."""
 
-    def __init__(self, limits: TemplateLimits) -> None:
-        self._max_text = 4 * limits.max_characters  # bytes
+
+class IsolatedChild:
+    """One process and the bytes on their way to and from it.
+
+    hello: its first frame, see `worker`, without the import path. max_answer: bytes behind an answer's JSON.
+
+    Raises `NotStarted`.
+    """
+
+    def __init__(self, hello: Mapping[str, Any], max_answer: int) -> None:
+        self._max_answer = max_answer
         self._owner = os.getpid()
         self._is_ready = False
         if not sys.executable:
-            raise not_started("this program does not know its Python interpreter")
-        worker = str(Path(__file__).absolute().with_name("template_worker.py"))
+            raise NotStarted("this program does not know its Python interpreter")
+        worker = str(Path(__file__).absolute().with_name("worker.py"))
         try:
             # A session of its own: Ctrl-C at the terminal is for the parent. Not PR_SET_PDEATHSIG, which would kill
             # it with the thread that started it.
@@ -56,19 +64,13 @@ class TemplateChild:
                 start_new_session=True,
             )
         except OSError as error:
-            raise not_started(error.strerror or str(error)) from None
+            raise NotStarted(error.strerror or str(error)) from None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
         for pipe in (self._stdin, self._stdout):
             os.set_blocking(pipe.fileno(), False)
-        hello = {
-            "path": import_path(),
-            "address_space": limits.address_space,
-            "cpu_seconds": limits.cpu_seconds,
-            "max_characters": limits.max_characters,
-        }
-        self._hello = memoryview(b"".join(pack_frame(hello)))
+        self._hello = memoryview(b"".join(pack_frame({**hello, "path": import_path()})))
         self._hello = self._hello[_write(self._stdin.fileno(), self._hello) :]
 
     def wait_until_ready(self) -> str | None:
@@ -84,7 +86,7 @@ class TemplateChild:
         """Whether the process is gone."""
         return self._process.poll() is not None
 
-    def exchange(self, request: bytes | memoryview, seconds: float) -> tuple[dict[str, Any], str]:
+    def exchange(self, request: bytes | memoryview, seconds: float) -> tuple[dict[str, Any], bytes]:
         """Send a frame, receive its answer. Raises Ended."""
         deadline = time.monotonic() + seconds
         outgoing, incoming = memoryview(request), bytearray()
@@ -126,10 +128,10 @@ class TemplateChild:
         """Bytes of the frame that has begun to come in."""
         if len(incoming) < FRAME.size:
             return FRAME.size
-        n_json, n_text = FRAME.unpack_from(incoming)
-        if n_json > _MAX_HEADER or n_text > self._max_text:
-            raise Ended(0, f"sent an answer of {n_json + n_text} bytes")
-        return FRAME.size + int(n_json) + int(n_text)
+        n_json, n_bytes = FRAME.unpack_from(incoming)
+        if n_json > _MAX_HEADER or n_bytes > self._max_answer:
+            raise Ended(0, f"sent an answer of {n_json + n_bytes} bytes")
+        return FRAME.size + int(n_json) + int(n_bytes)
 
     def _end(self) -> Ended:
         """Its output is closed: it ends by itself, or is ended."""
@@ -168,27 +170,23 @@ def _write(fd: int, data: memoryview) -> int:
         return len(data)
 
 
-def _unpack(frame: bytearray) -> tuple[dict[str, Any], str]:
+def _unpack(frame: bytearray) -> tuple[dict[str, Any], bytes]:
     n_json, _ = FRAME.unpack_from(frame)
     view = memoryview(frame)[FRAME.size :]
     try:
-        header, text = json.loads(str(view[:n_json], *UTF8)), str(view[n_json:], *UTF8)
+        header = json.loads(str(view[:n_json], *UTF8))
     except (ValueError, RecursionError):
         raise Ended(0, "sent an answer that cannot be read") from None
     if not isinstance(header, dict):
         raise Ended(0, "sent an answer that cannot be read")
-    return header, text
+    return header, bytes(view[n_json:])
 
 
 def import_path() -> list[str]:
-    """Where the process finds Jinja2 and this package, which may come from a finder that only this process has."""
+    """Where the process finds this package and others, which may come from a finder that only this process has."""
     path: list[str] = []
     for entry in sys.path:
         with contextlib.suppress(OSError):  # relative to a working folder that is gone
             if isinstance(entry, str):
                 path.append(os.path.abspath(entry))
-    return [*path, str(Path(__file__).parents[2])]
-
-
-def not_started(why: str) -> ChatTemplateError:
-    return ChatTemplateError(f"the process that renders it cannot be started: {why}")
+    return [*path, str(Path(__file__).parents[3])]
