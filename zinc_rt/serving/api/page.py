@@ -25,8 +25,8 @@ FILES: Final = {
 # A model's text cannot run scripts, load images or reach another host, whatever it holds. Pictures that the user shows
 # stand in the page itself (data:).
 POLICY: Final = (
-    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; base-uri 'none';"
-    b" form-action 'none'; frame-ancestors 'none'"
+    b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
+    b" base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS: Final[Headers] = [
     (b"content-security-policy", POLICY),
