@@ -31,18 +31,18 @@ def process() -> Iterator[PictureProcess]:
 
 def refused(data: bytes, process: PictureProcess) -> str:
     with pytest.raises(PictureError) as raised:
-        read_picture(data, process)
+        read_picture(data, decoder=process)
     return str(raised.value)
 
 
 @pytest.mark.parametrize("format", decode.FORMATS)
 def test_the_same_pixels(format: str, process: PictureProcess, tmp_path: Path) -> None:
     data = saved(noise(50, 30), format)
-    want, got = read_picture(data), read_picture(data, process)
+    want, got = read_picture(data), read_picture(data, decoder=process)
     assert (got.pixels.shape, got.digest) == ((30, 50, 3), want.digest)
     assert np.array_equal(got.pixels, want.pixels)
     (tmp_path / "a").write_bytes(data)
-    assert np.array_equal(read_picture(tmp_path / "a", process).pixels, want.pixels)
+    assert np.array_equal(read_picture(tmp_path / "a", decoder=process).pixels, want.pixels)
 
 
 def test_the_same_errors(process: PictureProcess) -> None:
@@ -56,23 +56,23 @@ def test_limits() -> None:
     photo = saved(noise(3000, 2000), "JPEG")
     small = PictureProcess(PictureLimits(address_space=64 * MIB))
     assert refused(photo, small) == "the picture is not decoded: it takes more than 64 MiB of memory to decode"
-    assert read_picture(saved(noise(8, 8)), small).size == (8, 8)
+    assert read_picture(saved(noise(8, 8)), decoder=small).size == (8, 8)
     small.close()
     slow = PictureProcess(PictureLimits(seconds=0.5))
-    assert read_picture(saved(noise(8, 8)), slow).size == (8, 8)
+    assert read_picture(saved(noise(8, 8)), decoder=slow).size == (8, 8)
     os.kill(pid_of(slow), signal.SIGSTOP)
     assert refused(photo, slow) == "the picture is not decoded: it is not decoded after 0.5 s"
     slow.close()
 
 
 def test_one_that_dies_while_it_decodes(process: PictureProcess) -> None:
-    read_picture(saved(noise(8, 8)), process)
+    read_picture(saved(noise(8, 8)), decoder=process)
     os.kill(pid := pid_of(process), signal.SIGSTOP)
     threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
     before = time.monotonic()
     assert "the process that decodes it was ended by SIGKILL" in refused(saved(noise(8, 8)), process)
     assert time.monotonic() - before < 20
-    assert read_picture(saved(noise(8, 8)), process).size == (8, 8)
+    assert read_picture(saved(noise(8, 8)), decoder=process).size == (8, 8)
 
 
 @pytest.mark.parametrize("answer", [{}, {"width": 8, "height": 9}, {"width": True, "height": "8"}])

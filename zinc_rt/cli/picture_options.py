@@ -47,7 +47,7 @@ def image_part(path: str) -> dict[str, Any]:
     else:
         path = os.path.expanduser(path)
         data, name = file_bytes(path), path
-    read_picture(data, name=name)
+    read_picture(data, name)
     kind = mimetypes.guess_type(path)[0] or ""
     kind = kind if kind.startswith("image/") else ""
     return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{base64.b64encode(data).decode()}"}}

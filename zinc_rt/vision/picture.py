@@ -36,15 +36,15 @@ class Picture:
         return self.pixels.shape[1], self.pixels.shape[0]
 
 
-def read_picture(source: PictureSource, decoder: PictureProcess | None = None, name: str = "the picture") -> Picture:
+def read_picture(source: PictureSource, name: str = "the picture", decoder: PictureProcess | None = None) -> Picture:
     """The picture of a path, of a file's bytes, of an array u8[height, width, 3] or of a Pillow image.
 
     Of an animation the first frame counts. Transparency is left out; a photo is turned as its EXIF data say.
 
     Args:
         source: the picture.
-        decoder: where bytes that strangers sent are decoded, within limits of time and memory; None for this process.
         name: what errors call it where it has no path.
+        decoder: where bytes that strangers sent are decoded, within limits of time and memory; None for this process.
 
     Raises:
         PictureError: a file that cannot be read or decoded, another kind of array, or a picture beyond the limits.

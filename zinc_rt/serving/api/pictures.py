@@ -20,8 +20,8 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import PIXEL_BYTES, Limits
 from zinc_rt.serving.api.media import MediaError, MediaRule, fetch, read_file, too_large
 from zinc_rt.utils.checks import show
-from zinc_rt.vision.decode import MAX_BYTES
-from zinc_rt.vision.picture import PictureError, read_picture
+from zinc_rt.vision.decode import MAX_BYTES, PictureError
+from zinc_rt.vision.picture import read_picture
 from zinc_rt.vision.picture_process import PictureLimits, PictureProcess
 from zinc_rt.vision.shown import PictureInText, PictureReader
 
