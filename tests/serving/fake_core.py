@@ -28,7 +28,8 @@ from zinc_rt.scheduler.messages import (
     Usage,
 )
 
-KILLS, HANGS, LOSES, STOPS = 901, 902, 903, 904
+KILLS, HANGS, LOSES, STOPS, SHOWS = 901, 902, 903, 904, 905
+"""SHOWS: has a large picture, which takes 200 turns before the first token."""
 _AT = 3
 
 
@@ -47,7 +48,7 @@ class FakeCore:
         self._requests: dict[str, tuple[Submit, list[int]]] = {}
         self._new: list[Submit] = []  # that wait
         self._cancelled: list[tuple[str, CancelReason]] = []
-        self._seq = 0
+        self._seq = self._encoded = 0
         self.shares: list[TenantShare] = []
         self.at_work: Callable[[tuple[str, ...]], None] = lambda ids: None
 
@@ -78,6 +79,11 @@ class FakeCore:
             self._requests[request.id] = request, list(request.resume)
             self.at_work((request.id,))
             events.append(Admitted(request.id, 0, 0.0))
+        for request, _ in self._requests.values():
+            if SHOWS in request.prompt and self._encoded < 200:
+                self._encoded += 1
+                time.sleep(0.01)
+                return StepReport(self._seq, tuple(events), self._status)
         busy = bool(self._requests)
         for request_id, (request, tokens) in list(self._requests.items()):
             self._misbehave(request, len(tokens))
@@ -88,8 +94,13 @@ class FakeCore:
         if busy:
             time.sleep(self._seconds)
         self._seq += 1
-        status = EngineStatus(decoding=len(self._requests), n_slots=4, steps=self._seq)
-        return StepReport(self._seq, tuple(events), status, self._seconds if busy else 0.0, 0, len(self._requests))
+        return StepReport(
+            self._seq, tuple(events), self._status, self._seconds if busy else 0.0, 0, len(self._requests)
+        )
+
+    @property
+    def _status(self) -> EngineStatus:
+        return EngineStatus(decoding=len(self._requests), n_slots=4, steps=self._seq, encoded=self._encoded)
 
     def _finish(self, request_id: str, reason: FinishReason, cancelled: CancelReason | None = None) -> Finished:
         request, tokens = self._requests.pop(request_id)

@@ -40,7 +40,6 @@ from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import ChatTemplate, Tokenizer
 from zinc_rt.vision.projector import with_projector
-from zinc_rt.vision.shown import PictureReader
 
 TEMPLATE = """{% for t in tools or [] %}{{ t.function.name }} {% endfor %}
 {% for m in messages %}{{ m.role }}: {{ m.content }}
@@ -90,10 +89,10 @@ def _model() -> ServedModel:
 def _with_pictures(model: ServedModel, projector: Path, media: MediaRule | None) -> ServedModel:
     """The model with a projector, as `make_service` gives it one."""
     with GGUFFile.open(built_in_model()) as file, GGUFFile.open(projector) as shown:
-        reader = PictureReader(with_projector(define(file), file, shown)[0], shown.identity)
+        pictures = RequestPictures(with_projector(define(file), file, shown)[0], shown.identity, media)
     assert model.template is not None
     chat = ChatFormat(model.tokenizer, model.template, pictures=shown_part)
-    return dataclasses.replace(model, chat=chat, pictures=RequestPictures(reader, media))
+    return dataclasses.replace(model, chat=chat, pictures=pictures)
 
 
 def stamps_of(path: Path) -> list[list[int]]:

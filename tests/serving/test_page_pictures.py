@@ -27,7 +27,6 @@ from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import Tokenizer
 from zinc_rt.vision.projector import with_projector
-from zinc_rt.vision.shown import PictureReader
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +44,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FakeClien
     """The engine and the address of a server whose model reads pictures."""
     path = write_projector(tmp_path_factory.mktemp("projector"))
     with GGUFFile.open(built_in_model()) as file, GGUFFile.open(path) as shown:
-        pictures = RequestPictures(PictureReader(with_projector(define(file), file, shown)[0], shown.identity))
+        pictures = RequestPictures(with_projector(define(file), file, shown)[0], shown.identity)
         tokenizer = Tokenizer.from_metadata(file.metadata)
         model = ServedModel.read(file, tokenizer, 8192, ["story"], pictures, path)
     ids = tokenizer.encode("I see.", add_special=False)

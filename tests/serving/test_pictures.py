@@ -12,10 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from tests.serving.command import Command, started
 from tests.serving.pictures import data_url, part, picture, write_projector
-from tests.serving.real import Ask, Real, real, tokens_in
+from tests.serving.real import SECONDS, Ask, Real, real, tokens_in
 from tests.serving.test_sameness import asks
 from tests.vision import towers
 from zinc_rt.cli.main import main
@@ -180,3 +182,21 @@ def test_a_replay_has_the_pictures(mmproj: Path, tmp_path: Path, capsys: pytest.
     assert "has pictures, which another projector read" in capsys.readouterr().err
     assert main(command[:-1]) == 1
     assert "give --mmproj" in capsys.readouterr().err
+
+
+def test_the_command_and_a_router(mmproj: Path, tmp_path: Path) -> None:
+    """A picture through both; one of more than 4 MiB is not too large for either."""
+    ask = chat("See", picture())
+    with started(tmp_path, "--mmproj", mmproj) as server:
+        router = Command(tmp_path, "-b", server.url, verb="route")
+        try:
+            said = [httpx.post(url + ask.path, json=ask.body, timeout=SECONDS) for url in (server.url, router.url)]
+            large = chat("See", picture(1, 1300, 1300))
+            refused = [httpx.post(url + ask.path, json=large.body, timeout=SECONDS) for url in (server.url, router.url)]
+        finally:
+            router.end()
+    one, other = (answer.json()["choices"] for answer in said)
+    assert one == other
+    assert one[0]["message"]["content"]
+    for answer in refused:  # it would be a thousand rows
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")

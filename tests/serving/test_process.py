@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.fake_core import HANGS, KILLS, LOSES, STOPS, token_at
+from tests.serving.fake_core import HANGS, KILLS, LOSES, SHOWS, STOPS, token_at
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import (
@@ -67,6 +67,19 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
         await asyncio.wait_for(test(), 120)
 
     asyncio.run(limited())
+
+
+def test_an_engine_that_works_on_a_large_picture_does_not_hang() -> None:
+    """Two seconds without a step, where half a second counts as hung."""
+
+    async def test() -> None:
+        async with client(stuck=0.5) as engine:
+            request = asked("r", 1, SHOWS, n=5)
+            assert tokens(await read(engine.submit(RequestOutput[Event](request)))) == whole(request)
+            assert engine.restarts == 0
+            assert engine.status.encoded == 200
+
+    run(test)
 
 
 def test_requests_side_by_side() -> None:

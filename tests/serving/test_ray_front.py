@@ -11,6 +11,7 @@ import pytest
 
 from zinc_rt.ray.passed import Passed, Taken
 from zinc_rt.ray.settings import Settings
+from zinc_rt.serving.api.limits import Limits
 
 pytest.importorskip("ray.serve")
 exceptions = pytest.importorskip("ray.exceptions")
@@ -163,7 +164,7 @@ def test_a_body_that_is_too_large_reaches_no_replica() -> None:
     async def go() -> httpx.Response:
         front = Front(replicas, Settings())
         async with httpx.AsyncClient(transport=httpx.ASGITransport(front.answer), base_url="http://x") as http:
-            return await http.post(CHAT, content=b"x" * (4 << 20) + b"x")
+            return await http.post(CHAT, content=b"x" * (Limits().body(pictures=True) + 1))
 
     answer = asyncio.run(go())
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")

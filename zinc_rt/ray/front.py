@@ -42,7 +42,7 @@ class Front:
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, as an ASGI application does."""
-        call = Call(scope, receive, send, self._limits)
+        call = Call(scope, receive, send, self._limits, pictures=True)
         call.path = path_of(scope)
         try:
             if call.path == "/metrics":

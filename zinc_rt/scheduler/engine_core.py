@@ -285,6 +285,8 @@ class EngineCore:
     def _step(self) -> Batch:
         """The loop's body."""
         self._turns += 1
+        if self._encoding is not None and (waiting := self._encoding.lacking(self.scheduler.running)):
+            self.at_work(tuple(waiting))
         batch = self.scheduler.schedule()
         if batch.chunks:
             if batch.fresh:
@@ -308,6 +310,7 @@ class EngineCore:
             pages_cached=cache.cached + cache.used - held,
             pages_used=held,
             steps=scheduler.steps,
+            encoded=scheduler.encoded,
             preemptions=scheduler.preemptions,
             prefix_hit_tokens=cache.hits,
             prefix_miss_tokens=cache.misses,

@@ -256,6 +256,7 @@ class EngineStatus:
     """The engine's state after a step: counts of requests and of KV pages, and running totals.
 
     pages_used: those of requests that run; pages_cached: those that only hold texts that a next one may begin with.
+    encoded: turns that worked on a picture.
     drafted_tokens, accepted_tokens: draft tokens, and those that were right.
     """
 
@@ -267,6 +268,7 @@ class EngineStatus:
     pages_cached: int = 0
     pages_used: int = 0
     steps: int = 0
+    encoded: int = 0
     preemptions: int = 0
     prefix_hit_tokens: int = 0
     prefix_miss_tokens: int = 0

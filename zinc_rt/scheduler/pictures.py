@@ -67,3 +67,7 @@ class PictureEncoding:
             needed = {s.placed.number for r in running for s, span in r.pictures if span.stop > r.computed}
             self._store.keep(placed, work.rows, needed)
         return True
+
+    def lacking(self, running: Iterable[Request]) -> list[str]:
+        """The ids of requests that wait for rows of a picture."""
+        return [r.submit.id for r in running if r.submit.pictures and self._missing(r) is not None]

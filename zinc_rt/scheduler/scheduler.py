@@ -62,7 +62,7 @@ class Scheduler:
         tenants: of the requests.
         pool: the engine's sequences.
         speculation: None without a drafter.
-        steps, preemptions: how many there were.
+        steps, preemptions, encoded: how many there were; encoded: turns that worked on a picture.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Scheduler:
         self.speculation: Speculation | None = None
         if drafter is not None:
             self.speculation = Speculation(drafter, cache, sizes, self.pool, timing, clock)
-        self.steps = self.preemptions = 0
+        self.steps = self.preemptions = self.encoded = 0
         self._cost = CostModel()
         self._admission = AdmissionOrder(self.waiting, self.pool, self._cost)
         self._builder = BatchBuilder(self._cost, cache, sizes, options, self.pool.promised, self._grow, encoding)
@@ -123,6 +123,7 @@ class Scheduler:
         if len(self.running) < len(self.requests):
             self._admit()
         batch = Batch(self._clock())
+        self.encoded += encodes
         for chunk in self._choose():
             request, first = chunk.request, None
             try:

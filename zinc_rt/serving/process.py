@@ -272,7 +272,8 @@ class ProcessClient:
 
     def _take(self, report: StepReport) -> None:
         status = report.status
-        if report.seconds or not (status.queued or status.prefilling or status.decoding):
+        encodes = status.encoded != self._status.encoded  # the only progress while a large picture becomes rows
+        if report.seconds or encodes or not (status.queued or status.prefilling or status.decoding):
             self._moved = self._clock()
         if report.seconds:
             self._step_seconds += (report.seconds - self._step_seconds) / 8

@@ -20,6 +20,7 @@ from tests.serving.pictures import base64_of, data_url, part, picture, write_pro
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
+from zinc_rt.models.towers.tower import Tower
 from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.logs import make_logger
@@ -28,6 +29,8 @@ from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.served_model import ServedModel, fingerprint
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import Tokenizer
+from zinc_rt.vision.picture import Picture, PictureSource, read_picture
+from zinc_rt.vision.picture_process import PictureLimits
 from zinc_rt.vision.projector import with_projector
 from zinc_rt.vision.shown import PictureReader
 
@@ -36,22 +39,27 @@ ONE = picture()
 
 
 @pytest.fixture(scope="session")
-def reader(tmp_path_factory: pytest.TempPathFactory) -> tuple[PictureReader, Path]:
+def tower(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tower, Path]:
     path = write_projector(tmp_path_factory.mktemp("projector"))
     with GGUFFile.open(built_in_model()) as file, GGUFFile.open(path) as shown:
-        return PictureReader(with_projector(define(file), file, shown)[0], shown.identity), path
+        return with_projector(define(file), file, shown)[0], path
 
 
 @pytest.fixture
-def seeing(reader: tuple[PictureReader, Path]) -> Iterator[Seeing]:
-    """Makes a server whose model reads pictures. limits, rule: of it."""
+def seeing(tower: tuple[Tower, Path]) -> Iterator[Seeing]:
+    """Makes a server whose model reads pictures. limits, rule, decoding: of it."""
     models: list[ServedModel] = []
 
-    def make(limits: Limits | None = None, rule: MediaRule | None = None, **tenant: Any) -> Bench:
+    def make(
+        limits: Limits | None = None,
+        rule: MediaRule | None = None,
+        decoding: PictureLimits | None = None,
+        **tenant: Any,
+    ) -> Bench:
         with GGUFFile.open(built_in_model()) as file:
             tokenizer = Tokenizer.from_metadata(file.metadata)
-            pictures = RequestPictures(reader[0], rule)
-            models.append(ServedModel.read(file, tokenizer, 512, ["story"], pictures, reader[1]))
+            pictures = RequestPictures(tower[0], b"one", rule, decoding)
+            models.append(ServedModel.read(file, tokenizer, 512, ["story"], pictures, tower[1]))
         ids = tokenizer.encode(SAYS, add_special=False)
         client, log = FakeClient(lambda request: ids, n_ctx=512), io.StringIO()
         tenants = TenantConfigs({"default": TenantConfig(**tenant)}, limits or Limits())
@@ -388,18 +396,62 @@ def test_logs_have_no_pixels(seeing: Seeing) -> None:
     asyncio.run(go())
 
 
-def test_the_same_picture_is_decoded_once(reader: tuple[PictureReader, Path], seeing: Seeing) -> None:
-    read: list[bytes] = []
-    tower_reader = reader[0]
+def test_the_same_picture_is_decoded_once(tower: tuple[Tower, Path]) -> None:
+    read: list[object] = []
 
-    def count(source: Any) -> Any:
+    def count(source: PictureSource) -> Picture:
         read.append(source)
-        from zinc_rt.vision.picture import read_picture
-
         return read_picture(source)
 
-    mine = PictureReader(tower_reader._tower, b"x", count)
+    reader = PictureReader(tower[0], b"x", count)
     for _ in range(3):
-        mine.read(ONE)
-    mine.read(picture(2))
+        reader.read(ONE)
+    reader.read(picture(2))
     assert read == [ONE, picture(2)]
+
+
+def test_hostile_pictures_end_their_process_alone(seeing: Seeing) -> None:
+    """Too much memory, too much time, and a process that is killed: one error each, and the next picture is read."""
+
+    async def go() -> None:
+        for limits, words in (
+            (PictureLimits(address_space=200 << 20), "MiB of memory to decode"),
+            (PictureLimits(seconds=0.05), "not decoded after 0.05 s"),
+        ):
+            b = seeing(decoding=limits)
+            await b.http.post("/v1/chat/completions", json=said(part(data_url(ONE))))  # starts the process
+            answer = await b.http.post("/v1/chat/completions", json=said(part(data_url(white(8000)))))
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], error["param"]) == (400, "invalid_picture", PLACE)
+            assert words in error["message"]
+            if limits.seconds > 1:
+                answer = await b.http.post("/v1/chat/completions", json=said(part(data_url(picture(4)))))
+                assert answer.status_code == 200
+            await b.http.aclose()
+
+    asyncio.run(go())
+
+
+def test_others_are_answered_while_a_picture_is_read(seeing: Seeing) -> None:
+    large = said(part(data_url(white(5000))))
+
+    async def go() -> None:
+        b = seeing()
+        reading = asyncio.create_task(b.http.post("/v1/chat/completions", json=large))
+        while not b.service.running:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            assert (await b.http.get("/health")).status_code == 200
+            answer = await b.chat("Hi")
+            assert answer.status_code == 200
+        assert not reading.done()
+        assert (await reading).json()["error"]["code"] == "context_length_exceeded"
+        await b.http.aclose()
+
+    asyncio.run(go())
+
+
+def white(side: int) -> bytes:
+    made = io.BytesIO()
+    Image.new("RGB", (side, side), "white").save(made, "PNG")
+    return made.getvalue()

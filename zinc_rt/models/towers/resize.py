@@ -106,12 +106,12 @@ class _Taps:
         The sums are of integers below 2^53, so float64 has them exactly in any order, and a library that multiplies
         matrices is fast and lets other threads run.
         """
-        lines = np.ascontiguousarray(pixels).reshape(len(pixels), -1).astype(np.float64)
+        lines = np.ascontiguousarray(pixels).reshape(len(pixels), -1)
         out = np.empty((self._n_out, lines.shape[1]), np.uint8)
         for rows, used, table in self._blocks:
             wide = max(_PRODUCT // table.size, 1)
             for at in range(0, lines.shape[1], wide):
-                total = table @ lines[used, at : at + wide]
+                total = table @ lines[used, at : at + wide].astype(np.float64)
                 total += 1 << (_BITS - 1)
                 total *= 0.5**_BITS
                 np.clip(np.floor(total, out=total), 0, 255, out=total)

@@ -15,11 +15,14 @@ from typing import Any, Final
 
 from zinc_rt.dialects.tools import RequestError
 from zinc_rt.llm.pictures import PICTURE_PARTS, bytes_of, url_of
+from zinc_rt.models.towers.tower import Tower
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.limits import PIXEL_BYTES, Limits
 from zinc_rt.serving.api.media import MediaError, MediaRule, fetch, read_file, too_large
 from zinc_rt.utils.checks import show
 from zinc_rt.vision.decode import MAX_BYTES, PictureError
+from zinc_rt.vision.picture import read_picture
+from zinc_rt.vision.picture_process import PictureLimits, PictureProcess
 from zinc_rt.vision.shown import PictureInText, PictureReader
 
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):", re.ASCII | re.IGNORECASE)
@@ -96,17 +99,24 @@ class RequestPictures:
     """Reads the pictures of requests on two threads of its own.
 
     Args:
-        reader: of the model's pictures.
+        tower: of the model's projector.
+        identity: of its file.
         rule: where they may come from besides the request.
+        limits: of decoding a picture, which a process of its own does.
     """
 
-    def __init__(self, reader: PictureReader, rule: MediaRule | None = None) -> None:
-        self._reader, self._rule = reader, rule or MediaRule()
+    def __init__(
+        self, tower: Tower, identity: bytes, rule: MediaRule | None = None, limits: PictureLimits | None = None
+    ) -> None:
+        self._decoder = PictureProcess(limits)
+        self._reader = PictureReader(tower, identity, partial(read_picture, decoder=self._decoder))
+        self._rule = rule or MediaRule()
         self._pool = ThreadPoolExecutor(2, "zinc-pictures")
 
     def close(self) -> None:
-        """End the threads."""
+        """End the threads and the process."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._decoder.close()
 
     async def show(self, messages: list[dict[str, Any]], limits: Limits) -> list[dict[str, Any]]:
         """The conversation with pictures that were read; the same list where there are none. Raises `ApiError`."""

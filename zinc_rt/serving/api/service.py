@@ -142,8 +142,8 @@ class Service:
         return call.served or self.model.name
 
     def step_age(self) -> float:
-        """Seconds since the engine's number of steps was last seen to grow."""
-        steps = self.client.status.steps
+        """Seconds since the engine's number of steps, or its work on pictures, was last seen to grow."""
+        steps = self.client.status.steps + self.client.status.encoded
         if steps != self._steps:
             self._steps, self._stepped = steps, time.monotonic()
         return time.monotonic() - self._stepped

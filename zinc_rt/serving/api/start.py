@@ -35,7 +35,6 @@ from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import Tokenizer, template_process
-from zinc_rt.vision.shown import PictureReader
 
 _CORE: Final = "zinc_rt.serving.load_engine:open_core"
 
@@ -115,9 +114,8 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
         tell(log, "engine", message=line)
 
     with GGUFFile.open(path) as file:
-        reads = _pictures(choice, path, file, notify)
-        pictures, shown = (None, None) if reads is None else (RequestPictures(reads[0], config.media), reads[1])
         tokenizer, stamps = Tokenizer.from_metadata(file.metadata), file.stamps
+        pictures, shown = _pictures(config, choice, path, file, notify)
         projector = None if shown is None else Path(shown.path)
         model = ServedModel.read(file, tokenizer, 0, config.alias, pictures, projector)
         adapters = ServedAdapters.read(file, lora_requests(choice.options.get("lora")))
@@ -136,21 +134,21 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
 
 
 def _pictures(
-    choice: EngineChoice, path: Path, file: GGUFFile, notify: Callable[[str], None]
-) -> tuple[PictureReader, GGUFFile] | None:
-    """What reads pictures for the engine, and its projector's file, closed; None where it reads none.
+    config: ServerConfig, choice: EngineChoice, path: Path, file: GGUFFile, notify: Callable[[str], None]
+) -> tuple[RequestPictures | None, GGUFFile | None]:
+    """What reads pictures, and the projector's file, closed; nothing where the model reads none.
 
     Raises `ZincError` for a projector that cannot be used.
     """
     mmproj = choice.options.get("mmproj")
     if mmproj is None or choice.embeddings:
-        return None
+        return None, None
     found = open_projector(str(mmproj), str(path), file, define(file), notify)
     if found is None:
-        return None
+        return None, None
     shown, tower, _ = found
     with shown:
-        return PictureReader(tower, shown.identity), shown
+        return RequestPictures(tower, shown.identity, config.media), shown
 
 
 def open_recorder(

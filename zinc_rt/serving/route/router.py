@@ -26,7 +26,7 @@ from zinc_rt.serving.route.backends import RouteBackend, RouteBackends
 from zinc_rt.serving.route.events import Passage
 from zinc_rt.serving.route.key import affinity, streams
 
-_BODY: Final = 4 << 20
+_BODY: Final = Limits().body(pictures=True)
 _CONNECT: Final = 5.0
 _PATIENCE: Final = 30.0
 _MISSED: Final = 3
