@@ -21,17 +21,20 @@ from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.errors import TooManyTenants
 from zinc_rt.scheduler.faults import failed
 from zinc_rt.scheduler.messages import (
+    AdapterReply,
     Cancel,
     CancelReason,
     Event,
     Failed,
     Fault,
     Finished,
+    LoadAdapter,
     Message,
     Ping,
     StepReport,
     Submit,
     TenantShare,
+    UnloadAdapter,
 )
 from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 from zinc_rt.scheduler.output import RequestOutput
@@ -50,7 +53,8 @@ def asked(name: str, n: int = 3) -> Submit:
     return Submit(name, (1, 2), SamplingParams(max_tokens=n), seed=1)
 
 
-MESSAGES: list[ToEngine] = [asked(BAD), Cancel(BAD), TenantShare(BAD), Ping(7), Start("tests", {})]
+ADAPTERS = [LoadAdapter(BAD, "a", "a.gguf"), UnloadAdapter(BAD, "a")]
+MESSAGES: list[ToEngine] = [asked(BAD), Cancel(BAD), TenantShare(BAD), Ping(7), Start("tests", {}), *ADAPTERS]
 """One of each kind."""
 
 
@@ -72,6 +76,12 @@ class Refusing(FakeCore):
     def share(self, tenant: TenantShare) -> None:
         self._check(tenant.tenant)
         super().share(tenant)
+
+    def load_adapter(self, path: str, name: str | None) -> None:
+        raise self._error("it is refused")
+
+    def unload_adapter(self, name: str) -> None:
+        raise self._error("it is refused")
 
     def _check(self, name: str) -> None:
         if name == BAD:
@@ -142,6 +152,8 @@ def test_an_engine_in_a_process_goes_on_after_a_refusal(message: ToEngine) -> No
     events = [event for m in found if isinstance(m, StepReport) for event in m.events]
     if isinstance(message, Submit):
         assert Failed(BAD, Fault.too_many_tenants, "it is refused") in events
+    elif isinstance(message, LoadAdapter | UnloadAdapter):
+        assert AdapterReply(BAD, "it is refused") in events
     elif isinstance(message, Ping):
         assert 7 in [m.pong for m in found if isinstance(m, StepReport)]
     else:
