@@ -13,6 +13,7 @@ import zinc_rt
 from tests.cli.tiny import write_tiny_model
 from tests.vision import towers
 from zinc_rt.cli.picture_options import leading_pictures
+from zinc_rt.vision.projector import Projector
 
 PIXELS = np.random.default_rng(1).integers(0, 256, (24, 40, 3)).astype(np.uint8)
 
@@ -67,13 +68,29 @@ def test_run_refuses(zinc, folder, tiny):
         (("-m", model, "--no-mmproj", "--image", cat, "what"), 2, "--image needs the projector"),
         (("-m", model, "--no-mmproj", "--mmproj", cat, "what"), 2, "--mmproj and --no-mmproj are both given"),
         (("-m", model, "--image", cat, "--raw", "what"), 2, "--image is for answers"),
-        (("-m", model, "--image", cat, "--save-state", folder / "s", "what"), 2, "texts without pictures"),
         (("-m", model, "--mmproj", model, "--image", cat, "what"), 1, "a projector (mmproj-*.gguf) is needed"),
     ):
         outcome = zinc("run", *options)
         assert outcome.code == code, outcome.err
         assert words in outcome.error
         assert outcome.out == ""
+
+
+def test_states(zinc, folder, tmp_path, monkeypatch):
+    """A saved text with a picture needs no tower again, and no projector's rows."""
+    model, cat, state = folder / "tiny.gguf", folder / "cat.png", tmp_path / "state"
+    options = ("run", "-m", model, "-s", 3, "-n", 12, "--image", cat)
+    first = zinc(*options, "what is this", "--save-state", state)
+    assert first.code == 0, first.err
+    monkeypatch.setattr(Projector, "start", lambda *_: pytest.fail("the tower ran again"))
+    again = zinc(*options, "what is this", "--load-state", state)
+    assert again.out == first.out
+    assert "from cache" in again.err
+    other = zinc("run", "-m", model, "--no-mmproj", "-n", 4, "what", "--load-state", state)
+    assert "holds a text with pictures; load the model with its projector (--mmproj)" in other.error
+    raw = state.read_bytes()
+    state.write_bytes(raw[:200] + bytes([raw[200] ^ 1]) + raw[201:])
+    assert zinc(*options, "what is this", "--load-state", state).code == 1
 
 
 def test_chat(zinc, folder, tmp_path):

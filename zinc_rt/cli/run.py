@@ -199,8 +199,8 @@ def run(
         return converse(engine, context, params, conversation, shows, level, first=text)
     engine = located(engine, level)
     if pictures:
-        _check_pictures(engine, state)
-    elif engine.mmproj is None:
+        _check_pictures(engine)
+    elif engine.mmproj is None and not state.from_state:
         engine = replace(engine, no_mmproj=True)
     chat = prompt.chat
     if chat is None:
@@ -230,12 +230,10 @@ def run(
     return EXIT_INTERRUPTED if output.reply.finish_reason == INTERRUPTED else 0
 
 
-def _check_pictures(engine: GeneratingOptions, state: StateOptions) -> None:
+def _check_pictures(engine: GeneratingOptions) -> None:
     """Refuse pictures, before the model is loaded, where nothing reads them. Raises `UsageError`."""
     from zinc_rt.hub.resolve import projector_beside
 
-    if state.to_state or state.from_state:
-        raise UsageError("--save-state and --load-state keep texts without pictures; leave out --image")
     if engine.no_mmproj:
         raise UsageError("--image needs the projector that --no-mmproj leaves out; give one of them")
     if engine.mmproj is None and (engine.model is None or projector_beside(engine.model) is None):

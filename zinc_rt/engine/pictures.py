@@ -96,6 +96,13 @@ class Pictures:
         if self._known.setdefault(picture.number, picture) != picture:
             raise EngineError("two pictures have the same number; change one pixel of either")
 
+    def pictures_of(self, tokens: Sequence[int]) -> tuple[PlacedPicture, ...]:
+        """The pictures whose rows are among tokens, each once. Raises `EngineError` for a row of none that is known."""
+        numbers = dict.fromkeys(picture_row(token)[0] for token in tokens if token < 0)
+        if unknown := [number for number in numbers if number not in self._known]:
+            raise EngineError(f"the tokens have rows of {len(unknown)} pictures that were not shown to this model")
+        return tuple(self._known[number] for number in numbers)
+
     def has_rows(self, picture: PlacedPicture) -> bool:
         """Whether a picture's rows are there."""
         return picture.number in self._rows

@@ -2,8 +2,8 @@
 
 A file holds whole pages of 16 tokens, as the model's graph declares them: what one device computed another goes on
 from, with the same bits. Little-endian, in this order: 8 bytes `ZINCTEXT`, u32 version, u32 length of the header, the
-header in JSON, the tokens as i32, of each cache its pages, of each state its array, and BLAKE2b-256 of all that stands
-before it.
+header in JSON, the tokens as i32 (i64 where the header has pictures), of each cache its pages, of each state its
+array, and BLAKE2b-256 of all that stands before it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from zinc_rt.backends.base import Bytes
 from zinc_rt.engine.batch import EngineError
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.kv_cache import PAGES_AT_ONCE
+from zinc_rt.engine.pictures import PlacedPicture
 from zinc_rt.numerics import PAGE_TOKENS, VERSION
 from zinc_rt.utils.atomic_write import whole_file
 from zinc_rt.utils.checks import printable, show
@@ -45,6 +46,7 @@ class PromptCacheFile:
 
     model: the SHA-256 of the model's file, hex. name: the model's name. kv: the format of its KV cache. n_tokens: of
     the text. caches: bytes of a page by cache; states: shapes by recurrent state. at: where the tokens begin.
+    pictures: whose rows the text has.
     """
 
     path: Path
@@ -56,6 +58,7 @@ class PromptCacheFile:
     caches: Mapping[str, int]
     states: Mapping[str, tuple[int, ...]]
     at: int
+    pictures: tuple[PlacedPicture, ...] = ()
 
     @property
     def n_pages(self) -> int:
@@ -71,7 +74,12 @@ class PromptCacheFile:
     @property
     def contents(self) -> int:
         """Where the pages begin."""
-        return self.at + 4 * self.n_tokens
+        return self.at + self.token_type.itemsize * self.n_tokens
+
+    @property
+    def token_type(self) -> np.dtype[Any]:
+        """Of the tokens in the file."""
+        return _token_type(self.pictures)
 
 
 def save(engine: Engine, seq_id: int, path: Path, model: str, name: str) -> int:
@@ -93,6 +101,8 @@ def save(engine: Engine, seq_id: int, path: Path, model: str, name: str) -> int:
         raise EngineError(f"the text has no {PAGE_TOKENS} tokens yet, so there is nothing to save")
     tokens = engine.cache.tokens(seq_id)[: len(pages) * PAGE_TOKENS]
     states = engine.cache.state_behind(pages[-1])
+    pictures = () if engine.cache.pictures is None else engine.cache.pictures.pictures_of(tokens)
+    about_pictures = [[p.digest.hex(), p.n_rows, p.columns, p.lines] for p in pictures]
     header = json.dumps(
         {
             "model": model,
@@ -102,11 +112,12 @@ def save(engine: Engine, seq_id: int, path: Path, model: str, name: str) -> int:
             "tokens": len(tokens),
             "caches": {cache: about.page_bytes for cache, about in engine.cache.caches.items()},
             "states": {state: list(array.shape) for state, array in states.items()},
+            **({"pictures": about_pictures} if pictures else {}),
         }
     ).encode()
 
     def parts() -> Iterator[bytes]:
-        yield _HEAD.pack(_MAGIC, _FORMAT, len(header)) + header + np.array(tokens, "<i4").tobytes()
+        yield _HEAD.pack(_MAGIC, _FORMAT, len(header)) + header + np.array(tokens, _token_type(pictures)).tobytes()
         for cache in engine.cache.caches:
             for first in range(0, len(pages), PAGES_AT_ONCE):
                 yield engine.cache.read_pages(cache, pages[first : first + PAGES_AT_ONCE]).tobytes()
@@ -115,6 +126,10 @@ def save(engine: Engine, seq_id: int, path: Path, model: str, name: str) -> int:
 
     _write(path, parts())
     return len(tokens)
+
+
+def _token_type(pictures: Sequence[PlacedPicture]) -> np.dtype[Any]:
+    return np.dtype("<i8" if pictures else "<i4")
 
 
 def _check_path(path: Path) -> None:
@@ -198,6 +213,10 @@ def _parsed(path: Path, tree: Any, at: int) -> PromptCacheFile:
         caches={str(name): _count(size) for name, size in tree["caches"].items()},
         states={str(name): tuple(map(_count, shape[:_MOST_DIMS])) for name, shape in tree["states"].items()},
         at=at,
+        pictures=tuple(
+            PlacedPicture(bytes.fromhex(digest), _count(n_rows), _count(columns), _count(lines))
+            for digest, n_rows, columns, lines in tree.get("pictures", ())
+        ),
     )
 
 
@@ -231,12 +250,20 @@ def checked_tokens(saved: PromptCacheFile, engine: Engine, model: str, n_vocab: 
             f"{path} holds {saved.n_tokens} tokens, which leaves no room in the context of {sizes.n_ctx};"
             " use a larger one (-c)"
         )
+    store = engine.cache.pictures
+    if saved.pictures and store is None:
+        raise EngineError(f"{path} holds a text with pictures; load the model with its projector (--mmproj)")
+    for picture in saved.pictures:
+        assert store is not None
+        store.register(picture)
     with _opened(path) as file:
         file.seek(saved.at)
-        ids = np.frombuffer(_exactly(file, path, 4 * saved.n_tokens), "<i4")
-    if ids.min() < 0 or ids.max() >= n_vocab:
+        data = _exactly(file, path, saved.token_type.itemsize * saved.n_tokens)
+    ids = [int(token) for token in np.frombuffer(data, saved.token_type)]
+    rows = {token for picture in saved.pictures for token in picture.ids(0, picture.n_rows)}
+    if any(token >= n_vocab or (token < 0 and token not in rows) for token in ids):
         raise EngineError(f"{path} is damaged: it has token ids outside of the vocabulary of {n_vocab}")
-    return list(map(int, ids))
+    return ids
 
 
 def _exactly(file: BinaryIO, path: Path, n_bytes: int) -> bytes:

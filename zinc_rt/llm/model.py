@@ -414,9 +414,16 @@ class Model(ModelAdapters, Closing):
         """
         return self._rows.parts(self._fitting(tokens))
 
-    def _fitting(self, tokens: Sequence[int]) -> list[int]:
+    def _fitting(self, tokens: Sequence[int], *, pictures: bool = False) -> list[int]:
+        """pictures: rows of pictures that the engine knows are tokens, too."""
         self.check_ready()
-        ids = check_ids(tokens, self.tokenizer.n_vocab)
+        store = self.engine.cache.pictures
+        if pictures and store is not None:
+            ids = whole_numbers("token ids", tokens)
+            store.pictures_of(ids)
+            check_ids([max(token, 0) for token in ids], self.tokenizer.n_vocab)
+        else:
+            ids = check_ids(tokens, self.tokenizer.n_vocab)
         if len(ids) > self.n_ctx:
             raise EngineError(
                 f"{len(ids)} tokens do not fit the context of {self.n_ctx} tokens; load with a larger n_ctx"
@@ -642,7 +649,7 @@ class Model(ModelAdapters, Closing):
 
         Args:
             path: the file; whole or not there, whatever happens.
-            prompt: a text or token ids, as for `generate`.
+            prompt: a text or token ids, as for `generate`; also those of a chat with pictures that was answered.
 
         Returns:
             How many of its tokens the file holds: whole pages of 16.
@@ -654,7 +661,7 @@ class Model(ModelAdapters, Closing):
         from zinc_rt.engine import prompt_cache_file
 
         self._check_plain("save_state")
-        ids = self._fitting(self.tokenize(prompt) if isinstance(prompt, str) else prompt)
+        ids = self._fitting(self.tokenize(prompt) if isinstance(prompt, str) else prompt, pictures=True)
         sha256, edge = self._sha256(), len(ids) // PAGE_TOKENS * PAGE_TOKENS
         with self._lock, self._rows.sequence_holding(ids, edge, edge) as (seq_id, _):
             self.engine.cache.checkpoint(seq_id)
