@@ -22,7 +22,7 @@ from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 from zinc_rt.models.towers.tower import Tower
 from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
-from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.limits import LargeBodies, Limits
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.media import MediaRule
 from zinc_rt.serving.api.pictures import RequestPictures
@@ -380,6 +380,29 @@ def test_a_body_may_be_larger_where_pictures_are_read(seeing: Seeing, bench: Mak
         b = seeing(Limits(picture_bytes=8 << 20))
         answer = await b.http.post("/v1/chat/completions", json=body)
         assert answer.json()["error"]["code"] == "context_length_exceeded"  # a thousand rows
+        await b.http.aclose()
+
+    asyncio.run(go())
+
+
+def test_large_bodies_share_a_room(seeing: Seeing) -> None:
+    """What they take is given back, however the request ends."""
+    body = said(part(data_url(ONE)))
+
+    async def go() -> None:
+        b = seeing(Limits(body_bytes=1000))
+        size = len(b.http.build_request("POST", "/v1/chat/completions", json=body).content)
+        b.service.large = LargeBodies(size + size // 2)
+        for _ in range(3):
+            assert (await b.http.post("/v1/chat/completions", json=body)).status_code == 200
+            assert b.service.large.held == 0
+        wrong = await b.http.post("/v1/chat/completions", json={**body, "temperature": "x" * 2000})
+        assert (wrong.status_code, b.service.large.held) == (400, 0)
+        both = await asyncio.gather(*[b.http.post("/v1/chat/completions", json=body) for _ in range(2)])
+        refused, answered = sorted(both, key=lambda answer: -answer.status_code)
+        assert (answered.status_code, refused.status_code) == (200, 503)
+        assert (refused.json()["error"]["code"], refused.headers["retry-after"]) == ("server_busy", "6")
+        assert b.service.large.held == 0
         await b.http.aclose()
 
     asyncio.run(go())

@@ -100,7 +100,7 @@ class RequestPictures:
 
     Args:
         tower: of the model's projector.
-        identity: of its file.
+        identity: of its file's contents, the same on every machine: ids of calls are made from it, too.
         rule: where they may come from besides the request.
         limits: of decoding a picture, which a process of its own does.
     """
