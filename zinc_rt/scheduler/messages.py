@@ -238,12 +238,12 @@ class EngineStatus:
     pages_cached: int = 0
     pages_used: int = 0
     steps: int = 0
-    encoded: int = 0
     preemptions: int = 0
     prefix_hit_tokens: int = 0
     prefix_miss_tokens: int = 0
     drafted_tokens: int = 0
     accepted_tokens: int = 0
+    encoded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 from zinc_rt.models.towers.tower import Tower
 from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
+from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.limits import LargeBodies, Limits
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.media import MediaRule
@@ -470,6 +472,26 @@ def test_others_are_answered_while_a_picture_is_read(seeing: Seeing) -> None:
         assert not reading.done()
         assert (await reading).json()["error"]["code"] == "context_length_exceeded"
         await b.http.aclose()
+
+    asyncio.run(go())
+
+
+def test_a_server_that_ends_does_not_wait_for_pictures(tower: tuple[Tower, Path]) -> None:
+    async def go() -> None:
+        pictures = RequestPictures(tower[0], b"one")
+        shown = [
+            asyncio.create_task(pictures.show(said(part(data_url(white(side))))["messages"], Limits()))
+            for side in (5000, 4990, 4980)
+        ]
+        while pictures._decoder._child is None:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        pictures.close()
+        assert time.monotonic() - began < 2
+        done = await asyncio.gather(*shown, return_exceptions=True)
+        assert all(isinstance(one, (ApiError, asyncio.CancelledError)) for one in done), done
+        assert time.monotonic() - began < 4
 
     asyncio.run(go())
 

@@ -114,6 +114,11 @@ class IsolatedChild:
             raise Ended(0, "sent more than an answer")
         return _unpack(incoming)
 
+    def kill(self) -> None:
+        """Kill the process, if it is ours and still runs."""
+        if os.getpid() == self._owner:
+            self._process.kill()
+
     def close(self) -> None:
         """Kill the process, if it is ours and still runs, and close the pipes."""
         if os.getpid() == self._owner:
