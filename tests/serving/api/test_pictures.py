@@ -13,6 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests.serving.api.conftest import SAYS, Bench, MakeBench
@@ -382,6 +384,50 @@ def test_a_body_may_be_larger_where_pictures_are_read(seeing: Seeing, bench: Mak
         b = seeing(Limits(picture_bytes=8 << 20))
         answer = await b.http.post("/v1/chat/completions", json=body)
         assert answer.json()["error"]["code"] == "context_length_exceeded"  # a thousand rows
+        await b.http.aclose()
+
+    asyncio.run(go())
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.sampled_from([data_url(ONE), "data:,", "x:"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["url", "type", "data", "media_type", "detail", "base64"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def test_parts_of_any_shape(seeing: Seeing) -> None:
+    """They are answered or refused, never a fault of the server."""
+    with asyncio.Runner() as runner:
+        b = seeing()
+
+        @settings(deadline=None, max_examples=60)
+        @given(st.sampled_from(["image_url", "input_image", "image"]), ODD, ODD)
+        def one(kind: str, url: Any, source: Any) -> None:
+            block = {"type": kind, "image_url": url, "source": source, "image": url}
+            for path, body in (
+                ("/v1/chat/completions", said(block)),
+                ("/v1/messages", {**said(block), "max_tokens": 3}),
+                ("/v1/responses", {"input": said(block)["messages"]}),
+                ("/api/chat", {"model": "story", "messages": [{"role": "user", "content": "Hi", "images": url}]}),
+            ):
+                answer = runner.run(b.http.post(path, json=body))
+                assert answer.status_code in (200, 400), (path, answer.text)
+
+        one()
+        assert b.service.running == {}
+        runner.run(b.http.aclose())
+
+
+def test_a_raw_prompt_has_no_pictures(seeing: Seeing) -> None:
+    async def go() -> None:
+        b = seeing()
+        asked = {"model": "story", "prompt": "See", "raw": True, "images": [base64_of(ONE)]}
+        answer = await b.http.post("/api/generate", json=asked)
+        assert (answer.status_code, "images is not supported" in answer.json()["error"]) == (400, True)
         await b.http.aclose()
 
     asyncio.run(go())
