@@ -8,6 +8,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -542,6 +543,7 @@ def test_a_server_that_ends_does_not_wait_for_pictures(tower: tuple[Tower, Path]
     asyncio.run(go())
 
 
+@cache
 def white(side: int) -> bytes:
     made = io.BytesIO()
     Image.new("RGB", (side, side), "white").save(made, "PNG")

@@ -72,7 +72,7 @@ class IsolatedProcess:
         self._at_end: weakref.finalize[..., IsolatedProcess] | None = None  # closes the child
         _live.add(self)
 
-    def ask(self, request: bytes) -> tuple[dict[str, Any], bytes]:
+    def ask(self, request: bytes) -> tuple[dict[str, Any], memoryview]:
         """The answer to a frame: its JSON and its bytes, of which nothing may be taken for granted.
 
         Raises `IsolatedError`: over a limit, ended, or no process can be started.
