@@ -172,6 +172,16 @@ def test_usage_and_counts_have_the_rows_of_pictures(seeing: Seeing) -> None:
         assert counted.json() == {"input_tokens": len(request.prompt)}
         ollama = await b.http.post("/api/chat", json={**BODIES["ollama chat"][1], "stream": False})
         assert ollama.json()["prompt_eval_count"] == len(request.prompt)
+        for pieces in (False, True):
+            asked = {"messages": body["messages"], "with_pieces": pieces}
+            tokens = (await b.http.post("/tokenize", json=asked)).json()
+            assert tokens["count"] == len(request.prompt)
+            rows = [token == {"id": -1, "piece": ""} if pieces else token == -1 for token in tokens["tokens"]]
+            assert sum(rows) == request.pictures[0].placed.n_rows
+        large = said(part(data_url(picture(9, 500, 500))))["messages"]
+        assert (await b.http.post("/tokenize", json={"messages": large})).json()["count"] > 500
+        long = [*large, {"role": "user", "content": "x" * (600 << 10)}]
+        assert (await b.http.post("/tokenize", json={"messages": long})).status_code == 413
         shown = await b.http.post("/apply-template", json={"messages": body["messages"]})
         assert shown.json()["prompt"].count("<picture>") == 1
         await b.http.aclose()
