@@ -32,7 +32,7 @@ from zinc_rt.serving.api.media import MediaRule
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.pictures import RequestPictures, shown_part
 from zinc_rt.serving.api.served_adapters import ServedAdapters
-from zinc_rt.serving.api.served_model import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel, fingerprint
 from zinc_rt.serving.api.server import Server, listen
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.start import EngineChoice, make_client, open_recorder
@@ -89,7 +89,7 @@ def _model() -> ServedModel:
 def _with_pictures(model: ServedModel, projector: Path, media: MediaRule | None) -> ServedModel:
     """The model with a projector, as `make_service` gives it one."""
     with GGUFFile.open(built_in_model()) as file, GGUFFile.open(projector) as shown:
-        pictures = RequestPictures(with_projector(define(file), file, shown)[0], shown.identity, media)
+        pictures = RequestPictures(with_projector(define(file), file, shown)[0], fingerprint(projector).encode(), media)
     assert model.template is not None
     chat = ChatFormat(model.tokenizer, model.template, pictures=shown_part)
     return dataclasses.replace(model, chat=chat, pictures=pictures)

@@ -21,7 +21,12 @@ from tests.serving.real import SECONDS, Ask, Real, real, tokens_in
 from tests.serving.test_sameness import asks
 from tests.vision import towers
 from zinc_rt.cli.main import main
+from zinc_rt.llm.load import built_in_model
+from zinc_rt.models.errors import ModelError
 from zinc_rt.scheduler.messages import StepReport
+from zinc_rt.serving.api.config import ServerConfig
+from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.start import EngineChoice, make_service
 
 N_CTX = 512
 
@@ -182,6 +187,42 @@ def test_a_replay_has_the_pictures(mmproj: Path, tmp_path: Path, capsys: pytest.
     assert "has pictures, which another projector read" in capsys.readouterr().err
     assert main(command[:-1]) == 1
     assert "give --mmproj" in capsys.readouterr().err
+
+
+def test_servers_with_copies_of_a_projector_make_the_same_prompts(mmproj: Path, tmp_path: Path) -> None:
+    """Another machine goes on with a stream, and the ids of calls depend on the prompt."""
+    copy = tmp_path / "mmproj-copy.gguf"
+    copy.write_bytes(mmproj.read_bytes())
+    other = towers.write(tmp_path / "mmproj-other.gguf", "idefics3", n_out=192).path
+    shown, prints = [], []
+    for path in (mmproj, copy, other):
+        choice = EngineChoice(options={"mmproj": str(path), "device": "cpu"})
+        service = make_service(ServerConfig(), choice)
+        pictures = service.model.pictures
+        assert pictures is not None
+        content = [part(data_url(picture()))]
+        (message,) = asyncio.run(pictures.show([{"role": "user", "content": content}], Limits()))
+        shown.append(message["content"][0].picture.shown.placed)
+        prints.append(service.fingerprint)
+        service.model.close()
+    assert shown[0] == shown[1] != shown[2]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_a_projector_that_does_not_fit(mmproj: Path, tmp_path: Path) -> None:
+    other = towers.write(tmp_path / "mmproj.gguf", "pixtral", n_out=40).path
+    with pytest.raises(ModelError, match="it is the projector of another model"):
+        make_service(ServerConfig(), EngineChoice(options={"mmproj": str(other)}))
+    story = tmp_path / "story.gguf"
+    story.symlink_to(built_in_model())
+    found = make_service(ServerConfig(), EngineChoice(story, options={"mmproj": "auto"}))
+    assert found.model.pictures is None  # it lies beside the model and is not its
+    found.model.close()
+    other.unlink()
+    (tmp_path / "mmproj-story.gguf").symlink_to(mmproj)
+    found = make_service(ServerConfig(), EngineChoice(story, options={"mmproj": "auto"}))
+    assert found.model.pictures is not None
+    found.model.close()
 
 
 def test_the_command_and_a_router(mmproj: Path, tmp_path: Path) -> None:

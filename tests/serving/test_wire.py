@@ -8,13 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zinc_rt.engine.pictures import PlacedPicture
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler import messages as m
 from zinc_rt.serving import wire
+from zinc_rt.serving.api.limits import PIXEL_BYTES
+from zinc_rt.vision.shown import PixelTile, ShownPicture
+
+
+def shown(pixels: bytes) -> ShownPicture:
+    return ShownPicture(PlacedPicture(b"d" * 32, 4, 2, 2), (PixelTile(len(pixels) // 3, 1, pixels),))
+
 
 TO: list[wire.ToEngine] = [
     m.Submit("r", (1, 2), SamplingParams(logit_bias={3: -math.inf, 4: 0.1}, stop=("é",)), 2**64 - 1),
     m.Submit("r", (), SamplingParams(), 0, "t", m.QoS.batch, b"\x00\xff", m.Grammar("g", (1,)), (5, 6), 2.5, 2),
+    m.Submit("r", (1, -5), SamplingParams(), 0, pictures=(shown(b"rgbrgb"), shown(b""))),
     m.Cancel("r", m.CancelReason.deadline),
     m.TenantShare("t", 2.0, 0.5, 3),
     m.Ping(7),
@@ -72,3 +81,9 @@ def test_other_bytes(data: bytes) -> None:
 def test_a_frame_that_is_too_large() -> None:
     with pytest.raises(wire.WireError, match="4294967295"):
         wire.Frames().add(b"\xff\xff\xff\xff")
+
+
+def test_a_request_with_as_many_pixels_as_one_may_have_goes_through() -> None:
+    sent = m.Submit("r", (1,) * 100_000, SamplingParams(), 0, pictures=(shown(bytes(PIXEL_BYTES // 3 * 3)),))
+    (frame,) = wire.Frames().add(wire.pack(sent))
+    assert wire.unpack_to(frame) == sent

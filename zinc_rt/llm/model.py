@@ -264,6 +264,11 @@ class Model(ModelAdapters, Closing):
         return PictureReader(self._projector.tower, self._projector.file.identity)
 
     @property
+    def projector(self) -> Projector | None:
+        """What makes rows of pictures; None for a model that reads none."""
+        return self._projector
+
+    @property
     def stamps(self) -> list[list[int]]:
         """`GGUFFile.stamps` of the model's file, and of its projector's behind them."""
         return [*self.file.stamps, *(self._projector.file.stamps if self._projector is not None else ())]

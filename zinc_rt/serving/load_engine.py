@@ -63,5 +63,7 @@ def _warm(model: Model) -> None:
     sampler = Sampler(SamplingParams(temperature=1.0), model.tokenizer.n_vocab)
     engine.step([SequenceChunk(seq_id, 0, [token], logits_indices=[0])], [SamplingRequest(sampler, [token])]).token()
     engine.close_sequence(seq_id)
-    if model.picture_reader is not None:
-        model.image_embeddings(np.zeros((64, 64, 3), np.uint8))
+    if (projector := model.projector) is not None:  # one tile, since some towers make many of any picture
+        work = projector.start(projector.tower.tiles(np.zeros((64, 64, 3), np.uint8))[:1])
+        while not work.advance():
+            pass

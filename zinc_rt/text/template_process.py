@@ -38,7 +38,7 @@ class TemplateProcess(IsolatedProcess):
         if "problem" in header:
             raise ChatTemplateError(str(header["problem"]), line=_line(header))
         try:
-            text = content.decode(*UTF8)
+            text = str(content, *UTF8)
         except ValueError:
             self.close()
             raise ChatTemplateError("the process that renders it sent an answer that cannot be read") from None

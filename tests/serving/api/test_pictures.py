@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from tests.serving.api.conftest import SAYS, Bench, MakeBench
@@ -22,7 +26,8 @@ from zinc_rt.llm.load import built_in_model
 from zinc_rt.models import define
 from zinc_rt.models.towers.tower import Tower
 from zinc_rt.serving.api.config import ServerConfig, TenantConfig, TenantConfigs
-from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.limits import LargeBodies, Limits
 from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.media import MediaRule
 from zinc_rt.serving.api.pictures import RequestPictures
@@ -167,6 +172,16 @@ def test_usage_and_counts_have_the_rows_of_pictures(seeing: Seeing) -> None:
         assert counted.json() == {"input_tokens": len(request.prompt)}
         ollama = await b.http.post("/api/chat", json={**BODIES["ollama chat"][1], "stream": False})
         assert ollama.json()["prompt_eval_count"] == len(request.prompt)
+        for pieces in (False, True):
+            asked = {"messages": body["messages"], "with_pieces": pieces}
+            tokens = (await b.http.post("/tokenize", json=asked)).json()
+            assert tokens["count"] == len(request.prompt)
+            rows = [token == {"id": -1, "piece": ""} if pieces else token == -1 for token in tokens["tokens"]]
+            assert sum(rows) == request.pictures[0].placed.n_rows
+        large = said(part(data_url(picture(9, 500, 500))))["messages"]
+        assert (await b.http.post("/tokenize", json={"messages": large})).json()["count"] > 500
+        long = [*large, {"role": "user", "content": "x" * (600 << 10)}]
+        assert (await b.http.post("/tokenize", json={"messages": long})).status_code == 413
         shown = await b.http.post("/apply-template", json={"messages": body["messages"]})
         assert shown.json()["prompt"].count("<picture>") == 1
         await b.http.aclose()
@@ -385,6 +400,73 @@ def test_a_body_may_be_larger_where_pictures_are_read(seeing: Seeing, bench: Mak
     asyncio.run(go())
 
 
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.sampled_from([data_url(ONE), "data:,", "x:"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["url", "type", "data", "media_type", "detail", "base64"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+def test_parts_of_any_shape(seeing: Seeing) -> None:
+    """They are answered or refused, never a fault of the server."""
+    with asyncio.Runner() as runner:
+        b = seeing()
+
+        @settings(deadline=None, max_examples=60)
+        @given(st.sampled_from(["image_url", "input_image", "image"]), ODD, ODD)
+        def one(kind: str, url: Any, source: Any) -> None:
+            block = {"type": kind, "image_url": url, "source": source, "image": url}
+            for path, body in (
+                ("/v1/chat/completions", said(block)),
+                ("/v1/messages", {**said(block), "max_tokens": 3}),
+                ("/v1/responses", {"input": said(block)["messages"]}),
+                ("/api/chat", {"model": "story", "messages": [{"role": "user", "content": "Hi", "images": url}]}),
+            ):
+                answer = runner.run(b.http.post(path, json=body))
+                assert answer.status_code in (200, 400), (path, answer.text)
+
+        one()
+        assert b.service.running == {}
+        runner.run(b.http.aclose())
+
+
+def test_a_raw_prompt_has_no_pictures(seeing: Seeing) -> None:
+    async def go() -> None:
+        b = seeing()
+        asked = {"model": "story", "prompt": "See", "raw": True, "images": [base64_of(ONE)]}
+        answer = await b.http.post("/api/generate", json=asked)
+        assert (answer.status_code, "images is not supported" in answer.json()["error"]) == (400, True)
+        await b.http.aclose()
+
+    asyncio.run(go())
+
+
+def test_large_bodies_share_a_room(seeing: Seeing) -> None:
+    """What they take is given back, however the request ends."""
+    body = said(part(data_url(ONE)))
+
+    async def go() -> None:
+        b = seeing(Limits(body_bytes=1000))
+        size = len(b.http.build_request("POST", "/v1/chat/completions", json=body).content)
+        b.service.large = LargeBodies(size + size // 2)
+        for _ in range(3):
+            assert (await b.http.post("/v1/chat/completions", json=body)).status_code == 200
+            assert b.service.large.held == 0
+        wrong = await b.http.post("/v1/chat/completions", json={**body, "temperature": "x" * 2000})
+        assert (wrong.status_code, b.service.large.held) == (400, 0)
+        both = await asyncio.gather(*[b.http.post("/v1/chat/completions", json=body) for _ in range(2)])
+        refused, answered = sorted(both, key=lambda answer: -answer.status_code)
+        assert (answered.status_code, refused.status_code) == (200, 503)
+        assert (refused.json()["error"]["code"], refused.headers["retry-after"]) == ("server_busy", "6")
+        assert b.service.large.held == 0
+        await b.http.aclose()
+
+    asyncio.run(go())
+
+
 def test_logs_have_no_pixels(seeing: Seeing) -> None:
     async def go() -> None:
         b = seeing(may_log_prompts=True)
@@ -451,6 +533,27 @@ def test_others_are_answered_while_a_picture_is_read(seeing: Seeing) -> None:
     asyncio.run(go())
 
 
+def test_a_server_that_ends_does_not_wait_for_pictures(tower: tuple[Tower, Path]) -> None:
+    async def go() -> None:
+        pictures = RequestPictures(tower[0], b"one")
+        shown = [
+            asyncio.create_task(pictures.show(said(part(data_url(white(side))))["messages"], Limits()))
+            for side in (5000, 4990, 4980)
+        ]
+        while pictures._decoder._child is None:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        pictures.close()
+        assert time.monotonic() - began < 2
+        done = await asyncio.gather(*shown, return_exceptions=True)
+        assert all(isinstance(one, (ApiError, asyncio.CancelledError)) for one in done), done
+        assert time.monotonic() - began < 4
+
+    asyncio.run(go())
+
+
+@cache
 def white(side: int) -> bytes:
     made = io.BytesIO()
     Image.new("RGB", (side, side), "white").save(made, "PNG")

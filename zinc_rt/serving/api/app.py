@@ -112,7 +112,8 @@ class App:
         if scope["type"] != "http":
             return
         model = self.service.model
-        call = Call(scope, receive, send, self.service.tenants.limits, model.fingerprint, model.pictures is not None)
+        reads, limits = model.pictures is not None, self.service.tenants.limits
+        call = Call(scope, receive, send, limits, model.fingerprint, reads, self.service.large)
         counted = True
         try:
             call.extra += self.service.config.web.check(call.header, self.service.keys is None)
@@ -139,6 +140,7 @@ class App:
             said = f"an internal error; the server's log tells of it under the id {call.id}"
             await self._refuse(call, ApiError(500, said, code="internal_error"))
         finally:
+            call.release()
             if self.service.running.get(call.id) is call:  # a stream that is resumed too early has the id of another
                 del self.service.running[call.id]
             if counted:

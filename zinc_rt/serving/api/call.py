@@ -15,7 +15,7 @@ from zinc_rt.serving.api.admission import Ticket
 from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.errors import ApiError, Headers, invalid
 from zinc_rt.serving.api.ids import new_id
-from zinc_rt.serving.api.limits import Limits
+from zinc_rt.serving.api.limits import LargeBodies, Limits
 from zinc_rt.serving.api.resume import LAST_EVENT, TOKENS, Resume, check_kind, parse
 
 Scope = MutableMapping[str, Any]
@@ -34,10 +34,10 @@ class ClientGone(Exception):
 class Call:
     """One request. Belongs to the task that serves it.
 
-    model: the fingerprint of what is served. pictures: whether its body may hold some. id: of the request and its
-    answer. tenant: set once the key is known. adapters: names and scales of those that it has. served: the name of the
-    adapter that it chose as its model, empty for the model itself. status: of the answer, 0 before it began. outcome: a
-    word for log and metrics.
+    model: the fingerprint of what is served. pictures: whether its body may hold some. large: where it takes room for a
+    large body, which `release` gives back. id: of the request and its answer. tenant: set once the key is known.
+    adapters: names and scales of those that it has. served: the name of the adapter that it chose as its model, empty
+    for the model itself. status: of the answer, 0 before it began. outcome: a word for log and metrics.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Call:
         limits: Limits,
         model: str = "",
         pictures: bool = False,
+        large: LargeBodies | None = None,
     ) -> None:
         self.model = model
         self.scope = scope
@@ -74,6 +75,7 @@ class Call:
         self.complete = False
         self._receive, self._send = receive, send
         self._limits, self._most = limits, limits.body(pictures)
+        self._large, self._held = large or LargeBodies(), 0
         self._task: asyncio.Task[Any] | None = None
         self._headers: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
@@ -145,12 +147,20 @@ class Call:
                     size += len(part)
                     if size > self._most:
                         raise self._too_large()
+                    if size > self._limits.body_bytes:
+                        self._large.grow(size - self._held)
+                        self._held = size
                     parts.append(part)
                     if not message.get("more_body", False):
                         return b"".join(parts)
         except TimeoutError:
             seconds = self._limits.body_seconds
             raise ApiError(408, f"the request's body did not end within {seconds:g} s", code="timeout") from None
+
+    def release(self) -> None:
+        """The request is over, and its body with it."""
+        self._large.held -= self._held
+        self._held = 0
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[None]:

@@ -19,6 +19,8 @@ TOOLS: Final = 128
 SCHEMA_BYTES: Final = 64 * 1024
 PROMPTS: Final = 64
 JSON_DEPTH: Final = 64
+LARGE_BODIES: Final = 512 << 20
+"""Bytes of all bodies together that are larger than `Limits.body_bytes`, as those with pictures are."""
 PIXEL_BYTES: Final = 128 << 20
 """Of a request's pictures as the tower sees them; half of what a message to the engine may have."""
 
@@ -53,6 +55,20 @@ class Limits:
     def body(self, pictures: bool) -> int:
         """Bytes that a request's body may have. pictures: whether it may hold some, in base64."""
         return self.body_bytes + (self.picture_bytes * 4 // 3 if pictures else 0)
+
+
+class LargeBodies:
+    """The memory that large bodies of running requests take. limit: in bytes."""
+
+    def __init__(self, limit: int = LARGE_BODIES) -> None:
+        self._limit, self.held = limit, 0
+
+    def grow(self, n_bytes: int) -> None:
+        """A body is larger by so many bytes. Raises `ApiError`, 503, where there is no room."""
+        if self.held + n_bytes > self._limit:
+            said = "the server holds as many large requests as it has room for"
+            raise ApiError(503, said, code="server_busy", retry_after=5)
+        self.held += n_bytes
 
 
 def check_depth(body: bytes) -> None:

@@ -21,7 +21,7 @@ from zinc_rt.serving.api.limits import PIXEL_BYTES, Limits
 from zinc_rt.serving.api.media import MediaError, MediaRule, fetch, read_file, too_large
 from zinc_rt.utils.checks import show
 from zinc_rt.vision.decode import MAX_BYTES, PictureError
-from zinc_rt.vision.picture import read_picture
+from zinc_rt.vision.picture import Picture, PictureSource, read_picture
 from zinc_rt.vision.picture_process import PictureLimits, PictureProcess
 from zinc_rt.vision.shown import PictureInText, PictureReader
 
@@ -100,7 +100,7 @@ class RequestPictures:
 
     Args:
         tower: of the model's projector.
-        identity: of its file.
+        identity: of its file's contents, the same on every machine: ids of calls are made from it, too.
         rule: where they may come from besides the request.
         limits: of decoding a picture, which a process of its own does.
     """
@@ -109,14 +109,16 @@ class RequestPictures:
         self, tower: Tower, identity: bytes, rule: MediaRule | None = None, limits: PictureLimits | None = None
     ) -> None:
         self._decoder = PictureProcess(limits)
-        self._reader = PictureReader(tower, identity, partial(read_picture, decoder=self._decoder))
+        self._reader = PictureReader(tower, identity, self._decode)
+        self._over = False
         self._rule = rule or MediaRule()
         self._pool = ThreadPoolExecutor(2, "zinc-pictures")
 
     def close(self) -> None:
-        """End the threads and the process."""
+        """End the threads and the process. Pictures that are being read are given up."""
+        self._over = True
         self._pool.shutdown(wait=False, cancel_futures=True)
-        self._decoder.close()
+        self._decoder.end()
 
     async def show(self, messages: list[dict[str, Any]], limits: Limits) -> list[dict[str, Any]]:
         """The conversation with pictures that were read; the same list where there are none. Raises `ApiError`."""
@@ -148,6 +150,11 @@ class RequestPictures:
                 content = made[one.message]["content"] = list(content)
             content[one.index] = ShownPart(picture)
         return made
+
+    def _decode(self, source: PictureSource) -> Picture:
+        if self._over:
+            raise PictureError("the server ends")
+        return read_picture(source, decoder=self._decoder)
 
     async def _aside(self, work: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)

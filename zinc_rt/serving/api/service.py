@@ -21,6 +21,7 @@ from zinc_rt.serving.api.config import DEFAULT_TENANT, ServerConfig, TenantConfi
 from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.keys import ApiKeys, key_of
+from zinc_rt.serving.api.limits import LargeBodies
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.recording import RequestRecorder
@@ -68,6 +69,7 @@ class Service:
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self.responses = ResponseStore()
+        self.large = LargeBodies()
         self.embedder = client if isinstance(client, EmbeddingClient) else None
         self.loading: str | None = None  # why nothing can be answered yet
         self.draining = False

@@ -27,7 +27,7 @@ from zinc_rt.serving.api.metrics import Metrics
 from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.served_adapters import ServedAdapters
-from zinc_rt.serving.api.served_model import ServedModel
+from zinc_rt.serving.api.served_model import ServedModel, fingerprint
 from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.background import Background
@@ -148,7 +148,7 @@ def _pictures(
         return None, None
     shown, tower, _ = found
     with shown:
-        return RequestPictures(tower, shown.identity, config.media), shown
+        return RequestPictures(tower, fingerprint(Path(shown.path)).encode(), config.media), shown
 
 
 def open_recorder(

@@ -9,15 +9,18 @@ import msgspec
 from msgspec import Meta
 
 from zinc_rt.serving.api.call import Call
-from zinc_rt.serving.api.chat_common import ChatRequest, make_prompt
+from zinc_rt.serving.api.chat_common import ChatRequest, make_prompt, with_pictures
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.ids import new_id
+from zinc_rt.serving.api.pictures import without_pictures
 from zinc_rt.serving.api.requests import converted, read_json
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.text import TokenizerError
 
 _MOST = 1 << 20
+_ROW = -1
+"""A row of a picture among token ids, as llama.cpp's server has it."""
 _BODY = 512 << 10
 """Bytes of a body to tokenize: about a second of work, and 60 MB of memory."""
 
@@ -46,23 +49,34 @@ async def tokenize(service: Service, call: Call) -> None:
     call.id = new_id("tok-")
     service.enter(call, embeds=None)
     body = await call.body()
-    if len(body) > _BODY:
-        said = f"the body has {len(body)} bytes, at most {_BODY} are tokenized at once; send the text in parts"
-        raise ApiError(413, said, param="content", code="request_too_large")
+    if service.model.pictures is None:
+        _check_size(len(body))
     request = converted(read_json(body), TokenizeRequest)
     service.model.check_name(request.model)
     text = request.content if request.content is not None else request.prompt
     if (text is None) == (request.messages is None):
         raise invalid("give either content or messages", "content", "missing_required_parameter")
     async with call.attended():
-        await call.reply(await service.model.aside(lambda: _tokenized(service.model, request, text or "")))
+        chat = ChatRequest(messages=request.messages) if request.messages is not None else None
+        if len(body) > _BODY:  # it may be pictures
+            _check_size(len(msgspec.json.encode(text if chat is None else without_pictures(chat.messages))))
+        if chat is not None:
+            chat = await with_pictures(service, chat)
+        await call.reply(await service.model.aside(lambda: _tokenized(service.model, request, chat, text or "")))
 
 
-def _tokenized(model: ServedModel, request: TokenizeRequest, text: str) -> bytes:
-    """The answer, made on another thread than the event loop's. Raises `ApiError`."""
+def _check_size(n_bytes: int) -> None:
+    """Refuse more than is tokenized at once. Raises `ApiError`."""
+    if n_bytes > _BODY:
+        said = f"the body has {n_bytes} bytes, at most {_BODY} are tokenized at once; send the text in parts"
+        raise ApiError(413, said, param="content", code="request_too_large")
+
+
+def _tokenized(model: ServedModel, request: TokenizeRequest, chat: ChatRequest | None, text: str) -> bytes:
+    """The answer, made on another thread than the event loop's; a row of a picture is -1. Raises `ApiError`."""
     tokenizer = model.tokenizer
-    if request.messages is not None:
-        ids: Sequence[int] = make_prompt(model, ChatRequest(messages=request.messages)).ids
+    if chat is not None:
+        ids: Sequence[int] = [max(token, _ROW) for token in make_prompt(model, chat).ids]
     else:
         try:
             ids = tokenizer.encode(text, add_special=request.add_special, parse_special=request.parse_special)
@@ -70,7 +84,9 @@ def _tokenized(model: ServedModel, request: TokenizeRequest, text: str) -> bytes
             raise invalid(str(error), "content") from None
     tokens: Sequence[Any] = ids
     if request.with_pieces:
-        tokens = [{"id": i, "piece": tokenizer.token_bytes(i).decode("utf-8", "replace")} for i in ids]
+        tokens = [
+            {"id": i, "piece": "" if i == _ROW else tokenizer.token_bytes(i).decode("utf-8", "replace")} for i in ids
+        ]
     return msgspec.json.encode({"tokens": tokens, "count": len(ids), "max_model_len": model.n_ctx})
 
 

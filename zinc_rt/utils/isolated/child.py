@@ -86,8 +86,8 @@ class IsolatedChild:
         """Whether the process is gone."""
         return self._process.poll() is not None
 
-    def exchange(self, request: bytes | memoryview, seconds: float) -> tuple[dict[str, Any], bytes]:
-        """Send a frame, receive its answer. Raises Ended."""
+    def exchange(self, request: bytes | memoryview, seconds: float) -> tuple[dict[str, Any], memoryview]:
+        """Send a frame, receive its answer, whose bytes are not copied. Raises Ended."""
         deadline = time.monotonic() + seconds
         outgoing, incoming = memoryview(request), bytearray()
         poll = select.poll()
@@ -113,6 +113,11 @@ class IsolatedChild:
         if len(incoming) > needed:
             raise Ended(0, "sent more than an answer")
         return _unpack(incoming)
+
+    def kill(self) -> None:
+        """Kill the process, if it is ours and still runs."""
+        if os.getpid() == self._owner:
+            self._process.kill()
 
     def close(self) -> None:
         """Kill the process, if it is ours and still runs, and close the pipes."""
@@ -170,7 +175,7 @@ def _write(fd: int, data: memoryview) -> int:
         return len(data)
 
 
-def _unpack(frame: bytearray) -> tuple[dict[str, Any], bytes]:
+def _unpack(frame: bytearray) -> tuple[dict[str, Any], memoryview]:
     n_json, _ = FRAME.unpack_from(frame)
     view = memoryview(frame)[FRAME.size :]
     try:
@@ -179,7 +184,7 @@ def _unpack(frame: bytearray) -> tuple[dict[str, Any], bytes]:
         raise Ended(0, "sent an answer that cannot be read") from None
     if not isinstance(header, dict):
         raise Ended(0, "sent an answer that cannot be read")
-    return header, bytes(view[n_json:])
+    return header, view[n_json:]
 
 
 def import_path() -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from zinc_rt.utils.isolated.child import Ended, IsolatedChild, NotStarted
 
 MIB = 1 << 20
+_END_SECONDS = 0.02
 
 
 class IsolationLimits(Protocol):
@@ -71,7 +72,7 @@ class IsolatedProcess:
         self._at_end: weakref.finalize[..., IsolatedProcess] | None = None  # closes the child
         _live.add(self)
 
-    def ask(self, request: bytes) -> tuple[dict[str, Any], bytes]:
+    def ask(self, request: bytes) -> tuple[dict[str, Any], memoryview]:
         """The answer to a frame: its JSON and its bytes, of which nothing may be taken for granted.
 
         Raises `IsolatedError`: over a limit, ended, or no process can be started.
@@ -100,8 +101,18 @@ class IsolatedProcess:
             if self._child is None:
                 self._start()
 
+    def end(self) -> None:
+        """End the process at once, also while it works: all who wait for that get an `IsolatedError`."""
+        while not self._lock.acquire(timeout=_END_SECONDS):
+            if (child := self._child) is not None:
+                child.kill()
+        try:
+            self._drop()
+        finally:
+            self._lock.release()
+
     def close(self) -> None:
-        """End the process. A further request starts a new one."""
+        """End the process once it does nothing. A further request starts a new one."""
         with self._lock:
             self._drop()
 
