@@ -71,7 +71,7 @@ def lora_b(low: CpuLowering, single: Single) -> None:
         arguments["weights"] = low.at(more[1])
     constants = {"R": -(-r // RANKS) * RANKS}
     each = adapters.lora_b_each, {"SUMMED": summed, **constants}
-    kernel, reads = _kernel(low, node, b, (adapters.lora_b, constants), each)
+    kernel, reads = _kernel(low, node, b, (adapters.lora_b, constants | {"BLOCKS": _BLOCKS}), each)
     low.emit(
         node, "adapters", kernel, LoraArgs, arguments | reads, -(-n_out // COLUMNS), UnitsPer.ONCE,
         (*_read(low, node, (base, listed, scales, *more)), quarters.key), (y,),
