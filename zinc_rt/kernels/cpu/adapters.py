@@ -52,7 +52,7 @@ class LoraArgs:
     scales: ptr[f32]
     order: ptr[i32]
     wanted: ptr[i32]  # rows whose logits are wanted
-    ids: ptr[i32]  # experts of rows, or token ids
+    ids: ptr[i32]  # experts of rows, or token ids; without them the j-th part of a row has the j-th matrix
     weights: ptr[f32]  # of experts
     quarters: ptr[f32]
     base: ptr[f32]
@@ -242,6 +242,8 @@ def lora_a_each(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, 
                         else:
                             if not_null(a.ids):
                                 matrix = matrix + i64(a.ids[row * a.n_used + j]) * of_expert
+                            else:
+                                matrix = matrix + i64(j) * of_expert
                             place: i64 = i64(source)
                             if a.x_used > 1:
                                 place = i64(source * a.x_used + j)
@@ -396,6 +398,8 @@ def lora_b_each(
                         matrix: i64 = i64(adapter) * i64(a.n_experts) * of_expert
                         if not_null(a.ids):
                             matrix = matrix + i64(a.ids[place]) * of_expert
+                        else:
+                            matrix = matrix + i64(j) * of_expert
                         if SUMMED:
                             weight = splat(a.weights[place], W)
                             for column in range(begin, end, W):

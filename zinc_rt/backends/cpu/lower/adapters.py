@@ -93,7 +93,7 @@ def _common(low: CpuLowering, node: Node, pairs_at: int) -> dict[str, Any]:
     more = node.inputs[4:] if node.op is Op.LORA_A else node.inputs[6:]
     if "wanted" in node.attrs:
         arguments["wanted"] = low.at(more[0])
-    if "n_used" in node.attrs:
+    if "n_used" in node.attrs and more:
         arguments["ids"] = low.at(more[0])
     return arguments
 
