@@ -41,12 +41,12 @@ def adapted(kind: str, room: int = 48, dtype: DType = DType.F32, n_rows: int = 9
     table[:, :, 1] = rng.standard_normal((2, n_adapters))
     pairs = net.b.buffer("pairs", BufferKind.CONSTANT, DType.F32, table.shape)
     net.constants["pairs"] = table
-    experts = (EXPERTS,) if kind in ("experts", "down") else ()
+    experts = (EXPERTS,) if kind in ("experts", "down") else (USED,) if kind == "parts" else ()
     n = N_VOCAB if kind == "lookup" else N_IN
     a = kept(net, "a", rng.standard_normal((n_adapters, *experts, n, 2 * room)) / 8, dtype)
     listed = net.b.buffer("adapters", BufferKind.INPUT, DType.I32, ("n_rows", DEPTH))
     scales = net.b.buffer("scales", BufferKind.INPUT, DType.F32, ("n_rows", DEPTH))
-    widths = {"x": N_IN * (USED if kind == "down" else 1)}
+    widths = {"x": N_IN * (USED if kind in ("down", "parts") else 1)}
     more_a, more_b, attrs, first = [], [], {}, "n_rows"
     if kind == "lookup":
         x, attrs_a = net.indices("token_ids", "n_rows"), {"lookup": True}
@@ -56,8 +56,10 @@ def adapted(kind: str, room: int = 48, dtype: DType = DType.F32, n_rows: int = 9
         more_a = more_b = [net.indices("logit_rows", "n_logits")]
         attrs, first = {"wanted": True}, "n_logits"
     if experts:
-        ids = net.b.buffer("ids", BufferKind.INPUT, DType.I32, ("n_rows", USED))
-        more_a, more_b, attrs = [ids], [ids], {"n_used": USED}
+        attrs = {"n_used": USED}
+        if kind != "parts":
+            ids = net.b.buffer("ids", BufferKind.INPUT, DType.I32, ("n_rows", USED))
+            more_a, more_b = [ids], [ids]
         if kind == "down":
             widths["weights"] = USED
             more_b = [ids, net.rows("weights", USED)]
@@ -66,7 +68,7 @@ def adapted(kind: str, room: int = 48, dtype: DType = DType.F32, n_rows: int = 9
     net.node(Op.LORA_A, [x, a, pairs, listed, *more_a], [t], pair=0, n_pairs=2, **attrs, **attrs_a)
     for pair in range(2):
         b = kept(net, f"b{pair}", rng.standard_normal((n_adapters, *experts, room, N_OUT)) / 8, dtype)
-        width = N_OUT * (USED if kind == "experts" else 1)
+        width = N_OUT * (USED if kind in ("experts", "parts") else 1)
         widths[f"y{pair}"] = width
         base = net.rows(f"y{pair}", width, first)
         out = net.out(f"out{pair}", width, first)
@@ -119,6 +121,7 @@ def test_values() -> None:
     [
         ("plain", 48, DType.F32), ("plain", 16, DType.F16), ("wanted", 48, DType.F16), ("lookup", 48, DType.F32),
         ("experts", 48, DType.F32), ("down", 48, DType.F16),
+        ("parts", 16, DType.F32),
     ],
 )  # fmt: skip
 def test_cpu(kind: str, room: int, dtype: DType, isa: str) -> None:
@@ -127,7 +130,7 @@ def test_cpu(kind: str, room: int, dtype: DType, isa: str) -> None:
         check(case, expected(case), isa, threads)
 
 
-@pytest.mark.parametrize("kind", ["plain", "wanted", "lookup", "experts", "down"])
+@pytest.mark.parametrize("kind", ["plain", "wanted", "lookup", "experts", "down", "parts"])
 def test_gpu(kind: str) -> None:
     with amd_backend() as (backend, _):
         case = adapted(kind, 48, DType.F16 if kind in ("wanted", "down") else DType.F32, 3)

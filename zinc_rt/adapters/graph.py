@@ -74,9 +74,9 @@ def grouped(found: Sequence[tuple[AdapterTarget, Part]], rooms: Mapping[str, int
     """Pairs by the rows that their products read. rooms: of ranks, by tensor."""
     by_rows: dict[tuple[object, ...], list[tuple[AdapterTarget, Part]]] = {}
     for target, part in found:
-        node, wanted = target.node, target.node.op is Op.LM_HEAD
-        ids = node.inputs[1] if target.routed else None
-        by_rows.setdefault((node.inputs[0], wanted, ids), []).append((target, part))
+        node = target.node
+        alike = node.op if node.op is Op.MATMUL else node.id  # other operations read rows in ways of their own
+        by_rows.setdefault((node.inputs[0], alike), []).append((target, part))
     groups, number = list[PairGroup](), 0
     for members in by_rows.values():
         room = max(rooms[part.tensor] for _, part in members)
@@ -187,9 +187,9 @@ class _Rewriting:
             attrs, more, shape = {"wanted": True}, [self._ids[node.inputs[2]]], ("n_logits",)
         elif node.op is Op.EMBED:
             attrs = {"lookup": True}
-        elif target.routed:
-            n_used = int(self._graph.buffer(node.inputs[1]).shape[1])
-            attrs, more, shape = {"n_used": n_used}, [self._ids[node.inputs[1]]], ("n_rows", n_used)
+        elif n_used := target.n_used(self._graph):
+            attrs, shape = {"n_used": n_used}, ("n_rows", n_used)
+            more = [self._ids[node.inputs[1]]] if target.routed else []
         whole = (*shape, self._shape.depth, group.width)
         self._t[group.a] = t = self.g.buffer(f"{group.a}.x", BufferKind.TEMP, DType.F32, whole)
         inputs = [self._ids[node.inputs[0]], self._constants[group.a], self._constants[PAIRS], self._given[ADAPTERS]]
@@ -201,9 +201,10 @@ class _Rewriting:
         node, attrs, more = pair.target.node, dict[str, Attr](), list[BufferId]()
         if node.op is Op.LM_HEAD:
             attrs, more = {"wanted": True}, [node.inputs[2]]
-        elif pair.target.routed:
-            attrs = {"n_used": int(self._graph.buffer(node.inputs[1]).shape[1])}
-            more = list(node.inputs[1:3] if node.op is Op.MOE_DOWN_ACC else node.inputs[1:2])
+        elif n_used := pair.target.n_used(self._graph):
+            attrs = {"n_used": n_used}
+            if pair.target.routed:
+                more = list(node.inputs[1:3] if node.op is Op.MOE_DOWN_ACC else node.inputs[1:2])
         inputs = [self._base[value], self._t[group.a], self._constants[pair.b], self._constants[PAIRS]]
         inputs += [self._given[ADAPTERS], self._given[SCALES], *(self._ids[b] for b in more)]
         name = f"{self._graph.buffer(value).name}.lora_b"

@@ -19,6 +19,7 @@ from zinc_rt.models.definition import ModelDefinition, WeightRows
 
 _PLACES: Final[Mapping[Op, tuple[tuple[int, int], ...]]] = {
     Op.MATMUL: ((1, 0),),
+    Op.GROUP_MATMUL: ((1, 0),),
     Op.LM_HEAD: ((1, 0),),
     Op.EMBED: ((1, 0),),
     Op.MOE_GATE_UP: ((2, 0), (3, 1)),
@@ -34,6 +35,12 @@ class AdapterTarget:
     node: Node
     weight: int
     output: int
+
+    def n_used(self, graph: Graph) -> int:
+        """Matrices that each row uses, of experts or of its parts; 0 for the one matrix of a plain product."""
+        if self.routed:
+            return int(graph.buffer(self.node.inputs[1]).shape[1])
+        return int(graph.buffer(self.weight).shape[0]) if self.node.op is Op.GROUP_MATMUL else 0
 
     @property
     def routed(self) -> bool:

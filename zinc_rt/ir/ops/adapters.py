@@ -78,9 +78,10 @@ def _matrix(at: Operands, stored: Any, adapter: int, expert: int) -> npt.NDArray
 
 
 def _rows(at: Operands, adapters: Ints, more: Sequence[Any]) -> tuple[Ints, Ints]:
-    """The adapters of each row that is worked on, and its experts: one, 0, where there are none."""
+    """The adapters of each row that is worked on, and its experts: one, 0, where there are none; of parts, each."""
     if "n_used" in at.attrs:
-        return adapters, more[0]
+        n_used = int(at.attrs["n_used"])
+        return adapters, more[0] if more else np.broadcast_to(np.arange(n_used), (len(adapters), n_used))
     if "wanted" in at.attrs:
         adapters = adapters[more[0]]
     return adapters, np.zeros((len(adapters), 1), np.int32)
@@ -162,7 +163,8 @@ def _kept(name: str, *shape: Dim) -> Port:
 _PAIRS = Port("pairs", FLOAT32, ("P", "N", 2), READ_ONLY)
 _ADAPTERS = Port("adapters", INT32, ("R", "K"), ACTIVATION)
 _SCALES = Port("scales", FLOAT32, ("R", "K"), ACTIVATION)
-_IDS = Port("ids", INT32, ("R", "n_used"), ACTIVATION)
+_IDS = Port("ids", INT32, ("R", "n_used"), ACTIVATION, optional=True)
+"""Without them the rows are parts, and the j-th part has the j-th matrix."""
 _WEIGHTS = Port("weights", FLOAT32, ("R", "n_used"), ACTIVATION, optional=True)
 _X = activation("x", "R", "n_row")
 _NUMBER = AttrSpec(int, at_least=0)

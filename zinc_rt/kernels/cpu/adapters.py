@@ -52,7 +52,7 @@ class LoraArgs:
     scales: ptr[f32]
     order: ptr[i32]
     wanted: ptr[i32]  # rows whose logits are wanted
-    ids: ptr[i32]  # experts of rows, or token ids
+    ids: ptr[i32]  # experts of rows, or token ids; without them the j-th part of a row has the j-th matrix
     weights: ptr[f32]  # of experts
     quarters: ptr[f32]
     base: ptr[f32]
@@ -242,6 +242,8 @@ def lora_a_each(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, 
                         else:
                             if not_null(a.ids):
                                 matrix = matrix + i64(a.ids[row * a.n_used + j]) * of_expert
+                            else:
+                                matrix = matrix + i64(j) * of_expert
                             place: i64 = i64(source)
                             if a.x_used > 1:
                                 place = i64(source * a.x_used + j)
@@ -259,47 +261,53 @@ def whole_tree(a: ptr[LoraArgs], use: i32, t, rank: i32, W: int):
 
 
 @inline
-def column_sums(a: ptr[LoraArgs], matrix: i64, column: i32, t, rank: i32, HALF: bool, C: int, W: int):
-    """C vectors of columns of t B, as a tuple. matrix: the element of `a.b` where B begins."""
-    groups = array(f32, TREE_LANES * C * W, zero=False)
+def column_sums(a: ptr[LoraArgs], matrix: i64, column: i32, t, rank: i32, HALF: bool, M: int, C: int, W: int, R: int):
+    """C vectors of columns of t B for M rows, as a tuple. matrix: the element of `a.b` where B begins; t: f32[M, R]."""
+    groups = array(f32, TREE_LANES * M * C * W, zero=False)
     of_tile = i64(a.r) * RANKS
     n: i32 = 0
     for start in range(0, rank, GROUP):
-        chain = regs(vec[f32, W], C)
+        chain = regs(vec[f32, W], M * C)
         at: i64 = matrix + (i64(u32(column) // RANKS) * of_tile + i64(start * RANKS + (column & (RANKS - 1))))
         for i in range(start, minimum(start + GROUP, rank)):
-            factor = splat(load(t, i), W)
             for k in unroll(C):
-                inside = (k * W) // RANKS * of_tile + (k * W) % RANKS
-                chain[k] = fma(kept(a.b, at + inside, HALF, W), factor, chain[k])
+                w = kept(a.b, at + ((k * W) // RANKS * of_tile + (k * W) % RANKS), HALF, W)
+                for row in unroll(M):
+                    chain[row * C + k] = fma(w, splat(load(t, i + row * R), W), chain[row * C + k])
             at = at + RANKS
-        for k in unroll(C):
-            store(groups, chain[k] + splat(f32(0.0), W), (n * C + k) * W)
+        for k in unroll(M * C):
+            store(groups, chain[k] + splat(f32(0.0), W), (n * (M * C) + k) * W)
         n += 1
     distance: i32 = TREE_LANES // 2
     while distance > 0:
-        for i in range((n - distance) * C):
+        for i in range((n - distance) * (M * C)):
             near = load(groups, i * W, lanes=W)
-            store(groups, near + load(groups, (i + distance * C) * W, lanes=W), i * W)
+            store(groups, near + load(groups, (i + distance * (M * C)) * W, lanes=W), i * W)
         n = minimum(n, distance)
         distance = distance >> 1
-    return tuple(load(groups, k * W, lanes=W) for k in range(C))
+    return tuple(load(groups, k * W, lanes=W) for k in range(M * C))
 
 
 @inline
-def add_scaled(a: ptr[LoraArgs], y, matrix: i64, begin: i32, end: i32, t, rank: i32, scale: f32, HALF: bool, W: int):
-    """y[begin .. end - 1] += scale * (t B)."""
-    by = splat(scale, W)
-    C = COLUMNS // W if W == 16 else 64 // W
+def add_scaled(
+    a: ptr[LoraArgs], rows, matrix: i64, begin: i32, end: i32, t, rank: i32, scales, HALF: bool, M: int, W: int, R: int,
+):  # fmt: skip
+    """y[begin .. end - 1] += scale * (t B) for M rows. rows: where those of y begin."""
+    by = tuple(splat(scales[row], W) for row in range(M))
+    C = max(1, (8 if W == 16 else 4) // (M // 2 if M > 1 else 1))  # as many chains as there are registers for
     column: i32 = begin
     while column + C * W <= end:
-        v = column_sums(a, matrix, column, t, rank, HALF, C, W)
-        for k in unroll(C):
-            store(y, load(y, column + k * W, lanes=W) + by * v[k], column + k * W)
+        v = column_sums(a, matrix, column, t, rank, HALF, M, C, W, R)
+        for row in unroll(M):
+            y = a.y + rows[row]
+            for k in unroll(C):
+                store(y, load(y, column + k * W, lanes=W) + by[row] * v[row * C + k], column + k * W)
         column += C * W
     while column < end:
-        v = column_sums(a, matrix, column, t, rank, HALF, 1, W)
-        store_some(y, load_some(y, column, a.n_out, W) + by * v[0], column, a.n_out, W)
+        v = column_sums(a, matrix, column, t, rank, HALF, M, 1, W, R)
+        for row in unroll(M):
+            y = a.y + rows[row]
+            store_some(y, load_some(y, column, a.n_out, W) + by[row] * v[row], column, a.n_out, W)
         column += W
 
 
@@ -318,10 +326,10 @@ def scale_of(a: ptr[LoraArgs], use: i32, adapter: i32):
 
 
 @kernel
-def lora_b(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, HALF: bool, W: int, R: int):
-    """Units: COLUMNS elements of y, for all rows of the step. R: room for a rank."""
+def lora_b(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, HALF: bool, W: int, R: int, BLOCKS: tuple):
+    """Units: COLUMNS elements of y, for all rows of the step. R: room for a rank; BLOCKS: rows at once."""
     SIZE = 2 if HALF else 4
-    t = array(f32, R, zero=False)
+    t = array(f32, max(BLOCKS) * R, zero=False)
     of_tile = i64(a.r) * RANKS
     of_adapter = i64(u32(a.n_out + (RANKS - 1)) // RANKS) * of_tile
     for u in range(first, last):
@@ -339,12 +347,16 @@ def lora_b(a: ptr[LoraArgs], step: ptr[StepRecord], first: i32, last: i32, HALF:
                 fetch(a.b + (i64(a.adapters[order[n]]) * of_adapter + own) * SIZE, n_bytes)
             rank = rank_of(a, a.pair, adapter)
             if rank > 0:
-                for i in range(n):
-                    use = order[i]
-                    whole_tree(a, use, t, rank, W)
-                    y = a.y + i64(row_of(a, use)) * i64(a.n_out)
-                    scale = scale_of(a, use, adapter)
-                    add_scaled(a, y, i64(adapter) * of_adapter, begin, end, t, rank, scale, HALF, W)
+                done: i32 = 0
+                for M in unroll(BLOCKS):
+                    while done + M <= n:
+                        for i in unroll(M):
+                            whole_tree(a, order[done + i], t + i * R, rank, W)
+                        rows = tuple(i64(row_of(a, order[done + i])) * i64(a.n_out) for i in range(M))
+                        scales = tuple(scale_of(a, order[done + i], adapter) for i in range(M))
+                        matrix = i64(adapter) * of_adapter
+                        add_scaled(a, rows, matrix, begin, end, t, rank, scales, HALF, M, W, R)
+                        done += M
             order = order + n
 
 
@@ -386,15 +398,17 @@ def lora_b_each(
                         matrix: i64 = i64(adapter) * i64(a.n_experts) * of_expert
                         if not_null(a.ids):
                             matrix = matrix + i64(a.ids[place]) * of_expert
+                        else:
+                            matrix = matrix + i64(j) * of_expert
                         if SUMMED:
                             weight = splat(a.weights[place], W)
                             for column in range(begin, end, W):
-                                v = column_sums(a, matrix, column, t, rank, HALF, 1, W)
+                                v = column_sums(a, matrix, column, t, rank, HALF, 1, 1, W, R)
                                 at = column - begin
                                 store(total, fma(weight, v[0], load(total, at, lanes=W)), at)
                         else:
-                            y = a.y + i64(place) * i64(a.n_out)
-                            add_scaled(a, y, matrix, begin, end, t, rank, scale, HALF, W)
+                            row_at = i64(place) * i64(a.n_out)
+                            add_scaled(a, (row_at,), matrix, begin, end, t, rank, (scale,), HALF, 1, W, R)
                     if SUMMED:
                         y = a.y + i64(row) * i64(a.n_out)
                         for column in range(begin, end, W):

@@ -61,11 +61,12 @@ def rank_of(p: ptr[GpuLoraArgs, Space.CONSTANT], pair: u32, adapter: i32):
 
 @kernel(workgroup=256)
 def lora_a(
-    p: ptr[GpuLoraArgs, Space.CONSTANT], USED: int, X_USED: int, HALF: bool, WANTED: bool, LOOKUP: bool,
+    p: ptr[GpuLoraArgs, Space.CONSTANT], USED: int, LISTED: bool, X_USED: int, HALF: bool, WANTED: bool, LOOKUP: bool,
 ):  # fmt: skip
     """t = A x. m / 16 workgroups in x, a use each in y: an adapter of a row with one of its USED experts.
 
-    X_USED: rows of x for each row of the step. LOOKUP: t is the row of A that `ids` says.
+    LISTED: `ids` says which experts; else the j-th part of a row has the j-th matrix. X_USED: rows of x for each row of
+    the step. LOOKUP: t is the row of A that `ids` says.
     """
     parts = shared(f32, 16 * RANKS)
     n, m, depth = p.n, p.m, p.depth
@@ -85,8 +86,10 @@ def lora_a(
     own = tile // p.r
     if i32(tile - own * p.r) < rank_of(p, p.pair + own, adapter):
         at: u64 = u64(adapter) * u64(p.n_experts)
-        if USED > 0:
+        if LISTED:
             at = at + u64(p.ids[place])
+        elif USED > 1:
+            at = at + u64(place - row * USED)
         at = (at * u64(m) + u64(tile)) * u64(n) + u64(column)
         if LOOKUP:
             if tree == 0:
@@ -157,7 +160,7 @@ def tree_of(b: ptr[u8], at: u64, t: ptr[f32], rank: i32, HALF: bool, GROUPS: int
 
 @kernel(workgroup=256)
 def lora_b(
-    p: ptr[GpuLoraArgs, Space.CONSTANT], USED: int, HALF: bool, WANTED: bool, SUMMED: bool, GROUPS: int,
+    p: ptr[GpuLoraArgs, Space.CONSTANT], USED: int, LISTED: bool, HALF: bool, WANTED: bool, SUMMED: bool, GROUPS: int,
 ):  # fmt: skip
     """y = base + scale * (B t). ceil(n / 256) workgroups in x, a row of y each in y. SUMMED: y is the experts' sum."""
     n, m, r, depth = p.n, p.m, p.r, p.depth
@@ -190,8 +193,10 @@ def lora_b(
                         v = fma(p.weights[one], tree_of(p.b, at, own, rank, HALF, GROUPS), v)
                 else:
                     expert: u64 = u64(adapter) * u64(p.n_experts)
-                    if USED > 0:
+                    if LISTED:
                         expert = expert + u64(p.ids[place])
+                    elif USED > 1:
+                        expert = expert + u64(place - row * USED)
                     at = expert * of_expert + inside
                     own = p.t + ((u64(place) * u64(depth) + u64(k)) * u64(m) + u64(p.start))
                     v = tree_of(p.b, at, own, rank, HALF, GROUPS)

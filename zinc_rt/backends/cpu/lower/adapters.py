@@ -71,7 +71,7 @@ def lora_b(low: CpuLowering, single: Single) -> None:
         arguments["weights"] = low.at(more[1])
     constants = {"R": -(-r // RANKS) * RANKS}
     each = adapters.lora_b_each, {"SUMMED": summed, **constants}
-    kernel, reads = _kernel(low, node, b, (adapters.lora_b, constants), each)
+    kernel, reads = _kernel(low, node, b, (adapters.lora_b, constants | {"BLOCKS": _BLOCKS}), each)
     low.emit(
         node, "adapters", kernel, LoraArgs, arguments | reads, -(-n_out // COLUMNS), UnitsPer.ONCE,
         (*_read(low, node, (base, listed, scales, *more)), quarters.key), (y,),
@@ -93,7 +93,7 @@ def _common(low: CpuLowering, node: Node, pairs_at: int) -> dict[str, Any]:
     more = node.inputs[4:] if node.op is Op.LORA_A else node.inputs[6:]
     if "wanted" in node.attrs:
         arguments["wanted"] = low.at(more[0])
-    if "n_used" in node.attrs:
+    if "n_used" in node.attrs and more:
         arguments["ids"] = low.at(more[0])
     return arguments
 

@@ -25,6 +25,7 @@ def lora_a(low: GpuLowering, single: Single) -> None:
     depth, counted = low.width(listed), low.counted(t)
     constants = {
         "USED": used,
+        "LISTED": used > 0 and bool(more),
         "X_USED": 1 if lookup else low.width(x) // n,
         "HALF": low.graph.buffer(a).dtype is DType.F16,
         "WANTED": wanted,
@@ -36,7 +37,7 @@ def lora_a(low: GpuLowering, single: Single) -> None:
         {
             "x": 0 if lookup else low.at(x), "a": low.at(a), "pairs": low.at(pairs), "adapters": low.at(listed),
             "wanted": low.at(more[0]) if wanted else 0, "t": low.at(t), "n": n, "m": m,
-            "ids": low.at(x) if lookup else low.at(more[0]) if used else 0,
+            "ids": low.at(x) if lookup else low.at(more[0]) if used and more else 0,
             "r": m // int(node.attrs["n_pairs"]), "pair": int(node.attrs["pair"]), "depth": depth,
             "n_adapters": int(low.graph.buffer(pairs).shape[1]), "n_experts": counts[1] if len(counts) > 1 else 1,
         },
@@ -58,6 +59,7 @@ def lora_b(low: GpuLowering, single: Single) -> None:
     n = low.width(y) // (1 if summed else max(used, 1))
     constants = {
         "USED": used,
+        "LISTED": used > 0 and bool(more),
         "HALF": low.graph.buffer(b).dtype is DType.F16,
         "WANTED": wanted,
         "SUMMED": summed,
@@ -68,7 +70,8 @@ def lora_b(low: GpuLowering, single: Single) -> None:
         GpuLoraArgs,
         {
             "base": low.at(base), "t": low.at(t), "b": low.at(b), "pairs": low.at(pairs), "adapters": low.at(listed),
-            "scales": low.at(scales), "wanted": low.at(more[0]) if wanted else 0, "ids": low.at(more[0]) if used else 0,
+            "scales": low.at(scales), "wanted": low.at(more[0]) if wanted else 0,
+            "ids": low.at(more[0]) if used and more else 0,
             "weights": low.at(more[1]) if summed else 0, "y": low.at(y), "n": n, "r": r,
             "m": int(low.graph.buffer(t).shape[-1]), "pair": int(node.attrs["pair"]),
             "start": int(node.attrs["start"]), "depth": low.width(listed),
