@@ -176,7 +176,7 @@ class _Watched(Program):
         """The compiled instruction at an address; loads and waits go through the profiler."""
         known = address in self.ops
         op = super().at(address)
-        if not known and (op.counters or op.ins.name.startswith(_WAIT)):
+        if not known and (op.counters or op.name.startswith(_WAIT)):
             op.fn = self._watch(op.fn, self.profiler.load if op.counters else self.profiler.wait)
         return op
 

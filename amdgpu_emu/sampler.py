@@ -177,7 +177,7 @@ class _Arriving(Program):
         """The compiled instruction at an address."""
         known = address in self.ops
         op = self.program.at(address)
-        if not known and op.ins.name in ARRIVALS and op.ins.dst:
+        if not known and op.name in ARRIVALS and op.ins.dst:
             op.fn = self._through(op.fn, op.ins.dst[0].index)
         return op
 

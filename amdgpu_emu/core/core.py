@@ -144,16 +144,16 @@ class _Run:
             op.count = 0
             if kept:  # otherwise nothing reports them
                 kinds[op.kind] += n
-                names[op.ins.name] += n
+                names[op.name] += n
                 if address > alone and n < self.counters.workgroups:
-                    self.counters.late[op.ins.name] += n
+                    self.counters.late[op.name] += n
                 self.counters.wave_instructions += n
                 if op.vector:
                     self.counters.lane_instructions += n * self.lanes
 
     def _alone(self) -> float:
         """The address behind which the last workgroup works alone: of the first atomic that counts workgroups."""
-        found = (at for at, op in self.program.ops.items() if op.count and op.ins.name in ARRIVALS)
+        found = (at for at, op in self.program.ops.items() if op.count and op.name in ARRIVALS)
         return min(found, default=float("inf"))
 
     def _schedule(self, group: Group) -> None:
@@ -292,9 +292,7 @@ class _Run:
         name = self.core.name_of(self.dispatch.address) if self.core.name_of else None
         kernel = f"kernel {name + ' ' if name else ''}at {self.dispatch.address:#x}"
         what = (
-            f"`{text(op.ins, self.program.gfx).strip()}`"
-            if op is not None and op.ins.address == g.pc
-            else "an instruction"
+            f"`{text(op.ins, self.program.gfx).strip()}`" if op is not None and op.address == g.pc else "an instruction"
         )
         return f"{what} at {g.pc:#x} (+{g.pc - self.dispatch.address:#x}) of {kernel}"
 

@@ -109,18 +109,6 @@ def _rsq(x: Any) -> Any:
     return np.where(x == 0, np.copysign(np.inf, x), 1.0 / np.sqrt(x))
 
 
-_SPLIT = float((1 << 27) + 1)
-
-
-def _square(y: Any) -> tuple[Any, Any]:
-    """y * y as an unevaluated sum (Dekker, 1971)."""
-    high = y * _SPLIT
-    high = high - (high - y)
-    low = y - high
-    p = y * y
-    return p, ((high * high - p) + 2 * high * low) + low * low
-
-
 def _rsq64(x: Any) -> Any:
     """1 / sqrt(x) in binary64: a quotient, and one step of Newton's with a residue exact but for its last bits."""
     good = (x > 0) & np.isfinite(x)
@@ -128,20 +116,11 @@ def _rsq64(x: Any) -> Any:
     odd = e & 1
     m = np.ldexp(m, odd)  # in [0.5, 2), and an even power of two
     y = 1.0 / np.sqrt(m)
-    square, rest = _square(y)
-    p, q = _product(m, square)
+    square, rest = rounding.two_product(y, y)
+    p, q = rounding.two_product(m, square)
     residue = ((1.0 - p) - q) - m * rest
     found = np.ldexp(y + y * residue * 0.5, -((e - odd) // 2))
     return np.where(good, found, np.where(x == 0, np.copysign(np.inf, x), np.where(x > 0, 0.0, np.nan)))
-
-
-def _product(a: Any, b: Any) -> tuple[Any, Any]:
-    """a * b as an unevaluated sum."""
-    ah, bh = a * _SPLIT, b * _SPLIT
-    ah, bh = ah - (ah - a), bh - (bh - b)
-    al, bl = a - ah, b - bh
-    p = a * b
-    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
 def _log(x: Any) -> Any:

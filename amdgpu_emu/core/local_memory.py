@@ -37,11 +37,12 @@ class Lds:
         self.data: Array = np.full(whole, 0xA5, np.uint8)
         self.written: Array = np.zeros(whole, np.bool_)
         self.writers: Array = np.zeros(whole if shared else 0, np.int64)
-        self.readers: Array = np.full(whole if shared else 0, -1, np.int64)
+        # Of each unit of 4 bytes as long as all reads were of whole ones, then of each byte.
+        self.readers: Array = np.full(whole // _WHOLE if shared else 0, -1, np.int64)
+        self._read_whole = True
         self.by_atomic: Array = np.zeros(whole if shared else 0, np.bool_)
         # No tag in `writers`, `readers` is greater: what a barrier lies behind needs no look at each byte.
         self._last_write, self._last_read = 0, -1
-        self._read_whole = True  # whether all reads were of whole units of 4 bytes, so that these have one tag each
 
     def check(self, g: Group, addresses: Array, waves: Array, n: int) -> Array:
         """Offsets of accesses of n bytes in `data`. Raises `ShaderError` outside of the allocation."""
@@ -76,8 +77,9 @@ class Lds:
         if self.shared:
             since = _clock(g).since
             if self._last_read >= since:
-                late = self._others(g, self.readers.reshape(-1, unit).take(at, axis=0), waves)
-                self._refuse(g, start, waves, late, self.readers, "was read")
+                late = self._others(g, self._readers_of(at, unit), waves)
+                if np.count_nonzero(late):
+                    self._refuse(g, start, waves, np.broadcast_to(late, (*at.shape, unit)), self.readers, "was read")
             if self._last_write >= since:
                 late = self._others(g, self.writers.reshape(-1, unit).take(at, axis=0), waves)
                 late &= self.written.reshape(-1, unit).take(at, axis=0)
@@ -106,7 +108,8 @@ class Lds:
         self._known(g, start, at, waves, unit)
         if self.shared:
             every = start[:, None] + np.arange(n)
-            self._refuse(g, start, waves, self._others(g, self.readers[every], waves), self.readers, "was read")
+            read = self.readers[every // _WHOLE if self._read_whole else every]
+            self._refuse(g, start, waves, self._others(g, read, waves), self.readers, "was read")
             self._mark_atomic(g, start, every, waves)
         old = np.zeros(len(start), np.uint64)
         for k, first in enumerate(start.tolist()):
@@ -130,29 +133,36 @@ class Lds:
         late: Array = (tags >= passed) & (tags & _NO_WAVE != mine)
         return late
 
+    def _readers_of(self, at: Array, unit: int) -> Array:
+        """The tags of the last reads of units, i64[k, units, 1 or bytes]."""
+        if self._read_whole:
+            return self.readers.take(at * unit // _WHOLE)[:, :, None]
+        found: Array = self.readers.reshape(-1, unit).take(at, axis=0)
+        return found
+
     def _note_readers(self, g: Group, at: Array, waves: Array, unit: int) -> None:
         """The later of the readers; several of the same time are nobody in particular."""
-        self._read_whole = self._read_whole and unit == _WHOLE
-        rows, clock = self.readers.reshape(-1, unit), _clock(g)
-        tags = clock.tags.take(waves)
-        if self._last_read < clock.now:  # all of these are later, and each unit gets one tag
-            rows[at] = tags[:, None, None]
-            clash = self.readers.take(at * unit) != tags[:, None]
-            if np.count_nonzero(clash):
-                rows[at[clash]] = np.broadcast_to(tags[:, None], at.shape)[clash][:, None] | _NO_WAVE
+        if self._read_whole and unit != _WHOLE:
+            self._read_whole, self.readers = False, np.repeat(self.readers, _WHOLE)
+        clock = _clock(g)
+        places = at if self._read_whole else (at * unit)[:, :, None] + np.arange(unit)
+        tags = clock.tags.take(waves).reshape(-1, *[1] * (places.ndim - 1))
+        if self._last_read < clock.now:  # all of these are later
+            every = np.broadcast_to(tags, places.shape)
         else:
-            width = 1 if self._read_whole else unit  # bytes of a unit that may have different tags
-            before, every = rows[:, :width].take(at, axis=0), tags[:, None, None]
-            together = (before ^ every) & ~_NO_WAVE == 0
-            every = np.where(together & (before != every), every | _NO_WAVE, np.maximum(every, before))
-            rows[at] = every
-            clash = rows[:, :width].take(at, axis=0) != every
-            if np.count_nonzero(clash):
-                if width < unit:
-                    rows[at[clash[:, :, 0]]] = every[clash][:, None] | _NO_WAVE
-                else:
-                    places = (at * unit)[:, :, None] + np.arange(unit)
-                    self.readers[places[clash]] = every[clash] | _NO_WAVE
+            before = self.readers.take(places)
+            together = (before ^ tags) & ~_NO_WAVE == 0
+            every = np.where(together & (before != tags), tags | _NO_WAVE, np.maximum(tags, before))
+            changed = every != before
+            n_changed = np.count_nonzero(changed)
+            if not n_changed:
+                return
+            if n_changed < changed.size:
+                places, every = places[changed], every[changed]
+        self.readers[places] = every
+        clash = self.readers.take(places) != every
+        if np.count_nonzero(clash):
+            self.readers[places[clash]] = every[clash] | _NO_WAVE
         self._last_read = max(self._last_read, clock.latest)
 
     def _mark_atomic(self, g: Group, start: Array, every: Array, waves: Array) -> None:
@@ -180,7 +190,8 @@ class Lds:
         if not np.count_nonzero(late):
             return
         k, byte = (int(i) for i in np.argwhere(late.reshape(len(start), -1))[0])
-        other = int(tags[start[k] + byte]) & _NO_WAVE
+        place = start[k] + byte
+        other = int(tags[place // _WHOLE if tags is self.readers and self._read_whole else place]) & _NO_WAVE
         who = "several waves" if other == _NO_WAVE else f"wave {other}"
         raise self._error(g, start, waves, k, byte, f"{what} by {who} and no barrier came between: a race")
 

@@ -35,38 +35,54 @@ _LONGEST = 20  # bytes: VOP3 of two words with a literal or DPP word; VBUFFER an
 _N_SGPRS = 106
 _HEAD = 8  # bytes: two words tell how long an instruction is
 _HERE = ("s_branch", "s_cbranch", "s_call", "s_getpc", "s_swappc")  # what depends on its address
-_MOST = 20_000
+_MOST = 60_000
 
 _sizes: dict[tuple[bytes, int, int], int] = {}
 """Bytes of instructions, by their first two words, lanes and gfx."""
-_compiled: dict[tuple[bytes, int, int, int], CompiledInstruction] = {}
-"""Instructions by bytes, vector registers, lanes and gfx."""
+_compiled: dict[tuple[bytes, int, int], CompiledInstruction] = {}
+"""Instructions by bytes, lanes and gfx."""
 
 
 class CompiledInstruction:
-    """One compiled instruction. use_*: bits of registers it reads; touch_*: those and the ones it writes; kind: its
-    class in `Counters`; vector: whether each lane counts."""
+    """One compiled instruction. use_*: bits of registers it reads; touch_*: those and the ones it writes; n_vgprs: how
+    many vector registers a wave must have; kind: its class in `Counters`; vector: whether each lane counts.
+    """
 
     __slots__ = (
-        "code", "count", "counters", "fn", "ins", "kind", "next", "touch_s", "touch_v", "use_s", "use_v", "vector",
+        "_ins", "address", "code", "count", "counters", "fn", "kind", "n_vgprs", "name", "next", "touch_s", "touch_v",
+        "use_s", "use_v", "vector",
     )  # fmt: skip
 
     def __init__(
-        self, ins: Instruction, fn: Step, use: tuple[int, int], touch: tuple[int, int], counters: tuple[str, ...]
+        self,
+        ins: Instruction,
+        fn: Step,
+        use: tuple[int, int],
+        touch: tuple[int, int],
+        counters: tuple[str, ...],
+        n_vgprs: int,
     ) -> None:
-        self.ins, self.fn, self.next, self.count = ins, fn, ins.address + ins.size, 0
+        self._ins, self.fn, self.address, self.next, self.count = ins, fn, ins.address, ins.address + ins.size, 0
         (self.use_v, self.use_s), (self.touch_v, self.touch_s) = use, touch
-        self.counters, self.kind, self.vector = counters, class_of(ins), not ins.name.startswith("s_")
-        self.code = b"".join(word.to_bytes(4, "little") for word in ins.words)
+        self.name, self.counters, self.n_vgprs = ins.name, counters, n_vgprs
+        self.kind, self.vector = class_of(ins), not ins.name.startswith("s_")
+        self.code = b"".join([word.to_bytes(4, "little") for word in ins.words])
+
+    @property
+    def ins(self) -> Instruction:
+        """The decoded instruction."""
+        if self._ins.address != self.address:
+            self._ins = replace(self._ins, address=self.address)
+        return self._ins
 
     def moved(self, address: int) -> CompiledInstruction:
         """The same instruction at another address, with a count of its own."""
         other = CompiledInstruction.__new__(CompiledInstruction)
-        other.ins, other.fn, other.next, other.count = self.ins, self.fn, address + self.ins.size, 0
-        if self.ins.address != address:
-            other.ins = replace(self.ins, address=address)
+        other._ins, other.fn, other.address, other.count = self._ins, self.fn, address, 0
+        other.next = address + self._ins.size
         other.use_v, other.use_s, other.touch_v, other.touch_s = self.use_v, self.use_s, self.touch_v, self.touch_s
-        other.counters, other.kind, other.vector, other.code = self.counters, self.kind, self.vector, self.code
+        other.name, other.counters, other.n_vgprs = self.name, self.counters, self.n_vgprs
+        other.kind, other.vector, other.code = self.kind, self.vector, self.code
         return other
 
 
@@ -115,8 +131,8 @@ class Program:
         head = code[:_HEAD], self.lanes, self.gfx
         size = _sizes.get(head)
         if size is not None:
-            known = _compiled.get((code[:size], self.n_vgprs, self.lanes, self.gfx))
-            if known is not None:
+            known = _compiled.get((code[:size], self.lanes, self.gfx))
+            if known is not None and known.n_vgprs <= self.n_vgprs:
                 return known.moved(address)
         ins = self._decode(address, code)
         op = self._compile(ins)
@@ -126,7 +142,7 @@ class Program:
                 _sizes.clear()
             _sizes[head] = ins.size
             # A copy: the profiler and the sampler change `fn` of those that they run.
-            _compiled[code[: ins.size], self.n_vgprs, self.lanes, self.gfx] = op.moved(address)
+            _compiled[code[: ins.size], self.lanes, self.gfx] = op.moved(address)
         return op
 
     def _bytes(self, address: int) -> bytes:
@@ -150,7 +166,7 @@ class Program:
     def _compile(self, ins: Instruction) -> CompiledInstruction:
         if self.gfx == 11:
             ins = as_gfx12(ins, self.lanes)
-        use, touch = self._registers(ins)
+        use, touch, n_vgprs = self._registers(ins)
         fn = compile_control(ins, self.lanes)
         if fn is None:
             if ins.format in _SCALAR:
@@ -166,11 +182,14 @@ class Program:
         counters = counters_of(ins, self.gfx)
         if counters:
             fn = _issuing(ins, fn, counters, self.lanes)
-        return CompiledInstruction(ins, fn, use, touch, counters)
+        return CompiledInstruction(ins, fn, use, touch, counters, n_vgprs)
 
-    def _registers(self, ins: Instruction) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _registers(self, ins: Instruction) -> tuple[tuple[int, int], tuple[int, int], int]:
+        """Bits of the registers that are read, bits of those and the ones that are written, and how many vector
+        registers there must be.
+        """
         read, write = _operands(ins)
-        self._check_limits(ins, (*read, *write))
+        n_vgprs = self._check_limits((*read, *write))
         use_v, use_s = registers(read, self.lanes)
         def_v, def_s = registers(write, self.lanes)
         name = ins.name
@@ -200,14 +219,19 @@ class Program:
             checked = tuple(op for op in ins.src if op.kind is not OperandKind.VGPR)
             use_v, _ = registers((ins.src[0],) if name.startswith("ds_b") else checked, self.lanes)
             touch = touch[0] | registers(ins.src, self.lanes)[0], touch[1]
-        return (use_v, use_s), touch
+        return (use_v, use_s), touch, n_vgprs
 
-    def _check_limits(self, ins: Instruction, ops: tuple[Operand, ...]) -> None:
+    def _check_limits(self, ops: tuple[Operand, ...]) -> int:
+        """How many vector registers the operands need. Raises `ShaderError` where there are fewer."""
+        most = 0
         for op in ops:
-            if op.kind is OperandKind.VGPR and op.index + op.dwords > self.n_vgprs:
-                raise ShaderError(f"v{op.index + op.dwords - 1} is beyond the {self.n_vgprs} vector registers of RSRC1")
-            if op.kind is OperandKind.SGPR and op.index + op.dwords > _N_SGPRS:
+            if op.kind is OperandKind.VGPR:
+                most = max(most, op.index + op.dwords)
+            elif op.kind is OperandKind.SGPR and op.index + op.dwords > _N_SGPRS:
                 raise ShaderError(f"s{op.index + op.dwords - 1} is beyond the {_N_SGPRS} scalar registers")
+        if most > self.n_vgprs:
+            raise ShaderError(f"v{most - 1} is beyond the {self.n_vgprs} vector registers of RSRC1")
+        return most
 
 
 def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:

@@ -115,13 +115,33 @@ def fma32(a: Any, b: Any, c: Any) -> Any:
     return r
 
 
+_SPLIT = float((1 << 27) + 1)
+
+
+def two_product(a: Any, b: Any) -> tuple[Any, Any]:
+    """Multiply a and b: the product as a pair (Dekker, 1971). Exact as long as no part of it over- or underflows."""
+    ah, bh = a * _SPLIT, b * _SPLIT
+    ah, bh = ah - (ah - a), bh - (bh - b)
+    al, bl = a - ah, b - bh
+    p = a * b
+    return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
 def _fma64(a: Any, b: Any, c: Any, mode: int) -> Any:
     a, b, c = (np.asarray(x, np.float64) for x in np.broadcast_arrays(a, b, c))
-    out = (a * b) + c  # right for all that is not finite, and for exact zeros
+    out = np.asarray((a * b) + c)  # right for all that is not finite, and for exact zeros
+    if mode == NEAREST:  # a sum of three, rounded to odd on the way (Boldo and Melquiond, 2008)
+        p, q = two_product(a, b)
+        high, low = two_sum(c, q)
+        v, w = two_sum(p, high)
+        near = _between(a, -480, 480) & _between(b, -480, 480) & _between(c, -960, 960)
+        out = np.where(near, v + to_odd(*two_sum(w, low)), out)
+        left = np.flatnonzero(~near & (a != 0) & (b != 0) & ((c != 0) | (out == 0)))
+    else:
+        left = np.arange(out.size)
     flat = out.reshape(-1).copy()
-    for i, (x, y, z) in enumerate(
-        zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), c.reshape(-1).tolist(), strict=True)
-    ):
+    a, b, c = (x.reshape(-1)[left].tolist() for x in (a, b, c))
+    for i, x, y, z in zip(left.tolist(), a, b, c, strict=True):
         if math.isfinite(x) and math.isfinite(y) and math.isfinite(z):
             exact = Fraction(x) * Fraction(y) + Fraction(z)
             if exact or x == 0.0 or y == 0.0:
@@ -131,6 +151,12 @@ def _fma64(a: Any, b: Any, c: Any, mode: int) -> Any:
         elif math.isfinite(x) and math.isfinite(y):
             flat[i] = z
     return flat.reshape(out.shape)
+
+
+def _between(x: Any, least: int, most: int) -> Any:
+    """Whether numbers lie between two powers of two, whatever their signs."""
+    size = np.abs(x)
+    return (size >= 2.0**least) & (size <= 2.0**most)
 
 
 def _zero_sum(x: float, y: float, z: float, mode: int) -> float:

@@ -54,6 +54,8 @@ class Encoding(Enum):
     SCRATCH = "VSCRATCH"
     BUFFER = "VBUFFER"
 
+    __hash__ = object.__hash__  # the usual one hashes the name, in Python
+
 
 class OperandKind(Enum):
     """The kinds of operands.
@@ -77,6 +79,8 @@ class OperandKind(Enum):
     INTEGER = "integer"  # inline constant -16 to 64
     FLOAT = "float"  # inline constant 0.5, -0.5, 1, -1, 2, -2, 4, -4, 1/(2 pi)
     HWREG = "hwreg"  # index: id; value: the whole field: id | offset << 6 | size - 1 << 11
+
+    __hash__ = object.__hash__  # the usual one hashes the name, in Python
 
 
 @dataclass(frozen=True, slots=True)

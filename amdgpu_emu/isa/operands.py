@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, NoReturn
 
 from amdgpu_emu.isa.instruction import Encoding, Operand, OperandKind, UnknownInstruction
@@ -89,7 +90,13 @@ def vgpr(
     """Decode a vector register, or several in a row."""
     if index + kind.dwords > 256:
         code.refuse(f"{kind.dwords} vector registers from v{index} on pass v255")
-    return Operand(OperandKind.VGPR, index, kind.dwords, 0, neg, mag, op_sel, kind.bits)
+    return _register(OperandKind.VGPR, index, kind.dwords, neg, mag, op_sel, kind.bits)
+
+
+@cache
+def _register(kind: OperandKind, index: int, dwords: int, neg: bool, mag: bool, op_sel: int, bits: int) -> Operand:
+    """A register, one object for all instructions that name it."""
+    return Operand(kind, index, dwords, 0, neg, mag, op_sel, bits)
 
 
 def half(code: InstructionWords, index: int, kind: OperandType) -> Operand:
@@ -110,7 +117,7 @@ def scalar(code: InstructionWords, number: int, bits: int, *, dst: bool = False)
         code.refuse(f"{dwords} scalar registers from {kind.value}{index} on are not aligned")
     if index + dwords > limit:
         code.refuse(f"{dwords} scalar registers from {kind.value}{index} on: there are {limit} {kind.value}")
-    return Operand(kind, index, dwords, 0, bits=bits)
+    return _register(kind, index, dwords, False, False, 0, bits)
 
 
 _RANGES: Final = (
@@ -145,6 +152,8 @@ def source(
     else:
         found = _constant(code, number, kind)
         bits = min(bits, 32) if kind.place == "c" else bits
+    if not found.value:
+        return _register(found.kind, found.index, found.dwords, neg, mag, op_sel, bits)
     return Operand(found.kind, found.index, found.dwords, found.value, neg, mag, op_sel, bits)
 
 

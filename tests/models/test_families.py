@@ -21,10 +21,6 @@ from zinc_rt.backends.select import Kernels
 from zinc_rt.engine.engine import Device, Engine, SequenceChunk
 from zinc_rt.gguf import GGMLType
 
-# The emulator takes seconds for a model: by default one of each kind of layer, the others with the slow tests.
-# `tests/backends/amdgpu/test_fusion.py` has the recurrent one.
-GPU_SOON = {"gpt-oss"}
-
 LONG = ("gemma3", "gpt-oss", "qwen35")
 LONG_TEXT = random_tokens(6, 280, N_VOCAB - 2)
 
@@ -200,7 +196,8 @@ def beside_another(engine: Engine, tokens: list[int]) -> np.ndarray:
     return np.concatenate(out)
 
 
-@pytest.mark.parametrize("name", soon(GPU_SOON))
+@pytest.mark.slow  # takes seconds for a model; `tests/backends/amdgpu` has each kind of layer, and whole models
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("patience")
 def test_gpu(name: str, folder: Path) -> None:
     """The emulated GPU gives the reference's bits: a prompt, then single rows."""

@@ -44,6 +44,7 @@ class Calls(Expressions):
         super().__init__(*args)
         self.bodies: list[Body] = []
         self._closed: dict[tuple[int, str], Any] = {}
+        self._annotated: dict[int, list[tuple[str, ast.expr, set[str]]]] = {}
 
     def _call(self, node: ast.Call) -> Any:
         callee = self.evaluate(node.func)
@@ -161,21 +162,31 @@ class Calls(Expressions):
         They may rest on compile-time parameters: `v: vec[f32, W]`. The current frame is the function's own, still
         empty. Raises `KernelError`.
         """
-        arguments, out = function.tree.args, {}
-        for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
-            if arg.annotation is None:
-                continue
-            key = (id(function), arg.arg)
+        out = {}
+        for arg, annotation, names in self._annotations_of(function):
+            key = (id(function), arg)
             if key in self._closed:
-                out[arg.arg] = self._closed[key]
+                out[arg] = self._closed[key]
                 continue
-            used = {n.id for n in ast.walk(arg.annotation) if isinstance(n, ast.Name)} & given.keys()
+            used = names & given.keys()
             self.frame.names = {name: Constant(given[name], self.region) for name in used}
-            kind = out[arg.arg] = self._annotation(arg.annotation)
+            kind = out[arg] = self._annotation(annotation)
             if not used:
                 self._closed[key] = kind
         self.frame.names = {}
         return out
+
+    def _annotations_of(self, function: Function) -> list[tuple[str, ast.expr, set[str]]]:
+        """The annotated parameters: name, annotation, and the names that stand in it."""
+        found = self._annotated.get(id(function))
+        if found is None:
+            arguments = function.tree.args
+            found = self._annotated[id(function)] = [
+                (arg.arg, arg.annotation, {n.id for n in ast.walk(arg.annotation) if isinstance(n, ast.Name)})
+                for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+                if arg.annotation is not None
+            ]
+        return found
 
     def _annotation(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Name) and node.id in STATIC_KINDS and self.frame.function.lookup(node.id) is None:

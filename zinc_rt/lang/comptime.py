@@ -45,6 +45,8 @@ COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Is: operator.is_, ast.IsNot: operator.is_not,
 }  # fmt: skip
 
+_ORDER = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+
 PYTHON_CALLS: tuple[Any, ...] = (
     range, len, min, max, tuple, list, sum, abs, reversed, sorted, enumerate, zip, float, int, str, divmod, round, any,
     all,
@@ -117,12 +119,21 @@ def binary(op: ast.operator, a: Any, b: Any) -> Any:
 
 def truth(value: Any) -> bool:
     """The truth of a compile-time value in Python. Raises `Reject`."""
-    return bool(guarded("a truth test", bool, value))
+    return value if type(value) is bool else bool(guarded("a truth test", bool, value))
 
 
 def item(base: Any, index: Any) -> Any:
     """Evaluate `base[index]` of compile-time values. Raises `Reject`."""
+    if type(base) is tuple and type(index) is int and 0 <= index < len(base):  # as a rule: it cannot fail
+        return base[index]
     return guarded("indexing", operator.getitem, base, index)
+
+
+def compare(op: ast.cmpop, a: Any, b: Any) -> Any:
+    """Evaluate a comparison of compile-time values. Raises `Reject`."""
+    if type(a) is int and type(b) is int and isinstance(op, _ORDER):  # as a rule: it cannot fail
+        return COMPARE[type(op)](a, b)
+    return guarded("a comparison", COMPARE[type(op)], a, b)
 
 
 def items(value: Any, clause: str) -> tuple[Any, ...]:

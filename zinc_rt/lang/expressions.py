@@ -231,7 +231,7 @@ class Expressions(Access):
             raise Reject("comparisons do not chain here; write `a < b and b < c`")
         a, b, op = self.evaluate(node.left), self.evaluate(node.comparators[0]), node.ops[0]
         if not isinstance(a, Val) and not isinstance(b, Val) and is_static(a) and is_static(b):
-            return comptime.guarded("a comparison", comptime.COMPARE[type(op)], a, b)
+            return comptime.compare(op, a, b)
         return compare(self.f, op, a, b)
 
     def _boolop(self, node: ast.BoolOp) -> Any:

@@ -117,7 +117,7 @@ class Function:
         reaches, and the plain constants that they take from elsewhere.
         """
         digest = hashlib.sha256()
-        for part in sorted(set(_parts(self, set()))):
+        for part in sorted(_Reached(self).parts):
             digest.update(part)
         return digest.digest()
 
@@ -182,30 +182,55 @@ def _file_hash(path: str) -> bytes:
         return b""
 
 
-def _parts(function: Function, seen: set[int]) -> Iterator[bytes]:
-    if id(function) in seen:
-        return
-    seen.add(id(function))
-    code = function.fn.__code__
-    source = _file_hash(code.co_filename) or repr((code.co_code, code.co_consts)).encode()
-    yield function.name.encode() + b"=" + source
-    names = _names(code)
-    for name in sorted(names):
-        value = function.lookup(name)
-        if isinstance(value, types.ModuleType):
-            yield f"{name}={value.__name__}:".encode() + _file_hash(getattr(value, "__file__", None) or "")
-            for inner in sorted(names):  # any of these may be read from it
-                yield from _value_parts(f"{name}.{inner}", getattr(value, inner, None), seen)
-        else:
-            yield from _value_parts(name, value, seen)
+class _Reached:
+    """What the meaning of a function rests on, as texts: of each function it reaches, and of each value these take
+    from elsewhere. What many functions take is looked at once.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self.parts: set[bytes] = set()
+        self._functions: dict[int, Function] = {id(function): function}
+        self._values: dict[tuple[str, int], Any] = {}  # kept, so that no other value gets the number
+        waiting = [function]
+        while waiting:
+            waiting += self._through(waiting.pop())
+
+    def _through(self, function: Function) -> list[Function]:
+        """Add what a function takes; the functions that are reached for the first time."""
+        code = function.fn.__code__
+        source = _file_hash(code.co_filename) or repr((code.co_code, code.co_consts)).encode()
+        self.parts.add(function.name.encode() + b"=" + source)
+        found: list[Function] = []
+        names = _names(code)
+        for name in names:
+            value = function.lookup(name)
+            if isinstance(value, types.ModuleType):
+                self.parts.add(
+                    f"{name}={value.__name__}:".encode() + _file_hash(getattr(value, "__file__", None) or "")
+                )
+                for inner in names:  # any of these may be read from it
+                    if (within := getattr(value, inner, None)) is not None:
+                        self._value(f"{name}.{inner}", within, found)
+            elif value is not None:
+                self._value(name, value, found)
+        return found
+
+    def _value(self, name: str, value: Any, found: list[Function]) -> None:
+        if isinstance(value, Function):
+            if id(value) not in self._functions:
+                self._functions[id(value)] = value
+                found.append(value)
+            return
+        key = name, id(value)
+        if key not in self._values:
+            self._values[key] = value
+            self.parts |= set(_value_parts(name, value))
 
 
-def _value_parts(name: str, value: Any, seen: set[int]) -> Iterator[bytes]:
-    if isinstance(value, Function):
-        yield from _parts(value, seen)
-    elif isinstance(value, _PLAIN) or dataclasses.is_dataclass(value):
+def _value_parts(name: str, value: Any) -> Iterator[bytes]:
+    if isinstance(value, _PLAIN) or dataclasses.is_dataclass(value):
         yield f"{name}={_stable(value)}".encode()
-        for kind in sorted(_classes(value), key=repr):  # kernels may read its properties
+        for kind in _classes(value):  # kernels may read its properties
             yield f"{kind.__qualname__}:".encode() + _file_hash(sys.modules[kind.__module__].__file__ or "")
     elif isinstance(value, type) and issubclass(value, enum.Enum):
         yield f"{name}={[(m.name, m.value) for m in value]}".encode()
@@ -234,9 +259,10 @@ def _stable(value: Any) -> str:
 _PLAIN = (bool, int, float, str, tuple, list, dict, set, frozenset, range, enum.Enum)
 
 
-def _names(code: types.CodeType) -> set[str]:
+@functools.lru_cache(maxsize=4096)
+def _names(code: types.CodeType) -> frozenset[str]:
     inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
-    return set(code.co_names) | set(code.co_freevars) | {name for names in inner for name in names}
+    return frozenset(code.co_names).union(code.co_freevars, *inner)
 
 
 @functools.cache

@@ -169,7 +169,7 @@ def test_lanes_that_hold_what_was_never_written() -> None:
     g.put_s(4, np.uint32(0))
     execute(g, read)
     assert not g.s_defined[4, 0]
-    (_, used), _ = Program(lambda *_: b"", 32, 32)._registers(
+    (_, used), *_ = Program(lambda *_: b"", 32, 32)._registers(
         Instruction(0, 4, Encoding.SOP1, "s_mov_b32", (sgpr(0),), (sgpr(4),))
     )
     assert used & g.undef_s

@@ -231,6 +231,8 @@ def test_registers_beyond_the_allocation() -> None:
     with pytest.raises(GpuHang, match="v8 is beyond the 8 vector registers of RSRC1"):
         stage.dispatch(stage.code([v_mov(8, inline(0)), S_ENDPGM]), rsrc1=0xF0000)
     stage.dispatch(stage.code([v_mov(8, inline(0)), S_ENDPGM]), rsrc1=0xF0001)
+    with pytest.raises(GpuHang, match="v8 is beyond the 8 vector registers of RSRC1"):  # though it is known by now
+        stage.dispatch(stage.code([v_mov(8, inline(0)), S_ENDPGM]), rsrc1=0xF0000)
 
 
 def test_lds_out_of_range_and_unwritten() -> None:

@@ -131,9 +131,23 @@ SOON = (
 """One of the formats whose blocks lie otherwise than those of the mixed layers, and what layers have besides."""
 
 
+SEVERAL = ("IQ2_S", "biases")
+"""The layers whose steps have several rows by default. Products have kernels for one row, two, four and eight."""
+
+
 @pytest.mark.parametrize("name", soon(SOON, LAYERS))
 def test_layers(backend: AmdBackend, name: str) -> None:
-    case = layer(LAYERS[name], (1, 2) if name in ("wide", "long down", "shared", "many") else (1, 3, 9))
+    try_layer(backend, name, (1, 3, 9) if name in SEVERAL else (1, 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in LAYERS if n not in (*SEVERAL, "wide", "long down", "shared", "many")])
+def test_layers_of_several_rows(backend: AmdBackend, name: str) -> None:
+    try_layer(backend, name, (3, 9))
+
+
+def try_layer(backend: AmdBackend, name: str, rows: tuple[int, ...]) -> None:
+    case = layer(LAYERS[name], rows)
     want = expected(case)
     assert finite_share(want, case) > 0.99
     check(backend, case, want)

@@ -15,8 +15,9 @@ from amdgpu_emu.models import R9700, RX9070XT
 from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.sampler import DispatchKind, DispatchSampler, _runs, _samples
 from amdgpu_emu.work import Work
+from tests.backends.cpu.test_whole_models import SPECS
 from tests.compiled import gpu_kernel
-from tests.helpers import QWEN3, write_model
+from tests.helpers import write_model
 from tests.models.families import CASES
 from tests.models.families.build import write_case
 from zinc_rt.amdgpu.command_list import CommandList
@@ -40,7 +41,8 @@ from zinc_rt.perf_model.forecast import _Engine, forecast
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", replace(QWEN3, n_layers=1)).path
+    spec = replace(SPECS["qwen3-q8_0"], n_layers=1)  # whose kernels other tests have compiled
+    return write_model(tmp_path_factory.mktemp("models") / "model.gguf", spec).path
 
 
 def test_samples_hold_both_ends() -> None:

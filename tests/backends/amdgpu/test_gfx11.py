@@ -26,10 +26,10 @@ from zinc_rt.backends.gpu.selftest import WrongResults, check_results
 from zinc_rt.engine.engine import Device, Options
 
 
-@pytest.mark.parametrize("spec", [pytest.param("llama-q4_k_m", marks=pytest.mark.slow), "qwen3-q8_0"])
+@pytest.mark.slow  # by default a random graph and the self-test, a small model's step, run code of gfx11
+@pytest.mark.parametrize("spec", ["llama-q4_k_m", "qwen3-q8_0"])
 @pytest.mark.parametrize(
-    ("model", "device", "chunk"),
-    [(RX7900XTX, Device.gpu_kfd, 7), pytest.param(RX7600, Device.gpu_cs, LENGTH, marks=pytest.mark.slow)],
+    ("model", "device", "chunk"), [(RX7900XTX, Device.gpu_kfd, 7), (RX7600, Device.gpu_cs, LENGTH)]
 )
 def test_the_references_logits(spec: str, model: GpuModel, device: Device, chunk: int, tmp_path: Path) -> None:
     path = write_model(tmp_path / "model.gguf", replace(SPECS[spec], n_layers=1)).path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from tests.backends.amdgpu.stage import amd_backend, check
 from tests.backends.cpu.both import Case, Net, Step, expected
 from tests.backends.cpu.hostile import ordinary
 from tests.backends.cpu.test_heads import N_CTX, table
-from tests.kernels.material import T, packed_rows
+from tests.kernels.material import SUPER, T, packed_rows
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.base import Capacity
 from zinc_rt.backends.gpu.lowering import GpuLowering
@@ -20,7 +20,7 @@ from zinc_rt.backends.gpu.operations import StepShape
 from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.ir.op import Op
 
-WIDTH, KV_HEADS, GROUP = 256, 2, 2
+KV_HEADS, GROUP = 2, 2
 
 
 class Shape(NamedTuple):
@@ -43,18 +43,24 @@ SHAPES = (
 )
 
 
-def projected(shape: Shape) -> Case:
+MANY = (([0, 1, 0], [0, 0, 1]), ([*range(2, 11), 1, 2], [0] * 9 + [1] * 2), ([11], [0]))
+FEW = (([0, 0], [0, 1]), ([1], [0]))
+"""Rows of steps as their positions and sequences. A product has a kernel for one row, two, four and eight."""
+
+
+def projected(shape: Shape, rows: Sequence[tuple[list[int], list[int]]] = MANY) -> Case:
     """Queries, keys and values of rows, with norms where there is no bias, the cache, attention, and a product."""
     rng, dim = np.random.default_rng(shape.dim), shape.dim
-    net = Net(11, n_ctx=N_CTX, n_slots=2, n_pages=6)
-    x, where, turns = net.rows("x", WIDTH), net.where(), net.table(table(rng, max(shape.pairs, 1)))
+    width = 256 if shape.kind in SUPER else 96
+    net = Net(max(len(slots) for _, slots in rows), n_ctx=N_CTX, n_slots=2, n_pages=6)
+    x, where, turns = net.rows("x", width), net.where(), net.table(table(rng, max(shape.pairs, 1)))
 
     def made(heads: int) -> int:
         y, n = net.temp(heads * dim), heads * dim
         kind = shape.kind
-        floats = ordinary(rng, n, WIDTH)
+        floats = ordinary(rng, n, width)
         raw = (
-            packed_rows(kind, rng, n, WIDTH)
+            packed_rows(kind, rng, n, width)
             if kind.quantized
             else floats.astype(np.float16 if kind is T.F16 else np.float32).view(np.uint8)
         )
@@ -95,17 +101,13 @@ def projected(shape: Shape) -> Case:
         Step(
             len(positions),
             {
-                "x": ordinary(rng, len(positions), WIDTH),
+                "x": ordinary(rng, len(positions), width),
                 "positions": np.array(positions),
                 "slots": np.array(slots),
                 "page_table": pages,
             },
         )
-        for positions, slots in (
-            ([0, 1, 0], [0, 0, 1]),
-            ([*range(2, 11), 1, 2], [0] * 9 + [1] * 2),
-            ([11], [0]),
-        )
+        for positions, slots in rows
     ]
     return net.case(steps)
 
@@ -123,11 +125,18 @@ def backend() -> Iterator[AmdBackend]:
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [pytest.param(shape, id=str(shape), marks=pytest.mark.slow if shape.kind is T.Q4_K else ()) for shape in SHAPES],
+    ("shape", "rows"),
+    [
+        pytest.param(shape, rows, id=f"{shape} {name}", marks=() if quick else pytest.mark.slow)
+        for shape in SHAPES
+        for name, rows, quick in (
+            ("few", FEW, shape.kind is not T.Q4_K and shape is not SHAPES[0]),
+            ("many", MANY, shape is SHAPES[0]),
+        )
+    ],
 )
-def test_heads_behind_products(backend: AmdBackend, shape: Shape) -> None:
-    case = projected(shape)
+def test_heads_behind_products(backend: AmdBackend, shape: Shape, rows: Sequence[tuple[list[int], list[int]]]) -> None:
+    case = projected(shape, rows)
     check(backend, case, expected(case))
     found = kernels(case.graph, case.sizes)
     kind = ("" if shape.kind.quantized else "_float") + ("_bias" if shape.bias else "")

@@ -159,7 +159,7 @@ def random_case(seed: int) -> tuple[Case, Outputs]:
     return case, expected(case)
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 30))])
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 30))])
 def test_random_graphs(seed: int) -> None:
     case, want = random_case(seed)
     check(case, want, LEVELS[seed % len(LEVELS)], 1 + seed % 4)

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import BEST_AND_LEAST, Case, Net, Outputs, Step, check, expected
+from tests.backends.cpu.both import Case, Net, Outputs, Step, check, expected, on_levels
 from tests.backends.cpu.hostile import hostile, ordinary, rows
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
@@ -88,22 +88,19 @@ def wanted(kind: str, shape: tuple[int, int, bool, int], kv: DType = DType.F16) 
     return expected(cached(*shape, kv) if kind == "cached" else rope(*shape))
 
 
-@pytest.mark.parametrize("isa", BEST_AND_LEAST)
-@pytest.mark.parametrize("shape", ROPES, ids=str)
+@pytest.mark.parametrize(("shape", "isa"), on_levels(ROPES, [ROPES[i] for i in (1, 3, 6, 9)]))
 def test_norm_and_rotation(shape: tuple[int, int, bool, int], isa: str) -> None:
     for threads in (1, 3):
         check(rope(*shape), wanted("rope", shape), isa, threads)
 
 
-@pytest.mark.parametrize("isa", BEST_AND_LEAST)
-@pytest.mark.parametrize("shape", ROPES[:4], ids=str)
+@pytest.mark.parametrize(("shape", "isa"), on_levels(ROPES[:4], ROPES[2:4]))
 def test_into_the_cache(shape: tuple[int, int, bool, int], isa: str) -> None:
     for threads in (1, 2, 4):
         check(cached(*shape), wanted("cached", shape), isa, threads)
 
 
-@pytest.mark.parametrize("isa", BEST_AND_LEAST)
-@pytest.mark.parametrize("shape", BLOCKS, ids=str)
+@pytest.mark.parametrize(("shape", "isa"), on_levels(BLOCKS, BLOCKS[:1]))
 def test_into_a_cache_of_blocks(shape: tuple[int, int, bool, int], isa: str) -> None:
     for threads in (1, 4):
         check(cached(*shape, DType.Q8_0), wanted("cached", shape, DType.Q8_0), isa, threads)

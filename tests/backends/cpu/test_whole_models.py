@@ -43,8 +43,10 @@ SPECS: dict[str, Spec] = {
     "qwen3-f32": replace(QWEN3, n_embd=48, n_ff=100, n_vocab=67),
     "llama-partial": replace(LLAMA, weights=T.Q4_1, rope_dim=8, n_layers=1, n_heads=8, n_kv_heads=1),
 }  # fmt: skip
-SOON = ("llama-q4_k_m", "qwen3-q8_0", "qwen3-f32", "llama-partial")
-"""The others are slow tests: their kernels take long to compile. `test_products.py` tries each format's products."""
+SOON = ("llama-q4_k_m", "qwen3-q8_0", "qwen3-f32")
+"""The others are slow tests: their kernels take long to compile. `test_products.py` tries each format's products, and
+`test_heads.py` rotations of a part of a head.
+"""
 LEAST = ("qwen3-q8_0",)
 """Also on the least level."""
 LENGTH = 70

@@ -20,7 +20,7 @@ from zinc_rt.backends.gpu.operations import (
     Room,
     StepShape,
     TempSpec,
-    padded_rows,
+    blocks_of,
 )
 from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
 from zinc_rt.errors import BackendError
@@ -242,7 +242,7 @@ class GpuLowering(Lowering):
         """Rows that a product's dispatch may have to take at once."""
         if self.tiles is not None and counted == "n_rows":
             return BLOCKS[-1:]
-        return tuple(m for m in BLOCKS if m <= padded_rows(int(getattr(self.sizes, counted))))
+        return blocks_of(int(getattr(self.sizes, counted)))
 
     def wanted(self, n: Node, x: int, logit_rows: int) -> Hashable:
         """The rows of a buffer whose logits are wanted, gathered once: their name."""

@@ -95,3 +95,8 @@ def padded_rows(n: int, block: int = BLOCKS[-1]) -> int:
 def block_of(n: int) -> int:
     """Rows that a product's dispatch takes at once, for a step of `n` rows."""
     return next((m for m in BLOCKS if m >= n), BLOCKS[-1])
+
+
+def blocks_of(n: int) -> tuple[int, ...]:
+    """What `block_of` is for steps of up to `n` rows."""
+    return tuple(m for m in BLOCKS if m <= block_of(n))

@@ -9,7 +9,7 @@ from zinc_rt.backends.fusion import ExpertGate, Single
 from zinc_rt.backends.gpu.fusion import ExpertsDown, Gated, RouterProduct
 from zinc_rt.backends.gpu.lower.expert_tiles import down_tiles, gated_tiles, lies_in_slots, takes_tiles
 from zinc_rt.backends.gpu.lowering import ELSEWHERE, FOUR, GPU, GpuLowering
-from zinc_rt.backends.gpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
+from zinc_rt.backends.gpu.operations import ArgumentBlock, TempSpec, block_of, blocks_of
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
@@ -50,8 +50,7 @@ def route(low: GpuLowering, n: RouterProduct) -> None:
     kind = low.format_of(n.node, weight)
     entries = {
         m: catalogue.route(kind, m, n_experts, router_bias=bias is not None, factor=n.factor is not None, **constants)
-        for m in BLOCKS
-        if m <= padded_rows(low.sizes.n_rows)
+        for m in blocks_of(low.sizes.n_rows)
     }
     low.out.kernels += entries.values()
     block = ArgumentBlock(GpuRouteArgs, {
@@ -210,7 +209,7 @@ def gated(low: GpuLowering, n: Gated) -> None:
             lambda s: 2 * s.n_rows * k * n_ff * n_in,
         )
         return
-    entries = {m: gated_rows(*kinds, m, **how) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)}
+    entries = {m: gated_rows(*kinds, m, **how) for m in blocks_of(low.sizes.n_rows)}
     low.out.kernels += entries.values()
     low.emit(
         n.node,

@@ -10,7 +10,7 @@ from zinc_rt.backends.fusion import HeadsWrite
 from zinc_rt.backends.gpu.fusion import ProductHeads
 from zinc_rt.backends.gpu.lower.attention import MAX_KEY_DIM
 from zinc_rt.backends.gpu.lowering import ELSEWHERE, GPU, GpuLowering
-from zinc_rt.backends.gpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
+from zinc_rt.backends.gpu.operations import ArgumentBlock, TempSpec, block_of, blocks_of
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
@@ -51,9 +51,7 @@ def product_heads(low: GpuLowering, n: ProductHeads) -> None:
     kind = low.format_of(product.node, product.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(product.weight).shape)
     bias = () if product.bias is None else (low.at(product.bias),)
-    entries = {
-        m: matvec_heads(kind, m, n_in, *forms, bias=bool(bias)) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
-    }
+    entries = {m: matvec_heads(kind, m, n_in, *forms, bias=bool(bias)) for m in blocks_of(low.sizes.n_rows)}
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (product.x,) if kind in FLOATS else low.pack(product.node, product.x, n_in, "n_rows")
     sources = (low.at(product.x),) if kind in FLOATS else tuple(map(TempSpec, keys))

@@ -9,7 +9,7 @@ from zinc_rt.backends.fusion import NormRows, Product
 from zinc_rt.backends.gpu.fusion import ExpertsDown, Normed
 from zinc_rt.backends.gpu.lower.experts import down_arguments
 from zinc_rt.backends.gpu.lowering import GPU, GpuLowering
-from zinc_rt.backends.gpu.operations import BLOCKS, ArgumentBlock, TempSpec, block_of, padded_rows
+from zinc_rt.backends.gpu.operations import ArgumentBlock, TempSpec, block_of, blocks_of
 from zinc_rt.kernels.gpu.catalogue import FLOATS, TailForm, experts_down_norm, matvec_norm, rows_before_norm
 from zinc_rt.kernels.gpu.epilogue import WAVES, GpuNormTail
 from zinc_rt.kernels.gpu.whole_norm import LONGEST, STEP
@@ -89,9 +89,7 @@ def _product(low: GpuLowering, n: Product, tail: Tail) -> None:
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
     bias = () if n.bias is None else (low.at(n.bias),)
-    entries = {
-        m: matvec_norm(kind, m, n_in, tail.form, bias=bool(bias)) for m in BLOCKS if m <= padded_rows(low.sizes.n_rows)
-    }
+    entries = {m: matvec_norm(kind, m, n_in, tail.form, bias=bool(bias)) for m in blocks_of(low.sizes.n_rows)}
     low.out.kernels += entries.values()
     keys: tuple[Hashable, ...] = (n.x,) if kind in FLOATS else low.pack(n.node, n.x, n_in, "n_rows")
     units = n_in if kind in FLOATS else n_in // GROUP
