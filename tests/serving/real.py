@@ -193,7 +193,7 @@ async def real(
     config = ServerConfig(port=0, records=records, drain=SECONDS)
     recorder = open_recorder(config, model or built_in_model(), "story", None, logger)
     with GGUFFile.open(model or built_in_model()) as file:
-        adapters = ServedAdapters.read(file, lora_requests(options.get("lora")))
+        adapters = ServedAdapters.read(file, lora_requests(options.get("lora")), options.get("lora_slots"))
     made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2), adapters=adapters)
     tenants = tenants or TenantConfigs(limits=Limits(queue=4096))  # a storm of all is not to be refused
     service = (Cold if cold else Service)(config, client, made, logger, tenants, keys, recorder, metrics)

@@ -110,7 +110,9 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
     with GGUFFile.open(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
         model = replace(ServedModel.read(file, tokenizer, 0, config.alias), defaults=config.defaults)
-        adapters = ServedAdapters.read(file, lora_requests(choice.options.get("lora")))
+        adapters = ServedAdapters.read(
+            file, lora_requests(choice.options.get("lora")), choice.options.get("lora_slots")
+        )
         if taken := next((a.name for a in adapters.entries if a.name in model.names), None):
             raise UsageError(f"an adapter and the model are both called {taken!r}; --lora-modules gives another name")
         model, choice = replace(model, adapters=adapters), replace(choice, stamps=file.stamps)
