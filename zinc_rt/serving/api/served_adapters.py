@@ -53,7 +53,10 @@ class ServedAdapters:
 
     @classmethod
     def read(cls, model: GGUFFile, requests: Iterable[AdapterRequest], slots: int | None = 0) -> Self:
-        """Those of a command line, in its order. slots: see the class. Raises `AdapterError`, `GGUFError`, `UsageError`."""
+        """Those of a command line, in its order. slots: see the class.
+
+        Raises `AdapterError`, `GGUFError`, `UsageError`.
+        """
         found = list[ServedAdapter]()
         for number, request in enumerate(requests):
             with AdapterFile.open(request.path) as file:
