@@ -162,5 +162,7 @@ def test_only_administrators_change_adapters(bench: MakeBench) -> None:  # noqa:
         assert (await b.http.post(*changes[0][:1], json=changes[0][1], headers={"x-api-key": admin})).status_code == 200
         assert adapters.entries[0].scale == 0.0
         assert (await b.http.get("/lora-adapters", headers={"x-api-key": key})).status_code == 200
+        refused = await b.http.post(changes[1][0], json=changes[1][1], headers={"x-api-key": admin})
+        assert (refused.status_code, "--lora-slots" in refused.text) == (403, True)  # no file is looked at
 
     asyncio.run(go())

@@ -218,7 +218,7 @@ async def real(
     config = ServerConfig(port=0, records=records, drain=SECONDS)
     recorder = open_recorder(config, model or built_in_model(), "story", None, logger, projector=mmproj)
     with GGUFFile.open(model or built_in_model()) as file:
-        adapters = ServedAdapters.read(file, lora_requests(options.get("lora")))
+        adapters = ServedAdapters.read(file, lora_requests(options.get("lora")), options.get("lora_slots"))
     made = dataclasses.replace(_model(), pool=ThreadPoolExecutor(2), adapters=adapters)
     if mmproj is not None:
         made = _with_pictures(made, mmproj, media)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
+from tests.adapters.files import write_adapter
 from tests.helpers import random_tokens
 from tests.models.families import CASES
 from tests.models.families import gemma4_assistant as assistant
@@ -252,6 +253,19 @@ def test_texts_stay_the_same(name: str, models: dict[str, Path], gemma: tuple[Pa
                 for temperature in (0.0, 0.9)
             ]
     assert texts["mtp"] == texts["off"]
+
+
+def test_texts_with_an_adapter_stay_the_same(models: dict[str, Path], tmp_path: Path) -> None:
+    """What guesses has no adapter; what checks has."""
+    with GGUFFile.open(models["glm4moe"]) as file:
+        shapes = {name: t.shape for name, t in file.tensors.items() if name.startswith("blk.0.")}
+    write_adapter(tmp_path / "a.gguf", "glm4moe", shapes, ("attn_q", "attn_output", "ffn_down"), size=0.2)
+    texts = {}
+    for spec, lora in (("off", None), ("off", "a"), ("mtp", "a"), ("ngram", "a")):
+        given = None if lora is None else tmp_path / "a.gguf"
+        with zinc_rt.load(models["glm4moe"], device="cpu", threads=1, n_ctx=96, spec=spec, lora=given) as model:
+            texts[spec, lora] = model.generate("the cat sat on", max_tokens=30, temperature=0.9, seed=4).token_ids
+    assert texts["off", None] != texts["off", "a"] == texts["mtp", "a"] == texts["ngram", "a"]
 
 
 @pytest.mark.slow

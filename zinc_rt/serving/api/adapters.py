@@ -58,6 +58,9 @@ async def load_adapter(service: Service, call: Call) -> None:
     call.id = new_id("lora-")
     service.enter(call, embeds=None)
     request = converted(read_json(await call.body()), LoadRequest)
+    if not service.model.adapters.slots:  # before a file is looked at: without keys everyone is an administrator
+        said = "the server was started without room for more adapters; start it with --lora-slots"
+        raise ApiError(403, said, code="forbidden")
     model, name = service.model, request.lora_name
     if not name or name in model.names or model.adapters.find(name) is not None:
         raise invalid(f"lora_name is {show(name)}, which is empty or taken", "lora_name")

@@ -45,14 +45,18 @@ class ServedAdapter:
 
 
 class ServedAdapters:
-    """Belongs to the event loop's thread."""
+    """Belongs to the event loop's thread. slots: room for more, which may be loaded while the server runs."""
 
-    def __init__(self, entries: Iterable[ServedAdapter] = ()) -> None:
+    def __init__(self, entries: Iterable[ServedAdapter] = (), slots: int = 0) -> None:
         self._by_id = {entry.id: entry for entry in entries}
+        self.slots = slots
 
     @classmethod
-    def read(cls, model: GGUFFile, requests: Iterable[AdapterRequest]) -> Self:
-        """Those of a command line, in its order. Raises `AdapterError`, `GGUFError`, `UsageError`."""
+    def read(cls, model: GGUFFile, requests: Iterable[AdapterRequest], slots: int | None = 0) -> Self:
+        """Those of a command line, in its order. slots: see the class.
+
+        Raises `AdapterError`, `GGUFError`, `UsageError`.
+        """
         found = list[ServedAdapter]()
         for number, request in enumerate(requests):
             with AdapterFile.open(request.path) as file:
@@ -61,7 +65,7 @@ class ServedAdapters:
         names = [entry.name for entry in found]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise UsageError(f"two adapters have the name {show(twice)}; --lora-modules NAME=FILE gives another one")
-        return cls(found)
+        return cls(found, slots or 0)
 
     @property
     def entries(self) -> Sequence[ServedAdapter]:

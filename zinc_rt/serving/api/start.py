@@ -118,7 +118,9 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
         pictures, shown = _pictures(config, choice, path, file, notify)
         projector = None if shown is None else Path(shown.path)
         model = ServedModel.read(file, tokenizer, 0, config.alias, pictures, projector)
-        adapters = ServedAdapters.read(file, lora_requests(choice.options.get("lora")))
+        adapters = ServedAdapters.read(
+            file, lora_requests(choice.options.get("lora")), choice.options.get("lora_slots")
+        )
         if taken := next((a.name for a in adapters.entries if a.name in model.names), None):
             raise UsageError(f"an adapter and the model are both called {taken!r}; --lora-modules gives another name")
         model = replace(model, defaults=config.defaults, adapters=adapters)
