@@ -21,12 +21,20 @@ from tests.serving.real import SECONDS, Ask, Real, real, tokens_in
 from tests.serving.test_sameness import asks
 from tests.vision import towers
 from zinc_rt.cli.main import main
+from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.load import built_in_model
+from zinc_rt.models import define
 from zinc_rt.models.errors import ModelError
-from zinc_rt.scheduler.messages import StepReport
+from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.messages import StepReport, Submit
+from zinc_rt.serving.api import recording
 from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.start import EngineChoice, make_service
+from zinc_rt.serving.load_engine import open_core
+from zinc_rt.serving.records.store import UnknownRecord
+from zinc_rt.vision.projector import tower_for
+from zinc_rt.vision.shown import PictureReader
 
 N_CTX = 512
 
@@ -187,6 +195,59 @@ def test_a_replay_has_the_pictures(mmproj: Path, tmp_path: Path, capsys: pytest.
     assert "has pictures, which another projector read" in capsys.readouterr().err
     assert main(command[:-1]) == 1
     assert "give --mmproj" in capsys.readouterr().err
+
+
+def test_an_engine_says_whose_picture_it_works_on(mmproj: Path) -> None:
+    """Before that work, which may end its process; and the work counts as progress."""
+    with GGUFFile.open(built_in_model()) as file, GGUFFile.open(mmproj) as shown_file:
+        reader = PictureReader(tower_for(shown_file, define(file).info), b"one")
+    shown = reader.read(picture()).shown
+    core = open_core(None, mmproj=str(mmproj), device="cpu", threads=2, n_ctx=N_CTX)
+    try:
+        told: list[tuple[tuple[str, ...], int]] = []
+        core.at_work = lambda ids: told.append((ids, core.status.encoded))
+        prompt = (1, *shown.placed.ids(0, shown.placed.n_rows), 2)
+        core.submit(Submit("r", prompt, SamplingParams(max_tokens=2), 7, pictures=(shown,)))
+        while not core.idle:
+            core.turn()
+        assert told[0] == (("r",), 0)
+        assert core.status.encoded > 0
+    finally:
+        core.close()
+
+
+def test_a_request_with_many_pixels_has_a_receipt_alone(
+    mmproj: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "MAX_PICTURE_BYTES", 4000)
+
+    async def go() -> None:
+        async with real(mmproj=mmproj, n_ctx=N_CTX, records=tmp_path / "records.sqlite") as server:
+            small, large = chat("See", picture(1, 34, 34)), chat("See", picture())
+            names = []
+            for ask in (small, large):
+                names.append((await server.http.post(ask.path, json=ask.body)).headers["x-request-id"])
+            recorder = server.service.recorder
+            assert recorder is not None
+            await server.until(lambda: recorder.identity is not None)
+            found = []
+            for name in names:
+                await server.until(lambda name=name: _kept(recorder, name))  # type: ignore[misc]
+                found.append(recorder.store.full_record(name))
+            assert found[0] is not None
+            assert found[1] is None
+            (told,) = [line for line in server.log if line["event"] == "receipt alone"]
+            assert told["id"] == names[1]
+
+    asyncio.run(go())
+
+
+def _kept(recorder: recording.RequestRecorder, name: str) -> bool:
+    try:
+        recorder.store.receipt(name)
+    except UnknownRecord:
+        return False
+    return True
 
 
 def test_servers_with_copies_of_a_projector_make_the_same_prompts(mmproj: Path, tmp_path: Path) -> None:

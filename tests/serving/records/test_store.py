@@ -8,6 +8,7 @@ import math
 import os
 import sqlite3
 import threading
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from zinc_rt.engine.pictures import PlacedPicture
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import Grammar, Usage
+from zinc_rt.serving.records import store as store_module
 from zinc_rt.serving.records.receipt import malformed
 from zinc_rt.serving.records.record import BadRecord, ModelIdentity, RequestRecord
 from zinc_rt.serving.records.replay import Difference, NotReplayable, check_replayable, whole
@@ -315,6 +317,26 @@ def test_the_writer_counts_what_it_cannot_keep(tmp_path: Path) -> None:
     writer.close(60)
     blocker.execute("rollback")
     assert writer.lost == 300 - sum(day.requests for day in store.days()) == 300
+    blocker.close()
+
+
+def test_pictures_that_wait_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records beyond it are lost, their ledger's rows are not; once they are written there is room again."""
+    monkeypatch.setattr(store_module, "_WAITING_PICTURES", 20)
+    store = RecordStore(tmp_path / "s")
+    store._db.execute("pragma busy_timeout = 1")
+    blocker = sqlite3.connect(tmp_path / "s", isolation_level=None)
+    blocker.execute("begin immediate")
+    writer = RecordWriter(store, failed=lambda error: None, retry=0.01)
+    for name in ("a", "b", "c"):  # 9 bytes of pixels each
+        writer.put(entry(name), with_picture(id=name))
+    assert writer.lost == 1
+    blocker.execute("rollback")
+    while store.days() == [] or store.days()[0].requests < 3:
+        time.sleep(0.01)
+    writer.put(entry("d"), with_picture(id="d"))
+    writer.close(60)
+    assert [_has(store, name) for name in "abcd"] == [True, True, False, True]
     blocker.close()
 
 
