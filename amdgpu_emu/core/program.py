@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -138,8 +140,8 @@ class Program:
         op = self._compile(ins)
         if len(code) == _LONGEST and not ins.name.startswith(_HERE):
             if len(_compiled) >= _MOST:
-                _compiled.clear()
-                _sizes.clear()
+                _forget_half(_compiled)
+                _forget_half(_sizes)
             _sizes[head] = ins.size
             # A copy: the profiler and the sampler change `fn` of those that they run.
             _compiled[code[: ins.size], self.lanes, self.gfx] = op.moved(address)
@@ -232,6 +234,12 @@ class Program:
         if most > self.n_vgprs:
             raise ShaderError(f"v{most - 1} is beyond the {self.n_vgprs} vector registers of RSRC1")
         return most
+
+
+def _forget_half(kept: dict[Any, Any]) -> None:
+    """Drop what came first."""
+    for key in list(islice(kept, len(kept) // 2)):
+        kept.pop(key, None)  # several GPUs may run at once
 
 
 def _operands(ins: Instruction) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
