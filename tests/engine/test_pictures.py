@@ -274,6 +274,17 @@ def test_rows_are_kept_within_a_bound() -> None:
     assert [store.has_rows(picture) for picture in made_] == [True, False, False, True, True]
 
 
+def test_sizes_are_remembered_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zinc_rt.engine.pictures.KNOWN_PICTURES", 2)
+    store = Pictures(PictureInputs(), 8, {"is_given": np.zeros(4, np.int32), "given": np.zeros((4, 1), np.int32)})
+    made_ = [PlacedPicture(bytes([i]) * 32, 1) for i in range(3)]
+    for picture in (*made_[:2], made_[0], made_[2]):
+        store.register(picture)
+    assert store.pictures_of([*made_[0].ids(0, 1), *made_[2].ids(0, 1), 5]) == (made_[0], made_[2])
+    with pytest.raises(EngineError, match="rows of 1 pictures that were not shown"):
+        store.pictures_of(made_[1].ids(0, 1))
+
+
 def test_another_number_of_layers_is_refused(folder: Path) -> None:
     with GGUFFile.open(made(folder, "qwen3vl").path) as file, pytest.raises(ModelError, match="behind 3 layers"):
         with_pictures(define(file), file, 1)

@@ -22,6 +22,8 @@ from zinc_rt.models.pictures import GIVEN, ROW_ANGLES
 _ROW_BITS: Final = 14
 MAX_PICTURE_ROWS: Final = 1 << _ROW_BITS
 """Rows of a picture, at most."""
+KNOWN_PICTURES: Final = 1 << 16
+"""Pictures whose sizes are remembered."""
 KEPT_BYTES: Final = 256 << 20
 """Rows of pictures that are kept after their prompts were computed."""
 
@@ -71,7 +73,7 @@ class Pictures:
 
     def __init__(self, taken: PictureInputs, n_ctx: int, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
         self.taken = taken
-        self._known: dict[int, PlacedPicture] = {}
+        self._known: OrderedDict[int, PlacedPicture] = OrderedDict()
         self._rows: OrderedDict[int, F32] = OrderedDict()
         self._is_given, self._given = inputs[IS_GIVEN], inputs[GIVEN].view(np.float32)
         self._last = inputs.get(LAST_POSITIONS)
@@ -95,6 +97,9 @@ class Pictures:
             )
         if self._known.setdefault(picture.number, picture) != picture:
             raise EngineError("two pictures have the same number; change one pixel of either")
+        self._known.move_to_end(picture.number)
+        if len(self._known) > KNOWN_PICTURES:  # far more than sequences can have; a request makes its own known again
+            self._known.popitem(last=False)
 
     def pictures_of(self, tokens: Sequence[int]) -> tuple[PlacedPicture, ...]:
         """The pictures whose rows are among tokens, each once. Raises `EngineError` for a row of none that is known."""
@@ -205,7 +210,9 @@ class Pictures:
             for token in known:
                 if token < 0:
                     number, row = picture_row(int(token))
-                    picture = self._known[number]
+                    picture = self._known.get(number)
+                    if picture is None:
+                        raise EngineError(f"sequence {seq_id} has a picture that is no longer known; show it again")
                     if row == picture.n_rows - 1:
                         behind += picture.n_rows - picture.positions
         if before is None:
