@@ -199,3 +199,13 @@ def test_one_picture_of_a_projector_at_a_time(tmp_path: Path) -> None:
         assert third.advance(60.0)
         assert third.advance()
         assert np.array_equal(third.rows, projector.rows(picture(24, 24, 2)))
+
+
+def test_a_picture_that_memory_has_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with GGUFFile.open(towers.write(tmp_path / "mmproj.gguf", "qwen3vl_merger").path) as file:
+        projector = Projector(file, CpuBackend(threads=1))
+        monkeypatch.setattr(CpuBackend, "memory_available", 1 << 20)
+        with pytest.raises(BackendError, match=r"picture of 1024 patches takes \d+ MiB of memory, 1 MiB are left"):
+            projector.rows(picture(128, 128))
+        monkeypatch.undo()
+        assert projector.rows(picture(128, 128)).shape == (256, 120)

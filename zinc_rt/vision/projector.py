@@ -177,11 +177,17 @@ class _Runner:
         return {name: y[:n].view(np.float32).copy() for name, y in lowered.outputs.items()}
 
     def room(self, n: int) -> LoweredGraph:
-        """The graph for at least n rows; weights are shared with the one for fewer."""
+        """The graph for at least n rows; weights are shared with the one for fewer. Raises `BackendError`."""
         if self.lowered is None or self.lowered.limits[0] < n:
             rows = 1 << (n - 1).bit_length()
             definition, backend = self.definition, self.backend
             plan = backend.tune(backend.plan(definition.graph, Capacity(rows, 1, 1, 1, 1), self.lowered))
+            needed, free = sum(plan.n_bytes.values()), backend.memory_available
+            if free is not None and needed > free:
+                raise BackendError(
+                    f"a picture of {n} patches takes {needed >> 20} MiB of memory, {free >> 20} MiB are left;"
+                    " scale the picture down"
+                )
             weights = {b.name: definition.raw(self.file, b.name) for b in definition.graph.of_kind(BufferKind.WEIGHT)}
             release = partial(definition.release, self.file)
             self.lowered = backend.lower(plan, weights, Constants(definition.constants, 1), release)
