@@ -25,8 +25,10 @@ from zinc_rt.models.towers.tower import PATCHES, ROWS, Arrays, PatchGrid, Tower
 from zinc_rt.utils.closing import Closing
 from zinc_rt.vision.picture import Picture
 
-_FIRST_ROOM: Final = 8
-"""Rows that the graphs are lowered for when a projector is opened: that brings the weights to the backend."""
+_FIRST_ROOM: Final = 16
+"""Rows that the graphs are lowered for when a projector is opened: that brings the weights to the backend, and measures
+the ways of products with many rows where nobody has yet.
+"""
 U8 = npt.NDArray[np.uint8]
 
 
