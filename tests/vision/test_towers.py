@@ -167,8 +167,8 @@ def test_parts_with_other_work_between_them(kind: str, tmp_path: Path) -> None:
     for backend in (ReferenceBackend(), CpuBackend(threads=3), CpuBackend(threads=1)):
         with GGUFFile.open(paths[0]) as first, GGUFFile.open(paths[1]) as second:
             projectors = [Projector(file, backend) for file in (first, second)]
-            want = [whole_steps(projector, each) for projector, each in zip(projectors, shown, strict=True)]
-            works = [projector.start(each) for projector, each in zip(projectors, shown, strict=True)]
+            want = [projector.rows(each) for projector, each in zip(projectors, shown, strict=True)]
+            works = [projector.start(each, 1e-4) for projector, each in zip(projectors, shown, strict=True)]
             turns, finished = 0, [False]
             while not all(finished):
                 finished = [work.advance() for work in works]
@@ -176,13 +176,6 @@ def test_parts_with_other_work_between_them(kind: str, tmp_path: Path) -> None:
             assert turns > 3 * towers.LAYERS
             for rows_of, work in zip(want, works, strict=True):
                 assert np.array_equal(rows_of, work.rows)
-
-
-def whole_steps(projector: Projector, shown: Picture) -> np.ndarray:
-    """The rows of a picture by undivided steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(projector._encoder.backend), "run_parts", Backend.run_parts)
-        return projector.rows(shown)
 
 
 def test_one_picture_of_a_projector_at_a_time(tmp_path: Path) -> None:

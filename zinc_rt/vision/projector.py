@@ -77,25 +77,27 @@ class Projector(Closing):
         A row's first n_out numbers stand for a token's embedding, the others are added behind the first layers.
         Raises what `PictureWork.advance` raises.
         """
-        work = self.start(picture)
+        work = self.start(picture, math.inf)
         while not work.advance(math.inf):
             pass
         return work.rows
 
-    def start(self, picture: Picture) -> PictureWork:
+    def start(self, picture: Picture, part_seconds: float = 0.02) -> PictureWork:
         """Rows of a picture, to be computed by parts. The picture is fitted and cut up here and now, which any thread
         may do; the rest belongs to the backend's thread.
+
+        part_seconds: that a part shall take on the CPU; its threads wait for each other at the end of each part.
         """
         tiles = self.tower.tiles(picture.pixels)
         size = self.tower.info.patch_size
         grids = [PatchGrid(tile.shape[1] // size, tile.shape[0] // size) for tile in tiles]
         patches = [self._patches(tile, grid) for tile, grid in zip(tiles, grids, strict=True)]
-        return PictureWork(self, grids, {PATCHES: np.concatenate(patches), **self.tower.step(grids)})
+        return PictureWork(self, grids, {PATCHES: np.concatenate(patches), **self.tower.step(grids)}, part_seconds)
 
-    def compute(self, grids: Sequence[PatchGrid], inputs: Arrays) -> Generator[None, None, F32]:
+    def compute(self, grids: Sequence[PatchGrid], inputs: Arrays, part_seconds: float) -> Generator[None, None, F32]:
         """The rows of tiles, from the encoder's inputs; each turn of the generator is a part. For `PictureWork`."""
-        encoded = yield from self._encoder.run(inputs)
-        projected = yield from self._projector.run(self.tower.join(encoded, grids))
+        encoded = yield from self._encoder.run(inputs, part_seconds)
+        projected = yield from self._projector.run(self.tower.join(encoded, grids), part_seconds)
         names = [ROWS, *(f"{ROWS}.{i}" for i in range(1, self.tower.n_deepstack + 1))]
         return self.tower.arrange(np.concatenate([projected[name] for name in names], axis=1), grids)
 
@@ -113,12 +115,12 @@ class PictureWork(Closing):
     time: from its first `advance` on until it is finished or closed.
     """
 
-    def __init__(self, projector: Projector, grids: Sequence[PatchGrid], inputs: Arrays) -> None:
-        self._projector, self._parts = projector, projector.compute(grids, inputs)
+    def __init__(self, projector: Projector, grids: Sequence[PatchGrid], inputs: Arrays, part_seconds: float) -> None:
+        self._projector, self._parts = projector, projector.compute(grids, inputs, part_seconds)
         self._rows: F32 | None = None
 
     def advance(self, seconds: float = 0.0) -> bool:
-        """Compute for so long, and at least a part: some milliseconds on the CPU, a submission on a GPU. True once the
+        """Compute for so long, and at least a part: of `part_seconds` on the CPU, a submission on a GPU. True once the
         rows are there.
 
         Between two calls other graphs may run on the backend. Raises `BackendError`, also where another picture of the
@@ -167,7 +169,7 @@ class _Runner:
     backend: Backend
     lowered: LoweredGraph | None = None
 
-    def run(self, inputs: Arrays) -> Generator[None, None, Mapping[str, F32]]:
+    def run(self, inputs: Arrays, part_seconds: float) -> Generator[None, None, Mapping[str, F32]]:
         """The outputs of one step, copies; each turn is a part of it."""
         n = len(next(iter(inputs.values())))
         lowered = self.room(n)
@@ -175,7 +177,7 @@ class _Runner:
             given = np.ascontiguousarray(inputs[name]).view(np.int32)
             array[:n] = given.reshape(n, *array.shape[1:])
         lowered.counts[:] = n, 0
-        yield from self.backend.run_parts(check_step(lowered))
+        yield from self.backend.run_parts(check_step(lowered), part_seconds)
         return {name: y[:n].view(np.float32).copy() for name, y in lowered.outputs.items()}
 
     def room(self, n: int) -> LoweredGraph:
