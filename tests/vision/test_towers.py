@@ -42,8 +42,8 @@ def opened(file: GGUFFile, backend: Backend) -> Projector:
     return Projector(file, define_tower(file), backend)
 
 
-def started(projector: Projector, shown: Picture) -> PictureWork:
-    return projector.start(projector.tower.tiles(shown.pixels))
+def started(projector: Projector, shown: Picture, part_seconds: float = 0.02) -> PictureWork:
+    return projector.start(projector.tower.tiles(shown.pixels), part_seconds)
 
 
 def rows(backend: Backend, path: Path, *pictures: Picture) -> list[np.ndarray]:
@@ -175,8 +175,8 @@ def test_parts_with_other_work_between_them(kind: str, tmp_path: Path) -> None:
     for backend in (ReferenceBackend(), CpuBackend(threads=3), CpuBackend(threads=1)):
         with GGUFFile.open(paths[0]) as first, GGUFFile.open(paths[1]) as second:
             projectors = [opened(file, backend) for file in (first, second)]
-            want = [whole_steps(projector, each) for projector, each in zip(projectors, shown, strict=True)]
-            works = [started(projector, each) for projector, each in zip(projectors, shown, strict=True)]
+            want = [projector.rows(each) for projector, each in zip(projectors, shown, strict=True)]
+            works = [started(projector, each, 1e-4) for projector, each in zip(projectors, shown, strict=True)]
             turns, finished = 0, [False]
             while not all(finished):
                 finished = [work.advance() for work in works]
@@ -184,13 +184,6 @@ def test_parts_with_other_work_between_them(kind: str, tmp_path: Path) -> None:
             assert turns > 3 * towers.LAYERS
             for rows_of, work in zip(want, works, strict=True):
                 assert np.array_equal(rows_of, work.rows)
-
-
-def whole_steps(projector: Projector, shown: Picture) -> np.ndarray:
-    """The rows of a picture by undivided steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(projector._encoder.backend), "run_parts", Backend.run_parts)
-        return projector.rows(shown)
 
 
 def test_one_picture_of_a_projector_at_a_time(tmp_path: Path) -> None:
@@ -207,3 +200,13 @@ def test_one_picture_of_a_projector_at_a_time(tmp_path: Path) -> None:
         assert third.advance(60.0)
         assert third.advance()
         assert np.array_equal(third.rows, projector.rows(picture(24, 24, 2)))
+
+
+def test_a_picture_that_memory_has_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with GGUFFile.open(towers.write(tmp_path / "mmproj.gguf", "qwen3vl_merger").path) as file:
+        projector = Projector(file, CpuBackend(threads=1))
+        monkeypatch.setattr(CpuBackend, "memory_available", 1 << 20)
+        with pytest.raises(BackendError, match=r"picture of 1024 patches takes \d+ MiB of memory, 1 MiB are left"):
+            projector.rows(picture(128, 128))
+        monkeypatch.undo()
+        assert projector.rows(picture(128, 128)).shape == (256, 120)

@@ -280,12 +280,13 @@ class Backend(Closing):
     def wait(self, fence: StepFence, timeout: float | None = None) -> None:
         """Return once the fence has retired; timeout in seconds. Raises `FenceTimeout`."""
 
-    def run_parts(self, step: CheckedStep) -> Iterator[None]:
+    def run_parts(self, step: CheckedStep, seconds: float) -> Iterator[None]:
         """Run a step of a graph without caches and states a part at each turn of the iterator; the step is over when
         the iterator is, and given up when the iterator is closed.
 
         Between two turns other graphs may run on the backend, and nothing touches this one. The bits are those of
-        `submit`. Raises what `submit` and `wait` raise.
+        `submit`. seconds: that a part shall take, where the backend can say; infinity for the whole step. Raises what
+        `submit` and `wait` raise.
         """
         self.wait(self.submit(step))
         yield

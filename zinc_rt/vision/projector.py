@@ -25,8 +25,10 @@ from zinc_rt.models.towers.tower import PATCHES, ROWS, Arrays, PatchGrid, Tower
 from zinc_rt.utils.closing import Closing
 from zinc_rt.vision.picture import Picture
 
-_FIRST_ROOM: Final = 8
-"""Rows that the graphs are lowered for when a projector is opened: that brings the weights to the backend."""
+_FIRST_ROOM: Final = 16
+"""Rows that the graphs are lowered for when a projector is opened: that brings the weights to the backend, and measures
+the ways of products with many rows where nobody has yet.
+"""
 U8 = npt.NDArray[np.uint8]
 
 
@@ -53,24 +55,26 @@ class Projector(Closing):
         A row's first n_out numbers stand for a token's embedding, the others are added behind the first layers.
         Raises what `PictureWork.advance` raises.
         """
-        work = self.start(self.tower.tiles(picture.pixels))
+        work = self.start(self.tower.tiles(picture.pixels), math.inf)
         while not work.advance(math.inf):
             pass
         return work.rows
 
-    def start(self, tiles: Sequence[U8]) -> PictureWork:
+    def start(self, tiles: Sequence[U8], part_seconds: float = 0.02) -> PictureWork:
         """Rows of a picture, to be computed by parts. tiles: u8[height, width, 3] each, as `Tower.tiles` gives them.
         They are cut up here and now, which any thread may do; the rest belongs to the backend's thread.
+
+        part_seconds: that a part shall take on the CPU; its threads wait for each other at the end of each part.
         """
         size = self.tower.info.patch_size
         grids = [PatchGrid(tile.shape[1] // size, tile.shape[0] // size) for tile in tiles]
         patches = [self._patches(tile, grid) for tile, grid in zip(tiles, grids, strict=True)]
-        return PictureWork(self, grids, {PATCHES: np.concatenate(patches), **self.tower.step(grids)})
+        return PictureWork(self, grids, {PATCHES: np.concatenate(patches), **self.tower.step(grids)}, part_seconds)
 
-    def compute(self, grids: Sequence[PatchGrid], inputs: Arrays) -> Generator[None, None, F32]:
+    def compute(self, grids: Sequence[PatchGrid], inputs: Arrays, part_seconds: float) -> Generator[None, None, F32]:
         """The rows of tiles, from the encoder's inputs; each turn of the generator is a part. For `PictureWork`."""
-        encoded = yield from self._encoder.run(inputs)
-        projected = yield from self._projector.run(self.tower.join(encoded, grids))
+        encoded = yield from self._encoder.run(inputs, part_seconds)
+        projected = yield from self._projector.run(self.tower.join(encoded, grids), part_seconds)
         names = [ROWS, *(f"{ROWS}.{i}" for i in range(1, self.tower.n_deepstack + 1))]
         return self.tower.arrange(np.concatenate([projected[name] for name in names], axis=1), grids)
 
@@ -88,12 +92,12 @@ class PictureWork(Closing):
     time: from its first `advance` on until it is finished or closed.
     """
 
-    def __init__(self, projector: Projector, grids: Sequence[PatchGrid], inputs: Arrays) -> None:
-        self._projector, self._parts = projector, projector.compute(grids, inputs)
+    def __init__(self, projector: Projector, grids: Sequence[PatchGrid], inputs: Arrays, part_seconds: float) -> None:
+        self._projector, self._parts = projector, projector.compute(grids, inputs, part_seconds)
         self._rows: F32 | None = None
 
     def advance(self, seconds: float = 0.0) -> bool:
-        """Compute for so long, and at least a part: some milliseconds on the CPU, a submission on a GPU. True once the
+        """Compute for so long, and at least a part: of `part_seconds` on the CPU, a submission on a GPU. True once the
         rows are there.
 
         Between two calls other graphs may run on the backend. Raises `BackendError`, also where another picture of the
@@ -165,7 +169,7 @@ class _Runner:
     backend: Backend
     lowered: LoweredGraph | None = None
 
-    def run(self, inputs: Arrays) -> Generator[None, None, Mapping[str, F32]]:
+    def run(self, inputs: Arrays, part_seconds: float) -> Generator[None, None, Mapping[str, F32]]:
         """The outputs of one step, copies; each turn is a part of it."""
         n = len(next(iter(inputs.values())))
         lowered = self.room(n)
@@ -173,15 +177,21 @@ class _Runner:
             given = np.ascontiguousarray(inputs[name]).view(np.int32)
             array[:n] = given.reshape(n, *array.shape[1:])
         lowered.counts[:] = n, 0
-        yield from self.backend.run_parts(check_step(lowered))
+        yield from self.backend.run_parts(check_step(lowered), part_seconds)
         return {name: y[:n].view(np.float32).copy() for name, y in lowered.outputs.items()}
 
     def room(self, n: int) -> LoweredGraph:
-        """The graph for at least n rows; weights are shared with the one for fewer."""
+        """The graph for at least n rows; weights are shared with the one for fewer. Raises `BackendError`."""
         if self.lowered is None or self.lowered.limits[0] < n:
             rows = 1 << (n - 1).bit_length()
             definition, backend = self.definition, self.backend
             plan = backend.tune(backend.plan(definition.graph, Capacity(rows, 1, 1, 1, 1), self.lowered))
+            needed, free = sum(plan.n_bytes.values()), backend.memory_available
+            if free is not None and needed > free:
+                raise BackendError(
+                    f"a picture of {n} patches takes {needed >> 20} MiB of memory, {free >> 20} MiB are left;"
+                    " scale the picture down"
+                )
             weights = {b.name: definition.raw(self.file, b.name) for b in definition.graph.of_kind(BufferKind.WEIGHT)}
             release = partial(definition.release, self.file)
             self.lowered = backend.lower(plan, weights, Constants(definition.constants, 1), release)

@@ -124,6 +124,19 @@ def many_rows(kind: GGMLType) -> tuple[Case, Outputs]:
 def test_many_rows(isa: str, kind: GGMLType) -> None:
     for threads in (1, 3):
         check(*many_rows(kind), isa, threads)
+        if kind in FLOATS:
+            check(*long_rows(kind), isa, threads)
+
+
+@cache
+def long_rows(kind: GGMLType) -> tuple[Case, Outputs]:
+    """Several tiles at once, lanes with two groups, and a last group that is short; hostile numbers."""
+    rng = np.random.default_rng(int(kind))
+    net = Net(41)
+    x = net.rows("x", 1100)
+    net.node(Op.MATMUL, [x, net.matrix(kind, weights(kind, "awkward", rng, 70, 1100))], [net.out("y", 70)])
+    case = net.case([Step(n, {"x": rows(rng, n, 1100)}) for n in (41, 24)])
+    return case, expected(case)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -288,17 +289,17 @@ class CpuBackend(HostBackend):
             sampled=sampled,
         )
 
-    def run_parts(self, step: CheckedStep) -> Iterator[None]:
-        """See `Backend.run_parts`: of some milliseconds each, but for steps of few rows."""
+    def run_parts(self, step: CheckedStep, seconds: float) -> Iterator[None]:
+        """See `Backend.run_parts`. Steps of few rows are one part."""
         lowered, n_rows, n_logits = step
         self._check_own(lowered)
         assert isinstance(lowered, CpuLoweredGraph)
         recorded = self._recorder is not None and self._recorder.records(lowered.program)
-        if n_rows <= lowered.program.n_few_rows or lowered.indices or recorded:
-            yield from super().run_parts(step)
+        if n_rows <= lowered.program.n_few_rows or lowered.indices or recorded or math.isinf(seconds):
+            yield from super().run_parts(step, seconds)
             return
         self._prepare(lowered, n_rows, n_logits, 0, 0)
-        yield from lowered.program.parts(partial(self._run_part, lowered.program))
+        yield from lowered.program.parts(partial(self._run_part, lowered.program), seconds)
 
     def _run_part(self, program: CpuProgram) -> None:
         with self._step:

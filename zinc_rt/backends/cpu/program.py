@@ -45,8 +45,6 @@ _ROWS, _LOGITS, _ATTENTION, _MERGE, _SAMPLED = map(
 )
 _JOBS = len(UnitsPer)
 _EVERY_UNIT = (1 << 31) - 1
-_PART_SECONDS = 0.005
-"""Of a part of a step: the time that `parts` aims at."""
 _CLAIM_BYTES = 96 << 10  # of weights, at least: reading them takes ten times as long as claiming and beginning
 _MOST_BYTES = 512 << 10  # of weights: a thread that is late holds up others by the time that these take
 _N_ROWS, _N_LOGITS, _N_SPLITS = (
@@ -110,11 +108,11 @@ class CpuProgram:
         if (n_rows <= self.n_few_rows and n_logits <= self.n_few_rows) is not self._few_now:
             self._take_turns()
 
-    def parts(self, run: Callable[[], None]) -> Iterator[None]:
-        """Run a prepared step of many rows by parts of some milliseconds: a phase, or some of its units. The program
+    def parts(self, run: Callable[[], None], seconds: float) -> Iterator[None]:
+        """Run a prepared step of many rows by parts: a phase, or as many of its units as take so long. The program
         stays as it is between them. run: runs it.
         """
-        n_phases, seconds = int(self.words["n_phases"][0]), dict[Hashable, float]()
+        n_phases, paces = int(self.words["n_phases"][0]), dict[Hashable, float]()
         for phase in range(n_phases):
             first, count = int(self.phases[phase]["first"]), int(self.phases[phase]["count"])
             operations = self.operations[first : first + count]
@@ -123,7 +121,7 @@ class CpuProgram:
             alike = tuple((_key(op.kernel), op.units) for op in operations)
             begin = 0
             while begin < units:
-                size = int(_PART_SECONDS / seconds[alike]) if alike in seconds else -(-units // 64)
+                size = int(seconds / paces[alike]) if alike in paces else -(-units // 64)
                 end = min(units, begin + max(size, 1))
                 before = time.perf_counter()
                 try:
@@ -133,7 +131,7 @@ class CpuProgram:
                 finally:
                     self.words["first_phase"], self.words["n_phases"] = 0, n_phases
                     self.words["begin"], self.words["end"] = 0, _EVERY_UNIT
-                seconds[alike] = max((time.perf_counter() - before) / (end - begin), 1e-9)
+                paces[alike] = max((time.perf_counter() - before) / (end - begin), 1e-9)
                 begin = end
                 yield
 

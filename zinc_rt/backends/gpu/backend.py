@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -286,12 +287,12 @@ class GpuBackend(StateIO):
         fetch = ours.recorded.fetch(_shape(ours, n_rows, n_logits), opened)
         self.gpu.wait(self.gpu.submit(fetch), self._patience(n_rows))
 
-    def run_parts(self, step: CheckedStep) -> Iterator[None]:
+    def run_parts(self, step: CheckedStep, seconds: float) -> Iterator[None]:
         """See `Backend.run_parts`: its command lists, each as long as a submission may be."""
         graph = self._own(step.lowered)
         parts = graph.recorded.of(_shape(graph, step.n_rows, step.n_logits))
-        if len(parts) == 1:
-            yield from super().run_parts(step)
+        if len(parts) == 1 or math.isinf(seconds):
+            yield from super().run_parts(step, seconds)
             return
         for gathered in graph.gathered:
             gathered.bring(step.n_rows)

@@ -135,7 +135,7 @@ class ReferenceBackend(HostBackend):
             calls=tuple(lower_node(context, n) for n in graph.nodes),
         )
 
-    def run_parts(self, step: CheckedStep) -> Iterator[None]:
+    def run_parts(self, step: CheckedStep, seconds: float) -> Iterator[None]:
         """See `Backend.run_parts`: node after node."""
         lowered = self._own(step.lowered)
         assert isinstance(lowered, ReferenceGraph)

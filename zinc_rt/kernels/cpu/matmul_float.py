@@ -10,9 +10,14 @@ from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import tile_of
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, static_assert, unroll
+from zinc_rt.lang.ops import array, bitcast, cast, fma, load, prefetch, regs, splat, static_assert, store, unroll
 from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u8, u32, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
+
+STEPS = 8
+"""Columns of weights that a turn of the loop takes."""
+TILES_AT_ONCE = {16: (3, 1), 8: (1,), 4: (1,)}
+"""By lanes of a vector: tiles whose sums, with the rows of BLOCKS, leave registers free for weights."""
 
 
 @inline
@@ -102,6 +107,134 @@ def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FM
     merge_lanes(sums, aside, N, W)
 
 
+@inline
+def widen(w, out, steps: i32, FMT: str, W: int):
+    """A group's weights of a tile, as f32[32, 16]."""
+    COLUMNS = 2 if format_of(FMT).kind == CodeLayout.BF16 else 1
+    BYTES = 16 * COLUMNS * format_of(FMT).block_bytes
+    for k in range(0, steps, COLUMNS):
+        for h in unroll(16 // W):
+            columns = weights_at(w + i64(k) * (BYTES // COLUMNS), 0, h * W, FMT, W)
+            for c in unroll(COLUMNS):
+                store(out, columns[c], (k + c) * 16 + h * W)
+
+
+@inline
+def settle(v, state, done, j: i32, N: int, W: int):
+    """Take in the sums of the j-th of four lanes in visiting order; the last one's go to `done`, as a tree of four.
+
+    state: what the lanes before left, f32[2, N * W].
+    """
+    if j == 0:
+        for i in unroll(N):
+            store(state, v[i], i * W, align=W * 4)
+    elif j == 1:
+        for i in unroll(N):
+            store(state, load(state, i * W, lanes=W, align=W * 4) + v[i], i * W, align=W * 4)
+    elif j == 2:
+        for i in unroll(N):
+            store(state, v[i], (N + i) * W, align=W * 4)
+    else:
+        for i in unroll(N):
+            late = load(state, (N + i) * W, lanes=W, align=W * 4) + v[i]
+            store(done, load(state, i * W, lanes=W, align=W * 4) + late, i * W, align=W * 4)
+
+
+@inline
+def add_column(acc, weights, x, M: int, V: int, W: int):
+    """A step of the chains: V vectors of weights of one column and M rows."""
+    w = tuple(load(weights, (v * W) // 16 * (GROUP * 16) + (v * W) % 16, lanes=W) for v in range(V))
+    for m in unroll(M):
+        row = splat(load(x, m), W)
+        for v in unroll(V):
+            acc[m * V + v] = fma(w[v], row, acc[m * V + v])
+
+
+@inline
+def panel_group(weights, x, block: i32, steps: i32, before, fresh: i32, M: int, T: int, W: int):
+    """The group's chain for T tiles f32[T, 32, 16] and M rows f32[32, block], added to `before` or, if fresh, to 0."""
+    V = T * (16 // W)
+    acc = regs(vec[f32, W], M * V)
+    xk: ptr[f32] = x
+    wk: ptr[f32] = weights
+    whole = steps & -STEPS
+    for _ in range(0, whole, STEPS):
+        for k in unroll(STEPS):
+            add_column(acc, wk + k * 16, xk, M, V, W)
+            xk = xk + i64(block)
+        wk = wk + STEPS * 16
+    for _ in range(whole, steps):
+        add_column(acc, wk, xk, M, V, W)
+        xk = xk + i64(block)
+        wk = wk + 16
+    if fresh != 0:
+        for i in unroll(M * V):
+            acc[i] = acc[i] + 0.0
+    else:
+        for i in unroll(M * V):
+            acc[i] = load(before, i * W, lanes=W, align=W * 4) + acc[i]
+    return acc
+
+
+@inline
+def float_panel(
+    a, tile: i32, first_row: i32, n_blocks: i32, block: i32, groups: i32, n: i32, FMT: str, M: int, T: int, W: int,
+):  # fmt: skip
+    """T tiles from `tile` on times n_blocks blocks of M rows, PANEL_ROWS at most. Weights are widened once for all."""
+    H = 16 // W
+    N = M * T * H
+    BLOCK = N * W
+    weights = array(f32, T * GROUP * 16, zero=False)
+    before = array(f32, (PANEL_ROWS // M) * BLOCK, zero=False)  # of lanes with several groups
+    states = array(f32, (PANEL_ROWS // M) * 2 * BLOCK, zero=False)
+    aside = array(f32, (PANEL_ROWS // M) * 8 * BLOCK, zero=False)
+    bytes = a.tile_bytes
+    at: ptr[u8] = a.w + i64(tile) * bytes
+    x: ptr[f32] = a.pack.f + i64(first_row) * i64(groups) * GROUP
+    stride = i64(groups) * GROUP
+    for q in range(8):
+        for j in range(4):
+            group: i32 = lane_of(q * 4 + j)
+            if group >= groups:
+                for b in range(n_blocks):
+                    done = aside + (i64(b) * (8 * BLOCK) + i64(q) * BLOCK)
+                    settle(regs(vec[f32, W], N), states + i64(b) * (2 * BLOCK), done, j, N, W)
+            fresh: i32 = 1
+            while group < groups:
+                steps: i32 = n - group * GROUP
+                if steps > GROUP:
+                    steps = GROUP
+                for t in unroll(T):
+                    widen(at + t * bytes, weights + t * (GROUP * 16), steps, FMT, W)
+                for b in range(n_blocks):
+                    # Blocks of `block` rows lie one after another; some of M rows are in each.
+                    row = b * M
+                    rows = x + (i64(row & -BLOCK_ROWS) * stride + i64(row & (BLOCK_ROWS - 1)))
+                    sum_so_far = before + i64(b) * BLOCK
+                    acc = panel_group(weights, rows, block, steps, sum_so_far, fresh, M, T, W)
+                    if group + TREE_LANES < groups:
+                        for i in unroll(N):
+                            store(sum_so_far, acc[i], i * W, align=W * 4)
+                    else:
+                        done = aside + (i64(b) * (8 * BLOCK) + i64(q) * BLOCK)
+                        settle(acc, states + i64(b) * (2 * BLOCK), done, j, N, W)
+                fresh = 0
+                group += TREE_LANES
+                at = at + tile_of(FMT).weights
+                x = x + i64(block) * GROUP
+    for b in range(n_blocks):
+        sums = regs(vec[f32, W], N)
+        merge_lanes(sums, aside + i64(b) * (8 * BLOCK), N, W)
+        for i in unroll(N):
+            store(before, sums[i], i * W, align=W * 4)
+        for t in range(T):
+            own = regs(vec[f32, W], M * H)
+            for m in unroll(M):
+                for h in unroll(H):
+                    own[m * H + h] = load(before, (m * T + t) * 16 + h * W, lanes=W)
+            put_tile(a, own, tile + t, first_row + b * M, M, W)
+
+
 @kernel
 def matmul_float(
     a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
@@ -125,14 +258,22 @@ def matmul_float(
         stop: i32 = panel + PANEL_ROWS
         if stop > rows:
             stop = rows
+        many: i32 = 0
+        if block == BLOCK_ROWS:
+            many = i32(u32(stop - panel) // BLOCKS[0])
+            at: i32 = first
+            for T in unroll(TILES_AT_ONCE[W]):
+                while at + T <= last:
+                    float_panel(a, at, panel, many, block, groups, n, FMT, BLOCKS[0], T, W)
+                    at += T
         for t in range(first, last):
             tile = a.w + i64(t) * a.tile_bytes
-            start: i32 = panel
+            start: i32 = panel + (many * BLOCKS[0] & -BLOCK_ROWS)
+            m: i32 = many * BLOCKS[0] & (BLOCK_ROWS - 1)
             while start < stop:
                 here: i32 = stop - start
                 if here > block:
                     here = block
-                m: i32 = 0
                 for M in unroll(BLOCKS):
                     while m + M <= here:
                         sums = regs(vec[f32, W], M * (16 // W))
@@ -141,3 +282,4 @@ def matmul_float(
                         put_tile(a, sums, t, start + m, M, W)
                         m += M
                 start += block
+                m = 0

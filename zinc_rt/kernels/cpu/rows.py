@@ -15,8 +15,12 @@ from zinc_rt.lang.ops import array, fma, load, minimum, regs, splat, store, unro
 from zinc_rt.lang.types import f32, i32, i64, ptr, struct, u32, vec
 from zinc_rt.numerics import SPLIT
 
-BLOCK = 128
+BLOCK = 256
 """Rows of a unit of attention."""
+
+
+NEAR_ROWS = 128
+"""Rows whose values stay in the first cache."""
 
 
 @struct
@@ -100,49 +104,57 @@ def rotate(
 
 
 @inline
-def turn_keys(k: ptr[f32], stride: i64, n: i32, keys, DIM: int, V: int):
-    """keys[element, row] = the keys of n rows; behind them zeros up to a whole vector of rows, and what was there."""
+def turn_keys(k: ptr[f32], stride: i64, n: i32, keys, DIM: int, V: int, NEAR: int):
+    """keys[r // NEAR, element, r % NEAR] = the keys of rows r below n, and what was there in other places."""
     whole = n & -V
     for r in range(0, whole, V):
+        place = r
         for d in range(0, DIM, V):
             source = k + (i64(r) * stride + i64(d))
             columns = turned(tuple(load(source, i * stride, lanes=V) for i in range(V)), V)
             for i in unroll(V):
-                store(keys, columns[i], (d + i) * SPLIT + r)
+                store(keys, columns[i], place + (d + i) * SPLIT)
     for r in range(whole, n):
+        place = r
         for d in range(DIM):
-            keys[d * SPLIT + r] = k[i64(r) * stride + i64(d)]
+            keys[place + d * SPLIT] = k[i64(r) * stride + i64(d)]
 
 
 @inline
-def scores(q, keys, sums, n: i32, R: int, DIM: int, W: int, C: int):
-    """sums[query, row] = products of R queries q[element, query] and the keys of n rows, for whole C * W rows."""
-    for at in range(0, n, C * W):
-        acc = regs(vec[f32, W], R * C)
-        for d in range(DIM):
-            k = tuple(load(keys, d * SPLIT + at + c * W, lanes=W) for c in range(C))
-            for i in unroll(R):
-                query = splat(load(q, d * R + i), W)
-                for c in unroll(C):
-                    acc[i * C + c] = fma(k[c], query, acc[i * C + c])
+def scores(q, keys, sums, at: i32, R: int, DIM: int, W: int, C: int):
+    """sums[query, at ...] = products of R queries q[element, query] and the keys [element, row] of C * W rows."""
+    acc = regs(vec[f32, W], R * C)
+    for d in range(DIM):
+        k = tuple(load(keys, d * SPLIT + c * W, lanes=W) for c in range(C))
         for i in unroll(R):
+            query = splat(load(q, d * R + i), W)
             for c in unroll(C):
-                store(sums, acc[i * C + c], i * SPLIT + at + c * W)
+                acc[i * C + c] = fma(k[c], query, acc[i * C + c])
+    for i in unroll(R):
+        for c in unroll(C):
+            store(sums, acc[i * C + c], i * SPLIT + at + c * W)
 
 
 @inline
-def values(v: ptr[f32], stride: i64, sums, out, n: i32, R: int, DIM: int, V: int, C: int):
-    """out[query, element] = chains over n rows of weight and value."""
+def values(v, sums, out, at: i32, end: i32, R: int, DIM: int, V: int, C: int):
+    """out[query, element] = the chains over rows at ... end - 1 of weight and value, after those over the rows before.
+
+    v: values f32[SPLIT, DIM].
+    """
     for d in range(0, DIM, V * C):
         acc = regs(vec[f32, V], R * C)
-        row = v + d
-        for t in range(n):
+        if at > 0:
+            for i in unroll(R):
+                for c in unroll(C):
+                    acc[i * C + c] = load(out, i * (DIM + STATE) + d + c * V, lanes=V)
+        row = v + (at * DIM + d)
+        for t in range(at, end):
             value = tuple(load(row, c * V, lanes=V) for c in range(C))
             for i in unroll(R):
                 weight = splat(load(sums, i * SPLIT + t), V)
                 for c in unroll(C):
                     acc[i * C + c] = fma(weight, value[c], acc[i * C + c])
-            row = row + stride
+            row = row + DIM
         for i in unroll(R):
             for c in unroll(C):
                 store(out, acc[i * C + c], i * (DIM + STATE) + d + c * V)
@@ -150,15 +162,21 @@ def values(v: ptr[f32], stride: i64, sums, out, n: i32, R: int, DIM: int, V: int
 
 @kernel
 def row_attention(a: ptr[RowAttentionArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, W: int, R: int):
-    """Units: (head, BLOCK rows)."""
+    """Units: (head, BLOCK rows).
+
+    All rows of a unit go by a few keys, and later by a few values, before the next ones do: those few stay in the first
+    cache, however far apart the rows of a step lie.
+    """
     V = max(v for v in (1, 2, 4, 8, 16) if v <= W and DIM % v == 0)
     VECTORS = 2 if W == 8 else 4
     C = max(c for c in (1, 2, 4) if (DIM // V) % c == 0 and c <= VECTORS)
+    ROWS = -(-BLOCK // R) * R
     keys = array(f32, DIM * SPLIT)
-    q = array(f32, DIM * R, zero=False)
-    sums = array(f32, R * SPLIT, zero=False)
-    part = array(f32, R * (DIM + STATE), zero=False)
-    state = array(f32, (BLOCK + R) * (DIM + STATE), zero=False)
+    own_values = array(f32, DIM * SPLIT, zero=False)
+    q = array(f32, DIM * ROWS, zero=False)
+    sums = array(f32, ROWS * SPLIT, zero=False)
+    part = array(f32, ROWS * (DIM + STATE), zero=False)
+    state = array(f32, ROWS * (DIM + STATE), zero=False)
     stride = i64(a.n_heads) * DIM
     blocks = i32(u32(step.n_rows + (BLOCK - 1)) // BLOCK)
     for u in range(first, last):
@@ -172,25 +190,33 @@ def row_attention(a: ptr[RowAttentionArgs], step: ptr[StepRecord], first: i32, l
             n: i32 = 1  # rows that see the same
             while row + n < end and a.first[row + n] == begin and a.last[row + n] + 1 - begin == length:
                 n += 1
+            for r in range(0, n, R):
+                for i in unroll(R):  # behind the last row it comes again
+                    query = a.q + (i64(row + minimum(r + i, n - 1)) * stride + at_head)
+                    for d in range(DIM):
+                        q[r * DIM + d * R + i] = query[d]
             for start in range(0, length, SPLIT):
                 count = minimum(length - start, SPLIT)
                 source = i64(begin + start) * stride + at_head
-                turn_keys(a.k + source, stride, count, keys, DIM, V)
-                for r in range(0, n, R):
-                    for i in unroll(R):
-                        query = a.q + (i64(row + minimum(r + i, n - 1)) * stride + at_head)
-                        for d in range(DIM):
-                            q[d * R + i] = query[d]
-                    scores(q, keys, sums, count, R, DIM, W, VECTORS)
-                    out: ptr[f32] = part
-                    if start == 0:
-                        out = state + r * (DIM + STATE)
-                    for i in range(R):
-                        weigh(a, sums + i * SPLIT, out + i * (DIM + STATE), 0, count, DIM, W, False, False)
-                    values(a.v + source, stride, sums, out, count, R, DIM, V, C)
-                    if start > 0:
-                        for i in range(R):
-                            merge_split(state + (r + i) * (DIM + STATE), part + i * (DIM + STATE), DIM, W)
+                turn_keys(a.k + source, stride, count, keys, DIM, V, VECTORS * W)
+                for t in range(count):
+                    for d in range(0, DIM, V):
+                        store(own_values, load(a.v + (source + i64(t) * stride), d, lanes=V), t * DIM + d)
+                out: ptr[f32] = part
+                if start == 0:
+                    out = state
+                for at in range(0, count, VECTORS * W):
+                    for r in range(0, n, R):
+                        scores(q + r * DIM, keys + at, sums + r * SPLIT, at, R, DIM, W, VECTORS)
+                for r in range(n):
+                    weigh(a, sums + r * SPLIT, out + r * (DIM + STATE), 0, count, DIM, W, False, False)
+                for at in range(0, count, NEAR_ROWS):
+                    stop = minimum(at + NEAR_ROWS, count)
+                    for r in range(0, n, R):
+                        values(own_values, sums + r * SPLIT, out + r * (DIM + STATE), at, stop, R, DIM, V, C)
+                if start > 0:
+                    for r in range(n):
+                        merge_split(state + r * (DIM + STATE), part + r * (DIM + STATE), DIM, W)
             for i in range(n):
                 done = state + i * (DIM + STATE)
                 y = a.y + (i64(row + i) * stride + at_head)
