@@ -153,10 +153,10 @@ def _fma64(a: Any, b: Any, c: Any, mode: int) -> Any:
     return flat.reshape(out.shape)
 
 
-def _between(x: Any, least: int, most: int) -> Any:
+def _between(x: Any, low: int, high: int) -> Any:
     """Whether numbers lie between two powers of two, whatever their signs."""
     size = np.abs(x)
-    return (size >= 2.0**least) & (size <= 2.0**most)
+    return (size >= 2.0**low) & (size <= 2.0**high)
 
 
 def _zero_sum(x: float, y: float, z: float, mode: int) -> float:
