@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import zinc_rt
-from tests import hardware
+from tests import hardware, kept_processes
 from tests.quick import QUICK
 from zinc_rt.utils.environment import CACHE_DIR
 
@@ -116,6 +116,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    kept_processes.end()
     if trouble := hardware.trouble():
         print("\nthe emulated card has seen:", *trouble, sep="\n  ")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -131,6 +132,7 @@ def _card(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    kept_processes.keep(item.path.relative_to(TESTS).as_posix() not in kept_processes.FRESH)
     if item.config.getoption("--gpu") and (why := hardware.skip_reason(item)):
         pytest.skip(why)
 

@@ -162,6 +162,10 @@ class Lds:
         self.readers[places] = every
         clash = self.readers.take(places) != every
         if np.count_nonzero(clash):
+            if clock.latest - clock.now > _NO_WAVE:  # the waves' times differ: the latest counts
+                np.maximum.at(self.readers, places, every)
+                last = self.readers.take(places)
+                clash = (last != every) & ((last ^ every) & ~_NO_WAVE == 0)
             self.readers[places[clash]] = every[clash] | _NO_WAVE
         self._last_read = max(self._last_read, clock.latest)
 

@@ -163,9 +163,10 @@ def test_experts_of_k_quants(isa: str) -> None:
 
 
 @pytest.mark.parametrize("isa", BEST_AND_LEAST)
-def test_experts_of_bytes(isa: str) -> None:
+@pytest.mark.parametrize("down", soon((T.Q4_0,), (T.Q4_0, T.Q5_1)))
+def test_experts_of_bytes(down: GGMLType, isa: str) -> None:
     """A width that fills no tile and no group of a tree's lanes; biases."""
-    checked(experts_case((T.Q8_0, T.Q8_0, T.Q5_1), 5, 5, 96, 64, biases=True), threads=(2,), levels=(isa,))
+    checked(experts_case((T.Q8_0, T.Q8_0, down), 5, 5, 96, 64, biases=True), threads=(2,), levels=(isa,))
 
 
 @pytest.mark.parametrize("isa", ON_THE_BEST)
@@ -186,11 +187,10 @@ def test_other_activations(activation: str) -> None:
     checked(case, threads=(2,))
 
 
-def test_operations_apart() -> None:
+@pytest.mark.parametrize("down", soon((T.Q8_0,), (T.Q8_0, T.Q5_1)))
+def test_operations_apart(down: GGMLType) -> None:
     """Gate and up are of different formats, and what lies between is wanted."""
-    checked(
-        experts_case((T.Q4_0, T.F32, T.Q5_1), 3, 2, 32, 64, biases=True, apart=True), threads=(2,), levels=LEVELS[:1]
-    )
+    checked(experts_case((T.Q4_0, T.F32, down), 3, 2, 32, 64, biases=True, apart=True), threads=(2,))
 
 
 @pytest.mark.parametrize("tiles", [pytest.param("emulated", marks=pytest.mark.slow if "amx" in LEVELS else ())])

@@ -21,6 +21,7 @@ from tests.backends.cpu.both import (
     reference,
 )
 from tests.backends.cpu.hostile import ordinary, rows
+from tests.helpers import soon
 from tests.kernels.material import T, packed_rows
 from zinc_rt.backends.base import check_step
 from zinc_rt.errors import BackendError
@@ -159,7 +160,11 @@ def random_case(seed: int) -> tuple[Case, Outputs]:
     return case, expected(case)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 30))])
+SEEDS = (0, len(LEVELS) - 1)
+"""By default: of the best level and of the least, whose kernels other tests compile."""
+
+
+@pytest.mark.parametrize("seed", soon(SEEDS, range(30)))
 def test_random_graphs(seed: int) -> None:
     case, want = random_case(seed)
     check(case, want, LEVELS[seed % len(LEVELS)], 1 + seed % 4)
