@@ -14,6 +14,7 @@ from tests.engine.test_pictures import made, pictures_of, reading, rows_of, text
 from tests.helpers import random_tokens
 from tests.models.families.build import N_VOCAB, Made
 from zinc_rt.engine.engine import Engine
+from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Failed, Finished, Submit, Token
@@ -140,6 +141,24 @@ def test_a_request_that_is_resumed_or_repeated(folder: Path) -> None:
     with reading(case, kernels="native", n_batch=16, n_slots=2, rows=False) as engine:  # another engine goes on
         core = core_of(engine, FakeProjector(case))
         assert tokens_of(core, submit("gemma3", "b", resume=tuple(want[:3])))["b"] == want[3:]
+
+
+def test_a_picture_without_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request fails, and the others go on."""
+    case = made(folder, "qwen3vl")
+
+    def refuse(*_: object) -> bool:
+        raise MemoryPlanError("no room")
+
+    with reading(case, kernels="native", n_batch=32, n_slots=2, rows=False) as engine:
+        core = core_of(engine, FakeProjector(case))
+        want = tokens_of(core, Submit("a", tuple(random_tokens(7, 5, N_VOCAB - 2)), GREEDY, 0))["a"]
+        monkeypatch.setattr(SlicedWork, "advance", refuse)
+        core.submit(submit("qwen3vl", "b"))
+        core.submit(Submit("c", tuple(random_tokens(7, 5, N_VOCAB - 2)), GREEDY, 0))
+        told = list(events(core))
+        assert [event.message for event in told if isinstance(event, Failed)] == ["no room"]
+        assert [event.token_id for event in told if isinstance(event, Token)] == want
 
 
 def test_what_is_refused(folder: Path) -> None:

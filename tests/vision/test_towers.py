@@ -17,6 +17,7 @@ from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import BufferKind
+from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.models.constants import Constants
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers import define_tower, gemma4v
@@ -204,9 +205,9 @@ def test_one_picture_of_a_projector_at_a_time(tmp_path: Path) -> None:
 
 def test_a_picture_that_memory_has_no_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with GGUFFile.open(towers.write(tmp_path / "mmproj.gguf", "qwen3vl_merger").path) as file:
-        projector = Projector(file, CpuBackend(threads=1))
+        projector = opened(file, CpuBackend(threads=1))
         monkeypatch.setattr(CpuBackend, "memory_available", 1 << 20)
-        with pytest.raises(BackendError, match=r"picture of 1024 patches takes \d+ MiB of memory, 1 MiB are left"):
+        with pytest.raises(MemoryPlanError, match=r"picture of 1024 patches takes \d+ MiB of memory, 1 MiB are left"):
             projector.rows(picture(128, 128))
         monkeypatch.undo()
         assert projector.rows(picture(128, 128)).shape == (256, 120)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from zinc_rt.engine.pictures import Pictures, PlacedPicture
+from zinc_rt.errors import ZincError
+from zinc_rt.mem.errors import MemoryPlanError
 
 if TYPE_CHECKING:
     from zinc_rt.scheduler.request import Request
@@ -52,8 +54,11 @@ class PictureEncoding:
                     return span.stop if span.stop - start <= room else max(start, span.start)
         return end
 
-    def advance(self, running: Iterable[Request], seconds: float) -> bool:
-        """Work for so long on the first picture that lacks rows; whether there was any. Raises `BackendError`."""
+    def advance(self, running: Iterable[Request], seconds: float, fail: Callable[[Request, ZincError], None]) -> bool:
+        """Work for so long on the first picture that lacks rows; whether there was any. Raises `BackendError`.
+
+        fail: gets each request whose picture memory has no room for, and the error.
+        """
         running = [request for request in running if request.submit.pictures]
         if self._at_work is None:
             missing = next(filter(None, map(self._missing, running)), None)
@@ -62,7 +67,15 @@ class PictureEncoding:
             shown = missing[0]
             self._at_work = shown.placed, self._projector.start([tile.array for tile in shown.tiles])
         placed, work = self._at_work
-        if work.advance(seconds):
+        try:
+            finished = work.advance(seconds)
+        except MemoryPlanError as error:
+            self._at_work = None
+            for request in running:
+                if any(shown.placed == placed for shown, _ in request.pictures):
+                    fail(request, error)
+            return True
+        if finished:
             self._at_work = None
             needed = {s.placed.number for r in running for s, span in r.pictures if span.stop > r.computed}
             self._store.keep(placed, work.rows, needed)

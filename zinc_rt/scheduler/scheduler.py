@@ -152,7 +152,7 @@ class Scheduler:
         """Work on pictures between two steps: a while that texts which decode hardly notice; whether there were any."""
         decodes = any(request.computed >= request.admitted_tokens for request in self.running)
         ms = _PICTURE_SHARE * self._options.max_step_ms if decodes else self._options.max_prefill_ms
-        return encoding.advance(self.running, ms / 1000)
+        return encoding.advance(self.running, ms / 1000, self.fail)
 
     def _choose(self) -> list[ScheduledChunk]:
         chunks = self._builder.decode(self.running)

@@ -16,6 +16,7 @@ from zinc_rt.backends.base import Backend, Capacity, LoweredGraph, check_step
 from zinc_rt.errors import BackendError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind
+from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.models.constants import Constants
 from zinc_rt.models.definition import F32, ModelDefinition
 from zinc_rt.models.errors import ModelError
@@ -181,14 +182,17 @@ class _Runner:
         return {name: y[:n].view(np.float32).copy() for name, y in lowered.outputs.items()}
 
     def room(self, n: int) -> LoweredGraph:
-        """The graph for at least n rows; weights are shared with the one for fewer. Raises `BackendError`."""
+        """The graph for at least n rows; weights are shared with the one for fewer.
+
+        Raises `MemoryPlanError` where memory has no room for it, `BackendError`.
+        """
         if self.lowered is None or self.lowered.limits[0] < n:
             rows = 1 << (n - 1).bit_length()
             definition, backend = self.definition, self.backend
             plan = backend.tune(backend.plan(definition.graph, Capacity(rows, 1, 1, 1, 1), self.lowered))
             needed, free = sum(plan.n_bytes.values()), backend.memory_available
             if free is not None and needed > free:
-                raise BackendError(
+                raise MemoryPlanError(
                     f"a picture of {n} patches takes {needed >> 20} MiB of memory, {free >> 20} MiB are left;"
                     " scale the picture down"
                 )
