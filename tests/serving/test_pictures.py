@@ -33,7 +33,7 @@ from zinc_rt.serving.api.limits import Limits
 from zinc_rt.serving.api.start import EngineChoice, make_service
 from zinc_rt.serving.load_engine import open_core
 from zinc_rt.serving.records.store import UnknownRecord
-from zinc_rt.vision.projector import tower_for
+from zinc_rt.vision.projector import with_projector
 from zinc_rt.vision.shown import PictureReader
 
 N_CTX = 512
@@ -200,7 +200,7 @@ def test_a_replay_has_the_pictures(mmproj: Path, tmp_path: Path, capsys: pytest.
 def test_an_engine_says_whose_picture_it_works_on(mmproj: Path) -> None:
     """Before that work, which may end its process; and the work counts as progress."""
     with GGUFFile.open(built_in_model()) as file, GGUFFile.open(mmproj) as shown_file:
-        reader = PictureReader(tower_for(shown_file, define(file).info), b"one")
+        reader = PictureReader(with_projector(define(file), file, shown_file)[0], b"one")
     shown = reader.read(picture()).shown
     core = open_core(None, mmproj=str(mmproj), device="cpu", threads=2, n_ctx=N_CTX)
     try:
