@@ -162,12 +162,6 @@ class Request:
         """Whether it was preempted so often that it shall generate something first."""
         return self.preemptions >= _PATIENCE and len(self.tokens) - self.admitted_tokens < PAGE_TOKENS
 
-    def append(self, token: int) -> None:
-        """It has one more token."""
-        self.tokens.append(token)
-        if self.words is not self.tokens:
-            self.words.append(token)
-
     def end_reason(self) -> FinishReason | None:
         """Why it may not have another token; None where it may."""
         if self.matcher is not None and self.matcher.is_done:

@@ -322,7 +322,9 @@ class Scheduler:
         if request.matcher is not None and (refused := request.refusal(token_id)) is not None:
             self.fail(request, refused)
             return
-        request.append(token_id)
+        request.tokens.append(token_id)
+        if request.words is not request.tokens:  # which have rows of pictures
+            request.words.append(token_id)
         self.events.append(Token(request.id, token_id, token.logprob, token.top_logprobs))
         ends = request.matcher is not None or len(request.tokens) >= request.longest
         if ends and (reason := request.end_reason()) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.formats.kinds import CodeLayout
+from zinc_rt.formats.kinds import FLOAT_KINDS, CodeLayout
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matmul import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
@@ -110,7 +110,9 @@ def float_tile_rows(tile, fresh, first_row, block, groups: i32, n: i32, sums, FM
 @inline
 def widen(w, out, steps: i32, FMT: str, W: int):
     """A group's weights of a tile, as f32[32, 16]."""
-    COLUMNS = 2 if format_of(FMT).kind == CodeLayout.BF16 else 1
+    KIND = format_of(FMT).kind
+    static_assert(KIND in FLOAT_KINDS, f"format {FMT}: widen does not know numbers of kind {KIND!s}")
+    COLUMNS = 2 if KIND == CodeLayout.BF16 else 1
     BYTES = 16 * COLUMNS * format_of(FMT).block_bytes
     for k in range(0, steps, COLUMNS):
         for h in unroll(16 // W):
