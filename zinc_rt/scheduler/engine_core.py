@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zinc_rt.adapters.slots import AdapterRequest, AdapterSlots, AdapterUse
 from zinc_rt.engine.engine import Engine
@@ -40,7 +41,9 @@ from zinc_rt.scheduler.request import Request
 from zinc_rt.scheduler.scheduler import Scheduler
 from zinc_rt.scheduler.timing import Timing
 from zinc_rt.speculation.drafter import Drafter
-from zinc_rt.vision.projector import Projector
+
+if TYPE_CHECKING:
+    from zinc_rt.vision.projector import Projector
 
 
 class EngineCore:

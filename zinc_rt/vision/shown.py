@@ -7,14 +7,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.engine.pictures import PlacedPicture
-from zinc_rt.models.towers.tower import Tower
-from zinc_rt.vision.picture import Picture, PictureSource, read_picture
+
+if TYPE_CHECKING:  # every engine knows these messages; few read pictures
+    from zinc_rt.models.towers.tower import Tower
+    from zinc_rt.vision.picture import Picture, PictureSource
 
 _KEPT_BYTES: Final = 64 << 20
 """Pixels of fitted pictures that a reader keeps, for the next question about them."""
@@ -71,10 +73,14 @@ class PictureReader:
     Args:
         tower: fits pictures, and says how they stand in a text.
         identity: of the projector's file; equal pictures with another projector are others.
-        read: gives the picture of a source; raises `PictureError`.
+        read: gives the picture of a source; raises `PictureError`. None for `read_picture`.
     """
 
-    def __init__(self, tower: Tower, identity: bytes, read: Callable[[PictureSource], Picture] = read_picture) -> None:
+    def __init__(self, tower: Tower, identity: bytes, read: Callable[[PictureSource], Picture] | None = None) -> None:
+        if read is None:
+            from zinc_rt.vision.picture import read_picture
+
+            read = read_picture
         self._tower, self._identity, self._read = tower, identity, read
         self._fitted: OrderedDict[bytes, PictureInText] = OrderedDict()
         self._lock = threading.Lock()
