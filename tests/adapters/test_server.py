@@ -28,7 +28,10 @@ def lora(paths: list[Path]) -> list[tuple[str, float, str | None]]:
 
 
 def asks(n: int) -> list[Ask]:
-    """Requests that begin alike, with one adapter, another, several, or those that are for all."""
+    """Requests that begin alike, with one adapter, another, several, or those that are for all.
+
+    Every fourth one is long enough to be seen running.
+    """
     draw = random.Random(3)
     chosen: list[dict[str, Any]] = [
         {"model": "a"}, {"model": "b"}, {}, {"model": "story"}, {"lora": [{"id": 0, "scale": 0.5}]},
@@ -37,7 +40,8 @@ def asks(n: int) -> list[Ask]:
     ]  # fmt: skip
     made = []
     for i in range(n):
-        body = {"prompt": (TEXT * 2)[: draw.randint(40, 120)], "max_tokens": draw.randint(1, 16), "seed": i}
+        n_tokens = draw.randint(1, 16)
+        body = {"prompt": (TEXT * 2)[: draw.randint(40, 120)], "max_tokens": 150 if i % 4 == 0 else n_tokens, "seed": i}
         made.append(Ask("/v1/completions", {**body, "ignore_eos": True, **chosen[i % len(chosen)]}))
     return made
 
