@@ -172,8 +172,8 @@ class Pictures:
             wanted = np.array(picture.ids(row, row + most))
             same = numbers[at : at + most] == wanted
             count = most if same.all() else int(np.argmin(same))
-            span = slice(at, at + count)
-            self._given[first + at : first + at + count] = held[row : row + count]
+            span, own = slice(at, at + count), slice(first + at, first + at + count)
+            self._given[own] = held[row : row + count]
             if self._last is not None and self.taken.both_ways:
                 end = start + at + picture.n_rows - row
                 if end > start + n:
@@ -181,7 +181,7 @@ class Pictures:
                         f"sequence {chunk.seq_id}: a step takes all rows of a picture; those of the one at position"
                         f" {start + at} end at {end}, the chunk at {start + n}"
                     )
-                self._last[first + at : first + at + count] = end - 1
+                self._last[own] = end - 1
             if picture.columns:
                 origin = places[at, 0] - row  # rows before this one have moved the origin already
                 line, column = np.divmod(np.arange(row, row + count), picture.columns)

@@ -79,8 +79,7 @@ def pull(
             raise HubError(f"this version cannot run {files[0].path}: {reason}; force=True downloads it all the same")
         return True
 
-    waiting = lambda host: tell(f"waiting for {host}")  # noqa: E731
-    path = bring(wanted, approve, mmproj=mmproj, waiting=waiting, progress=progress)
+    path = bring(wanted, approve, mmproj=mmproj, waiting=lambda host: tell(f"waiting for {host}"), progress=progress)
     assert path is not None  # whoever approves goes on or raises
     return path
 

@@ -9,7 +9,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, cast
 
 import numpy as np
 
@@ -67,6 +67,12 @@ class PreparedRequest(Generic[T]):
     processors: Processors
 
 
+class CheckPrompt(Protocol):
+    """Gives a prompt's ids as a list, where the core takes them. pictures: whether rows of some are among them."""
+
+    def __call__(self, tokens: object, *, pictures: bool = False) -> list[int]: ...
+
+
 class InputProcessor:
     """Makes the requests of one model. Threads may share it.
 
@@ -80,7 +86,7 @@ class InputProcessor:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        check_prompt: Callable[[object], list[int]],
+        check_prompt: CheckPrompt,
         compile_grammar: Callable[[Grammar], LlguidanceMatcher],
         chat_format: Callable[[], ChatFormat],
     ) -> None:
@@ -160,9 +166,7 @@ class InputProcessor:
         pictures: tuple[ShownPicture, ...] = (),
     ) -> Submit:
         """Raises what `check_prompt` raises."""
-        if pictures:
-            self._check_prompt([max(token, 0) for token in prompt])
-        ids = tuple(prompt if pictures else self._check_prompt(prompt))
+        ids = tuple(self._check_prompt(prompt, pictures=bool(pictures)))
         return Submit(
             str(next(self._numbers)),
             ids,

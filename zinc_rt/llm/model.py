@@ -426,7 +426,7 @@ class Model(ModelAdapters, Closing):
         if pictures and store is not None:
             ids = whole_numbers("token ids", tokens)
             store.pictures_of(ids)
-            check_ids([max(token, 0) for token in ids], self.tokenizer.n_vocab)
+            check_ids(ids, self.tokenizer.n_vocab, pictures=True)
         else:
             ids = check_ids(tokens, self.tokenizer.n_vocab)
         if len(ids) > self.n_ctx:

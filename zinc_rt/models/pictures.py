@@ -53,11 +53,12 @@ def with_pictures(definition: ModelDefinition, file: GGUFFile, n_deepstack: int)
             " the projector of another model"
         )
     rewriting = _Rewriting(definition.graph, n_embd * (1 + n_deepstack))
-    axes = None if style.sections is None else _axes(keys, rewriting.pairs(), style.sections)
-    graph = rewriting.rewrite(n_embd, n_deepstack, turned=axes is not None, both_ways=style.both_ways)
-    constants, table = dict(definition.constants), None
-    if axes is not None:
-        table = constants.pop(rewriting.table)
+    constants, rotations, axes, table = dict(definition.constants), None, None, None
+    if style.sections is not None:
+        rotations = rewriting.rotations()
+        axes = _axes(keys, int(rotations.shape[1]), style.sections)
+        table = constants.pop(rotations.name)
+    graph = rewriting.rewrite(n_embd, n_deepstack, rotations, style.both_ways)
     windows = [int(node.attrs["window"]) for node in definition.graph.nodes if "window" in node.attrs]
     inputs = PictureInputs(
         table=table,
@@ -92,28 +93,24 @@ class _Rewriting:
 
     graph: Graph
     n_given: int
-    table: str = ""
 
-    def pairs(self) -> int:
-        """Pairs that a rotation turns. Raises `ModelError` where layers have different ones."""
+    def rotations(self) -> Buffer:
+        """The table of rotations, f32[n_ctx, pairs, 2]. Raises `ModelError` where layers have different ones."""
         tables = {node.inputs[2] for node in self.graph.nodes if node.op is Op.ROPE}
         if len(tables) != 1:
             raise ModelError(f"the graph has {len(tables)} rotations; with sections of positions one is needed")
-        table = self.graph.buffers[tables.pop()]
-        self.table = table.name
-        return int(table.shape[1])
+        return self.graph.buffers[tables.pop()]
 
-    def rewrite(self, n_embd: int, n_deepstack: int, *, turned: bool, both_ways: BothWays | None) -> Graph:
-        """The graph with pictures. turned: rows bring their angles."""
+    def rewrite(self, n_embd: int, n_deepstack: int, rotations: Buffer | None, both_ways: BothWays | None) -> Graph:
+        """The graph with pictures. rotations: the table in whose place rows bring their angles; None for no table."""
         g = GraphBuilder(self.graph.name, self.graph.meta)
-        skipped = self.table if turned else None
-        ids = {b.id: g.buffer(b.name, b.kind, b.dtype, b.shape) for b in self.graph.buffers if b.name != skipped}
+        ids = {b.id: g.buffer(b.name, b.kind, b.dtype, b.shape) for b in self.graph.buffers if b is not rotations}
         given = g.buffer(GIVEN, BufferKind.INPUT, DType.F32, ("n_rows", self.n_given))
         is_given = g.buffer(IS_GIVEN, BufferKind.INPUT, DType.I32, ("n_rows",))
         embedded = self._embedded()
         angles = last = -1
-        if turned:
-            angles = g.buffer(ROW_ANGLES, BufferKind.INPUT, DType.F32, ("n_rows", 2 * self.pairs()))
+        if rotations is not None:
+            angles = g.buffer(ROW_ANGLES, BufferKind.INPUT, DType.F32, ("n_rows", 2 * int(rotations.shape[1])))
         if both_ways is not None:
             last = g.buffer(LAST_POSITIONS, BufferKind.INPUT, DType.I32, ("n_rows",))
         sums = {f"blk.{n}.ffn_sum": n + 1 for n in range(n_deepstack)}
@@ -127,7 +124,7 @@ class _Rewriting:
 
         for node in self.graph.nodes:
             inputs, attrs, op = [ids.get(b, -1) for b in node.inputs], dict(node.attrs), node.op
-            if turned and op is Op.ROPE:
+            if rotations is not None and op is Op.ROPE:
                 op, inputs = Op.ROTATE, [inputs[0], angles]
             if op is Op.FLASH_ATTN and (both_ways is BothWays.ALL or (both_ways is not None and "window" in attrs)):
                 inputs, attrs = _seen(inputs, attrs, last)

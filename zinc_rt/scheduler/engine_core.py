@@ -138,12 +138,13 @@ class EngineCore:
             self._untouched = self._engine.touch_states()
         return next(self._untouched, True) is None
 
-    def check_prompt(self, tokens: object) -> list[int]:
-        """A prompt's ids as a list, where `submit` takes them. Any thread may ask.
+    def check_prompt(self, tokens: object, *, pictures: bool = False) -> list[int]:
+        """A prompt's ids as a list, where `submit` takes them. pictures: rows of some are among them. Any thread may
+        ask.
 
         Raises `EmptyPrompt`, `PromptTooLong`, `TokenOutOfRange`, and `UsageError` for what are no token ids.
         """
-        return check_prompt(tokens, self._vocabulary.n_vocab, self._sizes.n_ctx)
+        return check_prompt(tokens, self._vocabulary.n_vocab, self._sizes.n_ctx, pictures=pictures)
 
     def submit(self, request: Submit, processors: Processors = ()) -> None:
         """Queue a request. If it cannot be served, or its processors raise, it ends with `Failed` in a report."""
@@ -160,7 +161,7 @@ class EngineCore:
 
     def _checked(self, request: Submit, processors: Processors) -> Request:
         now = self._clock()
-        self.check_prompt(request.prompt if not request.pictures else [max(token, 0) for token in request.prompt])
+        self.check_prompt(request.prompt, pictures=bool(request.pictures))
         if request.pictures:
             if self._encoding is None:
                 raise PicturesUnavailable("the request has pictures, and this engine was opened without a projector")

@@ -133,12 +133,12 @@ class InProcessClient:
         if self._turner == threading.get_ident():
             raise EngineError("a step is running on this thread; use the model when it is over")
 
-    def check_prompt(self, tokens: object) -> list[int]:
+    def check_prompt(self, tokens: object, *, pictures: bool = False) -> list[int]:
         """A prompt's ids as a list: callers learn at once what the core would refuse in a turn. Raises what
         `EngineCore.check_prompt` raises.
         """
         assert self._core is not None
-        return self._core.check_prompt(tokens)
+        return self._core.check_prompt(tokens, pictures=pictures)
 
     # -- for threads
 
