@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack, cast, overload
@@ -18,13 +19,14 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.adapters.slots import AdapterSlots
+from zinc_rt.adapters.slots import AdapterInfo, AdapterSlots
 from zinc_rt.backends.devices import Device
 from zinc_rt.engine.engine import Engine, EngineError
 from zinc_rt.engine.prompts import EmptyPrompt, PromptTooLong, check_ids
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Graph
+from zinc_rt.llm.adapters import Adapters, chosen
 from zinc_rt.llm.embedding import Embedder, Pooling
 from zinc_rt.llm.input_processor import (
     ChatOptions,
@@ -39,7 +41,6 @@ from zinc_rt.llm.input_processor import (
 )
 from zinc_rt.llm.logits import LogitsRows
 from zinc_rt.llm.many import Progress, counting, finished
-from zinc_rt.llm.model_adapters import ModelAdapters
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan, available_memory, format_bytes
 from zinc_rt.models import ModelDefinition, ModelInfo
@@ -78,7 +79,7 @@ class ModelClosed(EngineError):
     """The model was closed, before a call or while a generation ran."""
 
 
-class Model(ModelAdapters, Closing):
+class Model(Closing):
     """One model on one engine, ready to generate or to embed; made by `load`.
 
     Threads may share it. Generations that run at the same time are computed together, `n_slots` of them at once; the
@@ -635,6 +636,58 @@ class Model(ModelAdapters, Closing):
         if (now := time.perf_counter()) - self._looked > _LOOK_SECONDS:
             self._looked = now
             self.file.check_unwritten()
+
+    def with_adapter(self, adapters: Adapters, scale: float = 1.0) -> Model:
+        """The same model for texts with other adapters: its `generate`, `chat`, `logits` and so on have them. Closing
+        it closes the model.
+
+        Args:
+            adapters: a name, a list of names, or scales by name; None for the model without adapters.
+            scale: of what those add that come without one; 0 for nothing.
+
+        Raises:
+            UnknownAdapter: no adapter of a name is loaded.
+            UsageError: an argument is wrong.
+            ModelClosed, FileChanged: as `generate`.
+        """
+        self.check_ready()
+        wanted = chosen(adapters, scale)
+        with self._lock, self.client.core.adapted(wanted):
+            made = copy(self)
+        made._origin = self._own
+        for name in ("input_processor", "_rows"):
+            own = copy(getattr(self, name))
+            own.adapters = lambda: wanted
+            setattr(made, name, own)
+        return made
+
+    @property
+    def adapters(self) -> list[AdapterInfo]:
+        """The adapters that are loaded."""
+        return [] if self._adapters is None else self._adapters.loaded
+
+    def load_adapter(self, path: str | Path, name: str | None = None, scale: float = 0.0) -> None:
+        """Load an adapter into room that `lora_slots` made.
+
+        Args:
+            path: its file.
+            name: None for that of the file.
+            scale: of what it adds to texts for which no adapter is chosen; 0 for nothing.
+
+        Raises:
+            AdapterError, GGUFError: the file cannot be used, or not with this model.
+            UsageError: there is no room, or the name is taken.
+            ModelClosed, FileChanged: as `generate`.
+        """
+        self.check_ready()
+        with self._lock:
+            self.client.core.load_adapter(str(path_text("path", path)), name, scale)
+
+    def unload_adapter(self, name: str) -> None:
+        """Forget an adapter, once the texts that use it have ended. Raises `UnknownAdapter`, `UsageError`."""
+        self.check_ready()
+        with self._lock:
+            self.client.core.unload_adapter(name)
 
     def cached_tokens(self, prompt: Sequence[int]) -> int:
         """How many of a prompt's first tokens need not be computed, as the keys and values of a text that begins alike
