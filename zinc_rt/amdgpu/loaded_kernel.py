@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.amd import AmdKernel
 
 _S_CODE_END = (0xBF9F0000).to_bytes(4, "little")
 _LINE = 128
@@ -25,7 +25,7 @@ class LoadedKernel:
     threads: tuple[int, int, int]
     n_user_data: int
     wave32: bool = True
-    kernel: GpuKernel | None = None
+    kernel: AmdKernel | None = None
 
 
 def padded(code: bytes) -> bytes:

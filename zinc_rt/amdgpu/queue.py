@@ -32,7 +32,8 @@ from zinc_rt.amdgpu.pending import PendingSubmission, PendingSubmissions
 from zinc_rt.amdgpu.pool import ALIGNMENT, GpuMemory
 from zinc_rt.amdgpu.submission_budget import SubmissionBudget
 from zinc_rt.errors import BackendError, FenceTimeout
-from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
+from zinc_rt.lang.amd import CODE_ALIGN, AmdKernel, for_amd
+from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.occupancy import workgroups_at_once
 from zinc_rt.utils.closing import Closing
 
@@ -106,7 +107,8 @@ class GpuQueue(Closing):
         return self.budget.most_work
 
     def at_once(self, kernel: GpuKernel) -> int:
-        """Workgroups of a kernel that all compute units hold at once."""
+        """Workgroups of a kernel that all compute units hold at once. Raises `LangError` for another GPU's."""
+        kernel = for_amd(kernel)
         return workgroups_at_once(
             self.device.compute_units,
             wave=kernel.wave,
@@ -174,7 +176,11 @@ class GpuQueue(Closing):
         Raises `BackendError` for one that needs scratch memory, on a GPU that it was not compiled for, and where no
         compute unit holds a whole workgroup.
         """
-        if kernel.target != self.gfx.kernel_target or not self.gfx.runs_kernels(self.device.gfx_target_version):
+        if (
+            not isinstance(kernel, AmdKernel)
+            or kernel.target != self.gfx.kernel_target
+            or not self.gfx.runs_kernels(self.device.gfx_target_version)
+        ):
             raise BackendError(
                 f"{kernel.name} is compiled for {kernel.target}; {self.device.render_node} is"
                 f" {gfx_name(self.device.gfx_target_version)}, and kernels run on {generations(executed=True)} alone"
@@ -214,7 +220,7 @@ class GpuQueue(Closing):
         threads: tuple[int, int, int],
         n_user_data: int,
         wave32: bool = True,
-        kernel: GpuKernel | None = None,
+        kernel: AmdKernel | None = None,
     ) -> LoadedKernel:
         """Machine code in executable memory, with room behind it for prefetch. The fields are those of
         `LoadedKernel`.

@@ -67,6 +67,8 @@ def binary(f: FunctionText, op: ast.operator, a: object, b: object) -> Val:
             raise Reject(f"{x.type} {sign} {y.type}: {elem} is for storage, it has no arithmetic; convert to f32 first")
         if type(op) not in _FLOAT:
             raise Reject(f"{x.type} {sign} {y.type}: floats take + - * / only")
+        if isinstance(op, ast.Div) and f.machine is not None:
+            return f.machine.divide(f, x, y)
         return Val(x.type, f.value(f"{_FLOAT[type(op)]} {kind} {x.ref}, {y.ref}"))
     if isinstance(elem, Bool):
         if not isinstance(op, ast.BitAnd | ast.BitOr | ast.BitXor):

@@ -1,5 +1,7 @@
 """Modules in, images out: runs compile processes (worker.py), hands them modules as they come free, links the objects.
 
+The driver of an OpenCL device or of NVIDIA's takes a whole module and links it itself.
+
 What `Image.meta` holds: "sizes" {function: bytes}; "constants" True where data follow the code; for AMD devices
 "config" {function: {register or count: value}}; with `disassemble` the text as "assembly"; "warnings" [line] where LLVM
 had any.
@@ -101,6 +103,8 @@ def _request(module: Module, disassemble: bool) -> dict[str, Any]:
         "triple": module.target.triple,
         "cpu": module.target.cpu,
         "features": ",".join(features),
+        "options": module.target.options,
+        "text": module.target.arch == "nvptx64",
         "exports": module.exports,
         "opt": module.opt,
         "disassemble": disassemble and not by_object,
@@ -123,16 +127,21 @@ def _result(module: Module, answer: JobResult | Crash, cpu_seconds: int) -> Imag
     header = answer.header
     if header["problem"] is not None:
         return CompileError(_with_line(module.ir, header), module.name, lasting=header.get("refused", False))
-    try:
-        linked = link(answer.payload, module.target.arch, module.exports, module.ir)
-        meta = _meta(linked, module.target)
-    except CompileError as error:
-        return CompileError(error.problem, module.name, lasting=True)
+    if module.target.by_driver:
+        code, entries = answer.payload, dict.fromkeys(module.exports, 0)
+        meta: dict[str, Any] = {"sizes": dict.fromkeys(module.exports, len(code))}
+    else:
+        try:
+            linked = link(answer.payload, module.target.arch, module.exports, module.ir)
+            meta = _meta(linked, module.target)
+        except CompileError as error:
+            return CompileError(error.problem, module.name, lasting=True)
+        code, entries = linked.code, linked.entries
     if header.get("assembly"):
         meta["assembly"] = header["assembly"]
     if notes:
         meta["warnings"] = notes
-    return Image(linked.code, linked.entries, module.target.name, meta)
+    return Image(code, entries, module.target.name, meta)
 
 
 def _with_line(ir: str, header: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ def convert(f: FunctionText, x: Val, elem: Type) -> Val:
         word = "sitofp" if old.signed else "uitofp"
         return Val(out, f.value(f"{word} {f.type(x.type)} {x.ref} to {f.type(out)}"))
     if isinstance(elem, Int):
-        if isinstance(x.type, Vec) and f.x86 and elem.bits <= 32:
+        if elem.bits <= 32 and ((isinstance(x.type, Vec) and f.x86) or (f.gpu and not f.machine.saturates)):
             return _saturated(f, x, old, elem)
         name = f"llvm.fpto{'s' if elem.signed else 'u'}i.sat.{suffix(out)}.{suffix(x.type)}"
         return Val(out, f.call(name, out, [(f.type(x.type), x.ref)]))
@@ -46,9 +46,8 @@ def convert(f: FunctionText, x: Val, elem: Type) -> Val:
 
 
 def _saturated(f: FunctionText, x: Val, old: Float, elem: Int) -> Val:
-    """Vectors on x86, where LLVM takes its own saturating conversion apart into single lanes.
-
-    The number is kept within limits that the float can hold, which turns NaN into the lower one, and then converted.
+    """For vectors on x86, where LLVM takes its own saturating conversion apart into single lanes, and where a GPU's
+    language leaves open what NaN becomes. The number is kept within limits that the float can hold, which turns NaN into the lower one, and then converted.
     """
     low, high = elem.limits
     wide = with_elem(x.type, i32)  # smaller integers are cut off afterwards: their limits hold
@@ -99,9 +98,8 @@ def _from_f16(f: FunctionText, x: Val) -> Val:
 
 def _to_f16(f: FunctionText, x: Val) -> Val:
     kind, single = f.type(x.type), x.ref
-    if f.gpu:
-        # LLVM would take a product and its conversion together (v_fma_mixlo_f16), which rounds once instead of twice.
-        single = f.value(f'call {kind} asm "", "=v,0"({kind} {single})')
+    if f.machine is not None:
+        single = f.machine.rounded(f, kind, single)
     half = f.value(f"fptrunc {kind} {single} to {_shape(x, 'half')}")
     return Val(with_elem(x.type, f16), f.value(f"bitcast {_shape(x, 'half')} {half} to {_shape(x, 'i16')}"))
 

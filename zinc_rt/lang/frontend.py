@@ -15,8 +15,7 @@ from zinc_rt.lang.irtext import FunctionText, ModuleText, extended
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.loops import Loops
 from zinc_rt.lang.lower import LOWERINGS
-from zinc_rt.lang.lower.gpu import WORKGROUP, WORKITEM
-from zinc_rt.lang.occupancy import MAX_WAVES
+from zinc_rt.lang.machines import machine_of
 from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Space, Type
@@ -49,7 +48,7 @@ class KernelInterface:
 
 def emit_module(name: str, specs: Sequence[Spec], target: Target) -> Module:
     """LLVM IR of kernels for a target. Raises `KernelError`, or `LangError` for a wrong set of kernels."""
-    text = ModuleText(target.triple)
+    text = ModuleText(target.triple, machine_of(target))
     text.attributes.append('attributes #0 = { nounwind "no-builtins" "frame-pointer"="none" }')
     symbols = [spec.symbol for spec in specs]
     for symbol in symbols:
@@ -68,8 +67,10 @@ def emit_module(name: str, specs: Sequence[Spec], target: Target) -> Module:
 
 def _for_waves(name: str, specs: Sequence[Spec], target: Target) -> Target:
     """The target with the lanes that the kernels want."""
-    if target.arch != "amdgcn" or all(spec.function.wave == 32 for spec in specs):
+    if not target.gpu or all(spec.function.wave == 32 for spec in specs):
         return target
+    if target.arch != "amdgcn":
+        raise LangError(f"module {name} has kernels for waves of 64 lanes, which {target.name} does not have")
     if any(spec.function.wave == 32 for spec in specs):
         raise LangError(f"module {name} would hold kernels for waves of 32 and of 64 lanes; compile them apart")
     isa = target.isa - {"wave32", "wmma"} | {"wave64"}
@@ -78,7 +79,7 @@ def _for_waves(name: str, specs: Sequence[Spec], target: Target) -> Target:
 
 def interface(spec: Spec, target: Target) -> KernelInterface:
     """The parameters and the result of a kernel, without compiling its body. Raises `KernelError`."""
-    return prepare(ModuleText(target.triple), spec, target)[1]
+    return prepare(ModuleText(target.triple, machine_of(target)), spec, target)[1]
 
 
 def problem(function: Function, reason: str) -> KernelError:
@@ -88,11 +89,11 @@ def problem(function: Function, reason: str) -> KernelError:
 
 def prepare(module: ModuleText, spec: Spec, target: Target) -> tuple[Loops, KernelInterface]:
     """A compiler whose frame holds the kernel's constants, and the kernel's interface."""
-    function, gpu = spec.function, target.arch == "amdgcn"
+    function, gpu = spec.function, module.machine is not None
     arguments = function.tree.args
     if extra := arguments.vararg or arguments.kwarg:
         raise problem(function, f"a kernel cannot take *{extra.arg}; name every parameter")
-    compiler = Loops(FunctionText(module, gpu=gpu), target, LOWERINGS)
+    compiler = Loops(FunctionText(module), target, LOWERINGS)
     compiler.enter(Frame(function))
     try:
         defaults = function.signature.defaults
@@ -160,19 +161,11 @@ def argument_dwords(kind: Type) -> int:
 
 def emit_function(module: ModuleText, spec: Spec, target: Target, number: int) -> str:
     """The text of a kernel as an exported function. number: of its attributes. Raises `KernelError`."""
-    function, gpu = spec.function, target.arch == "amdgcn"
+    function = spec.function
     compiler, shape = prepare(module, spec, target)
     f = compiler.f
-    texts = []
     for i, (name, kind) in enumerate(shape.parameters):
-        texts.append(f"{f.type(kind)}{' inreg' if gpu else ''} %a{i}")
         compiler.frame.names[name] = compiler.bind(name, Val(kind, f"%a{i}"))
-    if gpu:
-        if target.ids_are_arguments:
-            given = sum(argument_dwords(kind) for _, kind in shape.parameters)
-            texts += [f"i32 inreg %unused{k}" for k in range(target.least_user_registers - given)]
-            texts += [f"i32 inreg {name}" for name in WORKGROUP]
-        texts.append(f"i32 {WORKITEM}")
     try:
         value = compiler.body(function, shape.returns)
     except Reject as reason:
@@ -186,13 +179,10 @@ def emit_function(module: ModuleText, spec: Spec, target: Target, number: int) -
             raise problem(function, "it returns a value but declares none; write `-> type`")
         else:
             f.end("ret void")
-    attributes = "#0"
-    if gpu:
-        attributes = f"#{number}"
-        size, waves = function.workgroup, function.occupancy
-        words = f'nounwind "no-builtins" "amdgpu-flat-work-group-size"="{size},{size}"'
-        if waves:
-            words += f' "amdgpu-waves-per-eu"="{waves},{MAX_WAVES}"'
-        module.attributes.append(f"attributes {attributes} = {{ {words} }}")
-    head = f"define {'amdgpu_cs ' if gpu else ''}{extended(shape.returns)}{f.type(shape.returns)} @{spec.symbol}"
-    return "\n".join([f"{head}({', '.join(texts)}) {attributes} {{", f.body(), "}"])
+    kinds = [f.type(kind) for _, kind in shape.parameters]
+    if module.machine is not None:
+        head = module.machine.definition(module, function, spec.symbol, target, kinds, number)
+    else:
+        texts = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(kinds))
+        head = f"define {extended(shape.returns)}{f.type(shape.returns)} @{spec.symbol}({texts}) #0 {{"
+    return "\n".join([head, f.body(), "}"])

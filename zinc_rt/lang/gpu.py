@@ -1,104 +1,50 @@
-"""Descriptions of compiled kernels for a driver: launch registers, argument layout, code to copy to an AMD GPU.
-
-LLVM's object for the bare triple leaves to us: the number of user registers in RSRC2, on gfx11 the bits there for the
-workgroup ids, the prefetch size in RSRC3, and the padding that instruction prefetch may run into. Register fields:
-COMPUTE_PGM_RSRC* as in the Linux headers (gc_11_0_0_sh_mask.h, gc_12_0_0_sh_mask.h); padding as LLVM writes it for
-amdhsa (AMDGPUTargetStreamer, EmitCodeEnd).
-"""
+"""Compiled kernels of GPUs as drivers launch them: code, arguments, work-items of a workgroup."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from zinc_rt.lang.errors import CompileError, LangError
 from zinc_rt.lang.frontend import Spec, argument_dwords, interface
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.native import checked_argument, compile_image
-from zinc_rt.lang.occupancy import VGPRS, waves_per_simd
-from zinc_rt.lang.target import TARGETS
+from zinc_rt.lang.target import TARGETS, Target
 from zinc_rt.lang.types import Bool, Float, Int, Type
-
-CODE_ALIGN: Final = 256  # COMPUTE_PGM_LO counts in it
-_LINE: Final = 128  # bytes of an instruction cache line, and of a step of INST_PREF_SIZE
-_S_CODE_END: Final = struct.pack("<I", 0xBF9F0000)
-_PAD_LINES: Final = 3  # lines beyond the code that prefetch may touch
-_LDS_STEP: Final = 512
-_SCRATCH_STEP: Final = 256
-
-_RSRC1_WGP_MODE: Final = 29
-_RSRC2_SCRATCH_EN: Final = 1
-_RSRC2_USER_SGPR: Final = 1  # shift; 5 bits
-_RSRC2_TGID_EN: Final = 0b111 << 7  # x, y, z; LLVM knows of them where there are registers of their own
-_RSRC2_LDS_SIZE: Final = 15  # shift; 9 bits
-_RSRC3_INST_PREF_SIZE: Final = 4  # shift; 8 bits, on gfx11 6
-_TMPRING_WAVESIZE: Final = 12  # shift; 18 bits
 
 
 @dataclass(frozen=True)
 class Argument:
-    """A run-time parameter: its first user register (USER_DATA_0 + dword)."""
+    """A run-time parameter; dword: its first one among the arguments' (`argument_dwords`)."""
 
     name: str
     type: Type
     dword: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GpuKernel:
-    """One kernel as a driver launches it: one-dimensional workgroups."""
+    """One kernel as a driver launches it: one-dimensional workgroups.
+
+    symbol: its name in the code; code: for the device, or for the driver to compile; wave: lanes; target: of `lang`;
+    assembly: its text, where that was asked for.
+    """
 
     name: str
-    code: bytes  # to be placed at a multiple of CODE_ALIGN; the padding is included
-    size: int  # bytes of it that are instructions
+    symbol: str
+    code: bytes
     arguments: tuple[Argument, ...]
-    dwords: int  # of user data, USER_DATA_0 onwards
-    workgroup: int  # work-items, NUM_THREAD_X
-    rsrc1: int
-    rsrc2: int
-    rsrc3: int
-    tmpring: int
+    workgroup: int
+    wave: int = 32
+    target: str
     assembly: str = ""
-    wave: int = 32  # lanes; 32 needs CS_W32_EN in the dispatch initiator
-    target: str = "gfx1201"
-    constants: int = 0  # bytes behind the code's `size` that it reads
 
     @property
-    def vgprs(self) -> int:
-        """Vector registers that a lane asks for, in steps of 8, with 64 lanes of 4."""
-        return ((self.rsrc1 & 0x3F) + 1) * (256 // self.wave)
-
-    @property
-    def lds_bytes(self) -> int:
-        """LDS bytes of a workgroup, in allocation steps."""
-        return (self.rsrc2 >> _RSRC2_LDS_SIZE & 0x1FF) * _LDS_STEP
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Scratch bytes of a wave, for values that do not fit in registers; 0 for a fast kernel."""
-        return (self.tmpring >> _TMPRING_WAVESIZE & 0x3FFFF) * _SCRATCH_STEP if self.rsrc2 & _RSRC2_SCRATCH_EN else 0
-
-    @property
-    def wgp(self) -> bool:
-        """Whether a workgroup may use both compute units of a pair."""
-        return bool(self.rsrc1 >> _RSRC1_WGP_MODE & 1)
-
-    @property
-    def occupancy(self) -> int:
-        """Waves that a SIMD holds at once, by registers and LDS."""
-        return self.occupancy_of(VGPRS)
-
-    def occupancy_of(self, registers: int) -> int:
-        """The same on a SIMD with so many vector registers; 0 where not even one workgroup fits."""
-        return waves_per_simd(
-            registers=registers,
-            wave=self.wave,
-            vgprs=self.vgprs,
-            lds_bytes=self.lds_bytes,
-            workgroup=self.workgroup,
-            wgp=self.wgp,
-        )
+    def dwords(self) -> int:
+        """Of all arguments."""
+        return dwords_of(self.arguments)
 
     def user_data(self, *values: Any) -> tuple[int, ...]:
         """The dwords for USER_DATA_0 onwards; pointers are GPU addresses. Raises `LangError` for wrong values."""
@@ -111,50 +57,46 @@ class GpuKernel:
         return tuple(out)
 
 
+def arguments_of(spec: Spec, target: Target) -> tuple[Argument, ...]:
+    """The parameters of a kernel, one behind the other without holes."""
+    found, at = [], 0
+    for name, kind in interface(spec, target).parameters:
+        found.append(Argument(name, kind, at))
+        at += argument_dwords(kind)
+    return tuple(found)
+
+
+def dwords_of(arguments: Sequence[Argument]) -> int:
+    """Dwords of all arguments."""
+    return arguments[-1].dword + argument_dwords(arguments[-1].type) if arguments else 0
+
+
 def gpu_kernel(spec: Spec, target: str = "gfx1201", *, disassemble: bool = False) -> GpuKernel:
     """Compile a GPU kernel and describe its launch; the arguments and errors are those of `compile_image`."""
     return describe_kernel(spec, compile_image(spec, target, disassemble=disassemble))
 
 
 def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
-    """A kernel of a compiled image. Raises `CompileError` where the image lacks it or is for another kind of target."""
+    """A kernel of a compiled image, for an AMD GPU an `AmdKernel`. Raises `CompileError` where the image lacks it or is
+    for another kind of target.
+    """
     target = TARGETS[image.target]
-    if target.arch != "amdgcn" or spec.symbol not in image.entries:
+    if not target.gpu or spec.symbol not in image.entries:
         raise CompileError(f"the image for {image.target} holds no GPU kernel {spec.symbol}")
-    start, size = image.entries[spec.symbol], image.meta["sizes"][spec.symbol]
-    if start % CODE_ALIGN:
-        raise CompileError(f"kernel {spec.symbol} starts at byte {start}, which is no multiple of {CODE_ALIGN}")
-    # Constants lie behind the code, at the distances that the code names.
-    end = len(image.code) if image.meta.get("constants") else start + size
-    arguments, at = [], 0
-    for name, kind in interface(spec, target).parameters:
-        arguments.append(Argument(name, kind, at))
-        at += argument_dwords(kind)
-    config = image.meta["config"][spec.symbol]
-    gfx11 = target.ids_are_arguments
+    if not target.by_driver:
+        from zinc_rt.lang.amd import amd_kernel  # it builds on this module
+
+        return amd_kernel(spec, image)
     return GpuKernel(
         name=spec.function.name,
-        code=_padded(image.code[start:end]),
-        size=size,
-        arguments=tuple(arguments),
-        dwords=at,
+        symbol=spec.symbol,
+        code=image.code,
+        arguments=arguments_of(spec, target),
         workgroup=spec.function.workgroup,
-        rsrc1=config["COMPUTE_PGM_RSRC1"],
-        rsrc2=config["COMPUTE_PGM_RSRC2"]
-        | max(at, target.least_user_registers) << _RSRC2_USER_SGPR
-        | (_RSRC2_TGID_EN if gfx11 else 0),
-        rsrc3=min(-(-size // _LINE), 0x3F if gfx11 else 0xFF) << _RSRC3_INST_PREF_SIZE,
-        tmpring=config["COMPUTE_TMPRING_SIZE"],
         wave=spec.function.wave,
         target=image.target,
         assembly=image.meta.get("assembly", ""),
-        constants=end - start - size,
     )
-
-
-def _padded(code: bytes) -> bytes:
-    fill = -len(code) % _LINE + _PAD_LINES * _LINE
-    return code + _S_CODE_END * (fill // len(_S_CODE_END))
 
 
 def _packed(kind: Type, value: Any) -> bytes:

@@ -17,7 +17,7 @@ from zinc_rt.lang.target import TARGETS, Target
 
 def gpu_targets() -> list[str]:
     """The GPUs that kernels can be compiled for."""
-    return [name for name, target in TARGETS.items() if target.arch == "amdgcn"]
+    return [name for name, target in TARGETS.items() if target.gpu]
 
 
 def gpu_target(name: str) -> Target:

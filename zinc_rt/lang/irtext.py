@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Type, Vec
+
+if TYPE_CHECKING:
+    from zinc_rt.lang.machines import GpuMachine
 
 MAX_INSTRUCTIONS = 400_000
 """Most instructions of one function before optimisation; a larger one was unrolled by mistake."""
@@ -17,8 +21,8 @@ _FLOATS = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
 
 @cache
-def llvm_type(kind: Type | None, *, gpu: bool = False) -> str:
-    """The LLVM name of a type; `gpu` keeps address spaces apart."""
+def llvm_type(kind: Type | None, machine: GpuMachine | None = None) -> str:
+    """The LLVM name of a type; a GPU's machine keeps address spaces apart."""
     if kind is None:
         return "void"
     if isinstance(kind, Bool):
@@ -30,7 +34,7 @@ def llvm_type(kind: Type | None, *, gpu: bool = False) -> str:
     if isinstance(kind, Vec):
         return f"<{kind.lanes} x {llvm_type(kind.elem)}>"
     if isinstance(kind, Ptr):
-        return f"ptr addrspace({int(kind.space)})" if gpu else "ptr"
+        return f"ptr addrspace({machine.spaces[kind.space]})" if machine is not None else "ptr"
     if isinstance(kind, Struct):
         return f"[{kind.size} x i8]"
     raise TypeError(kind)
@@ -58,6 +62,7 @@ class ModuleText:
     """Declarations and definitions of a module, in first-use order."""
 
     triple: str
+    machine: GpuMachine | None = None  # of a GPU
     declarations: dict[str, str] = field(default_factory=dict)
     globals: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
@@ -82,17 +87,22 @@ class ModuleText:
 class FunctionText:
     """Basic blocks in the order of emission; one is current unless the code here cannot be reached."""
 
-    def __init__(self, module: ModuleText, *, gpu: bool) -> None:
-        self.module, self.gpu = module, gpu
+    def __init__(self, module: ModuleText) -> None:
+        self.module, self.machine = module, module.machine
         self.x86 = module.triple.startswith("x86_64")
-        self._memory = "_llvm_gpu" if gpu else "_llvm"
+        self._memory = "_llvm" if self.machine is None else f"_llvm_{self.machine.name}"
         self._entry: list[str] = []
         self._body: list[str] = []
         self._count = 0
         self.block: str | None = "body"
         self.shared_bytes = 0  # of LDS, so far
-        self.stack = "ptr addrspace(5)" if gpu else "ptr"
+        self.stack = "ptr" if self.machine is None else self.machine.stack
         """How LLVM writes a pointer to stack memory."""
+
+    @property
+    def gpu(self) -> bool:
+        """Whether this is code of a GPU."""
+        return self.machine is not None
 
     @property
     def reachable(self) -> bool:
@@ -107,7 +117,7 @@ class FunctionText:
         try:
             return known[self._memory]
         except KeyError:
-            text = known[self._memory] = llvm_type(kind, gpu=self.gpu)
+            text = known[self._memory] = llvm_type(kind, self.machine)
             return text
 
     def name(self, stem: str = "t") -> str:
@@ -133,7 +143,7 @@ class FunctionText:
         """Stack memory of the function's frame, made in its entry block."""
         name = "%" + self.name("s")
         n = f", i32 {count}" if count != 1 else ""
-        space = ", addrspace(5)" if self.gpu else ""
+        space = self.stack.replace("ptr ", ", ") if self.stack != "ptr" else ""
         self._entry.append(f"  {name} = alloca {kind}{n}, align {align}{space}")
         return name
 

@@ -265,6 +265,11 @@ def count_trailing_zeros(x: Any) -> Any:
 
 
 @Word
+def reversed_bits(x: Any, n: Any) -> Any:
+    """The lowest n bits of a u32 in reverse order, 1 to 8 of them; the bits above are left out."""
+
+
+@Word
 def dot4(acc: Any, a: Any, b: Any, *, a_max: Any = 255) -> Any:
     """Lane i of `acc` (i32, wraps) plus the exact dot product of lanes 4i … 4i+3 of `a` (u8 or i8) and `b` (i8).
 

@@ -18,10 +18,11 @@ from zinc_rt.lang.compiler import Module
 from zinc_rt.lang.diagnostics import KernelError, Reject
 from zinc_rt.lang.errors import LangError
 from zinc_rt.lang.frontend import Spec, emit_function, prepare, problem
-from zinc_rt.lang.gpu import GpuKernel, describe_kernel
+from zinc_rt.lang.amd import AmdKernel, amd_kernel
 from zinc_rt.lang.gpu_library import gpu_target
 from zinc_rt.lang.kernel import language_fingerprint
-from zinc_rt.lang.lower.gpu import WORKGROUP, WORKITEM
+from zinc_rt.lang.machines import machine_of
+from zinc_rt.lang.machines.amdgcn import WORKGROUP, WORKITEM
 from zinc_rt.lang.lower.parts import ARENA, LANES, MET, SLOT, WAVE, KernelFunction, ResidentText
 from zinc_rt.lang.target import RESIDENT, Target
 from zinc_rt.lang.types import Type
@@ -44,7 +45,7 @@ def resident_kernel(
     *,
     cache: CompileCache | None = None,
     notify: Callable[[str], None] | None = None,
-) -> GpuKernel:
+) -> AmdKernel:
     """Compile a resident program, or take it from the cache.
 
     Args:
@@ -64,7 +65,7 @@ def resident_kernel(
     key = cache_key([language_fingerprint(), RESIDENT, *marks, level.name, level.cpu, *level.features])
     store = cache if cache is not None else CompileCache(None)
     wanted: Mapping[str, ImageSource] = {main.symbol: ImageSource(key, partial(emit_resident, main, parts, level))}
-    return describe_kernel(main, Builder(store, target, None, notify).images(wanted)[main.symbol])
+    return amd_kernel(main, Builder(store, target, None, notify).images(wanted)[main.symbol])
 
 
 def emit_resident(main: Spec, parts: Sequence[Spec], target: Target) -> Module:
@@ -73,7 +74,7 @@ def emit_resident(main: Spec, parts: Sequence[Spec], target: Target) -> Module:
         raise LangError(f"resident programs are for gfx12, not for {target.name}")
     if main.function.workgroup != LANES:
         raise LangError(f"{main.function.name}: a resident program has workgroups of {LANES} work-items")
-    text = ResidentText(target.triple)
+    text = ResidentText(target.triple, machine_of(target))
     text.attributes.append('attributes #0 = { nounwind "no-builtins" "frame-pointer"="none" }')
     text.attributes.append(
         f'attributes #2 = {{ nounwind alwaysinline "no-builtins" "amdgpu-flat-work-group-size"="{LANES},{LANES}" }}'

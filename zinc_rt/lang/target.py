@@ -31,11 +31,22 @@ class Target:
     features: tuple[str, ...]  # LLVM's feature strings on top of the cpu's
     isa: frozenset[str]  # what kernels ask before they use an instruction set
     needs: frozenset[str] = field(default=frozenset(), repr=False)  # flags of /proc/cpuinfo; none: not a processor
+    options: tuple[str, ...] = ()  # of LLVM's command line
 
     @property
     def arch(self) -> str:
-        """ "x86_64", "aarch64" or "amdgcn"."""
-        return self.triple.split("-", 1)[0]
+        """ "x86_64", "aarch64", "amdgcn", "spirv64" or "nvptx64"."""
+        return self.triple.split("-", 1)[0].removesuffix("v1.4")
+
+    @property
+    def by_driver(self) -> bool:
+        """Whether the device's driver compiles the image further: a module of SPIR-V, a text of PTX."""
+        return self.arch in ("spirv64", "nvptx64")
+
+    @property
+    def gpu(self) -> bool:
+        """Whether kernels are for a GPU, not for a processor."""
+        return not self.needs
 
     @property
     def ids_are_arguments(self) -> bool:
@@ -70,6 +81,9 @@ _AMX: Final = (
     " avx512_fp16 gfni vaes vpclmulqdq amx_tile amx_int8"
 )
 
+_GPU_ISA: Final = frozenset({"wave32", "dot4"})
+_SPIRV: Final = "--spirv-ext=+SPV_KHR_integer_dot_product,+SPV_KHR_no_integer_wrap_decoration"
+
 RESIDENT: Final = "resident"
 """What `Target.isa` holds too while kernels are compiled as parts of one resident program."""
 
@@ -95,6 +109,9 @@ TARGETS: Final[dict[str, Target]] = {
         *(_amd(name, "wave32 dot4 wmma") for name in ("gfx1201", "gfx1200")),
         # Their matrix instructions want other shapes than `wmma_iu8` has.
         *(_amd(name, "wave32 dot4") for name in ("gfx1100", "gfx1151")),
+        Target("spirv", "spirv64v1.4-unknown-unknown", "", (), _GPU_ISA, options=(_SPIRV,)),
+        # Later GPUs translate it for themselves.
+        Target("ptx", "nvptx64-nvidia-cuda", "sm_75", ("+ptx70",), _GPU_ISA),
     )
 }
 

@@ -3,7 +3,7 @@
 LLVM ends the process on an internal error, so it lives in one of its own, and llvmlite is imported nowhere else.
 Run as a script, with the parent's process id as its argument: it imports nothing of this package. Frames both ways are
 `FRAME` (bytes of JSON, bytes of payload), JSON, payload. The first frame brings {"path": sys.path}; each further one
-{"triple", "cpu", "features", "exports", "opt", "disassemble", "cpu_seconds"} and the IR. Answers, in order: {"problem",
+{"triple", "cpu", "features", "options", "text", "exports", "opt", "disassemble", "cpu_seconds"} and the IR. Answers, in order: {"problem",
 "refused", "line", "notes", "assembly", "seconds"} and the object; "refused" says that LLVM's problem is with the IR.
 
 The process ends with its parent, however that dies, and with SIGXCPU when a module takes more than "cpu_seconds".
@@ -90,18 +90,30 @@ def _import_llvm() -> tuple[Any, str | None]:
 
 
 def _compile(llvm: Any, request: dict[str, Any], ir: str) -> tuple[bytes, str | None]:
-    """The module's object, and its assembly text when asked for. Raises RuntimeError with LLVM's words."""
-    machine = llvm.Target.from_triple(request["triple"]).create_target_machine(
+    """The module's object, or the text that stands for it, and its assembly text when asked for.
+
+    Raises RuntimeError with LLVM's words.
+    """
+    for option in request["options"]:  # LLVM has them for the whole process; the same one again changes nothing
+        llvm.set_option("", option)
+    machine = _machine(llvm, request)
+    module = _optimised(llvm, machine, request, ir)
+    text = None
+    if request["disassemble"]:
+        # Emission changes the module, SPIR-V's its context and its machine, too: the text comes from copies of them.
+        copy = llvm.parse_assembly(str(module), llvm.create_context())
+        text = _machine(llvm, request).emit_assembly(copy)
+    return machine.emit_assembly(module).encode() if request["text"] else machine.emit_object(module), text
+
+
+def _machine(llvm: Any, request: dict[str, Any]) -> Any:
+    return llvm.Target.from_triple(request["triple"]).create_target_machine(
         cpu=request["cpu"],
         features=request["features"],
         opt=request["opt"],
         reloc="pic",
         codemodel="small",
     )
-    module = _optimised(llvm, machine, request, ir)
-    # Emission changes the module: what is read must be emitted from a copy.
-    text = machine.emit_assembly(llvm.parse_assembly(str(module))) if request["disassemble"] else None
-    return machine.emit_object(module), text
 
 
 def _optimised(llvm: Any, machine: Any, request: dict[str, Any], ir: str) -> Any:

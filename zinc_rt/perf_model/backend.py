@@ -40,7 +40,7 @@ from zinc_rt.kernels.gpu.ahead import BYTES
 from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.kernels.gpu.expert_lists import TILE_WORDS
 from zinc_rt.lang.cache import CompileCache, cache_key
-from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.amd import AmdKernel
 from zinc_rt.lang.types import Ptr, Struct
 
 _WRITTEN: Final = 64 << 10
@@ -173,12 +173,12 @@ class ForecastBackend(EmulatedBackend):
         even = self._positions not in repr(values) and _TILES not in _given(kernel, dispatch)
         return DispatchKind(key, even, _counters(kernel, values), near)
 
-    def _kernel(self, dispatch: Dispatch) -> GpuKernel:
+    def _kernel(self, dispatch: Dispatch) -> AmdKernel:
         kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
         assert kernel is not None, "all programs were compiled here"
         return kernel
 
-    def _choose(self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory) -> None:
+    def _choose(self, kernel: AmdKernel, dispatch: Dispatch, memory: ShaderMemory) -> None:
         """Let each row of a step choose experts by chance: without weights all would choose the same ones."""
         given = _given(kernel, dispatch)
         n_pairs, k, n_experts = given["n_pairs"], given["k"], dispatch.groups[0]
@@ -198,7 +198,7 @@ class ForecastBackend(EmulatedBackend):
         assert self._profiler is not None
         return self._profiler.residency.held
 
-    def _arguments(self, kernel: GpuKernel, dispatch: Dispatch, memory: ShaderMemory, addresses: set[int]) -> list[Any]:
+    def _arguments(self, kernel: AmdKernel, dispatch: Dispatch, memory: ShaderMemory, addresses: set[int]) -> list[Any]:
         """Values of arguments, those in structs too, without addresses. addresses: gets these."""
         found: list[Any] = []
         for argument in kernel.arguments:
@@ -226,7 +226,7 @@ class ForecastBackend(EmulatedBackend):
         return found
 
 
-def _counters(kernel: GpuKernel, values: list[Any]) -> int:
+def _counters(kernel: AmdKernel, values: list[Any]) -> int:
     """How many counters the workgroups of one y and z have: products with heads one for each head."""
     if "_heads" not in kernel.name:
         return 1
@@ -249,7 +249,7 @@ class _Sparse(Uploader):
         """Do nothing."""
 
 
-def _given(kernel: GpuKernel, dispatch: Dispatch) -> dict[str, int]:
+def _given(kernel: AmdKernel, dispatch: Dispatch) -> dict[str, int]:
     """Numbers and addresses that a dispatch hands over, by argument."""
     words = dispatch.user_data
     return {

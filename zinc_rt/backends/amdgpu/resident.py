@@ -25,7 +25,7 @@ from zinc_rt.kernels.amd import resident
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.amd import AmdKernel
 from zinc_rt.lang.resident import may_be_part, resident_kernel
 
 PREEMPTED: Final = ("cs", "kfd")
@@ -112,14 +112,14 @@ class ResidentPrograms:
         self._queue.write(memory, data)
         return memory
 
-    def workgroups(self, kernel: GpuKernel, phases: Sequence[Phase]) -> int:
+    def workgroups(self, kernel: AmdKernel, phases: Sequence[Phase]) -> int:
         """How many a step's program has: what its largest phase can use, of what may run at once."""
         most = self.max_workgroups
         if most is None:
             most = max(self.fitting(kernel) // 2, 1)
         return min(most, max(self.min_workgroups, *(sum(turns(work) for work in part) for part in phases)))
 
-    def fitting(self, kernel: GpuKernel) -> int:
+    def fitting(self, kernel: AmdKernel) -> int:
         """Workgroups of a program that run at once on the whole card."""
         return self._queue.at_once(kernel)
 

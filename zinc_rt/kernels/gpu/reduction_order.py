@@ -9,10 +9,11 @@ which the other half is added.
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import unroll
+from zinc_rt.lang.ops import reversed_bits, unroll
 from zinc_rt.lang.types import f32, ptr, u32, u64
 from zinc_rt.numerics import GROUP_SHIFT, TREE_LANES
 
+LANE_BITS = TREE_LANES.bit_length() - 1
 KEPT = 4
 """Levels of the tree whose sums are kept."""
 HALF = (1 << KEPT) - 1
@@ -28,7 +29,7 @@ def chain_length(n_groups: u32):
 @inline
 def lane_of(j: u32):
     """The j-th lane in the order of visits."""
-    return ((j & 1) << 4) | ((j & 2) << 2) | (j & 4) | ((j >> 2) & 2) | ((j >> 4) & 1)
+    return reversed_bits(j, LANE_BITS)
 
 
 @inline

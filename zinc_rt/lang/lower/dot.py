@@ -87,8 +87,8 @@ def _choose(c: Any, n: int, signed: bool, bound: int) -> tuple[int, Step]:
         return 4, _sdot if signed else _sdot_small if bound <= 127 else _sdot_biased
     if arch == "aarch64":
         return 4, _smull if signed else _smull_small if bound <= 127 else _smull_biased
-    if arch == "amdgcn":
-        return 0, _sudot4_signed if signed else _sudot4
+    if c.f.machine is not None:
+        return 0, _by_words_signed if signed else _by_words
     return 0, _portable
 
 
@@ -239,15 +239,14 @@ def _usdot(c: Any, acc: Val, a: Val, b: Val) -> Val:
     return Val(acc.type, c.f.call("llvm.aarch64.neon.usdot.v4i32.v16i8", acc.type, operands))
 
 
-def _sudot(c: Any, acc: Val, a: Val, b: Val, signed: str) -> Val:
-    """v_dot4_i32_iu8: one lane at a time, since a lane of the GPU is a whole thread."""
+def _on_gpu(c: Any, acc: Val, a: Val, b: Val, signed: bool) -> Val:
+    """The machine's product of words: one lane at a time, since a lane of the GPU is a whole thread."""
     n = lanes_of(acc.type)
     words = [bitcast(c, v, vector(i32, n)) for v in (a, b)]
     out = Val(acc.type, "poison")
     for i in range(n):
         x, y, total = (v.ref if n == 1 else pick(c.f, v, None, [i]).ref for v in (*words, acc))
-        operands = [("i1", signed), ("i32", x), ("i1", "true"), ("i32", y), ("i32", total), ("i1", "false")]
-        dot = c.f.call("llvm.amdgcn.sudot4", i32, operands)
+        dot = c.f.machine.dot4(c, total, x, y, signed)
         kind = c.f.type(acc.type)
         out = (
             Val(i32, dot) if n == 1 else Val(acc.type, c.f.value(f"insertelement {kind} {out.ref}, i32 {dot}, i64 {i}"))
@@ -255,12 +254,12 @@ def _sudot(c: Any, acc: Val, a: Val, b: Val, signed: str) -> Val:
     return out
 
 
-def _sudot4(c: Any, acc: Val, a: Val, b: Val) -> Val:
-    return _sudot(c, acc, a, b, "false")
+def _by_words(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    return _on_gpu(c, acc, a, b, signed=False)
 
 
-def _sudot4_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:
-    return _sudot(c, acc, a, b, "true")
+def _by_words_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    return _on_gpu(c, acc, a, b, signed=True)
 
 
 def _portable(c: Any, acc: Val, a: Val, b: Val) -> Val:

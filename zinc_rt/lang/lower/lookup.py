@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from typing import Any
 
 from zinc_rt.lang import ops
@@ -10,7 +11,7 @@ from zinc_rt.lang.arith import binary
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.registry import lowers, want_val
 from zinc_rt.lang.lower.vectors import bitcast, pick
-from zinc_rt.lang.types import Vec, i8, i32, lanes_of, u8, u32
+from zinc_rt.lang.types import Vec, i8, lanes_of, u8, u32
 from zinc_rt.lang.values import Val, describe, literal
 
 ENTRIES = 16
@@ -31,7 +32,7 @@ def _lookup16(c: Any, kind: Any, table: Any, indices: Any) -> Val:
         raise Reject(f"the indices must be a vector of u8, got {v.type}")
     n = v.type.lanes
     arch = c.target.arch
-    if arch == "amdgcn":
+    if c.f.machine is not None:
         if n % 4:
             raise Reject(f"a GPU looks up whole words of 4 indices, got {v.type}")
         return bitcast(c, _by_words(c, table, v), Vec(kind, n))
@@ -69,14 +70,12 @@ def _after(c: Any, a: Val, b: Val) -> Val:
 
 
 def _by_words(c: Any, table: tuple[int, ...], v: Val) -> Val:
-    """v_perm_b32 picks four bytes of eight: once in each half of the table, once of what both gave."""
+    """Four bytes of eight are picked at once: in each half of the table, then of what both gave."""
     n = lanes_of(v.type) // 4
     words = bitcast(c, v, Vec(u32, n) if n > 1 else u32)
     entries = [int.from_bytes(bytes(x & 255 for x in table[i : i + 4]), "little") for i in range(0, ENTRIES, 4)]
 
-    def perm(high: str, low: str, selector: str) -> str:
-        return str(c.f.call("llvm.amdgcn.perm", i32, [("i32", high), ("i32", low), ("i32", selector)]))
-
+    perm = partial(c.f.machine.pick_bytes, c)
     out = words if n == 1 else Val(words.type, "poison")
     for i in range(n):
         word = words.ref if n == 1 else pick(c.f, words, None, [i]).ref

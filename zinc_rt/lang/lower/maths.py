@@ -8,8 +8,8 @@ from zinc_rt.lang import ops
 from zinc_rt.lang.arith import same_type
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import suffix
-from zinc_rt.lang.lower.registry import lowers, want_float, want_int
-from zinc_rt.lang.types import Float, Int, elem_of
+from zinc_rt.lang.lower.registry import lowers, want_float, want_int, want_static
+from zinc_rt.lang.types import Float, Int, elem_of, u32
 from zinc_rt.lang.values import Val, literal
 
 
@@ -33,7 +33,8 @@ def _fma(c: Any, a: Any, b: Any, x: Any) -> Val:
 
 @lowers(ops.sqrt)
 def _sqrt(c: Any, x: Any) -> Val:
-    return _intrinsic(c, "sqrt", want_float(x, "the argument of sqrt"))
+    v = want_float(x, "the argument of sqrt")
+    return _intrinsic(c, "sqrt", v) if c.f.machine is None else c.f.machine.sqrt(c.f, v)
 
 
 @lowers(ops.rint)
@@ -59,6 +60,8 @@ def _extreme(c: Any, word: str, a: Any, b: Any) -> Val:
     x, y = same_type("and", a, b)
     elem = elem_of(x.type)
     if isinstance(elem, Float) and elem.bits > 16:
+        if c.f.machine is not None:
+            return c.f.machine.extreme(c.f, word, x, y)
         return _intrinsic(c, f"{word}imum", x, y)
     if isinstance(elem, Int):
         return _intrinsic(c, f"{'s' if elem.signed else 'u'}{word}", x, y)
@@ -84,3 +87,21 @@ def _popcount(c: Any, x: Any) -> Val:
 @lowers(ops.count_trailing_zeros)
 def _count_trailing_zeros(c: Any, x: Any) -> Val:
     return _intrinsic(c, "cttz", want_int(x, "the argument of count_trailing_zeros"), extra=(("i1", "false"),))
+
+
+@lowers(ops.reversed_bits)
+def _reversed_bits(c: Any, x: Any, n: Any) -> Val:
+    v = want_int(x, "the argument of reversed_bits")
+    if v.type != u32 or not 1 <= want_static(n, int, "n") <= 8:
+        raise Reject(f"reversed_bits takes a u32 and 1 to 8, got {v.type} and {n}")
+    if c.f.machine is None or c.f.machine.reverses_bits:
+        whole = _intrinsic(c, "bitreverse", v)
+        return Val(u32, c.f.value(f"lshr i32 {whole.ref}, {32 - n}"))
+    # Copies of the byte, of which each keeps bits that lie in the right distances to each other; R. Schroeppel's way
+    # (HAKMEM 167, "Hacker's Delight" 7-1) in 32 bits.
+    f = c.f
+    byte = f.value(f"and i32 {v.ref}, 255")
+    even = f.value(f"and i32 {f.value(f'mul i32 {byte}, {0x0802}')}, {0x22110}")
+    odd = f.value(f"and i32 {f.value(f'mul i32 {byte}, {0x8020}')}, {0x88440}")
+    folded = f.value(f"mul i32 {f.value(f'or i32 {even}, {odd}')}, {0x10101}")
+    return Val(u32, f.value(f"lshr i32 {f.value(f'and i32 {folded}, {0xFF0000}')}, {24 - n}"))

@@ -85,7 +85,7 @@ def _table(c: Any, type: Any, values: Any) -> Val:
     if not all(low <= x <= high for x in values):
         raise Reject(f"the table's integers must be {low} to {high}, as {kind} has them")
     text = f"constant [{len(values)} x i{kind.bits}] [{', '.join(f'i{kind.bits} {x}' for x in values)}], align 64"
-    space = "addrspace(4) " if c.f.gpu else ""
+    space = f"addrspace({c.f.machine.tables}) " if c.f.gpu else ""
     found = next((line.split(" = ")[0] for line in c.f.module.globals if line.endswith(text)), None)
     if found is None:
         found = f"@table{len(c.f.module.globals)}"
@@ -108,7 +108,7 @@ def _gather(c: Any, p: Any, indices: Any) -> Val:
     address = c.f.value(
         f"getelementptr {c.f.type(kind.elem)}, {c.f.type(kind)} {base.ref}, {c.f.type(wide)} {index.ref}"
     )
-    pointers, space = f"<{n} x {c.f.type(kind)}>", "4" if c.f.gpu else "0"
+    pointers, space = f"<{n} x {c.f.type(kind)}>", c.f.machine.tables if c.f.gpu else 0
     if c.f.gpu and kind.space is not Space.CONSTANT:
         raise Reject("a GPU gathers from tables; its lanes load for themselves")
     name = f"llvm.masked.gather.v{n}{suffix(kind.elem)}.v{n}p{space}"
@@ -123,7 +123,7 @@ def _prefetch(c: Any, p: Any, index: Any, locality: Any, write: Any) -> None:
     if want_static(locality, int, "locality") not in range(4):
         raise Reject(f"locality must be 0 to 3, got {locality}")
     rw = int(want_static(write, bool, "write"))
-    if c.target.arch == "amdgcn":
+    if c.f.gpu:
         return  # a hint; the wave's own loads in flight do this work there
     address = element(c.f, base, as_index(c.f, index))
     arguments = [("ptr", address), ("i32", str(rw)), ("i32", str(locality)), ("i32", "1")]
@@ -140,7 +140,7 @@ def _cast(c: Any, p: Any, type: Any) -> Val:
             return Val(kind, v.ref)
         if not {v.type.space, kind.space} <= {Space.GLOBAL, Space.CONSTANT}:
             raise Reject(f"{v.type} and {kind} lie in different memories")
-        if not c.f.gpu:
+        if c.f.type(v.type) == c.f.type(kind):
             return Val(kind, v.ref)
         return Val(kind, c.f.value(f"addrspacecast {c.f.type(v.type)} {v.ref} to {c.f.type(kind)}"))
     if isinstance(v.type, Ptr) and kind == u64:

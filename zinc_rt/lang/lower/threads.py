@@ -46,7 +46,7 @@ def _operand(x: Any, kind: Type) -> Val:
 
 def _scope(c: Any) -> str:
     """On a GPU, atomics order memory among the device's waves, not beyond it."""
-    return ' syncscope("agent")' if c.f.gpu else ""
+    return f' syncscope("{c.f.machine.scope}")' if c.f.machine is not None else ""
 
 
 @lowers(ops.atomic_load)
@@ -93,7 +93,7 @@ def _pause(c: Any) -> None:
     elif c.target.arch == "aarch64":
         c.f.call("llvm.aarch64.hint", None, [("i32", "1")])
     else:
-        c.f.call("llvm.amdgcn.s.sleep", None, [("i32", "1")])
+        c.f.machine.pause(c)
 
 
 @lowers(ops.cycle_counter)

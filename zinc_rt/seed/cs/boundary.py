@@ -15,7 +15,7 @@ from zinc_rt.amdgpu.cs.session import CsSession
 from zinc_rt.amdgpu.errors import StepFailed
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.amdgpu.interface import DEFAULT_RENDER_NODE
-from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.amd import AmdKernel
 from zinc_rt.seed.cs.boundary_operations import Operations
 from zinc_rt.seed.cs.boundary_programs import built_in, checked, upload
 from zinc_rt.seed.cs.errors import named
@@ -46,7 +46,7 @@ class TokenBoundary(Operations):
         *,
         timeout: float = TIMEOUT,
         linux: Linux | None = None,
-        kernels: Mapping[str, GpuKernel] | None = None,
+        kernels: Mapping[str, AmdKernel] | None = None,
     ) -> Self:
         """`init_path` of the first render node."""
         return cls.init_path(DEFAULT_RENDER_NODE, timeout=timeout, linux=linux, kernels=kernels)
@@ -58,7 +58,7 @@ class TokenBoundary(Operations):
         *,
         timeout: float = TIMEOUT,
         linux: Linux | None = None,
-        kernels: Mapping[str, GpuKernel] | None = None,
+        kernels: Mapping[str, AmdKernel] | None = None,
     ) -> Self:
         """Open a render node and make everything that operations need.
 
@@ -73,7 +73,7 @@ class TokenBoundary(Operations):
             return cls._made(CsSession.open(node, linux or host(), _check_generation), timeout, kernels)
 
     @classmethod
-    def _made(cls, session: CsSession, timeout: float, kernels: Mapping[str, GpuKernel] | None) -> Self:
+    def _made(cls, session: CsSession, timeout: float, kernels: Mapping[str, AmdKernel] | None) -> Self:
         try:
             chosen = checked(built_in() if kernels is None else kernels)
             buffers, va = {}, IB_VA

@@ -19,7 +19,7 @@ from zinc_rt.amdgpu.pm4 import PacketBuilder
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, DISPATCH_INITIATOR_COMPUTE, lo32
 from zinc_rt.errors import BackendError
-from zinc_rt.lang.gpu import CODE_ALIGN, GpuKernel
+from zinc_rt.lang.amd import CODE_ALIGN, AmdKernel
 
 USER_DWORDS = 8
 NAMES = (
@@ -35,23 +35,24 @@ class BoundaryProgram:
     """A kernel at a GPU address."""
 
     va: int
-    kernel: GpuKernel
+    kernel: AmdKernel
 
 
 @cache
-def built_in() -> Mapping[str, GpuKernel]:
+def built_in() -> Mapping[str, AmdKernel]:
     """The kernels of `NAMES`, from the user's compile cache or compiled; once a process. Raises `LangError`."""
     # Imported here: callers that only open an interface to the driver do without the compiler.
     from zinc_rt.kernels.amd.catalogue import BOUNDARY
+    from zinc_rt.lang.amd import for_amd
     from zinc_rt.lang.cache import CompileCache, default_cache_dir
     from zinc_rt.lang.gpu_library import gpu_kernels
 
-    return gpu_kernels(
-        {name: BOUNDARY[name].spec for name in NAMES}, GFX12.kernel_target, cache=CompileCache(default_cache_dir())
-    )
+    specs = {name: BOUNDARY[name].spec for name in NAMES}
+    compiled = gpu_kernels(specs, GFX12.kernel_target, cache=CompileCache(default_cache_dir()))
+    return {name: for_amd(kernel) for name, kernel in compiled.items()}
 
 
-def checked(kernels: Mapping[str, GpuKernel]) -> dict[str, GpuKernel]:
+def checked(kernels: Mapping[str, AmdKernel]) -> dict[str, AmdKernel]:
     """Those of `NAMES`. Raises `BackendError` for one that is missing or cannot be launched here."""
     for name in NAMES:
         kernel = kernels.get(name)
@@ -67,7 +68,7 @@ def checked(kernels: Mapping[str, GpuKernel]) -> dict[str, GpuKernel]:
     return {name: kernels[name] for name in NAMES}
 
 
-def upload(kernels: Mapping[str, GpuKernel], target: npt.NDArray[np.uint8], va: int) -> dict[str, BoundaryProgram]:
+def upload(kernels: Mapping[str, AmdKernel], target: npt.NDArray[np.uint8], va: int) -> dict[str, BoundaryProgram]:
     """Copy the kernels into memory at a GPU address. target: u8[bytes]. Raises `BackendError` when they do not fit."""
     placed, at = {}, 0
     for name, kernel in kernels.items():
