@@ -37,7 +37,8 @@ def convert(f: FunctionText, x: Val, elem: Type) -> Val:
         word = "sitofp" if old.signed else "uitofp"
         return Val(out, f.value(f"{word} {f.type(x.type)} {x.ref} to {f.type(out)}"))
     if isinstance(elem, Int):
-        if elem.bits <= 32 and ((isinstance(x.type, Vec) and f.x86) or (f.gpu and not f.machine.saturates)):
+        plain = isinstance(x.type, Vec) and f.x86 if f.machine is None else not f.machine.saturates
+        if elem.bits <= 32 and plain:
             return _saturated(f, x, old, elem)
         name = f"llvm.fpto{'s' if elem.signed else 'u'}i.sat.{suffix(out)}.{suffix(x.type)}"
         return Val(out, f.call(name, out, [(f.type(x.type), x.ref)]))
@@ -47,7 +48,8 @@ def convert(f: FunctionText, x: Val, elem: Type) -> Val:
 
 def _saturated(f: FunctionText, x: Val, old: Float, elem: Int) -> Val:
     """For vectors on x86, where LLVM takes its own saturating conversion apart into single lanes, and where a GPU's
-    language leaves open what NaN becomes. The number is kept within limits that the float can hold, which turns NaN into the lower one, and then converted.
+    language leaves open what NaN becomes. The number is kept within limits that the float can hold, which turns NaN
+    into the lower one, and then converted.
     """
     low, high = elem.limits
     wide = with_elem(x.type, i32)  # smaller integers are cut off afterwards: their limits hold
