@@ -114,7 +114,7 @@ class GpuMachine(ABC):
 
     def matrix_product(self, c: Any, signs: Sequence[str], types: tuple[str, str], operands: Sequence[str]) -> str:
         """See `ops.wmma_iu8`. Raises `Reject`."""
-        raise Reject(f"wmma_iu8 is for gfx12; {c.target.name} has another shape of it")
+        raise Reject(f"wmma_iu8 is an instruction of gfx12, which {c.target.name} does not have")
 
 
 def machine_of(target: Target) -> GpuMachine | None:
