@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from zinc_rt.backends.base import BackendFeatures
 from zinc_rt.backends.gpu.backend import GpuBackend
+from zinc_rt.backends.gpu.device import DeviceKernel
 from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.mem.plan import available_memory
 from zinc_rt.opencl.device import OpenClDevice
 from zinc_rt.opencl.devices import OpenClCard
@@ -37,6 +41,11 @@ class OpenClBackend(GpuBackend):
             tiles=None,
             programs_of_steps=None,
         )
+
+    def _brought(self, kernels: Iterable[GpuKernel]) -> Iterable[DeviceKernel]:
+        # The driver compiles each for seconds.
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+            return list(threads.map(self.gpu.load_kernel, kernels))
 
     @property
     def description(self) -> str:

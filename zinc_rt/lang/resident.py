@@ -70,7 +70,7 @@ def resident_kernel(
 
 def emit_resident(main: Spec, parts: Sequence[Spec], target: Target) -> Module:
     """LLVM IR of a resident program. Raises `KernelError`, and `LangError` for a kernel that cannot be a part."""
-    if target.ids_are_arguments:
+    if target.by_driver or target.ids_are_arguments:
         raise LangError(f"resident programs are for gfx12, not for {target.name}")
     if main.function.workgroup != LANES:
         raise LangError(f"{main.function.name}: a resident program has workgroups of {LANES} work-items")

@@ -3,8 +3,9 @@
 LLVM ends the process on an internal error, so it lives in one of its own, and llvmlite is imported nowhere else.
 Run as a script, with the parent's process id as its argument: it imports nothing of this package. Frames both ways are
 `FRAME` (bytes of JSON, bytes of payload), JSON, payload. The first frame brings {"path": sys.path}; each further one
-{"triple", "cpu", "features", "options", "text", "alone", "exports", "opt", "disassemble", "cpu_seconds"} and the IR. Answers, in order: {"problem",
-"refused", "line", "notes", "assembly", "seconds"} and the object; "refused" says that LLVM's problem is with the IR.
+{"triple", "cpu", "features", "options", "text", "alone", "exports", "opt", "disassemble", "cpu_seconds"} and the IR.
+Answers, in order: {"problem", "refused", "line", "notes", "assembly", "seconds"} and the object; "refused" says that
+LLVM's problem is with the IR.
 
 The process ends with its parent, however that dies, and with SIGXCPU when a module takes more than "cpu_seconds".
 """

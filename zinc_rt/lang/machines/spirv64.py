@@ -5,8 +5,8 @@ Names of built-in functions are those of OpenCL C, mangled as its extensions def
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from zinc_rt.lang.lower.vectors import pick
 from zinc_rt.lang.machines import WAVE, GpuMachine
@@ -58,7 +58,7 @@ def _through_f64(f: FunctionText, compute: Callable[..., str], *operands: Val) -
 class _Spirv(GpuMachine):
     name = "spirv64"
     # "CrossWorkgroup" for all memory of the device; "UniformConstant" takes no address that the host made.
-    spaces = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
+    spaces: ClassVar[Mapping[Space, int]] = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
     tables = 1
     saturates = False  # "should be", says OpenCL of NaN
     reverses_bits = False  # OpBitReverse wants a capability that OpenCL does not have
