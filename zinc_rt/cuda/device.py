@@ -30,7 +30,7 @@ import numpy.typing as npt
 from zinc_rt.cuda.calls import EXEC_TIMEOUT, MAPPED, NON_BLOCKING, UNTIMED, DriverCalls, attribute
 from zinc_rt.cuda.devices import cuda_gpu
 from zinc_rt.cuda.kernels import TARGET, CudaKernel, CudaModules
-from zinc_rt.cuda.launches import CudaMemory, LaunchList, graph_of, launch
+from zinc_rt.cuda.launches import CudaMemory, CudaLaunches, graph_of, launch
 from zinc_rt.cuda.timing import LaunchTimes
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.lang.cache import CompileCache
@@ -102,7 +102,7 @@ class CudaDevice(Closing):
         self._memory: dict[int, CudaMemory] = {}  # by address
         self._later: deque[tuple[int, CudaMemory]] = deque()  # freed behind the submission of that number
         self._unused: list[c_void_p] = []  # graphs of lists that are gone
-        self._graphs: weakref.WeakKeyDictionary[LaunchList, _Graph] = weakref.WeakKeyDictionary()
+        self._graphs: weakref.WeakKeyDictionary[CudaLaunches, _Graph] = weakref.WeakKeyDictionary()
         self._pending: deque[CudaFence] = deque()
         self._events: list[c_void_p] = []
         self._submitted = self._retired = self._freed = 0
@@ -223,11 +223,11 @@ class CudaDevice(Closing):
         with self._entered():
             return self._modules.load(kernel)
 
-    def commands(self, label: str) -> LaunchList:
+    def commands(self, label: str) -> CudaLaunches:
         """An empty list."""
-        return LaunchList(label)
+        return CudaLaunches(label)
 
-    def submit(self, commands: LaunchList) -> CudaFence:
+    def submit(self, commands: CudaLaunches) -> CudaFence:
         """Start a list behind all earlier ones. Raises `BackendError` for freed memory, `CudaCallFailed`,
         `DeviceLost`.
         """
@@ -274,7 +274,7 @@ class CudaDevice(Closing):
         """
         self._guard.close(self._give_back)
 
-    def _graph(self, known: _Graph, commands: LaunchList) -> c_void_p:
+    def _graph(self, known: _Graph, commands: CudaLaunches) -> c_void_p:
         if known.exec is None:
             known.exec = graph_of(self._cuda, commands.phases)
             weakref.finalize(known, self._unused.append, known.exec).atexit = False

@@ -39,7 +39,7 @@ class CudaMemory:
 
 
 @dataclass(frozen=True, eq=False)
-class Launch:
+class CudaLaunch:
     """One kernel's launch. words: its arguments' dwords; parameters: the address of each argument."""
 
     program: CudaKernel
@@ -48,7 +48,7 @@ class Launch:
     parameters: ctypes.Array[c_void_p]
 
 
-class LaunchList:
+class CudaLaunches:
     """Launches in phases: those of a phase may run side by side. label: for messages; memory: what it names; work: how
     much it is. Methods raise `BackendError` and `LangError` for what cannot be run.
     """
@@ -56,7 +56,7 @@ class LaunchList:
     def __init__(self, label: str) -> None:
         self.label, self.work = label, 0
         self.memory: list[CudaMemory] = []
-        self.phases: list[list[Launch]] = [[]]
+        self.phases: list[list[CudaLaunch]] = [[]]
 
     @property
     def n_launches(self) -> int:
@@ -64,7 +64,7 @@ class LaunchList:
         return sum(map(len, self.phases))
 
     def dispatch(self, program: CudaKernel, groups: Groups, /, *arguments: Any) -> Self:
-        """Launch a kernel. arguments: as it declares them, addresses or `CudaMemory` for pointers."""
+        """CudaLaunch a kernel. arguments: as it declares them, addresses or `CudaMemory` for pointers."""
         groups = (groups, 1, 1) if isinstance(groups, int) else groups
         if len(groups) != 3 or not all(1 <= n <= limit for n, limit in zip(groups, MAX_GROUPS, strict=True)):
             raise BackendError(f"{program.name}: {groups} workgroups; the three counts must be 1 to {MAX_GROUPS}")
@@ -76,7 +76,7 @@ class LaunchList:
         words = (c_uint32 * len(values))(*values)
         start = ctypes.addressof(words)
         parameters = (c_void_p * len(arguments))(*(start + 4 * a.dword for a in program.kernel.arguments))
-        self.phases[-1].append(Launch(program, groups, words, parameters))
+        self.phases[-1].append(CudaLaunch(program, groups, words, parameters))
         return self
 
     def barrier(self, *, light: bool = False) -> Self:
@@ -86,13 +86,13 @@ class LaunchList:
         return self
 
 
-def launch(cuda: DriverCalls, one: Launch, stream: c_void_p) -> None:
+def launch(cuda: DriverCalls, one: CudaLaunch, stream: c_void_p) -> None:
     """Start a kernel behind all that is in the stream. Raises as `DriverCalls`."""
     block = (one.program.kernel.workgroup, 1, 1)
     cuda.cuLaunchKernel(one.program.function, *one.groups, *block, 0, stream, one.parameters, None)
 
 
-def graph_of(cuda: DriverCalls, phases: Iterable[Sequence[Launch]]) -> c_void_p:
+def graph_of(cuda: DriverCalls, phases: Iterable[Sequence[CudaLaunch]]) -> c_void_p:
     """What `cuGraphLaunch` takes: each phase behind the one before it. Raises as `DriverCalls`."""
     graph, out = c_void_p(), c_void_p()
     cuda.cuGraphCreate(byref(graph), 0)
@@ -107,7 +107,7 @@ def graph_of(cuda: DriverCalls, phases: Iterable[Sequence[Launch]]) -> c_void_p:
     return out
 
 
-def _node(cuda: DriverCalls, graph: c_void_p, one: Launch, before: ctypes.Array[c_void_p]) -> int | None:
+def _node(cuda: DriverCalls, graph: c_void_p, one: CudaLaunch, before: ctypes.Array[c_void_p]) -> int | None:
     node = c_void_p()
     grid, block = (c_uint * 3)(*one.groups), (c_uint * 3)(one.program.kernel.workgroup, 1, 1)
     about = KernelNode(one.program.function, grid, block, 0, one.parameters, None)

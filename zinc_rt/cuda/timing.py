@@ -6,7 +6,7 @@ from ctypes import byref, c_float, c_void_p
 from typing import NamedTuple
 
 from zinc_rt.cuda.calls import TIMED, DriverCalls
-from zinc_rt.cuda.launches import LaunchList, launch
+from zinc_rt.cuda.launches import CudaLaunches, launch
 
 
 class LaunchTime(NamedTuple):
@@ -30,8 +30,8 @@ class LaunchTimes:
         self._events: list[c_void_p] = []
         self._running: list[tuple[str, tuple[int, int, int]]] = []
 
-    def run(self, stream: c_void_p, commands: LaunchList) -> None:
-        """Launch a list's kernels one by one. `collect` before the next one."""
+    def run(self, stream: c_void_p, commands: CudaLaunches) -> None:
+        """CudaLaunch a list's kernels one by one. `collect` before the next one."""
         self._mark(0, stream)
         for one in (one for phase in commands.phases for one in phase):
             launch(self._cuda, one, stream)
