@@ -11,12 +11,12 @@ import pytest
 from zinc_rt.cli import kernels as verb
 from zinc_rt.kernels.amd.catalogue import KERNELS
 from zinc_rt.lang import gpu_library
-from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.amd import AmdKernel, for_amd
 from zinc_rt.lang.gpu_library import gpu_kernels
 
 
-def compiled(name: str, target: str = "gfx1201") -> GpuKernel:
-    return gpu_kernels({name: KERNELS[name].spec}, target)[name]
+def compiled(name: str, target: str = "gfx1201") -> AmdKernel:
+    return for_amd(gpu_kernels({name: KERNELS[name].spec}, target)[name])
 
 
 def test_other_gpus(zinc):
@@ -24,6 +24,23 @@ def test_other_gpus(zinc):
     outcome = zinc("kernels", "disasm", "copy", "--target", "gfx1100")
     assert outcome.code == 0
     assert "s_waitcnt vmcnt(0)" in outcome.out, "gfx12 has a wait for each counter instead"
+
+
+@pytest.mark.parametrize(("target", "instruction"), [("ptx", "ld.global.b32"), ("spirv", "OpLoad")])
+def test_what_drivers_compile_further(zinc, target, instruction):
+    text = zinc("kernels", "list", "move", "--target", target).out
+    assert text.splitlines()[0].split() == ["kernel", "for", "code", "wave", "group"]
+    (tree,) = json.loads(zinc("kernels", "show", "move", "--target", target, "--json").out)
+    assert (tree["wave"], tree["workgroup"]) == (32, KERNELS["move"].spec.function.workgroup)
+    assert [row["name"] for row in tree["arguments"]] == ["x", "y", "n"]
+    shown = zinc("kernels", "show", "move", "--target", target).out
+    assert f"code       {tree['code_bytes']} bytes, which the driver compiles further" in shown
+    assert re.search(r"^2 +n +u32$", shown, re.M)
+    text = zinc("kernels", "disasm", "move", "--target", target).out
+    assert text.startswith("move:\n")
+    assert instruction in text
+    (tree,) = json.loads(zinc("kernels", "disasm", "move", "--target", target, "--json").out)
+    assert instruction in "\n".join(row["text"] for row in tree["code"])
 
 
 def test_what_is_compiled_is_kept(zinc, tmp_path):
@@ -85,7 +102,7 @@ def test_disasm(zinc):
 def test_code_that_is_none(zinc, monkeypatch):
     kernel = compiled("copy")
     damaged = replace(kernel, code=b"\xff" * len(kernel.code))
-    monkeypatch.setattr(verb, "_compile", lambda names, target, cache_dir: {"copy": damaged})
+    monkeypatch.setattr(verb, "_compile", lambda *_, **__: {"copy": damaged})
     outcome = zinc("kernels", "disasm", "copy")
     assert (outcome.code, outcome.out) == (1, "")
     assert "0x0" in outcome.error
@@ -100,6 +117,7 @@ def test_code_that_is_none(zinc, monkeypatch):
         (("kernels", "disasm"), "disasm needs"),
         (("kernels", "show", "argmax_key"), "did you mean argmax_keys?"),
         (("kernels", "show", "zzzz"), "`zinc kernels list` has them all"),
+        (("kernels", "show", "copy", "--target", "ptx"), "copy is a kernel of AMD's cores alone; --target is ptx"),
         (("kernels", "list", "--target", "gfx900"), "--target is 'gfx900', it must be gfx"),
         (("kernels", "list", "copy", "nope"), "no kernel is named nope"),
     ],

@@ -18,7 +18,7 @@ import pytest
 
 from tests.lang.modules import AVX2, INCREMENT, compiled, fatal, function, increment
 from zinc_rt.lang import children
-from zinc_rt.lang.compiler import Compiler, Module
+from zinc_rt.lang.compiler import Compiler, Module, _request
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.target import TARGETS, Target
@@ -54,7 +54,7 @@ def test_images_come_in_the_order_of_the_modules() -> None:
 
 
 def test_targets_may_be_mixed() -> None:
-    targets = [t for t in TARGETS.values() if t.arch != "amdgcn"]
+    targets = [t for t in TARGETS.values() if not t.gpu]
     images = Compiler().compile([increment(t.name, t) for t in targets])
     assert [i.target for i in images] == [t.name for t in targets]
     assert images[-1].code.rstrip(b"\0") == bytes.fromhex("00040011c0035fd6")  # add w0, w0, #1; ret
@@ -309,8 +309,7 @@ def frame(header: dict[str, object], payload: bytes = b"") -> bytes:
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_the_worker_leaves_ctrl_c_to_its_parent_and_ends_with_its_input() -> None:
-    target = {"triple": AVX2.triple, "cpu": AVX2.cpu, "features": "", "opt": 2, "cpu_seconds": 60}
-    request = frame({**target, "exports": ["increment"], "disassemble": False}, INCREMENT.encode())
+    request = frame({**_request(increment(), disassemble=False), "cpu_seconds": 60}, INCREMENT.encode())
     with subprocess.Popen(children.worker_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdin is not None
         assert worker.stdout is not None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.lang.modules import AVX2, CONSTANTS, CONSTANTS_EXPORTS, INCREMENT, compiled, function
 from zinc_rt.lang.children import JobResult, run_jobs
-from zinc_rt.lang.compiler import Compiler, Module
+from zinc_rt.lang.compiler import Compiler, Module, _request
 from zinc_rt.lang.elf import link
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.image import Code
@@ -261,15 +261,8 @@ def test_misaligned_low_bits() -> None:
 @pytest.fixture(scope="module")
 def object_file() -> bytes:
     """What LLVM writes for the constants, before linking."""
-    request = {
-        "triple": AVX2.triple,
-        "cpu": AVX2.cpu,
-        "features": "",
-        "exports": CONSTANTS_EXPORTS,
-        "opt": 2,
-        "cpu_seconds": 60,
-    }
-    (answer,) = run_jobs([({**request, "disassemble": False}, CONSTANTS.encode())], 1, 60.0)
+    request = _request(Module("constants", CONSTANTS, AVX2, CONSTANTS_EXPORTS), disassemble=False)
+    (answer,) = run_jobs([({**request, "cpu_seconds": 60}, CONSTANTS.encode())], 1, 60.0)
     assert isinstance(answer, JobResult)
     return answer.payload
 

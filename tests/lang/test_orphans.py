@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.lang.modules import AVX2, increment, slow
+from tests.lang.modules import increment, slow
 from zinc_rt.lang import children
-from zinc_rt.lang.compiler import Compiler
+from zinc_rt.lang.compiler import Compiler, Module, _request
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.worker import FRAME
@@ -26,7 +26,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 PARENT = """
 from dataclasses import replace
 from tests.lang.modules import slow
-from zinc_rt.lang.compiler import Compiler
+from zinc_rt.lang.compiler import Compiler, Module, _request
 much = ";" + 50_000 * "x"  # a second process is started only where there is text enough for it
 Compiler(jobs=2).compile([replace(slow(name), ir=slow(name).ir + much) for name in "ab"])
 """
@@ -78,11 +78,11 @@ def assert_gone(pids: list[int]) -> None:
         time.sleep(0.02)
 
 
-def request(module_text: str) -> bytes:
+def request(module: Module) -> bytes:
     """What a compile process is sent first: the path, and one module."""
-    job = {"triple": AVX2.triple, "cpu": AVX2.cpu, "features": "", "opt": 2, "exports": ["slow"], "disassemble": False}
+    job = {**_request(module, disassemble=False), "cpu_seconds": 60}
     out = b""
-    for header, payload in (({"path": sys.path}, b""), ({**job, "cpu_seconds": 60}, module_text.encode())):
+    for header, payload in (({"path": sys.path}, b""), (job, module.ir.encode())):
         text = json.dumps(header).encode()
         out += FRAME.pack(len(text), len(payload)) + text + payload
     return out
@@ -113,7 +113,7 @@ def test_the_end_of_the_parent_is_enough(killed_at_end: list[int]) -> None:
     end, held = os.pipe()
     with subprocess.Popen([sys.executable, "-c", BETWEEN, str(end)], cwd=ROOT, pass_fds=[end]) as between:
         os.close(end)
-        os.write(held, request(slow("a").ir))
+        os.write(held, request(slow("a")))
         killed_at_end += [between.pid]
         killed_at_end += wait_for_children(between.pid, 1)
         between.kill()
@@ -126,7 +126,7 @@ def test_the_end_of_the_input_is_enough(killed_at_end: list[int]) -> None:
     with subprocess.Popen(children.worker_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as worker:
         assert worker.stdin is not None
         killed_at_end += [worker.pid]
-        worker.stdin.write(request(slow("a").ir))
+        worker.stdin.write(request(slow("a")))
         worker.stdin.flush()
         assert worker.pid in wait_for_children(os.getpid(), 1)
         worker.stdin.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import FunctionText, suffix
-from zinc_rt.lang.types import Bool, Float, Int, Type, Vec, boolean, elem_of, f16, f32, f64, i32, lanes_of, with_elem
+from zinc_rt.lang.types import Bool, Float, Int, Type, Vec, boolean, elem_of, f16, f32, f64, i32, i64, lanes_of, with_elem
 from zinc_rt.lang.values import Val, literal
 
 
@@ -37,7 +37,7 @@ def convert(f: FunctionText, x: Val, elem: Type) -> Val:
         word = "sitofp" if old.signed else "uitofp"
         return Val(out, f.value(f"{word} {f.type(x.type)} {x.ref} to {f.type(out)}"))
     if isinstance(elem, Int):
-        if elem.bits <= 32 and ((isinstance(x.type, Vec) and f.x86) or (f.gpu and not f.machine.saturates)):
+        if isinstance(x.type, Vec) and f.x86 and elem.bits <= 32 if f.machine is None else not f.machine.saturates:
             return _saturated(f, x, old, elem)
         name = f"llvm.fpto{'s' if elem.signed else 'u'}i.sat.{suffix(out)}.{suffix(x.type)}"
         return Val(out, f.call(name, out, [(f.type(x.type), x.ref)]))
@@ -47,20 +47,24 @@ def convert(f: FunctionText, x: Val, elem: Type) -> Val:
 
 def _saturated(f: FunctionText, x: Val, old: Float, elem: Int) -> Val:
     """For vectors on x86, where LLVM takes its own saturating conversion apart into single lanes, and where a GPU's
-    language leaves open what NaN becomes. The number is kept within limits that the float can hold, which turns NaN into the lower one, and then converted.
+    language leaves open what NaN becomes. The number is kept within limits that the float can hold, which turns NaN
+    into the lower one, and then converted.
     """
     low, high = elem.limits
-    wide = with_elem(x.type, i32)  # smaller integers are cut off afterwards: their limits hold
+    bits = max(elem.bits, 32)
+    wide = with_elem(x.type, i64 if bits == 64 else i32)  # smaller ones are cut off afterwards: their limits hold
     kind, mask = f.type(x.type), f.type(with_elem(x.type, boolean))
-    top = float(high) if old == f64 or elem.bits < 32 else float((high + 1) - (1 << elem.bits - 24 - elem.signed))
+    # The greatest float below the limit, where that has more bits than the float.
+    lost = max(elem.bits - elem.signed - (53 if old == f64 else 24), 0)
+    top = float(high + 1 - (1 << lost))
     bottom, top_ref = literal(float(low), x.type).ref, literal(top, x.type).ref
     above = f.value(f"fcmp ogt {kind} {x.ref}, {bottom}")
     kept = f.value(f"select {mask} {above}, {kind} {x.ref}, {kind} {bottom}")
     below = f.value(f"fcmp olt {kind} {kept}, {top_ref}")
     kept = f.value(f"select {mask} {below}, {kind} {kept}, {kind} {top_ref}")
-    unsigned = elem.bits == 32 and not elem.signed
+    unsigned = elem.bits == bits and not elem.signed
     ref = f.value(f"fpto{'u' if unsigned else 's'}i {kind} {kept} to {f.type(wide)}")
-    if top != float(high):  # float32 has no number just below 2^31 or 2^32
+    if lost:
         beyond = f.value(f"fcmp oge {kind} {x.ref}, {literal(float(high + 1), x.type).ref}")
         most = literal(high, with_elem(x.type, elem)).ref
         ref = f.value(f"select {mask} {beyond}, {f.type(wide)} {most}, {f.type(wide)} {ref}")
@@ -68,7 +72,7 @@ def _saturated(f: FunctionText, x: Val, old: Float, elem: Int) -> Val:
         nan = f.value(f"fcmp uno {kind} {x.ref}, {x.ref}")
         ref = f.value(f"select {mask} {nan}, {f.type(wide)} zeroinitializer, {f.type(wide)} {ref}")
     out = with_elem(x.type, elem)
-    return Val(out, ref if elem.bits == 32 else f.value(f"trunc {f.type(wide)} {ref} to {f.type(out)}"))
+    return Val(out, ref if elem.bits == bits else f.value(f"trunc {f.type(wide)} {ref} to {f.type(out)}"))
 
 
 def _float_bits(elem: Int | Float) -> int:

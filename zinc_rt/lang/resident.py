@@ -12,18 +12,18 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from zinc_rt.lang.amd import AmdKernel, amd_kernel
 from zinc_rt.lang.building import Builder, ImageSource
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.compiler import Module
 from zinc_rt.lang.diagnostics import KernelError, Reject
 from zinc_rt.lang.errors import LangError
 from zinc_rt.lang.frontend import Spec, emit_function, prepare, problem
-from zinc_rt.lang.amd import AmdKernel, amd_kernel
 from zinc_rt.lang.gpu_library import gpu_target
 from zinc_rt.lang.kernel import language_fingerprint
+from zinc_rt.lang.lower.parts import ARENA, LANES, MET, SLOT, WAVE, KernelFunction, ResidentText
 from zinc_rt.lang.machines import machine_of
 from zinc_rt.lang.machines.amdgcn import WORKGROUP, WORKITEM
-from zinc_rt.lang.lower.parts import ARENA, LANES, MET, SLOT, WAVE, KernelFunction, ResidentText
 from zinc_rt.lang.target import RESIDENT, Target
 from zinc_rt.lang.types import Type
 from zinc_rt.lang.values import Val
@@ -70,7 +70,7 @@ def resident_kernel(
 
 def emit_resident(main: Spec, parts: Sequence[Spec], target: Target) -> Module:
     """LLVM IR of a resident program. Raises `KernelError`, and `LangError` for a kernel that cannot be a part."""
-    if target.ids_are_arguments:
+    if target.by_driver or target.ids_are_arguments:
         raise LangError(f"resident programs are for gfx12, not for {target.name}")
     if main.function.workgroup != LANES:
         raise LangError(f"{main.function.name}: a resident program has workgroups of {LANES} work-items")

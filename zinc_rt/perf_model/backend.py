@@ -39,8 +39,8 @@ from zinc_rt.backends.gpu.memory import GraphMemory, Uploader
 from zinc_rt.kernels.gpu.ahead import BYTES
 from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.kernels.gpu.expert_lists import TILE_WORDS
-from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.amd import AmdKernel
+from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.types import Ptr, Struct
 
 _WRITTEN: Final = 64 << 10

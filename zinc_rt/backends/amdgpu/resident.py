@@ -22,10 +22,10 @@ from zinc_rt.backends.amdgpu.prefetch_resident import prefetch_ranges
 from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.gpu.work import StepDispatch
 from zinc_rt.kernels.amd import resident
+from zinc_rt.lang.amd import AmdKernel
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.errors import CompileError
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.amd import AmdKernel
 from zinc_rt.lang.resident import may_be_part, resident_kernel
 
 PREEMPTED: Final = ("cs", "kfd")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zinc_rt.lang import ops
 from zinc_rt.lang.arith import same_type
@@ -11,6 +11,9 @@ from zinc_rt.lang.irtext import suffix
 from zinc_rt.lang.lower.registry import lowers, want_float, want_int, want_static
 from zinc_rt.lang.types import Float, Int, elem_of, u32
 from zinc_rt.lang.values import Val, literal
+
+if TYPE_CHECKING:
+    from zinc_rt.lang.machines import GpuMachine
 
 
 def _intrinsic(c: Any, name: str, *arguments: Val, extra: tuple[tuple[str, str], ...] = ()) -> Val:
@@ -34,7 +37,8 @@ def _fma(c: Any, a: Any, b: Any, x: Any) -> Val:
 @lowers(ops.sqrt)
 def _sqrt(c: Any, x: Any) -> Val:
     v = want_float(x, "the argument of sqrt")
-    return _intrinsic(c, "sqrt", v) if c.f.machine is None else c.f.machine.sqrt(c.f, v)
+    machine: GpuMachine | None = c.f.machine
+    return _intrinsic(c, "sqrt", v) if machine is None else machine.sqrt(c.f, v)
 
 
 @lowers(ops.rint)
@@ -60,8 +64,9 @@ def _extreme(c: Any, word: str, a: Any, b: Any) -> Val:
     x, y = same_type("and", a, b)
     elem = elem_of(x.type)
     if isinstance(elem, Float) and elem.bits > 16:
-        if c.f.machine is not None:
-            return c.f.machine.extreme(c.f, word, x, y)
+        machine: GpuMachine | None = c.f.machine
+        if machine is not None:
+            return machine.extreme(c.f, word, x, y)
         return _intrinsic(c, f"{word}imum", x, y)
     if isinstance(elem, Int):
         return _intrinsic(c, f"{'s' if elem.signed else 'u'}{word}", x, y)

@@ -1,4 +1,4 @@
-"""What differs between instruction sets of GPUs, in one place for each: ids, lanes, barriers, dot products, conventions.
+"""What differs between instruction sets of GPUs: ids, lanes, barriers, dot products, conventions.
 
 The functions in `lang.lower` that mean something on GPUs alone ask the machine of their target. `c` is the compiler of
 the function at hand, as in `lang.lower`; results are names of LLVM values.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import FunctionText, ModuleText, suffix
@@ -28,12 +28,12 @@ class GpuMachine(ABC):
     """An instruction set of GPUs.
 
     spaces: LLVM's numbers of address spaces; tables: of the one where constant tables lie; stack: how LLVM writes a
-    pointer to a work-item's own memory; scope: LLVM's name for all work-items of a device; reverses_bits: whether it has an instruction for that; saturates: whether its conversions of floats to
-    integers do, and make NaN 0.
+    pointer to a work-item's own memory; scope: LLVM's name for all work-items of a device; reverses_bits: whether it
+    has an instruction for that; saturates: whether its conversions of floats to integers do, and make NaN 0.
     """
 
     name: str
-    spaces: Mapping[Space, int]
+    spaces: ClassVar[Mapping[Space, int]]
     tables: int
     stack: str = "ptr"
     scope: str = "device"
@@ -72,6 +72,7 @@ class GpuMachine(ABC):
         """A hint: loads before it start before arithmetic behind it. Nothing, where LLVM does not plan the machine's
         own instructions.
         """
+        return
 
     @abstractmethod
     def shuffle_xor(self, c: Any, bits: str, distance: int) -> str:
@@ -113,7 +114,7 @@ class GpuMachine(ABC):
 
     def matrix_product(self, c: Any, signs: Sequence[str], types: tuple[str, str], operands: Sequence[str]) -> str:
         """See `ops.wmma_iu8`. Raises `Reject`."""
-        raise Reject(f"wmma_iu8 is for gfx12; {c.target.name} has another shape of it")
+        raise Reject(f"wmma_iu8 is an instruction of gfx12, which {c.target.name} does not have")
 
 
 def machine_of(target: Target) -> GpuMachine | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.parts import part_barrier
@@ -29,7 +29,7 @@ def _i32(c: Any, name: str, *arguments: str) -> str:
 
 class _Amd(GpuMachine):
     name = "amdgcn"
-    spaces = {space: int(space) for space in Space}
+    spaces: ClassVar[Mapping[Space, int]] = {space: int(space) for space in Space}
     tables = int(Space.CONSTANT)
     stack = f"ptr addrspace({int(Space.PRIVATE)})"
     scope = "agent"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from zinc_rt.lang.machines import WAVE, GpuMachine
 from zinc_rt.lang.types import Space
@@ -23,7 +23,7 @@ def _i32(c: Any, name: str, *arguments: str) -> str:
 class _Ptx(GpuMachine):
     name = "nvptx64"
     # The constant bank has 64 KiB and wants one address in all lanes; `ld.global.nc` has neither limit.
-    spaces = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
+    spaces: ClassVar[Mapping[Space, int]] = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
     tables = 1
 
     def definition(

@@ -5,8 +5,8 @@ Names of built-in functions are those of OpenCL C, mangled as its extensions def
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from zinc_rt.lang.lower.vectors import pick
 from zinc_rt.lang.machines import WAVE, GpuMachine
@@ -35,9 +35,9 @@ def builtin(f: FunctionText, name: str, returns: str, arguments: Sequence[tuple[
 
 
 def _id(c: Any, name: str, *arguments: tuple[str, str]) -> str:
-    """A number that OpenCL gives as a size_t."""
+    """A number that OpenCL gives as a size_t. It is cut by name: LLVM 22 forgets a truncation before an "and"."""
     wide = builtin(c.f, name, "i64", arguments, _PURE)
-    return str(c.f.value(f"trunc i64 {wide} to i32"))
+    return builtin(c.f, "_Z12convert_uintm", "i32", [("i64", wide)], _PURE)
 
 
 def _through_f64(f: FunctionText, compute: Callable[..., str], *operands: Val) -> Val:
@@ -58,7 +58,7 @@ def _through_f64(f: FunctionText, compute: Callable[..., str], *operands: Val) -
 class _Spirv(GpuMachine):
     name = "spirv64"
     # "CrossWorkgroup" for all memory of the device; "UniformConstant" takes no address that the host made.
-    spaces = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
+    spaces: ClassVar[Mapping[Space, int]] = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
     tables = 1
     saturates = False  # "should be", says OpenCL of NaN
     reverses_bits = False  # OpBitReverse wants a capability that OpenCL does not have

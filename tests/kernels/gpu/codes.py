@@ -1,0 +1,128 @@
+"""Kernels for drivers that compile them further (SPIR-V, PTX): those of the catalogue, of shapes as models have them,
+and all that a small model of every kind needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.helpers import T
+from tests.kernels.test_adapters import adapted
+from tests.models.families import CASES
+from tests.models.families.build import Case, write_case
+from tests.models.families.embedders import EMBEDDERS
+from tests.models.families.qwen_moe import wide
+from tests.vision import towers
+from zinc_rt.backends.base import Capacity
+from zinc_rt.backends.gpu.lowering import GpuLowering
+from zinc_rt.gguf import GGMLType, GGUFFile
+from zinc_rt.ir.graph import DType, Graph
+from zinc_rt.kernels.gpu import catalogue as c
+from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry
+from zinc_rt.models import define, define_draft_head
+from zinc_rt.models.cache_format import CacheFormat, with_cache
+from zinc_rt.models.towers import define_tower
+
+SIZES = Capacity(16, 8, 512, 4, 128)
+DRIVERS = ("spirv", "ptx")
+
+
+def named(entries: Iterable[KernelEntry]) -> dict[str, KernelEntry]:
+    """By their symbols, which no two have in common."""
+    return {entry.spec.symbol: entry for entry in entries}
+
+
+def _products(kind: str) -> Iterator[KernelEntry]:
+    """Of one format: rows, experts, and what runs behind a product."""
+    for rows in (1, 2, 8):
+        yield c.matvec_rows(kind, rows)
+    yield c.gated_experts(kind, kind, packed=True, bias=False, activation="silu")
+    yield c.experts_down(kind, 4, 512, bias=False)
+
+
+def _more_products(kind: str) -> Iterator[KernelEntry]:
+    for rows in (1, 4, 8):
+        yield c.matvec_rows(kind, rows, bias=True)
+        yield c.grouped_rows(kind, rows)
+        yield c.gated_rows(kind, kind, rows, packed=True, bias=rows == 8, activation="silu")
+        yield c.matvec_norm(kind, rows, 4096, c.TailForm(packed=True), bias=False)
+        yield c.matvec_conv(kind, rows, 4, gated=False, bias=False)
+        form = c.head_form(128, 64, interleaved=False, norm=True, cache=True)
+        yield c.matvec_heads(kind, rows, 4096, form, bias=True)
+    yield c.expert_rows(kind, bias=False)
+    yield c.experts_down_norm(kind, 8, 512, c.TailForm(packed=True), bias=False, shared=kind, n_shared=512, gated=True)
+
+
+def _layers() -> Iterator[KernelEntry]:
+    """Shapes of heads, caches, routers and recurrent layers as files have them."""
+    for dim, group in ((64, 8), (80, 4), (96, 1), (128, 4), (256, 2)):
+        for quantized in (False, True):
+            if dim % 32 == 0 or not quantized:
+                yield c.attention_kernel(dim, group, quantized=quantized, packed=quantized)
+    yield c.attention_kernel(64, 8, window=True, sinks=True, whole=True)
+    yield c.attention_kernel(256, 2, cap=True, window=True)
+    yield c.attention_kernel(256, 8, gated=True, packed=True, quantized=True)
+    yield c.attention_kernel(128, 1, reach=True)
+    yield c.heads_kernel(c.head_form(128, 64, interleaved=False, norm=True, cache=True))
+    yield c.heads_kernel(c.head_form(128, 64, interleaved=True, norm=False, cache=True, quantized=True))
+    yield c.heads_kernel(c.head_form(64, 0, interleaved=False, norm=True, cache=False, packed=True))
+    for dim in (64, 128, 256):
+        yield c.delta_net(dim, norm=True, packed=True)
+    yield c.conv1d(4, gated=False, bias=True)
+    yield c.conv1d(3, gated=True, bias=False)
+    yield c.choose_experts(128, 8, gating="softmax", normalise=True, bias=False, scaled=False)
+    yield c.choose_experts(256, 8, gating="sigmoid", normalise=True, bias=True, scaled=True, groups=8, used=4)
+    for rows in (1, 8):
+        yield c.route(
+            "F32", rows, 128, 8, gating="softmax", normalise=True, bias=False, scaled=False, router_bias=False,
+            factor=False,
+        )  # fmt: skip
+    yield c.gated_norm(128)
+    for kind in ("F32", "F16", "BF16"):
+        yield c.float_tile(kind, bias=kind == "F32")
+        yield c.float_expert_tiles(kind, bias=False, gather=True)
+    yield c.arrange_experts(gather=True)
+    yield c.sum_experts(8)
+    yield c.sum_norm(weight=True, quantized=True, both=True)
+    for activation in ("silu", "gelu", "relu2"):
+        yield from c.gate_kernels(activation)
+
+
+def _graphs(folder: Path) -> Iterator[Graph]:
+    """Of small models of every architecture, with both caches, of embedders, pictures' towers and adapters."""
+    models: list[tuple[Case, GGMLType]] = [(case, T.F32) for case in (*CASES.values(), *EMBEDDERS.values())]
+    models += [(CASES[name], T.Q8_0) for name in ("qwen35moe", "gpt-oss", "gemma3", "qwen3moe", "deepseek2")]
+    models += [(wide(), kind) for kind in (T.Q4_0, T.Q4_K, T.Q6_K)]
+    for i, (case, kind) in enumerate(models):
+        with GGUFFile.open(write_case(folder / f"{i}.gguf", case, kind).path) as file:
+            for definition in (define(file), define_draft_head(file)):
+                if definition is not None:
+                    yield definition.graph
+                    try:
+                        yield with_cache(definition, CacheFormat.Q8_0).graph
+                    except Exception:
+                        pass
+    for kind in towers.KINDS:
+        with GGUFFile.open(towers.write(folder / f"{kind}.gguf", kind).path) as file:
+            tower = define_tower(file)
+            yield tower.encoder.graph
+            yield tower.projector.graph
+    for kind in ("plain", "wanted", "lookup", "experts", "down", "parts"):
+        for dtype in (DType.F16, DType.F32):
+            yield adapted(kind, 48, dtype).graph
+
+
+@cache
+def entries() -> Mapping[str, KernelEntry]:
+    """All kernels, by their symbols."""
+    found = dict(named(DECODE.values()))
+    for kind in (*c.QUANTIZED, *c.FLOATS):
+        found |= named(_products(kind)) | named(_more_products(kind))
+    found |= named(_layers())
+    with TemporaryDirectory() as folder:
+        for graph in _graphs(Path(folder)):
+            found |= named(GpuLowering(graph, SIZES).run().kernels)
+    return found
