@@ -13,6 +13,7 @@ from tests.cuda import fake
 from tests.cuda.fake import FakeCuda
 from zinc_rt.backends.cuda import CudaBackend
 from zinc_rt.backends.gpu import backend as gpu_backend
+from zinc_rt.cuda.devices import find_cards
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel
@@ -38,7 +39,7 @@ def cuda_backend(made: FakeCuda | None = None, **options: Any) -> Iterator[tuple
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu_backend, "gpu_kernels", ptx)
         try:
-            with CudaBackend(cuda=made.calls(), cache=kept(), **options) as backend:
+            with CudaBackend(find_cards(made.calls())[0][0], cache=kept(), **options) as backend:
                 yield backend, made
         finally:
             assert made.findings == [], made.findings

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from zinc_rt.backends.base import BackendFeatures
 from zinc_rt.backends.gpu.backend import GpuBackend
-from zinc_rt.cuda.calls import DriverCalls
+from zinc_rt.backends.gpu.device import DeviceKernel
 from zinc_rt.cuda.device import TIMEOUT, CudaDevice
+from zinc_rt.cuda.devices import CudaCard
 from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.gpu import GpuKernel
 
 _KEPT_FREE = 512 << 20
 
@@ -17,14 +21,12 @@ class CudaBackend(GpuBackend):
     """Runs steps in order on an NVIDIA GPU.
 
     Args:
-        number: the GPU, as the driver counts.
-        cuda: the driver's functions, None to load them.
+        card: the GPU.
         cache: where compiled kernels are kept, None for nowhere.
         timeout: seconds that a step of up to 64 rows may take; larger steps may take as many times as long.
         notify: gets lines worth showing.
 
     Raises:
-        CudaMissing: there is no driver, or an old one.
         CudaCallFailed: the driver refused a call.
         BackendError: kernels cannot run on this GPU.
     """
@@ -33,17 +35,16 @@ class CudaBackend(GpuBackend):
 
     def __init__(
         self,
-        number: int = 0,
+        card: CudaCard,
         *,
-        cuda: DriverCalls | None = None,
         cache: CompileCache | None = None,
         timeout: float = TIMEOUT,
         notify: Callable[[str], None] | None = None,
     ) -> None:
-        device = CudaDevice(number, cuda=cuda, cache=cache, timeout=timeout)
+        device = CudaDevice(card, cache=cache, timeout=timeout)
         super().__init__(
             device,
-            BackendFeatures("cuda", device.gpu.architecture, samples=True),
+            BackendFeatures("cuda", card.architecture, samples=True),
             cache=cache,
             notify=notify,
             tiles=None,
@@ -53,8 +54,14 @@ class CudaBackend(GpuBackend):
     @property
     def description(self) -> str:
         """The kernels and the GPU."""
-        gpu = self.gpu.gpu
-        return f"GPU kernels for {self.features.isa} on {gpu.name} (cuda:{gpu.number}) through CUDA's driver"
+        card = self.gpu.card
+        return f"CUDA kernels for {card.architecture} on {card.name} ({card.driver})"
+
+    def _brought(self, kernels: Iterable[GpuKernel]) -> Iterable[DeviceKernel]:
+        wanted = list(kernels)
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+            list(threads.map(self.gpu.compile, wanted))
+        return super()._brought(wanted)
 
     @property
     def memory_available(self) -> int | None:
@@ -65,5 +72,5 @@ class CudaBackend(GpuBackend):
     @property
     def memory_kept_free(self) -> int:
         """A tenth, on a card without a display 512 MiB at most: machine code and the driver's own need some."""
-        tenth = self.gpu.gpu.memory // 10
+        tenth = self.gpu.card.memory // 10
         return tenth if self.gpu.drives_display else min(tenth, _KEPT_FREE)

@@ -1,6 +1,6 @@
 """`CudaDevice`: memory, kernels, lists of launches and fences of an NVIDIA GPU.
 
-    with CudaDevice() as device:
+    with CudaDevice(find_cards()[0][0]) as device:
         x, y = device.alloc(4096), device.alloc(4096)
         device.write(x, values)
         kernel = device.load_kernel(compiled)
@@ -27,12 +27,12 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.cuda.calls import EXEC_TIMEOUT, MAPPED, NON_BLOCKING, UNTIMED, DriverCalls, attribute
-from zinc_rt.cuda.devices import cuda_gpu
+from zinc_rt.cuda.calls import EXEC_TIMEOUT, MAPPED, NON_BLOCKING, UNTIMED, attribute
+from zinc_rt.cuda.devices import CudaCard
 from zinc_rt.cuda.kernels import TARGET, CudaKernel, CudaModules
-from zinc_rt.cuda.launches import CudaMemory, CudaLaunches, graph_of, launch
+from zinc_rt.cuda.launches import CudaLaunches, CudaMemory, graph_of, launch
 from zinc_rt.cuda.timing import LaunchTimes
-from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
+from zinc_rt.errors import BackendError, FenceTimeout
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.mem.arena import align_up
@@ -73,12 +73,11 @@ class _Graph:
 
 
 class CudaDevice(Closing):
-    """The GPU of that number, as the driver counts them. cuda: the driver's functions, None to load them; cache: keeps
-    machine code; timeout: seconds that `wait` allows by default.
+    """card: the GPU, of `devices.find_cards`; cache: keeps machine code; timeout: seconds that `wait` allows.
 
     Threads take turns. A forked child is refused with `BackendError`. After the GPU was lost every call raises
-    `DeviceLost`, after `close` `BackendError`. The constructor raises `CudaMissing`, `CudaCallFailed`, and
-    `BackendError` for a GPU that kernels cannot run on.
+    `DeviceLost`, after `close` `BackendError`. The constructor raises `CudaCallFailed`, and `BackendError` for
+    a card that lacks something.
     """
 
     at_once = None
@@ -88,15 +87,16 @@ class CudaDevice(Closing):
 
     def __init__(
         self,
-        number: int = 0,
+        card: CudaCard,
         *,
-        cuda: DriverCalls | None = None,
         cache: CompileCache | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         self.timeout = _finite(timeout)
-        self._cuda, self.gpu = cuda_gpu(number, cuda)
-        self._guard = DeviceLock(host(), f"{self.gpu.name} (cuda:{number})")
+        if card.lacks:
+            raise BackendError(f"{card.refusal}; kernels cannot run there")
+        self.card, self._cuda = card, card.cuda
+        self._guard = DeviceLock(host(), f"{card.name} (cuda:{card.number})")
         self.times: LaunchTimes | None = None
         """Measures each launch while it is set."""
         self._memory: dict[int, CudaMemory] = {}  # by address
@@ -107,14 +107,14 @@ class CudaDevice(Closing):
         self._events: list[c_void_p] = []
         self._submitted = self._retired = self._freed = 0
         self._context, self._stream = c_void_p(), c_void_p()
-        self._cuda.cuDevicePrimaryCtxRetain(byref(self._context), self.gpu.handle)
+        self._cuda.cuDevicePrimaryCtxRetain(byref(self._context), self.card.handle)
         try:
             self._cuda.cuCtxSetCurrent(self._context)
-            self._watched = bool(attribute(self._cuda, self.gpu.handle, EXEC_TIMEOUT))
-            self._modules = CudaModules(self._cuda, self.gpu.architecture, self.gpu.driver, cache)
+            self._watched = bool(attribute(self._cuda, self.card.handle, EXEC_TIMEOUT))
+            self._modules = CudaModules(self._cuda, self.card.architecture, self.card.version, cache)
             self._cuda.cuStreamCreate(byref(self._stream), NON_BLOCKING)
         except BaseException:
-            self._cuda.cuDevicePrimaryCtxRelease_v2(self.gpu.handle)
+            self._cuda.cuDevicePrimaryCtxRelease_v2(self.card.handle)
             raise
 
     @property
@@ -223,6 +223,15 @@ class CudaDevice(Closing):
         with self._entered():
             return self._modules.load(kernel)
 
+    def compile(self, kernel: GpuKernel) -> None:
+        """Have machine code made of a kernel, so that `load_kernel` finds it; threads may do so side by side. Raises
+        as `load_kernel`.
+        """
+        with self._entered():
+            context = self._context
+        self._cuda.cuCtxSetCurrent(context)
+        self._modules.compile(kernel)
+
     def commands(self, label: str) -> CudaLaunches:
         """An empty list."""
         return CudaLaunches(label)
@@ -259,7 +268,7 @@ class CudaDevice(Closing):
         with self._entered():
             if not fence.retired:
                 if fence not in self._pending:
-                    raise BackendError(f"fence {fence.sequence} is not of {self.gpu.name}; it has {self._submitted}")
+                    raise BackendError(f"fence {fence.sequence} is not of {self.card.name}; it has {self._submitted}")
                 self._await(fence, seconds)
 
     def drain(self, timeout: float | None = None) -> None:
@@ -298,7 +307,7 @@ class CudaDevice(Closing):
                 self._retire()
                 raise FenceTimeout(
                     f"{fence.label} (submission {fence.sequence}) did not retire within {seconds:g} s on"
-                    f" {self.gpu.name}; the last one that retired is {self._retired or 'none'}"
+                    f" {self.card.name}; the last one that retired is {self._retired or 'none'}"
                 )
             time.sleep(min(passed * _SLEEP_SHARE, _LONGEST_SLEEP))
         self._retire()
@@ -321,7 +330,7 @@ class CudaDevice(Closing):
 
     def _check(self, memory: CudaMemory) -> None:
         if self._memory.get(memory.va) is not memory:
-            raise BackendError(f"{memory.label}: {memory.size} bytes that are not in use on {self.gpu.name}")
+            raise BackendError(f"{memory.label}: {memory.size} bytes that are not in use on {self.card.name}")
 
     def _check_span(self, memory: CudaMemory, n_bytes: int, offset: int) -> None:
         if offset < 0 or n_bytes < 0 or offset + n_bytes > memory.size:
@@ -348,10 +357,10 @@ class CudaDevice(Closing):
             self._cuda.cuStreamDestroy_v2(self._stream)
         except FenceTimeout:
             return  # whatever is freed now waits for what hangs
-        except DeviceLost:
+        except BackendError:
             pass  # the context goes with all that is in it
-        with suppress(DeviceLost):
-            self._cuda.cuDevicePrimaryCtxRelease_v2(self.gpu.handle)
+        with suppress(BackendError):
+            self._cuda.cuDevicePrimaryCtxRelease_v2(self.card.handle)
 
 
 def _finite(seconds: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_int, c_size_t
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from zinc_rt.cuda.calls import (
@@ -23,7 +23,7 @@ from zinc_rt.cuda.calls import (
     load,
 )
 from zinc_rt.cuda.errors import CudaMissing
-from zinc_rt.errors import BackendError, ZincError
+from zinc_rt.errors import ZincError
 from zinc_rt.lang.machines import WAVE
 
 LEAST_CAPABILITY: Final = (7, 5)
@@ -34,11 +34,12 @@ _TEXT_BYTES: Final = 256
 
 
 @dataclass(frozen=True)
-class CudaGpu:
-    """One GPU. number: in the driver's order, which CUDA_VISIBLE_DEVICES changes; handle: the driver's; memory: bytes;
-    capability: compute capability; pci: its address, as "0000:01:00.0"; driver: the newest CUDA that the driver knows,
+class CudaCard:
+    """A GPU. number: in the driver's order, which CUDA_VISIBLE_DEVICES changes; handle: the driver's; memory: bytes;
+    capability: compute capability; pci: its address, as "0000:01:00.0"; version: the newest CUDA that the driver knows,
     as 12040 for 12.4; bandwidth: bytes a second by its memory's clock and width, 0 where the driver says none; lacks:
-    why kernels cannot run on it, "" where they can.
+    why kernels cannot run on it, "" where they can; cuda: the
+    driver; processor: it is none.
     """
 
     number: int
@@ -48,10 +49,22 @@ class CudaGpu:
     capability: tuple[int, int]
     pci: str
     uuid: str
-    driver: int
+    version: int
     multiprocessors: int
     bandwidth: int
     lacks: str
+    cuda: DriverCalls = field(repr=False, compare=False)
+    processor: bool = False
+
+    @property
+    def driver(self) -> str:
+        """The driver's version, for people."""
+        return f"CUDA {_version(self.version)}"
+
+    @property
+    def refusal(self) -> str:
+        """Why the runtime does not use it; empty where it may."""
+        return f"{self.name}: {self.lacks}" if self.lacks else ""
 
     @property
     def architecture(self) -> str:
@@ -59,28 +72,16 @@ class CudaGpu:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
 
-def cuda_gpus(cuda: DriverCalls | None = None) -> tuple[list[CudaGpu], str]:
-    """All GPUs, and why there is none, "" where there is one. Never raises. cuda: None to load the driver."""
+def find_cards(cuda: DriverCalls | None = None) -> tuple[list[CudaCard], str]:
+    """All GPUs, and why there are none. Never raises. cuda: None to load the driver."""
     try:
         cuda = cuda or load()
-        driver = _begun(cuda)
-        count = c_int()
+        version, count = _begun(cuda), c_int()
         cuda.cuDeviceGetCount(byref(count))
-        found = [_described(cuda, number, driver) for number in range(count.value)]
+        found = [_card(cuda, number, version) for number in range(count.value)]
     except ZincError as error:
         return [], str(error)
-    return found, "" if found else "NVIDIA's driver sees no GPU; look at CUDA_VISIBLE_DEVICES"
-
-
-def cuda_gpu(number: int, cuda: DriverCalls | None = None) -> tuple[DriverCalls, CudaGpu]:
-    """The driver and one GPU that kernels run on. Raises `CudaMissing`, `CudaCallFailed`, and `BackendError` for a GPU
-    that lacks something.
-    """
-    cuda = cuda or load()
-    found = _described(cuda, number, _begun(cuda))
-    if found.lacks:
-        raise BackendError(f"cuda:{number}, {found.name}: {found.lacks}")
-    return cuda, found
+    return found, "" if found else "NVIDIA's driver shows no GPU; look at CUDA_VISIBLE_DEVICES"
 
 
 def _begun(cuda: DriverCalls) -> int:
@@ -96,7 +97,7 @@ def _begun(cuda: DriverCalls) -> int:
     return version.value
 
 
-def _described(cuda: DriverCalls, number: int, driver: int) -> CudaGpu:
+def _card(cuda: DriverCalls, number: int, version: int) -> CudaCard:
     handle, memory = c_int(), c_size_t()
     cuda.cuDeviceGet(byref(handle), number)
     device = handle.value
@@ -110,7 +111,7 @@ def _described(cuda: DriverCalls, number: int, driver: int) -> CudaGpu:
     uuid = ctypes.create_string_buffer(UUID_BYTES)
     cuda.cuDeviceGetUuid_v2(uuid, device)
     capability = attribute(cuda, device, MAJOR), attribute(cuda, device, MINOR)
-    return CudaGpu(
+    return CudaCard(
         number,
         device,
         text("cuDeviceGetName"),
@@ -118,11 +119,12 @@ def _described(cuda: DriverCalls, number: int, driver: int) -> CudaGpu:
         capability,
         text("cuDeviceGetPCIBusId").lower(),
         uuid.raw.hex(),
-        driver,
+        version,
         attribute(cuda, device, MULTIPROCESSORS),
         # Two transfers a clock.
         2 * 1000 * attribute(cuda, device, MEMORY_CLOCK_KHZ) * attribute(cuda, device, BUS_BITS) // 8,
         _lack(cuda, device, capability),
+        cuda,
     )
 
 

@@ -52,6 +52,7 @@ class CudaModules:
         self._for = f"{architecture} CUDA {version}"
         self._loaded: dict[tuple[str, bytes], CudaKernel] = {}
         self._modules: list[c_void_p] = []
+        self._code: dict[tuple[str, bytes], bytes] = {}  # compiled, and not loaded yet
 
     def load(self, kernel: GpuKernel) -> CudaKernel:
         """The kernel, loaded once. Raises `BackendError` for another target's, `CudaCallFailed` with the compiler's
@@ -59,10 +60,25 @@ class CudaModules:
         """
         key = (kernel.symbol, kernel.code)
         if key not in self._loaded:
-            if kernel.target != TARGET:
-                raise BackendError(f"{kernel.name} is compiled for {kernel.target}; NVIDIA's driver takes {TARGET}")
             self._loaded[key] = self._load(kernel)
         return self._loaded[key]
+
+    def compile(self, kernel: GpuKernel) -> bytes:
+        """The machine code of a kernel that is not loaded, kept by its PTX, the GPU's architecture and the driver's
+        version; b"" of one that is. Raises as `load`.
+        """
+        key = (kernel.symbol, kernel.code)
+        if kernel.target != TARGET:
+            raise BackendError(f"{kernel.name} is compiled for {kernel.target}; NVIDIA's driver takes {TARGET}")
+        if key in self._loaded:
+            return b""
+        if key not in self._code:
+            name = cache_key(("cubin", kernel.code, self._for))
+            kept = self._cache.get(name)
+            self._code[key] = self._compiled(kernel) if kept is None else kept.code
+            if kept is None:
+                self._cache.put(name, Image(self._code[key], {kernel.symbol: 0}, TARGET))
+        return self._code[key]
 
     def close(self) -> None:
         """Unload everything."""
@@ -72,7 +88,8 @@ class CudaModules:
 
     def _load(self, kernel: GpuKernel) -> CudaKernel:
         module, function = c_void_p(), c_void_p()
-        self._cuda.cuModuleLoadData(byref(module), self._code(kernel))
+        self._cuda.cuModuleLoadData(byref(module), self.compile(kernel))
+        del self._code[kernel.symbol, kernel.code]
         self._modules.append(module)
         self._cuda.cuModuleGetFunction(byref(function), module, kernel.symbol.encode())
 
@@ -88,16 +105,6 @@ class CudaModules:
             )
         assert function.value is not None, "the driver said that it is there"
         return CudaKernel(kernel.name, kernel, function.value, of(REGISTERS), of(LOCAL_BYTES), of(SHARED_BYTES))
-
-    def _code(self, kernel: GpuKernel) -> bytes:
-        """The machine code: kept by the PTX, the GPU's architecture and the driver's version."""
-        key = cache_key(("cubin", kernel.code, self._for))
-        kept = self._cache.get(key)
-        if kept is not None:
-            return kept.code
-        code = self._compiled(kernel)
-        self._cache.put(key, Image(code, {kernel.symbol: 0}, TARGET))
-        return code
 
     def _compiled(self, kernel: GpuKernel) -> bytes:
         log = ctypes.create_string_buffer(_LOG_BYTES)
