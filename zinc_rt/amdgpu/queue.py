@@ -21,7 +21,7 @@ import numpy as np
 from zinc_rt.amdgpu.advice import KERNEL_LOG
 from zinc_rt.amdgpu.command_buffer import PacketCopy, RecordedLists
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.amdgpu.device_lock import DeviceLock
+from zinc_rt.utils.device_lock import DeviceLock
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.amdgpu.fence import QueueFence
 from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of

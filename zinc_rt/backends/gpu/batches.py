@@ -324,7 +324,7 @@ class Batches:
             records.write(i, {name: _value(value, va, shape) for name, value in block.values.items()})
         held = self._backend.alloc(max(records.memory.size, 1), label="arguments")
         allocated.append(held)
-        self._backend.map(held)[: records.memory.size] = records.memory
+        self._backend.write(held, records.memory)
         return {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
 
 

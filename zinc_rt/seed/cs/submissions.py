@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
 from zinc_rt.amdgpu.cs.session import CsSession
-from zinc_rt.amdgpu.device_lock import DeviceLock
+from zinc_rt.utils.device_lock import DeviceLock
 from zinc_rt.amdgpu.drm_memory import RenderBuffer
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.amdgpu.host_map import HostMap
