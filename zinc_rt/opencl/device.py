@@ -153,7 +153,7 @@ class OpenClDevice:
         """See `GpuDevice.map`."""
         if memory.freed or not memory.host:
             raise BackendError(f"{memory.label}: {'freed' if memory.freed else 'the processor does not reach it'}")
-        return np.frombuffer((ctypes.c_uint8 * memory.size).from_address(memory.va), np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * memory.size).from_address(memory.va))
 
     def write(self, memory: OpenClMemory, data: Any, offset: int = 0) -> None:
         """See `GpuDevice.write`."""
@@ -201,7 +201,7 @@ class OpenClDevice:
     def _build(self, program: cl.Program) -> cl.Program:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)  # what it has to say beside errors
-            return program.build(options=self._options.split(), cache_dir=False)
+            return program.build(options=self._options.split())
 
     # Work.
 
