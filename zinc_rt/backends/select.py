@@ -145,7 +145,8 @@ def _first(
         for candidate in trials.candidates(choice.device, choice.card):
             held = trials.held_back(candidate, choice.device)
             if held is not None:
-                skipped.append(held)
+                if not held.usual:
+                    skipped.append(held)
                 continue
             try:
                 backend = trials.open(candidate)
@@ -157,8 +158,7 @@ def _first(
             if skipped and notify is not None:
                 notify(format_skipped(candidate.device, skipped))
             return candidate.device, backend
-    usual = usual and all(report.usual for report in skipped)
-    return _cpu_or_refuse(choice, [*absent, *skipped], failed, options, cache, notify, usual=usual)
+    return _cpu_or_refuse(choice, [*absent, *skipped], failed, options, cache, notify, usual=usual and not skipped)
 
 
 class DeviceTrials(Protocol):

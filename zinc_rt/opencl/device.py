@@ -32,6 +32,8 @@ TIMEOUT: Final = 10.0
 _PROCESSOR_TIMEOUT: Final = 600.0
 _ALIGNMENT: Final = 256
 _LOG_LINES: Final = 3
+BUILD_OPTIONS = ""
+"""Of the driver's compiler, where nothing else is said: none, which relax what the kernels rely on."""
 
 
 @dataclass(eq=False)
@@ -71,11 +73,16 @@ class OpenClDevice:
     host_use: HostUse = "writes"
 
     def __init__(
-        self, card: OpenClCard, *, cache: CompileCache | None = None, options: str = "", buffers: bool | None = None
+        self,
+        card: OpenClCard,
+        *,
+        cache: CompileCache | None = None,
+        options: str | None = None,
+        buffers: bool | None = None,
     ) -> None:
         if card.lacks:
             raise BackendError(f"{card.refusal}: kernels cannot run there")
-        self.card, self._cache, self._options = card, cache, options
+        self.card, self._cache, self._options = card, cache, BUILD_OPTIONS if options is None else options
         self.timeout = _PROCESSOR_TIMEOUT if card.processor else TIMEOUT
         try:
             self._context = cl.Context([card.device])
