@@ -41,6 +41,7 @@ class Registers:
 
     def __init__(self, model: GpuModel, report: Callable[[str, str], None], kind: str) -> None:
         self.gfx, self._report, self._compute_units = model.gfx, report, model.cu
+        self._untrapped = kind == "kfd" and model.gfx[:2] == (11, 0)  # as amdkfd makes the queues of these cores
         self._engines = reg.STATIC_THREAD_MGMT[: model.shader_engines]
         self.names = reg.registers(model.gfx[0])
         self.sh = [0] * reg.SH_COUNT
@@ -112,6 +113,12 @@ class Registers:
                     "reserved-bits",
                     f"{register.name} is {sh[offset]:#x}: {register.reserved(sh[offset]):#x} is reserved",
                 )
+        if self._untrapped and not rsrc1 & reg.RSRC1_PRIV:
+            self._report(
+                "unprivileged",
+                f"a dispatch has COMPUTE_PGM_RSRC1 {rsrc1:#x} without PRIV: amdkfd turns traps off on this core, and "
+                "waves without PRIV cannot be saved when the queue is preempted",
+            )
         user_sgprs = rsrc2 >> 1 & 0x1F
         if user_sgprs > reg.USER_DATA_COUNT:
             raise GpuHang(f"RSRC2 asks for {user_sgprs} user registers; there are {reg.USER_DATA_COUNT}")

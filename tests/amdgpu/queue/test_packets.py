@@ -149,6 +149,17 @@ def test_what_another_program_left_is_not_counted_on(kind: str, model: GpuModel,
     assert rig.dispatches[0].compute_units == model.cu * opened // model.shader_engines
 
 
+@pytest.mark.parametrize(
+    ("kind", "model", "reported"),
+    [("kfd", RX7900XTX, True), ("cs", RX7900XTX, False), ("umq", RX7900XTX, False), ("kfd", R9700, False)],
+)
+def test_waves_that_cannot_be_saved_are_found(kind: str, model: GpuModel, reported: bool) -> None:
+    commands = CommandList().dispatch(PROGRAM_IN_RIG, 1, user_data=(5, 6))
+    rig = Rig(model, kind=kind)
+    rig.words(*lower(commands, GFX12 if model is R9700 else GFX11))
+    assert rig.kinds == ["unprivileged"] * reported
+
+
 def test_high_addresses_and_waves_of_64() -> None:
     program = LoadedKernel("k", 0x7FFF_1234_5600, 1, 2, 0, (64, 1, 1), 0, wave32=False)
     words = lower(CommandList().dispatch(program, 1, user_data=range(16)), GFX12)

@@ -25,6 +25,8 @@ PIPELINESTAT_ENABLE, PERFCOUNT_ENABLE = 0x20A, 0x20B
 PGM_LO, PGM_HI = 0x20C, 0x20D
 SCRATCH_BASE_LO, SCRATCH_BASE_HI = 0x210, 0x211
 PGM_RSRC1, PGM_RSRC2 = 0x212, 0x213
+RSRC1_PRIV = 1 << 20
+"""Of PGM_RSRC1: waves run privileged, which keeps the hardware from trapping them (kfdtest)."""
 RESOURCE_LIMITS = 0x215
 STATIC_THREAD_MGMT = (0x216, 0x217, 0x219, 0x21A, 0x22B, 0x22C, 0x22D, 0x22E, 0x223)
 """Of shader engines 0 to 8: which compute units a dispatch may use. The last is gfx12's."""
