@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, ACQUIRE_KERNEL, RELEASE_CONTROL
+from zinc_rt.amdgpu.pm4.registers import RSRC1_PRIV
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,9 @@ GFX11 = Gfx(
     max_threads=1024,
     lds_bytes=0x10000,
     large_registers=frozenset({110000, 110001, 110501}),
-    saved_rsrc1=1 << 20,  # PRIV; tinygrad sets it on this generation alone, against trouble with the save area
+    # amdkfd makes queues of cores 11.0.0 to 11.0.3 without traps (`kfd_dbg_has_cwsr_workaround`), and AMD's tests set
+    # PRIV there (kfdtest, `NeedCwsrWA`). Neither does so on cores 11.5 or on gfx12.
+    saved_rsrc1=RSRC1_PRIV,
 )
 GFX12 = Gfx(
     name="gfx12",

@@ -61,13 +61,16 @@ class AmdCard:
         return self.open_errno is None and self.ip_major >= _oldest().major and not self.integrated
 
     def refusal(self) -> str:
-        """Why the runtime does not use it; empty for one that is eligible."""
+        """Why nothing runs on it; empty where compiled kernels do."""
+        from zinc_rt.amdgpu.gfx import generations
+
         if self.open_errno is not None:
             return f"{self.render_node} cannot be used: {os.strerror(self.open_errno)}"
         if self.integrated:
             return f"{self.render_node} is {self.name}, part of the processor: skipped"
-        oldest = _oldest()
-        return f"{self.render_node} is {self.name}: older than {oldest.name}" if self.ip_major < oldest.major else ""
+        if can_run(self):
+            return ""
+        return f"{self.render_node} is {self.name}: kernels run on {generations(executed=True)}"
 
 
 def _oldest() -> Gfx:
@@ -225,8 +228,7 @@ def refusal(linux: Linux, gpus: list[AmdCard], card: str = "") -> tuple[str, str
         return "no AMD GPU is in sight", "use cpu"
     if any(map(can_run, chosen)):
         return "", ""
-    refusals = (gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in chosen)
-    return "; ".join(refusals), "see `zinc check`"
+    return "; ".join(gpu.refusal() for gpu in chosen), "see `zinc check`"
 
 
 @dataclass(frozen=True)
