@@ -170,7 +170,7 @@ class _Arriving(Program):
     """A program whose arrivals go through the sampler. It shares the instructions of another one."""
 
     def __init__(self, sampler: DispatchSampler, program: Program) -> None:
-        super().__init__(program.fetch, program.n_vgprs, program.lanes)
+        super().__init__(program.fetch, program.n_vgprs, program.lanes, program.gfx)
         self.sampler, self.program, self.ops = sampler, program, program.ops
 
     def at(self, address: int) -> Any:

@@ -87,7 +87,7 @@ class GpuQueue(Closing):
 
     @property
     def default_heap(self) -> Heap:
-        """Where `alloc` takes memory from: VRAM when the processor reaches all of it, else system memory."""
+        """Where `alloc` takes memory from: `DeviceInfo.data_heap` when the processor reaches it, else system memory."""
         return self._heaps.default
 
     @property
@@ -97,8 +97,8 @@ class GpuQueue(Closing):
 
     @property
     def host_reaches_all(self) -> bool:
-        """Whether the processor reads and writes all of VRAM itself."""
-        return not self.device.vram or self.device.visible_vram >= self.device.vram
+        """Whether the processor reads and writes all memory of the GPU itself."""
+        return self.device.data_heap == "gtt" or not self.device.vram or self.device.visible_vram >= self.device.vram
 
     @property
     def most_work(self) -> int:

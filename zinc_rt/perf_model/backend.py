@@ -29,7 +29,7 @@ from amdgpu_emu.sampler import DispatchKind, DispatchSampler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.work import SIMDS, Work
-from zinc_rt.amdgpu.vram import kept_free
+from zinc_rt.amdgpu.room import kept_free
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.prefetch_resident import prefetch_ranges
 from zinc_rt.backends.base import StepFence
@@ -68,19 +68,19 @@ class ForecastBackend(EmulatedBackend):
         self._card = model
         self._last: SubmittedStep | None = None
         # Places for what does not fit on the card, too.
-        super().__init__(replace(model, vram=max(model.vram, _ROOM)), cache=cache, notify=notify)
+        super().__init__(replace(model, **{model.data_heap: max(model.memory, _ROOM)}), cache=cache, notify=notify)
         self.machine.shader = Idle()
         self.resident.forecast = True
 
     @property
     def memory_available(self) -> int | None:
         """What the card has: only the part that stays free is used."""
-        return self._card.vram - self.memory_kept_free
+        return self._card.memory - self.memory_kept_free
 
     @property
     def memory_kept_free(self) -> int:
         """Of the card."""
-        return kept_free(replace(self.gpu.device, vram=self._card.vram))
+        return kept_free(self._card.memory)
 
     def _uploader(self) -> Uploader:
         return _Sparse(super()._uploader())

@@ -149,7 +149,7 @@ def forecast(
         plan = engine.load(file, definition)
         wanted = [("prompt", n, 0) for n in prompts] + [("text", 1, depth) for depth in depths]
         tests = [_test(engine, definition.info.n_vocab, *test) for test in wanted]
-        return CardForecast(engine.gpu.name, tests, plan, engine.gpu.vram)
+        return CardForecast(engine.gpu.name, tests, plan, engine.gpu.memory)
 
 
 class _Engine(Engine):
