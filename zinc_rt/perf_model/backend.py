@@ -8,6 +8,7 @@ cache. Results mean nothing.
 from __future__ import annotations
 
 import hashlib
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -171,7 +172,7 @@ class ForecastBackend(EmulatedBackend):
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
         key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
         even = self._positions not in repr(values) and _TILES not in _given(kernel, dispatch)
-        return DispatchKind(key, even, _counters(kernel, values), near)
+        return DispatchKind(key, even, _counters(kernel, values), near, pieces_of(kernel.name, dispatch.groups))
 
     def _kernel(self, dispatch: Dispatch) -> GpuKernel:
         kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
@@ -232,6 +233,16 @@ def _counters(kernel: GpuKernel, values: list[Any]) -> int:
         return 1
     fields = next(value for value in values if isinstance(value, list))
     return int.from_bytes(next(raw for name, raw in fields if name == "n_heads"), "little")
+
+
+def pieces_of(name: str, groups: Sequence[int]) -> int:
+    """`Work.pieces` of a kernel of this name, 0 where experts are none of its business or where it reads the experts of
+    many rows in their order. groups: workgroups in x, y and z.
+    """
+    if name.startswith(("gated_experts", "expert_rows")):
+        return groups[0] * groups[1] * (2 if name.startswith("gated") else 1)
+    chosen = re.search(r"^experts_down.*\bK=(\d+)", name)
+    return groups[1] * int(chosen[1]) if chosen else 0
 
 
 class _Sparse(Uploader):
