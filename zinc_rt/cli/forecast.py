@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.terminal import one_line, say
+from zinc_rt.errors import UsageError
 from zinc_rt.mem.plan import format_bytes
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def predicted(
     """The forecasts of these tests as Markdown, JSON or CSV. phases: the first with tables of where the time goes.
     Raises what `forecast` raises, and `UsageError`.
     """
+    from zinc_rt.backends.amdgpu.emulated import gpu_model
     from zinc_rt.engine.options import Options
     from zinc_rt.llm.load import built_in_model
     from zinc_rt.models.cache_format import parse_cache_format
@@ -39,6 +41,10 @@ def predicted(
     engine.check_unused("--predict")
     path = model_file(engine.model, engine.hub) or built_in_model()
     depths = [max(1, depth) for depth in depths]
+    try:
+        gpu_model(None if gpu in PUBLISHED else gpu)
+    except UsageError as error:
+        raise UsageError(f"{error}; predicted from their bandwidth alone: {', '.join(PUBLISHED)}") from None
     if gpu in PUBLISHED:
         kv = Options.kv if engine.kv is None else parse_cache_format(engine.kv)
         found = share_forecast(path, PUBLISHED[gpu], depths, kv=kv)
