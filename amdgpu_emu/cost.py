@@ -63,7 +63,8 @@ def bandwidth_name(gfx: tuple[int, int, int]) -> str:
 
 def bandwidth_of(model: GpuModel, constants: CardConstants = LIKELY) -> float:
     """Memory bandwidth of a card that can be reached, in bytes per second."""
-    return getattr(constants, bandwidth_name(model.gfx)) * model.pins
+    share: float = getattr(constants, bandwidth_name(model.gfx))
+    return share * model.pins
 
 
 def predict(work: Work, model: GpuModel = R9700, constants: CardConstants = LIKELY) -> PredictedTime:
