@@ -69,7 +69,8 @@ class ForecastBackend(EmulatedBackend):
         self._card = model
         self._last: SubmittedStep | None = None
         # Places for what does not fit on the card, too.
-        super().__init__(replace(model, **{model.data_heap: max(model.memory, _ROOM)}), cache=cache, notify=notify)
+        room: dict[str, Any] = {model.data_heap: max(model.memory, _ROOM)}
+        super().__init__(replace(model, **room), cache=cache, notify=notify)
         self.machine.shader = Idle()
         self.resident.forecast = True
 
