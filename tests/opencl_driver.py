@@ -7,7 +7,6 @@ import os
 import tempfile
 from pathlib import Path
 
-
 QUICKLY = "-cl-opt-disable"
 """A third of the time to build a kernel. Sub-groups of 32 are vectors all the same."""
 

@@ -12,7 +12,7 @@ import pytest
 
 import zinc_rt.backends.probe
 from amdgpu_emu.machine import Machine
-from amdgpu_emu.models import MI300X, R9700, RAPHAEL, RX7900XTX
+from amdgpu_emu.models import MI300X, R9700, RAPHAEL, RX7900XTX, STRIX_POINT
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from zinc_rt.amdgpu.cs.interface import CsInterface
 from zinc_rt.amdgpu.queue import GpuQueue
@@ -139,6 +139,13 @@ def test_an_integrated_gpu_is_skipped() -> None:
         assert report.proven
 
 
+def test_a_processors_gpu_comes_behind_cards() -> None:
+    with Machine(LINUX_6_17, [STRIX_POINT, R9700]) as machine:
+        names = [report.name for report in probe_devices(linux=machine.process())]
+    assert names[:2] == ["gpu:cs@renderD129", "gpu:kfd@renderD129"]
+    assert "gpu:cs@renderD128" in names
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
@@ -146,6 +153,7 @@ def test_an_integrated_gpu_is_skipped() -> None:
         (MI300X, "renderD128 is gfx942: kernels run on gfx11 and gfx12"),
         (replace(RX7900XTX, gfx=(10, 3, 0)), "renderD128 is gfx1030: kernels run on gfx11 and gfx12"),
         (replace(R9700, integrated=True), "renderD128 is gfx1201, part of the processor"),
+        (replace(RAPHAEL, gfx=(11, 0, 3)), "renderD128 is gfx1103, part of the processor: of those, gfx11.5 alone"),
     ],
 )
 def test_gpus_that_the_runtime_does_not_use(model, words: str) -> None:

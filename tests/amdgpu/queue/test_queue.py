@@ -540,7 +540,7 @@ def test_memory_of_another_queue() -> None:
 
 def test_another_generation_is_refused() -> None:
     fake = FakeInterface(device=replace(DEVICE, gfx_target_version=100306))
-    with pytest.raises(BackendError, match="gfx11 and gfx12"):
+    with pytest.raises(BackendError, match=r"gfx11, gfx11\.5 and gfx12"):
         GpuQueue(fake)
     assert fake.closed
     fake = FakeInterface()
