@@ -1,4 +1,4 @@
-"""Intel's OpenCL driver for processors, from PyPI (`pip install 'zinc-rt[opencl-cpu]'`): a driver that nobody here wrote."""
+"""Intel's OpenCL driver for processors, from PyPI (`pip install 'zinc-rt[opencl-cpu]'`): one that nobody here wrote."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def library() -> Path | None:
 
 
 def announce() -> None:
-    """Tell OpenCL's loader of the driver, which it asks for once in a process. The wheel's own file names a place on the
-    machine of its maker.
+    """Tell OpenCL's loader of the driver, which it asks for once in a process. The wheel's own file names a place on
+    the machine of its maker.
     """
     driver = library()
     if driver is None or os.environ.get("OCL_ICD_VENDORS"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_a_list_runs_in_order_as_often_as_wanted(device: OpenClDevice) -> None:
     program = device.load_kernel(kernel())
     data = np.arange(n, dtype=np.uint32)
     commands = device.commands("two moves")
-    for source, target in zip(memory, memory[1:], strict=False):
+    for source, target in pairwise(memory):
         commands.dispatch(program, -(-n // 1024), source, target, n).barrier(light=True)
     for turn in range(3):
         device.write(memory[0], data + turn)
@@ -93,7 +94,7 @@ def test_wrong_calls_say_what_is_wrong(device: OpenClDevice) -> None:
         commands.dispatch(program, 1, piece, piece, -1)
     with pytest.raises(BackendError, match="1025 bytes at 0 are not all in its 1024"):
         device.write(piece, bytes(1025))
-    with pytest.raises(BackendError, match="-1 are not all|at -1"):
+    with pytest.raises(BackendError, match=r"4 bytes at -1 are not all in its 1024"):
         device.read(piece, 4, -1)
     amd = gpu_kernels({"move": DECODE["move"].spec}, "gfx1201", cache=kernels())["move"]
     with pytest.raises(BackendError, match="is compiled for gfx1201"):
@@ -145,7 +146,7 @@ def test_a_device_that_goes_away(device: OpenClDevice) -> None:
     fence = device.submit(commands)
     device.wait(fence)
     fence.code = -36  # the driver's answer where a queue's device is gone
-    with pytest.raises(DeviceLost, match="move: .*does not answer any more"):
+    with pytest.raises(DeviceLost, match=r"move: .*does not answer any more"):
         device.wait(fence)
     with pytest.raises(DeviceLost):
         device.submit(commands)
@@ -162,7 +163,7 @@ def test_the_arithmetic_is_exact(card: OpenClCard) -> None:
 def test_wrong_arithmetic_is_found(card: OpenClCard) -> None:
     """A driver that may relax the rounding of subnormals."""
     device = OpenClDevice(card, options="-cl-denorms-are-zero", cache=kernels())
-    with pytest.raises(selftest.WrongResults, match="is not exact on this device: .* results are wrong"):
+    with pytest.raises(selftest.WrongResults, match=r"is not exact on this device: .* results are wrong"):
         selftest.check_arithmetic(device, kernels())
     device.close()
 
