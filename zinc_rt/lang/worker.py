@@ -121,7 +121,8 @@ def _optimised(llvm: Any, machine: Any, request: dict[str, Any], ir: str) -> Any
     if "target datalayout" not in ir:
         # It must be known while parsing (it says where allocas live); on the first line, line numbers stay right.
         ir = f'target datalayout = "{machine.target_data}" target triple = "{request["triple"]}" {ir}'
-    module = llvm.parse_assembly(ir)
+    # A context of its own: what the global one keeps makes the next module of SPIR-V use numbers twice.
+    module = llvm.parse_assembly(ir, llvm.create_context())
     module.verify()
     exports = set(request["exports"])
     for symbol in (*module.functions, *module.global_variables):
