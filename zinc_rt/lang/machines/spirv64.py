@@ -37,7 +37,8 @@ def builtin(f: FunctionText, name: str, returns: str, arguments: Sequence[tuple[
 def _id(c: Any, name: str, *arguments: tuple[str, str]) -> str:
     """A number that OpenCL gives as a size_t."""
     wide = builtin(c.f, name, "i64", arguments, _PURE)
-    return str(c.f.value(f"trunc i64 {wide} to i32"))
+    # By name: of a `trunc` LLVM may make operations on 32 bits with operands of 64.
+    return builtin(c.f, "_Z12convert_uintm", "i32", [("i64", wide)], _PURE)
 
 
 def _through_f64(f: FunctionText, compute: Callable[..., str], *operands: Val) -> Val:
