@@ -5,6 +5,7 @@ and all that a small model of every kind needs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ from zinc_rt.kernels.gpu import catalogue as c
 from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry
 from zinc_rt.models import define, define_draft_head
 from zinc_rt.models.cache_format import CacheFormat, with_cache
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers import define_tower
 
 SIZES = Capacity(16, 8, 512, 4, 128)
@@ -101,10 +103,8 @@ def _graphs(folder: Path) -> Iterator[Graph]:
             for definition in (define(file), define_draft_head(file)):
                 if definition is not None:
                     yield definition.graph
-                    try:
+                    with suppress(ModelError):  # heads that are no whole blocks
                         yield with_cache(definition, CacheFormat.Q8_0).graph
-                    except Exception:
-                        pass
     for kind in towers.KINDS:
         with GGUFFile.open(towers.write(folder / f"{kind}.gguf", kind).path) as file:
             tower = define_tower(file)
