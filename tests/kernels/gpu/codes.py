@@ -72,7 +72,7 @@ def _layers() -> Iterator[KernelEntry]:
     yield c.heads_kernel(c.head_form(128, 64, interleaved=True, norm=False, cache=True, quantized=True))
     yield c.heads_kernel(c.head_form(64, 0, interleaved=False, norm=True, cache=False, packed=True))
     for dim in (64, 128, 256):
-        yield c.delta_net(dim, norm=True, packed=True)
+        yield c.delta_net(dim, norm=dim < 256, packed=dim < 256)
     yield c.conv1d(4, gated=False, bias=True)
     yield c.conv1d(3, gated=True, bias=False)
     yield c.choose_experts(128, 8, gating="softmax", normalise=True, bias=False, scaled=False)
@@ -126,3 +126,35 @@ def entries() -> Mapping[str, KernelEntry]:
         for graph in _graphs(Path(folder)):
             found |= named(GpuLowering(graph, SIZES).run().kernels)
     return found
+
+
+@cache
+def _some() -> tuple[KernelEntry, ...]:
+    """Of every function one kernel at the least, of every format products of one, two and eight rows by turns, and of
+    the functions with many forms those that differ most.
+    """
+    found = [entry for name, entry in DECODE.items() if not name.startswith(("matvec_", "embed_"))]
+    kinds = (*c.QUANTIZED, *c.FLOATS)
+    for i, kind in enumerate(kinds):
+        found.append(c.matvec_rows(kind, (1, 2, 8)[i % 3]))
+        if i % 3 == 0:
+            found.append(DECODE[f"embed_{kind.lower()}"])
+    found += [entry for entry in _layers() if entry.spec.function.name not in ("attention", "heads")]
+    found += [
+        c.attention_kernel(128, 4), c.attention_kernel(256, 8, gated=True, packed=True, quantized=True),
+        c.attention_kernel(64, 8, window=True, sinks=True, whole=True),
+    ]  # fmt: skip
+    known = {entry.spec.function.name for entry in found}
+    for entry in entries().values():
+        if entry.spec.function.name not in known:
+            known.add(entry.spec.function.name)
+            found.append(entry)
+    return tuple(named(found).values())
+
+
+PARTS = 6
+
+
+def some_entries(part: int) -> Mapping[str, KernelEntry]:
+    """A share of some kernels of each kind."""
+    return named(_some()[part::PARTS])

@@ -22,6 +22,7 @@ _PTX_EXACT = re.compile(
     r"|cvt\.(rn\.f32\.f64|f64\.f32|rn\.f16\.f32|f32\.f16)"
 )
 _PTX_EXTREME = re.compile(r"(max|min)\.f(32|64)")
+_NUMBER = re.compile(r"0[fd](?!8?0+$)[0-9A-F]+")
 _PTX_LINE = re.compile(r"\s+(?:@!?%p\d+\s+)?([a-z][\w.:]*)\s*(.*?);")
 
 
@@ -39,7 +40,9 @@ def ptx_floats(text: str) -> Counter[str]:
 
 
 def ptx_problems(text: str) -> list[str]:
-    """What is not exact, or not known here to be. max and min of PTX drop a NaN: a comparison must ask for it."""
+    """What is not exact, or not known here to be. max and min of PTX drop a NaN: a comparison must ask for it. With a
+    number that is no zero they are what `x > number ? x : number` is.
+    """
     out, asked = [], set()
     for name, operands in ptx_instructions(text):
         if name.startswith("setp.nan."):
@@ -48,7 +51,7 @@ def ptx_problems(text: str) -> list[str]:
             out.append(f"{name} {operands[-1]}")
     for name, operands in ptx_instructions(text):
         if _PTX_EXTREME.fullmatch(name):
-            if not all(x in asked or x.startswith("0") for x in operands[1:]):
+            if not any(map(_NUMBER.fullmatch, operands[1:])) and not all(x in asked for x in operands[1:]):
                 out.append(f"{name} of {', '.join(operands[1:])}, of which no comparison says that it is no NaN")
             asked.add(operands[0])  # a number, where its operands are
         elif _PTX_FLOAT.search(name) and not _PTX_MOVES.match(name) and not _PTX_EXACT.fullmatch(name):
@@ -95,6 +98,8 @@ _WIDE_ALONE = ("FDiv", "sqrt")
 _CONVERSIONS = ((16, 32), (32, 16), (32, 64), (64, 32))
 _CONTRACTION_OFF = 31
 _DECORATIONS = {11: "BuiltIn", 22: "Constant", 38: "FuncParamAttr", 41: "LinkageAttributes", 44: "Alignment"}
+_NO_TYPE = {11, *range(19, 40), 248}  # ExtInstImport, types, Label
+_NO_RESULT = {3, 5, 10, 14, 15, 16, 17, 56, 62, 71, 224, 225, 228, 246, 247, 249, 250, 251, 253, 255, 256, 257}
 _WRAPS = {4469: "NoSignedWrap", 4470: "NoUnsignedWrap"}
 
 
@@ -102,10 +107,13 @@ _WRAPS = {4469: "NoSignedWrap", 4470: "NoUnsignedWrap"}
 class SpirvModule:
     """The instructions of a module: their numbers and operands, which begin with the result's type where there is one.
 
-    defined: by the result's id, of those that compute something; widths: bits of float types and of vectors of them.
+    twice: ids that are defined again. defined: by the result's id, of those that compute something; widths: bits of
+    float types and of vectors of them.
     """
 
     instructions: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    results: set[int] = field(default_factory=set)
+    twice: list[int] = field(default_factory=list)
     defined: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     types: dict[int, int] = field(default_factory=dict)
     widths: dict[int, int] = field(default_factory=dict)
@@ -123,6 +131,11 @@ class SpirvModule:
 
     def _add(self, number: int, operands: tuple[int, ...]) -> None:
         self.instructions.append((number, operands))
+        if number not in _NO_RESULT:
+            result = operands[0 if number in _NO_TYPE else 1]
+            if result in self.results:
+                self.twice.append(result)
+            self.results.add(result)
         if number == _TYPE_FLOAT:
             self.widths[operands[0]] = operands[1]
         elif number == _TYPE_VECTOR and operands[1] in self.widths:
@@ -150,7 +163,12 @@ class SpirvModule:
 
     def problems(self) -> list[str]:
         """What is not exact, or not known here to be."""
-        return [*self._operations(), *self._decorations(), *self._entry_points()]
+        return [
+            *(f"number {n} is defined twice" for n in self.twice),
+            *self._operations(),
+            *self._decorations(),
+            *self._entry_points(),
+        ]
 
     def _operations(self) -> Iterator[str]:
         for number, operands in self.instructions:
