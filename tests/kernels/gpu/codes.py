@@ -89,7 +89,7 @@ def _layers() -> Iterator[KernelEntry]:
     yield c.arrange_experts(gather=True)
     yield c.sum_experts(8)
     yield c.sum_norm(weight=True, quantized=True, both=True)
-    for activation in ("silu", "gelu", "relu2"):
+    for activation in ("silu", "gelu", "clamped"):
         yield from c.gate_kernels(activation)
 
 

@@ -140,7 +140,7 @@ class SpirvModule:
             self.widths[operands[0]] = operands[1]
         elif number == _TYPE_VECTOR and operands[1] in self.widths:
             self.widths[operands[0]] = self.widths[operands[1]]
-        elif len(operands) > 1:
+        elif number not in _NO_RESULT and number not in _NO_TYPE:
             self.defined[operands[1]] = (number, operands)
             self.types[operands[1]] = operands[0]
 
