@@ -72,13 +72,14 @@ def _numbers(text: str) -> dict[int, str]:
 _EXT_INST, _EXECUTION_MODE, _ENTRY_POINT, _TYPE_FLOAT, _TYPE_VECTOR, _DECORATE, _SELECT = 12, 16, 15, 22, 23, 71, 169
 _OTHER = _numbers(
     """Undef 1 Source 3 Name 5 Extension 10 ExtInstImport 11 MemoryModel 14 EntryPoint 15 ExecutionMode 16
-    Capability 17 TypeVoid 19 TypeBool 20 TypeInt 21 TypeFloat 22 TypeVector 23 TypeArray 28 TypePointer 32
+    Capability 17 TypeVoid 19 TypeBool 20 TypeInt 21 TypeFloat 22 TypeVector 23 TypeArray 28 TypeStruct 30
+    TypePointer 32
     TypeFunction 33 ConstantTrue 41 ConstantFalse 42 Constant 43 ConstantComposite 44 ConstantNull 46 Function 54
     FunctionParameter 55 FunctionEnd 56 Variable 59 Load 61 Store 62 InBoundsPtrAccessChain 70 PtrAccessChain 67
     Decorate 71 VectorExtractDynamic 77 VectorInsertDynamic 78 VectorShuffle 79 CompositeConstruct 80
     CompositeExtract 81 CompositeInsert 82 UConvert 113 SConvert 114 ConvertPtrToU 117 ConvertUToPtr 120 Bitcast 124
-    SNegate 126 IAdd 128 ISub 130 IMul 132 UDiv 134 SDiv 135 UMod 137 SRem 138 Any 154 All 155 LogicalEqual 164
-    LogicalNotEqual 165 LogicalOr 166 LogicalAnd 167 LogicalNot 168 Select 169 IEqual 170 INotEqual 171
+    SNegate 126 IAdd 128 ISub 130 IMul 132 UDiv 134 SDiv 135 UMod 137 SRem 138 IAddCarry 149 Any 154 All 155
+    LogicalEqual 164 LogicalNotEqual 165 LogicalOr 166 LogicalAnd 167 LogicalNot 168 Select 169 IEqual 170 INotEqual 171
     UGreaterThan 172 SGreaterThan 173 UGreaterThanEqual 174 SGreaterThanEqual 175 ULessThan 176 SLessThan 177
     ULessThanEqual 178 SLessThanEqual 179 ShiftRightLogical 194 ShiftRightArithmetic 195 ShiftLeftLogical 196
     BitwiseOr 197 BitwiseXor 198 BitwiseAnd 199 Not 200 BitCount 205 ControlBarrier 224 MemoryBarrier 225
@@ -93,7 +94,10 @@ _FLOATS = _numbers(
     FUnordLessThanEqual 189 FOrdGreaterThanEqual 190 FUnordGreaterThanEqual 191"""
 )
 _EXT_FLOATS = _numbers("fabs 23 floor 25 fma 26 rint 53 sqrt 61")
-_EXT_OTHER = _numbers("s_abs 141 clz 151 ctz 152 s_max 156 u_max 157 s_min 158 u_min 159 s_mul_hi 160 popcount 166")
+_EXT_OTHER = _numbers(
+    "s_abs 141 clz 151 ctz 152 s_max 156 u_max 157 s_min 158 u_min 159 s_mul_hi 160 u_sub_sat 163 popcount 166"
+)
+_OF_ONE_TYPE = (128, 130, 132, 197, 198, 199)
 _WIDE_ALONE = ("FDiv", "sqrt")
 _CONVERSIONS = ((16, 32), (32, 16), (32, 64), (64, 32))
 _CONTRACTION_OFF = 31
@@ -175,6 +179,8 @@ class SpirvModule:
             name = self.name(number, operands)
             if name.startswith(("instruction ", "OpenCL.std ")):
                 yield f"{name}, which is not known here"
+            if number in _OF_ONE_TYPE and {self.types[x] for x in operands[2:]} != {operands[0]}:
+                yield f"{name} of other widths than its result's"
             if name in _WIDE_ALONE and self.widths[operands[0]] != 64:
                 yield f"{name} of float{self.widths[operands[0]]}"
             if number in _FLOATS or (number == _EXT_INST and operands[3] in _EXT_FLOATS):

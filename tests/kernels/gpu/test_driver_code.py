@@ -90,6 +90,7 @@ def test_what_is_not_exact_is_found_in_modules() -> None:
         ((71, 10, 41, 0, 1), "a function or variable that another module must bring"),
         ((15, 6, 51, 0), "an entry point without ContractionOff"),
         ((55, 1, 10), "number 10 is defined twice"),
+        ((128, 1, 20, 10, 11), "IAdd of other widths than its result's"),
     ):
         assert module(wrong) == [message]
 
