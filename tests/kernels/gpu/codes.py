@@ -131,23 +131,21 @@ def entries() -> Mapping[str, KernelEntry]:
 @cache
 def _some() -> tuple[KernelEntry, ...]:
     """Of every function one kernel at the least, of every format products of one, two and eight rows by turns, and of
-    the functions with many forms those that differ most.
+    the functions with many forms those that differ most. Of what differs by a bias alone, one.
     """
     found = [entry for name, entry in DECODE.items() if not name.startswith(("matvec_", "embed_"))]
     kinds = (*c.QUANTIZED, *c.FLOATS)
     for i, kind in enumerate(kinds):
-        found.append(c.matvec_rows(kind, (1, 2, 8)[i % 3]))
-        if i % 3 == 0:
+        found.append(c.matvec_rows(kind, (1, 2, 1, 8)[i % 4]))
+        if i % 4 == 0:
             found.append(DECODE[f"embed_{kind.lower()}"])
-    found += [entry for entry in _layers() if entry.spec.function.name not in ("attention", "heads")]
-    found += [
-        c.attention_kernel(128, 4), c.attention_kernel(256, 8, gated=True, packed=True, quantized=True),
-        c.attention_kernel(64, 8, window=True, sinks=True, whole=True),
-    ]  # fmt: skip
+    found += [c.attention_kernel(128, 4), c.attention_kernel(256, 8, gated=True, packed=True, quantized=True)]
+    found += [c.float_tile("BF16", bias=False), c.float_expert_tiles("F16", bias=False, gather=True)]
+    found += [e for e in _layers() if not e.spec.function.name.startswith(("attention", "heads", "float_"))]
     known = {entry.spec.function.name for entry in found}
     for entry in entries().values():
         if entry.spec.function.name not in known:
-            known.add(entry.spec.function.name)
+            known |= {entry.spec.function.name, f"{entry.spec.function.name}_bias"}
             found.append(entry)
     return tuple(named(found).values())
 
