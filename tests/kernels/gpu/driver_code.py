@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 _PTX_FLOAT = re.compile(r"\.(b?f\d+(x2)?|tf32|e\dm\d)\b")
 _PTX_MOVES = re.compile(r"(ld|st|mov|selp)\.")
 _PTX_EXACT = re.compile(
-    r"(add|sub|mul|div|fma|sqrt|rcp)\.rn\.f(32|64)|(neg|abs)\.f(32|64)|setp\.[a-z]+(\.and|\.or)?\.f(32|64)"
+    r"(add|sub|mul|div|fma|sqrt|rcp)\.rn\.f(32|64)|(neg|abs)\.f(32|64)|setp\.[a-z]+(\.and|\.or)?\.f(16|32|64)"
     r"|cvt\.rn\.f(32|64)\.[us]\d+|cvt\.rzi\.[us]\d+\.f(32|64)|cvt\.r[nm]i\.(f32\.f32|f64\.f64)"
     r"|cvt\.(rn\.f32\.f64|f64\.f32|rn\.f16\.f32|f32\.f16)"
 )
@@ -191,7 +191,7 @@ class SpirvModule:
         if name == "FConvert":
             if (given, to) not in _CONVERSIONS:
                 yield f"FConvert of float{given} to float{to}"
-        elif 16 in (to, given):
+        elif 16 in (to, given) and not name.startswith(("FOrd", "FUnord")):
             yield f"{name} of float16"
         elif name.startswith("ConvertFTo") and self.defined[operands[first]][0] != _SELECT:
             yield f"{name} of what was not kept within limits"
