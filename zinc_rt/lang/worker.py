@@ -23,6 +23,7 @@ import struct
 import sys
 import threading
 import time
+import warnings
 from typing import Any, BinaryIO, Final
 
 FRAME: Final = struct.Struct("<IQ")
@@ -32,6 +33,7 @@ _ERROR_PLACE: Final = re.compile(r"<string>:(\d+):\d+: error: (.*)")
 
 def main() -> int:
     """Answer requests until the input ends."""
+    warnings.simplefilter("ignore", DeprecationWarning)  # of `os.fork`: the other thread waits, with no lock
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends this process
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     _end_with(int(sys.argv[1]))
@@ -127,14 +129,47 @@ def _compile(llvm: Any, request: dict[str, Any], ir: str) -> tuple[bytes, str | 
     """
     for option in request["options"]:  # LLVM has them for the whole process; the same one again changes nothing
         llvm.set_option("", option)
+    emit = _apart if request["alone"] else _emitted
+    text = emit(llvm, request, ir, True).decode() if request["disassemble"] else None  # emission changes the module
+    return emit(llvm, request, ir, request["text"]), text
+
+
+def _emitted(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> bytes:
     machine = _machine(llvm, request)
     module = _optimised(llvm, machine, request, ir)
-    text = None
-    if request["disassemble"]:
-        # Emission changes the module, SPIR-V's its context and its machine, too: the text comes from copies of them.
-        copy = llvm.parse_assembly(str(module), llvm.create_context())
-        text = _machine(llvm, request).emit_assembly(copy)
-    return machine.emit_assembly(module).encode() if request["text"] else machine.emit_object(module), text
+    return machine.emit_assembly(module).encode() if as_text else machine.emit_object(module)
+
+
+def _apart(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> bytes:
+    """`_emitted` in a copy of this process, which ends as that does: LLVM keeps something of a module for the next one,
+    whose numbers then are defined twice.
+    """
+    read, write = os.pipe()
+    worker = os.getpid()
+    if (child := os.fork()) == 0:
+        try:
+            _end_with(worker)
+            with os.fdopen(write, "wb") as out:
+                try:
+                    out.write(b"+" + _emitted(llvm, request, ir, as_text))
+                except RuntimeError as error:
+                    out.write(b"-" + str(error).encode())
+            os._exit(0)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(1)
+    os.close(write)
+    with os.fdopen(read, "rb") as made:
+        answer = made.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        os.kill(worker, -status)
+    if status:
+        os._exit(status)
+    if answer[:1] == b"-":
+        raise RuntimeError(answer[1:].decode())
+    return answer[1:]
 
 
 def _machine(llvm: Any, request: dict[str, Any]) -> Any:
