@@ -1,4 +1,4 @@
-"""Intel's OpenCL driver for processors, from PyPI (`pip install 'zinc-rt[opencl-cpu]'`): one that nobody here wrote."""
+"""Intel's OpenCL driver for processors, from PyPI (the extra `gpu-test`): one that nobody here wrote."""
 
 from __future__ import annotations
 

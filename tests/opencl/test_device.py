@@ -11,15 +11,17 @@ import pytest
 
 from tests.opencl.conftest import kernels
 from zinc_rt.backends.gpu import selftest
-from zinc_rt.backends.opencl import OpenClBackend
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.lang.errors import LangError
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.opencl import devices
-from zinc_rt.opencl.device import OpenClDevice
 from zinc_rt.opencl.devices import OpenClCard
+
+pytest.importorskip("pyopencl", reason="pyopencl is not installed: pip install -e '.[gpu-test]'")
+from zinc_rt.backends.opencl import OpenClBackend
+from zinc_rt.opencl.device import OpenClDevice
 
 
 def kernel(name: str = "move") -> GpuKernel:

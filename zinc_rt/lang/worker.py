@@ -120,8 +120,8 @@ def _emitted(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> byte
 
 
 def _apart(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> bytes:
-    """`_emitted` in a copy of this process, which ends as that does: LLVM keeps something of a SPIR-V module for the next
-    one, whose numbers then are defined twice, and options for all that follow.
+    """`_emitted` in a copy of this process, which ends as that does: LLVM keeps something of a SPIR-V module for the
+    next one, whose numbers then are defined twice, and options for all that follow.
     """
     read, write = os.pipe()
     worker = os.getpid()
