@@ -150,8 +150,8 @@ def test_a_processors_gpu_comes_behind_cards() -> None:
     ("model", "words"),
     [
         (RAPHAEL, "renderD128 is gfx1036, part of the processor"),
-        (MI300X, "renderD128 is gfx942: kernels run on gfx11 and gfx12"),
-        (replace(RX7900XTX, gfx=(10, 3, 0)), "renderD128 is gfx1030: kernels run on gfx11 and gfx12"),
+        (MI300X, "renderD128 is gfx942: kernels run on gfx11, gfx11.5 and gfx12"),
+        (replace(RX7900XTX, gfx=(10, 3, 0)), "renderD128 is gfx1030: kernels run on gfx11, gfx11.5 and gfx12"),
         (replace(R9700, integrated=True), "renderD128 is gfx1201, part of the processor"),
         (replace(RAPHAEL, gfx=(11, 0, 3)), "renderD128 is gfx1103, part of the processor: of those, gfx11.5 alone"),
     ],
@@ -167,7 +167,7 @@ def test_a_card_of_another_family_is_refused_by_name_and_passed_over() -> None:
         linux = machine.process()
         assert select_device(Device.auto, linux=linux) is Device.gpu_cs
         named = DeviceChoice(Device.gpu, "renderD128")
-        with pytest.raises(DeviceUnavailable, match="renderD128 is gfx942: kernels run on gfx11 and gfx12"):
+        with pytest.raises(DeviceUnavailable, match=r"gfx942: kernels run on gfx11, gfx11\.5 and gfx12"):
             select_device(named, linux=linux)
         with pytest.raises(BackendError, match="renderD128 is gfx942; the packets here are for gfx11 and gfx12"):
             GpuQueue(CsInterface(NODE, linux=linux))

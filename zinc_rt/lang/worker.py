@@ -116,7 +116,8 @@ def _emitted(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> byte
     module = _optimised(llvm, machine, request, ir)
     if request["alone"] and (odd := _ODD.search(str(module))):
         raise RuntimeError(f"an optimisation made an integer of {odd[1]} bits, which LLVM 22 gets wrong in SPIR-V")
-    return machine.emit_assembly(module).encode() if as_text else machine.emit_object(module)
+    made: bytes = machine.emit_assembly(module).encode() if as_text else machine.emit_object(module)
+    return made
 
 
 def _apart(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> bytes:

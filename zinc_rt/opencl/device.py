@@ -10,14 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import pyopencl as cl
 
-from zinc_rt.backends.base import Bytes
-from zinc_rt.backends.gpu.device import Heap, HostUse
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
@@ -27,6 +26,7 @@ from zinc_rt.opencl.calls import Addresses, SharedMemory, UnifiedMemory, check, 
 from zinc_rt.opencl.devices import COMMAND_BUFFER, UNIFIED, OpenClCard
 from zinc_rt.opencl.launches import LaunchList, LoadedProgram, starter
 
+Bytes = npt.NDArray[np.uint8]
 TIMEOUT: Final = 10.0
 """Seconds that a step of up to 64 rows may take on a GPU."""
 _PROCESSOR_TIMEOUT: Final = 600.0
@@ -70,7 +70,7 @@ class OpenClDevice:
     """
 
     at_once = None
-    host_use: HostUse = "writes"
+    host_use: Literal["writes", "reads", "polls"] = "writes"
 
     def __init__(
         self,
@@ -129,9 +129,9 @@ class OpenClDevice:
         self,
         n_bytes: int,
         *,
-        heap: Heap | None = None,
+        heap: Literal["vram", "gtt"] | None = None,
         visible: bool = True,
-        use: HostUse = "writes",
+        use: Literal["writes", "reads", "polls"] = "writes",
         label: str = "memory",
     ) -> OpenClMemory:
         """See `GpuDevice.alloc`. Raises `BackendError` where the device has no more."""
