@@ -1,4 +1,6 @@
-"""The devices that a user can name: `cpu`, `gpu`, an interface of a GPU, a card, the emulated GPU; reports on them."""
+"""The devices that a user can name: `cpu`, `gpu`, an interface of a GPU, a card, `cuda`, `opencl`, the emulated GPU;
+reports on them.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,8 @@ class Device(StrEnum):
     gpu_kfd = "gpu:kfd"
     gpu_cs = "gpu:cs"
     gpu_kernel = "gpu:kfd,cs"
+    cuda = "cuda"
+    opencl = "opencl"
     emu = "emu"
 
 
@@ -39,7 +43,11 @@ INTERFACES: Mapping[Device, tuple[Device, ...]] = {
 """Devices that leave the interface open, and the interfaces that they may mean; a card's generation has the order in
 which they are tried.
 """
-ON_GPU = frozenset({*INTERFACES, *INTERFACES[Device.gpu], Device.emu})
+BY_DRIVER = (Device.cuda, Device.opencl)
+"""Devices behind a driver of their maker's, in the order in which `auto` tries them, behind AMD's GPUs. Their cards
+have numbers: "cuda:1" is the second.
+"""
+ON_GPU = frozenset({*INTERFACES, *INTERFACES[Device.gpu], *BY_DRIVER, Device.emu})
 NAMES = tuple(device.value for device in Device if device is not Device.gpu_kernel)
 """What help, completion and messages offer."""
 TIERS: Mapping[str, Device] = {
@@ -48,9 +56,11 @@ TIERS: Mapping[str, Device] = {
     "t1_pm4": Device.gpu_kernel,
     "t2": Device.gpu_umq,
     "t2_umq": Device.gpu_umq,
+    "t_cuda": Device.cuda,
+    "t_intel": Device.opencl,
 }
 """Older names that are accepted wherever a device is named."""
-_NOT_BUILT = frozenset({"t_metal", "t_intel", "t_cuda"})
+_NOT_BUILT = frozenset({"t_metal"})
 _CHOOSE_CARD = frozenset({Device.auto, *INTERFACES, *INTERFACES[Device.gpu]})
 _NODE = re.compile(r"(?:/dev/dri/)?(renderD\d{1,4})", re.ASCII)
 _PCI = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[01][0-9a-f]\.[0-7])", re.ASCII | re.IGNORECASE)
@@ -66,13 +76,17 @@ class DeviceUnavailable(ZincError):
 
 @dataclass(frozen=True)
 class DeviceChoice:
-    """The device that a user named. card: "renderD129", or a PCI address as "0000:03:00.0"; empty for any."""
+    """The device that a user named. card: "renderD129", or a PCI address as "0000:03:00.0", or of a device behind a
+    driver its number; empty for any.
+    """
 
     device: Device
     card: str = ""
 
     def __str__(self) -> str:
-        return f"{self.device.value}@{self.card}" if self.card else self.device.value
+        if not self.card:
+            return self.device.value
+        return f"{self.device.value}{':' if self.device in BY_DRIVER else '@'}{self.card}"
 
 
 @dataclass(frozen=True)
@@ -81,7 +95,8 @@ class DeviceReport:
 
     remedy: empty where nothing can be done, or nothing needs to be. proven: the GPU at `render_node` computed what the
     reference does through this interface. card: names the GPU where there are several. unsafe: nothing more may be
-    submitted through it: it failed just now or before, or the card drives a display and was never tried.
+    submitted through it: it failed just now or before, or the card drives a display and was never tried. usual: nobody
+    expects this device to be taken.
     """
 
     device: Device
@@ -92,6 +107,7 @@ class DeviceReport:
     render_node: str = ""
     card: str = ""
     unsafe: bool = False
+    usual: bool = False
 
     @property
     def name(self) -> str:
@@ -103,8 +119,8 @@ def parse_device(text: str | DeviceChoice) -> DeviceChoice:
     """A device by name: one of `NAMES`, or an older name; for a GPU also a card, behind an @ or alone.
 
     Args:
-        text: as "gpu:cs", "gpu@03:00.0", "gpu:kfd@renderD129", "auto@0000:03:00.0", or "/dev/dri/renderD129", which
-            means "gpu@renderD129".
+        text: as "gpu:cs", "cuda:1", "gpu@03:00.0", "gpu:kfd@renderD129", "auto@0000:03:00.0", or
+            "/dev/dri/renderD129", which means "gpu@renderD129".
 
     Raises:
         UnknownDevice: the name is none of these.
@@ -115,7 +131,14 @@ def parse_device(text: str | DeviceChoice) -> DeviceChoice:
     if not isinstance(text, str):
         raise UnknownDevice(f"unknown device {show(text)}; use one of {', '.join(NAMES)}")
     if text in _NOT_BUILT:
-        raise DeviceUnavailable(f"device {text} cannot run: not built; this runtime is for AMD GPUs and the CPU")
+        raise DeviceUnavailable(f"device {text} cannot run: not built; there are {', '.join(NAMES)}")
+    driver, colon, number = text.partition(":")
+    if colon and driver in BY_DRIVER:
+        if not (number.isascii() and number.isdigit()):
+            raise UnknownDevice(
+                f"device {show(text)}: behind the colon stands a number, as {driver}:0; see `zinc check`"
+            )
+        return DeviceChoice(Device(driver), str(int(number)))
     name, at, card = text.partition("@")
     if not at and _card(name):
         return DeviceChoice(Device.gpu, _card(name))

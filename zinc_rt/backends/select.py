@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.devices import (
+    BY_DRIVER,
     INTERFACES,
     ON_GPU,
     RESIDENT_USES,
@@ -85,16 +86,15 @@ def probe_devices(
             resident programs.
         remember: whether to remember what is found out now.
     """
-    linux = linux or host()
-    gpus = find_gpus(linux)
-    reason, remedy = refusal(linux, gpus)
-    found = [DeviceReport(device, False, reason, remedy) for device in INTERFACES[Device.gpu] if reason]
-    if not reason:
-        from zinc_rt.backends.diagnostics.device_trials import Trials
-
-        trials = Trials(linux, gpus, cache or CompileCache(default_cache_dir()), notify, remember=remember)
+    found: list[DeviceReport] = []
+    store = cache or CompileCache(default_cache_dir())
+    for trials in _trials(DeviceChoice(Device.auto), linux or host(), store, notify, remember=remember):
+        if isinstance(trials, Absent):
+            kinds = INTERFACES.get(trials.report.device, (trials.report.device,))
+            found += [replace(trials.report, device=device) for device in kinds]
+            continue
         for candidate in trials.candidates(Device.auto):
-            held = None if again else trials.held_back(candidate, Device.auto)
+            held = trials.held_back(candidate, candidate.device if again else Device.auto)
             found.append(held or trials.report(candidate, resident=again))
     return [*found, DeviceReport(Device.cpu, True, _cpu_reason()), DeviceReport(Device.emu, True, _EMULATED)]
 
@@ -130,37 +130,83 @@ def _first(
 
         model = gpu_model(options.gpu)
         return Device.emu, EmulatedBackend(model, cache=cache, notify=notify, resident=options.resident)
-    linux = linux or host()
-    gpus = find_gpus(linux)
-    reason, remedy = refusal(linux, gpus, choice.card)
-    if reason:
-        on_cpu = choice.device is Device.auto
-        named = (Device.gpu, False, reason, "") if on_cpu else (choice.device, False, reason, remedy)
-        none = DeviceReport(*named, card=choice.card)
-        usual = not any(gpu.open_errno for gpu in gpus)  # a machine without such a card: nobody expects one
-        return _cpu_or_refuse(choice, [none], [], options, cache, notify, usual=usual)
     from zinc_rt.amdgpu.errors import InterfaceError
-    from zinc_rt.backends.diagnostics.device_trials import Trials, brief
+    from zinc_rt.backends.diagnostics.device_trials import brief
 
-    trials = Trials(linux, gpus, cache, notify, resident=options.resident)
     skipped: list[DeviceReport] = []
     failed: list[ZincError] = []
-    for candidate in trials.candidates(choice.device, choice.card):
-        held = trials.held_back(candidate, choice.device)
-        if held is not None:
-            skipped.append(held)
+    absent, usual = [], True
+    for trials in _trials(choice, linux or host(), cache, notify, resident=options.resident):
+        if isinstance(trials, Absent):
+            usual = usual and trials.usual
+            if choice.device is not Device.auto or trials.report.device not in BY_DRIVER:
+                absent.append(trials.report)
             continue
-        try:
-            backend = trials.open(candidate)
-        except ZincError as error:
-            skipped.append(candidate.refused(brief(error)))
-            if not isinstance(error, InterfaceError):
-                failed.append(error)
-            continue
-        if skipped and notify is not None:
-            notify(format_skipped(candidate.device, skipped))
-        return candidate.device, backend
-    return _cpu_or_refuse(choice, skipped, failed, options, cache, notify)
+        for candidate in trials.candidates(choice.device, choice.card):
+            held = trials.held_back(candidate, choice.device)
+            if held is not None:
+                if not held.usual:
+                    skipped.append(held)
+                continue
+            try:
+                backend = trials.open(candidate)
+            except ZincError as error:
+                skipped.append(candidate.refused(brief(error)))
+                if not isinstance(error, InterfaceError):
+                    failed.append(error)
+                continue
+            if skipped and notify is not None:
+                notify(format_skipped(candidate.device, skipped))
+            return candidate.device, backend
+    return _cpu_or_refuse(choice, [*absent, *skipped], failed, options, cache, notify, usual=usual and not skipped)
+
+
+class DeviceTrials(Protocol):
+    """The devices of a kind; candidates are its own. See `device_trials.Trials`."""
+
+    def candidates(self, device: Device, card: str = "") -> Sequence[Any]: ...
+    def held_back(self, candidate: Any, asked: Device) -> DeviceReport | None: ...
+    def open(self, candidate: Any) -> Backend: ...
+    def report(self, candidate: Any, *, resident: bool = False) -> DeviceReport: ...
+
+
+@dataclass(frozen=True)
+class Absent:
+    """No device of a kind. usual: nobody expects one there."""
+
+    report: DeviceReport
+    usual: bool
+
+
+def _trials(
+    choice: DeviceChoice,
+    linux: Linux,
+    cache: CompileCache,
+    notify: Callable[[str], None] | None,
+    *,
+    resident: ResidentUse = "auto",
+    remember: bool = True,
+) -> Iterator[DeviceTrials | Absent]:
+    """The trials of the kinds of GPUs that a choice means, in the order in which they are taken; a kind is looked for
+    when those before it are no use.
+    """
+    from zinc_rt.backends.diagnostics.device_trials import Trials
+    from zinc_rt.backends.diagnostics.driver_trials import DriverTrials
+
+    on_auto = choice.device is Device.auto
+    if choice.device not in BY_DRIVER:
+        gpus = find_gpus(linux)
+        reason, remedy = refusal(linux, gpus, choice.card)
+        if reason:
+            named = (Device.gpu, False, reason, "") if on_auto else (choice.device, False, reason, remedy)
+            yield Absent(DeviceReport(*named, card=choice.card), not any(gpu.open_errno for gpu in gpus))
+        else:
+            yield Trials(linux, gpus, cache, notify, remember=remember, resident=resident)
+    for device in BY_DRIVER:
+        if choice.device is device or (on_auto and not choice.card):
+            trials = DriverTrials(device, linux, cache, notify, remember=remember)
+            absent = trials.absent(choice.card)
+            yield trials if absent is None else Absent(absent, usual=True)
 
 
 def _cpu_or_refuse(

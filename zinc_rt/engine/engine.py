@@ -244,7 +244,7 @@ class Engine(Closing):
         graph, options = definition.graph, self.options
         n_ctx = options.n_ctx or min(definition.info.n_ctx_train, DEFAULT_N_CTX)
         n_pages = _pages(options, n_ctx, graph)
-        fast = self.features.kernels == "native" or self.device is Device.gpu
+        fast = self.features.kernels != "reference" and self.device is not Device.emu
         n_batch = options.fast_n_batch if fast and options.fast_n_batch is not None else options.n_batch
         n_logits = min(n_batch, max(options.n_logits or n_batch, options.n_slots))
         sizes = Capacity(n_batch, n_logits, n_ctx, options.n_slots, n_pages)

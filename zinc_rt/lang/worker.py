@@ -53,11 +53,8 @@ def main() -> int:
         code = b""
         if llvm is not None:
             _limit_cpu(request["cpu_seconds"])
-            try:
-                code, assembly = _compile(llvm, request, ir.decode())
-                answer["assembly"] = assembly
-            except RuntimeError as error:  # llvmlite's only kind
-                answer.update(_explain(str(error)), refused=True)
+            said, code = (_forked if request["alone"] else _answered)(llvm, request, ir)
+            answer |= said
         answer["notes"] = _stderr_since(mark)
         answer["seconds"] = time.perf_counter() - started
         header = json.dumps(answer).encode()
@@ -90,6 +87,39 @@ def _import_llvm() -> tuple[Any, str | None]:
     except Exception as error:
         return None, f"llvmlite cannot be used: {error}; reinstall it (pip install --force-reinstall llvmlite)"
     return llvm, None
+
+
+def _answered(llvm: Any, request: dict[str, Any], ir: bytes) -> tuple[dict[str, Any], bytes]:
+    """A part of the answer, and the object."""
+    try:
+        code, assembly = _compile(llvm, request, ir.decode())
+    except RuntimeError as error:  # llvmlite's only kind
+        return {**_explain(str(error)), "refused": True}, b""
+    return {"assembly": assembly}, code
+
+
+def _forked(llvm: Any, request: dict[str, Any], ir: bytes) -> tuple[dict[str, Any], bytes]:
+    """The same from a copy of this process: LLVM 22 keeps the numbers of a SPIR-V module's blocks for the next one."""
+    ours, its = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        _die_with(parent)
+        os.close(ours)
+        said, code = _answered(llvm, request, ir)
+        header = json.dumps(said).encode()
+        with os.fdopen(its, "wb") as answers:
+            answers.write(FRAME.pack(len(header), len(code)) + header + code)
+        os._exit(0)
+    os.close(its)
+    with os.fdopen(ours, "rb") as answers:
+        frame = _read(answers)
+    status = os.waitpid(child, 0)[1]
+    if frame is None:
+        os.kill(parent, os.WTERMSIG(status) if os.WIFSIGNALED(status) else signal.SIGABRT)  # as if it happened here
+        signal.pause()
+    assert frame is not None
+    return frame
 
 
 def _compile(llvm: Any, request: dict[str, Any], ir: str) -> tuple[bytes, str | None]:
@@ -197,13 +227,17 @@ def _stderr_since(mark: int) -> str:
 
 def _end_with(parent: int) -> None:
     """End this process when its parent has ended, also in the midst of a compile, which reads no input."""
+    _die_with(parent)
+    threading.Thread(target=_end_with_the_input, daemon=True).start()
+
+
+def _die_with(parent: int) -> None:
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it ended before the call
             os._exit(0)
-    threading.Thread(target=_end_with_the_input, daemon=True).start()
 
 
 def _end_with_the_input() -> None:

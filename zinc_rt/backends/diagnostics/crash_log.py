@@ -40,7 +40,8 @@ _KEPT = 64  # notes; of machines whose folder this is, and of versions that were
 @dataclass(frozen=True)
 class Situation:
     """The machine and versions that a proof holds for. machine: a digest; kernel: its release; card: device and PCI
-    address; firmware: versions, see `AmdCard`; version: of this package; interface: cs, kfd or umq.
+    address; firmware: versions, see `AmdCard`; version: of this package; interface: cs, kfd or umq,
+    or a driver and its version.
     """
 
     machine: str
@@ -56,14 +57,18 @@ class Situation:
         return blake2b(json.dumps(asdict(self), sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def situation(linux: Linux, gpu: AmdCard, interface: str) -> Situation:
-    """The situation of a GPU of this machine now."""
+def device_situation(linux: Linux, card: str, firmware: tuple[int, ...], interface: str) -> Situation:
+    """The situation of a device of this machine now."""
     identity = ""
     with suppress(OSError):
         identity = linux.read_text("/etc/machine-id").strip()
     machine = blake2b(identity.encode(), digest_size=8, person=b"zinc_rt").hexdigest()
-    card = f"{gpu.device_id:#06x} {gpu.pci or gpu.short}"
-    return Situation(machine, linux.kernel_release(), card, gpu.firmware, zinc_rt.__version__, interface)
+    return Situation(machine, linux.kernel_release(), card, firmware, zinc_rt.__version__, interface)
+
+
+def situation(linux: Linux, gpu: AmdCard, interface: str) -> Situation:
+    """The situation of an AMD GPU behind an interface."""
+    return device_situation(linux, f"{gpu.device_id:#06x} {gpu.pci or gpu.short}", gpu.firmware, interface)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry, MatrixTiles, kernel_label
 from zinc_rt.kernels.gpu.sampling_plan import SamplingShape, plan, resident_plan
 from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.numerics import SPLIT
 from zinc_rt.sampling.gpu import common_shape, exp_table
@@ -210,7 +211,12 @@ class GpuBackend(StateIO):
     def _load(self, entries: Iterable[KernelEntry]) -> None:
         specs = {kernel_label(entry): entry.spec for entry in entries}
         compiled = gpu_kernels(specs, self.gpu.kernel_target, cache=self._cache, notify=self._notify)
-        self._loaded.update({specs[name].symbol: self.gpu.load_kernel(kernel) for name, kernel in compiled.items()})
+        loaded = self._brought(compiled.values())
+        self._loaded.update({specs[name].symbol: one for name, one in zip(compiled, loaded, strict=True)})
+
+    def _brought(self, kernels: Iterable[GpuKernel]) -> Iterable[DeviceKernel]:
+        """Load compiled kernels, in order."""
+        return map(self.gpu.load_kernel, kernels)
 
     def _own(self, lowered: LoweredGraph) -> GpuLoweredGraph:
         self._check_open()

@@ -208,13 +208,16 @@ class Batches:
 
     def _ahead(self, works: list[list[StepDispatch]]) -> list[list[StepDispatch]]:
         """What is loaded beside each phase for the next one."""
+        at_once = self._backend.at_once
+        if at_once is None:
+            return [[] for _ in works]
         spec, unused = DECODE["ahead"].spec, self._memory.va[UNUSED]
         return [
             [
                 StepDispatch(spec, self._programs[spec.symbol], (n, 1, 1), (start, unused), dispatch_work(n))
                 for start, n in ((start, size // BYTES) for start, size in ranges)
             ]
-            for ranges in prefetched(works, self._backend.at_once)
+            for ranges in prefetched(works, at_once)
         ]
 
     def _as_one(
@@ -321,7 +324,7 @@ class Batches:
             records.write(i, {name: _value(value, va, shape) for name, value in block.values.items()})
         held = self._backend.alloc(max(records.memory.size, 1), label="arguments")
         allocated.append(held)
-        self._backend.map(held)[: records.memory.size] = records.memory
+        self._backend.write(held, records.memory)
         return {key: held.va + at for key, at in zip(blocks, records.offsets, strict=True)}
 
 

@@ -11,6 +11,7 @@ calling convention. Matrix instructions are kernels of its own (`kernels.gpu.cat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 from zinc_rt.backends.base import Bytes
@@ -87,8 +88,9 @@ class GpuDevice(Protocol):
     def most_work(self) -> int:
         """Work that one submission shall have at most."""
 
-    def at_once(self, kernel: GpuKernel) -> int:
-        """Workgroups of a kernel that the whole GPU runs at once."""
+    @property
+    def at_once(self) -> Callable[[GpuKernel], int] | None:
+        """Workgroups of a kernel that the whole GPU runs at once; None: nothing is loaded ahead (`prefetch.py`)."""
 
     def alloc(
         self,

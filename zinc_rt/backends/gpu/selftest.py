@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.backends.base import Backend, Bytes, Capacity, LoweredGraph
+from zinc_rt.backends.gpu.device import GpuDevice
 from zinc_rt.backends.gpu.lowering import GpuLowering
 from zinc_rt.backends.reference.backend import ReferenceBackend
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.gpu.arithmetic import RESULTS, WORKGROUP, arithmetic
 from zinc_rt.kernels.gpu.catalogue import DECODE, kernel_label
+from zinc_rt.kernels.reference.arith import fma
 from zinc_rt.lang.cache import CompileCache
+from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.numerics import TREE_LANES
 
 _N, _ROWS, _DIM, _CTX, _VOCAB = 64, 2, 16, 300, 40
 _POSITION = 290  # behind the first split of attention
+HALF: Final = "rounding to float16"
+_ARITHMETIC: Final = Spec(arithmetic)
 _SIZES = Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
 
 
@@ -155,3 +163,80 @@ def _logits(backend: Backend, batch: LoweredGraph, rows: int) -> npt.NDArray[np.
     batch.outputs["logits"].view(np.uint32)[:] = 0xFFFF_FFFF  # a step that writes none must not find the last one's
     backend.submit_and_wait(batch)
     return batch.outputs["logits"].view(np.uint32).reshape(-1).copy()
+
+
+def check_arithmetic(gpu: GpuDevice, cache: CompileCache | None) -> None:
+    """Compare each rounding, and the places of lanes, with NumPy's. Raises `WrongResults`, and what running raises."""
+    rng = np.random.default_rng(7)
+    x, y, z = (_floats(rng, seed) for seed in range(3))
+    n = x.size
+    kernels = gpu_kernels({"arithmetic": _ARITHMETIC}, gpu.kernel_target, cache=cache)
+    program = gpu.load_kernel(kernels["arithmetic"])
+    held = [gpu.alloc(4 * n, heap="gtt", label="operands") for _ in range(3)]
+    out = gpu.alloc(4 * n * RESULTS, heap="gtt", use="reads", label="results")
+    try:
+        for memory, values in zip(held, (x, y, z), strict=True):
+            gpu.write(memory, values)
+        commands = gpu.commands("arithmetic").dispatch(program, n // WORKGROUP, *held, out, n)
+        gpu.wait(gpu.submit(commands))
+        got = np.frombuffer(gpu.read(out, 4 * n * RESULTS), np.uint32).reshape(RESULTS, n)
+    finally:
+        for memory in (*held, out):
+            gpu.free(memory)
+    results = _results(x, y, z)
+    halves = list(results).index(HALF)
+    wide = got.copy()
+    wide[halves] = got[halves].astype(np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    for (name, want), bits in zip(results.items(), wide, strict=True):
+        exact = np.ascontiguousarray(want).view(np.uint32)
+        same = exact == bits
+        if want.dtype == np.float32:
+            same |= np.isnan(want) & np.isnan(bits.view(np.float32))
+        if not same.all():
+            at = int(np.argmin(same))
+            raise WrongResults(
+                f"{name} is not exact on this device: {int((~same).sum())} of {n} results are wrong, first of"
+                f" {x[at]!r}, {y[at]!r}, {z[at]!r}: {bits[at]:#010x} instead of {exact[at]:#010x}; use --device cpu"
+            )
+
+
+def _floats(rng: np.random.Generator, seed: int) -> npt.NDArray[np.float32]:
+    """f32[65536]: of all sizes, subnormal ones and special ones among them, and ties between half floats."""
+    bits = rng.integers(0, 1 << 32, 1 << 16, np.uint32)
+    values = bits.view(np.float32)
+    values[1::4] = rng.standard_normal(values[1::4].size).astype(np.float32)
+    ties = np.arange(values[2::4].size, dtype=np.uint32) << 12
+    values[2::4] = (ties + np.uint32(0x33000000) + np.uint32(seed)).view(np.float32)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.1754942e-38, 65504.0, 65520.0], np.float32)
+    values[3::64] = np.resize(np.roll(special, seed), values[3::64].size)
+    return values
+
+
+def _results(
+    x: npt.NDArray[np.float32], y: npt.NDArray[np.float32], z: npt.NDArray[np.float32]
+) -> dict[str, npt.NDArray[Any]]:
+    """What the kernel must give, in its order."""
+    n = x.size
+    number = np.arange(n, dtype=np.uint32)
+    ordered = np.where(np.signbit(x), x, y)  # of equal numbers, that is of zeros, the lesser one
+    other = np.where(np.signbit(x), y, x)
+    nan = np.isnan(x) | np.isnan(y)
+    quiet = np.float32(np.nan)
+    with np.errstate(all="ignore"):
+        whole = np.where(np.isnan(x), 0, np.clip(np.trunc(x.astype(np.float64)), -(2.0**31), 2.0**31 - 1))
+        return {
+            "a sum": x + y,
+            "a product": x * y,
+            "a product and a sum": x * y + z,
+            "a fused product and sum": fma(x, y, z),
+            "a quotient": x / y,
+            "a square root": np.sqrt(x),
+            "rounding to an integer": np.rint(x),
+            "the greater of two": np.where(nan, quiet, np.where(x == y, other, np.maximum(x, y))),
+            "the lesser of two": np.where(nan, quiet, np.where(x == y, ordered, np.minimum(x, y))),
+            HALF: x.astype(np.float16).astype(np.float32),
+            "float16 as float32": number.astype(np.uint16).view(np.float16).astype(np.float32),
+            "a float as an integer": whole.astype(np.int32),
+            "a quotient of float64": (x.astype(np.float64) / z.astype(np.float64)).astype(np.float32),
+            "the place of a lane": (number % WORKGROUP ^ 16) * 64 + number % TREE_LANES,
+        }

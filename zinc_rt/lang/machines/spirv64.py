@@ -40,9 +40,8 @@ def builtin(f: FunctionText, name: str, returns: str, arguments: Sequence[tuple[
 
 
 def _id(c: Any, name: str, *arguments: tuple[str, str]) -> str:
-    """A number that OpenCL gives as a size_t."""
+    """A number that OpenCL gives as a size_t. It is cut by name: LLVM 22 forgets a truncation before an "and"."""
     wide = builtin(c.f, name, "i64", arguments, _PURE)
-    # By name: of a `trunc` LLVM may make operations on 32 bits with operands of 64.
     return builtin(c.f, "_Z12convert_uintm", "i32", [("i64", wide)], _PURE)
 
 

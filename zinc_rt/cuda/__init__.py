@@ -1,0 +1,1 @@
+"""NVIDIA GPUs through their driver's library, libcuda.so.1: devices, memory, kernels from PTX, graphs."""
