@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 from zinc_rt.lang.errors import CompileError, LangError
@@ -84,9 +85,8 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
     if not target.gpu or spec.symbol not in image.entries:
         raise CompileError(f"the image for {image.target} holds no GPU kernel {spec.symbol}")
     if not target.by_driver:
-        from zinc_rt.lang.amd import amd_kernel  # it builds on this module
-
-        return amd_kernel(spec, image)
+        made: GpuKernel = import_module("zinc_rt.lang.amd").amd_kernel(spec, image)  # it builds on this module
+        return made
     return GpuKernel(
         name=spec.function.name,
         symbol=spec.symbol,

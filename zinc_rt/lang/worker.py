@@ -137,7 +137,8 @@ def _compile(llvm: Any, request: dict[str, Any], ir: str) -> tuple[bytes, str | 
 def _emitted(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> bytes:
     machine = _machine(llvm, request)
     module = _optimised(llvm, machine, request, ir)
-    return machine.emit_assembly(module).encode() if as_text else machine.emit_object(module)
+    made: bytes = machine.emit_assembly(module).encode() if as_text else machine.emit_object(module)
+    return made
 
 
 def _apart(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> bytes:
