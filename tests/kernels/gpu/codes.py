@@ -140,6 +140,7 @@ def _some() -> tuple[KernelEntry, ...]:
         if i % 4 == 0:
             found.append(DECODE[f"embed_{kind.lower()}"])
     found += [c.attention_kernel(128, 4), c.attention_kernel(256, 8, gated=True, packed=True, quantized=True)]
+    found.append(c.experts_down("Q6_K", 4, 512, bias=False))  # LLVM reverses two bits in it
     found += [c.float_tile("BF16", bias=False), c.float_expert_tiles("F16", bias=False, gather=True)]
     found += [e for e in _layers() if not e.spec.function.name.startswith(("attention", "heads", "float_"))]
     known = {entry.spec.function.name for entry in found}
