@@ -170,6 +170,7 @@ def test_wrong_arithmetic_is_found(card: OpenClCard) -> None:
     device.close()
 
 
+@pytest.mark.slow  # the driver takes a minute for its kernels
 def test_the_self_test(backend: OpenClBackend) -> None:
     test = selftest.SelfTest(backend)
     for _ in range(3):
