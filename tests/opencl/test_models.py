@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from zinc_rt.engine.cache_format import CacheFormat
 
 import zinc_rt
 from tests.helpers import engine_for, random_tokens, run_tokens
@@ -17,6 +16,7 @@ from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.embedders import EMBEDDERS
 from zinc_rt.engine.engine import Device, SequenceChunk
+from zinc_rt.models.cache_format import CacheFormat
 from zinc_rt.opencl.devices import OpenClCard
 
 pytestmark = pytest.mark.slow
