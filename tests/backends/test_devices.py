@@ -14,7 +14,7 @@ import zinc_rt.backends.probe
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.models import MI300X, R9700, RAPHAEL, RX7900XTX
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
-from zinc_rt.backends.devices import Device, DeviceReport, DeviceUnavailable
+from zinc_rt.backends.devices import BY_DRIVER, Device, DeviceReport, DeviceUnavailable
 from zinc_rt.backends.gpu import selftest
 from zinc_rt.backends.probe import AmdCard, find_gpus, probe_interface
 from zinc_rt.backends.select import probe_devices, select_device
@@ -34,7 +34,7 @@ def reports(machine: Machine) -> tuple[DeviceReport, DeviceReport, DeviceReport]
     """Of user queues, KFD and CS; then the machine is closed, which finds leaks."""
     with machine:
         found = {r.device: r for r in probe_devices(linux=machine.process())}
-    assert list(found) == [Device.gpu_cs, Device.gpu_kfd, Device.gpu_umq, Device.cpu, Device.emu]
+    assert list(found) == [Device.gpu_cs, Device.gpu_kfd, Device.gpu_umq, *BY_DRIVER, Device.cpu, Device.emu]
     assert found[Device.cpu].available
     return found[Device.gpu_umq], found[Device.gpu_kfd], found[Device.gpu_cs]
 
@@ -164,6 +164,7 @@ def test_the_second_gpu_when_the_first_does_not_work() -> None:
         "gpu:cs@renderD129",
         "gpu:kfd@renderD129",
         "gpu:umq@renderD129",
+        *BY_DRIVER,
         "cpu",
         "emu",
     ]

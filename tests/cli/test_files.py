@@ -13,6 +13,7 @@ from tests.models.families import CASES
 from tests.models.families.build import write_case
 from zinc_rt.backends.cpu.choice import TargetTuning
 from zinc_rt.backends.cpu.cores import default_threads
+from zinc_rt.backends.devices import BY_DRIVER
 from zinc_rt.cli import machine
 from zinc_rt.cli.native import _products
 from zinc_rt.engine.engine import Device, DeviceReport
@@ -150,7 +151,7 @@ def test_check(zinc):
     tree = json.loads(zinc("check", "--json").out)
     assert tree["auto"] == "cpu"
     assert tree["version"] == zinc_rt.__version__
-    assert [d["device"] for d in tree["devices"]] == ["gpu:cs", "gpu:kfd", "gpu:umq", "cpu", "emu"]
+    assert [d["device"] for d in tree["devices"]] == ["gpu:cs", "gpu:kfd", "gpu:umq", *BY_DRIVER, "cpu", "emu"]
     assert all(f["value"] for f in tree["machine"] + tree["gpus"])
     native = tree["native"]
     assert native["level"] == native["levels"][0] == host_target().name

@@ -10,6 +10,7 @@ import pytest
 import zinc_rt
 from tests.cli.test_answer import ANSWER, MARKS
 from tests.cli.tiny import SPECIALS, write_tiny_model
+from zinc_rt.backends.devices import NAMES
 from zinc_rt.cli.model_session import INTERRUPTED, converses, stream_answer
 from zinc_rt.cli.prompts import prompt_text
 from zinc_rt.llm.chat import ChatChunk
@@ -162,7 +163,10 @@ def test_a_terminal_without_a_prompt_gets_a_conversation(zinc, tiny, monkeypatch
         (("a", "--logit-bias", "15+x"), "--logit-bias"),
         (("a", "--logit-bias", "999+1"), "260"),
         (("a", "-c", "0"), "n_ctx is 0"),
-        (("a", "--device", "warp"), "unknown device 'warp'; use one of auto, cpu, gpu, gpu:umq, gpu:kfd, gpu:cs, emu"),
+        (
+            ("a", "--device", "warp"),
+            f"unknown device 'warp'; use one of {', '.join(NAMES)}",
+        ),
         (("a", "--device", "gpu", "-t", "2"), "--threads applies to the CPU only; it cannot be used with --device gpu"),
         (("a" * 300, "-c", "64"), "300 tokens"),
     ],

@@ -10,6 +10,7 @@ import pytest
 
 import zinc_rt
 from tests.helpers import engine_for
+from zinc_rt.backends.devices import BY_DRIVER
 from zinc_rt.backends.select import select_device
 from zinc_rt.engine.engine import (
     Device,
@@ -54,7 +55,7 @@ def test_parse_device(text: str, device: Device) -> None:
 
 @pytest.mark.parametrize("text", ["", "CPU", "t3", "auto ", "gpu:", "gpu:cs,kfd"])
 def test_unknown_devices(text: str) -> None:
-    with pytest.raises(UnknownDevice, match=r"use one of auto, cpu, gpu, gpu:umq, gpu:kfd, gpu:cs, emu$"):
+    with pytest.raises(UnknownDevice, match=r"use one of auto, cpu, gpu, gpu:umq, gpu:kfd, gpu:cs, cuda, opencl, emu$"):
         parse_device(text)
 
 
@@ -92,7 +93,7 @@ def test_auto_finds_no_gpu_and_says_so() -> None:
 
 
 def test_every_device_is_reported_once() -> None:
-    assert [r.device.value for r in probe_devices()] == ["gpu:cs", "gpu:kfd", "gpu:umq", "cpu", "emu"]
+    assert [r.device.value for r in probe_devices()] == ["gpu:cs", "gpu:kfd", "gpu:umq", *BY_DRIVER, "cpu", "emu"]
     assert all(r.reason for r in probe_devices())
 
 

@@ -40,9 +40,9 @@ Ints = npt.NDArray[np.int32]
 class BackendFeatures:
     """The kernels and threads of a backend, and its abilities beyond steps.
 
-    kernels: "native" or "reference" on the CPU, "rdna", "cuda" or "opencl" on a GPU. isa: what they are compiled for, empty for the
-    reference ones. threads: of the processor, which take part in a step. samples: steps can end with tokens in place
-    of logits. measures_bandwidth: of the memory that holds the weights.
+    kernels: "native" or "reference" on the CPU, "rdna", "cuda" or "opencl" on a GPU. isa: what they are compiled for,
+    empty for the reference ones. threads: of the processor, which take part in a step. samples: steps can end with
+    tokens in place of logits. measures_bandwidth: of the memory that holds the weights.
     """
 
     kernels: str

@@ -44,8 +44,8 @@ INTERFACES: Mapping[Device, tuple[Device, ...]] = {
 which they are tried.
 """
 BY_DRIVER = (Device.opencl,)
-"""Devices behind a driver of their maker's, in the order in which `auto` tries them, behind AMD's GPUs. Their cards have
-numbers: "cuda:1" is the second.
+"""Devices behind a driver of their maker's, in the order in which `auto` tries them, behind AMD's GPUs. Their cards
+have numbers: "cuda:1" is the second.
 """
 ON_GPU = frozenset({*INTERFACES, *INTERFACES[Device.gpu], *BY_DRIVER, Device.emu})
 NAMES = tuple(device.value for device in Device if device is not Device.gpu_kernel)
@@ -119,8 +119,8 @@ def parse_device(text: str | DeviceChoice) -> DeviceChoice:
     """A device by name: one of `NAMES`, or an older name; for a GPU also a card, behind an @ or alone.
 
     Args:
-        text: as "gpu:cs", "cuda:1", "gpu@03:00.0", "gpu:kfd@renderD129", "auto@0000:03:00.0", or "/dev/dri/renderD129", which
-            means "gpu@renderD129".
+        text: as "gpu:cs", "cuda:1", "gpu@03:00.0", "gpu:kfd@renderD129", "auto@0000:03:00.0", or
+            "/dev/dri/renderD129", which means "gpu@renderD129".
 
     Raises:
         UnknownDevice: the name is none of these.

@@ -142,8 +142,9 @@ def _first(
     absent, usual = [], True
     for trials in _trials(choice, linux or host(), cache, notify, resident=options.resident):
         if isinstance(trials, Absent):
-            absent.append(trials.report)
             usual = usual and trials.usual
+            if choice.device is not Device.auto or trials.report.device not in BY_DRIVER:
+                absent.append(trials.report)
             continue
         for candidate in trials.candidates(choice.device, choice.card):
             held = trials.held_back(candidate, choice.device)

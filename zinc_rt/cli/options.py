@@ -33,13 +33,15 @@ def _set_debug(value: bool) -> bool:
 
 def _devices(incomplete: str) -> list[str]:
     """Shell completion of --device: what this machine has. A GPU's interfaces are offered where there is one."""
-    from zinc_rt.backends.devices import NAMES
+    from zinc_rt.backends.devices import BY_DRIVER, NAMES
+    from zinc_rt.backends.diagnostics.driver_trials import DRIVERS
     from zinc_rt.backends.probe import find_gpus
     from zinc_rt.utils.linux import host
 
     device, at, _ = incomplete.partition("@")
     gpus = find_gpus(host())
-    found = [name for name in NAMES if gpus or not name.startswith("gpu")]
+    missing = [device.value for device in BY_DRIVER if not DRIVERS[device].find()[0]]
+    found = [name for name in NAMES if (gpus or not name.startswith("gpu")) and name not in missing]
     if at:
         cards = [card for gpu in gpus for card in (gpu.short, gpu.pci) if card]
         found = [f"{device}@{card}" for card in cards]

@@ -8,7 +8,22 @@ from __future__ import annotations
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.irtext import FunctionText, suffix
-from zinc_rt.lang.types import Bool, Float, Int, Type, Vec, boolean, elem_of, f16, f32, f64, i32, i64, lanes_of, with_elem
+from zinc_rt.lang.types import (
+    Bool,
+    Float,
+    Int,
+    Type,
+    Vec,
+    boolean,
+    elem_of,
+    f16,
+    f32,
+    f64,
+    i32,
+    i64,
+    lanes_of,
+    with_elem,
+)
 from zinc_rt.lang.values import Val, literal
 
 

@@ -1,5 +1,5 @@
-"""The calls that pyopencl does not offer, through the loader that it has brought: kernels whose arguments are addresses,
-launch after launch without Python in between, command buffers, unified memory of Intel's extension.
+"""The calls that pyopencl does not offer, through the loader that it has brought: kernels whose arguments are
+addresses, launch after launch without Python in between, command buffers, unified memory of Intel's extension.
 
 Numbers and signatures are those of OpenCL's headers (cl.h, cl_ext.h).
 """

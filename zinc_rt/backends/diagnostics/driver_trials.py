@@ -39,8 +39,8 @@ class DriverCard(Protocol):
 
 @dataclass(frozen=True)
 class DriverKind:
-    """The modules of a driver. target: of `lang`; cards: has `find_cards`, all devices and why there are none; backend: module and class
-    of the backend for a card.
+    """The modules of a driver. target: of `lang`; cards: has `find_cards`, all devices and why there are none; backend:
+    module and class of the backend for a card.
     """
 
     target: str
