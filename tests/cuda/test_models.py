@@ -13,7 +13,7 @@ import pytest
 from tests.backends.cpu.both import assert_same
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.cuda.fake import FakeCuda
-from tests.cuda.opencl_cpu import opened
+from tests.cuda.opencl_cpu import device
 from tests.cuda.stage import cuda_backend, kept
 from tests.helpers import engine_for, random_tokens, run_tokens, write_model
 from zinc_rt.backends.gpu.selftest import SelfTest, check_arithmetic
@@ -31,7 +31,7 @@ LENGTH = 9
 @pytest.fixture(scope="module")
 def processor() -> None:
     """Skips where kernels cannot run."""
-    opened()
+    device()
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,6 @@ def test_sampled_tokens(small: Path) -> None:
                     [SequenceChunk(slot, at, [tokens[-1]], (0,))], [SamplingRequest(sampler, list(tokens))]
                 )
                 assert isinstance(step, DeviceSampled) == isinstance(entered, tuple)
-                tokens.append(step.sample(0) if hasattr(step, "sample") else step.token(0))
+                tokens.append(step.token().token_id)
             chosen.append(tokens)
     assert chosen[0] == chosen[1]
