@@ -2,7 +2,8 @@
 
 Parts of a dispatch that overlap:
 
-    memory    distinct lines read, half lines written, once each, that lie in no cache, at the memory's bandwidth
+    memory    distinct lines read, half lines written, once each, that lie in no cache, at the memory's bandwidth, and
+              for each matrix of a chosen expert the way to where it begins
     infinity  the same, with those that lie in the Infinity Cache, at that cache's rate
     l2        lines that workgroups read for the first time, once for each workgroup
     cache     what vector loads and stores move between the registers and the caches of their compute units: the bytes
@@ -33,8 +34,6 @@ from amdgpu_emu.models import R9700, GpuModel
 from amdgpu_emu.residency import INFINITY, L2, MEMORY, OWN
 from amdgpu_emu.work import SIMDS, VGPRS, Work, cycles
 
-PINS: Final = 640e9
-"""Bytes per second of an R9700's pins: 256 of them at 20 Gbit/s. Other cards: by width and clock of their memory."""
 CHANNEL: Final = 16
 """Pins of a channel of the memory."""
 
@@ -57,10 +56,15 @@ class PredictedTime:
     tail: float = 0.0
 
 
+def bandwidth_name(gfx: tuple[int, int, int]) -> str:
+    """The constant that says which share of its pins' rate a graphics core reaches."""
+    return {11: "bandwidth_gfx11_5" if gfx[1] >= 5 else "bandwidth_gfx11"}.get(gfx[0], "bandwidth")
+
+
 def bandwidth_of(model: GpuModel, constants: CardConstants = LIKELY) -> float:
     """Memory bandwidth of a card that can be reached, in bytes per second."""
-    pins = model.memory_bits * model.memory_clock_mhz / (R9700.memory_bits * R9700.memory_clock_mhz)
-    return constants.bandwidth * PINS * pins
+    share: float = getattr(constants, bandwidth_name(model.gfx))
+    return share * model.pins
 
 
 def predict(work: Work, model: GpuModel = R9700, constants: CardConstants = LIKELY) -> PredictedTime:
@@ -107,7 +111,7 @@ def _busy_parts(work: Work, model: GpuModel, c: CardConstants, units: int) -> di
     behind_l2 = max(0, work.memory_bytes - near)
     infinity = c.infinity_rate * model.memory_bits / CHANNEL * model.memory_clock_mhz * 1e6
     return {
-        "memory": max(0, behind_l2 - LINE * work.infinity_lines) / bandwidth_of(model, c),
+        "memory": max(0, behind_l2 - LINE * work.infinity_lines) / bandwidth_of(model, c) + work.pieces * c.piece,
         "infinity": behind_l2 / infinity if model.infinity else 0.0,
         "l2": (LINE * work.asked_lines + HALF * work.written_halves) / (c.l2_rate * units * clock),
         "cache": ports["cache"] / (c.cache_rate * units * clock),

@@ -66,7 +66,7 @@ class Gpu:
         self.ring_reset = model.gfx[0] >= 11  # a hang resets one ring; otherwise the whole card, and VRAM is lost
         self.at_reset: list[Callable[[], None]] = []  # called after a reset of the whole card
         self.drm: DrmDevice | None = None  # the DRM driver's own state, from the first open on
-        self._buffers: weakref.WeakSet[BufferObject] = weakref.WeakSet()
+        self.buffers: weakref.WeakSet[BufferObject] = weakref.WeakSet()
         self.caches = Caches(lambda text: machine.report("lost-writes", text), arrays=model.gfx[0] == 11)
         self._streams: list[Stream] = []
         self._thread: threading.Thread | None = None
@@ -97,7 +97,7 @@ class Gpu:
                 )
             self.used[placement] += size
         bo = BufferObject(size, placement, label, write_combined=write_combined, uncached=uncached)
-        self._buffers.add(bo)
+        self.buffers.add(bo)
         return bo
 
     def release(self, bo: BufferObject) -> None:
@@ -113,7 +113,7 @@ class Gpu:
         self.resets += 1
         if whole:
             self.generation += 1
-            for bo in self._buffers:
+            for bo in self.buffers:
                 if bo.placement is Placement.VRAM:
                     bo.clear()
             self.caches.reset()

@@ -35,6 +35,7 @@ class GpuModel:
         visible_vram: bytes of VRAM that the processor can map; None: all of it (a resizable BAR).
         gtt: bytes of system memory that the card can map.
         compute_rings: kernel rings for compute.
+        memory_gbps: Gbit/s of each of the memory's pins.
         l2, infinity: bytes of the L2 and of the Infinity Cache behind it.
         integrated: whether the GPU is part of a processor.
     """
@@ -51,6 +52,7 @@ class GpuModel:
     clock_mhz: int = 2350
     memory_clock_mhz: int = 1258
     memory_bits: int = 256
+    memory_gbps: float = 20.0
     l2: int = 8 * MIB
     infinity: int = 64 * MIB
     integrated: bool = False
@@ -71,6 +73,21 @@ class GpuModel:
     def mappable_vram(self) -> int:
         """Bytes of VRAM that the processor can map."""
         return self.vram if self.visible_vram is None else self.visible_vram
+
+    @property
+    def data_heap(self) -> str:
+        """The heap that holds weights: "vram", or of a part of a processor "gtt" if that is larger."""
+        return "gtt" if self.integrated and self.gtt > self.vram else "vram"
+
+    @property
+    def memory(self) -> int:
+        """Bytes of it."""
+        return self.gtt if self.data_heap == "gtt" else self.vram
+
+    @property
+    def pins(self) -> float:
+        """Bytes per second of the memory's pins."""
+        return self.memory_bits * self.memory_gbps * 1e9 / 8
 
     @property
     def waves(self) -> int:
@@ -119,24 +136,35 @@ RX7900XTX = GpuModel(
     infinity=96 * MIB,
 )  # fmt: skip
 RX7800XT = GpuModel(
-    "AMD Radeon RX 7800 XT", 0x747E, (11, 0, 1), 60, 3, 16 * GIB, clock_mhz=2430, memory_clock_mhz=1219, l2=4 * MIB,
-    infinity=64 * MIB,
+    "AMD Radeon RX 7800 XT", 0x747E, (11, 0, 1), 60, 3, 16 * GIB, clock_mhz=2430, memory_clock_mhz=1219,
+    memory_gbps=19.5, l2=4 * MIB, infinity=64 * MIB,
 )  # fmt: skip
 RX7600 = GpuModel(
     "AMD Radeon RX 7600", 0x7480, (11, 0, 2), 32, 2, 8 * GIB, clock_mhz=2655, memory_clock_mhz=1125, memory_bits=128,
-    l2=2 * MIB, infinity=32 * MIB,
+    memory_gbps=18.0, l2=2 * MIB, infinity=32 * MIB,
 )  # fmt: skip
 SMALL_BAR = GpuModel("AMD Radeon RX 9070 without resizable BAR", 0x7550, (12, 0, 1), 56, 4, 16 * GIB, 256 * MIB)
 RAPHAEL = GpuModel(
-    "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, l2=MIB // 4,
-    infinity=0, integrated=True,
+    "AMD Radeon Graphics", 0x164E, (10, 3, 6), 2, 1, 512 * MIB, gtt=8 * GIB, memory_bits=128, memory_gbps=5.2,
+    l2=MIB // 4, infinity=0, integrated=True,
 )  # fmt: skip
 MI300X = GpuModel(
-    "AMD Instinct MI300X", 0x74A1, (9, 4, 2), 304, 4, 192 * GIB, clock_mhz=2100, memory_bits=8192, l2=4 * MIB,
-    infinity=256 * MIB,
+    "AMD Instinct MI300X", 0x74A1, (9, 4, 2), 304, 4, 192 * GIB, clock_mhz=2100, memory_bits=8192, memory_gbps=5.2,
+    l2=4 * MIB, infinity=256 * MIB,
 )  # fmt: skip
 """Of another family, whose packets nothing here knows: what looks for cards has to refuse it by name."""
+STRIX_HALO = GpuModel(
+    "AMD Radeon 8060S", 0x1586, (11, 5, 1), 40, 2, 512 * MIB, gtt=62 * GIB, clock_mhz=2900, memory_clock_mhz=1000,
+    memory_gbps=8.0, l2=2 * MIB, infinity=32 * MIB, integrated=True,
+)  # fmt: skip
+"""Of a Ryzen AI Max+ 395 with 128 GB of LPDDR5X-8000, half of which the kernel lets the GPU map."""
+STRIX_POINT = GpuModel(
+    "AMD Radeon 890M", 0x150E, (11, 5, 0), 16, 1, 512 * MIB, gtt=15 * GIB, clock_mhz=2900, memory_clock_mhz=937,
+    memory_bits=128, memory_gbps=7.5, l2=2 * MIB, infinity=0, integrated=True,
+)  # fmt: skip
+"""Of a Ryzen AI 9 HX 370 with 32 GB of LPDDR5X-7500."""
 MODELS = {
     "r9700": R9700, "rx9070": RX9070, "rx9070xt": RX9070XT, "rx9060xt": RX9060XT, "rx7900xtx": RX7900XTX,
     "rx7800xt": RX7800XT, "rx7600": RX7600, "small-bar": SMALL_BAR, "raphael": RAPHAEL,
+    "strix-halo": STRIX_HALO, "strix-point": STRIX_POINT,
 }  # fmt: skip

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from amdgpu_emu.shader import Dispatch
     from amdgpu_emu.shader_memory import ShaderMemory
 
-_WAIT: Final = "s_wait_"
+_WAIT: Final = "s_wait"
+"""s_wait_* and, on gfx11, s_waitcnt*."""
 
 
 @dataclass(frozen=True)
@@ -140,19 +141,19 @@ class Profiler(ShaderCore):
         return result
 
     def wait(self, g: Group, fn: Step) -> Any:
-        """Run an s_wait_* and count a round if it brings results that no earlier wait has brought.
+        """Run a wait and count a round if it brings results that no earlier wait has brought.
 
         Loads that were issued before an earlier wait have arrived when that one is over.
         """
         before = {name: queue.copy() for name, queue in g.queues.items()}
         result = fn(g)
         came = {name: self._fresh(queue[: len(queue) - len(g.queues[name])]) for name, queue in before.items()}
-        if found := [name for name, fresh in came.items() if fresh]:
-            if found == ["dscnt"]:
+        if found := [p for fresh in came.values() for p in fresh]:
+            if all(p.kind.startswith("ds_") for p in found):
                 self.lds_rounds += g.n
             else:
                 reach = np.array([1.0, 0.0, 0.0, 0.0])
-                for pending in (p for fresh in came.values() for p in fresh):
+                for pending in found:
                     reach = reach if pending.reach is None else np.maximum(reach, pending.reach)
                 self._reached[g.pc] = self._reached.get(g.pc, 0.0) + g.n * reach
                 self._by_wave.setdefault(g.pc, []).append(g.ids.copy())
@@ -169,7 +170,7 @@ class _Watched(Program):
     """A program whose loads and waits go through the profiler. It shares the instructions of another one."""
 
     def __init__(self, profiler: Profiler, program: Program) -> None:
-        super().__init__(program.fetch, program.n_vgprs, program.lanes)
+        super().__init__(program.fetch, program.n_vgprs, program.lanes, program.gfx)
         self.profiler, self.ops = profiler, program.ops
 
     def at(self, address: int) -> CompiledInstruction:

@@ -18,7 +18,8 @@ PORTS: Final = ("valu", "cache", "lds", "scalar", "waits", "branches", "scalar l
 """Where instructions go; cache and lds count bytes, the others cycles of a SIMD."""
 
 _SCALAR: Final = {
-    "s_load": "scalar loads", "s_buffer": "scalar loads", "s_wait": "waits", "s_delay": "waits", "s_nop": "waits",
+    "s_load": "scalar loads", "s_buffer": "scalar loads", "s_wait": "waits", "s_waitcnt": "waits",
+    "s_delay": "waits", "s_nop": "waits",
     "s_clause": "waits", "s_branch": "branches", "s_cbranch": "branches", "s_endpgm": "branches",
     "s_barrier": "branches", "s_sendmsg": "branches",
 }  # fmt: skip

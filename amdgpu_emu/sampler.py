@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
 class DispatchKind(NamedTuple):
     """What a dispatch is to be counted as. key: a name of all that its counts depend on; even: whether its workgroups
     do equally much; counters: how many of each row of workgroups in x count themselves apart; near: bytes of what it
-    reads that an earlier dispatch has brought into the L2, on which the key does not depend.
+    reads that an earlier dispatch has brought into the L2, on which the key does not depend; pieces: see `Work`.
     """
 
     key: str
     even: bool
     counters: int = 1
     near: int = 0
+    pieces: int = 0
 
 
 KeyOf = Callable[["Dispatch", "ShaderMemory"], DispatchKind | None]
@@ -84,7 +86,8 @@ class DispatchSampler(Profiler):
         if named.key not in self.known:
             kept = self.found(named.key)
             self.executed += kept is None
-            self.known[named.key] = self._counted(dispatch, memory, named) if kept is None else kept
+            made = self._counted(dispatch, memory, named) if kept is None else kept
+            self.known[named.key] = replace(made, pieces=named.pieces)
         found = self.known[named.key]
         if not named.near:
             return found
@@ -170,7 +173,7 @@ class _Arriving(Program):
     """A program whose arrivals go through the sampler. It shares the instructions of another one."""
 
     def __init__(self, sampler: DispatchSampler, program: Program) -> None:
-        super().__init__(program.fetch, program.n_vgprs, program.lanes)
+        super().__init__(program.fetch, program.n_vgprs, program.lanes, program.gfx)
         self.sampler, self.program, self.ops = sampler, program, program.ops
 
     def at(self, address: int) -> Any:

@@ -35,7 +35,7 @@ class Dispatch:
     grid: threads of the dispatch, which is less than groups times threads where the last ones are partial; start: the
     first workgroup's ids; wave32: 32 lanes a wave, else 64; user_data: the sixteen words that waves find in their
     first scalar registers; lds_bytes: local memory of a workgroup; gfx: version of the graphics core;
-    compute_units: of the card.
+    compute_units: of the shader engines that it may use.
     """
 
     address: int

@@ -22,7 +22,7 @@ MAX_WAVES: Final = 16
 VGPRS: Final = 1536
 VGPR_STEP: Final = 24
 LDS_BYTES: Final = 64 << 10
-_KEPT: Final = ("lanes", "vgprs", "lds_bytes", "paired")
+_KEPT: Final = ("lanes", "vgprs", "lds_bytes", "paired", "pieces")
 _LATE: Final = ("late", "late_rounds", "late_waves")
 
 
@@ -34,8 +34,8 @@ class Work:
     the part of names and rounds that last workgroups alone did; late_waves: their waves side by side, by the one of
     them that waits most often, 0 for those of one workgroup; levels: rounds, but for the late ones, by the level
     of `residency` that they waited for, empty: all for memory; asked_lines: distinct lines that workgroups read, summed
-    over these; l2_lines, infinity_lines: of `read_lines`, those that lay in a cache before; bytes and lines as in
-    `Counters`.
+    over these; l2_lines, infinity_lines: of `read_lines`, those that lay in a cache before; pieces: matrices of experts
+    that rows chose, one for each row; bytes and lines as in `Counters`.
     """
 
     waves: int
@@ -63,6 +63,7 @@ class Work:
     asked_lines: int = 0
     l2_lines: int = 0
     infinity_lines: int = 0
+    pieces: int = 0
 
     @classmethod
     def of(cls, dispatch: Dispatch, counters: Counters, rounds: int, lds_rounds: int, **more: Any) -> Self:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import zinc_rt
-from tests import hardware, kept_processes
+from tests import hardware, kept_processes, opencl_driver
 from tests.quick import QUICK
 from zinc_rt.utils.environment import CACHE_DIR
 
@@ -52,6 +52,7 @@ def pytest_configure() -> None:
     global _folder  # noqa: PLW0603  one process is one run
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    opencl_driver.announce()
     if not os.environ.get(CACHE_DIR.name):
         try:
             KERNELS.mkdir(0o700, parents=True, exist_ok=True)

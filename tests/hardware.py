@@ -151,14 +151,13 @@ def trouble() -> list[str]:
 def begin() -> None:
     """Find the card and try its interfaces. Raises `pytest.UsageError`, one line, when there is none to test."""
     from tests.amdgpu.queue import stage
-    from zinc_rt.amdgpu.gfx import runs_kernels
     from zinc_rt.backends.probe import find_gpus, probe_interface
 
     host = system.host()
     gpus = find_gpus(host)
-    usable = [gpu for gpu in gpus if gpu.eligible and runs_kernels(gpu.gfx_target_version)]
+    usable = [gpu for gpu in gpus if not gpu.refusal()]
     if not usable:
-        why = "; ".join(gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in gpus)
+        why = "; ".join(gpu.refusal() for gpu in gpus)
         raise pytest.UsageError(f"--gpu: no AMD GPU to test: {why or 'amdgpu drives none'}; see `zinc check`")
     state["linux"], state["node"] = HostLinux(host), usable[0].render_node
     for name in tuple(stage.INTERFACES):

@@ -29,6 +29,7 @@ QUICK = (
     "mem/test_arena.py", "mem/test_plan.py",
     "models/test_errors.py", "models/test_rope_config.py",
     "charts/test_charts.py",
+    "opencl/test_device.py",
     "quantizing/test_rows.py",
     "sampling/test_parameters.py", "sampling/test_stop.py",
     "scheduler/test_fair_share.py", "scheduler/test_preemption.py",

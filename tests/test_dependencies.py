@@ -98,13 +98,16 @@ def imported(paths: Iterable[Path]) -> set[str]:
 
 def test_what_runs_imports_what_is_declared_alone() -> None:
     """`httpx` beside `httpx2`, or what only the tests' extra brings, would fail with users first."""
-    declared, extra = set(asked_for(PROJECT["dependencies"])), ROOT / "zinc_rt" / "ray"
-    paths = [*texts("zinc_rt"), *texts("amdgpu_emu")]
-    assert imported(p for p in paths if extra not in p.parents) <= declared
-    assert imported(p for p in paths if extra in p.parents) <= declared | {"ray"}
+    declared, extras = set(asked_for(PROJECT["dependencies"])), {"ray": "ray", "opencl": "pyopencl"}
+    folders: dict[str, list[Path]] = {}
+    for path in (*texts("zinc_rt"), *texts("amdgpu_emu")):
+        folders.setdefault(path.relative_to(ROOT).parts[1], []).append(path)
+    for folder, paths in folders.items():
+        assert imported(paths) <= declared | ({extras[folder]} if folder in extras else set())
 
 
 def test_the_extra_has_what_the_tests_import() -> None:
     found, extra = imported(texts("tests")), set(asked_for(PROJECT["optional-dependencies"]["test"]))
+    found -= set(asked_for(PROJECT["optional-dependencies"]["opencl"]))  # tests without it are skipped
     assert found - extra - set(asked_for(PROJECT["dependencies"])) == set()
     assert extra - found == TOOLS

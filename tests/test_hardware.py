@@ -25,7 +25,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize(
     ("models", "words"),
-    [([], "amdgpu drives none"), ([RAPHAEL], "renderD128 is gfx1036, part of the processor: skipped")],
+    [
+        ([], "amdgpu drives none"),
+        ([RAPHAEL], "renderD128 is gfx1036, part of the processor: of those, gfx11[.]5 alone is used"),
+    ],
     ids=["none", "integrated"],
 )
 def test_no_card(models: list, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

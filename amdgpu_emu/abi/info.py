@@ -8,6 +8,7 @@ from zinc_rt.amdgpu.abi.info import *
 from zinc_rt.amdgpu.abi.types import u64
 
 AMDGPU_FAMILY_GC_11_0_0 = 0x91
+AMDGPU_FAMILY_GC_11_5_0 = 0x96
 AMDGPU_FAMILY_GC_12_0_0 = 0x98
 AMDGPU_IDS_FLAGS_GANG_SUBMIT = 0x10
 AMDGPU_INFO_ACCEL_WORKING = 0

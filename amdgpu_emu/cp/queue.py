@@ -88,7 +88,7 @@ class CpQueue:
         self.temporal = gpu.model.gfx[0] >= 12
         self._began = 0.0
         self.vm = GpuVm("none")
-        self.registers = Registers(gpu.model.gfx, self.report, gpu.model.cu, gpu.model.shader_engines)
+        self.registers = Registers(gpu.model, self.report, kind)
         self.pipe = Pipe(gpu.machine.clock)
         self.on_user_ring = False
         self.inner = False

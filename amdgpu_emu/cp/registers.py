@@ -5,20 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from amdgpu_emu.errors import GpuHang
+from amdgpu_emu.models import GpuModel
 from amdgpu_emu.shader import Dispatch, Scratch, Triple
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, USE_THREAD_DIMENSIONS
 
 _ALL = 0xFFFFFFFF
-_READ = (
+_LEFT = (
     reg.NUM_THREAD_X, reg.NUM_THREAD_Y, reg.NUM_THREAD_Z, reg.PGM_LO, reg.PGM_HI, reg.PGM_RSRC1, reg.PGM_RSRC2,
-    reg.PGM_RSRC3, reg.RESOURCE_LIMITS, reg.TMPRING_SIZE, reg.RESTART_X, reg.RESTART_Y, reg.RESTART_Z,
-    reg.PIPELINESTAT_ENABLE, reg.PERFCOUNT_ENABLE,
+    reg.PGM_RSRC3, reg.RESOURCE_LIMITS, *reg.USER_ACCUM, reg.DISPATCH_INTERLEAVE, reg.DISPATCH_TUNNEL,
 )  # fmt: skip
-_OTHERS = (*reg.USER_ACCUM, reg.DISPATCH_INTERLEAVE, reg.DISPATCH_TUNNEL)
-"""Registers that the preambles of other programs write, and that no kernel sets back."""
-_OPENED = 4
-"""Shader engines that kernels open for their queues (`gfx_v11_0_compute_mqd_init`); a card may have more."""
+"""Registers of each dispatch that other programs write, too, in their preambles (Mesa's `ac_preamble.c`) or for their
+dispatches; the masks of shader engines are of this kind.
+"""
+_READ = (
+    *_LEFT, reg.TMPRING_SIZE, reg.RESTART_X, reg.RESTART_Y, reg.RESTART_Z, reg.PIPELINESTAT_ENABLE,
+    reg.PERFCOUNT_ENABLE,
+)  # fmt: skip
+_OPENED = {"cs": 4, "umq": 4, "kfd": 8}
+"""Shader engines that kernels open for a queue (`gfx_v11_0_compute_mqd_init`, and amdkfd's `init_mqd`); a card may have
+more.
+"""
 _ANOTHER = -1
 """In place of an indirect buffer's number: another program's."""
 _PARTIAL, _FORCE_START = 1 << 1, 1 << 2
@@ -27,21 +34,23 @@ _MAX_LDS = 64 << 10
 
 
 class Registers:
-    """The registers of a queue: SH registers by offset, others by dword address, as a queue of the kernel has them that
-    another program used before. report: called with kind and text of a finding. engines: shader engines of the card.
+    """The registers of a queue: SH registers by offset, others by dword address, as another program left them.
+
+    report: called with kind and text of a finding. kind: of the queue, "cs", "kfd" or "umq".
     """
 
-    def __init__(self, gfx: Triple, report: Callable[[str, str], None], compute_units: int, engines: int) -> None:
-        self.gfx, self._report, self._compute_units = gfx, report, compute_units
-        self._engines = reg.STATIC_THREAD_MGMT[:engines]
-        self.names = reg.registers(gfx[0])
+    def __init__(self, model: GpuModel, report: Callable[[str, str], None], kind: str) -> None:
+        self.gfx, self._report, self._compute_units = model.gfx, report, model.cu
+        self._untrapped = kind == "kfd" and model.gfx[:2] == (11, 0)  # as amdkfd makes the queues of these cores
+        self._engines = reg.STATIC_THREAD_MGMT[: model.shader_engines]
+        self.names = reg.registers(model.gfx[0])
         self.sh = [0] * reg.SH_COUNT
-        for offset in reg.STATIC_THREAD_MGMT[:_OPENED]:
+        for offset in reg.STATIC_THREAD_MGMT[: _OPENED[kind]]:
             self.sh[offset] = _ALL
         self.other: dict[int, int] = {}
         self._buffer = 0  # number of the indirect buffer that runs; 0 for packets in a ring
         self._written = [0] * reg.SH_COUNT  # by which of them, 0 also where nothing was written
-        for offset in _OTHERS:
+        for offset in (*_LEFT, *reg.STATIC_THREAD_MGMT):
             self._written[offset] = _ANOTHER
         self._reported: set[int] = set()
 
@@ -80,7 +89,7 @@ class Registers:
         sh = self.sh
         rsrc1, rsrc2, rsrc3 = sh[reg.PGM_RSRC1], sh[reg.PGM_RSRC2], sh[reg.PGM_RSRC3]
         user = range(reg.USER_DATA_0, reg.USER_DATA_0 + min(rsrc2 >> 1 & 0x1F, reg.USER_DATA_COUNT))
-        self._check_left((*_READ, *self._engines, *_OTHERS, *user))
+        self._check_left((*_READ, *self._engines, *user))
         threads = self._threads()
         start: Triple = (0, 0, 0)
         if not initiator & _FORCE_START:
@@ -96,7 +105,7 @@ class Registers:
                 (y - 1) * threads[1] + last[1],
                 (z - 1) * threads[2] + last[2],
             )
-        self._check_engines()
+        compute_units = self._open_units()
         for offset in (reg.PGM_HI, reg.PGM_RSRC1, reg.PGM_RSRC2, reg.PGM_RSRC3, reg.TMPRING_SIZE):
             register = self.names[offset]
             if register.reserved(sh[offset]):
@@ -104,6 +113,12 @@ class Registers:
                     "reserved-bits",
                     f"{register.name} is {sh[offset]:#x}: {register.reserved(sh[offset]):#x} is reserved",
                 )
+        if self._untrapped and not rsrc1 & reg.RSRC1_PRIV:
+            self._report(
+                "unprivileged",
+                f"a dispatch has COMPUTE_PGM_RSRC1 {rsrc1:#x} without PRIV: amdkfd turns traps off on this core, and "
+                "waves without PRIV cannot be saved when the queue is preempted",
+            )
         user_sgprs = rsrc2 >> 1 & 0x1F
         if user_sgprs > reg.USER_DATA_COUNT:
             raise GpuHang(f"RSRC2 asks for {user_sgprs} user registers; there are {reg.USER_DATA_COUNT}")
@@ -115,16 +130,20 @@ class Registers:
             groups, threads, grid, start, bool(initiator & CS_W32_EN),
             tuple(sh[reg.USER_DATA_0 : reg.USER_DATA_0 + reg.USER_DATA_COUNT]),
             rsrc1, rsrc2, rsrc3, lds, self._scratch() if rsrc2 & 1 else None, initiator, self.gfx,
-            self._compute_units,
+            compute_units,
         )  # fmt: skip
 
-    def _check_engines(self) -> None:
-        """Report engines of the card that the dispatch may not use. Raises `GpuHang` where there is no other."""
+    def _open_units(self) -> int:
+        """Compute units of the engines that the dispatch may use; the others are reported.
+
+        Raises `GpuHang` where there are none.
+        """
         closed = [self.names[offset].name for offset in self._engines if not self.sh[offset]]
         if len(closed) == len(self._engines):
             raise GpuHang("COMPUTE_STATIC_THREAD_MGMT leaves no compute unit to run on")
         if closed:
             self._report("closed-engine", f"a dispatch leaves shader engines unused: {', '.join(closed)} is 0")
+        return self._compute_units * (len(self._engines) - len(closed)) // len(self._engines)
 
     def _check_left(self, used: tuple[int, ...]) -> None:
         """Report registers that a dispatch uses and that an earlier indirect buffer wrote last."""

@@ -16,19 +16,28 @@ if TYPE_CHECKING:
     from amdgpu_emu.gpu import Gpu
 
 _ARRAYS_PER_ENGINE = 2
-_FAMILIES = {9: 0x8D, 10: 0x95, 11: info.AMDGPU_FAMILY_GC_11_0_0, 12: info.AMDGPU_FAMILY_GC_12_0_0}
-_COPY_ENGINES = {9: (4, 4, 2), 10: (5, 2, 6), 11: (6, 0, 0), 12: (7, 0, 1)}
+_RDNA_3_5 = (11, 5)
+_FAMILIES = {
+    (9, 0): 0x8D, (10, 0): 0x95, (11, 0): info.AMDGPU_FAMILY_GC_11_0_0, _RDNA_3_5: info.AMDGPU_FAMILY_GC_11_5_0,
+    (12, 0): info.AMDGPU_FAMILY_GC_12_0_0,
+}  # fmt: skip
+_COPY_ENGINES = {(9, 0): (4, 4, 2), (10, 0): (5, 2, 6), (11, 0): (6, 0, 0), _RDNA_3_5: (6, 1, 1), (12, 0): (7, 0, 1)}
 _SHADOW = (73728, 256)
 _SAVE_AREA = (484, 256)
 _EOP_ALIGNMENT = 256
 _COPY_SAVE_AREA = (32, 4)
 
 
+def _core(model: GpuModel) -> tuple[int, int]:
+    """The generation in the tables above."""
+    return _RDNA_3_5 if model.gfx[:2] == _RDNA_3_5 else (model.gfx[0], 0)
+
+
 def ip_version(model: GpuModel, kind: int) -> tuple[int, int, int] | None:
     """The version of an IP; None if the IP is not emulated and reads as absent."""
     if kind in (cs.AMDGPU_HW_IP_GFX, cs.AMDGPU_HW_IP_COMPUTE):
         return model.ip
-    return _COPY_ENGINES[model.gfx[0]] if kind == cs.AMDGPU_HW_IP_DMA else None
+    return _COPY_ENGINES[_core(model)] if kind == cs.AMDGPU_HW_IP_DMA else None
 
 
 def firmware(model: GpuModel) -> dict[int, tuple[int, int]]:
@@ -105,7 +114,7 @@ def device(file: DrmFile) -> bytes:
     arrays = model.shader_engines * _ARRAYS_PER_ENGINE
     d = info.DrmAmdgpuInfoDevice()
     d.device_id, d.chip_rev, d.external_rev, d.pci_rev = model.device_id, 1, 0x51, 0xC0
-    d.family = _FAMILIES[model.gfx[0]]
+    d.family = _FAMILIES[_core(model)]
     d.num_shader_engines, d.num_shader_arrays_per_engine = model.shader_engines, _ARRAYS_PER_ENGINE
     d.gpu_counter_freq = 100_000
     d.max_engine_clock, d.max_memory_clock = model.clock_mhz * 1000, model.memory_clock_mhz * 1000

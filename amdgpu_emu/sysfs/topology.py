@@ -106,7 +106,7 @@ def _gpu_node(machine: Machine, gpu: Gpu) -> dict[str, str]:
 
 def _gpu_values(machine: Machine, gpu: Gpu, caches: int, peers: int) -> dict[str, int]:
     model = gpu.model
-    arrays = 1 if model.integrated else 2
+    arrays = 2 if model.cu > 2 * model.shader_engines else 1
     per_array = -(-model.cu // (model.shader_engines * arrays))
     newest = machine.profile.since(7, 0) and model.gfx[0] >= 12
     before = sum(other.model.cu for other in machine.gpus[: gpu.index])

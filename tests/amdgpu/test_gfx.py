@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import zinc_rt
-from amdgpu_emu.models import MODELS, R9700, RAPHAEL, RX7900XTX
+from amdgpu_emu.models import MODELS, R9700, RAPHAEL, RX7900XTX, STRIX_HALO, STRIX_POINT
 from tests.amdgpu.queue.fake import DEVICE, FakeInterface
 from tests.compiled import gpu_kernel
 from tests.lang.gpu_kernels import rms_norm
@@ -19,6 +19,7 @@ from tests.source import matching
 from zinc_rt.amdgpu.gfx import (
     GENERATIONS,
     GFX11,
+    GFX11_5,
     GFX12,
     generations,
     gfx_name,
@@ -56,36 +57,40 @@ def test_forms_of_a_version(discovery: int, version: int, name: str) -> None:
 
 
 def test_a_version_has_the_record_of_its_major() -> None:
-    assert [gfx_of(v) for v in (110000, 110501, 120000, 120001)] == [GFX11, GFX11, GFX12, GFX12]
+    found = [gfx_of(v) for v in (110000, 110500, 110501, 110700, 120000, 120001)]
+    assert found == [GFX11, GFX11_5, GFX11_5, GFX11, GFX12, GFX12]
     assert [gfx_of(v) for v in (0, 90010, 100306, 130000)] == [None] * 4
-    assert [gfx_of(m.gfx_target_version) for m in (R9700, RX7900XTX, RAPHAEL)] == [GFX12, GFX11, None]
+    models = (R9700, RX7900XTX, STRIX_HALO, STRIX_POINT, RAPHAEL)
+    assert [gfx_of(m.gfx_target_version) for m in models] == [GFX12, GFX11, GFX11_5, GFX11_5, None]
 
 
 def test_records_agree_with_the_compiler_and_the_packets() -> None:
     for gfx in GENERATIONS:
-        assert gfx.name == f"gfx{gfx.major}"
+        assert gfx.name.startswith(f"gfx{gfx.major}")
         assert TARGETS[gfx.kernel_target].arch == "amdgcn"
-        assert gfx.kernel_target.startswith(gfx.name)
+        assert gfx.kernel_target.startswith(gfx.name.replace(".", ""))
         assert gfx.user_dwords == USER_DATA_COUNT
         assert {version // 10000 for version in gfx.large_registers} == {gfx.major}
         assert {core // 100 for core in gfx.cores} == {gfx.major}
-    assert [gfx.major for gfx in GENERATIONS] == sorted({gfx.major for gfx in GENERATIONS})
+    cores = [core for gfx in GENERATIONS for core in gfx.cores]
+    assert cores == sorted(set(cores))
+    assert {version // 100 for gfx in GENERATIONS for version in gfx.large_registers} <= set(cores)
 
 
 def test_kernels_run_where_they_were_executed() -> None:
-    assert generations() == "gfx11 and gfx12"
-    assert generations(executed=True) == "gfx11 and gfx12"
-    run = (110000, 110001, 110002, 120000, 120001)
-    assert [v for v in (100306, *run[:3], 110501, *run[3:], 120500) if runs_kernels(v)] == list(run)
+    assert generations() == "gfx11, gfx11.5 and gfx12"
+    assert generations(executed=True) == "gfx11, gfx11.5 and gfx12"
+    run = (110000, 110001, 110002, 110500, 110501, 120000, 120001)
+    assert [v for v in (100306, *run[:3], 110700, *run[3:], 120500) if runs_kernels(v)] == list(run)
     assert {gfx_of(m.gfx_target_version) for m in MODELS.values()} >= set(GENERATIONS), "the emulator has their cards"
 
 
-@pytest.mark.parametrize("version", [110000, 110501, 120500])
+@pytest.mark.parametrize("version", [110000, 110501, 110700, 120500])
 def test_compiled_kernels_are_refused_elsewhere(version: int) -> None:
     kernel = gpu_kernel(Spec(rms_norm))
     with (
         GpuQueue(FakeInterface(device=replace(DEVICE, gfx_target_version=version))) as queue,
-        pytest.raises(BackendError, match=f"is {gfx_name(version)}, and kernels run on gfx11 and gfx12 alone"),
+        pytest.raises(BackendError, match=f"is {gfx_name(version)}, and kernels run on gfx11, gfx11.5 and gfx12 alone"),
     ):
         queue.load_kernel(kernel)
 

@@ -12,12 +12,15 @@ import pytest
 
 import zinc_rt.backends.probe
 from amdgpu_emu.machine import Machine
-from amdgpu_emu.models import MI300X, R9700, RAPHAEL, RX7900XTX
+from amdgpu_emu.models import MI300X, R9700, RAPHAEL, RX7900XTX, STRIX_POINT
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
-from zinc_rt.backends.devices import BY_DRIVER, Device, DeviceReport, DeviceUnavailable
+from zinc_rt.amdgpu.cs.interface import CsInterface
+from zinc_rt.amdgpu.queue import GpuQueue
+from zinc_rt.backends.devices import BY_DRIVER, Device, DeviceChoice, DeviceReport, DeviceUnavailable
 from zinc_rt.backends.gpu import selftest
 from zinc_rt.backends.probe import AmdCard, find_gpus, probe_interface
 from zinc_rt.backends.select import probe_devices, select_device
+from zinc_rt.errors import BackendError
 from zinc_rt.utils.linux import Linux
 
 NODE = "/dev/dri/renderD128"
@@ -136,19 +139,38 @@ def test_an_integrated_gpu_is_skipped() -> None:
         assert report.proven
 
 
+def test_a_processors_gpu_comes_behind_cards() -> None:
+    with Machine(LINUX_6_17, [STRIX_POINT, R9700]) as machine:
+        names = [report.name for report in probe_devices(linux=machine.process())]
+    assert names[:2] == ["gpu:cs@renderD129", "gpu:kfd@renderD129"]
+    assert "gpu:cs@renderD128" in names
+
+
 @pytest.mark.parametrize(
     ("model", "words"),
     [
         (RAPHAEL, "renderD128 is gfx1036, part of the processor"),
-        (MI300X, "renderD128 is gfx942: older than gfx11"),
-        (replace(RX7900XTX, gfx=(10, 3, 0)), "renderD128 is gfx1030: older than gfx11"),
+        (MI300X, "renderD128 is gfx942: kernels run on gfx11, gfx11.5 and gfx12"),
+        (replace(RX7900XTX, gfx=(10, 3, 0)), "renderD128 is gfx1030: kernels run on gfx11, gfx11.5 and gfx12"),
         (replace(R9700, integrated=True), "renderD128 is gfx1201, part of the processor"),
+        (replace(RAPHAEL, gfx=(11, 0, 3)), "renderD128 is gfx1103, part of the processor: of those, gfx11.5 alone"),
     ],
 )
 def test_gpus_that_the_runtime_does_not_use(model, words: str) -> None:
     for report in reports(Machine(LINUX_7_3_USERQ, [model])):
         assert words in report.reason
         assert not report.proven
+
+
+def test_a_card_of_another_family_is_refused_by_name_and_passed_over() -> None:
+    with Machine(LINUX_6_17, [MI300X, R9700]) as machine:
+        linux = machine.process()
+        assert select_device(Device.auto, linux=linux) is Device.gpu_cs
+        named = DeviceChoice(Device.gpu, "renderD128")
+        with pytest.raises(DeviceUnavailable, match=r"gfx942: kernels run on gfx11, gfx11\.5 and gfx12"):
+            select_device(named, linux=linux)
+        with pytest.raises(BackendError, match=r"gfx942; the packets here are for gfx11, gfx11\.5 and gfx12"):
+            GpuQueue(CsInterface(NODE, linux=linux))
 
 
 def test_the_second_gpu_when_the_first_does_not_work() -> None:
@@ -185,7 +207,7 @@ def test_find_gpus() -> None:
 def test_a_gfx12_that_the_kernels_are_not_for() -> None:
     for report in reports(Machine(LINUX_6_17, [replace(R9700, gfx=(12, 5, 1))])):
         assert not report.available
-        assert "no kernels for it" in report.reason
+        assert "renderD128 is gfx1251: kernels run on" in report.reason
 
 
 @pytest.fixture

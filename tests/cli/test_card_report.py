@@ -231,6 +231,7 @@ def test_a_card_that_is_not_used() -> None:
         tree = made(there.process())
     assert tree["cards"][0]["interfaces"] == {}
     assert "not tried" in "\n".join(summary(tree))
+    assert "8.0 GiB of GTT" in "\n".join(summary(tree))
 
 
 def test_the_command(zinc: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from amdgpu_emu.machine import DeviceFile, Machine
-from amdgpu_emu.models import R9700, RAPHAEL, RX7900XTX, SMALL_BAR, Firmware
+from amdgpu_emu.models import R9700, RAPHAEL, RX7900XTX, SMALL_BAR, STRIX_HALO, STRIX_POINT, Firmware
 from amdgpu_emu.process import Process
 from amdgpu_emu.profiles import LINUX_6_12, LINUX_6_17, LINUX_7_3, LINUX_7_3_USERQ
 from zinc_rt.cli.gpu import gpu_findings
@@ -182,15 +182,32 @@ def test_an_integrated_gpu_beside_a_card() -> None:
     found = look(Machine(LINUX_7_3_USERQ, [RAPHAEL, R9700]))
     assert wrong(found) == []
     assert found["AMD GPUs"].value == "2 driven by amdgpu; the runtime uses /dev/dri/renderD129"
-    assert found["renderD128"].value.endswith("part of the processor: skipped")
+    assert found["renderD128"].value.endswith("part of the processor: of those, gfx11.5 alone is used")
+    assert "renderD128 memory" not in found
     assert found["renderD129 umq"].ok
+
+
+def test_a_processors_gpu_of_gfx11_5() -> None:
+    found = look(Machine(LINUX_6_17, [STRIX_HALO]))
+    assert wrong(found) == ["user queue"]
+    assert found["renderD128"].value == "gfx1151, 40 compute units, 512.0 MiB of VRAM"
+    assert found["memory"].value == (
+        "62.00 GiB of system memory (GTT), 512.0 MiB carved out; models use the larger part"
+    )
+    assert found["kfd"].ok
+    assert found["cs"].ok
+
+
+def test_a_card_goes_before_a_processors_gpu() -> None:
+    found = look(Machine(LINUX_6_17, [STRIX_POINT, R9700]))
+    assert found["AMD GPUs"].value == "2 driven by amdgpu; the runtime uses /dev/dri/renderD129"
 
 
 def test_an_older_card() -> None:
     found = look(Machine(LINUX_6_17, [replace(RX7900XTX, gfx=(10, 3, 0))]))
     assert wrong(found) == ["renderD128"]
     assert "gfx1030" in found["renderD128"].value
-    assert "written for gfx11 and gfx12" in found["renderD128"].value
+    assert "written for gfx11, gfx11.5 and gfx12" in found["renderD128"].value
 
 
 def test_a_card_of_gfx11() -> None:

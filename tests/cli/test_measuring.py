@@ -187,6 +187,26 @@ def test_bench_predicts_what_it_does_not_run(zinc, tiny):
     assert (rows[0]["card"], rows[0]["test"]) == ("AMD Radeon RX 9070", "text")
 
 
+def test_bench_predicts_other_makers_gpus_from_their_bandwidth(zinc, tiny):
+    """The bytes of a token over shares of the published rate: twice the rate, twice the speed."""
+    found = {}
+    for gpu, rate in (("rtx3060", 360e9), ("a770", 560e9)):
+        tree = json.loads(zinc("bench", "--predict", gpu, "-m", tiny, "-d", "0,40", "-o", "json").out)
+        assert [(test["test"], test["depth"]) for test in tree["tests"]] == [("text", 1), ("text", 40)]
+        for test in tree["tests"]:
+            assert test["seconds"]["likely"] == pytest.approx(test["bytes"] / rate / 0.7)
+            assert test["speed"]["low"] * test["bytes"] == pytest.approx(0.4 * rate)
+            assert test["speed"]["high"] * test["bytes"] == pytest.approx(0.9 * rate)
+        assert tree["tests"][0]["bytes"] < tree["tests"][1]["bytes"]
+        assert tree["fits"]
+        assert "published constants" in tree["note"]
+        found[gpu] = tree
+    shown = zinc("bench", "--predict", "rtx3060", "-m", tiny, "--profile").out
+    assert "360 GB/s, 28 units at 1777 MHz, 64 dp4a a clock of each), never run" in shown
+    unknown = zinc("bench", "--predict", "rtx3061", "-m", tiny)
+    assert "predicted from their bandwidth alone: rtx3060, rtx3090, rtx4090, rtx5090, h100, a770, b580" in unknown.error
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

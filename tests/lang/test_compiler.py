@@ -60,6 +60,25 @@ def test_targets_may_be_mixed() -> None:
     assert images[-1].code.rstrip(b"\0") == bytes.fromhex("00040011c0035fd6")  # add w0, w0, #1; ret
 
 
+SPIRV = TARGETS["spirv"]
+
+
+def test_modules_of_spirv_end_like_others() -> None:
+    """Each is compiled in a copy of the compile process."""
+    good = Module("good", "define spir_kernel void @k() {\n  ret void\n}", SPIRV, ("k",))
+    syntax = Module("syntax", "define void @k( {", SPIRV, ("k",))
+    ir = "declare i32 @llvm.amdgcn.workitem.id.x()\ndefine spir_kernel void @k(ptr addrspace(1) %p) {\n"
+    ir += "  %x = call i32 @llvm.amdgcn.workitem.id.x()\n  store i32 %x, ptr addrspace(1) %p\n  ret void\n}"
+    crash = Module("crash", ir, SPIRV, ("k",))
+    first, refused, crashed, last = Compiler(jobs=1).compile_each([good, syntax, crash, good])
+    assert isinstance(first, Image)
+    assert first == last
+    assert isinstance(refused, CompileError)
+    assert str(refused).startswith("cannot compile syntax: LLVM refuses line 1 of its IR")
+    assert isinstance(crashed, CompileError)
+    assert "cannot compile crash: the compile process" in str(crashed)
+
+
 FAILURES = {
     "syntax": (
         Module("syntax", "define i32 @f( {\n ret i32 0 }", AVX2, ("f",)),

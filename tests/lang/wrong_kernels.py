@@ -1221,6 +1221,70 @@ def wmma_on_gfx11(x: ptr[i32]):
 
 
 @wrong(
+    "`wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))`: wmma_iu8 is an instruction of gfx12, which spirv does not have",
+    target="spirv",
+)
+def wmma_on_spirv(x: ptr[i32]):
+    acc = zeros(vec[i32, 8])
+    out = wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))  # here
+
+
+@wrong("`cycle_counter()`: cycle_counter belongs to CPU targets", target="spirv")
+def cycles_on_spirv(p: ptr[i64]):
+    p[0] = cycle_counter()  # here
+
+
+@wrong("`call(f, None)`: calls by address belong to CPU targets", target="spirv")
+def call_on_spirv(f: u64):
+    call(f, None)  # here
+
+
+@wrong("`tile_zero(0)`: tile_zero needs the instruction set amx, which the target spirv does not have", target="spirv")
+def tiles_on_spirv(p: ptr[i64]):
+    tile_zero(0)  # here
+
+
+@wrong("`part_traits(0)`: part_traits belongs to resident programs", target="spirv")
+def parts_on_spirv(p: ptr[i64]):
+    a, b, c = part_traits(0)  # here
+
+
+@wrong(
+    "`wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))`: wmma_iu8 is an instruction of gfx12, which ptx does not have",
+    target="ptx",
+)
+def wmma_on_ptx(x: ptr[i32]):
+    acc = zeros(vec[i32, 8])
+    out = wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))  # here
+
+
+@wrong("`cycle_counter()`: cycle_counter belongs to CPU targets", target="ptx")
+def cycles_on_ptx(p: ptr[i64]):
+    p[0] = cycle_counter()  # here
+
+
+@wrong("`call(f, None)`: calls by address belong to CPU targets", target="ptx")
+def call_on_ptx(f: u64):
+    call(f, None)  # here
+
+
+@wrong("`tile_zero(0)`: tile_zero needs the instruction set amx, which the target ptx does not have", target="ptx")
+def tiles_on_ptx(p: ptr[i64]):
+    tile_zero(0)  # here
+
+
+@wrong("`part_traits(0)`: part_traits belongs to resident programs", target="ptx")
+def parts_on_ptx(p: ptr[i64]):
+    a, b, c = part_traits(0)  # here
+
+
+@wrong("`shared(f32, 16)`: the kernel shares 49216 bytes, a workgroup has 49152", target="ptx")
+def much_shared_on_ptx(p: ptr[f32]):
+    a = shared(f32, 12288)
+    b = shared(f32, 16)  # here
+
+
+@wrong(
     "many_registers: its arguments take 17 scalar registers, the hardware passes 16; put them into a struct and"
     " pass one pointer, ptr[…, Space.CONSTANT]",
     target="gfx1201",

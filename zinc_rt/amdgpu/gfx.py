@@ -7,9 +7,10 @@ else a new generation takes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zinc_rt.amdgpu.pm4.builder import ACQUIRE_HOST, ACQUIRE_KERNEL, RELEASE_CONTROL
+from zinc_rt.amdgpu.pm4.registers import RSRC1_PRIV
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class Gfx:
     """A generation.
 
     name, major: "gfx12" and 12. kernel_target: what kernels are compiled for, a name of `zinc_rt.lang.target.TARGETS`;
-    cores: gfx_target_version // 100 of the cores that run that code. executed: whether compiled kernels have been run
+    cores: gfx_target_version // 100 of the cores that run that code; integrated: whether they may be parts of a
+    processor, whose data lie in system memory. executed: whether compiled kernels have been run
     on it, by the emulator at least; where not, they are compiled and no device takes the GPU. interfaces: in the order
     in which they are tried.
 
@@ -51,6 +53,7 @@ class Gfx:
     large_registers: frozenset[int]
     resident: bool = False
     saved_rsrc1: int = 0
+    integrated: bool = False
 
     def vgprs_per_simd(self, version: int) -> int:
         """Vector registers of 32 lanes that a SIMD of the core with this gfx_target_version has."""
@@ -83,8 +86,19 @@ GFX11 = Gfx(
     user_dwords=16,
     max_threads=1024,
     lds_bytes=0x10000,
-    large_registers=frozenset({110000, 110001, 110501}),
-    saved_rsrc1=1 << 20,  # PRIV; tinygrad sets it on this generation alone, against trouble with the save area
+    large_registers=frozenset({110000, 110001}),
+    # amdkfd makes queues of cores 11.0.0 to 11.0.3 without traps (`kfd_dbg_has_cwsr_workaround`), and AMD's tests set
+    # PRIV there (kfdtest, `NeedCwsrWA`). Neither does so on cores 11.5 or on gfx12.
+    saved_rsrc1=RSRC1_PRIV,
+)
+GFX11_5 = replace(  # gfx1151 runs gfx1150's code as well: LLVM tells them apart by the register file alone
+    GFX11,
+    name="gfx11.5",
+    kernel_target="gfx1151",
+    cores=frozenset({1105}),
+    large_registers=frozenset({110501}),
+    saved_rsrc1=0,
+    integrated=True,
 )
 GFX12 = Gfx(
     name="gfx12",
@@ -103,18 +117,22 @@ GFX12 = Gfx(
     large_registers=frozenset({120000, 120001}),
     resident=True,
 )
-GENERATIONS = (GFX11, GFX12)
+GENERATIONS = (GFX11, GFX11_5, GFX12)
 """Those that the packets are written for, oldest first."""
 
 
 def generations(*, executed: bool = False) -> str:
     """Their names for a message, as "gfx11 and gfx12"; executed: only of those that compiled kernels ran on."""
-    return " and ".join(gfx.name for gfx in GENERATIONS if gfx.executed or not executed)
+    *names, last = (gfx.name for gfx in GENERATIONS if gfx.executed or not executed)
+    return f"{', '.join(names)} and {last}" if names else last
 
 
 def gfx_of(version: int) -> Gfx | None:
-    """The generation of a gfx_target_version; None when the packets are not written for it."""
-    return next((gfx for gfx in GENERATIONS if gfx.major == version // 10000), None)
+    """The generation of a gfx_target_version; None when the packets are not written for it. A core that is in no record
+    gets the oldest of its major version, for packets alone.
+    """
+    alike = [gfx for gfx in GENERATIONS if gfx.major == version // 10000]
+    return next((gfx for gfx in alike if version // 100 in gfx.cores), alike[0] if alike else None)
 
 
 def runs_kernels(version: int) -> bool:

@@ -35,9 +35,9 @@ class Heaps:
 
     @property
     def default(self) -> Heap:
-        """VRAM when the processor reaches all of it, else system memory."""
+        """The heap of `DeviceInfo` when the processor reaches all of it, else system memory."""
         device = self._interface.device
-        return "vram" if device.vram and device.visible_vram >= device.vram else "gtt"
+        return device.data_heap if device.vram and device.visible_vram >= device.vram else "gtt"
 
     def add(self, heap: Heap, label: str, chunk: int, *, executable: bool = False, use: HostUse = "writes") -> Pool:
         """A pool of its own kind."""

@@ -28,7 +28,8 @@ DEFAULT_RENDER_NODE = "/dev/dri/renderD128"
 @dataclass(frozen=True)
 class DeviceInfo:
     """The GPU behind an interface. gfx_target_version: 120001 for gfx1201; vram, visible_vram: bytes, the second of
-    them within reach of the processor; driver: which kernel and interface version answered, for messages; clock_hz: of
+    them within reach of the processor; gtt: of a GPU that is part of the processor, bytes of system memory that it
+    maps, 0 for cards; driver: which kernel and interface version answered, for messages; clock_hz: of
     the counter that packets store; partial_flush: whether CS_PARTIAL_FLUSH waits for waves; where not, packets wait for
     a number that RELEASE_MEM stores.
     """
@@ -41,6 +42,19 @@ class DeviceInfo:
     driver: str
     clock_hz: int = CLOCK_HZ
     partial_flush: bool = True
+    gtt: int = 0
+
+    @property
+    def data_heap(self) -> Heap:
+        """Where weights and caches lie: on a part of the processor in the larger heap, all of which both sides reach
+        and cache; amdkfd chooses the same way.
+        """
+        return "gtt" if self.gtt > self.vram else "vram"
+
+    @property
+    def memory(self) -> int:
+        """Bytes of that heap; 0 when they are not known."""
+        return max(self.gtt, self.vram)
 
 
 @dataclass(eq=False)

@@ -33,9 +33,13 @@ NO_CACHES = EventType.CACHE_FLUSH_AND_INV_TS | EventIndex.END_OF_PIPE << 8
 """First body dword of a RELEASE_MEM that does nothing to the caches."""
 _ALL = 0xFFFFFFFF
 _ENGINES = 8
-"""Shader engines that may be there: gfx1100 has six. Kernels open the first four for their queues, and no more."""
+"""Shader engines that may be there: gfx1100 has six. Linux opens the first four on its own rings and on user queues of
+the render node (`gfx_v11_0_compute_mqd_init`, `gfx_v12_0_compute_mqd_init`), and all of them on KFD's alone.
+"""
 INTERLEAVE = 64
-"""As Mesa has it: each workgroup goes to the next engine, so that few of them use all. Valid: 0, 64, 128, 256, 512."""
+"""Threads for one shader engine before the next gets some: each workgroup goes to the next engine, so that few of them
+use all. RADV has 64, as is PAL's default, and radeonsi 256. Valid: 0, 64, 128, 256, 512.
+"""
 _BARRIER = 23  # most dwords of its packets, as below
 _RESET = 5
 _DISPATCH = 80

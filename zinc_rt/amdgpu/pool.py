@@ -9,7 +9,7 @@ from itertools import pairwise
 from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import DeviceBuffer, Heap, HostUse, Interface
 from zinc_rt.amdgpu.ranges import Ranges
-from zinc_rt.amdgpu.vram import check_room
+from zinc_rt.amdgpu.room import check_room
 from zinc_rt.errors import BackendError
 from zinc_rt.mem.arena import align_up
 from zinc_rt.utils.linux import PAGE
@@ -149,7 +149,7 @@ class Pool:
         sizes = dict.fromkeys((max(least, self.chunk), least))  # memory may be too short for a large one only
         for wanted in sizes:
             try:
-                if self.heap == "vram":
+                if self.heap == self.interface.device.data_heap:
                     check_room(self.interface, wanted, self.label)
                 buffer = self.interface.allocate(
                     wanted, self.heap, self.label, executable=self.executable, visible=self.visible, use=self.use

@@ -21,7 +21,6 @@ import numpy as np
 from zinc_rt.amdgpu.advice import KERNEL_LOG
 from zinc_rt.amdgpu.command_buffer import PacketCopy, RecordedLists
 from zinc_rt.amdgpu.command_list import CommandList
-from zinc_rt.utils.device_lock import DeviceLock
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.amdgpu.fence import QueueFence
 from zinc_rt.amdgpu.gfx import Gfx, generations, gfx_name, gfx_of
@@ -36,6 +35,7 @@ from zinc_rt.lang.amd import CODE_ALIGN, AmdKernel, for_amd
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.occupancy import workgroups_at_once
 from zinc_rt.utils.closing import Closing
+from zinc_rt.utils.device_lock import DeviceLock
 
 TIMEOUT = 10.0
 _CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20
@@ -88,7 +88,7 @@ class GpuQueue(Closing):
 
     @property
     def default_heap(self) -> Heap:
-        """Where `alloc` takes memory from: VRAM when the processor reaches all of it, else system memory."""
+        """Where `alloc` takes memory from: `DeviceInfo.data_heap` when the processor reaches it, else system memory."""
         return self._heaps.default
 
     @property
@@ -98,8 +98,8 @@ class GpuQueue(Closing):
 
     @property
     def host_reaches_all(self) -> bool:
-        """Whether the processor reads and writes all of VRAM itself."""
-        return not self.device.vram or self.device.visible_vram >= self.device.vram
+        """Whether the processor reads and writes all memory of the GPU itself."""
+        return self.device.data_heap == "gtt" or not self.device.vram or self.device.visible_vram >= self.device.vram
 
     @property
     def most_work(self) -> int:

@@ -19,10 +19,10 @@ class SubmissionPackets:
     def __init__(
         self, fence_va: int, gfx: Gfx, *, flush_hdp: bool, inherit_vmid: bool = False, partial_flush: bool = True
     ) -> None:
-        """fence_va: where the sequence number is written. flush_hdp: whether host writes to VRAM must be waited for;
-        the registers for it are those of gfx11 and gfx12. inherit_vmid: for user queues of the render node, whose
-        indirect buffers are read in the address space that the queue's descriptor names. partial_flush: see
-        `DeviceInfo`.
+        """fence_va: where the sequence number is written. flush_hdp: whether host writes to VRAM must be waited for, as
+        on cards; parts of a processor have other registers for it, and the processor's stores go past them.
+        inherit_vmid: for user queues of the render node, whose indirect buffers are read in the address space that the
+        queue's descriptor names. partial_flush: see `DeviceInfo`.
         """
         self._words = np.zeros(_ROOM, np.uint32)
         builder = PacketBuilder(self._words)

@@ -43,7 +43,7 @@ INTERFACES: Mapping[Device, tuple[Device, ...]] = {
 """Devices that leave the interface open, and the interfaces that they may mean; a card's generation has the order in
 which they are tried.
 """
-BY_DRIVER = (Device.opencl,)
+BY_DRIVER = (Device.cuda, Device.opencl)
 """Devices behind a driver of their maker's, in the order in which `auto` tries them, behind AMD's GPUs. Their cards
 have numbers: "cuda:1" is the second.
 """

@@ -31,7 +31,7 @@ class OpenClBackend(GpuBackend):
         *,
         cache: CompileCache | None = None,
         notify: Callable[[str], None] | None = None,
-        options: str = "",
+        options: str | None = None,
     ) -> None:
         super().__init__(
             OpenClDevice(card, cache=cache, options=options),

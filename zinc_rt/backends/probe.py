@@ -12,28 +12,30 @@ from zinc_rt.errors import ZincError
 from zinc_rt.utils.linux import Linux
 
 if TYPE_CHECKING:
-    from zinc_rt.amdgpu.gfx import Gfx
     from zinc_rt.amdgpu.interface import Interface
 
 DRM_CLASS = "/sys/class/drm"
 AMD = 0x1002
 PROBE_SECONDS = 2.0
+NOT_INTEGRATED = "of those, gfx11.5 alone is used"
 
 
 @dataclass(frozen=True)
 class AmdCard:
     """A card that amdgpu drives.
 
-    device_id: of PCI; vram, visible_vram: bytes, 0 when sysfs does not say; open_errno: why the render node did not
-    open or answer, None when it did; ip_major, gfx_target_version, compute_units, integrated: what it answered; pci:
-    its address, as 0000:03:00.0; displays: connectors that something is connected to, or that are switched on;
-    firmware: versions of ME, PFP, MEC and MES, empty when the kernel does not tell them.
+    device_id: of PCI; vram, visible_vram, gtt: bytes, the last of system memory that it maps, 0 when sysfs does not
+    say; open_errno: why the render node did not open or answer, None when it did; ip_major, gfx_target_version,
+    compute_units, integrated: what it answered; pci: its address, as 0000:03:00.0; displays: connectors that something
+    is connected to, or that are switched on; firmware: versions of ME, PFP, MEC and MES, empty when the kernel does not
+    tell them.
     """
 
     render_node: str
     device_id: int
     vram: int = 0
     visible_vram: int = 0
+    gtt: int = 0
     open_errno: int | None = None
     ip_major: int = 0
     gfx_target_version: int = 0
@@ -58,23 +60,30 @@ class AmdCard:
     @property
     def eligible(self) -> bool:
         """Whether the runtime may use it."""
-        return self.open_errno is None and self.ip_major >= _oldest().major and not self.integrated
+        from zinc_rt.amdgpu.gfx import GENERATIONS
+
+        oldest = next(gfx for gfx in GENERATIONS if gfx.executed)
+        return self.open_errno is None and self.ip_major >= oldest.major and not self._in_processor
+
+    @property
+    def _in_processor(self) -> bool:
+        """Whether it is part of a processor, of a generation that is used on cards alone."""
+        from zinc_rt.amdgpu.gfx import gfx_of
+
+        gfx = gfx_of(self.gfx_target_version)
+        return self.integrated and not (gfx is not None and gfx.integrated)
 
     def refusal(self) -> str:
-        """Why the runtime does not use it; empty for one that is eligible."""
+        """Why nothing runs on it; empty where compiled kernels do."""
+        from zinc_rt.amdgpu.gfx import generations
+
         if self.open_errno is not None:
             return f"{self.render_node} cannot be used: {os.strerror(self.open_errno)}"
-        if self.integrated:
-            return f"{self.render_node} is {self.name}, part of the processor: skipped"
-        oldest = _oldest()
-        return f"{self.render_node} is {self.name}: older than {oldest.name}" if self.ip_major < oldest.major else ""
-
-
-def _oldest() -> Gfx:
-    """The oldest generation of GPUs that kernels were executed on."""
-    from zinc_rt.amdgpu.gfx import GENERATIONS
-
-    return next(gfx for gfx in GENERATIONS if gfx.executed)
+        if self._in_processor:
+            return f"{self.render_node} is {self.name}, part of the processor: {NOT_INTEGRATED}"
+        if can_run(self):
+            return ""
+        return f"{self.render_node} is {self.name}: kernels run on {generations(executed=True)}"
 
 
 def find_gpus(linux: Linux) -> list[AmdCard]:
@@ -99,6 +108,7 @@ def _read(linux: Linux, minor: int) -> AmdCard | None:
         _number(linux, f"{folder}/device", 16),
         _number(linux, f"{folder}/mem_info_vram_total"),
         _number(linux, f"{folder}/mem_info_vis_vram_total"),
+        _number(linux, f"{folder}/mem_info_gtt_total"),
         pci=_pci_address(linux, folder),
         displays=_displays(linux, folder),
     )
@@ -225,8 +235,7 @@ def refusal(linux: Linux, gpus: list[AmdCard], card: str = "") -> tuple[str, str
         return "no AMD GPU is in sight", "use cpu"
     if any(map(can_run, chosen)):
         return "", ""
-    refusals = (gpu.refusal() or f"{gpu.render_node} is {gpu.name}: no kernels for it" for gpu in chosen)
-    return "; ".join(refusals), "see `zinc check`"
+    return "; ".join(gpu.refusal() for gpu in chosen), "see `zinc check`"
 
 
 @dataclass(frozen=True)

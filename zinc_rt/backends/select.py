@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, Protocol
 
 from zinc_rt.backends.base import Backend
 from zinc_rt.backends.devices import (
@@ -28,10 +28,6 @@ from zinc_rt.mem.plan import available_memory
 from zinc_rt.utils.checks import show
 from zinc_rt.utils.linux import Linux, host
 from zinc_rt.utils.notices import Detail
-
-if TYPE_CHECKING:
-    from zinc_rt.backends.diagnostics.device_trials import Trials
-    from zinc_rt.backends.diagnostics.driver_trials import DriverTrials
 
 # A backend is imported when it is opened: each brings libraries of its own.
 Kernels = Literal["native", "reference"]
@@ -149,7 +145,8 @@ def _first(
         for candidate in trials.candidates(choice.device, choice.card):
             held = trials.held_back(candidate, choice.device)
             if held is not None:
-                skipped.append(held)
+                if not held.usual:
+                    skipped.append(held)
                 continue
             try:
                 backend = trials.open(candidate)
@@ -161,8 +158,16 @@ def _first(
             if skipped and notify is not None:
                 notify(format_skipped(candidate.device, skipped))
             return candidate.device, backend
-    usual = usual and all(report.usual for report in skipped)
-    return _cpu_or_refuse(choice, [*absent, *skipped], failed, options, cache, notify, usual=usual)
+    return _cpu_or_refuse(choice, [*absent, *skipped], failed, options, cache, notify, usual=usual and not skipped)
+
+
+class DeviceTrials(Protocol):
+    """The devices of a kind; candidates are its own. See `device_trials.Trials`."""
+
+    def candidates(self, device: Device, card: str = "") -> Sequence[Any]: ...
+    def held_back(self, candidate: Any, asked: Device) -> DeviceReport | None: ...
+    def open(self, candidate: Any) -> Backend: ...
+    def report(self, candidate: Any, *, resident: bool = False) -> DeviceReport: ...
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,7 @@ def _trials(
     *,
     resident: ResidentUse = "auto",
     remember: bool = True,
-) -> Iterator[Trials | DriverTrials | Absent]:
+) -> Iterator[DeviceTrials | Absent]:
     """The trials of the kinds of GPUs that a choice means, in the order in which they are taken; a kind is looked for
     when those before it are no use.
     """

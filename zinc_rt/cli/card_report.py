@@ -62,9 +62,10 @@ def summary(found: dict[str, Any]) -> Iterator[str]:
 def _card(card: dict[str, Any]) -> Iterator[str]:
     pci, clocks = card["pci"], card["clocks_mhz"]
     ids = ":".join((pci[name] or "?").removeprefix("0x") for name in ("vendor", "device"))
+    mapped = f", {card['gtt'] / 2**30:.1f} GiB of GTT" if card["integrated"] else ""
     yield (
         f"**{card['name'] or 'AMD GPU'}** ({ids}), {card['gfx']}, {card['compute_units']} compute units,"
-        f" {card['vram'] / 2**30:.1f} GiB of VRAM ({card['visible_vram'] / 2**30:.1f} visible),"
+        f" {card['vram'] / 2**30:.1f} GiB of VRAM ({card['visible_vram'] / 2**30:.1f} visible){mapped},"
         f" up to {clocks.get('max_engine', 0):.0f} MHz, memory {clocks.get('max_memory', 0):.0f} MHz"
     )
     yield "firmware: " + ", ".join(

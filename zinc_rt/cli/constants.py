@@ -12,16 +12,17 @@ _OF: Final = {"dispatch": "packet"}
 def card_intervals(isa: str) -> dict[str, dict[str, float]]:
     """The cost model's constants for a card of this generation: low, likely and high, by name."""
     from amdgpu_emu.constants import INTERVALS
-    from amdgpu_emu.cost import bandwidth_of
+    from amdgpu_emu.cost import bandwidth_name
     from amdgpu_emu.models import MODELS, R9700
 
     named = {f"gfx{major}{minor}{step}": m for m in MODELS.values() for major, minor, step in [m.gfx]}
-    pins = bandwidth_of(named.get(isa, R9700)) / INTERVALS["bandwidth"].likely
+    model = named.get(isa, R9700)
+    known_as = {**_OF, "bandwidth": bandwidth_name(model.gfx)}
     names = ("bandwidth", "first_level", "l2", "infinity", "memory_idle", "dispatch", "barrier", "full_barrier",
              "submission")  # fmt: skip
     found = {}
     for name in names:
-        known, unit = INTERVALS[_OF.get(name, name)], pins if name == "bandwidth" else 1.0
+        known, unit = INTERVALS[known_as.get(name, name)], model.pins if name == "bandwidth" else 1.0
         found[name] = {"low": known.low * unit, "likely": known.likely * unit, "high": known.high * unit}
     return found
 

@@ -168,7 +168,7 @@ def _list(as_json: bool) -> None:
     write_heading("Kernels")
     write_table([[name, p.release, "user queues" if p.user_queue in (1, 2) else ""] for name, p in PROFILES.items()])
     write_heading("\nGPUs")
-    write_table([[name, m.name, f"{m.cu} compute units", f"{m.vram >> 20} MiB"] for name, m in MODELS.items()])
+    write_table([[name, m.name, f"{m.cu} compute units", f"{m.memory >> 20} MiB"] for name, m in MODELS.items()])
     write_heading("\nCalls that can fail on demand")
     write_table([[name] for name in CALLS])
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.terminal import one_line, say
+from zinc_rt.errors import UsageError
 from zinc_rt.mem.plan import format_bytes
 
 if TYPE_CHECKING:
@@ -30,21 +31,34 @@ def predicted(
     """The forecasts of these tests as Markdown, JSON or CSV. phases: the first with tables of where the time goes.
     Raises what `forecast` raises, and `UsageError`.
     """
+    from zinc_rt.backends.amdgpu.emulated import gpu_model
+    from zinc_rt.engine.options import Options
     from zinc_rt.llm.load import built_in_model
+    from zinc_rt.models.cache_format import parse_cache_format
     from zinc_rt.perf_model.forecast import forecast
+    from zinc_rt.perf_model.published import PUBLISHED, share_forecast
 
     engine.check_unused("--predict")
     path = model_file(engine.model, engine.hub) or built_in_model()
-    found = forecast(
-        path,
-        gpu,
-        prompts,
-        [max(1, depth) for depth in depths],
-        kv=engine.kv,
-        n_batch=n_batch,
-        cache_dir=engine.cache_dir,
-        notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
-    )
+    depths = [max(1, depth) for depth in depths]
+    try:
+        gpu_model(None if gpu in PUBLISHED else gpu)
+    except UsageError as error:
+        raise UsageError(f"{error}; predicted from their bandwidth alone: {', '.join(PUBLISHED)}") from None
+    if gpu in PUBLISHED:
+        kv = Options.kv if engine.kv is None else parse_cache_format(engine.kv)
+        found = share_forecast(path, PUBLISHED[gpu], depths, kv=kv)
+    else:
+        found = forecast(
+            path,
+            gpu,
+            prompts,
+            depths,
+            kv=engine.kv,
+            n_batch=n_batch,
+            cache_dir=engine.cache_dir,
+            notify=lambda line: say(f"zinc: {one_line(line)}", style="dim"),
+        )
     if output == "json":
         return json.dumps({"model": path.name, **found.as_dict()}, indent=1) + "\n"
     return _csv(path.name, found) if output == "csv" else _markdown(path.name, found, phases)
@@ -76,7 +90,9 @@ def _markdown(name: str, found: CardForecast, phases: bool) -> str:
         f"It {verdict}: {format_bytes(found.plan.total)} ({found.plan}) of {format_bytes(found.memory)},"
         f" {found.plan.total / found.memory:.0%}; a tenth stays free.",
     ]
-    for test in found.tests if phases else ():
+    if found.note:
+        lines += ["", found.note]
+    for test in found.tests if phases and not found.note else ():
         what = f"{test.test} of {test.tokens}" if test.depth == 0 else f"{test.test} behind {test.depth}"
         lines += ["", f"{what}: {test.seconds.likely * 1e6:.0f} us, likely, of which", ""]
         lines += account.lines(test.phases, test.barriers, test.full_barriers, test.steps)

@@ -68,9 +68,9 @@ def _interface(
 
 
 def _list(gpus: list[AmdCard]) -> str:
-    taken = next((gpu.render_node for gpu in gpus if gpu.eligible), None)
+    usable = sorted((gpu for gpu in gpus if gpu.eligible), key=lambda gpu: gpu.integrated)
     text = f"{len(gpus)} driven by amdgpu"
-    return f"{text}; the runtime uses {taken}" if taken else f"{text}, none that the runtime can use"
+    return f"{text}; the runtime uses {usable[0].render_node}" if usable else f"{text}, none that the runtime can use"
 
 
 def _no_gpu(linux: Linux) -> MachineFinding:
@@ -97,8 +97,7 @@ def _of_gpu(linux: Linux, gpu: AmdCard) -> list[MachineFinding]:
     found = [_device(gpu, short), device_file(linux, gpu.render_node, f"{short} file")]
     if gpu.open_errno is not None:
         return found
-    if not gpu.integrated:
-        found.append(_bar(gpu, short))
+    found += _memory(gpu, short)
     if gpu.displays:
         found.append(MachineFinding(f"{short} display", f"drives {' and '.join(gpu.displays)}"))
     return found
@@ -106,6 +105,7 @@ def _of_gpu(linux: Linux, gpu: AmdCard) -> list[MachineFinding]:
 
 def _device(gpu: AmdCard, short: str) -> MachineFinding:
     from zinc_rt.amdgpu.gfx import generations
+    from zinc_rt.backends.probe import NOT_INTEGRATED
     from zinc_rt.mem.plan import format_bytes
 
     text = f"{gpu.name}, {format_bytes(gpu.vram)} of VRAM"
@@ -114,7 +114,7 @@ def _device(gpu: AmdCard, short: str) -> MachineFinding:
     if gpu.eligible:
         return MachineFinding(short, text)
     if gpu.integrated:
-        return MachineFinding(short, f"{text}; part of the processor: skipped")
+        return MachineFinding(short, f"{text}; part of the processor: {NOT_INTEGRATED}")
     if gpu.open_errno is None:
         return MachineFinding(
             short, f"{text}; the GPU kernels are written for {generations(executed=True)}", False, "use --device cpu"
@@ -122,6 +122,19 @@ def _device(gpu: AmdCard, short: str) -> MachineFinding:
     return MachineFinding(
         short, f"{text}; it does not answer: {os.strerror(gpu.open_errno)}", False, "see the next line"
     )
+
+
+def _memory(gpu: AmdCard, short: str) -> list[MachineFinding]:
+    """What holds weights, and whether the processor reaches it."""
+    from zinc_rt.mem.plan import format_bytes
+
+    if not gpu.integrated:
+        return [_bar(gpu, short)]
+    if not gpu.eligible:
+        return []
+    shares = f"{format_bytes(gpu.gtt)} of system memory (GTT), {format_bytes(gpu.vram)} carved out"
+    remedy = "the kernel's ttm.pages_limit sets the first, the firmware's setup the second"
+    return [MachineFinding(f"{short} memory", f"{shares}; models use the larger part", True, remedy)]
 
 
 def _bar(gpu: AmdCard, short: str) -> MachineFinding:

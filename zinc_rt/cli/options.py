@@ -62,6 +62,13 @@ def emulated_gpus() -> Iterable[str]:
     return MODELS
 
 
+def predicted_gpus() -> Iterable[str]:
+    """Names of GPUs whose speed can be predicted."""
+    from zinc_rt.perf_model.published import PUBLISHED
+
+    return [*emulated_gpus(), *PUBLISHED]
+
+
 def _levels() -> list[str]:
     """Instruction-set levels of this machine."""
     from zinc_rt.lang.target import host_targets

@@ -14,8 +14,8 @@ from typing import Final
 
 from zinc_rt.lang.errors import CompileError, LangError
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.gpu import GpuKernel, arguments_of, dwords_of
 from zinc_rt.lang.image import Image
+from zinc_rt.lang.launch import GpuKernel, arguments_of, dwords_of
 from zinc_rt.lang.occupancy import VGPRS, waves_per_simd
 from zinc_rt.lang.target import TARGETS
 

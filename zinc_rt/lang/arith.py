@@ -68,7 +68,8 @@ def binary(f: FunctionText, op: ast.operator, a: object, b: object) -> Val:
         if type(op) not in _FLOAT:
             raise Reject(f"{x.type} {sign} {y.type}: floats take + - * / only")
         if isinstance(op, ast.Div) and f.machine is not None:
-            return f.machine.divide(f, x, y)
+            quotient: Val = f.machine.divide(f, x, y)
+            return quotient
         return Val(x.type, f.value(f"{_FLOAT[type(op)]} {kind} {x.ref}, {y.ref}"))
     if isinstance(elem, Bool):
         if not isinstance(op, ast.BitAnd | ast.BitOr | ast.BitXor):

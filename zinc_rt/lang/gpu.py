@@ -1,74 +1,16 @@
-"""Compiled kernels of GPUs as drivers launch them: code, arguments, work-items of a workgroup."""
+"""Kernels of GPUs, compiled one at a time."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from zinc_rt.lang.errors import CompileError, LangError
-from zinc_rt.lang.frontend import Spec, argument_dwords, interface
+from zinc_rt.lang.amd import amd_kernel
+from zinc_rt.lang.errors import CompileError
+from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.image import Image
-from zinc_rt.lang.native import checked_argument, compile_image
-from zinc_rt.lang.target import TARGETS, Target
-from zinc_rt.lang.types import Bool, Float, Int, Type
+from zinc_rt.lang.launch import GpuKernel, arguments_of
+from zinc_rt.lang.native import compile_image
+from zinc_rt.lang.target import TARGETS
 
-
-@dataclass(frozen=True)
-class Argument:
-    """A run-time parameter; dword: its first one among the arguments' (`argument_dwords`)."""
-
-    name: str
-    type: Type
-    dword: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuKernel:
-    """One kernel as a driver launches it: one-dimensional workgroups.
-
-    symbol: its name in the code; code: for the device, or for the driver to compile; wave: lanes; target: of `lang`;
-    assembly: its text, where that was asked for.
-    """
-
-    name: str
-    symbol: str
-    code: bytes
-    arguments: tuple[Argument, ...]
-    workgroup: int
-    wave: int = 32
-    target: str
-    assembly: str = ""
-
-    @property
-    def dwords(self) -> int:
-        """Of all arguments."""
-        return dwords_of(self.arguments)
-
-    def user_data(self, *values: Any) -> tuple[int, ...]:
-        """The dwords for USER_DATA_0 onwards; pointers are GPU addresses. Raises `LangError` for wrong values."""
-        if len(values) != len(self.arguments):
-            raise LangError(f"{self.name} takes {len(self.arguments)} arguments, got {len(values)}")
-        out: list[int] = []
-        for argument, value in zip(self.arguments, values, strict=True):
-            x = checked_argument(self.name, argument.name, argument.type, value)
-            out += struct.unpack(f"<{argument_dwords(argument.type)}I", _packed(argument.type, x or 0))
-        return tuple(out)
-
-
-def arguments_of(spec: Spec, target: Target) -> tuple[Argument, ...]:
-    """The parameters of a kernel, one behind the other without holes."""
-    found, at = [], 0
-    for name, kind in interface(spec, target).parameters:
-        found.append(Argument(name, kind, at))
-        at += argument_dwords(kind)
-    return tuple(found)
-
-
-def dwords_of(arguments: Sequence[Argument]) -> int:
-    """Dwords of all arguments."""
-    return arguments[-1].dword + argument_dwords(arguments[-1].type) if arguments else 0
+__all__ = ["GpuKernel", "describe_kernel", "gpu_kernel"]
 
 
 def gpu_kernel(spec: Spec, target: str = "gfx1201", *, disassemble: bool = False) -> GpuKernel:
@@ -84,8 +26,6 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
     if not target.gpu or spec.symbol not in image.entries:
         raise CompileError(f"the image for {image.target} holds no GPU kernel {spec.symbol}")
     if not target.by_driver:
-        from zinc_rt.lang.amd import amd_kernel  # it builds on this module
-
         return amd_kernel(spec, image)
     return GpuKernel(
         name=spec.function.name,
@@ -97,11 +37,3 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         target=image.target,
         assembly=image.meta.get("assembly", ""),
     )
-
-
-def _packed(kind: Type, value: Any) -> bytes:
-    if isinstance(kind, Float):
-        return struct.pack("<f" if kind.bits == 32 else "<d", value)
-    if isinstance(kind, Int | Bool) and kind.size < 8:
-        return struct.pack("<I", int(value) & 0xFFFFFFFF)
-    return struct.pack("<Q", int(value) & 0xFFFFFFFFFFFFFFFF)

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Struct, Type, Vec
-
-if TYPE_CHECKING:
-    from zinc_rt.lang.machines import GpuMachine
 
 MAX_INSTRUCTIONS = 400_000
 """Most instructions of one function before optimisation; a larger one was unrolled by mistake."""
@@ -21,7 +18,7 @@ _FLOATS = {"f16": "i16", "bf16": "i16", "f32": "float", "f64": "double"}
 
 
 @cache
-def llvm_type(kind: Type | None, machine: GpuMachine | None = None) -> str:
+def llvm_type(kind: Type | None, machine: Any = None) -> str:
     """The LLVM name of a type; a GPU's machine keeps address spaces apart."""
     if kind is None:
         return "void"
@@ -62,7 +59,7 @@ class ModuleText:
     """Declarations and definitions of a module, in first-use order."""
 
     triple: str
-    machine: GpuMachine | None = None  # of a GPU
+    machine: Any = None  # of a GPU, see `machines.GpuMachine`
     declarations: dict[str, str] = field(default_factory=dict)
     globals: list[str] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)

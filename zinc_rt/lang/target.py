@@ -82,7 +82,11 @@ _AMX: Final = (
 )
 
 _GPU_ISA: Final = frozenset({"wave32", "dot4"})
-_SPIRV: Final = "--spirv-ext=+SPV_KHR_integer_dot_product,+SPV_KHR_no_integer_wrap_decoration"
+_SPIRV: Final = (
+    "--spirv-ext=+SPV_KHR_integer_dot_product,+SPV_KHR_no_integer_wrap_decoration",
+    # It cuts numbers to 3 or 5 bits, and LLVM 22's back end for SPIR-V makes them bytes without cutting them.
+    "--disable-lsr",
+)
 
 RESIDENT: Final = "resident"
 """What `Target.isa` holds too while kernels are compiled as parts of one resident program."""
@@ -109,7 +113,7 @@ TARGETS: Final[dict[str, Target]] = {
         *(_amd(name, "wave32 dot4 wmma") for name in ("gfx1201", "gfx1200")),
         # Their matrix instructions want other shapes than `wmma_iu8` has.
         *(_amd(name, "wave32 dot4") for name in ("gfx1100", "gfx1151")),
-        Target("spirv", "spirv64v1.4-unknown-unknown", "", (), _GPU_ISA, options=(_SPIRV,)),
+        Target("spirv", "spirv64v1.4-unknown-unknown", "", (), _GPU_ISA, options=_SPIRV),
         # Later GPUs translate it for themselves.
         Target("ptx", "nvptx64-nvidia-cuda", "sm_75", ("+ptx70",), _GPU_ISA),
     )

@@ -23,15 +23,18 @@ import struct
 import sys
 import threading
 import time
+import warnings
 from typing import Any, BinaryIO, Final
 
 FRAME: Final = struct.Struct("<IQ")
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+_ODD: Final = re.compile(r"(?<![\w%@.])i(?!(?:1|8|16|32|64)\b)(\d+)\b")
 _ERROR_PLACE: Final = re.compile(r"<string>:(\d+):\d+: error: (.*)")
 
 
 def main() -> int:
     """Answer requests until the input ends."""
+    warnings.simplefilter("ignore", DeprecationWarning)  # of `os.fork`: the other thread waits, with no lock
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it ends this process
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     _end_with(int(sys.argv[1]))
@@ -51,7 +54,7 @@ def main() -> int:
         code = b""
         if llvm is not None:
             _limit_cpu(request["cpu_seconds"])
-            said, code = (_forked if request["alone"] else _answered)(llvm, request, ir)
+            said, code = _answered(llvm, request, ir)
             answer |= said
         answer["notes"] = _stderr_since(mark)
         answer["seconds"] = time.perf_counter() - started
@@ -96,45 +99,57 @@ def _answered(llvm: Any, request: dict[str, Any], ir: bytes) -> tuple[dict[str, 
     return {"assembly": assembly}, code
 
 
-def _forked(llvm: Any, request: dict[str, Any], ir: bytes) -> tuple[dict[str, Any], bytes]:
-    """The same from a copy of this process: LLVM 22 keeps the numbers of a SPIR-V module's blocks for the next one."""
-    ours, its = os.pipe()
-    parent = os.getpid()
-    child = os.fork()
-    if not child:
-        _die_with(parent)
-        os.close(ours)
-        said, code = _answered(llvm, request, ir)
-        header = json.dumps(said).encode()
-        with os.fdopen(its, "wb") as answers:
-            answers.write(FRAME.pack(len(header), len(code)) + header + code)
-        os._exit(0)
-    os.close(its)
-    with os.fdopen(ours, "rb") as answers:
-        frame = _read(answers)
-    status = os.waitpid(child, 0)[1]
-    if frame is None:
-        os.kill(parent, os.WTERMSIG(status) if os.WIFSIGNALED(status) else signal.SIGABRT)  # as if it happened here
-        signal.pause()
-    assert frame is not None
-    return frame
-
-
 def _compile(llvm: Any, request: dict[str, Any], ir: str) -> tuple[bytes, str | None]:
     """The module's object, or the text that stands for it, and its assembly text when asked for.
 
     Raises RuntimeError with LLVM's words.
     """
-    for option in request["options"]:  # LLVM has them for the whole process; the same one again changes nothing
+    emit = _apart if request["alone"] else _emitted
+    text = emit(llvm, request, ir, True).decode() if request["disassemble"] else None  # emission changes the module
+    return emit(llvm, request, ir, request["text"]), text
+
+
+def _emitted(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> bytes:
+    for option in request["options"]:
         llvm.set_option("", option)
     machine = _machine(llvm, request)
     module = _optimised(llvm, machine, request, ir)
-    text = None
-    if request["disassemble"]:
-        # Emission changes the module, SPIR-V's its context and its machine, too: the text comes from copies of them.
-        copy = llvm.parse_assembly(str(module), llvm.create_context())
-        text = _machine(llvm, request).emit_assembly(copy)
-    return machine.emit_assembly(module).encode() if request["text"] else machine.emit_object(module), text
+    if request["alone"] and (odd := _ODD.search(str(module))):
+        raise RuntimeError(f"an optimisation made an integer of {odd[1]} bits, which LLVM 22 gets wrong in SPIR-V")
+    made: bytes = machine.emit_assembly(module).encode() if as_text else machine.emit_object(module)
+    return made
+
+
+def _apart(llvm: Any, request: dict[str, Any], ir: str, as_text: bool) -> bytes:
+    """`_emitted` in a copy of this process, which ends as that does: LLVM keeps something of a SPIR-V module for the
+    next one, whose numbers then are defined twice, and options for all that follow.
+    """
+    read, write = os.pipe()
+    worker = os.getpid()
+    if (child := os.fork()) == 0:
+        try:
+            _die_with(worker)
+            with os.fdopen(write, "wb") as out:
+                try:
+                    out.write(b"+" + _emitted(llvm, request, ir, as_text))
+                except RuntimeError as error:
+                    out.write(b"-" + str(error).encode())
+            os._exit(0)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(1)
+    os.close(write)
+    with os.fdopen(read, "rb") as made:
+        answer = made.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        os.kill(worker, -status)
+    if status:
+        os._exit(status)
+    if answer[:1] == b"-":
+        raise RuntimeError(answer[1:].decode())
+    return answer[1:]
 
 
 def _machine(llvm: Any, request: dict[str, Any]) -> Any:

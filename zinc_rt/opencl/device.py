@@ -10,14 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 import pyopencl as cl
 
-from zinc_rt.backends.base import Bytes
-from zinc_rt.backends.gpu.device import Heap, HostUse
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
@@ -27,11 +26,14 @@ from zinc_rt.opencl.calls import Addresses, SharedMemory, UnifiedMemory, check, 
 from zinc_rt.opencl.devices import COMMAND_BUFFER, UNIFIED, OpenClCard
 from zinc_rt.opencl.launches import LaunchList, LoadedProgram, starter
 
+Bytes = npt.NDArray[np.uint8]
 TIMEOUT: Final = 10.0
 """Seconds that a step of up to 64 rows may take on a GPU."""
 _PROCESSOR_TIMEOUT: Final = 600.0
 _ALIGNMENT: Final = 256
 _LOG_LINES: Final = 3
+BUILD_OPTIONS = ""
+"""Of the driver's compiler, where nothing else is said: none, which relax what the kernels rely on."""
 
 
 @dataclass(eq=False)
@@ -68,14 +70,19 @@ class OpenClDevice:
     """
 
     at_once = None
-    host_use: HostUse = "writes"
+    host_use: Literal["writes", "reads", "polls"] = "writes"
 
     def __init__(
-        self, card: OpenClCard, *, cache: CompileCache | None = None, options: str = "", buffers: bool | None = None
+        self,
+        card: OpenClCard,
+        *,
+        cache: CompileCache | None = None,
+        options: str | None = None,
+        buffers: bool | None = None,
     ) -> None:
         if card.lacks:
             raise BackendError(f"{card.refusal}: kernels cannot run there")
-        self.card, self._cache, self._options = card, cache, options
+        self.card, self._cache, self._options = card, cache, BUILD_OPTIONS if options is None else options
         self.timeout = _PROCESSOR_TIMEOUT if card.processor else TIMEOUT
         try:
             self._context = cl.Context([card.device])
@@ -122,9 +129,9 @@ class OpenClDevice:
         self,
         n_bytes: int,
         *,
-        heap: Heap | None = None,
+        heap: Literal["vram", "gtt"] | None = None,
         visible: bool = True,
-        use: HostUse = "writes",
+        use: Literal["writes", "reads", "polls"] = "writes",
         label: str = "memory",
     ) -> OpenClMemory:
         """See `GpuDevice.alloc`. Raises `BackendError` where the device has no more."""
@@ -153,7 +160,7 @@ class OpenClDevice:
         """See `GpuDevice.map`."""
         if memory.freed or not memory.host:
             raise BackendError(f"{memory.label}: {'freed' if memory.freed else 'the processor does not reach it'}")
-        return np.frombuffer((ctypes.c_uint8 * memory.size).from_address(memory.va), np.uint8)
+        return np.ctypeslib.as_array((ctypes.c_uint8 * memory.size).from_address(memory.va))
 
     def write(self, memory: OpenClMemory, data: Any, offset: int = 0) -> None:
         """See `GpuDevice.write`."""
@@ -201,7 +208,7 @@ class OpenClDevice:
     def _build(self, program: cl.Program) -> cl.Program:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", cl.CompilerWarning)  # what it has to say beside errors
-            return program.build(options=self._options.split(), cache_dir=False)
+            return program.build(options=self._options.split())
 
     # Work.
 

@@ -9,7 +9,6 @@ from typing import Any, Final, Self
 import numpy as np
 import pyopencl as cl
 
-from zinc_rt.backends.gpu.device import Groups
 from zinc_rt.errors import BackendError
 from zinc_rt.kernels.cpu.launch_all import LAUNCH_WORDS, launch_all
 from zinc_rt.lang.cache import CompileCache
@@ -18,6 +17,8 @@ from zinc_rt.lang.native import checked_argument, compile
 from zinc_rt.lang.types import Float, Ptr
 from zinc_rt.opencl.calls import ENQUEUE, Addresses, check, extension
 
+Groups = int | tuple[int, int, int]
+"""Workgroups in x, or in x, y and z."""
 _pointer, _size, _int, _uint = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint32
 _FLAGS: Final = 0x1293  # CL_COMMAND_BUFFER_FLAGS_KHR
 _AT_ONCE: Final = 1 << 0  # CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR

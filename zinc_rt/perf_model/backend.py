@@ -8,6 +8,7 @@ cache. Results mean nothing.
 from __future__ import annotations
 
 import hashlib
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -29,7 +30,7 @@ from amdgpu_emu.sampler import DispatchKind, DispatchSampler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.work import SIMDS, Work
-from zinc_rt.amdgpu.vram import kept_free
+from zinc_rt.amdgpu.room import kept_free
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.prefetch_resident import prefetch_ranges
 from zinc_rt.backends.base import StepFence
@@ -68,19 +69,20 @@ class ForecastBackend(EmulatedBackend):
         self._card = model
         self._last: SubmittedStep | None = None
         # Places for what does not fit on the card, too.
-        super().__init__(replace(model, vram=max(model.vram, _ROOM)), cache=cache, notify=notify)
+        room: dict[str, Any] = {model.data_heap: max(model.memory, _ROOM)}
+        super().__init__(replace(model, **room), cache=cache, notify=notify)
         self.machine.shader = Idle()
         self.resident.forecast = True
 
     @property
     def memory_available(self) -> int | None:
         """What the card has: only the part that stays free is used."""
-        return self._card.vram - self.memory_kept_free
+        return self._card.memory - self.memory_kept_free
 
     @property
     def memory_kept_free(self) -> int:
         """Of the card."""
-        return kept_free(replace(self.gpu.device, vram=self._card.vram))
+        return kept_free(self._card.memory)
 
     def _uploader(self) -> Uploader:
         return _Sparse(super()._uploader())
@@ -171,7 +173,7 @@ class ForecastBackend(EmulatedBackend):
         caches = f"{model.l2} {model.infinity} {sorted({level for *_, level in self._held})}"
         key = cache_key([_counting(), kernel.code, f"{dispatch.groups} {dispatch.threads} {caches}", repr(values)])
         even = self._positions not in repr(values) and _TILES not in _given(kernel, dispatch)
-        return DispatchKind(key, even, _counters(kernel, values), near)
+        return DispatchKind(key, even, _counters(kernel, values), near, pieces_of(kernel.name, dispatch.groups))
 
     def _kernel(self, dispatch: Dispatch) -> AmdKernel:
         kernel = next(program.kernel for program in self.programs if program.va == dispatch.address)
@@ -232,6 +234,16 @@ def _counters(kernel: AmdKernel, values: list[Any]) -> int:
         return 1
     fields = next(value for value in values if isinstance(value, list))
     return int.from_bytes(next(raw for name, raw in fields if name == "n_heads"), "little")
+
+
+def pieces_of(name: str, groups: Sequence[int]) -> int:
+    """`Work.pieces` of a kernel of this name, 0 where experts are none of its business or where it reads the experts of
+    many rows in their order. groups: workgroups in x, y and z.
+    """
+    if name.startswith(("gated_experts", "expert_rows")):
+        return groups[0] * groups[1] * (2 if name.startswith("gated") else 1)
+    chosen = re.search(r"^experts_down.*\bK=(\d+)", name)
+    return groups[1] * int(chosen[1]) if chosen else 0
 
 
 class _Sparse(Uploader):

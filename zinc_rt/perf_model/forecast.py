@@ -64,13 +64,14 @@ class Forecast:
 @dataclass(frozen=True)
 class CardForecast:
     """The predicted memory and speed of a model on a card. plan: of its memory; memory: bytes of the card, of which a
-    tenth stays free.
+    tenth stays free; note: what the prediction rests on, empty for the model of the card.
     """
 
     card: str
     tests: Sequence[Forecast]
     plan: MemoryPlan
     memory: int
+    note: str = ""
 
     @property
     def fits(self) -> bool:
@@ -93,6 +94,7 @@ class CardForecast:
             test["phases"] = [{**kind, "parts": kind["parts"]._asdict()} for kind in test["phases"]]
         return {
             "card": self.card,
+            "note": self.note,
             "memory": self.memory,
             "fits": self.fits,
             "plan": self.plan.as_dict(),
@@ -149,7 +151,7 @@ def forecast(
         plan = engine.load(file, definition)
         wanted = [("prompt", n, 0) for n in prompts] + [("text", 1, depth) for depth in depths]
         tests = [_test(engine, definition.info.n_vocab, *test) for test in wanted]
-        return CardForecast(engine.gpu.name, tests, plan, engine.gpu.vram)
+        return CardForecast(engine.gpu.name, tests, plan, engine.gpu.memory)
 
 
 class _Engine(Engine):

@@ -16,6 +16,7 @@ from amdgpu_emu.profiles import LINUX_6_12, LINUX_7_3, PROFILES, KernelProfile
 from amdgpu_emu.shader import Dispatch, RecordingShader
 from amdgpu_emu.shader_memory import ShaderMemory
 from tests.amdgpu.kfd.gear import Writer, dwords, opened
+from tests.amdgpu_emu.cp.rig import LEFT
 from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import HostUse
 from zinc_rt.amdgpu.kfd import queue as queue_memory
@@ -157,7 +158,7 @@ def test_an_earlier_submission_is_done_before_the_next() -> None:
                 b.set_sh_reg(reg.PGM_LO, (lo32(program.va >> 8), hi32(program.va >> 8)))
                 b.set_sh_reg(reg.PGM_RSRC1, (0xE0000001, 0x90))
                 b.set_sh_reg(reg.NUM_THREAD_X, (32, 1, 1))
-                b.set_sh_regs(dict.fromkeys((*reg.USER_ACCUM, reg.DISPATCH_INTERLEAVE, reg.DISPATCH_TUNNEL), 0))
+                b.set_sh_regs(LEFT)
                 b.set_sh_reg(reg.USER_DATA_0, (source, target))
                 b.dispatch_direct_initiator(1, 1, 1, 0x8005)
 

@@ -67,7 +67,7 @@ def test_kfd_without_a_usable_gpu() -> None:
 
 def test_unsupported_cards() -> None:
     text = refused(Machine(models=[RAPHAEL]))
-    assert "gfx11 and gfx12 are supported; there are /dev/dri/renderD128 gfx1036" in text
+    assert "gfx11, gfx11.5 and gfx12 are supported; there are /dev/dri/renderD128 gfx1036" in text
     assert "opening /dev/dri/renderD128 failed" in refused(Machine(models=[RAPHAEL]), "/dev/dri/renderD128")
     assert "opening /dev/dri/renderD7 failed" in refused(Machine(), "/dev/dri/renderD7")
     assert "shows none" in refused(Machine(models=[]))

@@ -9,11 +9,12 @@ import pytest
 
 from amdgpu_emu.models import R9700, RX7900XTX, GpuModel
 from tests.amdgpu.queue.fake import FakeInterface
-from tests.amdgpu_emu.cp.rig import CODE, Rig
+from tests.amdgpu_emu.cp.rig import CODE, LEFT, Rig
 from zinc_rt.amdgpu.command_list import MAX_COPY, MAX_WRITE, CommandList, ListedDispatch
 from zinc_rt.amdgpu.gfx import GFX11, GFX12
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel, padded
 from zinc_rt.amdgpu.packets import fence_packets, lower
+from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder
 from zinc_rt.amdgpu.pool import GpuMemory, Pool
 from zinc_rt.errors import BackendError
@@ -121,20 +122,42 @@ def test_all_of_a_card_is_used_whatever_another_program_left(model: GpuModel) ->
     rig = Rig(model)
     rig.words(*lower(CommandList().dispatch(PROGRAM_IN_RIG, 1, user_data=(5, 6)), GFX12 if model is R9700 else GFX11))
     assert not rig.machine.findings
-    bare = Rig(model)
-    program = {0x20C: CODE >> 8 & ALL, 0x20D: CODE >> 40, 0x207: 64, 0x208: 1, 0x209: 1, 0x212: 0, 0x213: 0x90}
+    assert rig.dispatches[0].compute_units == model.cu
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "opened"),
+    [("cs", R9700, 4), ("cs", RX7900XTX, 4), ("umq", RX7900XTX, 4), ("kfd", RX7900XTX, 6)],
+)
+def test_what_another_program_left_is_not_counted_on(kind: str, model: GpuModel, opened: int) -> None:
+    """The emulated card finds each register that is not set, and dispatches on the engines that the kernel opened."""
+    rig = Rig(model, kind=kind)
+    program = {0x20C: CODE >> 8 & ALL, 0x20D: CODE >> 40, 0x207: 64, 0x208: 1, 0x209: 1, 0x212: 1 << 20, 0x213: 0x90}
 
     def build(b: PacketBuilder) -> None:
         b.set_sh_regs(program)
         b.dispatch_direct_initiator(1, 1, 1, 5)
 
-    bare.run(build)
-    texts = [text for kind, text in bare.machine.findings if kind == "left-register"]
-    assert len(texts) == 6
-    assert all("USER_ACCUM" in t or "DISPATCH_INTERLEAVE" in t or "DISPATCH_TUNNEL" in t for t in texts)
-    closed = [text for kind, text in bare.machine.findings if kind == "closed-engine"]
-    assert len(closed) == (model.shader_engines > 4)
+    rig.run(build)
+    texts = [text for finding, text in rig.machine.findings if finding == "left-register"]
+    absent = reg.STATIC_THREAD_MGMT[model.shader_engines :]
+    assert {text.split()[4] for text in texts} == {reg.registers()[at].name for at in LEFT if at not in absent}
+    assert all("as another program left it" in text for text in texts)
+    closed = [text for finding, text in rig.machine.findings if finding == "closed-engine"]
+    assert len(closed) == (opened < model.shader_engines)
     assert not closed or "COMPUTE_STATIC_THREAD_MGMT_SE4, COMPUTE_STATIC_THREAD_MGMT_SE5 is 0" in closed[0]
+    assert rig.dispatches[0].compute_units == model.cu * opened // model.shader_engines
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "reported"),
+    [("kfd", RX7900XTX, True), ("cs", RX7900XTX, False), ("umq", RX7900XTX, False), ("kfd", R9700, False)],
+)
+def test_waves_that_cannot_be_saved_are_found(kind: str, model: GpuModel, reported: bool) -> None:
+    commands = CommandList().dispatch(PROGRAM_IN_RIG, 1, user_data=(5, 6))
+    rig = Rig(model, kind=kind)
+    rig.words(*lower(commands, GFX12 if model is R9700 else GFX11))
+    assert rig.kinds == ["unprivileged"] * reported
 
 
 def test_high_addresses_and_waves_of_64() -> None:

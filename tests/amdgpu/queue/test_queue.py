@@ -180,15 +180,20 @@ def test_what_a_dispatch_says(interface: str) -> None:
 
 @pytest.mark.parametrize(
     ("interface", "model", "bit"),
-    [("kfd", RX7900XTX, 1), ("cs", RX7900XTX, 0), ("umq", RX7900XTX, 0), ("kfd", R9700, 0)],
+    [
+        *(("kfd", RX7900XTX, 1), ("cs", RX7900XTX, 0), ("umq", RX7900XTX, 0)),
+        *(("kfd", R9700, 0), ("cs", R9700, 0), ("umq", R9700, 0)),
+    ],
 )
-def test_kernels_are_privileged_where_gfx11_saves_waves(interface: str, model: GpuModel, bit: int) -> None:
+def test_kernels_have_the_whole_card_and_are_privileged_where_gfx11_saves_waves(
+    interface: str, model: GpuModel, bit: int
+) -> None:
     with queue_of(interface, {"models": [model]}) as (queue, linux):
         shader = linux.machine.shader
         assert isinstance(shader, RecordingShader)
         program = queue.load_code("k", b"\1\2\3\4", rsrc1=5, rsrc2=0x390, threads=(64, 1, 1), n_user_data=3)
         queue.wait(queue.submit(CommandList().dispatch(program, 1, user_data=(1, 2, 3))))
-        assert [dispatch.rsrc1 for dispatch in shader.dispatches] == [5 | bit << 20]
+        assert [(found.rsrc1, found.compute_units) for found in shader.dispatches] == [(5 | bit << 20, model.cu)]
 
 
 @interface
@@ -535,7 +540,7 @@ def test_memory_of_another_queue() -> None:
 
 def test_another_generation_is_refused() -> None:
     fake = FakeInterface(device=replace(DEVICE, gfx_target_version=100306))
-    with pytest.raises(BackendError, match="gfx11 and gfx12"):
+    with pytest.raises(BackendError, match=r"gfx11, gfx11\.5 and gfx12"):
         GpuQueue(fake)
     assert fake.closed
     fake = FakeInterface()

@@ -128,6 +128,14 @@ class Rig:
         return self.machine.shader.dispatches
 
 
+LEFT = {
+    **dict.fromkeys((reg.PGM_RSRC3, reg.RESOURCE_LIMITS, *reg.USER_ACCUM, reg.DISPATCH_TUNNEL), 0),
+    **dict.fromkeys(reg.STATIC_THREAD_MGMT[:8], 0xFFFFFFFF),
+    reg.DISPATCH_INTERLEAVE: 64,
+}
+"""Registers that another program left, as most dispatches want them."""
+
+
 def dispatch(
     b: PacketBuilder, address: int = CODE, initiator: int = DISPATCH_INITIATOR_COMPUTE, **registers: int
 ) -> None:
@@ -140,7 +148,7 @@ def dispatch(
         0x207: 64,
         0x208: 1,
         0x209: 1,
-        **dict.fromkeys((*reg.USER_ACCUM, reg.DISPATCH_INTERLEAVE, reg.DISPATCH_TUNNEL), 0),
+        **LEFT,
     }
     values |= {int(name[1:], 16): value for name, value in registers.items()}
     b.set_sh_regs(values)

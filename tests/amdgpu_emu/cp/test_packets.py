@@ -8,7 +8,7 @@ from amdgpu_emu.errors import GpuHang
 from amdgpu_emu.gpu import POLLING
 from amdgpu_emu.models import RX7900XTX
 from tests.amdgpu.pm4.raw import words_raw
-from tests.amdgpu_emu.cp.rig import CODE, DATA, FENCE, IB2, UNCACHED, Rig, dispatch
+from tests.amdgpu_emu.cp.rig import CODE, DATA, FENCE, IB2, LEFT, UNCACHED, Rig, dispatch
 from zinc_rt.amdgpu.pm4 import registers as reg
 from zinc_rt.amdgpu.pm4 import values as v
 from zinc_rt.amdgpu.pm4.builder import CS_W32_EN, RELEASE_CONTROL, USE_THREAD_DIMENSIONS, PacketBuilder
@@ -50,11 +50,8 @@ def test_a_dispatch_has_what_its_registers_say(rig):
     def build(b):
         b.set_sh_reg(0x20C, [CODE >> 8 & 0xFFFFFFFF, CODE >> 40])
         b.set_sh_reg(0x212, [0xE0000001, 0x90 | 1 << 11 | 3 << 15])
-        b.set_sh_reg(0x224, [0, 0, 0, 0, 0])
+        b.set_sh_regs(LEFT)
         b.set_sh_reg(0x207, [32, 2, 1])
-        b.set_sh_reg(0x215, [0, 0xFFFFFFFF, 0xFFFFFFFF])
-        b.set_sh_reg_one(0x22F, 64)
-        b.set_sh_reg_one(0x27D, 0)
         b.set_user_data64(0, DATA)
         b.set_sh_reg(0x242, [7, 8])
         b.dispatch_direct_initiator(4, 3, 2, 5 | CS_W32_EN)

@@ -49,7 +49,7 @@ SHAPES = {
         32, 4, 1, window=257, sinks=SINKS, value_dim=64, product=True, kv=DType.Q8_0
     ),
     "blocks, wild, soft cap": Shape(32, 1, 2, softcap=30.0, window=16, kv=DType.Q8_0),
-    "latent blocks": Shape(96, 3, 1, rope=32, window=100, kv=DType.Q8_0),
+    "latent blocks": Shape(96, 5, 1, rope=32, window=100, kv=DType.Q8_0),  # heads in two turns
 }
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from amdgpu_emu.cost import predict
 from amdgpu_emu.machine import Machine
-from amdgpu_emu.models import R9700, RX9070XT
+from amdgpu_emu.models import R9700, RX7900XTX, RX9070XT, GpuModel
 from amdgpu_emu.profiler import Profiler
 from amdgpu_emu.sampler import DispatchKind, DispatchSampler, _runs, _samples
 from amdgpu_emu.work import Work
@@ -23,7 +23,7 @@ from tests.models.families.build import write_case
 from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.kfd.interface import KfdInterface
 from zinc_rt.amdgpu.queue import GpuQueue
-from zinc_rt.backends.amdgpu.emulated import Prediction, UsageError
+from zinc_rt.backends.amdgpu.emulated import Prediction, UsageError, gpu_model
 from zinc_rt.backends.diagnostics.calibration import CARD, SMALL, measure
 from zinc_rt.engine.engine import Device, Engine, Options, SequenceChunk
 from zinc_rt.gguf import GGMLType, GGUFFile
@@ -36,6 +36,7 @@ from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import workgroup_id, workitem_id
 from zinc_rt.lang.types import ptr, u32
 from zinc_rt.models import define
+from zinc_rt.perf_model.backend import ForecastBackend, pieces_of
 from zinc_rt.perf_model.forecast import _Engine, forecast
 
 
@@ -55,10 +56,10 @@ def test_samples_hold_both_ends() -> None:
     assert list(_runs([0, 1, 2, 7, 9, 10])) == [(0, 3), (7, 1), (9, 2)]
 
 
-def product(profiler: Profiler) -> Work:
+def product(profiler: Profiler, model: GpuModel = R9700, target: str = "gfx1201") -> Work:
     """The counts of 16 rows times a matrix [512, 512], eight at a time."""
-    made = gpu_kernel(matvec_rows("Q8_0", 8).spec)
-    with Machine(shader=profiler) as machine, GpuQueue(KfdInterface(linux=machine.process())) as queue:
+    made = gpu_kernel(matvec_rows("Q8_0", 8).spec, target)
+    with Machine(models=[model], shader=profiler) as machine, GpuQueue(KfdInterface(linux=machine.process())) as queue:
         program = queue.load_kernel(made)
         weights, q, d, s, y = (queue.alloc(n) for n in (512 * 544, 16 * 512, 16 * 64, 16 * 64, 16 * 2048))
         commands = CommandList("product").dispatch(program, (128, 2, 1), weights, q, d, s, y, 16, 512)
@@ -75,6 +76,48 @@ def test_samples_say_what_the_whole_does() -> None:
     assert (sampled.unique_read, sampled.unique_written) == (whole.unique_read, whole.unique_written)
     assert (sampled.read_lines, sampled.bytes_read) == (whole.read_lines, whole.bytes_read)
     assert (sampled.rounds, sampled.asked_lines) == (whole.rounds, whole.asked_lines)
+
+
+def test_code_of_gfx11_is_counted_as_such() -> None:
+    """As many rounds of loads as on gfx12, by other waits; the same bytes."""
+    sampler = DispatchSampler([RX7900XTX], lambda dispatch, memory: DispatchKind("p", even=True), lambda key: None)
+    sampled, later = product(sampler, RX7900XTX, "gfx1100"), product(Profiler())
+    assert sampled.names["s_waitcnt"] > 0
+    assert sampled.rounds == later.rounds
+    assert (sampled.unique_read, sampled.read_lines) == (later.unique_read, later.read_lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "pieces"),
+    [
+        ("gated_experts GATE=Q4_K UP=Q4_K", (1, 8, 16), 16),
+        ("expert_rows FMT=Q4_K", (2, 4, 64), 8),
+        ("experts_down FMT=Q6_K K=8 N_IN=512", (512, 1, 1), 8),
+        ("experts_down_norm FMT=Q6_K K=6 N_IN=512", (256, 2, 1), 12),
+        ("choose_experts E=64 K=8", (1, 1, 1), 0),
+        ("matvec Q4_K M=1", (64, 1, 1), 0),
+    ],
+)
+def test_matrices_of_chosen_experts(name: str, groups: tuple[int, int, int], pieces: int) -> None:
+    assert pieces_of(name, groups) == pieces
+
+
+@pytest.mark.slow
+def test_a_token_of_a_model_with_experts_has_pieces(tmp_path: Path) -> None:
+    """By the kernels' true names: two matrices of each chosen expert, and one."""
+    made = write_case(tmp_path / "experts.gguf", CASES["qwen3moe"], GGMLType.Q8_0)
+    with GGUFFile.open(made.path) as file, _Engine(Options(Device.emu, n_ctx=64, n_logits=1)) as engine:
+        definition = define(file)
+        engine.load(file, definition)
+        slot = engine.open_sequence()
+        engine.start_profile()
+        engine.step([SequenceChunk(slot, 0, [0], (0,))])
+        found = engine.finish_profile()
+        n_layers = sum(b.name.endswith("gate_exps.weight") for b in definition.graph.buffers)
+    assert isinstance(found, Prediction)
+    pieces = sum(record.work.pieces for record in found.records)
+    assert pieces > 0
+    assert pieces % (3 * n_layers) == 0
 
 
 @kernel(workgroup=64)
@@ -202,6 +245,13 @@ def test_whether_it_fits(path: Path) -> None:
     assert tree["tests"][0]["speed"]["likely"] == found.tests[0].speed.likely
     assert found.tests[0].resident_speed is not None
     assert tree["tests"][0]["resident_speed"]["likely"] == found.tests[0].resident_speed.likely
+
+
+def test_a_part_of_the_processor_holds_models_in_system_memory(path: Path) -> None:
+    card = gpu_model("strix-halo")
+    with ForecastBackend(card) as backend:
+        assert backend.memory_available == card.gtt - card.gtt // 10
+        assert backend.gpu.default_heap == "gtt"
 
 
 def test_cards_have_names(path: Path) -> None:

@@ -1,4 +1,5 @@
-"""RX 7000 cards: the same graphs and models on gfx11 code, and what its barriers need more than those of gfx12.
+"""RX 7000 cards and processors' GPUs of gfx11.5: the same graphs and models on gfx11 code, and what its barriers need
+more than those of gfx12.
 
 `pytest --gpu --gpu-card rx7900xtx` runs all tests of kernels and backend there.
 """
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from amdgpu_emu.core.core import ShaderCore
-from amdgpu_emu.models import RX7600, RX7800XT, RX7900XTX, GpuModel
+from amdgpu_emu.models import RX7600, RX7800XT, RX7900XTX, STRIX_HALO, STRIX_POINT, GpuModel
 from tests.amdgpu.queue.stage import machine
 from tests.backends.amdgpu.stage import amd_backend, check
 from tests.backends.amdgpu.test_models import LENGTH, logits
@@ -29,7 +30,8 @@ from zinc_rt.engine.engine import Device, Options
 @pytest.mark.slow  # by default a random graph and the self-test, a small model's step, run code of gfx11
 @pytest.mark.parametrize("spec", ["llama-q4_k_m", "qwen3-q8_0"])
 @pytest.mark.parametrize(
-    ("model", "device", "chunk"), [(RX7900XTX, Device.gpu_kfd, 7), (RX7600, Device.gpu_cs, LENGTH)]
+    ("model", "device", "chunk"),
+    [(RX7900XTX, Device.gpu_kfd, 7), (RX7600, Device.gpu_cs, LENGTH), (STRIX_HALO, Device.gpu_cs, LENGTH)],
 )
 def test_the_references_logits(spec: str, model: GpuModel, device: Device, chunk: int, tmp_path: Path) -> None:
     path = write_model(tmp_path / "model.gguf", replace(SPECS[spec], n_layers=1)).path
@@ -41,10 +43,14 @@ def test_the_references_logits(spec: str, model: GpuModel, device: Device, chunk
     assert_same(got.view(np.uint32), want.view(np.uint32), f"{model.name}, {device}")
 
 
-@pytest.mark.parametrize(("model", "interface"), [(RX7900XTX, "umq"), (RX7800XT, "kfd"), (RX7600, "cs")])
+@pytest.mark.parametrize(("model", "interface"), [
+        (RX7900XTX, "umq"), (RX7800XT, "kfd"), (RX7600, "cs"), (STRIX_HALO, "kfd"), (STRIX_HALO, "umq"),
+        (STRIX_POINT, "cs"),
+    ],
+)  # fmt: skip
 def test_the_self_test(model: GpuModel, interface: str) -> None:
     with amd_backend(interface, models=[model]) as (backend, _):
-        assert backend.features.isa == f"gfx110{model.gfx[2]}"
+        assert backend.features.isa == "gfx{}{}{}".format(*model.gfx)
         check_results(backend)
 
 

@@ -5,6 +5,7 @@ and all that a small model of every kind needs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +25,7 @@ from zinc_rt.kernels.gpu import catalogue as c
 from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry
 from zinc_rt.models import define, define_draft_head
 from zinc_rt.models.cache_format import CacheFormat, with_cache
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers import define_tower
 
 SIZES = Capacity(16, 8, 512, 4, 128)
@@ -70,7 +72,7 @@ def _layers() -> Iterator[KernelEntry]:
     yield c.heads_kernel(c.head_form(128, 64, interleaved=True, norm=False, cache=True, quantized=True))
     yield c.heads_kernel(c.head_form(64, 0, interleaved=False, norm=True, cache=False, packed=True))
     for dim in (64, 128, 256):
-        yield c.delta_net(dim, norm=True, packed=True)
+        yield c.delta_net(dim, norm=dim < 256, packed=dim < 256)
     yield c.conv1d(4, gated=False, bias=True)
     yield c.conv1d(3, gated=True, bias=False)
     yield c.choose_experts(128, 8, gating="softmax", normalise=True, bias=False, scaled=False)
@@ -87,7 +89,7 @@ def _layers() -> Iterator[KernelEntry]:
     yield c.arrange_experts(gather=True)
     yield c.sum_experts(8)
     yield c.sum_norm(weight=True, quantized=True, both=True)
-    for activation in ("silu", "gelu", "relu2"):
+    for activation in ("silu", "gelu", "clamped"):
         yield from c.gate_kernels(activation)
 
 
@@ -101,10 +103,8 @@ def _graphs(folder: Path) -> Iterator[Graph]:
             for definition in (define(file), define_draft_head(file)):
                 if definition is not None:
                     yield definition.graph
-                    try:
+                    with suppress(ModelError):  # heads that are no whole blocks
                         yield with_cache(definition, CacheFormat.Q8_0).graph
-                    except Exception:
-                        pass
     for kind in towers.KINDS:
         with GGUFFile.open(towers.write(folder / f"{kind}.gguf", kind).path) as file:
             tower = define_tower(file)
@@ -126,3 +126,34 @@ def entries() -> Mapping[str, KernelEntry]:
         for graph in _graphs(Path(folder)):
             found |= named(GpuLowering(graph, SIZES).run().kernels)
     return found
+
+
+@cache
+def _some() -> tuple[KernelEntry, ...]:
+    """Of every function one kernel at the least, of every format products of one, two and eight rows by turns, and of
+    the functions with many forms those that differ most. Of what differs by a bias alone, one.
+    """
+    found = [entry for name, entry in DECODE.items() if not name.startswith(("matvec_", "embed_"))]
+    kinds = (*c.QUANTIZED, *c.FLOATS)
+    for i, kind in enumerate(kinds):
+        found.append(c.matvec_rows(kind, (1, 2, 1, 8)[i % 4]))
+        if i % 4 == 0:
+            found.append(DECODE[f"embed_{kind.lower()}"])
+    found += [c.attention_kernel(128, 4), c.attention_kernel(256, 8, gated=True, packed=True, quantized=True)]
+    found.append(c.experts_down("Q6_K", 4, 512, bias=False))  # LLVM reverses two bits in it
+    found += [c.float_tile("BF16", bias=False), c.float_expert_tiles("F16", bias=False, gather=True)]
+    found += [e for e in _layers() if not e.spec.function.name.startswith(("attention", "heads", "float_"))]
+    known = {entry.spec.function.name for entry in found}
+    for entry in entries().values():
+        if entry.spec.function.name not in known:
+            known |= {entry.spec.function.name, f"{entry.spec.function.name}_bias"}
+            found.append(entry)
+    return tuple(named(found).values())
+
+
+PARTS = 6
+
+
+def some_entries(part: int) -> Mapping[str, KernelEntry]:
+    """A share of some kernels of each kind."""
+    return named(_some()[part::PARTS])

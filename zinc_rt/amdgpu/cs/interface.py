@@ -19,6 +19,7 @@ from zinc_rt.amdgpu.job_limit import job_limit
 from zinc_rt.amdgpu.packets import PAD_DWORDS
 from zinc_rt.amdgpu.pool import ALIGNMENT
 from zinc_rt.amdgpu.ranges import Ranges
+from zinc_rt.amdgpu.room import gtt_of
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.utils.linux import Linux, host
 
@@ -64,7 +65,7 @@ class CsInterface(Interface):
             self._session.buffers,
             addresses,
             flags=AMDGPU_GEM_CREATE_VM_ALWAYS_VALID if always_valid else 0,
-            combined=True,
+            combined=not self.device.gtt,  # weights lie there, which the processor reads, too
         )
 
     # Memory.
@@ -220,6 +221,7 @@ def _describe(session: CsSession) -> tuple[DeviceInfo, Ranges]:
         visible_vram=int(memory.cpu_accessible_vram.total_heap_size),
         driver=f"amdgpu {session.driver.major}.{session.driver.minor} of Linux {linux.kernel_release()}",
         clock_hz=1000 * int(device.gpu_counter_freq) or CLOCK_HZ,
+        gtt=gtt_of(int(device.ids_flags), node, linux),
     )
     size = int(device.virtual_address_max) - VA_START
     if size < HUGE_PAGE:

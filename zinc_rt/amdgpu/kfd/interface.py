@@ -8,7 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from zinc_rt.amdgpu import drm
-from zinc_rt.amdgpu.abi.info import AMDGPU_INFO_FW_MES, AMDGPU_INFO_FW_VERSION, DrmAmdgpuInfoFirmware
+from zinc_rt.amdgpu.abi.info import (
+    AMDGPU_INFO_DEV_INFO,
+    AMDGPU_INFO_FW_MES,
+    AMDGPU_INFO_FW_VERSION,
+    DrmAmdgpuInfoDevice,
+    DrmAmdgpuInfoFirmware,
+)
 from zinc_rt.amdgpu.abi.kfd import RuntimeEnableArgs
 from zinc_rt.amdgpu.abi.requests import KFD_RUNTIME_ENABLE
 from zinc_rt.amdgpu.address_range import AddressRange
@@ -35,6 +41,7 @@ from zinc_rt.amdgpu.kfd.session import KfdSession
 from zinc_rt.amdgpu.kfd.sizes import align_up, compute_units
 from zinc_rt.amdgpu.kfd.submissions import KfdSubmissions
 from zinc_rt.amdgpu.kfd.topology import TopologyNode, gpu_nodes, node_properties, render_minor_of, vram_sizes
+from zinc_rt.amdgpu.room import gtt_of
 from zinc_rt.errors import BackendError, DeviceLost
 from zinc_rt.utils.linux import PAGE, Linux, host
 
@@ -99,7 +106,12 @@ class KfdInterface(Interface):
             self._events.open()
         self._queue.open()
         self._submissions = KfdSubmissions(
-            session, self._queue, self._events, self._ranges, partial_flush=self._partial_flush
+            session,
+            self._queue,
+            self._events,
+            self._ranges,
+            flush_hdp=not self.device.gtt,
+            partial_flush=self._partial_flush,
         )
 
     def allocate(
@@ -235,7 +247,11 @@ def _device(session: KfdSession) -> DeviceInfo:
     driver = ", ".join((driver_text(session), *_firmware(session)))
     units = compute_units(node) * (node.num_xcc or 1)
     total, visible = vram_sizes(linux, node)
-    return DeviceInfo(session.render_node, node.gfx_target_version, units, total, visible, driver)
+    about = DrmAmdgpuInfoDevice()
+    with suppress(IoctlFailed):
+        drm.query_info(session.render_fd, AMDGPU_INFO_DEV_INFO, about, linux=linux)
+    gtt = gtt_of(about.ids_flags, session.render_node, linux)
+    return DeviceInfo(session.render_node, node.gfx_target_version, units, total, visible, driver, gtt=gtt)
 
 
 def _firmware(session: KfdSession) -> Iterator[str]:

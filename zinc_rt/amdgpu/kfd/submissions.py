@@ -45,21 +45,27 @@ class KfdSubmissions:
         events: KfdEvents | None,
         ranges: Callable[[], Iterable[AddressRange]],
         *,
+        flush_hdp: bool = True,
         partial_flush: bool = True,
     ) -> None:
-        """ranges: where the interface's buffers are, for messages; partial_flush: see `DeviceInfo`."""
+        """ranges: where the interface's buffers are, for messages; flush_hdp: see `SubmissionPackets`; partial_flush:
+        see `DeviceInfo`.
+        """
         self._session, self._linux = session, session.linux
         self._queue, self._events, self._ranges = queue, events, ranges
         gfx = gfx_of(session.node.gfx_target_version)
         assert gfx is not None, "the interface takes no other GPU"
         self._gfx = gfx
+        self._flush_hdp = flush_hdp
         self._packets = self._packets_of(partial_flush=partial_flush)
         self._interrupt_behind = 0
         self.last = self.told_late = 0
         self.lost = False
 
     def _packets_of(self, *, partial_flush: bool) -> SubmissionPackets:
-        return SubmissionPackets(self._queue.fence_va, self._gfx, flush_hdp=True, partial_flush=partial_flush)
+        return SubmissionPackets(
+            self._queue.fence_va, self._gfx, flush_hdp=self._flush_hdp, partial_flush=partial_flush
+        )
 
     def wait_by_release(self) -> None:
         """See `Interface`."""

@@ -25,9 +25,11 @@ PIPELINESTAT_ENABLE, PERFCOUNT_ENABLE = 0x20A, 0x20B
 PGM_LO, PGM_HI = 0x20C, 0x20D
 SCRATCH_BASE_LO, SCRATCH_BASE_HI = 0x210, 0x211
 PGM_RSRC1, PGM_RSRC2 = 0x212, 0x213
+RSRC1_PRIV = 1 << 20
+"""Of PGM_RSRC1: waves run privileged, which keeps the hardware from trapping them (kfdtest)."""
 RESOURCE_LIMITS = 0x215
 STATIC_THREAD_MGMT = (0x216, 0x217, 0x219, 0x21A, 0x22B, 0x22C, 0x22D, 0x22E, 0x223)
-"""Of shader engines 0 to 8: which compute units a dispatch may use."""
+"""Of shader engines 0 to 8: which compute units a dispatch may use. The last is gfx12's."""
 TMPRING_SIZE = 0x218
 RESTART_X, RESTART_Y, RESTART_Z = 0x21B, 0x21C, 0x21D
 USER_ACCUM = (0x224, 0x225, 0x226, 0x227)
@@ -146,7 +148,10 @@ def registers(gfx: int = 12) -> Mapping[int, Register]:
         ),
         Register("COMPUTE_VMID", 0x214, (Field("data", 0, 4),)),
         Register("COMPUTE_RESOURCE_LIMITS", RESOURCE_LIMITS, _LIMITS),
-        *(Register(f"COMPUTE_STATIC_THREAD_MGMT_SE{i}", at, _CU_EN) for i, at in enumerate(STATIC_THREAD_MGMT)),
+        *(
+            Register(f"COMPUTE_STATIC_THREAD_MGMT_SE{i}", at, _CU_EN)
+            for i, at in enumerate(STATIC_THREAD_MGMT[: 9 if new else 8])
+        ),
         Register("COMPUTE_TMPRING_SIZE", TMPRING_SIZE, _tmpring(18 if new else 15)),
         *_xyz("COMPUTE_RESTART", RESTART_X),
         Register("COMPUTE_THREAD_TRACE_ENABLE", 0x21E, (Field("enable", 0),)),

@@ -32,6 +32,7 @@ from zinc_rt.amdgpu.gfx import generations, gfx_name, gfx_of, version_of
 from zinc_rt.amdgpu.interface import CLOCK_HZ, DEFAULT_RENDER_NODE, DeviceBuffer, DeviceInfo, Heap, HostUse, Interface
 from zinc_rt.amdgpu.job_limit import job_limit
 from zinc_rt.amdgpu.ranges import Ranges
+from zinc_rt.amdgpu.room import gtt_of
 from zinc_rt.amdgpu.submission_packets import SubmissionPackets
 from zinc_rt.amdgpu.umq.admission import admission
 from zinc_rt.amdgpu.umq.queue import ALWAYS, EOP_VA, QUEUE_VA, UmqQueue
@@ -110,7 +111,9 @@ class UserQueueInterface(Interface):
             self._undo = undo.pop_all()
 
     def _packets_of(self, *, partial_flush: bool) -> SubmissionPackets:
-        return SubmissionPackets(FENCE_VA, self._gfx, flush_hdp=True, inherit_vmid=True, partial_flush=partial_flush)
+        return SubmissionPackets(
+            FENCE_VA, self._gfx, flush_hdp=not self.device.gtt, inherit_vmid=True, partial_flush=partial_flush
+        )
 
     def wait_by_release(self) -> None:
         """See `Interface`."""
@@ -307,6 +310,7 @@ def device_info(fd: int, render_node: str, linux: Linux) -> tuple[DeviceInfo, ra
         visible_vram=memory.cpu_accessible_vram.total_heap_size,
         driver=f"amdgpu {_drm_version(fd, linux)} of Linux {linux.kernel_release()}",
         clock_hz=1000 * device.gpu_counter_freq or CLOCK_HZ,
+        gtt=gtt_of(device.ids_flags, render_node, linux),
     )
     return info, range(device.virtual_address_offset, device.virtual_address_max)
 

@@ -8,7 +8,7 @@ from zinc_rt.amdgpu.gfx import gfx_name
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
-from zinc_rt.amdgpu.vram import kept_free, vram_used
+from zinc_rt.amdgpu.room import kept_free, memory_used
 from zinc_rt.backends.amdgpu.resident import ResidentPrograms
 from zinc_rt.backends.base import BackendFeatures
 from zinc_rt.backends.devices import ResidentUse
@@ -18,6 +18,7 @@ from zinc_rt.errors import BackendError
 from zinc_rt.kernels.amd.catalogue import WMMA
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_target
+from zinc_rt.mem.plan import available_memory
 
 
 class AmdBackend(GpuBackend):
@@ -69,17 +70,21 @@ class AmdBackend(GpuBackend):
 
     @property
     def memory_available(self) -> int | None:
-        """GPU memory that nobody uses, as sysfs says, without the part that stays free; else all there is."""
+        """GPU memory that nobody uses, as sysfs says, without the part that stays free; else all there is. Of system
+        memory at most what the processor has left.
+        """
         device = self.gpu.device
-        if not device.vram:
+        if not device.memory:
             return None
-        used = vram_used(device, self.gpu.interface.linux) or 0
-        return max(0, device.vram - used - self.memory_kept_free)
+        used = memory_used(device, self.gpu.interface.linux) or 0
+        left = max(0, device.memory - used - self.memory_kept_free)
+        there = available_memory() if device.data_heap == "gtt" else None
+        return left if there is None else min(left, there)
 
     @property
     def memory_kept_free(self) -> int:
-        """A tenth of VRAM."""
-        return kept_free(self.gpu.device)
+        """A tenth of the GPU's memory."""
+        return kept_free(self.gpu.device.memory)
 
     def card_constants(self) -> dict[str, float]:
         """See `Backend.card_constants`. Raises `DeviceLost`, `InterfaceError`."""

@@ -96,13 +96,13 @@ class Trials:
         self.contacts = Contacts(cache.path if remember else None, linux, notify)
 
     def candidates(self, device: Device, card: str = "") -> list[Candidate]:
-        """What a device means, in the order in which it is tried: card by card, the fastest interface that a soak has
-        proven first, then in the order of the card's generation.
+        """What a device means, in the order in which it is tried: card by card, parts of the processor last, the
+        fastest interface that a soak has proven first, then in the order of the card's generation.
         """
         wanted = INTERFACES.get(Device.gpu if device is Device.auto else device, (device,))
         several = sum(map(can_run, self._gpus)) > 1
         found = []
-        for gpu in filter(can_run, of_card(self._gpus, card)):
+        for gpu in sorted(filter(can_run, of_card(self._gpus, card)), key=lambda gpu: gpu.integrated):
             gfx = gfx_of(gpu.gfx_target_version)
             assert gfx is not None, "it runs kernels"
             names = [name for name in gfx.interfaces if Device(f"gpu:{name}") in wanted]

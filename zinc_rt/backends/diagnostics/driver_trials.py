@@ -60,6 +60,7 @@ class DriverKind:
 
 
 DRIVERS: Final = {
+    Device.cuda: DriverKind("ptx", "zinc_rt.cuda.devices", ("zinc_rt.backends.cuda", "CudaBackend")),
     Device.opencl: DriverKind("spirv", "zinc_rt.opencl.devices", ("zinc_rt.backends.opencl", "OpenClBackend")),
 }
 """By device; the modules are imported when one is looked for."""

@@ -62,6 +62,7 @@ def card(linux: Linux, gpu: AmdCard) -> dict[str, Any]:
         "compute_units": gpu.compute_units,
         "vram": gpu.vram,
         "visible_vram": gpu.visible_vram,
+        "gtt": gpu.gtt,
         "clocks_mhz": {},
         "firmware": {},
         "refused": gpu.refusal() or None,

@@ -49,7 +49,7 @@ def card_report(
     for gpu in find_gpus(linux):
         about = {**facts.card(linux, gpu), "interfaces": {}, "constants": None}
         report["cards"].append(about)
-        if gpu.open_errno is None and not gpu.refusal():
+        if gpu.eligible:
             _try(about, gpu, linux, cache, lambda now: keep(scrubbed({**report, "running": now}, words)))
     final: dict[str, Any] = scrubbed(report, words)
     keep(final)

@@ -16,7 +16,15 @@ PACKED: whether y is int8 as `quantize` has it; GATED: whether it is multiplied 
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.arrival import is_last
-from zinc_rt.kernels.gpu.kv_quant import MANY, next_portion, page_of, portion, quantized_scores, weigh_quantized
+from zinc_rt.kernels.gpu.kv_quant import (
+    FEW,
+    MANY,
+    next_portion,
+    page_of,
+    portion,
+    quantized_scores,
+    weigh_quantized,
+)
 from zinc_rt.kernels.gpu.quantize import quantize_four
 from zinc_rt.kernels.gpu.waves import wave_max
 from zinc_rt.kernels.maths import exp, sigmoid, tanh
@@ -50,8 +58,6 @@ WAVES = 8
 INFINITY = float("inf")
 WIDEST = 64
 """Elements of a key that a lane loads at once."""
-FEW = 4
-"""Heads whose scores go on together: six heads of 256 elements were enough for LLVM to spill queries."""
 
 
 @struct

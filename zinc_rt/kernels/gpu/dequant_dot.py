@@ -31,7 +31,7 @@ from zinc_rt.kernels.gpu.dequant_dot_wide import (
 )
 from zinc_rt.kernels.gpu.dot import dot, quants, scale_at, sums_at, sums_of
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, load, regs, select, static_assert, unroll, wave_shuffle_xor
+from zinc_rt.lang.ops import bitcast, cast, load, regs, reversed_bits, select, static_assert, unroll, wave_shuffle_xor
 from zinc_rt.lang.types import f16, f32, i8, i16, i32, ptr, u8, u16, u32
 from zinc_rt.numerics import GROUP
 
@@ -245,10 +245,11 @@ def halves_loads(row: ptr[u8], skip: u32, group: u32, FMT: str):
     )
     block = (group >> 3) * F.block_bytes
     j = group & 7
-    side, k, h = j >> 2, j & 1, (j >> 1) & 1
-    q = words_at(row + (skip + (block + side * 64 + k * 32 + h * 16)), F.q, 4, 2)
+    side, h = j >> 2, (j >> 1) & 1
+    quarter = reversed_bits(j, 2)
+    q = words_at(row + (skip + (block + side * 64 + quarter * 16)), F.q, 4, 2)
     top = words_at(row + (skip + (block + side * 32 + h * 16)), F.high, 4, 2)
-    place = block + side * 8 + k * 2 + h
+    place = block + side * 8 + quarter
     own = load(cast(row + (skip + (place + h * 4)), ptr[i8]), F.scales)
     other = load(cast(row + (skip + (place + (h ^ 1) * 4)), ptr[i8]), F.scales)
     return q, top, load(cast(row + (skip + block) + F.d, ptr[u16])), own, other

@@ -34,6 +34,8 @@ AT_ONCE = 64
 """Numbers that are loaded ahead where there are more heads. A wave has about a hundred scalar registers, and LLVM
 loads more than they hold rather than to wait with a load.
 """
+FEW = 4
+"""Heads whose scores go on together: with six heads of 256 elements, or five of 256 in blocks, LLVM spilled queries."""
 PAGE_BYTES = PAGE_TOKENS * (GROUP + 2) // GROUP
 """Bytes of a page for each element of a position."""
 
@@ -103,7 +105,7 @@ def quantized_scores(page: ptr[u8], width: u32, at: u32, q: ptr[f32], d: ptr[f32
         factors = tuple(load(key_scales + first, i) for i in range(EACH))
         # All of these are asked for before the first of them is needed.
         schedule_barrier()
-        STEP = portion(G, EACH * (GROUP // 4))
+        STEP = min(FEW, portion(G, EACH * (GROUP // 4)))
         for head in unroll(0, G, STEP):
             next_portion(head)
             for g in unroll(EACH):

@@ -28,8 +28,6 @@ from zinc_rt.lang.values import Regs, Val, describe, literal
 
 MAX_STACK = 1 << 20
 """Bytes of one array: a thread's stack is 8 MiB as a rule, and no guard page is touched on the way."""
-MAX_SHARED = 1 << 16
-"""Bytes of LDS that a workgroup of gfx1201 can have."""
 
 
 def _alignment(align: Any, elem: Type) -> int:
@@ -196,7 +194,8 @@ def _shared(c: Any, type: Any, n: Any) -> Val:
         raise Reject(f"shared memory belongs to GPU targets, not to {c.target.name}")
     if not isinstance(kind, Int | Float):
         raise Reject(f"shared memory holds numbers, not {kind}")
-    count = _count(n, MAX_SHARED // kind.size)
+    limit = c.f.machine.max_shared
+    count = _count(n, limit // kind.size)
     if RESIDENT in c.target.isa:
         return shared_part(c, kind, count)
     name = f"@lds{len(c.f.module.globals)}"
@@ -204,8 +203,8 @@ def _shared(c: Any, type: Any, n: Any) -> Val:
         f"{name} = internal unnamed_addr addrspace(3) global [{count} x {c.f.type(kind)}] poison, align 16"
     )
     c.f.shared_bytes += -(-kind.size * count // 16) * 16
-    if c.f.shared_bytes > MAX_SHARED:
-        raise Reject(f"the kernel shares {c.f.shared_bytes} bytes, a workgroup has {MAX_SHARED}")
+    if c.f.shared_bytes > limit:
+        raise Reject(f"the kernel shares {c.f.shared_bytes} bytes, a workgroup has {limit}")
     return Val(Ptr(kind, Space.SHARED), name)
 
 

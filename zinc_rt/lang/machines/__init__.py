@@ -29,7 +29,8 @@ class GpuMachine(ABC):
 
     spaces: LLVM's numbers of address spaces; tables: of the one where constant tables lie; stack: how LLVM writes a
     pointer to a work-item's own memory; scope: LLVM's name for all work-items of a device; reverses_bits: whether it
-    has an instruction for that; saturates: whether its conversions of floats to integers do, and make NaN 0.
+    has an instruction for that; saturates: whether its conversions of floats to integers do, and make NaN 0;
+    max_shared: bytes that a workgroup can share.
     """
 
     name: str
@@ -39,6 +40,7 @@ class GpuMachine(ABC):
     scope: str = "device"
     reverses_bits: bool = True
     saturates: bool = True
+    max_shared: int = 64 << 10
 
     @abstractmethod
     def definition(

@@ -25,6 +25,7 @@ class _Ptx(GpuMachine):
     # The constant bank has 64 KiB and wants one address in all lanes; `ld.global.nc` has neither limit.
     spaces: ClassVar[Mapping[Space, int]] = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
     tables = 1
+    max_shared = 48 << 10  # of variables with a size; PTX gives more only to kernels that are launched with a size
 
     def definition(
         self,

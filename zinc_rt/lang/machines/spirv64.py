@@ -1,5 +1,10 @@
 """OpenCL devices by SPIR-V: kernels of physical 64-bit addresses, in sub-groups of 32.
 
+What a device must have for the float contract: CL_FP_DENORM for float32 and float64; float64 at all (cl_khr_fp64), by
+which float32 is divided; and for conversions of float16 cl_khr_fp16 with CL_FP_DENORM in CL_DEVICE_HALF_FP_CONFIG: that
+float16's subnormals are kept without it, OpenCL C promises ("The half Data Type") of vload_half and vstore_half alone.
+Conversions to floats round to nearest even where a module says nothing else (SPIR-V, "FP Rounding Mode").
+
 Names of built-in functions are those of OpenCL C, mangled as its extensions define them (Itanium C++ ABI).
 """
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from zinc_rt.amdgpu.abi.cs import AMDGPU_HW_IP_COMPUTE
 from zinc_rt.amdgpu.cs.session import CsSession
-from zinc_rt.utils.device_lock import DeviceLock
 from zinc_rt.amdgpu.drm_memory import RenderBuffer
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.amdgpu.host_map import HostMap
@@ -19,6 +18,7 @@ from zinc_rt.seed.cs.boundary_programs import BoundaryProgram, pair, record_disp
 from zinc_rt.seed.cs.errors import InputTooLarge, OutputTooLarge, ShapeMismatch, named
 from zinc_rt.seed.cs.operands import Bytes, Floats
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
+from zinc_rt.utils.device_lock import DeviceLock
 
 BUFFERS = ("ib", "input", "output", "signal", "shader")
 NO_ID = 0xFFFF_FFFF

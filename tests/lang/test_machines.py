@@ -1,0 +1,38 @@
+"""What no kernel of a driver's targets may hold, and what its module says to the driver."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compiled import gpu_kernel
+from tests.lang import gpu_kernels as g
+from zinc_rt.kernels.amd.catalogue import BOUNDARY
+from zinc_rt.kernels.amd.resident import resident
+from zinc_rt.lang import TARGETS, LangError, Spec, emit_module
+from zinc_rt.lang.amd import for_amd
+from zinc_rt.lang.resident import emit_resident
+
+DRIVERS = ("spirv", "ptx")
+
+
+@pytest.mark.parametrize("target", DRIVERS)
+def test_waves_of_64_lanes_are_amds(target: str) -> None:
+    wide = [name for name, entry in BOUNDARY.items() if entry.spec.function.wave == 64]
+    assert wide
+    for name in wide:
+        with pytest.raises(
+            LangError, match=f"module {name} has kernels for waves of 64 lanes, which {target} does not"
+        ):
+            emit_module(name, [BOUNDARY[name].spec], TARGETS[target])
+
+
+@pytest.mark.parametrize("target", DRIVERS)
+def test_resident_programs_are_amds(target: str) -> None:
+    with pytest.raises(LangError, match=f"resident programs are for gfx12, not for {target}"):
+        emit_resident(Spec(resident), [], TARGETS[target])
+
+
+@pytest.mark.parametrize("target", DRIVERS)
+def test_registers_are_amds(target: str) -> None:
+    with pytest.raises(LangError, match=f"rms_norm is compiled for {target}, which is no AMD GPU"):
+        for_amd(gpu_kernel(Spec(g.rms_norm), target))

@@ -1,0 +1,177 @@
+"""The OpenCL driver: what devices lack, memory, programs, launch lists, fences, and faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.opencl.conftest import kernels
+from zinc_rt.backends.gpu import selftest
+from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
+from zinc_rt.kernels.gpu.catalogue import DECODE
+from zinc_rt.lang.errors import LangError
+from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.opencl import devices
+from zinc_rt.opencl.devices import OpenClCard
+
+pytest.importorskip("pyopencl", reason="pyopencl is not installed: pip install -e '.[gpu-test]'")
+from zinc_rt.backends.opencl import OpenClBackend
+from zinc_rt.opencl.device import OpenClDevice
+
+
+def kernel(name: str = "move") -> GpuKernel:
+    return gpu_kernels({name: DECODE[name].spec}, "spirv", cache=kernels())[name]
+
+
+@pytest.fixture(params=[True, False], ids=["command buffers", "launches"])
+def device(request: pytest.FixtureRequest, card: OpenClCard) -> Any:
+    made = OpenClDevice(card, cache=kernels(), buffers=request.param)
+    yield made
+    made.close()
+
+
+def test_the_card_lacks_nothing(card: OpenClCard) -> None:
+    assert card.refusal == ""
+    assert card.processor
+    assert card.memory > 1 << 30
+
+
+def test_each_lack_is_named(card: OpenClCard) -> None:
+    class Poor:
+        """A device of OpenCL 1.2 with little of everything."""
+
+        extensions = "cl_khr_icd"
+        il_version = ""
+        address_bits, endian_little = 32, True
+        single_fp_config = double_fp_config = svm_capabilities = 0
+        max_work_group_size, local_mem_size = 256, 32 << 10
+        int_ptr = card.device.int_ptr
+
+    import pyopencl as cl
+
+    lacks = "; ".join(devices._lacking(cl, Poor()))
+    for word in ("cl_khr_fp16", "SPIR-V 1.4", "64 bits", "float32", "float64", "memory that both", "1024", "48 KiB"):
+        assert word in lacks
+    with pytest.raises(BackendError, match="lacks sub-groups of 32: kernels cannot run there"):
+        OpenClDevice(replace(card, lacks=("sub-groups of 32",)))
+
+
+def test_a_list_runs_in_order_as_often_as_wanted(device: OpenClDevice) -> None:
+    n = 5000
+    memory = [device.alloc(4 * n, heap="gtt", label=name) for name in "abc"]
+    program = device.load_kernel(kernel())
+    data = np.arange(n, dtype=np.uint32)
+    commands = device.commands("two moves")
+    for source, target in pairwise(memory):
+        commands.dispatch(program, -(-n // 1024), source, target, n).barrier(light=True)
+    for turn in range(3):
+        device.write(memory[0], data + turn)
+        device.wait(device.submit(commands))
+        np.testing.assert_array_equal(np.frombuffer(device.read(memory[2], 4 * n), np.uint32), data + turn)
+    device.write(memory[0], data * 7)
+    fences = [device.submit(commands) for _ in range(4)]  # none is waited for before the next
+    device.wait(fences[-1])
+    assert all(fence.done.is_set() for fence in fences)
+    assert device.load_kernel(kernel()) is program
+    for piece in memory:
+        device.free(piece)
+    with pytest.raises(BackendError, match="a: freed"):
+        device.map(memory[0])
+
+
+def test_wrong_calls_say_what_is_wrong(device: OpenClDevice) -> None:
+    piece = device.alloc(1024, heap="gtt", label="piece")
+    program = device.load_kernel(kernel())
+    commands = device.commands("wrong")
+    with pytest.raises(BackendError, match="takes 3 arguments, got 1"):
+        commands.dispatch(program, 1, piece)
+    with pytest.raises(BackendError, match="each count must be 1 or more"):
+        commands.dispatch(program, 0, piece, piece, 4)
+    with pytest.raises(LangError, match="n is u32 and takes 0 to 4294967295, got"):
+        commands.dispatch(program, 1, piece, piece, -1)
+    with pytest.raises(BackendError, match="1025 bytes at 0 are not all in its 1024"):
+        device.write(piece, bytes(1025))
+    with pytest.raises(BackendError, match=r"4 bytes at -1 are not all in its 1024"):
+        device.read(piece, 4, -1)
+    amd = gpu_kernels({"move": DECODE["move"].spec}, "gfx1201", cache=kernels())["move"]
+    with pytest.raises(BackendError, match="is compiled for gfx1201"):
+        device.load_kernel(amd)
+    with pytest.raises(BackendError, match=r"huge: .* gives no \d+ bytes; .*--device cpu"):
+        device.alloc(1 << 50, label="huge")
+
+
+def test_a_kernel_that_the_driver_does_not_build(card: OpenClCard) -> None:
+    device = OpenClDevice(card, options="-cl-what-is-this")
+    with pytest.raises(BackendError, match=r"the driver Intel.* cannot build move: .*update it"):
+        device.load_kernel(kernel())
+    device.close()
+
+
+def test_a_program_that_the_driver_does_not_take_back_is_built_again(card: OpenClCard) -> None:
+    class Damaged:
+        """A cache whose programs are of another version."""
+
+        def __init__(self) -> None:
+            self.stored = 0
+
+        def get(self, key: str) -> Any:
+            return type("Image", (), {"code": b"not a program of this driver"})
+
+        def put(self, key: str, image: Any) -> None:
+            self.stored += 1
+
+    cache = Damaged()
+    device = OpenClDevice(card, cache=cache, buffers=True)  # type: ignore[arg-type]
+    device.load_kernel(kernel())
+    assert cache.stored == 1
+    device.close()
+
+
+def test_a_step_that_does_not_end(device: OpenClDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    piece = device.alloc(1024, heap="gtt")
+    fence = device.submit(device.commands("move").dispatch(device.load_kernel(kernel()), 1, piece, piece, 4))
+    device.wait(fence)
+    fence.done.clear()
+    with pytest.raises(FenceTimeout, match=r"move: .* did not end within 0.01 s"):
+        device.wait(fence, 0.01)
+    fence.done.set()
+
+
+def test_a_device_that_goes_away(device: OpenClDevice) -> None:
+    piece = device.alloc(1024, heap="gtt")
+    commands = device.commands("move").dispatch(device.load_kernel(kernel()), 1, piece, piece, 4)
+    fence = device.submit(commands)
+    device.wait(fence)
+    fence.code = -36  # the driver's answer where a queue's device is gone
+    with pytest.raises(DeviceLost, match=r"move: .*does not answer any more"):
+        device.wait(fence)
+    with pytest.raises(DeviceLost):
+        device.submit(commands)
+    with pytest.raises(DeviceLost):
+        device.alloc(1024)
+
+
+def test_the_arithmetic_is_exact(card: OpenClCard) -> None:
+    device = OpenClDevice(card, cache=kernels())
+    selftest.check_arithmetic(device, kernels())
+    device.close()
+
+
+def test_wrong_arithmetic_is_found(card: OpenClCard) -> None:
+    """A driver that may relax the rounding of subnormals."""
+    device = OpenClDevice(card, options="-cl-denorms-are-zero", cache=kernels())
+    with pytest.raises(selftest.WrongResults, match=r"is not exact on this device: .* results are wrong"):
+        selftest.check_arithmetic(device, kernels())
+    device.close()
+
+
+@pytest.mark.slow  # the driver takes a minute for its kernels
+def test_the_self_test(backend: OpenClBackend) -> None:
+    test = selftest.SelfTest(backend)
+    for _ in range(3):
+        test.run()
