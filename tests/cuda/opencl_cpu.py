@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import tempfile
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import opencl_driver
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu_library import gpu_kernels
@@ -23,24 +20,14 @@ if TYPE_CHECKING:
 
 @cache
 def device() -> OpenClDevice:
-    """The processor. Skips the test where the driver is not installed."""
-    found = find_spec("pyopencl")
-    if found is None or found.origin is None:
-        pytest.skip("pyopencl is not installed")
-    driver = Path(found.origin).parents[3] / "libintelocl.so"
-    if not driver.exists():
-        pytest.skip("intel-opencl-rt is not installed")
+    """The processor, with kernels that are built without optimisation. Skips the test without the driver."""
+    if opencl_driver.library() is None:
+        pytest.skip("pyopencl or intel-opencl-rt is not installed: pip install -e '.[gpu-test]'")
     from zinc_rt.opencl.device import OpenClDevice
     from zinc_rt.opencl.devices import find_cards
 
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "x.icd").write_text(f"{driver}\n", encoding="utf-8")
-        os.environ.setdefault("OCL_ICD_VENDORS", folder)  # read once, when the first platform is asked for
-        cards, reason = find_cards()
-    processors = [card for card in cards if card.processor and not card.lacks]
-    if not processors:
-        pytest.skip(f"no OpenCL driver that runs kernels on this processor: {reason}")
-    return OpenClDevice(processors[0], cache=CompileCache(default_cache_dir()), buffers=False)
+    card = next(card for card in find_cards()[0] if card.processor)
+    return OpenClDevice(card, cache=CompileCache(default_cache_dir()), options=opencl_driver.QUICKLY, buffers=False)
 
 
 def run(spec: Spec, groups: tuple[int, int, int], arguments: list[bytes]) -> None:

@@ -1,4 +1,7 @@
-"""Models on CUDA's driver: every call of it, kernels on OpenCL's CPU driver, the bits of the reference."""
+"""Models on CUDA's driver: every call of it, kernels on OpenCL's CPU driver, the bits of the reference.
+
+OpenCL's driver takes minutes for a model's kernels, so those with whole models are slow tests; what it built is kept.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,7 @@ def test_the_self_test(seed: int) -> None:
         check_arithmetic(backend.gpu, kept())
 
 
+@pytest.mark.slow
 def test_a_model(small: Path) -> None:
     """Prompt, then token by token: the reference's logits."""
     tokens = random_tokens(1, LENGTH, 61)
@@ -72,6 +76,7 @@ def test_a_model(small: Path) -> None:
     assert_same(got.view(np.uint32), want.view(np.uint32), "cuda")
 
 
+@pytest.mark.slow
 def test_sampled_tokens(small: Path) -> None:
     """The device chooses the token that the host would."""
     how = SamplingParams(temperature=0.9, top_k=0, top_p=0.9, seed=10, repetition_penalty=1.3)
