@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.cuda.opencl_cpu import CpuKernel
+from tests.cuda import opencl_cpu
 from zinc_rt.cuda.calls import NAMES, SIGNATURES, DriverCalls
 
 GARBAGE = 0xC7
@@ -119,7 +119,6 @@ class FakeCuda:
         self._clock = 0.0
         self._texts: list[Any] = []
         self._callbacks: list[Any] = []
-        self._cpu: dict[str, CpuKernel] = {}
 
     def calls(self) -> DriverCalls:
         """What `zinc_rt.cuda.calls.load` gives."""
@@ -451,7 +450,7 @@ class FakeCuda:
             if kind and not self._within(int.from_bytes(raw, "little"), 1):
                 self._lost = 700
                 raise Refused(700, f"{symbol}: {name} points to no memory")
-        self._cpu.setdefault(symbol, CpuKernel(spec)).run(node.groups, list(node.arguments))
+        opencl_cpu.run(spec, node.groups, list(node.arguments))
         self.launched.append(symbol)
         self._clock += 1.0
 

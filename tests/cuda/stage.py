@@ -13,6 +13,7 @@ from tests.cuda import fake
 from tests.cuda.fake import FakeCuda
 from zinc_rt.backends.cuda import CudaBackend
 from zinc_rt.backends.gpu import backend as gpu_backend
+from zinc_rt.backends.gpu import selftest
 from zinc_rt.cuda.devices import find_cards
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.frontend import Spec
@@ -37,7 +38,8 @@ def cuda_backend(made: FakeCuda | None = None, **options: Any) -> Iterator[tuple
     """A backend; rules that it broke, leaks too, fail the test at the end."""
     made = made or FakeCuda()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_backend, "gpu_kernels", ptx)
+        for module in (gpu_backend, selftest):
+            patch.setattr(module, "gpu_kernels", ptx)
         try:
             with CudaBackend(find_cards(made.calls())[0][0], cache=kept(), **options) as backend:
                 yield backend, made

@@ -17,7 +17,7 @@ import math
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ctypes import addressof, byref, c_char, c_size_t, c_uint64, c_void_p
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from zinc_rt.cuda.calls import EXEC_TIMEOUT, MAPPED, NON_BLOCKING, UNTIMED, attr
 from zinc_rt.cuda.devices import CudaCard
 from zinc_rt.cuda.kernels import TARGET, CudaKernel, CudaModules
 from zinc_rt.cuda.launches import CudaLaunches, CudaMemory, graph_of, launch
-from zinc_rt.cuda.timing import LaunchTimes
+from zinc_rt.cuda.timing import LaunchTime, LaunchTimes
 from zinc_rt.errors import BackendError, FenceTimeout
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu import GpuKernel
@@ -64,12 +64,13 @@ class CudaFence:
 @dataclass(eq=False)
 class _Graph:
     """What is known of a list. launches: that it had; freed: of the device's memory, when the list's was looked at;
-    exec: the graph, None before the second submission.
+    exec: the graph, None before the second submission; drop: gives it up, which happens with the list at the latest.
     """
 
     launches: int
     freed: int
     exec: c_void_p | None = None
+    drop: Callable[[], object] = lambda: None
 
 
 class CudaDevice(Closing):
@@ -97,8 +98,7 @@ class CudaDevice(Closing):
             raise BackendError(f"{card.refusal}; kernels cannot run there")
         self.card, self._cuda = card, card.cuda
         self._guard = DeviceLock(host(), f"{card.name} (cuda:{card.number})")
-        self.times: LaunchTimes | None = None
-        """Measures each launch while it is set."""
+        self._times: LaunchTimes | None = None
         self._memory: dict[int, CudaMemory] = {}  # by address
         self._later: deque[tuple[int, CudaMemory]] = deque()  # freed behind the submission of that number
         self._unused: list[c_void_p] = []  # graphs of lists that are gone
@@ -246,11 +246,11 @@ class CudaDevice(Closing):
             looked_at = known is not None and known.freed == self._freed
             if not looked_at and (gone := next((m for m in commands.memory if m.freed), None)):
                 raise BackendError(f"{commands.label} names {gone.label}: {gone.size} bytes that were freed")
-            if self.times is not None:
-                self.times.run(self._stream, commands)
+            if self._times is not None:
+                self._times.run(self._stream, commands)
                 fence = self._fence(commands.label)
                 self._await(fence, self.timeout)
-                self.times.collect()
+                self._times.collect()
                 return fence
             if known is None or known.launches != commands.n_launches:
                 for one in (one for phase in commands.phases for one in phase):
@@ -259,6 +259,19 @@ class CudaDevice(Closing):
             else:
                 self._cuda.cuGraphLaunch(self._graph(known, commands), self._stream)
             return self._fence(commands.label)
+
+    def start_times(self) -> None:
+        """Measure each launch from now on; `submit` returns when the list has run."""
+        self._times = self._times or LaunchTimes(self._cuda)
+
+    def stop_times(self) -> list[LaunchTime]:
+        """What was measured since `start_times`."""
+        with self._entered():
+            times, self._times = self._times, None
+            if times is None:
+                return []
+            times.close()
+            return times.found
 
     def wait(self, fence: CudaFence, timeout: float | None = None) -> None:
         """Return once the fence has retired; seconds. Raises `FenceTimeout`, `DeviceLost`, and `BackendError` for
@@ -286,7 +299,8 @@ class CudaDevice(Closing):
     def _graph(self, known: _Graph, commands: CudaLaunches) -> c_void_p:
         if known.exec is None:
             known.exec = graph_of(self._cuda, commands.phases)
-            weakref.finalize(known, self._unused.append, known.exec).atexit = False
+            known.drop = drop = weakref.finalize(known, self._unused.append, known.exec)
+            drop.atexit = False
         known.freed = self._freed
         return known.exec
 
@@ -347,12 +361,15 @@ class CudaDevice(Closing):
             self._cuda.cuCtxSetCurrent(self._context)
             if self._pending:
                 self._await(self._pending[-1], self.timeout)
-            self._graphs.clear()
+            for known in self._graphs.values():
+                known.drop()
             self._retire()
             for memory in self._memory.values():
                 self._release(memory)
             for event in self._events:
                 self._cuda.cuEventDestroy_v2(event)
+            if self._times is not None:
+                self._times.close()
             self._modules.close()
             self._cuda.cuStreamDestroy_v2(self._stream)
         except FenceTimeout:
