@@ -21,7 +21,7 @@ from tests.seed.cs.stand_ins import install
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.errors import BackendError
-from zinc_rt.lang.launch import Argument
+from zinc_rt.lang import launch
 from zinc_rt.lang.types import u32
 from zinc_rt.seed.cs import TokenBoundary, errors
 from zinc_rt.seed.cs.boundary_programs import NAMES, built_in
@@ -290,7 +290,10 @@ def test_kernels_that_cannot_be_launched() -> None:
         ({}, "kernel argmax_top2 is missing; there are none"),
         ({**good, "dmmv_serial_q4_0": replace(serial, target="gfx1100")}, "compiled for gfx1100"),
         (
-            {**good, "dmmv_serial_q4_0": replace(serial, arguments=(*serial.arguments, Argument("more", u32, 8)))},
+            {
+                **good,
+                "dmmv_serial_q4_0": replace(serial, arguments=(*serial.arguments, launch.Argument("more", u32, 8))),
+            },
             "9 dwords",
         ),
         (
