@@ -146,6 +146,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quick)
 
 
+@pytest.fixture(autouse=True)
+def _no_drivers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine's CUDA and OpenCL devices are for the tests about them."""
+    if request.path.relative_to(TESTS).parts[0] not in ("cuda", "opencl"):
+        for module in ("zinc_rt.cuda.devices", "zinc_rt.opencl.devices"):
+            monkeypatch.setattr(f"{module}.find_cards", lambda: ([], "left out of this test"))
+
+
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """SIGINT raises KeyboardInterrupt here and in the processes that the test starts.

@@ -125,7 +125,7 @@ def test_soaks_that_are_refused(zinc: Zinc, options: tuple[str, ...], words: str
 def test_no_card_to_try(zinc: Zinc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zinc_rt.cli.native.native_report", lambda folder: NativeReport((), None, 1, None, ()))
     outcome = check(zinc, tmp_path, "--gpu", "--soak", "1")
-    assert re.search(r"^soak +!! +no interface of a GPU works", outcome.out, re.M)
+    assert re.search(r"^soak +!! +no interface of an AMD GPU works", outcome.out, re.M)
 
 
 def test_completion(monkeypatch: pytest.MonkeyPatch) -> None:

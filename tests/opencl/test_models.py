@@ -5,13 +5,14 @@ The driver takes seconds for a kernel and a minute for a model's, so these are s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import zinc_rt
-from tests.helpers import engine_for, random_tokens, run_tokens
+from tests.helpers import QWEN3, T, engine_for, random_tokens, run_tokens, write_model
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.embedders import EMBEDDERS
@@ -52,8 +53,9 @@ def test_the_references_logits(kind: str, card: OpenClCard, tmp_path: Path) -> N
 
 
 def test_a_cache_of_blocks(card: OpenClCard, tmp_path: Path) -> None:
-    made = write_case(tmp_path / "model.gguf", CASES["llama"])
-    tokens = random_tokens(3, 12, N_VOCAB - 2)
+    spec = replace(QWEN3, weights=T.Q8_0, n_layers=1, n_heads=2, n_kv_heads=1, head_dim=32, n_embd=64)
+    made = write_model(tmp_path / "model.gguf", spec)
+    tokens = random_tokens(3, 12, spec.n_vocab)
     results = []
     for options in ({"kernels": "reference"}, {"device": Device.opencl}):
         with engine_for(made.path, n_ctx=64, n_batch=12, kv=CacheFormat.Q8_0, **options) as engine:

@@ -130,9 +130,6 @@ def _first(
 
         model = gpu_model(options.gpu)
         return Device.emu, EmulatedBackend(model, cache=cache, notify=notify, resident=options.resident)
-    from zinc_rt.amdgpu.errors import InterfaceError
-    from zinc_rt.backends.diagnostics.device_trials import brief
-
     skipped: list[DeviceReport] = []
     failed: list[ZincError] = []
     absent, usual = [], True
@@ -151,6 +148,9 @@ def _first(
             try:
                 backend = trials.open(candidate)
             except ZincError as error:
+                from zinc_rt.amdgpu.errors import InterfaceError
+                from zinc_rt.backends.diagnostics.device_trials import brief
+
                 skipped.append(candidate.refused(brief(error)))
                 if not isinstance(error, InterfaceError):
                     failed.append(error)
@@ -190,9 +190,7 @@ def _trials(
     """The trials of the kinds of GPUs that a choice means, in the order in which they are taken; a kind is looked for
     when those before it are no use.
     """
-    from zinc_rt.backends.diagnostics.device_trials import Trials
-    from zinc_rt.backends.diagnostics.driver_trials import DriverTrials
-
+    # Imported where they are needed: a start on a machine without a GPU shall not pay for them.
     on_auto = choice.device is Device.auto
     if choice.device not in BY_DRIVER:
         gpus = find_gpus(linux)
@@ -201,9 +199,13 @@ def _trials(
             named = (Device.gpu, False, reason, "") if on_auto else (choice.device, False, reason, remedy)
             yield Absent(DeviceReport(*named, card=choice.card), not any(gpu.open_errno for gpu in gpus))
         else:
+            from zinc_rt.backends.diagnostics.device_trials import Trials
+
             yield Trials(linux, gpus, cache, notify, remember=remember, resident=resident)
     for device in BY_DRIVER:
         if choice.device is device or (on_auto and not choice.card):
+            from zinc_rt.backends.diagnostics.driver_trials import DriverTrials
+
             trials = DriverTrials(device, linux, cache, notify, remember=remember)
             absent = trials.absent(choice.card)
             yield trials if absent is None else Absent(absent, usual=True)

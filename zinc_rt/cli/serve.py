@@ -15,6 +15,7 @@ from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord, takes_records
 from zinc_rt.cli.sampling_options import ServerSampling
 from zinc_rt.cli.server_options import ServerOptions, size_bytes
+from zinc_rt.cli.several import devices_of, serve_each
 from zinc_rt.cli.terminal import write
 from zinc_rt.errors import UsageError
 
@@ -86,16 +87,24 @@ def serve(
     adapters: ServedAdapterOptions,
     server: ServerOptions,
     sampling: ServerSampling,
+    ctx: typer.Context,
     debug: o.Debug = False,
 ) -> int:
     """Serve a model to many callers, with the interfaces of OpenAI, Anthropic and Ollama.
 
     A line on standard output says when requests are answered, and where; the log goes to standard error. Options
     about choosing tokens are for requests that do not say. Ctrl-C lets running requests finish; a second one ends at
-    once. Each option may come from the environment: ZINC_SERVE_PORT=9000 is --port 9000.
+    once. `--device cuda:0,cuda:1` runs an engine on each device and shares requests out among them. Each option may
+    come from the environment: ZINC_SERVE_PORT=9000 is --port 9000.
     """
     server.check()
     defaults = sampling.params()
+
+    def told(url: str) -> None:
+        write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n")
+
+    if devices := devices_of(engine.device):
+        return serve_each(devices, ctx, server.config(defaults), told)
     options = {**engine.load_options(), **context.load_options(), **sharing.load_options()}
     embeds = sharing.embeddings or sharing.pooling is not None
     if embeds and engine.mmproj is not None:
@@ -111,8 +120,4 @@ def serve(
         embeddings=embeds,
         pooling=sharing.pooling,
     )
-
-    def told(url: str) -> None:
-        write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n")
-
     return start_server(server.config(defaults), choice, told)

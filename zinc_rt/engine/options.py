@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 
-from zinc_rt.backends.devices import Device, ResidentUse, parse_device
+from zinc_rt.backends.devices import Device, DeviceChoice, ResidentUse, parse_device
 from zinc_rt.backends.host import MAX_THREADS
 from zinc_rt.backends.select import KERNELS, Kernels
 from zinc_rt.errors import UsageError
@@ -117,7 +117,7 @@ class Options(CacheOptions, DeviceOptions):
         if self.card and self.card != choice.card:
             if choice.card:
                 raise UsageError(f"device is {choice} and card is {show(self.card)}; name one card")
-            choice = parse_device(f"{choice.device.value}@{self.card}")
+            choice = parse_device(str(DeviceChoice(choice.device, self.card)))
         object.__setattr__(self, "device", choice.device)
         object.__setattr__(self, "card", choice.card)
         for field in ("kernels", "n_batch", "n_slots"):

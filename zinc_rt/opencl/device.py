@@ -49,10 +49,11 @@ class OpenClMemory:
 
 @dataclass(eq=False)
 class LaunchFence:
-    """The end of a submission. code: of an error, once `done`."""
+    """The end of a submission. awaited: whether a thread waits for it; code: of an error, once `done`."""
 
     event: cl.Event
     label: str
+    awaited: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     code: int = 0
 
@@ -237,12 +238,14 @@ class OpenClDevice:
             check(error.code, commands.label)
             raise BackendError(f"{commands.label}: {error}") from error
         self._last = fence
-        self._waited.put(fence)
         return fence
 
     def wait(self, fence: LaunchFence, timeout: float | None = None) -> None:
         """See `GpuDevice.wait`."""
         seconds = self.timeout if timeout is None else timeout
+        if not fence.awaited:  # not when it was submitted: the other thread would hold that up
+            fence.awaited = True
+            self._waited.put(fence)
         if not fence.done.wait(seconds):
             raise FenceTimeout(f"{fence.label}: {self.card.name} did not end within {seconds:g} s")
         if fence.code:
@@ -273,7 +276,7 @@ class OpenClDevice:
 
 
 def _wait_for_each(fences: SimpleQueue[LaunchFence | None]) -> None:
-    """Wait for submissions in their order, so that the thread that wants one can be interrupted."""
+    """Wait for submissions, so that the thread that wants one can be interrupted."""
     while (fence := fences.get()) is not None:
         fence.code = wait(fence.event)
         fence.done.set()

@@ -21,6 +21,8 @@ from tests.seed.cs.stand_ins import install
 from zinc_rt.amdgpu.abi.requests import AMDGPU_CS
 from zinc_rt.amdgpu.errors import SignalMismatch
 from zinc_rt.errors import BackendError
+from zinc_rt.lang.launch import Argument
+from zinc_rt.lang.types import u32
 from zinc_rt.seed.cs import TokenBoundary, errors
 from zinc_rt.seed.cs.boundary_programs import NAMES, built_in
 from zinc_rt.seed.cs.sentinels import BoundaryOperation, sentinel
@@ -287,7 +289,10 @@ def test_kernels_that_cannot_be_launched() -> None:
     for wrong, text in (
         ({}, "kernel argmax_top2 is missing; there are none"),
         ({**good, "dmmv_serial_q4_0": replace(serial, target="gfx1100")}, "compiled for gfx1100"),
-        ({**good, "dmmv_serial_q4_0": replace(serial, dwords=9)}, "9 dwords"),
+        (
+            {**good, "dmmv_serial_q4_0": replace(serial, arguments=(*serial.arguments, Argument("more", u32, 8)))},
+            "9 dwords",
+        ),
         (
             {**good, "dmmv_serial_q4_0": replace(serial, rsrc2=serial.rsrc2 | 1, tmpring=1 << 12)},
             "256 bytes of scratch",

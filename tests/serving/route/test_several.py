@@ -1,0 +1,59 @@
+"""`zinc serve --device A,B`: a server on each device, and the router before them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.serving.command import Command, started
+from tests.serving.real import SECONDS
+from zinc_rt.cli.several import devices_of
+from zinc_rt.errors import UsageError
+
+ASKED = {"messages": [{"role": "user", "content": "Tell me of a fox."}], "max_tokens": 9, "seed": 4}
+
+
+def test_lists_of_devices() -> None:
+    assert devices_of(None) == devices_of("cpu") == devices_of("gpu:kfd,cs") == []
+    assert devices_of("cuda:0, cuda:1,opencl") == ["cuda:0", "cuda:1", "opencl"]
+    with pytest.raises(UsageError, match=r"--device cpu,nine: unknown device 'nine'"):
+        devices_of("cpu,nine")
+
+
+def test_two_engines_answer_as_one(tmp_path: Path) -> None:
+    def text(url: str) -> str:
+        answer = httpx.post(f"{url}/v1/chat/completions", json=ASKED, timeout=SECONDS).json()
+        return str(answer["choices"][0]["message"]["content"])
+
+    options = ("-c", "256", "-np", "2")
+    several = Command(tmp_path, *options, "--device", "cpu,cpu")
+    try:
+        with started(tmp_path, *options) as alone:
+            assert text(several.url) == text(alone.url)
+        backends = httpx.get(f"{several.url}/health").json()["backends"]
+        assert [b["status"] for b in backends] == ["ok", "ok"]
+        assert several.log.count('"n_ctx":256') == 2
+        several.process.terminate()
+        assert several.wait() == 0
+        for backend in backends:
+            with pytest.raises(httpx.ConnectError):
+                httpx.get(f"{backend['url']}/health")
+    finally:
+        several.end()
+
+
+def refused(*options: str) -> str:
+    """The last line about a server that does not start."""
+    command = [sys.executable, "-m", "zinc_rt", "serve", "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode in (1, 2)
+    return done.stderr.splitlines()[-1]
+
+
+def test_what_cannot_be_started_says_why() -> None:
+    assert refused("--device", "emu,cuda:7") == "zinc: error: the server on cuda:7 did not start: it ended with code 1"
+    assert "--records is the folder of one server" in refused("--device", "cpu,cpu", "--records", "x")
