@@ -16,6 +16,7 @@ QUICK = (
     "benchmarks/test_serving.py",
     "cli/test_command.py",
     "converting/test_refusals.py",
+    "cuda/test_device.py",
     "dialects/test_families.py", "dialects/test_tools.py",
     "engine/test_options.py", "engine/test_page_tables.py",
     "formats/test_table.py",

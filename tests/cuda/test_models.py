@@ -5,6 +5,7 @@ OpenCL's driver takes minutes for a model's kernels, so those with whole models 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -61,6 +62,13 @@ def test_the_self_test(seed: int) -> None:
             test.run()
         assert fake.graphs_launched == 3
         check_arithmetic(backend.gpu, kept())
+        backend.start_profile(test._lowered)
+        test.run()
+        profile = backend.finish_profile()
+        assert (fake.graphs_launched, profile.n_events) == (3, len(json.loads(profile.chrome_trace())["traceEvents"]))
+        head, _, *rows = profile.lines()
+        assert head.startswith("measured on Fake 4090: ")
+        assert len(rows) == len({row.split("  ")[1] for row in rows}) > 9
 
 
 @pytest.mark.slow

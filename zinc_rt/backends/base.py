@@ -198,7 +198,7 @@ class StepProfile(Protocol):
         ...
 
 
-_NO_PROFILE = "profiles are recorded by the native kernels and the emulated GPU"
+_NO_PROFILE = "profiles are recorded by the native kernels, CUDA and the emulated GPU"
 
 
 class Backend(Closing):

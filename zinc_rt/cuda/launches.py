@@ -57,11 +57,7 @@ class CudaLaunches:
         self.label, self.work = label, 0
         self.memory: list[CudaMemory] = []
         self.phases: list[list[CudaLaunch]] = [[]]
-
-    @property
-    def n_launches(self) -> int:
-        """In all phases."""
-        return sum(map(len, self.phases))
+        self.n_launches = 0
 
     def dispatch(self, program: CudaKernel, groups: Groups, /, *arguments: Any) -> Self:
         """CudaLaunch a kernel. arguments: as it declares them, addresses or `CudaMemory` for pointers."""
@@ -77,6 +73,7 @@ class CudaLaunches:
         start = ctypes.addressof(words)
         parameters = (c_void_p * len(arguments))(*(start + 4 * a.dword for a in program.kernel.arguments))
         self.phases[-1].append(CudaLaunch(program, groups, words, parameters))
+        self.n_launches += 1
         return self
 
     def barrier(self, *, light: bool = False) -> Self:
