@@ -84,6 +84,26 @@ def test_a_list_runs_in_order_as_often_as_wanted(device: OpenClDevice) -> None:
         device.map(memory[0])
 
 
+def test_times_of_launches(device: OpenClDevice) -> None:
+    piece, other = (device.alloc(4096, heap="gtt") for _ in range(2))
+    program = device.load_kernel(kernel())
+    commands = device.commands("moves")
+    for _ in range(3):
+        commands.dispatch(program, (1, 1, 1), piece, other, 1024)
+    device.wait(device.submit(commands))
+    device.start_times()
+    device.write(piece, np.arange(1024, dtype=np.uint32))
+    for _ in range(2):
+        device.wait(device.submit(commands))
+    times = device.stop_times()
+    assert [(t.name, t.groups, t.step) for t in times] == [("move", (1, 1, 1), step) for step in (0, 0, 0, 1, 1, 1)]
+    assert all(t.seconds > 0 and t.start >= 0 for t in times)
+    assert times[0].start == 0 < times[1].start
+    assert device.read(other) == device.read(piece), "what is measured is done"
+    device.wait(device.submit(commands))
+    assert len(device.stop_times()) == 6
+
+
 def test_wrong_calls_say_what_is_wrong(device: OpenClDevice) -> None:
     piece = device.alloc(1024, heap="gtt", label="piece")
     program = device.load_kernel(kernel())

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -58,6 +58,18 @@ class LaunchFence:
     code: int = 0
 
 
+class OpenClTime(NamedTuple):
+    """What a launch took. groups: workgroups; step: the number of its list; start, seconds: since the list began, and
+    its own.
+    """
+
+    name: str
+    groups: tuple[int, int, int]
+    step: int
+    start: float
+    seconds: float
+
+
 class OpenClDevice:
     """One device with one in-order queue.
 
@@ -100,6 +112,8 @@ class OpenClDevice:
         self._programs: dict[tuple[str, bytes], LoadedProgram] = {}
         self._pieces: dict[int, OpenClMemory] = {}
         self._last: LaunchFence | None = None
+        self._timing: cl.CommandQueue | None = None
+        self._times: list[OpenClTime] = []
         self._lost: DeviceLost | None = None
         self._waited: SimpleQueue[LaunchFence | None] = SimpleQueue()
         threading.Thread(target=_wait_for_each, args=(self._waited,), name="opencl fences", daemon=True).start()
@@ -227,7 +241,9 @@ class OpenClDevice:
             start = self._starter(commands)
             self._starts[commands] = len(commands), start
         try:
-            if len(commands):
+            if self._timing is not None:
+                self._time(commands, self._timing)
+            elif len(commands):
                 start()
             fence = LaunchFence(cl.enqueue_marker(self._queue), commands.label)
             self._queue.flush()
@@ -239,6 +255,30 @@ class OpenClDevice:
             raise BackendError(f"{commands.label}: {error}") from error
         self._last = fence
         return fence
+
+    def start_times(self) -> None:
+        """Measure each launch from now on, by events of a queue that notes times; lists are waited for."""
+        self.drain()
+        properties = cl.command_queue_properties.PROFILING_ENABLE
+        self._timing = cl.CommandQueue(self._context, self.card.device, properties=properties)
+        self._times = []
+
+    def stop_times(self) -> list[OpenClTime]:
+        """What was measured since `start_times`."""
+        self._timing = None
+        return self._times
+
+    def _time(self, commands: LaunchList, queue: cl.CommandQueue) -> None:
+        step = self._times[-1].step + 1 if self._times else 0
+        events = []
+        for kernel, row in zip(commands.kernels, commands.launches.tolist(), strict=True):
+            events.append(cl.enqueue_nd_range_kernel(queue, kernel, tuple(row[1:4]), tuple(row[4:7])))
+        queue.finish()
+        began = events[0].profile.start if events else 0
+        for name, row, event in zip(commands.names, commands.launches.tolist(), events, strict=True):
+            start, end = event.profile.start, event.profile.end
+            groups = row[1] // row[4], row[2], row[3]
+            self._times.append(OpenClTime(name, groups, step, (start - began) / 1e9, (end - start) / 1e9))
 
     def wait(self, fence: LaunchFence, timeout: float | None = None) -> None:
         """See `GpuDevice.wait`."""
