@@ -118,7 +118,6 @@ class FakeCuda:
         self._next = 0x1000
         self._clock = 0.0
         self._texts: list[Any] = []
-        self._callbacks: list[Any] = []
 
     def calls(self) -> DriverCalls:
         """What `zinc_rt.cuda.calls.load` gives."""
@@ -150,9 +149,9 @@ class FakeCuda:
             return 0
 
         inner = ctypes.CFUNCTYPE(c_int, *(c_void_p if t is c_char_p else t for t in types))(run)
-        self._callbacks.append(inner)
-        address = ctypes.cast(inner, c_void_p).value
-        return ctypes.CFUNCTYPE(c_int, *types)(address)
+        function = ctypes.CFUNCTYPE(c_int, *types)(ctypes.cast(inner, c_void_p).value)
+        function.held = inner  # for as long as somebody may call it
+        return function
 
     def _admit(self, name: str) -> None:
         if name in self.fail:
