@@ -1,6 +1,6 @@
 """Check an installed zinc with the declared dependencies alone: every module, every verb's help, `serve` and `route`.
 
-Usage: ENVIRONMENT/bin/python -P .ci/gate.py. zinc_rt.ray is left out: it has an extra of its own.
+Usage: ENVIRONMENT/bin/python -P .ci/gate.py. What needs an extra is left out.
 """
 
 import importlib
@@ -15,12 +15,13 @@ from pathlib import Path
 import zinc_rt
 from zinc_rt.cli.main import VERBS
 
+EXTRAS = ("zinc_rt.ray", "zinc_rt.opencl.", "zinc_rt.backends.opencl")
 ZINC = [str(Path(sys.executable).with_name("zinc"))]
 
 
 def modules() -> list[str]:
     names = [m.name for m in pkgutil.walk_packages(zinc_rt.__path__, "zinc_rt.", onerror=lambda _: None)]
-    return [n for n in names if not n.startswith("zinc_rt.ray") and not n.endswith("__main__")]
+    return [n for n in names if not n.startswith(EXTRAS) and not n.endswith("__main__")]
 
 
 def checked(*words: str) -> str:
