@@ -126,6 +126,7 @@ class _CommandBuffers:
 
     def __init__(self, device: cl.Device, queue: cl.CommandQueue) -> None:
         self._queue = (_pointer * 1)(queue.int_ptr)
+        self._held = queue, queue.context  # a buffer that outlives them cannot be released
         code = ctypes.POINTER(_int)
         many, one = ctypes.POINTER(_pointer), _pointer
         self._create = extension(device, "clCreateCommandBufferKHR", _pointer, _uint, many, one, code)
