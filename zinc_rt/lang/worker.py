@@ -54,8 +54,11 @@ def main() -> int:
         code = b""
         if llvm is not None:
             _limit_cpu(request["cpu_seconds"])
-            said, code = _answered(llvm, request, ir)
-            answer |= said
+            try:
+                code, assembly = _compile(llvm, request, ir.decode())
+                answer["assembly"] = assembly
+            except RuntimeError as error:  # llvmlite's only kind
+                answer.update(_explain(str(error)), refused=True)
         answer["notes"] = _stderr_since(mark)
         answer["seconds"] = time.perf_counter() - started
         header = json.dumps(answer).encode()
@@ -88,15 +91,6 @@ def _import_llvm() -> tuple[Any, str | None]:
     except Exception as error:
         return None, f"llvmlite cannot be used: {error}; reinstall it (pip install --force-reinstall llvmlite)"
     return llvm, None
-
-
-def _answered(llvm: Any, request: dict[str, Any], ir: bytes) -> tuple[dict[str, Any], bytes]:
-    """A part of the answer, and the object."""
-    try:
-        code, assembly = _compile(llvm, request, ir.decode())
-    except RuntimeError as error:  # llvmlite's only kind
-        return {**_explain(str(error)), "refused": True}, b""
-    return {"assembly": assembly}, code
 
 
 def _compile(llvm: Any, request: dict[str, Any], ir: str) -> tuple[bytes, str | None]:

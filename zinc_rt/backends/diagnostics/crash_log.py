@@ -29,6 +29,7 @@ PROVEN: Final = "proven"
 HUNG: Final = "hung"
 WRONG: Final = "wrong"
 _OUTCOMES: Final = (PROVEN, HUNG, WRONG)
+TRY_AGAIN: Final = "`zinc check --gpu` tries it again"
 PATIENCE: Final = 600.0
 """Seconds after which a trial that is still under way counts as hung; none takes as long without saying so."""
 SOAK_SECONDS: Final = 60.0
@@ -87,6 +88,11 @@ class Contact:
     def date(self) -> str:
         """When, for a message."""
         return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(self.when))
+
+    @property
+    def failure(self) -> str:
+        """How the trial failed, as a verb."""
+        return "hung" if self.outcome == HUNG else "computed wrong"
 
 
 class Contacts:

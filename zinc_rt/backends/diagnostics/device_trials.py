@@ -21,6 +21,7 @@ from zinc_rt.backends.diagnostics.crash_log import (
     HUNG,
     PROVEN,
     SOAK_SECONDS,
+    TRY_AGAIN,
     WRONG,
     Contact,
     Contacts,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from zinc_rt.lang.cache import CompileCache
     from zinc_rt.utils.linux import Linux
 
-_TRY_AGAIN = "`zinc check --gpu` tries it again"
 _SAMPLES = 4096  # steps of a soak whose times are kept
 _ALIVE_NS = 30_000_000_000
 
@@ -125,8 +125,8 @@ class Trials:
             return None
         known, node = self.contacts.recall(candidate.about), candidate.gpu.render_node
         if known is not None and known.outcome != PROVEN:
-            reason = f"{failure(known)} on {node} on {known.date} and is not tried again: {known.reason}"
-            return candidate.refused(reason, f"{_TRY_AGAIN}, --device {candidate.name} insists", unsafe=True)
+            reason = f"{known.failure} on {node} on {known.date} and is not tried again: {known.reason}"
+            return candidate.refused(reason, f"{TRY_AGAIN}, --device {candidate.name} insists", unsafe=True)
         if asked is Device.auto and candidate.gpu.displays and known is None:
             screens = " and ".join(candidate.gpu.displays)
             reason = f"{node} ({candidate.gpu.name}) drives {screens}, and was not proven with these versions yet"
@@ -253,8 +253,3 @@ def brief(error: ZincError) -> str:
     """The short form of an error after which another interface is tried: a hang without what the queue looked like."""
     text = str(error)
     return text.partition(";")[0] if isinstance(error, (FenceTimeout, DeviceLost)) else text
-
-
-def failure(known: Contact) -> str:
-    """How a trial failed, as a verb."""
-    return "hung" if known.outcome == HUNG else "computed wrong"

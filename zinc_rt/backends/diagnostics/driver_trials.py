@@ -6,20 +6,27 @@ The results are remembered as those of AMD's GPUs are (`crash_log`), for a devic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
 from zinc_rt.backends.devices import Device, DeviceChoice, DeviceReport
-from zinc_rt.backends.diagnostics.crash_log import HUNG, PROVEN, WRONG, Contacts, Situation, device_situation
+from zinc_rt.backends.diagnostics.crash_log import (
+    HUNG,
+    PROVEN,
+    TRY_AGAIN,
+    WRONG,
+    Contacts,
+    Situation,
+    device_situation,
+)
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout, ZincError, release_frames
 
 if TYPE_CHECKING:
     from zinc_rt.backends.gpu.backend import GpuBackend
     from zinc_rt.lang.cache import CompileCache
     from zinc_rt.utils.linux import Linux
-
-TRY_AGAIN: Final = "`zinc check --gpu` tries it again"
 
 
 class DriverCard(Protocol):
@@ -141,8 +148,7 @@ class DriverTrials:
             return candidate.refused(reason, f"--device {candidate.name} insists", usual=True)
         known = self._contacts.recall(candidate.about)
         if known is not None and known.outcome != PROVEN:
-            verb = "hung" if known.outcome == HUNG else "computed wrong"
-            reason = f"{candidate.card.name} {verb} on {known.date} and is not tried again: {known.reason}"
+            reason = f"{candidate.card.name} {known.failure} on {known.date} and is not tried again: {known.reason}"
             return candidate.refused(reason, f"{TRY_AGAIN}, --device {candidate.name} insists", unsafe=True)
         return None
 
@@ -151,7 +157,9 @@ class DriverTrials:
         from zinc_rt.backends.gpu import selftest
 
         selftest.prepare(self._kind.target, self._cache, self._notify)
-        with self._contacts.trial(candidate.about):
+        known = self._contacts.recall(candidate.about)
+        proven = known is not None and known.outcome == PROVEN
+        with nullcontext() if proven else self._contacts.trial(candidate.about):
             backend = None
             try:
                 backend = self._kind.open(candidate.card, self._cache, self._notify)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from zinc_rt.lang import ops
@@ -88,7 +89,7 @@ def _choose(c: Any, n: int, signed: bool, bound: int) -> tuple[int, Step]:
     if arch == "aarch64":
         return 4, _smull if signed else _smull_small if bound <= 127 else _smull_biased
     if c.f.machine is not None:
-        return 0, _by_words_signed if signed else _by_words
+        return 0, partial(_on_gpu, signed=signed)
     return 0, _portable
 
 
@@ -252,14 +253,6 @@ def _on_gpu(c: Any, acc: Val, a: Val, b: Val, signed: bool) -> Val:
             Val(i32, dot) if n == 1 else Val(acc.type, c.f.value(f"insertelement {kind} {out.ref}, i32 {dot}, i64 {i}"))
         )
     return out
-
-
-def _by_words(c: Any, acc: Val, a: Val, b: Val) -> Val:
-    return _on_gpu(c, acc, a, b, signed=False)
-
-
-def _by_words_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:
-    return _on_gpu(c, acc, a, b, signed=True)
 
 
 def _portable(c: Any, acc: Val, a: Val, b: Val) -> Val:
