@@ -6,10 +6,9 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from zinc_rt.backends.base import BackendFeatures, LoweredGraph
-from zinc_rt.backends.gpu.backend import GpuBackend
+from zinc_rt.backends.base import BackendFeatures
 from zinc_rt.backends.gpu.device import DeviceKernel
-from zinc_rt.backends.gpu.profile import GpuProfile
+from zinc_rt.backends.gpu.driver_backend import DriverBackend
 from zinc_rt.cuda.device import TIMEOUT, CudaDevice
 from zinc_rt.cuda.devices import CudaCard
 from zinc_rt.lang.cache import CompileCache
@@ -18,7 +17,7 @@ from zinc_rt.lang.gpu import GpuKernel
 _KEPT_FREE = 512 << 20
 
 
-class CudaBackend(GpuBackend):
+class CudaBackend(DriverBackend):
     """Runs steps in order on an NVIDIA GPU.
 
     Args:
@@ -63,16 +62,6 @@ class CudaBackend(GpuBackend):
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
             list(threads.map(self.gpu.compile, wanted))
         return super()._brought(wanted)
-
-    def start_profile(self, lowered: LoweredGraph) -> None:
-        """See `Backend.start_profile`: kernels run one by one, and every submission is waited for."""
-        self._check_open()
-        self.gpu.start_times()
-
-    def finish_profile(self) -> GpuProfile:
-        """See `Backend.finish_profile`: of all work since `start_profile`."""
-        self._check_open()
-        return GpuProfile(self.gpu.card.name, self.gpu.stop_times())
 
     @property
     def memory_available(self) -> int | None:

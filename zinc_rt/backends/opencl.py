@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from zinc_rt.backends.base import BackendFeatures, LoweredGraph
-from zinc_rt.backends.gpu.backend import GpuBackend
+from zinc_rt.backends.base import BackendFeatures
 from zinc_rt.backends.gpu.device import DeviceKernel
-from zinc_rt.backends.gpu.profile import GpuProfile
+from zinc_rt.backends.gpu.driver_backend import DriverBackend
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.mem.plan import available_memory
@@ -21,7 +20,7 @@ _KEPT_FREE: Final = 10
 """Of the device's memory, one part in this many stays free."""
 
 
-class OpenClBackend(GpuBackend):
+class OpenClBackend(DriverBackend):
     """Runs steps in order on an OpenCL device. options: of the driver's compiler. Raises `BackendError`."""
 
     gpu: OpenClDevice
@@ -47,16 +46,6 @@ class OpenClBackend(GpuBackend):
         # The driver compiles each for seconds.
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
             return list(threads.map(self.gpu.load_kernel, kernels))
-
-    def start_profile(self, lowered: LoweredGraph) -> None:
-        """See `Backend.start_profile`: every submission is waited for."""
-        self._check_open()
-        self.gpu.start_times()
-
-    def finish_profile(self) -> GpuProfile:
-        """See `Backend.finish_profile`: of all work since `start_profile`."""
-        self._check_open()
-        return GpuProfile(self.gpu.card.name, self.gpu.stop_times())
 
     @property
     def description(self) -> str:

@@ -31,10 +31,11 @@ from zinc_rt.cuda.calls import EXEC_TIMEOUT, MAPPED, NON_BLOCKING, UNTIMED, attr
 from zinc_rt.cuda.devices import CudaCard
 from zinc_rt.cuda.kernels import TARGET, CudaKernel, CudaModules
 from zinc_rt.cuda.launches import CudaLaunches, CudaMemory, graph_of, launch
-from zinc_rt.cuda.timing import LaunchTime, LaunchTimes
+from zinc_rt.cuda.timing import LaunchTimes
 from zinc_rt.errors import BackendError, FenceTimeout
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.launch import LaunchTime
 from zinc_rt.mem.arena import align_up
 from zinc_rt.utils.closing import Closing
 from zinc_rt.utils.device_lock import DeviceLock

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 from ctypes import byref, c_float, c_void_p
-from typing import NamedTuple
 
 from zinc_rt.cuda.calls import TIMED, DriverCalls
 from zinc_rt.cuda.launches import CudaLaunches, launch
-
-
-class LaunchTime(NamedTuple):
-    """name: the kernel's; groups: workgroups; step: the number of its list; start, seconds:
-    since the list began, and its own."""
-
-    name: str
-    groups: tuple[int, int, int]
-    step: int
-    start: float
-    seconds: float
+from zinc_rt.lang.launch import LaunchTime
 
 
 class LaunchTimes:

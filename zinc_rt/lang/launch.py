@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from zinc_rt.lang.errors import LangError
 from zinc_rt.lang.frontend import Spec, argument_dwords, interface
@@ -54,6 +54,18 @@ class GpuKernel:
             x = checked_argument(self.name, argument.name, argument.type, value)
             out += struct.unpack(f"<{argument_dwords(argument.type)}I", _packed(argument.type, x or 0))
         return tuple(out)
+
+
+class LaunchTime(NamedTuple):
+    """What a launch took by the device's clock. name: the kernel's; groups: workgroups; step: the number of its list;
+    start, seconds: since the list began, and its own.
+    """
+
+    name: str
+    groups: tuple[int, int, int]
+    step: int
+    start: float
+    seconds: float
 
 
 def arguments_of(spec: Spec, target: Target) -> tuple[Argument, ...]:

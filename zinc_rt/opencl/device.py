@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +21,7 @@ from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.image import Image
+from zinc_rt.lang.launch import LaunchTime
 from zinc_rt.lang.target import TARGETS
 from zinc_rt.opencl.calls import Addresses, SharedMemory, UnifiedMemory, check, wait
 from zinc_rt.opencl.devices import COMMAND_BUFFER, UNIFIED, OpenClCard
@@ -56,18 +57,6 @@ class LaunchFence:
     awaited: bool = False
     done: threading.Event = field(default_factory=threading.Event)
     code: int = 0
-
-
-class OpenClTime(NamedTuple):
-    """What a launch took. groups: workgroups; step: the number of its list; start, seconds: since the list began, and
-    its own.
-    """
-
-    name: str
-    groups: tuple[int, int, int]
-    step: int
-    start: float
-    seconds: float
 
 
 class OpenClDevice:
@@ -113,7 +102,7 @@ class OpenClDevice:
         self._pieces: dict[int, OpenClMemory] = {}
         self._last: LaunchFence | None = None
         self._timing: cl.CommandQueue | None = None
-        self._times: list[OpenClTime] = []
+        self._times: list[LaunchTime] = []
         self._lost: DeviceLost | None = None
         self._waited: SimpleQueue[LaunchFence | None] = SimpleQueue()
         threading.Thread(target=_wait_for_each, args=(self._waited,), name="opencl fences", daemon=True).start()
@@ -263,7 +252,7 @@ class OpenClDevice:
         self._timing = cl.CommandQueue(self._context, self.card.device, properties=properties)
         self._times = []
 
-    def stop_times(self) -> list[OpenClTime]:
+    def stop_times(self) -> list[LaunchTime]:
         """What was measured since `start_times`."""
         self._timing = None
         return self._times
@@ -278,7 +267,7 @@ class OpenClDevice:
         for name, row, event in zip(commands.names, commands.launches.tolist(), events, strict=True):
             start, end = event.profile.start, event.profile.end
             groups = row[1] // row[4], row[2], row[3]
-            self._times.append(OpenClTime(name, groups, step, (start - began) / 1e9, (end - start) / 1e9))
+            self._times.append(LaunchTime(name, groups, step, (start - began) / 1e9, (end - start) / 1e9))
 
     def wait(self, fence: LaunchFence, timeout: float | None = None) -> None:
         """See `GpuDevice.wait`."""

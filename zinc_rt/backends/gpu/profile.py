@@ -5,22 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-
-class LaunchSpan(Protocol):
-    """A kernel that ran. step: number of its list; start, seconds: since the list began, and its own."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def groups(self) -> tuple[int, int, int]: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def start(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
+from zinc_rt.lang.launch import LaunchTime
 
 
 @dataclass(frozen=True)
@@ -28,7 +14,7 @@ class GpuProfile:
     """See `StepProfile`. name: the card's."""
 
     name: str
-    spans: Sequence[LaunchSpan]
+    spans: Sequence[LaunchTime]
 
     @property
     def n_events(self) -> int:
