@@ -47,7 +47,6 @@ class CudaBackend(DriverBackend):
             BackendFeatures("cuda", card.architecture, samples=True),
             cache=cache,
             notify=notify,
-            tiles=None,
             programs_of_steps=None,
         )
 

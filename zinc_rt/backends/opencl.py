@@ -38,7 +38,6 @@ class OpenClBackend(DriverBackend):
             BackendFeatures("opencl", "spirv", samples=True),
             cache=cache,
             notify=notify,
-            tiles=None,
             programs_of_steps=None,
         )
 

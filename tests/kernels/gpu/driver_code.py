@@ -221,9 +221,9 @@ class SpirvModule:
 
 def floats_of(target: str, code: bytes) -> Mapping[str, int]:
     """Float operations of a kernel's code by name."""
-    return ptx_floats(code.decode()) if target == "ptx" else SpirvModule.of(code).floats()
+    return ptx_floats(code.decode()) if target.startswith("ptx") else SpirvModule.of(code).floats()
 
 
 def problems_of(target: str, code: bytes) -> list[str]:
     """What in a kernel's code is not exact."""
-    return ptx_problems(code.decode()) if target == "ptx" else SpirvModule.of(code).problems()
+    return ptx_problems(code.decode()) if target.startswith("ptx") else SpirvModule.of(code).problems()

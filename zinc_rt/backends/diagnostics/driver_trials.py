@@ -42,15 +42,16 @@ class DriverCard(Protocol):
     def processor(self) -> bool: ...
     @property
     def refusal(self) -> str: ...
+    @property
+    def target(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class DriverKind:
-    """The modules of a driver. target: of `lang`; cards: has `find_cards`, all devices and why there are none; backend:
-    module and class of the backend for a card.
+    """The modules of a driver. cards: has `find_cards`, all devices and why there are none; backend: module and class
+    of the backend for a card.
     """
 
-    target: str
     cards: str
     backend: tuple[str, str]
 
@@ -67,8 +68,8 @@ class DriverKind:
 
 
 DRIVERS: Final = {
-    Device.cuda: DriverKind("ptx", "zinc_rt.cuda.devices", ("zinc_rt.backends.cuda", "CudaBackend")),
-    Device.opencl: DriverKind("spirv", "zinc_rt.opencl.devices", ("zinc_rt.backends.opencl", "OpenClBackend")),
+    Device.cuda: DriverKind("zinc_rt.cuda.devices", ("zinc_rt.backends.cuda", "CudaBackend")),
+    Device.opencl: DriverKind("zinc_rt.opencl.devices", ("zinc_rt.backends.opencl", "OpenClBackend")),
 }
 """By device; the modules are imported when one is looked for."""
 
@@ -156,7 +157,7 @@ class DriverTrials:
         """A backend that has computed what the reference does. Raises what `Trials.open` raises."""
         from zinc_rt.backends.gpu import selftest
 
-        selftest.prepare(self._kind.target, self._cache, self._notify)
+        selftest.prepare(candidate.card.target, self._cache, self._notify)
         known = self._contacts.recall(candidate.about)
         proven = known is not None and known.outcome == PROVEN
         with nullcontext() if proven else self._contacts.trial(candidate.about):
