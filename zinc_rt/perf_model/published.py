@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from amdgpu_emu.constants import Interval
-from zinc_rt.amdgpu.room import kept_free
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.mem.plan import MemoryPlan
+from zinc_rt.mem.plan import MemoryPlan, kept_free
 from zinc_rt.models import define
 from zinc_rt.models.cache_format import CacheFormat, with_cache
 from zinc_rt.perf_model.forecast import CardForecast, Forecast

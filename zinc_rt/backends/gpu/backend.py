@@ -105,8 +105,8 @@ class GpuBackend(StateIO):
         *,
         cache: CompileCache | None,
         notify: Callable[[str], None] | None,
-        tiles: MatrixTiles | None,
-        programs_of_steps: StepPrograms | None,
+        tiles: MatrixTiles | None = None,
+        programs_of_steps: StepPrograms | None = None,
     ) -> None:
         self.gpu, self.features = gpu, features
         self._cache, self._notify = cache, notify
