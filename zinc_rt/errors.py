@@ -47,6 +47,10 @@ class DeviceLost(BackendError):
     """The GPU hung, was reset or left the bus; nothing on it can be trusted. A new process may open it again."""
 
 
+class ComputedWrong(BackendError):
+    """The GPU did its work and left something else than it had to."""
+
+
 class IntegrityError(ZincError):
     """Books contradict each other: a defect, not a bad request."""
 

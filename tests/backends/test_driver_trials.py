@@ -16,7 +16,7 @@ from zinc_rt.backends.devices import BY_DRIVER, Device, DeviceUnavailable, Unkno
 from zinc_rt.backends.diagnostics import driver_trials
 from zinc_rt.backends.gpu import selftest
 from zinc_rt.backends.select import BackendOptions, open_backend, probe_devices
-from zinc_rt.errors import BackendError, DeviceLost
+from zinc_rt.errors import DeviceLost, FenceTimeout
 from zinc_rt.lang.cache import CompileCache
 
 
@@ -156,7 +156,7 @@ def test_another_driver_version_is_another_device(kinds: dict[Device, Kind], cac
 
 def test_a_hang_in_a_models_step_is_remembered(kinds: dict[Device, Kind], cache: CompileCache) -> None:
     kinds[Device.cuda].cards = [Card(0)]
-    taken("auto", cache)[1].on_failure(BackendError("it did not end"))
+    taken("auto", cache)[1].on_failure(FenceTimeout("it did not end; the rest"))
     _, backend, lines = taken("auto", cache)
     backend.close()
     assert "in a model's step: it did not end" in lines[0]

@@ -24,9 +24,11 @@ from tests.cli.conftest import Outcome
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.diagnostics.calibration import SMALL
+from zinc_rt.backends.diagnostics.crash_log import HUNG, WRONG, Contacts, situation
 from zinc_rt.backends.diagnostics.private import HIDDEN, scrubbed, secrets
 from zinc_rt.backends.diagnostics.report import card_report
 from zinc_rt.backends.diagnostics.steps import STEPS
+from zinc_rt.backends.probe import find_gpus
 from zinc_rt.cli.card_report import report, summary
 from zinc_rt.ir.ops import elementwise
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
@@ -60,6 +62,13 @@ def made(linux: Process, seen: list[Tree] | None = None) -> Tree:
             seen.append(json.loads(json.dumps(tree)))
 
     return card_report(linux, CompileCache(default_cache_dir()), keep)
+
+
+def remembered(there: Machine, interface: str) -> str | None:
+    """What is known of the first card's interface from then on."""
+    linux = there.process()
+    found = Contacts(default_cache_dir(), linux).recall(situation(linux, find_gpus(linux)[0], interface))
+    return None if found is None else found.outcome
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +159,7 @@ def test_wrong_bits_have_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "cs")
     with machine() as there:
         way = made(there.process())["cards"][0]["interfaces"]["cs"]
+        assert remembered(there, "cs") == WRONG
     assert way["steps"]["results"]["kind"] == "WrongResults"
     assert way["differs"].startswith("SWIGLU")
 
@@ -167,6 +177,7 @@ def test_a_hang_does_not_end_the_report(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(AmdBackend.__init__.__kwdefaults__, "timeout", 1.0)
     with machine(shader=Hanging(), time_scale=0.01, strict=False) as there:
         ways = made(there.process())["cards"][0]["interfaces"]
+        assert {remembered(there, name) for name in ("cs", "kfd")} == {HUNG}
     for name in ("cs", "kfd"):
         assert {s: step["ok"] for s, step in ways[name]["steps"].items()}["results"] is False, name
         assert ways[name]["steps"]["results"]["kind"] in {"DeviceLost", "FenceTimeout"}

@@ -12,6 +12,7 @@ import pytest
 import zinc_rt
 from zinc_rt.cli import perplexity as perplexity_verb
 from zinc_rt.cli.bench import PROMPT, TEXT, measure
+from zinc_rt.perf_model.published import PUBLISHED, SHARED_BYTES
 
 
 def slow_perplexity(path, text, window):
@@ -202,9 +203,19 @@ def test_bench_predicts_other_makers_gpus_from_their_bandwidth(zinc, tiny):
         assert "published constants" in tree["note"]
         found[gpu] = tree
     shown = zinc("bench", "--predict", "rtx3060", "-m", tiny, "--profile").out
-    assert "360 GB/s, 28 units at 1777 MHz, 64 dp4a a clock of each), never run" in shown
+    assert "360 GB/s, 28 units at 1777 MHz, 102 TOPS of int8), never run" in shown
     unknown = zinc("bench", "--predict", "rtx3061", "-m", tiny)
-    assert "predicted from their bandwidth alone: rtx3060, rtx3090, rtx4090, rtx5090, h100, a770, b580" in unknown.error
+    assert f"predicted from their bandwidth alone: {', '.join(PUBLISHED)}" in unknown.error
+
+
+def test_published_constants_agree():
+    """Rates of tensor cores over multiprocessors and clock are the powers of two that a multiprocessor does."""
+    each = {"7.5": 2048, "8.0": 4096, "8.6": 2048, "8.9": 2048, "9.0": 8192, "12.0": 2048}
+    for gpu in PUBLISHED.values():
+        assert (gpu.int8_tops is None) == (gpu.capability is None)
+        if gpu.capability is not None:
+            assert gpu.int8_ops == pytest.approx(each[gpu.capability], rel=3e-3), gpu.name
+    assert {gpu.capability for gpu in PUBLISHED.values()} == {None, *each} == {None, *SHARED_BYTES}
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,19 @@ class Lengths(NamedTuple):
 CASES: list[Case] = []
 
 
-def wrong(message: str, target: str = "avx2", workgroup: int = 32, **constants: Any) -> Callable[[Any], Function]:
+DRIVERS = ("spirv", "ptx")
+
+
+def wrong(
+    message: str, target: str | tuple[str, ...] = "avx2", workgroup: int = 32, **constants: Any
+) -> Callable[[Any], Function]:
+    """A kernel that one target refuses, or each of several, with a message in which TARGET stands for its name."""
+
     def mark(fn: Any) -> Function:
-        CASES.append(Case(kernel(workgroup=workgroup)(fn), message, constants, target))
-        return CASES[-1].function
+        made = kernel(workgroup=workgroup)(fn)
+        names = (target,) if isinstance(target, str) else target
+        CASES.extend(Case(made, message.replace("TARGET", name), constants, name) for name in names)
+        return made
 
     return mark
 
@@ -1221,60 +1230,31 @@ def wmma_on_gfx11(x: ptr[i32]):
 
 
 @wrong(
-    "`wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))`: wmma_iu8 is an instruction of gfx12, which spirv does not have",
-    target="spirv",
+    "`wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))`: wmma_iu8 is an instruction of gfx12, which TARGET does not have",
+    target=DRIVERS,
 )
-def wmma_on_spirv(x: ptr[i32]):
+def wmma_on_drivers(x: ptr[i32]):
     acc = zeros(vec[i32, 8])
     out = wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))  # here
 
 
-@wrong("`cycle_counter()`: cycle_counter belongs to CPU targets", target="spirv")
-def cycles_on_spirv(p: ptr[i64]):
+@wrong("`cycle_counter()`: cycle_counter belongs to CPU targets", target=DRIVERS)
+def cycles_on_drivers(p: ptr[i64]):
     p[0] = cycle_counter()  # here
 
 
-@wrong("`call(f, None)`: calls by address belong to CPU targets", target="spirv")
-def call_on_spirv(f: u64):
+@wrong("`call(f, None)`: calls by address belong to CPU targets", target=DRIVERS)
+def call_on_drivers(f: u64):
     call(f, None)  # here
 
 
-@wrong("`tile_zero(0)`: tile_zero needs the instruction set amx, which the target spirv does not have", target="spirv")
-def tiles_on_spirv(p: ptr[i64]):
+@wrong("`tile_zero(0)`: tile_zero needs the instruction set amx, which the target TARGET does not have", target=DRIVERS)
+def tiles_on_drivers(p: ptr[i64]):
     tile_zero(0)  # here
 
 
-@wrong("`part_traits(0)`: part_traits belongs to resident programs", target="spirv")
-def parts_on_spirv(p: ptr[i64]):
-    a, b, c = part_traits(0)  # here
-
-
-@wrong(
-    "`wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))`: wmma_iu8 is an instruction of gfx12, which ptx does not have",
-    target="ptx",
-)
-def wmma_on_ptx(x: ptr[i32]):
-    acc = zeros(vec[i32, 8])
-    out = wmma_iu8(acc, load(x, lanes=2), load(x, lanes=2))  # here
-
-
-@wrong("`cycle_counter()`: cycle_counter belongs to CPU targets", target="ptx")
-def cycles_on_ptx(p: ptr[i64]):
-    p[0] = cycle_counter()  # here
-
-
-@wrong("`call(f, None)`: calls by address belong to CPU targets", target="ptx")
-def call_on_ptx(f: u64):
-    call(f, None)  # here
-
-
-@wrong("`tile_zero(0)`: tile_zero needs the instruction set amx, which the target ptx does not have", target="ptx")
-def tiles_on_ptx(p: ptr[i64]):
-    tile_zero(0)  # here
-
-
-@wrong("`part_traits(0)`: part_traits belongs to resident programs", target="ptx")
-def parts_on_ptx(p: ptr[i64]):
+@wrong("`part_traits(0)`: part_traits belongs to resident programs", target=DRIVERS)
+def parts_on_drivers(p: ptr[i64]):
     a, b, c = part_traits(0)  # here
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 
 from zinc_rt.amdgpu.advice import STEPS
-from zinc_rt.errors import BackendError
+from zinc_rt.errors import BackendError, ComputedWrong
 
 
-class SignalMismatch(BackendError):
+class SignalMismatch(ComputedWrong):
     """The fence retired, but the signal is not the one that the packets were to write."""
 
 

@@ -9,14 +9,8 @@ from __future__ import annotations
 from zinc_rt.amdgpu.abi.info import AMDGPU_IDS_FLAGS_FUSION
 from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.interface import DeviceInfo, Heap, Interface
+from zinc_rt.mem.plan import kept_free
 from zinc_rt.utils.linux import Linux
-
-_SHARE = 10  # a tenth: when memory is full, the driver moves other programs' memory, or stops queues to make room
-
-
-def kept_free(n_bytes: int) -> int:
-    """Bytes that stay free of a heap of so many."""
-    return n_bytes // _SHARE
 
 
 def heap_bytes(linux: Linux, render_node: str, heap: Heap, figure: str) -> int | None:

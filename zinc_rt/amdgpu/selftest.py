@@ -6,14 +6,14 @@ import ctypes
 
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.pm4.builder import PacketBuilder
-from zinc_rt.errors import BackendError
+from zinc_rt.errors import ComputedWrong
 from zinc_rt.utils.linux import PAGE
 
 _VALUE = 0x5A494E435254_0001  # "ZINCRT", 1
 _PAD_DWORDS = 64
 
 
-class ProbeFailed(BackendError):
+class ProbeFailed(ComputedWrong):
     """A fence retired, but what the packets before it were to write is not there."""
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 
 from zinc_rt.backends.base import BackendFeatures
-from zinc_rt.backends.gpu.device import DeviceKernel
 from zinc_rt.backends.gpu.driver_backend import DriverBackend
 from zinc_rt.cuda.device import TIMEOUT, CudaDevice
 from zinc_rt.cuda.devices import CudaCard
@@ -47,7 +44,6 @@ class CudaBackend(DriverBackend):
             BackendFeatures("cuda", card.architecture, samples=True),
             cache=cache,
             notify=notify,
-            programs_of_steps=None,
         )
 
     @property
@@ -56,11 +52,8 @@ class CudaBackend(DriverBackend):
         card = self.gpu.card
         return f"CUDA kernels for {card.architecture} on {card.name} ({card.driver})"
 
-    def _brought(self, kernels: Iterable[GpuKernel]) -> Iterable[DeviceKernel]:
-        wanted = list(kernels)
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
-            list(threads.map(self.gpu.compile, wanted))
-        return super()._brought(wanted)
+    def _compile(self, kernel: GpuKernel) -> None:
+        self.gpu.compile(kernel)
 
     @property
     def memory_available(self) -> int | None:
@@ -71,5 +64,5 @@ class CudaBackend(DriverBackend):
     @property
     def memory_kept_free(self) -> int:
         """A tenth, on a card without a display 512 MiB at most: machine code and the driver's own need some."""
-        tenth = self.gpu.card.memory // 10
+        tenth = super().memory_kept_free
         return tenth if self.gpu.drives_display else min(tenth, _KEPT_FREE)

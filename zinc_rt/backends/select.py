@@ -149,7 +149,7 @@ def _first(
                 backend = trials.open(candidate)
             except ZincError as error:
                 from zinc_rt.amdgpu.errors import InterfaceError
-                from zinc_rt.backends.diagnostics.device_trials import brief
+                from zinc_rt.backends.diagnostics.crash_log import brief
 
                 skipped.append(candidate.refused(brief(error)))
                 if not isinstance(error, InterfaceError):

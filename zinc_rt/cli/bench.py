@@ -85,8 +85,8 @@ Predict = Annotated[
         metavar="GPU",
         autocompletion=o.completes(o.predicted_gpus),
         help="Predict the speed on this GPU and whether the model fits, without running it: prompts of -p, the next"
-        " token behind -d others. Of GPUs that are not AMD's (rtx3060, rtx3090, rtx4090, rtx5090, h100, a770, b580)"
-        " only the token, from their bandwidth.",
+        " token behind -d others. Of GPUs that are not AMD's (t4, a100, rtx3060, rtx3090, rtx4090, rtx5090, h100, a770,"
+        " b580) only the token, from their bandwidth.",
         rich_help_panel="What to time",
         show_default=False,
     ),

@@ -122,8 +122,8 @@ def contacts_of(cache: CompileCache) -> Contacts:
 
 def soak_findings(seconds: float, cache: CompileCache, devices: Sequence[DeviceReport]) -> list[MachineFinding]:
     """Repeat the self-test on each interface that works, one after the other."""
-    from zinc_rt.backends.diagnostics.crash_log import SOAK_SECONDS
-    from zinc_rt.backends.diagnostics.device_trials import Trials, brief, interface_name
+    from zinc_rt.backends.diagnostics.crash_log import SOAK_SECONDS, brief
+    from zinc_rt.backends.diagnostics.device_trials import Trials, interface_name
     from zinc_rt.backends.probe import find_gpus
 
     proven = {report.name for report in devices if report.proven and report.render_node}

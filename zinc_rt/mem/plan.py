@@ -78,6 +78,13 @@ class MemoryPlan:
         return {**asdict(self), "total": self.total}
 
 
+def kept_free(n_bytes: int) -> int:
+    """Bytes that stay free of a GPU's memory, a tenth: when it is full, drivers move other programs' memory, or stop
+    queues to make room.
+    """
+    return n_bytes // 10
+
+
 def format_bytes(n: int) -> str:
     """A size as people read it: 512 B, 3.2 MiB, 1.50 GiB."""
     if n < 1024:

@@ -30,7 +30,6 @@ from amdgpu_emu.sampler import DispatchKind, DispatchSampler
 from amdgpu_emu.shader import Dispatch
 from amdgpu_emu.shader_memory import ShaderMemory
 from amdgpu_emu.work import SIMDS, Work
-from zinc_rt.amdgpu.room import kept_free
 from zinc_rt.backends.amdgpu.emulated import EmulatedBackend, Idle, Prediction
 from zinc_rt.backends.amdgpu.prefetch_resident import prefetch_ranges
 from zinc_rt.backends.base import StepFence
@@ -43,6 +42,7 @@ from zinc_rt.kernels.gpu.expert_lists import TILE_WORDS
 from zinc_rt.lang.amd import AmdKernel
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.types import Ptr, Struct
+from zinc_rt.mem.plan import kept_free
 
 _WRITTEN: Final = 64 << 10
 """Bytes of an array that is written, at the most: more are weights and tables, on which no kernel's work depends."""

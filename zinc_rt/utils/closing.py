@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Self
+
+from zinc_rt.errors import ZincError
 
 
 class Closing(ABC):
@@ -18,3 +22,14 @@ class Closing(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def closed_on_failure(close: Callable[[], None]) -> Iterator[None]:
+    """Close what was opened where the `with` block fails. The block's error is the one to tell."""
+    try:
+        yield
+    except BaseException:
+        with suppress(ZincError):
+            close()
+        raise

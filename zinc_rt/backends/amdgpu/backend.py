@@ -8,7 +8,7 @@ from zinc_rt.amdgpu.gfx import gfx_name
 from zinc_rt.amdgpu.interface import Interface
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.queue import TIMEOUT, GpuQueue
-from zinc_rt.amdgpu.room import kept_free, memory_used
+from zinc_rt.amdgpu.room import memory_used
 from zinc_rt.backends.amdgpu.resident import ResidentPrograms
 from zinc_rt.backends.base import BackendFeatures
 from zinc_rt.backends.devices import ResidentUse
@@ -16,7 +16,7 @@ from zinc_rt.backends.diagnostics.calibration import CARD, measure
 from zinc_rt.backends.gpu.backend import GpuBackend, SubmittedStep
 from zinc_rt.errors import BackendError
 from zinc_rt.lang.cache import CompileCache
-from zinc_rt.mem.plan import available_memory
+from zinc_rt.mem.plan import available_memory, kept_free
 
 
 class AmdBackend(GpuBackend):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from amdgpu_emu.constants import Interval
@@ -22,6 +22,7 @@ from zinc_rt.backends.base import LoweredGraph, StepFence
 from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.diagnostics.calibration import SMALL
 from zinc_rt.backends.gpu.backend import SubmittedStep
+from zinc_rt.backends.gpu.profile import trace_of
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.mem.plan import available_memory
@@ -104,23 +105,11 @@ class Prediction:
 
     def chrome_trace(self) -> str:
         """JSON that chrome://tracing and Perfetto read: dispatches one after the other, in predicted microseconds."""
-        at, spans = 0.0, []
-        for record in self.records:
-            us = record.cost.seconds * 1e6
-            about = {"groups": list(record.dispatch.groups), "bound": record.cost.bound}
-            spans.append(
-                {
-                    "name": record.name,
-                    "ph": "X",
-                    "ts": round(at, 3),
-                    "dur": round(us, 3),
-                    "pid": 1,
-                    "tid": 1,
-                    "args": about,
-                }
-            )
-            at += us
-        return json.dumps({"traceEvents": spans, "displayTimeUnit": "ns"})
+        lengths = [record.cost.seconds for record in self.records]
+        return trace_of(
+            (record.name, at, seconds, {"groups": list(record.dispatch.groups), "bound": record.cost.bound})
+            for record, at, seconds in zip(self.records, accumulate(lengths, initial=0.0), lengths, strict=False)
+        )
 
 
 def _microseconds(rows: Sequence[dict[str, Any]]) -> float:

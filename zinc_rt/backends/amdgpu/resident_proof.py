@@ -14,7 +14,7 @@ from typing import Final
 
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.amdgpu.resident import PREEMPTED
-from zinc_rt.backends.diagnostics.crash_log import HUNG, PROVEN, WRONG, Contacts, Situation
+from zinc_rt.backends.diagnostics.crash_log import HUNG, WRONG, Contacts, Situation
 from zinc_rt.backends.gpu import selftest
 from zinc_rt.errors import DeviceLost, FenceTimeout, ZincError
 
@@ -31,8 +31,7 @@ def situation_of(about: Situation) -> Situation:
 def bind(backend: AmdBackend, contacts: Contacts, about: Situation) -> None:
     """Tell a backend whether its card is proven, and remember it when a program ends early."""
     key = situation_of(about)
-    known = contacts.recall(key)
-    backend.resident.proven = known is not None and known.outcome == PROVEN
+    backend.resident.proven = contacts.is_proven(key)
     backend.on_early_end = partial(contacts.failed, key, HUNG)
 
 

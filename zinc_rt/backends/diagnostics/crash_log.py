@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
@@ -20,6 +20,7 @@ from typing import Any, Final
 import zinc_rt
 from zinc_rt.backends.probe import AmdCard
 from zinc_rt.backends.processes import is_alive, this_process
+from zinc_rt.errors import ComputedWrong, DeviceLost, FenceTimeout, ZincError, release_frames
 from zinc_rt.lang.errors import ImageError
 from zinc_rt.lang.folder import HALF_WRITTEN, Folder, FolderRefused
 from zinc_rt.lang.notes import note_from_bytes, note_to_bytes
@@ -160,6 +161,30 @@ class Contacts:
         """Remember that it hung, or computed wrong."""
         self.store(about, Contact(outcome, time.time(), reason))
 
+    def remember(self, about: Situation, error: ZincError, when: str = "") -> None:
+        """Remember a hang or wrong results; other errors say nothing of the GPU. when: stands before the reason."""
+        if isinstance(error, (FenceTimeout, DeviceLost)):
+            self.failed(about, HUNG, when + brief(error))
+        elif isinstance(error, ComputedWrong):
+            self.failed(about, WRONG, f"{when}{error}")
+
+    def is_proven(self, about: Situation) -> bool:
+        """Whether the last trial ended well."""
+        known = self.recall(about)
+        return known is not None and known.outcome == PROVEN
+
+    @contextmanager
+    def proof(self, about: Situation) -> Iterator[None]:
+        """The `with` block tries a device, as a `trial` where it is not proven, and how it ends is remembered."""
+        with nullcontext() if self.is_proven(about) else self.trial(about):
+            try:
+                yield
+            except ZincError as error:
+                self.remember(about, error)
+                release_frames(error)
+                raise
+            self.proven(about)
+
     # Within.
 
     def _noted(self, folder: Folder, about: Situation) -> Contact | None:
@@ -214,6 +239,12 @@ class Contacts:
         if self._writable and self._notify is not None:
             self._notify(f"{self._path}: {why}; how this GPU does is not remembered for the next start")
         self._writable = False
+
+
+def brief(error: ZincError) -> str:
+    """The short form of an error after which another device is tried: a hang without what the queue looked like."""
+    text = str(error)
+    return text.partition(";")[0] if isinstance(error, (FenceTimeout, DeviceLost)) else text
 
 
 def _read(folder: Folder, name: str) -> tuple[dict[str, Any], float] | None:

@@ -7,30 +7,29 @@ interfaces only. `zinc_rt.backends.diagnostics.crash_log` remembers the results 
 from __future__ import annotations
 
 from collections import deque
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING
 
 from zinc_rt.amdgpu.cs.loss import GUILTY
-from zinc_rt.amdgpu.errors import InterfaceError, SignalMismatch
+from zinc_rt.amdgpu.errors import InterfaceError
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.backends.devices import INTERFACES, Device, DeviceChoice, DeviceReport, ResidentUse
 from zinc_rt.backends.diagnostics.crash_log import (
-    HUNG,
     PROVEN,
     SOAK_SECONDS,
     TRY_AGAIN,
-    WRONG,
     Contact,
     Contacts,
     Situation,
+    brief,
     situation,
 )
 from zinc_rt.backends.probe import AmdCard, can_run, of_card, open_interface
-from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout, ZincError, release_frames
+from zinc_rt.errors import BackendError, FenceTimeout, ZincError
 from zinc_rt.lang.errors import LangError
+from zinc_rt.utils.closing import closed_on_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +139,7 @@ class Trials:
         Raises:
             LangError: the kernels cannot be compiled; nothing was asked of the GPU.
             InterfaceError: the driver refused a step.
-            WrongResults, ProbeFailed, SignalMismatch: the GPU computed wrong; this is remembered.
+            ComputedWrong: the GPU computed wrong; this is remembered.
             FenceTimeout, DeviceLost: it hung; this is remembered.
         """
         from zinc_rt.backends.amdgpu import resident_proof
@@ -149,18 +148,11 @@ class Trials:
         gfx = gfx_of(candidate.gpu.gfx_target_version)
         assert gfx is not None, "it runs kernels"
         selftest.prepare(gfx.kernel_target, self._cache, self._notify)
-        known = self.contacts.recall(candidate.about)
-        proven = known is not None and known.outcome == PROVEN
-        with nullcontext() if proven else self.contacts.trial(candidate.about):
+        with self.contacts.proof(candidate.about):
             try:
                 backend = self._proven(candidate)
             except OSError as error:
                 raise InterfaceError(f"trying {candidate.name}", error.errno) from error
-            except ZincError as error:
-                self._remember(candidate.about, error)
-                release_frames(error)
-                raise
-            self.contacts.proven(candidate.about)
         backend.on_failure = partial(self._failed_later, candidate.about)
         resident_proof.bind(backend, self.contacts, candidate.about)
         return backend
@@ -173,34 +165,17 @@ class Trials:
 
         # As patient as with a step: a card that is busy for others is late, and a late fence is remembered as a hang.
         interface = open_interface(interface_name(candidate.device), candidate.gpu.render_node, self._linux)
-        try:
+        with closed_on_failure(interface.close):
             probe(interface, TIMEOUT)
-        except BaseException:
-            with suppress(ZincError):  # the first error is the one to tell
-                interface.close()
-            raise
         backend = AmdBackend(interface, cache=self._cache, notify=self._notify, resident=self._resident)
-        try:
+        with closed_on_failure(backend.close):
             barriers.prove(backend, self._notify)
-        except BaseException:
-            with suppress(ZincError):
-                backend.close()
-            raise
         return backend
-
-    def _remember(self, about: Situation, error: ZincError) -> None:
-        from zinc_rt.amdgpu.selftest import ProbeFailed
-        from zinc_rt.backends.gpu.selftest import WrongResults
-
-        if isinstance(error, (FenceTimeout, DeviceLost)):
-            self.contacts.failed(about, HUNG, brief(error))
-        elif isinstance(error, (WrongResults, ProbeFailed, SignalMismatch)):
-            self.contacts.failed(about, WRONG, str(error))
 
     def _failed_later(self, about: Situation, error: BackendError) -> None:
         """A model's step did not end. A reset that others caused, as when the machine slept, is not held against it."""
         if isinstance(error, FenceTimeout) or GUILTY in str(error):
-            self.contacts.failed(about, HUNG, f"in a model's step: {brief(error)}")
+            self.contacts.remember(about, error, "in a model's step: ")
 
     def report(self, candidate: Candidate, *, resident: bool = False) -> DeviceReport:
         """Try one and close it again. resident: try a resident program there, too."""
@@ -241,15 +216,9 @@ class Trials:
                 if not times or now() - last > _ALIVE_NS:
                     raise  # the GPU does not answer: the marker stays
             except ZincError as error:
-                self._remember(candidate.about, error)
+                self.contacts.remember(candidate.about, error)
                 raise
             took, step = (last - began) / 1e9, median(times) / 1e9
             self.contacts.proven(candidate.about, took, step)
         found = self.contacts.recall(candidate.about)
         return found or Contact(PROVEN, 0.0, "", took, step)
-
-
-def brief(error: ZincError) -> str:
-    """The short form of an error after which another interface is tried: a hang without what the queue looked like."""
-    text = str(error)
-    return text.partition(";")[0] if isinstance(error, (FenceTimeout, DeviceLost)) else text

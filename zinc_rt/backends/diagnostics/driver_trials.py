@@ -6,22 +6,21 @@ The results are remembered as those of AMD's GPUs are (`crash_log`), for a devic
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Protocol
 
 from zinc_rt.backends.devices import Device, DeviceChoice, DeviceReport
 from zinc_rt.backends.diagnostics.crash_log import (
-    HUNG,
     PROVEN,
     TRY_AGAIN,
-    WRONG,
     Contacts,
     Situation,
     device_situation,
 )
-from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout, ZincError, release_frames
+from zinc_rt.errors import DeviceLost, FenceTimeout, ZincError
+from zinc_rt.utils.closing import closed_on_failure
 
 if TYPE_CHECKING:
     from zinc_rt.backends.gpu.backend import GpuBackend
@@ -158,34 +157,13 @@ class DriverTrials:
         from zinc_rt.backends.gpu import selftest
 
         selftest.prepare(candidate.card.target, self._cache, self._notify)
-        known = self._contacts.recall(candidate.about)
-        proven = known is not None and known.outcome == PROVEN
-        with nullcontext() if proven else self._contacts.trial(candidate.about):
-            backend = None
-            try:
-                backend = self._kind.open(candidate.card, self._cache, self._notify)
+        with self._contacts.proof(candidate.about):
+            backend = self._kind.open(candidate.card, self._cache, self._notify)
+            with closed_on_failure(backend.close):
                 selftest.check_arithmetic(backend.gpu, self._cache)
                 selftest.check_results(backend)
-            except ZincError as error:
-                self._remember(candidate.about, error)
-                if backend is not None:
-                    backend.close()
-                release_frames(error)
-                raise
-        self._contacts.proven(candidate.about)
-        backend.on_failure = lambda error: self._failed_later(candidate.about, error)
+        backend.on_failure = partial(self._contacts.remember, candidate.about, when="in a model's step: ")
         return backend
-
-    def _remember(self, about: Situation, error: ZincError) -> None:
-        from zinc_rt.backends.gpu.selftest import WrongResults
-
-        if isinstance(error, (FenceTimeout, DeviceLost)):
-            self._contacts.failed(about, HUNG, str(error))
-        elif isinstance(error, WrongResults):
-            self._contacts.failed(about, WRONG, str(error))
-
-    def _failed_later(self, about: Situation, error: BackendError) -> None:
-        self._contacts.failed(about, HUNG, f"in a model's step: {error}")
 
     def report(self, candidate: DriverCandidate, *, resident: bool = False) -> DeviceReport:
         """Try one and close it again."""

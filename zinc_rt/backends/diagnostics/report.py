@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from zinc_rt.amdgpu.gfx import gfx_of
 from zinc_rt.backends.diagnostics import facts
-from zinc_rt.backends.diagnostics.crash_log import HUNG, WRONG, Contacts, Situation, situation
+from zinc_rt.backends.diagnostics.crash_log import Contacts, situation
 from zinc_rt.backends.diagnostics.private import scrubbed, secrets
 from zinc_rt.backends.diagnostics.steps import InterfaceSteps, measured_constants, run_steps
 from zinc_rt.backends.probe import AmdCard, find_gpus
@@ -18,8 +18,6 @@ from zinc_rt.utils.linux import Linux
 SCHEMA: Final = "zinc-card-report"
 VERSION: Final = 1
 """Goes up when a field changes its meaning or goes; a new field changes nothing."""
-_HUNG: Final = ("FenceTimeout", "DeviceLost")
-_WRONG: Final = ("WrongResults", "ProbeFailed", "SignalMismatch")
 
 
 def card_report(
@@ -75,13 +73,8 @@ def _try(
             if found.ok and about["constants"] is None:
                 keep({**now, "step": "constants"})
                 about["constants"] = measured_constants(name, gpu.render_node, linux, cache)
-        _remember(contacts, situated, found)
-
-
-def _remember(contacts: Contacts, about: Situation, found: InterfaceSteps) -> None:
-    """What was found, for `auto` and `zinc check`. A driver that refuses a step is no failure of the GPU."""
-    if found.ok:
-        contacts.proven(about)
-    for step in found.steps.values():
-        if not step["ok"] and step.get("kind") in _HUNG + _WRONG:
-            contacts.failed(about, HUNG if step["kind"] in _HUNG else WRONG, str(step["error"]).partition(";")[0])
+        # For `auto` and `zinc check`.
+        if found.ok:
+            contacts.proven(situated)
+        elif found.failure is not None:
+            contacts.remember(situated, found.failure)

@@ -19,10 +19,11 @@ from zinc_rt.backends.base import CheckedStep, LoweredGraph, StepFence
 from zinc_rt.backends.diagnostics.differences import first_difference
 from zinc_rt.backends.gpu.selftest import WrongResults, check_results
 from zinc_rt.backends.probe import PROBE_SECONDS, open_interface
-from zinc_rt.errors import ZincError
+from zinc_rt.errors import ZincError, release_frames
 from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.utils.closing import closed_on_failure
 from zinc_rt.utils.linux import PAGE, Linux
 
 STEPS: Final = ("opened", "memory", "queue", "fence", "kernels", "results")
@@ -51,6 +52,8 @@ class InterfaceSteps:
     seconds: dict[str, list[float]] = field(default_factory=dict)
     differs: str | None = None
     """The first operation with wrong bits, where the results are wrong."""
+    failure: ZincError | None = None
+    """What ended it early, but for a call that the system refused."""
 
     @property
     def ok(self) -> bool:
@@ -96,17 +99,15 @@ def run_steps(name: str, render_node: str, linux: Linux, cache: CompileCache, re
     found = InterfaceSteps(name)
     with contextlib.suppress(_Failed):
         _run(found, render_node, linux, cache, reached)
+    release_frames(found.failure)
     return found
 
 
 def measured_constants(name: str, render_node: str, linux: Linux, cache: CompileCache) -> dict[str, Any]:
     """The cost model's constants by name, as `calibrate.measure` has them; {"error"} where measuring failed."""
     try:
-        backend = AmdBackend(open_interface(name, render_node, linux), cache=cache)
-        try:
+        with AmdBackend(open_interface(name, render_node, linux), cache=cache) as backend:
             return dict(backend.card_constants())
-        finally:
-            backend.close()
     except (ZincError, OSError) as error:
         return {"error": str(error)}
 
@@ -168,12 +169,9 @@ def _open(interface: Interface, cache: CompileCache) -> _Timed:
     """A backend with one kernel loaded. Raises what that raises, and has closed the interface then."""
     entry = DECODE["move"]
     backend = _Timed(interface, cache=cache)
-    try:
+    with closed_on_failure(backend.close):
         compiled = gpu_kernels({"move": entry.spec}, backend.gpu.gfx.kernel_target, cache=cache)
         backend.gpu.load_kernel(compiled["move"])
-    except BaseException:
-        backend.close()
-        raise
     return backend
 
 
@@ -204,6 +202,7 @@ def _again(backend: _Timed) -> Iterator[float]:
 
 
 def _note_failure(found: InterfaceSteps, name: str, error: ZincError | OSError, seconds: float) -> None:
+    found.failure = error if isinstance(error, ZincError) else None
     word, code = _word(error), getattr(error, "errno", None)
     forbidden = code in (errno.EACCES, errno.EPERM)  # the advice then names the user's groups
     text = error.step if isinstance(error, InterfaceError) and forbidden else str(error)

@@ -105,7 +105,7 @@ class GpuBackend(StateIO):
         *,
         cache: CompileCache | None,
         notify: Callable[[str], None] | None,
-        programs_of_steps: StepPrograms | None,
+        programs_of_steps: StepPrograms | None = None,
     ) -> None:
         self.gpu, self.features = gpu, features
         self._cache, self._notify = cache, notify

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 from zinc_rt.backends.base import LoweredGraph
 from zinc_rt.backends.gpu.backend import GpuBackend
-from zinc_rt.backends.gpu.device import GpuDevice
+from zinc_rt.backends.gpu.device import DeviceKernel, GpuDevice
 from zinc_rt.backends.gpu.profile import GpuProfile
+from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.launch import LaunchTime
+from zinc_rt.mem.plan import kept_free
 
 
 class NamedCard(Protocol):
-    """A GPU with a name."""
+    """A GPU. memory: its own, bytes."""
 
     @property
     def name(self) -> str: ...
+    @property
+    def memory(self) -> int: ...
 
 
 class TimedDevice(GpuDevice, Protocol):
@@ -34,9 +40,24 @@ class TimedDevice(GpuDevice, Protocol):
 
 
 class DriverBackend(GpuBackend):
-    """A GPU backend whose device measures its launches."""
+    """A GPU backend whose driver compiles kernels once more, and whose device measures its launches."""
 
     gpu: TimedDevice
+
+    @property
+    def memory_kept_free(self) -> int:
+        """A tenth of the device's memory."""
+        return kept_free(self.gpu.card.memory)
+
+    def _brought(self, kernels: Iterable[GpuKernel]) -> Iterable[DeviceKernel]:
+        wanted = list(kernels)
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each takes up to seconds
+            list(threads.map(self._compile, wanted))
+        return super()._brought(wanted)
+
+    def _compile(self, kernel: GpuKernel) -> None:
+        """Have the driver compile a kernel, side by side with others."""
+        self.gpu.load_kernel(kernel)
 
     def start_profile(self, lowered: LoweredGraph) -> None:
         """See `Backend.start_profile`: every submission is waited for."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from zinc_rt.lang.launch import LaunchTime
 
@@ -40,13 +41,29 @@ class GpuProfile:
 
     def chrome_trace(self) -> str:
         """JSON that chrome://tracing and Perfetto read: the lists one after the other."""
-        spans, begun, end, step = [], 0.0, 0.0, 0
+        spans: list[tuple[str, float, float, dict[str, Any]]] = []
+        begun, end, step = 0.0, 0.0, 0
         for span in self.spans:
             if span.step != step:
                 begun, step = end, span.step
             at = begun + span.start
             end = at + span.seconds
-            about = {"groups": list(span.groups), "list": span.step}
-            times = {"ts": round(at * 1e6, 3), "dur": round(span.seconds * 1e6, 3)}
-            spans.append({"name": span.name, "ph": "X", **times, "pid": 1, "tid": 1, "args": about})
-        return json.dumps({"traceEvents": spans, "displayTimeUnit": "ns"})
+            spans.append((span.name, at, span.seconds, {"groups": list(span.groups), "list": span.step}))
+        return trace_of(spans)
+
+
+def trace_of(spans: Iterable[tuple[str, float, float, Mapping[str, Any]]]) -> str:
+    """A chrome trace of one GPU. spans: name, start and length in seconds, and what else is known."""
+    events = [
+        {
+            "name": name,
+            "ph": "X",
+            "ts": round(at * 1e6, 3),
+            "dur": round(seconds * 1e6, 3),
+            "pid": 1,
+            "tid": 1,
+            "args": about,
+        }
+        for name, at, seconds, about in spans
+    ]
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})

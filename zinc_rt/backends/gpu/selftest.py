@@ -12,7 +12,7 @@ from zinc_rt.backends.base import Backend, Bytes, Capacity, LoweredGraph
 from zinc_rt.backends.gpu.device import GpuDevice
 from zinc_rt.backends.gpu.lowering import GpuLowering
 from zinc_rt.backends.reference.backend import ReferenceBackend
-from zinc_rt.errors import BackendError
+from zinc_rt.errors import ComputedWrong
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferKind, DType, Graph
 from zinc_rt.ir.op import Op
@@ -31,7 +31,7 @@ _ARITHMETIC: Final = Spec(arithmetic)
 _SIZES = Capacity(_ROWS, 1, _CTX, 1, -(-_CTX // 16))
 
 
-class WrongResults(BackendError):
+class WrongResults(ComputedWrong):
     """The GPU's results are not those of the reference."""
 
 
