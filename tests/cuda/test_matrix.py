@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.backends.cpu.both import assert_same
+from tests.backends.cpu.test_whole_models import SPECS
 from tests.cuda import opencl_cpu
+from tests.cuda.test_models import cuda_engine
+from tests.helpers import engine_for, random_tokens, run_tokens, write_model
 from tests.kernels import material as m
 from tests.kernels.gpu.stage import same
 from tests.kernels.gpu.test_many_rows import MANY, SHAPES
 from tests.kernels.gpu.test_matvec import expected
 from tests.lang import gpu_kernels
+from tests.models.families import CASES
+from tests.models.families.build import write_case
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.ops.elementwise import add_rows
 from zinc_rt.kernels.gpu import block_experts, block_tiles
@@ -101,3 +109,20 @@ def test_experts(rng: np.random.Generator, kind: str) -> None:
     for pair, expert in enumerate(ids.reshape(-1)):
         own = w[expert * n_rows : (expert + 1) * n_rows]
         assert same(y[places[pair]], matmul(x[pair // k : pair // k + 1], Weight.from_raw(of, own))[0]), pair
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen3-q8_0", "qwen3moe"])
+def test_a_prompt(name: str, tmp_path: Path) -> None:
+    """In a step of many rows, then a few more tokens: the reference's logits."""
+    if name in SPECS:
+        path = write_model(tmp_path / "model.gguf", replace(SPECS[name], n_layers=1)).path
+    else:
+        path = write_case(tmp_path / "model.gguf", CASES[name], GGMLType.Q8_0).path
+    tokens = random_tokens(1, 27, 61)
+    with engine_for(path, n_ctx=32, n_batch=24, kernels="reference") as engine:
+        want = run_tokens(engine, engine.open_sequence(), tokens, 24)
+    with cuda_engine(path, n_batch=24) as (engine, fake):
+        got = run_tokens(engine, engine.open_sequence(), tokens, 24)
+        assert any(name.startswith(("block_tile", "block_expert_tiles")) for name in fake.launched)
+    assert_same(got.view(np.uint32), want.view(np.uint32), "cuda")

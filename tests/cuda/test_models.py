@@ -49,7 +49,7 @@ def cuda_engine(path: Path, made: FakeCuda | None = None, **options: object) -> 
     """An engine with the model on a fake card."""
     with cuda_backend(made) as (backend, fake), pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_module, "open_backend", lambda *args, **how: (Device.cpu, backend))
-        with engine_for(path, n_ctx=32, n_batch=LENGTH, **options) as engine:
+        with engine_for(path, **{"n_ctx": 32, "n_batch": LENGTH, **options}) as engine:
             yield engine, fake
 
 
