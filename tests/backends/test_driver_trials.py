@@ -27,6 +27,7 @@ class Card:
     driver: str = "driver 1.0"
     processor: bool = False
     refusal: str = ""
+    target: str = "ptx"
 
 
 @dataclass
@@ -57,7 +58,6 @@ class Kind:
     absent: str = "no driver"
     bad: dict[int, Exception] = field(default_factory=dict)
     opened: list[Opened] = field(default_factory=list)
-    target: str = "ptx"
 
     def find(self) -> tuple[list[Card], str]:
         return self.cards, "" if self.cards else self.absent

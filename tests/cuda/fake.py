@@ -516,4 +516,4 @@ def spec_parameters(spec: Any) -> list[tuple[str, bool]]:
     from zinc_rt.lang.target import TARGETS
     from zinc_rt.lang.types import Ptr
 
-    return [(name, isinstance(kind, Ptr)) for name, kind in interface(spec, TARGETS["ptx"]).parameters]
+    return [(name, isinstance(kind, Ptr)) for name, kind in interface(spec, TARGETS["ptx80"]).parameters]

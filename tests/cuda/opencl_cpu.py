@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import opencl_driver
+from tests.cuda.matrix import kernels
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.frontend import Spec
-from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.lang.types import Float, Ptr, Type
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def device() -> OpenClDevice:
 
 def run(spec: Spec, groups: tuple[int, int, int], arguments: list[bytes]) -> None:
     """Run a kernel to its end. arguments: as they stand in memory; pointers are addresses of this process."""
-    compiled = gpu_kernels({spec.symbol: spec}, "spirv", cache=CompileCache(default_cache_dir()))[spec.symbol]
+    compiled = kernels({spec.symbol: spec}, cache=CompileCache(default_cache_dir()))[spec.symbol]
     values = [_value(a.type, raw) for a, raw in zip(compiled.arguments, arguments, strict=True)]
     here = device()
     commands = here.commands(spec.symbol).dispatch(here.load_kernel(compiled), groups, *values)

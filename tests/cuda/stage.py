@@ -27,7 +27,7 @@ def kept() -> CompileCache:
     return CompileCache(default_cache_dir())
 
 
-def ptx(specs: Mapping[str, Spec], target: str = "ptx", **options: Any) -> dict[str, GpuKernel]:
+def ptx(specs: Mapping[str, Spec], target: str = "ptx80", **options: Any) -> dict[str, GpuKernel]:
     """As `gpu_kernels`, and the fake knows what they do."""
     fake.SPECS.update({spec.symbol: spec for spec in specs.values()})
     return gpu_kernels(specs, target, **{"cache": kept(), **options})

@@ -44,9 +44,9 @@ def attempts() -> Iterator[tuple[str, Callable[[], object]]]:
 
     from zinc_rt.backends.cpu.choice import TargetTuning
     from zinc_rt.gguf import GGMLType, blocks
-    from zinc_rt.kernels.amd import boundary, wmma
+    from zinc_rt.kernels.amd import boundary
     from zinc_rt.kernels.cpu import layout, matmul_float, repack
-    from zinc_rt.kernels.gpu import catalogue, embed, float_tiles, matvec
+    from zinc_rt.kernels.gpu import block_tiles, catalogue, embed, float_tiles, matvec
     from zinc_rt.kernels.reference.matmul import Weight, matmul
     from zinc_rt.lang.frontend import Spec, emit_module
     from zinc_rt.lang.target import TARGETS
@@ -67,7 +67,7 @@ def attempts() -> Iterator[tuple[str, Callable[[], object]]]:
     for name in ("matvec", "embed"):
         specs[f"gfx1201 {name}"] = "gfx1201", catalogue.DECODE[f"{name}_{NAME.lower()}"].spec
     specs["gfx1201 matvec_rows"] = "gfx1201", catalogue.matvec_rows(NAME, 2).spec
-    tiles = wmma.wmma, float_tiles.float_tile
+    tiles = block_tiles.block_tile, float_tiles.float_tile
     for function in (matvec.matvec_float, embed.embed_float, boundary.dmmv_serial, boundary.dmmv_argmax, *tiles):
         specs[f"gfx1201 {function.name}"] = "gfx1201", Spec(function, {"FMT": NAME})
     for name, (isa, spec) in specs.items():

@@ -110,6 +110,14 @@ def tile_matmul(a: ptr[u8], b: ptr[i8], c: ptr[i32], k: i32):
         c[i64((lane >> 4) * 8 + i) * 16 + i64(lane & 15)] = acc[i]
 
 
+@kernel
+def both_mma(x: ptr[i32], y: ptr[i32]):
+    """Products of 32 columns, then of 16; a lane has 16 words of x and 4 of y."""
+    own = x + lane_id() * 16
+    total = mma_s8(load(own, lanes=4), load(own, 4, lanes=4), load(own, 8, lanes=2))
+    store(y, mma_s8(total, load(own, 12, lanes=2), own[14]), lane_id() * 4)
+
+
 @kernel(workgroup=64)
 def grid_barrier(counter: ptr[u32], data: ptr[u32], groups: u32, rounds: u32):
     """Every workgroup waits for all the others; what they wrote before is visible after."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.compiled import gpu_kernel
@@ -12,7 +14,7 @@ from zinc_rt.lang import TARGETS, LangError, Spec, emit_module
 from zinc_rt.lang.amd import for_amd
 from zinc_rt.lang.resident import emit_resident
 
-DRIVERS = ("spirv", "ptx")
+DRIVERS = ("spirv", "ptx", "ptx80")
 
 
 @pytest.mark.parametrize("target", DRIVERS)
@@ -36,3 +38,10 @@ def test_resident_programs_are_amds(target: str) -> None:
 def test_registers_are_amds(target: str) -> None:
     with pytest.raises(LangError, match=f"rms_norm is compiled for {target}, which is no AMD GPU"):
         for_amd(gpu_kernel(Spec(g.rms_norm), target))
+
+
+@pytest.mark.parametrize(("target", "shapes"), [("ptx80", ["m16n8k32", "m16n8k16"]), ("ptx", ["m8n8k16"] * 6)])
+def test_matrix_instructions_of_ptx(target: str, shapes: list[str]) -> None:
+    """Those of 16 rows where there are such, else four or two of 8."""
+    text = gpu_kernel(Spec(g.both_mma), target).code.decode()
+    assert re.findall(r"mma\.sync\.aligned\.(\w+)\.row\.col\.\w*\.?s32\.s8\.s8\.s32", text) == shapes

@@ -928,7 +928,7 @@ def large_array(p: ptr[f32]):
 
 @wrong(
     "`target_has('avx3')`: no target has an instruction set 'avx3'; there are amx, avx2, avx512, avxvnni, dot4,"
-    " dotprod, f16c, fma, neon, resident, vbmi, vnni, wave32, wmma",
+    " dotprod, f16c, fma, mma, neon, resident, vbmi, vnni, wave32, wmma",
 )
 def unknown_feature(p: ptr[f32]):
     if target_has("avx3"):  # here
@@ -1323,6 +1323,25 @@ def wide_shuffle_of_waves(p: ptr[f64]):
 )
 def matrix_types(p: ptr[i32]):
     store(p, wmma_iu8(load(p, lanes=8), load(p, lanes=4), load(p, lanes=4)))  # here
+
+
+@wrong(
+    "`mma_s8(acc, load(x, lanes=4), load(x, lanes=2))`: mma_s8 is an instruction of NVIDIA's GPUs, which gfx1201 does"
+    " not have",
+    target="gfx1201",
+)
+def mma_on_amd(x: ptr[i32]):
+    acc = zeros(vec[i32, 4])
+    out = mma_s8(acc, load(x, lanes=4), load(x, lanes=2))  # here
+
+
+@wrong(
+    "`mma_s8(load(x, lanes=4), load(x, lanes=4), x[0])`: mma_s8 takes vec[i32, 4], vec[i32, 4], vec[i32, 2], or for 16"
+    " columns vec[i32, 4], vec[i32, 2], i32, got vec[i32, 4], vec[i32, 4], i32",
+    target="ptx80",
+)
+def columns_of_mma(x: ptr[i32]):
+    store(x, mma_s8(load(x, lanes=4), load(x, lanes=4), x[0]))  # here
 
 
 @wrong("`workgroup_id(3)`: the axis must be 0, 1 or 2, got 3", target="gfx1201")

@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from zinc_rt.cuda.calls import EXEC_TIMEOUT, MAPPED, NON_BLOCKING, UNTIMED, attribute
 from zinc_rt.cuda.devices import CudaCard
-from zinc_rt.cuda.kernels import TARGET, CudaKernel, CudaModules
+from zinc_rt.cuda.kernels import CudaKernel, CudaModules
 from zinc_rt.cuda.launches import CudaLaunches, CudaMemory, graph_of, launch
 from zinc_rt.cuda.timing import LaunchTimes
 from zinc_rt.errors import BackendError, FenceTimeout
@@ -85,7 +85,6 @@ class CudaDevice(Closing):
 
     at_once = None
     """Nothing is loaded ahead of its phase: how much is worth it was measured on no card."""
-    kernel_target = TARGET
     host_reaches_all = False
 
     def __init__(
@@ -113,11 +112,16 @@ class CudaDevice(Closing):
         try:
             self._cuda.cuCtxSetCurrent(self._context)
             self._watched = bool(attribute(self._cuda, self.card.handle, EXEC_TIMEOUT))
-            self._modules = CudaModules(self._cuda, self.card.architecture, self.card.version, cache)
+            self._modules = CudaModules(self.card, cache)
             self._cuda.cuStreamCreate(byref(self._stream), NON_BLOCKING)
         except BaseException:
             self._cuda.cuDevicePrimaryCtxRelease_v2(self.card.handle)
             raise
+
+    @property
+    def kernel_target(self) -> str:
+        """See `GpuDevice`."""
+        return self.card.target
 
     @property
     def most_work(self) -> int:

@@ -67,6 +67,11 @@ class CudaCard:
         return f"{self.name}: {self.lacks}" if self.lacks else ""
 
     @property
+    def target(self) -> str:
+        """Of `lang`: the best that the GPU takes."""
+        return "ptx80" if self.capability >= (8, 0) else "ptx"
+
+    @property
     def architecture(self) -> str:
         """As NVIDIA's compilers name it."""
         return f"sm_{self.capability[0]}{self.capability[1]}"

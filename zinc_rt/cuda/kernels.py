@@ -15,15 +15,14 @@ from zinc_rt.cuda.calls import (
     REGISTERS,
     SHARED_BYTES,
     THREADS,
-    DriverCalls,
 )
+from zinc_rt.cuda.devices import CudaCard
 from zinc_rt.cuda.errors import CudaCallFailed, failure
 from zinc_rt.errors import BackendError
 from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.image import Image
 
-TARGET: Final = "ptx"
 _LOG_BYTES: Final = 8192
 
 
@@ -44,12 +43,12 @@ class CudaKernel:
 class CudaModules:
     """The modules of a context, one for each kernel. Every call needs the context to be current.
 
-    architecture: what the driver compiles for, as "sm_90"; version: the driver's; cache: keeps the compiled code.
+    card: of `devices.find_cards`; cache: keeps the compiled code.
     """
 
-    def __init__(self, cuda: DriverCalls, architecture: str, version: int, cache: CompileCache | None) -> None:
-        self._cuda, self._cache = cuda, cache or CompileCache(None)
-        self._for = f"{architecture} CUDA {version}"
+    def __init__(self, card: CudaCard, cache: CompileCache | None) -> None:
+        self._cuda, self._cache = card.cuda, cache or CompileCache(None)
+        self._for, self._target = f"{card.architecture} CUDA {card.version}", card.target
         self._loaded: dict[tuple[str, bytes], CudaKernel] = {}
         self._modules: list[c_void_p] = []
         self._code: dict[tuple[str, bytes], bytes] = {}  # compiled, and not loaded yet
@@ -68,8 +67,8 @@ class CudaModules:
         version; b"" of one that is. Raises as `load`.
         """
         key = (kernel.symbol, kernel.code)
-        if kernel.target != TARGET:
-            raise BackendError(f"{kernel.name} is compiled for {kernel.target}; NVIDIA's driver takes {TARGET}")
+        if kernel.target != self._target:
+            raise BackendError(f"{kernel.name} is compiled for {kernel.target}; {self._for} takes {self._target}")
         if key in self._loaded:
             return b""
         if key not in self._code:
@@ -77,7 +76,7 @@ class CudaModules:
             kept = self._cache.get(name)
             self._code[key] = self._compiled(kernel) if kept is None else kept.code
             if kept is None:
-                self._cache.put(name, Image(self._code[key], {kernel.symbol: 0}, TARGET))
+                self._cache.put(name, Image(self._code[key], {kernel.symbol: 0}, self._target))
         return self._code[key]
 
     def close(self) -> None:

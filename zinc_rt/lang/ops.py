@@ -449,5 +449,12 @@ def wmma_iu8(acc: Any, a: Any, b: Any, *, a_signed: Any = True, b_signed: Any = 
     """Wave matrix multiply, 16 x 16 x 16 bytes into i32: acc vec[i32, 8], a and b vec[i32, 2] on gfx12."""
 
 
+@Word
+def mma_s8(acc: Any, a: Any, b: Any) -> Any:
+    """Wave matrix multiply, 16 x 8 x 32 signed bytes into i32: acc vec[i32, 4], a vec[i32, 4], b vec[i32, 2], which lie
+    as those of PTX's `mma.m16n8k32`. Of 16 columns, a is vec[i32, 2], b i32: `mma.m16n8k16`.
+    """
+
+
 WORDS: dict[str, Word] = {name: value for name, value in list(globals().items()) if isinstance(value, Word)}
 """Every word by name."""

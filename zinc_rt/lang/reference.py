@@ -82,7 +82,7 @@ _SECTIONS: Final = {
     "Matrix registers (AMX)": "tile_configure tile_zero tile_load tile_store tile_dot_u8i8 tile_dot_i8u8 tile_dot_i8i8"
     " tile_release",
     "GPU": "workgroup_id workitem_id lane_id barrier schedule_barrier part_traits run_part wave_shuffle_xor"
-    " wave_reduce_add first_lane wmma_iu8",
+    " wave_reduce_add first_lane wmma_iu8 mma_s8",
 }
 
 _SPACES: Final = {

@@ -49,6 +49,11 @@ class Target:
         return not self.needs
 
     @property
+    def matrix_instructions(self) -> bool:
+        """Whether it has matrix instructions that `kernels.gpu.fragments` knows."""
+        return not self.isa.isdisjoint(("wmma", "mma"))
+
+    @property
     def ids_are_arguments(self) -> bool:
         """Whether workgroups find their ids in scalar registers behind their arguments, as on RDNA 3; later GPUs have
         registers of their own for them.
@@ -88,6 +93,8 @@ _SPIRV: Final = (
     "--disable-lsr",
 )
 
+_PTX: Final = ("--nvptx-short-ptr",)  # addresses of shared memory are 32 bits
+
 RESIDENT: Final = "resident"
 """What `Target.isa` holds too while kernels are compiled as parts of one resident program."""
 
@@ -114,8 +121,9 @@ TARGETS: Final[dict[str, Target]] = {
         # Their matrix instructions want other shapes than `wmma_iu8` has.
         *(_amd(name, "wave32 dot4") for name in ("gfx1100", "gfx1151")),
         Target("spirv", "spirv64v1.4-unknown-unknown", "", (), _GPU_ISA, options=_SPIRV),
-        # Later GPUs translate it for themselves.
-        Target("ptx", "nvptx64-nvidia-cuda", "sm_75", ("+ptx70",), _GPU_ISA),
+        # Later GPUs translate it for themselves. The first with matrix instructions of 16 rows is sm_80.
+        Target("ptx80", "nvptx64-nvidia-cuda", "sm_80", ("+ptx70",), _GPU_ISA | {"mma"}, options=_PTX),
+        Target("ptx", "nvptx64-nvidia-cuda", "sm_75", ("+ptx70",), _GPU_ISA | {"mma"}, options=_PTX),
     )
 }
 

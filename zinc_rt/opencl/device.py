@@ -111,7 +111,7 @@ class OpenClDevice:
     @property
     def kernel_target(self) -> str:
         """See `GpuDevice`."""
-        return "spirv"
+        return self.card.target
 
     @property
     def host_reaches_all(self) -> bool:

@@ -43,6 +43,7 @@ class OpenClCard:
     processor: bool
     lacks: tuple[str, ...]
     device: Any
+    target: str = "spirv"
 
     @property
     def refusal(self) -> str:

@@ -188,7 +188,7 @@ def test_experts_are_read_once_for_all_their_rows() -> None:
         emulated.start_profile(batch)
         emulated.submit_and_wait(batch)
         found = emulated.finish_profile()
-    gate, up, down = (r.work for r in found.records if r.name.startswith("wmma_experts"))
+    gate, up, down = (r.work for r in found.records if r.name.startswith("block_expert_tiles"))
     for work, n_out in ((gate, 256), (up, 256), (down, 13)):
         weights = used * n_out * T.Q8_0.row_bytes(256)
         slabs = 8 * int((32 * (counts + counts % 2) + 4 * counts).sum())  # 8 groups: pairs of rows as int8, scales

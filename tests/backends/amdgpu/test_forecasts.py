@@ -198,7 +198,7 @@ def test_rows_of_a_prompt_choose_experts_by_chance(tmp_path: Path) -> None:
         found = engine.finish_profile()
         gates = [b for b in definition.graph.buffers if b.name.endswith("gate_exps.weight")]
     assert isinstance(found, Prediction)
-    works = [r.work for r in found.records if r.name.startswith("wmma_experts")]
+    works = [r.work for r in found.records if r.name.startswith("block_expert_tiles")]
     assert len(works) == 3 * len(gates) > 0
     assert works[0].unique_read > int(np.prod(gates[0].shape)) // 32 * 34
 

@@ -15,11 +15,10 @@ from zinc_rt.backends.gpu.operations import MANY_ROWS, StepShape
 from zinc_rt.backends.gpu.placement import arena_bytes, scheduled
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import Graph
-from zinc_rt.kernels.amd.catalogue import WMMA
 from zinc_rt.kernels.gpu.tile_layout import SLAB_BYTES, SLAB_ROWS, slabs_of
 from zinc_rt.models import define
 
-TILES = {"wmma", "arrange", "float_tile"}
+TILES = {"block_tile", "arrange", "float_tile"}
 SIZES = Capacity(40, 1, 64, 2, 4)
 
 
@@ -32,7 +31,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 def both_ways(graph: Graph) -> GpuLowered:
     made = GpuLowering(graph, SIZES).run()
-    made.take(GpuLowering(graph, SIZES, WMMA).run())
+    made.take(GpuLowering(graph, SIZES, tiles=True).run())
     for way in made.ways:
         scheduled(way.operations)
     return made
@@ -50,13 +49,13 @@ def test_products_of_a_layer(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> N
     small = names(both_ways(graph).of(MANY_ROWS), "blk.1.", MANY_ROWS)
     assert {name: small[name] for name in small if name.startswith(("matvec", *TILES))} == {
         "arrange": 3,
+        "block_tile": 6,
         "matvec_float_shared": 1,
-        "wmma": 6,
     }
     monkeypatch.setattr(products, "FEW_FOR_TILES", 8)
     made = both_ways(graph)
     many = names(made.of(MANY_ROWS), "blk.1.", MANY_ROWS)
-    assert {name: many[name] for name in sorted(TILES)} == {"arrange": 3, "float_tile": 1, "wmma": 6}
+    assert {name: many[name] for name in sorted(TILES)} == {"arrange": 3, "block_tile": 6, "float_tile": 1}
     few = names(made.of(MANY_ROWS - 1), "blk.1.", MANY_ROWS - 1)
     assert not few.keys() & TILES
     assert not many.keys() & {name for name in few if name.startswith(("matvec", "gated_rows"))}

@@ -23,13 +23,15 @@ from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.ir.graph import DType, Graph
 from zinc_rt.kernels.gpu import catalogue as c
 from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry
+from zinc_rt.lang.target import TARGETS
 from zinc_rt.models import define, define_draft_head
 from zinc_rt.models.cache_format import CacheFormat, with_cache
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers import define_tower
 
 SIZES = Capacity(16, 8, 512, 4, 128)
-DRIVERS = ("spirv", "ptx")
+DRIVERS = ("spirv", "ptx80", "ptx")
+"""Targets; most of what is compiled for the last two is the same."""
 
 
 def named(entries: Iterable[KernelEntry]) -> dict[str, KernelEntry]:
@@ -115,9 +117,18 @@ def _graphs(folder: Path) -> Iterator[Graph]:
             yield adapted(kind, 48, dtype).graph
 
 
+def _tiles() -> Iterator[KernelEntry]:
+    """By matrix instructions."""
+    for i, kind in enumerate(c.QUANTIZED):
+        yield c.block_tile(kind, bias=i % 2 == 0)
+        yield c.block_expert_tiles(kind, bias=i % 2 == 1)
+
+
 @cache
-def entries() -> Mapping[str, KernelEntry]:
-    """All kernels, by their symbols."""
+def entries(target: str) -> Mapping[str, KernelEntry]:
+    """All kernels of a target, by their symbols."""
+    if TARGETS[target].matrix_instructions:
+        return {**entries("spirv"), **named(_tiles())}
     found = dict(named(DECODE.values()))
     for kind in (*c.QUANTIZED, *c.FLOATS):
         found |= named(_products(kind)) | named(_more_products(kind))
@@ -144,7 +155,7 @@ def _some() -> tuple[KernelEntry, ...]:
     found += [c.float_tile("BF16", bias=False), c.float_expert_tiles("F16", bias=False, gather=True)]
     found += [e for e in _layers() if not e.spec.function.name.startswith(("attention", "heads", "float_"))]
     known = {entry.spec.function.name for entry in found}
-    for entry in entries().values():
+    for entry in entries("spirv").values():
         if entry.spec.function.name not in known:
             known |= {entry.spec.function.name, f"{entry.spec.function.name}_bias"}
             found.append(entry)
@@ -154,6 +165,7 @@ def _some() -> tuple[KernelEntry, ...]:
 PARTS = 6
 
 
-def some_entries(part: int) -> Mapping[str, KernelEntry]:
+def some_entries(part: int, target: str) -> Mapping[str, KernelEntry]:
     """A share of some kernels of each kind."""
-    return named(_some()[part::PARTS])
+    tiles = list(_tiles())[::7] if TARGETS[target].matrix_instructions else []
+    return named((*_some(), *tiles)[part::PARTS])

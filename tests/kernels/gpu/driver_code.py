@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 _PTX_FLOAT = re.compile(r"\.(b?f\d+(x2)?|tf32|e\dm\d)\b")
 _PTX_MOVES = re.compile(r"(ld|st|mov|selp)\.")
 _PTX_EXACT = re.compile(
-    r"(add|sub|mul|div|fma|sqrt|rcp)\.rn\.f(32|64)|(neg|abs)\.f(32|64)|setp\.[a-z]+(\.and|\.or)?\.f(16|32|64)"
+    r"(add|sub|mul|div|fma|sqrt|rcp)\.rn\.f(32|64)|(neg|abs)\.f(32|64)|(max|min)\.NaN\.f32|setp\.[a-z]+(\.and|\.or)?\.f(16|32|64)"
     r"|cvt\.rn\.f(32|64)\.[us]\d+|cvt\.rzi\.[us]\d+\.f(32|64)|cvt\.r[nm]i\.(f32\.f32|f64\.f64)"
     r"|cvt\.(rn\.f32\.f64|f64\.f32|rn\.f16\.f32|f32\.f16)"
 )
@@ -40,8 +40,9 @@ def ptx_floats(text: str) -> Counter[str]:
 
 
 def ptx_problems(text: str) -> list[str]:
-    """What is not exact, or not known here to be. max and min of PTX drop a NaN: a comparison must ask for it. With a
-    number that is no zero they are what `x > number ? x : number` is.
+    """What is not exact, or not known here to be. max and min of PTX drop a NaN: a comparison must ask for it, or the
+    name say so (sm_80), and then +0 is above -0. With a number that is no zero they are what `x > number ? x : number`
+    is.
     """
     out, asked = [], set()
     for name, operands in ptx_instructions(text):
@@ -221,9 +222,9 @@ class SpirvModule:
 
 def floats_of(target: str, code: bytes) -> Mapping[str, int]:
     """Float operations of a kernel's code by name."""
-    return ptx_floats(code.decode()) if target == "ptx" else SpirvModule.of(code).floats()
+    return ptx_floats(code.decode()) if target.startswith("ptx") else SpirvModule.of(code).floats()
 
 
 def problems_of(target: str, code: bytes) -> list[str]:
     """What in a kernel's code is not exact."""
-    return ptx_problems(code.decode()) if target == "ptx" else SpirvModule.of(code).problems()
+    return ptx_problems(code.decode()) if target.startswith("ptx") else SpirvModule.of(code).problems()

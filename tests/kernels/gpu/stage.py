@@ -17,10 +17,10 @@ from zinc_rt.amdgpu.command_list import CommandList
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.amdgpu.queue import GpuQueue
 from zinc_rt.errors import DeviceLost
-from zinc_rt.kernels.amd.catalogue import wmma_product
 from zinc_rt.kernels.gpu.catalogue import (
     FLOATS,
     KernelEntry,
+    block_tile,
     float_tile,
 )
 from zinc_rt.lang.gpu import GpuKernel
@@ -32,7 +32,7 @@ MANY: Mapping[str, bool] = {"Q4_0": False, "Q4_K": True, "Q6_K": False, "Q2_K": 
 
 def many_rows(kind: str, *, bias: bool) -> KernelEntry:
     """A matrix times many rows of activations."""
-    return float_tile(kind, bias=bias) if kind in FLOATS else wmma_product(kind, bias)
+    return float_tile(kind, bias=bias) if kind in FLOATS else block_tile(kind, bias=bias)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from tests.kernels.gpu.stage import MANY, Stage, kernel_of, many_rows, same
 from tests.kernels.gpu.test_matvec import expected
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.ops.elementwise import add_rows
-from zinc_rt.kernels.amd import wmma
 from zinc_rt.kernels.amd.catalogue import KERNELS
-from zinc_rt.kernels.gpu import float_tiles
+from zinc_rt.kernels.gpu import block_tiles, float_tiles
 from zinc_rt.kernels.gpu.tile_layout import SLAB_BYTES, SLAB_ROWS, slabs_of
 from zinc_rt.kernels.reference.matmul import Weight, matmul
 
@@ -34,7 +33,7 @@ def product(gpu: Stage, kind: GGMLType, w: np.ndarray, x: np.ndarray, n_rows: in
         groups = n // 32
         slabs = np.full(-(-n_x // SLAB_ROWS) * slabs_of(groups) * SLAB_BYTES, 77, np.uint8)
         gpu.run(KERNELS["arrange"], (slabs_of(groups), -(-n_x // SLAB_ROWS)), *expected(x), slabs, groups, n_x)
-        tiles = -(-n_x // wmma.TILE_X), -(-n_rows // wmma.TILE_W)
+        tiles = -(-n_x // block_tiles.TILE_X), -(-n_rows // block_tiles.TILE_W)
         gpu.run(entry, tiles, w, slabs, *more, groups, n_rows, n_x)
     assert (y[n_x] == 55).all()
     return y[:n_x]

@@ -15,9 +15,7 @@ from zinc_rt.backends.devices import ResidentUse
 from zinc_rt.backends.diagnostics.calibration import CARD, measure
 from zinc_rt.backends.gpu.backend import GpuBackend, SubmittedStep
 from zinc_rt.errors import BackendError
-from zinc_rt.kernels.amd.catalogue import WMMA
 from zinc_rt.lang.cache import CompileCache
-from zinc_rt.lang.gpu_library import gpu_target
 from zinc_rt.mem.plan import available_memory, kept_free
 
 
@@ -58,7 +56,6 @@ class AmdBackend(GpuBackend):
             BackendFeatures("rdna", gfx_name(interface.device.gfx_target_version), samples=True),
             cache=cache,
             notify=notify,
-            tiles=WMMA if "wmma" in gpu_target(queue.kernel_target).isa else None,
             programs_of_steps=self.resident,
         )
 

@@ -41,15 +41,16 @@ class DriverCard(Protocol):
     def processor(self) -> bool: ...
     @property
     def refusal(self) -> str: ...
+    @property
+    def target(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class DriverKind:
-    """The modules of a driver. target: of `lang`; cards: has `find_cards`, all devices and why there are none; backend:
-    module and class of the backend for a card.
+    """The modules of a driver. cards: has `find_cards`, all devices and why there are none; backend: module and class
+    of the backend for a card.
     """
 
-    target: str
     cards: str
     backend: tuple[str, str]
 
@@ -66,8 +67,8 @@ class DriverKind:
 
 
 DRIVERS: Final = {
-    Device.cuda: DriverKind("ptx", "zinc_rt.cuda.devices", ("zinc_rt.backends.cuda", "CudaBackend")),
-    Device.opencl: DriverKind("spirv", "zinc_rt.opencl.devices", ("zinc_rt.backends.opencl", "OpenClBackend")),
+    Device.cuda: DriverKind("zinc_rt.cuda.devices", ("zinc_rt.backends.cuda", "CudaBackend")),
+    Device.opencl: DriverKind("zinc_rt.opencl.devices", ("zinc_rt.backends.opencl", "OpenClBackend")),
 }
 """By device; the modules are imported when one is looked for."""
 
@@ -155,7 +156,7 @@ class DriverTrials:
         """A backend that has computed what the reference does. Raises what `Trials.open` raises."""
         from zinc_rt.backends.gpu import selftest
 
-        selftest.prepare(self._kind.target, self._cache, self._notify)
+        selftest.prepare(candidate.card.target, self._cache, self._notify)
         with self._contacts.proof(candidate.about):
             backend = self._kind.open(candidate.card, self._cache, self._notify)
             with closed_on_failure(backend.close):

@@ -34,11 +34,12 @@ from zinc_rt.backends.graph_check import logits_of, lookups, step_inputs
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.ir.graph import BufferKind, Graph
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry, MatrixTiles, kernel_label
+from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry, kernel_label
 from zinc_rt.kernels.gpu.sampling_plan import SamplingShape, plan, resident_plan
 from zinc_rt.lang.cache import CompileCache
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.lang.target import TARGETS
 from zinc_rt.numerics import SPLIT
 from zinc_rt.sampling.gpu import common_shape, exp_table
 from zinc_rt.sampling.request import DeviceSampling, SamplingRequest
@@ -94,7 +95,6 @@ class GpuBackend(StateIO):
         features: what the backend offers.
         cache: where compiled kernels are kept, None for nowhere.
         notify: gets lines worth showing.
-        tiles: the target's products by matrix instructions, None where it has none.
         programs_of_steps: what makes one program of a step, None for nothing.
     """
 
@@ -105,12 +105,11 @@ class GpuBackend(StateIO):
         *,
         cache: CompileCache | None,
         notify: Callable[[str], None] | None,
-        tiles: MatrixTiles | None = None,
         programs_of_steps: StepPrograms | None = None,
     ) -> None:
         self.gpu, self.features = gpu, features
         self._cache, self._notify = cache, notify
-        self._tiles, self._programs_of_steps = tiles, programs_of_steps
+        self._programs_of_steps = programs_of_steps
         self.on_failure: Callable[[BackendError], None] | None = None
         """Gets the error when a step does not end, or the device is lost."""
         # By sequence number: ours, the device's, seconds that the step may take, and the step.
@@ -126,8 +125,8 @@ class GpuBackend(StateIO):
         self._check_open()
         step_inputs(graph)
         lowered = GpuLowering(graph, sizes).run()
-        if sizes.n_rows >= MANY_ROWS and self._tiles is not None:
-            lowered.take(GpuLowering(graph, sizes, self._tiles).run())
+        if sizes.n_rows >= MANY_ROWS and TARGETS[self.gpu.kernel_target].matrix_instructions:
+            lowered.take(GpuLowering(graph, sizes, tiles=True).run())
         for way in lowered.ways:
             scheduled(way.operations)
         borrowed = shared(graph, sizes, None if shares is None else self._own(shares))

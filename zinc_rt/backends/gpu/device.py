@@ -6,7 +6,7 @@ a choice, the device says what suits it: how much work a submission may have, ho
 
 An instruction set is a target of `lang`, with its lowerings in `lang.lower`: these differ in the ids of work-items and
 workgroups, the exchange of lanes' values, the barrier of a workgroup, address spaces, integer dot products and the
-calling convention. Matrix instructions are kernels of its own (`kernels.gpu.catalogue.MatrixTiles`).
+calling convention.
 """
 
 from __future__ import annotations

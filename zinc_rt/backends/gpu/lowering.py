@@ -26,7 +26,7 @@ from zinc_rt.backends.lowering import Counted, Lowering, LoweringTable
 from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gpu.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry, MatrixTiles
+from zinc_rt.kernels.gpu.catalogue import DECODE, FLOATS, QUANTIZED, KernelEntry
 from zinc_rt.kernels.gpu.tile_layout import SLAB_BYTES, SLAB_ROWS, slabs_of
 from zinc_rt.numerics import GROUP
 
@@ -77,11 +77,11 @@ class GpuLowered:
 class GpuLowering(Lowering):
     """Makes operations of a graph.
 
-    tiles: the target's products by matrix instructions, for steps of `MANY_ROWS` rows and more; None: for all steps.
+    tiles: for steps of `MANY_ROWS` rows and more, on targets with matrix instructions; else for all steps.
     there: rows that were gathered, made int8 or laid out already, by key.
     """
 
-    def __init__(self, graph: Graph, sizes: Capacity, tiles: MatrixTiles | None = None) -> None:
+    def __init__(self, graph: Graph, sizes: Capacity, *, tiles: bool = False) -> None:
         super().__init__(graph, sizes)
         self.tiles = tiles
         self.out = GpuLowered()
@@ -96,7 +96,7 @@ class GpuLowering(Lowering):
 
     def nodes(self) -> Iterable[Any]:
         """The fused nodes, some of them joined further."""
-        return GpuFusion(self.graph, self.fused, products=self.tiles is None).nodes()
+        return GpuFusion(self.graph, self.fused, products=not self.tiles).nodes()
 
     def at(self, buffer: int) -> TempSpec:
         """A buffer as an argument."""
@@ -240,7 +240,7 @@ class GpuLowering(Lowering):
 
     def blocks(self, counted: Counted) -> tuple[int, ...]:
         """Rows that a product's dispatch may have to take at once."""
-        if self.tiles is not None and counted == "n_rows":
+        if self.tiles and counted == "n_rows":
             return BLOCKS[-1:]
         return blocks_of(int(getattr(self.sizes, counted)))
 

@@ -1,4 +1,4 @@
-"""Kernels for AMD's cores alone: WMMA, the resident program, and those whose arguments lie in scalar registers.
+"""Kernels for AMD's cores alone: the resident program, and those whose arguments lie in scalar registers.
 
 `catalogue` names them. All others are in `kernels.gpu`.
 """

@@ -1,4 +1,4 @@
-"""What AMD's cores have beside the kernels of `kernels.gpu`: matrix products, and the kernels of a token's boundary."""
+"""What AMD's cores have beside the kernels of `kernels.gpu`: the kernels of a token's boundary."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from zinc_rt.kernels.amd import boundary, wmma, wmma_experts
+from zinc_rt.kernels.amd import boundary
 from zinc_rt.kernels.amd.float_dot import BOUNDARY_FORMATS
-from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry, MatrixTiles, entry
+from zinc_rt.kernels.gpu.catalogue import DECODE, KernelEntry, entry
 
 
 def _boundary() -> dict[str, KernelEntry]:
@@ -35,19 +35,3 @@ BOUNDARY: Final[Mapping[str, KernelEntry]] = MappingProxyType(_boundary())
 
 KERNELS: Final[Mapping[str, KernelEntry]] = MappingProxyType({**BOUNDARY, **DECODE})
 """All kernels that need no shape."""
-
-
-def wmma_product(kind: str, bias: bool) -> KernelEntry:
-    """A matrix times many rows of activations as `tile_layout.arrange` lays them out; y: f32[n_x, n_rows]."""
-    function, between = (wmma.wmma_bias, "bias y") if bias else (wmma.wmma, "y")
-    return entry(function, f"w x {between} n_groups n_rows n_x", "ceil(n_x / 128), ceil(n_rows / 64)", FMT=kind)
-
-
-def wmma_expert_product(kind: str, bias: bool) -> KernelEntry:
-    """Experts' matrices times tiles of slots as `arrange_experts` lays them out; y: f32[slots, n_rows]."""
-    function, between = (wmma_experts.wmma_experts_bias, "bias y") if bias else (wmma_experts.wmma_experts, "y")
-    return entry(function, f"w x tiles {between} n_groups n_rows", "tiles, ceil(n_rows / 128)", FMT=kind)
-
-
-WMMA: Final = MatrixTiles(wmma_product, wmma.TILE_X, wmma.TILE_W, wmma_expert_product, wmma_experts.TILE_W)
-"""For targets whose `isa` has "wmma"."""

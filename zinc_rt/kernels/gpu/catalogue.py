@@ -1,11 +1,8 @@
-"""The kernels by name, with their arguments in order. A kernel's own text says what it does with them.
-
-Products by matrix instructions belong to a target: `MatrixTiles` says what it must offer.
-"""
+"""The kernels by name, with their arguments in order. A kernel's own text says what it does with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -15,6 +12,8 @@ from zinc_rt.kernels.gpu import (
     ahead,
     argmax,
     attention,
+    block_experts,
+    block_tiles,
     down,
     elementwise,
     embed,
@@ -407,24 +406,25 @@ def float_expert_tiles(kind: str, *, bias: bool, gather: bool) -> KernelEntry:
     return entry(function, f"w x rows tiles {between} n n_rows", "tiles, ceil(n_rows / 128)", FMT=kind, GATHER=gather)
 
 
-@dataclass(frozen=True)
-class MatrixTiles:
-    """How a target multiplies blocks of weights with many rows of activations by its matrix instructions.
-
-    product: the kernel for a format, with a bias or without; its activations are laid out by `tile_layout.arrange`, its
-    workgroups make `rows` rows of activations by `columns` rows of weights. experts: the same for tiles of slots, laid
-    out by `arrange_experts`, with `expert_columns` rows of weights.
+def block_tile(kind: str, *, bias: bool) -> KernelEntry:
+    """Blocks of weights times many rows of activations as `tile_layout.arrange` lays them out; y: f32[n_x, n_rows]. For
+    targets with `matrix_instructions`.
     """
+    function, between = (block_tiles.block_tile_bias, "bias y") if bias else (block_tiles.block_tile, "y")
+    return entry(function, f"w x {between} n_groups n_rows n_x", "ceil(n_x / 128), ceil(n_rows / 64)", FMT=kind)
 
-    product: Callable[[str, bool], KernelEntry]
-    rows: int
-    columns: int
-    experts: Callable[[str, bool], KernelEntry]
-    expert_columns: int
+
+def block_expert_tiles(kind: str, *, bias: bool) -> KernelEntry:
+    """Experts' blocks times tiles of slots as `arrange_experts` lays them out; y: f32[slots, n_rows]. For targets with
+    `matrix_instructions`.
+    """
+    of = block_experts
+    function, between = (of.block_expert_tiles_bias, "bias y") if bias else (of.block_expert_tiles, "y")
+    return entry(function, f"w x tiles {between} n_groups n_rows", "tiles, ceil(n_rows / 128)", FMT=kind)
 
 
 def arrange_experts(*, gather: bool) -> KernelEntry:
-    """Activations of tiles of slots for `MatrixTiles.experts`; gather: from the slots' rows. See `expert_lists`."""
+    """Activations of tiles of slots for `block_expert_tiles`; gather: from the slots' rows. See `expert_lists`."""
     return entry(
         expert_lists.arrange_experts, "q d s rows tiles x n_groups", "tiles, slabs of a tile / 4", GATHER=gather
     )

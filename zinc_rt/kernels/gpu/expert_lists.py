@@ -8,13 +8,13 @@ of its expert by itself, and what stands where depends on the ids alone.
 
 from __future__ import annotations
 
+from zinc_rt.kernels.gpu.fragments import WORDS, one_pair, pair_place
 from zinc_rt.kernels.gpu.reduction_order import lane_of, settled
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
     cast,
     fma,
-    load,
     minimum,
     regs,
     select,
@@ -41,8 +41,6 @@ TILE_QUANTS = TILE_ROWS * GROUP
 TILE_SLAB = TILE_QUANTS + 3 * 4 * TILE_ROWS
 VISITS = 4
 """Slabs that a workgroup fills, and that products bring into LDS together."""
-SUBTILE = 16
-"""Rows of a WMMA."""
 
 
 def tiles_of(n_pairs: int, n_experts: int) -> int:
@@ -51,7 +49,7 @@ def tiles_of(n_pairs: int, n_experts: int) -> int:
 
 
 def slabs_in_tile(n_groups: int) -> int:
-    """Slabs of a tile: one for each group, in the order of visits, and up to a whole step of `wmma_experts`."""
+    """Slabs of a tile: one for each group, in the order of visits, and up to a whole step of `block_expert_tiles`."""
     return -(-n_groups // VISITS) * VISITS
 
 
@@ -155,10 +153,10 @@ def arrange_experts(
         number = workgroup_id(1) * VISITS
         groups = groups_from(number, n_groups)
         places = tuple(u64(row) * u64(n_groups) + u64(minimum(g, n_groups - 1)) for g in groups)
-        quants = tuple(load(cast(q + at * GROUP, ptr[i32]), part * 2, lanes=2, align=8) for at in places)
+        quants = tuple(one_pair(cast(q + at * GROUP, ptr[i32]), part) for at in places)
         scales = tuple(d[at] for at in places)
         sums = tuple(i32(s[at]) for at in places)
-        place = (local >> 4) * (SUBTILE * GROUP // 4) + part * (2 * SUBTILE) + (local & 15) * 2
+        place = (local >> 4) * WORDS + pair_place(local & 15, part)
         for i in unroll(VISITS):
             slab = x + u64(tile * slabs_length(n_groups) + number + i) * TILE_SLAB
             store(cast(slab, ptr[i32]), quants[i], place, align=8)

@@ -13,9 +13,10 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.kernels.gpu.expert_lists import tile_at
-from zinc_rt.kernels.gpu.reduction_order import HALF, KEPT, chain_length, clear, lane_of, merge, put_column
+from zinc_rt.kernels.gpu.reduction_order import HALF, KEPT, chain_length, clear, lane_of, merge, near, put_column
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
+    array,
     barrier,
     bitcast,
     cast,
@@ -121,7 +122,8 @@ def tile(
     w_own, x_own = at % 16 * OWN_W, at // 16 * OWN_X
     live = x_first + first_lane(at >> 5) * (2 * OWN_X) < n_x
     shape = (x_first + x_own, w_first + w_own, n_x, n_rows)
-    sums, kept = regs(f32, SUMS), regs(f32, SUMS * KEPT)
+    sums, kept = regs(f32, SUMS), regs(f32, SUMS * near())
+    far = array(f32, SUMS * (KEPT - near()) + 1, zero=False)
     chain = chain_length((n + (GROUP - 1)) // GROUP)
     for visit in range(u32(TREE_LANES)):
         for link in range(chain):
@@ -133,7 +135,7 @@ def tile(
                 barrier()
                 if live:
                     add_group(ws, xs, sums, w_own, x_own)
-        merge(sums, kept, visit, SUMS)
+        merge(sums, kept, far, visit, SUMS)
         if visit & HALF == HALF:
             put(sums, y, bias, visit > HALF, shape, BIAS)
         clear(sums, SUMS)

@@ -2,14 +2,14 @@
 
 Groups are visited lane by lane of the tree over 32 sums, the j-th lane being j with its five bits reversed, so that
 sums merge like a binary counter (the same as under "Row products of the boundary"): the tree needs one sum for each of
-its levels and no more. Those of the four lower levels are kept in registers; half of the tree goes to the result, to
+its levels and no more. Those of the four lower levels are kept by the lanes; half of the tree goes to the result, to
 which the other half is added.
 """
 
 from __future__ import annotations
 
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import reversed_bits, unroll
+from zinc_rt.lang.ops import reversed_bits, target_has, unroll
 from zinc_rt.lang.types import f32, ptr, u32, u64
 from zinc_rt.numerics import GROUP_SHIFT, TREE_LANES
 
@@ -52,9 +52,18 @@ def settled(visit: u32, link: u32, n_groups: u32):
 
 
 @inline
-def merge(sums, kept, visit: u32, N: int):
-    """The N sums of the visit-th lane are there: add to them those that waited for them, or let them wait. kept: room
-    for KEPT * N. When `visit & HALF` is HALF, half of the tree is in sums.
+def near():
+    """How many of the KEPT levels stay in registers. Lanes of gfx12 have room for all; elsewhere the others, which half
+    as many sums reach with each level, lie in memory of the lane.
+    """
+    return KEPT if target_has("wmma") else 2
+
+
+@inline
+def merge(sums, kept, far, visit: u32, N: int):
+    """The N sums of the visit-th lane are there: add to them those that waited for them, or let them wait. kept, far:
+    room for near() * N in registers and (KEPT - near()) * N in memory. When `visit & HALF` is HALF, half of the tree is
+    in sums.
     """
     if visit & 1 == 0:
         keep(sums, kept, 0, N)
@@ -64,7 +73,9 @@ def merge(sums, kept, visit: u32, N: int):
             keep(sums, kept, 1, N)
         else:
             join(sums, kept, 1, N)
-            if visit & 4 == 0:
+            if near() == 2:
+                merge_far(sums, far, (visit & HALF) >> 2, N)
+            elif visit & 4 == 0:
                 keep(sums, kept, 2, N)
             else:
                 join(sums, kept, 2, N)
@@ -72,6 +83,19 @@ def merge(sums, kept, visit: u32, N: int):
                     keep(sums, kept, 3, N)
                 else:
                     join(sums, kept, 3, N)
+
+
+@inline
+def merge_far(sums, far, visit: u32, N: int):
+    """The upper two levels, by the upper bits of the visit: in a loop, so that what is in memory stays there."""
+    place = far
+    rest: u32 = visit
+    while rest & 1 != 0:
+        join(sums, place, 0, N)
+        place = place + N
+        rest >>= 1
+    if visit != 3:
+        keep(sums, place, 0, N)
 
 
 @inline

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from zinc_rt.lang import ops
@@ -98,3 +99,30 @@ def _wmma_iu8(c: Any, acc: Any, a: Any, b: Any, a_signed: Any, b_signed: Any) ->
     signs = ["true" if want_static(s, bool, "a sign") else "false" for s in (a_signed, b_signed)]
     types = c.f.type(total.type), c.f.type(x.type)
     return Val(total.type, machine.matrix_product(c, signs, types, (total.ref, x.ref, y.ref)))
+
+
+@lowers(ops.mma_s8)
+def _mma_s8(c: Any, acc: Any, a: Any, b: Any) -> Val:
+    machine = _wave32(c, "mma_s8")
+    total, x, y = (want_val(v, "an argument of mma_s8") for v in (acc, a, b))
+    if total.type != Vec(i32, 4) or (x.type, y.type) not in ((Vec(i32, 4), Vec(i32, 2)), (Vec(i32, 2), i32)):
+        raise Reject(
+            "mma_s8 takes vec[i32, 4], vec[i32, 4], vec[i32, 2], or for 16 columns vec[i32, 4], vec[i32, 2], i32, got"
+            f" {total.type}, {x.type}, {y.type}"
+        )
+    given = [_words(c, v) for v in (total, x, y)]
+    return Val(total.type, _from_words(c, machine.mma_s8(c, *given)))
+
+
+def _words(c: Any, v: Val) -> list[str]:
+    if not isinstance(v.type, Vec):
+        return [v.ref]
+    kind = c.f.type(v.type)
+    return [str(c.f.value(f"extractelement {kind} {v.ref}, i64 {i}")) for i in range(v.type.lanes)]
+
+
+def _from_words(c: Any, words: Sequence[str]) -> str:
+    made, kind = "poison", f"<{len(words)} x i32>"
+    for i, word in enumerate(words):
+        made = str(c.f.value(f"insertelement {kind} {made}, i32 {word}, i64 {i}"))
+    return made

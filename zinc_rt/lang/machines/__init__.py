@@ -118,6 +118,10 @@ class GpuMachine(ABC):
         """See `ops.wmma_iu8`. Raises `Reject`."""
         raise Reject(f"wmma_iu8 is an instruction of gfx12, which {c.target.name} does not have")
 
+    def mma_s8(self, c: Any, total: Sequence[str], a: Sequence[str], b: Sequence[str]) -> list[str]:
+        """Four i32: see `ops.mma_s8`. Raises `Reject`."""
+        raise Reject(f"mma_s8 is an instruction of NVIDIA's GPUs, which {c.target.name} does not have")
+
 
 def machine_of(target: Target) -> GpuMachine | None:
     """The machine of a target; None for processors."""

@@ -20,6 +20,14 @@ def _i32(c: Any, name: str, *arguments: str) -> str:
     return str(c.f.call(f"llvm.nvvm.{name}", "i32", [("i32", a) for a in arguments]))
 
 
+def _mma(c: Any, shape: str, *words: str) -> list[str]:
+    """A product of signed bytes; the sums come last among the words, and as many come back."""
+    n = 4 if shape.startswith("m16") else 2
+    kind = f"{{{', '.join(['i32'] * n)}}}"
+    found = c.f.call(f"llvm.nvvm.mma.{shape}.row.col.s8", kind, [("i32", word) for word in words])
+    return [str(c.f.value(f"extractvalue {kind} {found}, {i}")) for i in range(n)]
+
+
 class _Ptx(GpuMachine):
     name = "nvptx64"
     # The constant bank has 64 KiB and wants one address in all lanes; `ld.global.nc` has neither limit.
@@ -70,6 +78,17 @@ class _Ptx(GpuMachine):
         pairs = c.f.value(f"and i32 {c.f.value(f'or i32 {selector}, {halved}')}, {0x00FF00FF}")
         packed = c.f.value(f"or i32 {pairs}, {c.f.value(f'lshr i32 {pairs}, 8')}")
         return _i32(c, "prmt", low, high, str(packed))
+
+    def mma_s8(self, c: Any, total: Sequence[str], a: Sequence[str], b: Sequence[str]) -> list[str]:
+        """One MMA; sm_75 has those of 8 x 8 x 16 alone, which do the same in pieces."""
+        if c.target.cpu != "sm_75":
+            return _mma(c, f"m16n8k{16 * len(b)}", *a, *b, *total)
+        sums = list(total)
+        for k, columns in enumerate(b):
+            for half in (0, 1):
+                at = slice(2 * half, 2 * half + 2)
+                sums[at] = _mma(c, "m8n8k16", a[2 * k + half], columns, *sums[at])
+        return sums
 
     def pause(self, c: Any) -> None:
         c.f.call("llvm.nvvm.nanosleep", None, [("i32", "100")])

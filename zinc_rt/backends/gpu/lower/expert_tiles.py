@@ -9,8 +9,15 @@ from zinc_rt.backends.gpu.lowering import FOUR, GpuLowering, pack_keys
 from zinc_rt.backends.gpu.operations import StepShape, TempSpec, TileRoom
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gpu import float_tiles
-from zinc_rt.kernels.gpu.catalogue import DECODE, arrange_experts, float_expert_tiles, gate_kernels, sum_experts
+from zinc_rt.kernels.gpu import block_experts, float_tiles
+from zinc_rt.kernels.gpu.catalogue import (
+    DECODE,
+    arrange_experts,
+    block_expert_tiles,
+    float_expert_tiles,
+    gate_kernels,
+    sum_experts,
+)
 from zinc_rt.kernels.gpu.expert_lists import TILE_SLAB, TILE_WORDS, VISITS, slabs_in_tile, tiles_of
 from zinc_rt.numerics import GROUP
 
@@ -19,7 +26,7 @@ def takes_tiles(low: GpuLowering, n: Gated) -> bool:
     """Whether a step's rows go through their experts by tiles: where nothing but the sum of the same experts reads what
     they make, which lies in the order of slots then.
     """
-    if low.tiles is None or n.ids is None or not low.fused.read_once(n.y):
+    if not low.tiles or n.ids is None or not low.fused.read_once(n.y):
         return False
     reader = low.fused.readers(n.y)[0]
     return reader.op is Op.MOE_DOWN_ACC and reader.inputs[:2] == (n.y, n.ids)
@@ -132,7 +139,6 @@ def _product(
     low: GpuLowering, node: Node, x: int, ids: int, weight: int, bias: int | None, y: Hashable, *, gather: bool
 ) -> None:
     """Slots times the matrices of their experts. gather: x has the step's rows, else slots."""
-    assert low.tiles is not None, "`takes_tiles` has said so"
     _, n_out, n_in = (int(d) for d in low.graph.buffer(weight).shape)
     quantized, number, k = low.quantized(node, weight), _tiles(low, ids, weight), low.width(ids)
     rows, _, tiles = _lists(low, node, ids, weight)
@@ -140,8 +146,8 @@ def _product(
     extra = () if bias is None else (low.at(bias),)
     if quantized:
         slabs = _slabs(low, node, x, ids, weight, gather=gather)
-        names, units, across = [slabs], n_in // GROUP, low.tiles.expert_columns
-        entry = low.tiles.experts(kind, biased)
+        names, units, across = [slabs], n_in // GROUP, block_experts.TILE_W
+        entry = block_expert_tiles(kind, bias=biased)
     else:
         low.at(x)
         names, units, across = [x, rows], n_in, float_tiles.TILE_W

@@ -9,13 +9,13 @@ from zinc_rt.backends.gpu.lowering import GPU, GpuLowering
 from zinc_rt.backends.gpu.operations import TempSpec, block_of
 from zinc_rt.backends.lowering import Counted
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.gpu import float_tiles
+from zinc_rt.kernels.gpu import block_tiles, float_tiles
 from zinc_rt.kernels.gpu.argmax import PART
 from zinc_rt.kernels.gpu.catalogue import (
     DECODE,
     FLOATS,
     QUANTIZED,
-    MatrixTiles,
+    block_tile,
     float_tile,
     grouped_rows,
     matvec_rows,
@@ -34,8 +34,8 @@ def product(low: GpuLowering, n: Product) -> None:
     counted: Counted = "n_rows" if n.logit_rows is None else "n_logits"
     kind = low.format_of(n.node, n.weight)
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
-    if low.tiles is not None and counted == "n_rows" and (kind in QUANTIZED or n_out > FEW_FOR_TILES):
-        _of_many_rows(low, n, kind, low.tiles)
+    if low.tiles and counted == "n_rows" and (kind in QUANTIZED or n_out > FEW_FOR_TILES):
+        _of_many_rows(low, n, kind)
         return
     entries = {m: matvec_rows(kind, m, bias=n.bias is not None) for m in low.blocks(counted)}
     low.out.kernels += entries.values()
@@ -59,7 +59,7 @@ def product(low: GpuLowering, n: Product) -> None:
     )
 
 
-def _of_many_rows(low: GpuLowering, n: Product, kind: str, tiles: MatrixTiles) -> None:
+def _of_many_rows(low: GpuLowering, n: Product, kind: str) -> None:
     """By tiles of rows: of blocks by matrix instructions, of floats by chains that share what they load."""
     n_out, n_in = (int(d) for d in low.graph.buffer(n.weight).shape)
     bias = () if n.bias is None else (low.at(n.bias),)
@@ -67,8 +67,8 @@ def _of_many_rows(low: GpuLowering, n: Product, kind: str, tiles: MatrixTiles) -
         x, units, entry = TempSpec(n.x), n_in, float_tile(kind, bias=bool(bias))
         rows, columns = float_tiles.TILE_X, float_tiles.TILE_W
     else:
-        x, units, entry = TempSpec(low.slabs(n.node, n.x, n_in)), n_in // GROUP, tiles.product(kind, bool(bias))
-        rows, columns = tiles.rows, tiles.columns
+        x, units, entry = TempSpec(low.slabs(n.node, n.x, n_in)), n_in // GROUP, block_tile(kind, bias=bool(bias))
+        rows, columns = block_tiles.TILE_X, block_tiles.TILE_W
     low.emit(
         n.node,
         entry,

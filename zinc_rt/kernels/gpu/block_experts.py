@@ -1,29 +1,28 @@
 """Experts' matrices times the rows that chose them, by matrix instructions.
 
-As `wmma`, for tiles of up to 64 slots of one expert (`expert_lists`) and 128 rows of its weights. Tiles have few rows,
-so memory is the bound: every work-item decodes weights and copies activations, and asks for both before it waits.
+As `block_tiles`, for tiles of up to 64 slots of one expert (`expert_lists`) and 128 rows of its weights. Tiles have few
+rows, so memory is the bound: every work-item decodes weights and copies activations, and asks for both before it waits.
 """
 
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
-from zinc_rt.kernels.amd.wmma import SUMS, TILES, add_group, bring_weights, numbers_of, put
-from zinc_rt.kernels.amd.wmma_values import MAGIC_BITS, factor_count
+from zinc_rt.kernels.gpu.block_tile_values import MAGIC_BITS, factor_count
+from zinc_rt.kernels.gpu.block_tiles import SUMS, TILES, add_group, bring_weights, numbers_of, put
 from zinc_rt.kernels.gpu.expert_lists import TILE_QUANTS, TILE_ROWS, TILE_SLAB, VISITS, slabs_length, tile_at
-from zinc_rt.kernels.gpu.reduction_order import HALF, KEPT, clear, lane_of, links_of, merge, settled
-from zinc_rt.kernels.gpu.tile_layout import SUBTILE
+from zinc_rt.kernels.gpu.fragments import SUBTILE, first_activation, first_weight, row_of_piece, start_of
+from zinc_rt.kernels.gpu.reduction_order import HALF, KEPT, clear, lane_of, links_of, merge, near, settled
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
+    array,
     barrier,
     cast,
     first_lane,
-    lane_id,
     load,
     minimum,
     regs,
     schedule_barrier,
     shared,
-    splat,
     store,
     unroll,
     workgroup_id,
@@ -50,7 +49,7 @@ def asked_activations(slab: ptr[u8], at: u32, count: u32, FMT: str):
     N = numbers_of(FMT)
     own, piece = slab + first_lane(at // PIECES) * TILE_SLAB, at % PIECES
     quants: vec[i32, 4] = zeros(vec[i32, 4])
-    if first_lane(piece // TREE_LANES) * SUBTILE + (piece & 7) * 2 < count:
+    if first_lane(piece // TREE_LANES) * SUBTILE + row_of_piece(piece % TREE_LANES) < count:
         quants = load(cast(own, ptr[i32]), piece * 4, lanes=4, align=16)
     row = minimum(piece & (TILE_ROWS - 1), count - 1)
     numbers = cast(own + TILE_QUANTS, ptr[f32]) + row
@@ -90,10 +89,11 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32
     wave = first_lane(at >> 5)
     x_row, w_row = wave % WAVES_X * SUBTILE, wave // WAVES_X * (TILES * SUBTILE)
     live = x_row < count
-    shape = (start_slot + x_row + (lane_id() >> 4) * 8, first + w_row + (lane_id() & 15), start_slot + count, n_rows)
-    sums, kept = regs(f32, SUMS), regs(f32, SUMS * KEPT)
-    # The compiler does not know that 0 is added, and so keeps eight registers in place of filling them for each group.
-    start = splat(i32(MAGIC_BITS) + i32((n_rows + at) >> 31), 8)
+    shape = (start_slot + x_row + first_activation(), first + w_row + first_weight(), start_slot + count, n_rows)
+    sums, kept = regs(f32, SUMS), regs(f32, SUMS * near())
+    far = array(f32, SUMS * (KEPT - near()) + 1, zero=False)
+    # The compiler does not know that 0 is added, and so keeps registers in place of filling them for each group.
+    start = start_of(i32(MAGIC_BITS) + i32((n_rows + at) >> 31))
     visit: u32 = 0
     left: u32 = links_of(visit, n_groups)
     for _ in range(slabs_length(n_groups) // STEP):
@@ -110,7 +110,7 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32
                     add_group(xq, xs, wq, wf, sums, start, i, x_row, w_row, FMT, TILE_ROWS, TILE_W)
                     left -= 1
                     while (left == 0) & (visit < TREE_LANES):  # lanes without a group have sums, too: 0
-                        merge(sums, kept, visit, SUMS)
+                        merge(sums, kept, far, visit, SUMS)
                         if visit & HALF == HALF:
                             put(sums, y, bias + u64(expert) * u64(n_rows), visit > HALF, shape, BIAS)
                         clear(sums, SUMS)
@@ -121,7 +121,7 @@ def tile(w: ptr[u8], x: ptr[u8], y: ptr[f32], bias: ptr[f32], own, n_groups: u32
 
 
 @kernel(workgroup=512)
-def wmma_experts(w: ptr[u8], x: ptr[u8], tiles: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str):
+def block_expert_tiles(w: ptr[u8], x: ptr[u8], tiles: ptr[u32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str):
     """y[slot, row] = row of a slot's expert in w, of n_rows rows each, times the slot's activations, as
     `arrange_experts` lays them out; tiles in x, 128 rows of w in y.
     """
@@ -131,10 +131,10 @@ def wmma_experts(w: ptr[u8], x: ptr[u8], tiles: ptr[u32], y: ptr[f32], n_groups:
 
 
 @kernel(workgroup=512)
-def wmma_experts_bias(
+def block_expert_tiles_bias(
     w: ptr[u8], x: ptr[u8], tiles: ptr[u32], bias: ptr[f32], y: ptr[f32], n_groups: u32, n_rows: u32, FMT: str
 ):
-    """As `wmma_experts`, plus bias[expert, row]."""
+    """As `block_expert_tiles`, plus bias[expert, row]."""
     own = tile_at(tiles, workgroup_id(0))
     if own[2] > 0:
         tile(w, x, y, bias, own, n_groups, n_rows, FMT, BIAS=True)

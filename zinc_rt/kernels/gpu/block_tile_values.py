@@ -1,9 +1,9 @@
-"""v_g of docs/how/numerics.md for 16 x 16 elements of a wave, from two WMMAs; and what they take of a group of weights.
+"""v_g of docs/how/numerics.md for 16 x 16 elements of a wave; and what it takes of a group of weights.
 
-A WMMA adds to an integer accumulator, which begins with the bits of the float MAGIC: a float's last place is 1 there,
-so the bits of MAGIC plus isum are those of the float MAGIC + isum, and no conversion is needed. A group's sum is far
-below the 2^22 on either side that keep this true (docs/how/numerics.md). What is fused below is exact in float32, so
-that it may be fused: an integer below 2^24.
+A matrix instruction adds to an integer accumulator, which begins with the bits of the float MAGIC: a float's last place
+is 1 there, so the bits of MAGIC plus isum are those of the float MAGIC + isum, and no conversion is needed. A group's
+sum is far below the 2^22 on either side that keep this true (docs/how/numerics.md). What is fused below is exact in
+float32, so that it may be fused: an integer below 2^24.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from zinc_rt.formats.decode_scales import (
 )
 from zinc_rt.formats.kinds import NIBBLE_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.gpu.dequant_dot import scales_of_head
+from zinc_rt.kernels.gpu.fragments import activation_rows, multiplied, weight_rows
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, fma, static_assert, unroll, wmma_iu8
-from zinc_rt.lang.types import f32, i32, ptr, u8, u16, u32, vec
+from zinc_rt.lang.ops import fma, static_assert, unroll
+from zinc_rt.lang.types import f32, i32, ptr, u8, u16, u32
 
 MAGIC = 12582912.0
 """1.5 * 2^23."""
@@ -126,23 +127,15 @@ def signed_words(block: ptr[u8], j, FMT: str):
 
 
 @inline
-def tile_sums(start, x, w, HALVES: bool):
-    """MAGIC + the sums of the group's products; HALVES: of its first 16 elements and its last, else of all and None."""
-    one = wmma_iu8(start, x[0], w[0])
-    if HALVES:
-        return bitcast(one, vec[f32, 8]), bitcast(wmma_iu8(start, x[1], w[1]), vec[f32, 8])
-    return bitcast(wmma_iu8(one, x[1], w[1]), vec[f32, 8]), None
-
-
-@inline
 def outer(f, numbers, pairs):
     """For each pair the products of factor pair[0] of the weights and number pair[1] of the activations, by element.
 
     Neighbours have different factors: such products find registers to be issued two at a time (VOPD).
     """
-    N, E = len(pairs), 8 * len(f)
+    N, X = len(pairs), activation_rows()[1]
+    E = X * len(f)
     every = tuple(
-        tuple(f[i // 8][pairs[k][0]] * numbers[pairs[k][1]][i % 8 ^ k & 1] for k in range(N)) for i in range(E)
+        tuple(f[i // X][pairs[k][0]] * numbers[pairs[k][1]][i % X ^ k & 1] for k in range(N)) for i in range(E)
     )
     return tuple(tuple(every[i ^ k & 1][k] for i in range(E)) for k in range(N))
 
@@ -162,23 +155,27 @@ def outer_products(FMT: str):
 
 
 @inline
-def add_values(sums, start, x, w, numbers, f, FMT: str):
-    """sums[8 t + r] += v_g of row r of activations and row t of this lane's weights. start: MAGIC's bits; x, w[t]:
-    fragments; numbers: scales and sums of the rows, each vec[f32, 8]; f[t]: `tile_factors` of the weights.
+def add_values(sums, FIRST: int, start, x, w, numbers, f, FMT: str):
+    """sums[FIRST + X t + r] += v_g of row r of this lane's X rows of activations and row t of its weights. start:
+    MAGIC's bits; x, w[t]: fragments; numbers: scales and sums of the rows, each vec[f32, X]; f[t]: `tile_factors` of
+    the weights.
     """
     F = integers_of(FMT)
     static_assert(F.scale in KNOWN, f"format {FMT}: add_values does not know scales of kind {F.scale!s}")
-    E = 8 * len(w)
-    found = tuple(tile_sums(start, x, w[t], F.scaled_halves) for t in range(len(w)))
-    one = tuple(found[i // 8][0][i % 8] for i in range(E))
+    R, X = weight_rows(), activation_rows()[1]
+    E = R * X * len(w)
+    found = tuple(multiplied(start, x, w[t], F.scaled_halves) for t in range(len(w)))
+    one = tuple(found[i // (R * X)][0][i // X % R][i % X] for i in range(E))
+    two = ()
+    if F.scaled_halves:
+        two = tuple(found[i // (R * X)][1][i // X % R][i % X] for i in range(E))
     o = outer(f, numbers, outer_products(FMT))
     if F.scale == Scale.E4M3_HALVES:
-        two = tuple(found[i // 8][1][i % 8] for i in range(E))
         first = tuple(o[0][i] * (one[i] - MAGIC) for i in range(E))
         last = tuple(o[1][i] * (two[i] - MAGIC) for i in range(E))
         v = tuple(first[i] + last[i] for i in range(E))
     else:
-        total = scaled_sums(found, one, f, FMT)
+        total = scaled_sums(one, two, f, FMT)
         products = tuple(o[0][i] * total[i] for i in range(E))
         v = products
         if F.scale == Scale.SIX_BIT:
@@ -186,26 +183,26 @@ def add_values(sums, start, x, w, numbers, f, FMT: str):
             v = tuple(products[i] - least[i] for i in range(E))
         elif F.scale == Scale.FOUR_BIT_HALVES:
             least = tuple(
-                o[1][i] * fma(f[i // 8][5], numbers[2][i % 8], f[i // 8][6] * (numbers[1][i % 8] - numbers[2][i % 8]))
+                o[1][i] * fma(f[i // X][5], numbers[2][i % X], f[i // X][6] * (numbers[1][i % X] - numbers[2][i % X]))
                 for i in range(E)
             )
             v = tuple(products[i] - least[i] for i in range(E))
         elif F.minimum is not None:
-            least = tuple(o[1][i] * numbers[1][i % 8] for i in range(E))
+            least = tuple(o[1][i] * numbers[1][i % X] for i in range(E))
             v = tuple(products[i] + least[i] for i in range(E))
     for i in unroll(E):
-        sums[i] = sums[i] + v[i]
+        sums[FIRST + i] = sums[FIRST + i] + v[i]
 
 
 @inline
-def scaled_sums(found, one, f, FMT: str):
-    """The integer sums times their integer scales, by element."""
+def scaled_sums(one, two, f, FMT: str):
+    """The integer sums, of a group or of its halves, times their integer scales, by element."""
     F = integers_of(FMT)
     static_assert(F.scale in KNOWN, f"format {FMT}: scaled_sums does not know scales of kind {F.scale!s}")
-    E = len(one)
+    E, X = len(one), activation_rows()[1]
     if F.scale in TWO_SCALES or F.scale == Scale.FOUR_BIT_HALVES:
-        last = tuple(fma(found[i // 8][1][i % 8], f[i // 8][2], f[i // 8][3]) for i in range(E))
-        return tuple(fma(one[i] - MAGIC, f[i // 8][1], last[i]) for i in range(E))
+        last = tuple(fma(two[i], f[i // X][2], f[i // X][3]) for i in range(E))
+        return tuple(fma(one[i] - MAGIC, f[i // X][1], last[i]) for i in range(E))
     if F.scale == Scale.SIX_BIT or F.scale in ONE_SCALE:
-        return tuple(fma(one[i], f[i // 8][1], f[i // 8][2]) for i in range(E))
+        return tuple(fma(one[i], f[i // X][1], f[i // X][2]) for i in range(E))
     return tuple(x - MAGIC for x in one)
