@@ -14,6 +14,7 @@ from zinc_rt.amdgpu.gfx import GENERATIONS
 from zinc_rt.amdgpu.loaded_kernel import LoadedKernel
 from zinc_rt.amdgpu.pool import GpuMemory
 from zinc_rt.errors import BackendError
+from zinc_rt.utils.gpu_calls import Groups, checked_groups
 
 MAX_COPY = 16 << 10
 """Bytes of one copy: the command processor moves eight at a time, so more than this is work for a kernel."""
@@ -25,7 +26,6 @@ MAX_GROUPS = tuple(min(counts) for counts in zip(*(gfx.max_groups for gfx in GEN
 """Workgroups in x, y and z."""
 MAX_THREADS = min(gfx.max_threads for gfx in GENERATIONS)
 USER_DATA_DWORDS = min(gfx.user_dwords for gfx in GENERATIONS)
-Groups = int | tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,8 @@ class CommandList:
         """Run a kernel. arguments: as it declares them, `GpuMemory` for pointers; or `user_data`, the dwords as they
         are. threads: other than the program says.
         """
-        groups = (groups, 1, 1) if isinstance(groups, int) else groups
+        groups = checked_groups(program.name, groups, MAX_GROUPS)
         threads = threads or program.threads
-        if len(groups) != 3 or not all(1 <= n <= most for n, most in zip(groups, MAX_GROUPS, strict=True)):
-            raise BackendError(f"{program.name}: {groups} workgroups; the three counts must be 1 to {MAX_GROUPS}")
         n_threads = threads[0] * threads[1] * threads[2]
         if min(threads) < 1 or n_threads > MAX_THREADS:
             raise BackendError(f"{program.name}: workgroups of {threads} work-items; one has 1 to {MAX_THREADS}")

@@ -36,6 +36,7 @@ from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.occupancy import workgroups_at_once
 from zinc_rt.utils.closing import Closing
 from zinc_rt.utils.device_lock import DeviceLock
+from zinc_rt.utils.gpu_calls import bytes_of, checked_span
 
 TIMEOUT = 10.0
 _CODE_CHUNK, _PACKET_CHUNK = 1 << 20, 1 << 20
@@ -156,16 +157,13 @@ class GpuQueue(Closing):
 
     def write(self, memory: GpuMemory, data: Any, offset: int = 0) -> None:
         """Store bytes or an array at a byte offset. Raises `BackendError` as `map`, and when it does not fit."""
-        raw = np.frombuffer(np.ascontiguousarray(data) if isinstance(data, np.ndarray) else data, np.uint8)
-        if offset < 0 or offset + raw.size > memory.size:
-            raise BackendError(f"{memory.label}: {raw.size} bytes at {offset} do not fit into its {memory.size}")
+        raw = bytes_of(data)
+        checked_span(memory, raw.size, offset)
         self.map(memory)[offset : offset + raw.size] = raw
 
     def read(self, memory: GpuMemory, n_bytes: int | None = None, offset: int = 0) -> bytes:
         """A copy of its bytes, by default all from `offset` on. Raises `BackendError` as `map`, and outside of it."""
-        n_bytes = memory.size - offset if n_bytes is None else n_bytes
-        if offset < 0 or n_bytes < 0 or offset + n_bytes > memory.size:
-            raise BackendError(f"{memory.label}: {n_bytes} bytes at {offset} are not all in its {memory.size}")
+        n_bytes = checked_span(memory, n_bytes, offset)
         return self.map(memory)[offset : offset + n_bytes].tobytes()
 
     # Kernels.

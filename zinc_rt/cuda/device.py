@@ -39,6 +39,7 @@ from zinc_rt.lang.launch import LaunchTime
 from zinc_rt.mem.arena import align_up
 from zinc_rt.utils.closing import Closing
 from zinc_rt.utils.device_lock import DeviceLock
+from zinc_rt.utils.gpu_calls import bytes_of, checked_span
 from zinc_rt.utils.linux import host
 
 TIMEOUT: Final = 10.0
@@ -196,8 +197,8 @@ class CudaDevice(Closing):
         """Store bytes or an array at a byte offset, behind what was submitted where it is the GPU's own. Raises
         `BackendError` when it does not fit, and what `wait` raises.
         """
-        raw = np.frombuffer(np.ascontiguousarray(data) if isinstance(data, np.ndarray) else data, np.uint8)
-        self._check_span(memory, raw.size, offset)
+        raw = bytes_of(data)
+        checked_span(memory, raw.size, offset)
         if memory.host is not None:
             self.map(memory)[offset : offset + raw.size] = raw
             return
@@ -208,8 +209,7 @@ class CudaDevice(Closing):
 
     def read(self, memory: CudaMemory, n_bytes: int | None = None, offset: int = 0) -> bytes:
         """A copy of its bytes, by default all from `offset` on. Raises as `write`."""
-        n_bytes = memory.size - offset if n_bytes is None else n_bytes
-        self._check_span(memory, n_bytes, offset)
+        n_bytes = checked_span(memory, n_bytes, offset)
         if memory.host is not None:
             return self.map(memory)[offset : offset + n_bytes].tobytes()
         out = np.empty(n_bytes, np.uint8)
@@ -350,10 +350,6 @@ class CudaDevice(Closing):
     def _check(self, memory: CudaMemory) -> None:
         if self._memory.get(memory.va) is not memory:
             raise BackendError(f"{memory.label}: {memory.size} bytes that are not in use on {self.card.name}")
-
-    def _check_span(self, memory: CudaMemory, n_bytes: int, offset: int) -> None:
-        if offset < 0 or n_bytes < 0 or offset + n_bytes > memory.size:
-            raise BackendError(f"{memory.label}: {n_bytes} bytes at {offset} are not all in its {memory.size}")
 
     @contextmanager
     def _entered(self) -> Iterator[None]:

@@ -17,12 +17,12 @@ from typing import Any, Final, Self
 from zinc_rt.cuda.calls import DriverCalls, KernelNode
 from zinc_rt.cuda.kernels import CudaKernel
 from zinc_rt.errors import BackendError
+from zinc_rt.utils.gpu_calls import Groups, checked_groups
 
 MAX_GROUPS: Final = ((1 << 31) - 1, 65535, 65535)
 """Workgroups in x, y and z on every GPU from compute capability 3.0 on (CUDA programming guide, technical
 specifications).
 """
-Groups = int | tuple[int, int, int]
 
 
 @dataclass(eq=False)
@@ -61,9 +61,7 @@ class CudaLaunches:
 
     def dispatch(self, program: CudaKernel, groups: Groups, /, *arguments: Any) -> Self:
         """CudaLaunch a kernel. arguments: as it declares them, addresses or `CudaMemory` for pointers."""
-        groups = (groups, 1, 1) if isinstance(groups, int) else groups
-        if len(groups) != 3 or not all(1 <= n <= limit for n, limit in zip(groups, MAX_GROUPS, strict=True)):
-            raise BackendError(f"{program.name}: {groups} workgroups; the three counts must be 1 to {MAX_GROUPS}")
+        groups = checked_groups(program.name, groups, MAX_GROUPS)
         for memory in (a for a in arguments if isinstance(a, CudaMemory)):
             if memory.freed:
                 raise BackendError(f"{memory.label}: {memory.size} bytes that were freed")

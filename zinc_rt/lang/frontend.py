@@ -15,7 +15,7 @@ from zinc_rt.lang.irtext import FunctionText, ModuleText, extended
 from zinc_rt.lang.kernel import Function, Static
 from zinc_rt.lang.loops import Loops
 from zinc_rt.lang.lower import LOWERINGS
-from zinc_rt.lang.machines import machine_of
+from zinc_rt.lang.machines import KernelHead, machine_of
 from zinc_rt.lang.symbols import symbol_of
 from zinc_rt.lang.target import Target
 from zinc_rt.lang.types import Bool, Float, Int, Ptr, Space, Type
@@ -181,7 +181,7 @@ def emit_function(module: ModuleText, spec: Spec, target: Target, number: int) -
             f.end("ret void")
     kinds = [f.type(kind) for _, kind in shape.parameters]
     if module.machine is not None:
-        head = module.machine.definition(module, function, spec.symbol, target, kinds, number)
+        head = module.machine.definition(KernelHead(module, function, target, spec.symbol, kinds, number))
     else:
         texts = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(kinds))
         head = f"define {extended(shape.returns)}{f.type(shape.returns)} @{spec.symbol}({texts}) #0 {{"

@@ -26,6 +26,7 @@ from zinc_rt.lang.target import TARGETS
 from zinc_rt.opencl.calls import Addresses, SharedMemory, UnifiedMemory, check, wait
 from zinc_rt.opencl.devices import COMMAND_BUFFER, UNIFIED, OpenClCard
 from zinc_rt.opencl.launches import LaunchList, LoadedProgram, starter
+from zinc_rt.utils.gpu_calls import bytes_of, checked_span
 
 Bytes = npt.NDArray[np.uint8]
 TIMEOUT: Final = 10.0
@@ -168,17 +169,13 @@ class OpenClDevice:
 
     def write(self, memory: OpenClMemory, data: Any, offset: int = 0) -> None:
         """See `GpuDevice.write`."""
-        raw = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else np.ascontiguousarray(data).reshape(-1)
-        raw = raw.view(np.uint8)
-        if offset < 0 or offset + raw.size > memory.size:
-            raise BackendError(f"{memory.label}: {raw.size} bytes at {offset} are not all in its {memory.size}")
+        raw = bytes_of(data)
+        checked_span(memory, raw.size, offset)
         self.map(memory)[offset : offset + raw.size] = raw
 
     def read(self, memory: OpenClMemory, n_bytes: int | None = None, offset: int = 0) -> bytes:
         """See `GpuDevice.read`."""
-        n_bytes = memory.size - offset if n_bytes is None else n_bytes
-        if offset < 0 or n_bytes < 0 or offset + n_bytes > memory.size:
-            raise BackendError(f"{memory.label}: {n_bytes} bytes at {offset} are not all in its {memory.size}")
+        n_bytes = checked_span(memory, n_bytes, offset)
         return self.map(memory)[offset : offset + n_bytes].tobytes()
 
     # Kernels.

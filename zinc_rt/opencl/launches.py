@@ -16,10 +16,10 @@ from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.native import checked_argument, compile
 from zinc_rt.lang.types import Float, Ptr
 from zinc_rt.opencl.calls import ENQUEUE, Addresses, check, extension
+from zinc_rt.utils.gpu_calls import Groups, checked_groups
 
-Groups = int | tuple[int, int, int]
-"""Workgroups in x, or in x, y and z."""
 _pointer, _size, _int, _uint = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_uint32
+_MAX_GROUPS: Final = ((1 << 31) - 1,) * 3  # their numbers are i32 in kernels
 _FLAGS: Final = 0x1293  # CL_COMMAND_BUFFER_FLAGS_KHR
 _AT_ONCE: Final = 1 << 0  # CL_COMMAND_BUFFER_SIMULTANEOUS_USE_KHR
 
@@ -69,9 +69,7 @@ class LaunchList:
     def dispatch(self, program: LoadedProgram, groups: Groups, /, *arguments: Any) -> Self:
         """See `DispatchList.dispatch`."""
         compiled = program.kernel
-        x, y, z = (groups, 1, 1) if isinstance(groups, int) else groups
-        if min(x, y, z) < 1:
-            raise BackendError(f"{program.name}: {groups} workgroups; each count must be 1 or more")
+        x, y, z = checked_groups(program.name, groups, _MAX_GROUPS)
         if len(arguments) != len(compiled.arguments):
             raise BackendError(f"{program.name} takes {len(compiled.arguments)} arguments, got {len(arguments)}")
         kernel = program.make()

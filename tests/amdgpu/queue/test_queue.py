@@ -256,7 +256,7 @@ def test_memory(interface: str) -> None:
         ):
             with pytest.raises(BackendError, match="freed"):
                 wrong()
-        with pytest.raises(BackendError, match="do not fit"):
+        with pytest.raises(BackendError, match="are not all in its 64"):
             queue.write(staged, bytes(65))
         with pytest.raises(BackendError, match="not all in"):
             queue.read(staged, 8, 60)

@@ -16,13 +16,12 @@ from typing import Any, Literal, Protocol
 
 from zinc_rt.backends.base import Bytes
 from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.utils.gpu_calls import Groups
 
 Heap = Literal["vram", "gtt"]
 """The GPU's own memory; the system's, which both reach."""
 HostUse = Literal["writes", "reads", "polls"]
 """What the processor does with system memory: fills it for the GPU; reads what the GPU wrote; looks while work runs."""
-Groups = int | tuple[int, int, int]
-"""Workgroups of a dispatch: in x, or in x, y and z."""
 
 
 class DeviceMemory(Protocol):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from zinc_rt.backends.gpu.device import DeviceKernel, DispatchList, Groups
+from zinc_rt.backends.gpu.device import DeviceKernel, DispatchList
 from zinc_rt.backends.gpu.operations import GpuOperation, StepShape
 from zinc_rt.kernels.gpu.catalogue import FLOATS, KernelEntry
 from zinc_rt.lang.frontend import Spec
+from zinc_rt.utils.gpu_calls import Groups
 
 _FLOAT_PRODUCT = 4
 """Of a product of floats: four products of int8 are one instruction, and float weights are two to four bytes."""

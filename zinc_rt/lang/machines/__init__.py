@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +23,25 @@ if TYPE_CHECKING:
 
 WAVE = 32
 """Lanes that exchange values."""
+
+
+@dataclass(frozen=True)
+class KernelHead:
+    """A kernel before its body. symbol: its name; parameters: LLVM types, named %a0, %a1, …; number: of its attributes
+    among the module's.
+    """
+
+    module: ModuleText
+    function: Function
+    target: Target
+    symbol: str
+    parameters: Sequence[str]
+    number: int
+
+    @property
+    def named(self) -> str:
+        """The parameters as LLVM declares them."""
+        return ", ".join(f"{kind} %a{i}" for i, kind in enumerate(self.parameters))
 
 
 class GpuMachine(ABC):
@@ -43,16 +63,8 @@ class GpuMachine(ABC):
     max_shared: int = 64 << 10
 
     @abstractmethod
-    def definition(
-        self,
-        module: ModuleText,
-        function: Function,
-        symbol: str,
-        target: Target,
-        parameters: Sequence[str],
-        number: int,
-    ) -> str:
-        """The line that begins a kernel. parameters: LLVM types, named %a0, %a1, …; number: of its attributes."""
+    def definition(self, head: KernelHead) -> str:
+        """The line that begins a kernel."""
 
     @abstractmethod
     def workgroup_id(self, c: Any, axis: int) -> str:

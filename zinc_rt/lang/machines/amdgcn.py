@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.parts import part_barrier
-from zinc_rt.lang.machines import GpuMachine
+from zinc_rt.lang.machines import GpuMachine, KernelHead
 from zinc_rt.lang.occupancy import MAX_WAVES
 from zinc_rt.lang.target import RESIDENT
 from zinc_rt.lang.types import Space
 
 if TYPE_CHECKING:
-    from zinc_rt.lang.irtext import FunctionText, ModuleText
-    from zinc_rt.lang.kernel import Function
-    from zinc_rt.lang.target import Target
+    from zinc_rt.lang.irtext import FunctionText
 
 WORKITEM = "%workitem"
 """The packed work-item id that the hardware puts into v0: x in bits 0-9, y in 10-19, z in 20-29."""
@@ -34,27 +32,19 @@ class _Amd(GpuMachine):
     stack = f"ptr addrspace({int(Space.PRIVATE)})"
     scope = "agent"
 
-    def definition(
-        self,
-        module: ModuleText,
-        function: Function,
-        symbol: str,
-        target: Target,
-        parameters: Sequence[str],
-        number: int,
-    ) -> str:
-        texts = [f"{kind} inreg %a{i}" for i, kind in enumerate(parameters)]
-        if target.ids_are_arguments:
-            given = sum(2 if kind.startswith("ptr") or kind in ("i64", "double") else 1 for kind in parameters)
-            texts += [f"i32 inreg %unused{k}" for k in range(target.least_user_registers - given)]
+    def definition(self, head: KernelHead) -> str:
+        texts = [f"{kind} inreg %a{i}" for i, kind in enumerate(head.parameters)]
+        if head.target.ids_are_arguments:
+            given = sum(2 if kind.startswith("ptr") or kind in ("i64", "double") else 1 for kind in head.parameters)
+            texts += [f"i32 inreg %unused{k}" for k in range(head.target.least_user_registers - given)]
             texts += [f"i32 inreg {name}" for name in WORKGROUP]
         texts.append(f"i32 {WORKITEM}")
-        size, waves = function.workgroup, function.occupancy
+        size, waves = head.function.workgroup, head.function.occupancy
         words = f'nounwind "no-builtins" "amdgpu-flat-work-group-size"="{size},{size}"'
         if waves:
             words += f' "amdgpu-waves-per-eu"="{waves},{MAX_WAVES}"'
-        module.attributes.append(f"attributes #{number} = {{ {words} }}")
-        return f"define amdgpu_cs void @{symbol}({', '.join(texts)}) #{number} {{"
+        head.module.attributes.append(f"attributes #{head.number} = {{ {words} }}")
+        return f"define amdgpu_cs void @{head.symbol}({', '.join(texts)}) #{head.number} {{"
 
     def workgroup_id(self, c: Any, axis: int) -> str:
         if c.target.ids_are_arguments or RESIDENT in c.target.isa:

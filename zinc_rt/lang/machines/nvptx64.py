@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
-from zinc_rt.lang.machines import WAVE, GpuMachine
+from zinc_rt.lang.machines import WAVE, GpuMachine, KernelHead
 from zinc_rt.lang.types import Space
-
-if TYPE_CHECKING:
-    from zinc_rt.lang.irtext import ModuleText
-    from zinc_rt.lang.kernel import Function
-    from zinc_rt.lang.target import Target
 
 _ALL_LANES: Final = "-1"
 
@@ -35,19 +30,10 @@ class _Ptx(GpuMachine):
     tables = 1
     max_shared = 48 << 10  # of variables with a size; PTX gives more only to kernels that are launched with a size
 
-    def definition(
-        self,
-        module: ModuleText,
-        function: Function,
-        symbol: str,
-        target: Target,
-        parameters: Sequence[str],
-        number: int,
-    ) -> str:
-        texts = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(parameters))
+    def definition(self, head: KernelHead) -> str:
         # .reqntid: registers are planned for exactly this many work-items.
-        words = f'nounwind "no-builtins" "nvvm.reqntid"="{function.workgroup}"'
-        return f"define ptx_kernel void @{symbol}({texts}) {words} {{"
+        words = f'nounwind "no-builtins" "nvvm.reqntid"="{head.function.workgroup}"'
+        return f"define ptx_kernel void @{head.symbol}({head.named}) {words} {{"
 
     def workgroup_id(self, c: Any, axis: int) -> str:
         return _i32(c, f"read.ptx.sreg.ctaid.{'xyz'[axis]}")

@@ -14,14 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from zinc_rt.lang.lower.vectors import pick
-from zinc_rt.lang.machines import WAVE, GpuMachine
+from zinc_rt.lang.machines import WAVE, GpuMachine, KernelHead
 from zinc_rt.lang.types import Space, Vec, boolean, elem_of, f32, i32, i64, lanes_of, with_elem
 from zinc_rt.lang.values import Val
 
 if TYPE_CHECKING:
-    from zinc_rt.lang.irtext import FunctionText, ModuleText
-    from zinc_rt.lang.kernel import Function
-    from zinc_rt.lang.target import Target
+    from zinc_rt.lang.irtext import FunctionText
 
 # The numbers of SPIR-V's specification, "Scope <id>" and "Memory Semantics <id>".
 _WORKGROUP: Final = 2
@@ -68,19 +66,10 @@ class _Spirv(GpuMachine):
     saturates = False  # "should be", says OpenCL of NaN
     reverses_bits = False  # OpBitReverse wants a capability that OpenCL does not have
 
-    def definition(
-        self,
-        module: ModuleText,
-        function: Function,
-        symbol: str,
-        target: Target,
-        parameters: Sequence[str],
-        number: int,
-    ) -> str:
-        texts = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(parameters))
-        size = f"!reqd_work_group_size !{{i32 {function.workgroup}, i32 1, i32 1}}"
+    def definition(self, head: KernelHead) -> str:
+        size = f"!reqd_work_group_size !{{i32 {head.function.workgroup}, i32 1, i32 1}}"
         wave = f"!intel_reqd_sub_group_size !{{i32 {WAVE}}}"
-        return f'define spir_kernel void @{symbol}({texts}) nounwind "no-builtins" {size} {wave} {{'
+        return f'define spir_kernel void @{head.symbol}({head.named}) nounwind "no-builtins" {size} {wave} {{'
 
     def workgroup_id(self, c: Any, axis: int) -> str:
         return _id(c, "_Z12get_group_idj", ("i32", str(axis)))
