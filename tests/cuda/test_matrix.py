@@ -13,6 +13,7 @@ import pytest
 from tests.backends.cpu.both import assert_same
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.cuda import opencl_cpu
+from tests.cuda.stage import cuda_backend
 from tests.cuda.test_models import cuda_engine
 from tests.helpers import engine_for, random_tokens, run_tokens, write_model
 from tests.kernels import material as m
@@ -22,6 +23,8 @@ from tests.kernels.gpu.test_matvec import expected
 from tests.lang import gpu_kernels
 from tests.models.families import CASES
 from tests.models.families.build import write_case
+from zinc_rt.backends.gpu import driver_backend
+from zinc_rt.backends.gpu.selftest import SelfTest
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.ops.elementwise import add_rows
 from zinc_rt.kernels.gpu import block_experts, block_tiles
@@ -109,6 +112,17 @@ def test_experts(rng: np.random.Generator, kind: str) -> None:
     for pair, expert in enumerate(ids.reshape(-1)):
         own = w[expert * n_rows : (expert + 1) * n_rows]
         assert same(y[places[pair]], matmul(x[pair // k : pair // k + 1], Weight.from_raw(of, own))[0]), pair
+
+
+def test_how_far_the_driver_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers compile for a while: lines say so."""
+    monkeypatch.setattr(driver_backend, "_TELL_AGAIN", -1.0)
+    lines: list[str] = []
+    with cuda_backend(notify=lines.append) as (backend, _):
+        SelfTest(backend)
+    built = [line for line in lines if line.startswith("the driver has built ")]
+    assert built[0].startswith("the driver has built 1 of ")
+    assert len(built) == int(built[-1].split()[-2])
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -14,6 +15,9 @@ from zinc_rt.backends.gpu.profile import GpuProfile
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.launch import LaunchTime
 from zinc_rt.mem.plan import kept_free
+
+_TELL_AGAIN = 2.0
+"""Seconds between two lines about how far the driver is."""
 
 
 class NamedCard(Protocol):
@@ -50,9 +54,12 @@ class DriverBackend(GpuBackend):
         return kept_free(self.gpu.card.memory)
 
     def _brought(self, kernels: Iterable[GpuKernel]) -> Iterable[DeviceKernel]:
-        wanted = list(kernels)
+        wanted, told = list(kernels), time.monotonic()
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:  # each takes up to seconds
-            list(threads.map(self._compile, wanted))
+            for done, _ in enumerate(threads.map(self._compile, wanted), 1):
+                if self._notify is not None and time.monotonic() - told > _TELL_AGAIN:
+                    self._notify(f"the driver has built {done} of {len(wanted)} kernels")
+                    told = time.monotonic()
         return super()._brought(wanted)
 
     def _compile(self, kernel: GpuKernel) -> None:
