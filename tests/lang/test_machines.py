@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.compiled import gpu_kernel
@@ -36,3 +38,10 @@ def test_resident_programs_are_amds(target: str) -> None:
 def test_registers_are_amds(target: str) -> None:
     with pytest.raises(LangError, match=f"rms_norm is compiled for {target}, which is no AMD GPU"):
         for_amd(gpu_kernel(Spec(g.rms_norm), target))
+
+
+def test_ptx_loads_no_halves_of_words() -> None:
+    for kind, lanes, align in g.ODD:
+        spec = Spec(g.words_from_odd_places, {"T": kind, "LANES": lanes, "ALIGN": align})
+        loads = re.findall(r"ld\.global\S*\.b(\d+)", gpu_kernel(spec, "ptx").code.decode())
+        assert loads == ["32"] * (lanes * kind.size // 4 + 1), (kind, lanes, align)

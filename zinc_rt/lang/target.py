@@ -81,12 +81,16 @@ _AMX: Final = (
     " avx512_fp16 gfni vaes vpclmulqdq amx_tile amx_int8"
 )
 
-_GPU_ISA: Final = frozenset({"wave32", "dot4"})
+SMALL_GROUPS: Final = "small_groups"
+"""What `Target.isa` holds where a workgroup has few registers: NVIDIA's have 65,536, of 512 lanes 128 each."""
+_GPU_ISA: Final = frozenset({"wave32", "dot4", SMALL_GROUPS})
 _SPIRV: Final = (
     "--spirv-ext=+SPV_KHR_integer_dot_product,+SPV_KHR_no_integer_wrap_decoration",
     # It cuts numbers to 3 or 5 bits, and LLVM 22's back end for SPIR-V makes them bytes without cutting them.
     "--disable-lsr",
 )
+# It gives each address in a loop a register that is counted on, where PTX has offsets: more than a lane has.
+_PTX: Final = ("--disable-lsr",)
 
 RESIDENT: Final = "resident"
 """What `Target.isa` holds too while kernels are compiled as parts of one resident program."""
@@ -115,7 +119,7 @@ TARGETS: Final[dict[str, Target]] = {
         *(_amd(name, "wave32 dot4") for name in ("gfx1100", "gfx1151")),
         Target("spirv", "spirv64v1.4-unknown-unknown", "", (), _GPU_ISA, options=_SPIRV),
         # Later GPUs translate it for themselves.
-        Target("ptx", "nvptx64-nvidia-cuda", "sm_75", ("+ptx70",), _GPU_ISA),
+        Target("ptx", "nvptx64-nvidia-cuda", "sm_75", ("+ptx70",), _GPU_ISA, options=_PTX),
     )
 }
 

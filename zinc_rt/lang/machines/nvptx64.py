@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from zinc_rt.lang.machines import WAVE, GpuMachine
+from zinc_rt.lang.occupancy import VGPRS
 from zinc_rt.lang.types import Space
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from zinc_rt.lang.target import Target
 
 _ALL_LANES: Final = "-1"
+REGISTERS: Final = 64 << 10
+"""Of a multiprocessor."""
 
 
 def _i32(c: Any, name: str, *arguments: str) -> str:
@@ -25,6 +28,7 @@ class _Ptx(GpuMachine):
     # The constant bank has 64 KiB and wants one address in all lanes; `ld.global.nc` has neither limit.
     spaces: ClassVar[Mapping[Space, int]] = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
     tables = 1
+    splits_loads = True
     max_shared = 48 << 10  # of variables with a size; PTX gives more only to kernels that are launched with a size
 
     def definition(
@@ -38,7 +42,12 @@ class _Ptx(GpuMachine):
     ) -> str:
         texts = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(parameters))
         # .reqntid: registers are planned for exactly this many work-items.
-        words = f'nounwind "no-builtins" "nvvm.reqntid"="{function.workgroup}"'
+        lanes = function.lanes(target)
+        words = f'nounwind "no-builtins" "nvvm.reqntid"="{lanes}"'
+        if function.occupancy:
+            # .minnctapersm: without it ptxas spills some registers where more workgroups then fit.
+            registers = VGPRS // function.occupancy
+            words += f' "nvvm.minctasm"="{max(1, REGISTERS // (registers * lanes))}"'
         return f"define ptx_kernel void @{symbol}({texts}) {words} {{"
 
     def workgroup_id(self, c: Any, axis: int) -> str:

@@ -78,7 +78,7 @@ class _Spirv(GpuMachine):
         number: int,
     ) -> str:
         texts = ", ".join(f"{kind} %a{i}" for i, kind in enumerate(parameters))
-        size = f"!reqd_work_group_size !{{i32 {function.workgroup}, i32 1, i32 1}}"
+        size = f"!reqd_work_group_size !{{i32 {function.lanes(target)}, i32 1, i32 1}}"
         wave = f"!intel_reqd_sub_group_size !{{i32 {WAVE}}}"
         return f'define spir_kernel void @{symbol}({texts}) nounwind "no-builtins" {size} {wave} {{'
 
