@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from zinc_rt.lang import *
+from zinc_rt.lang.types import Type
 
 
 @kernel
@@ -216,3 +217,18 @@ ALL = (
     q8_0_matvec, q4_0_matvec, rms_norm, workgroup_sum, tile_matmul, grid_barrier, from_block, many_arguments,
     lane_words, spills_to_scratch,
 )  # fmt: skip
+
+
+@kernel(workgroup=64)
+def words_from_odd_places(x: ptr[u8], y: ptr[u32], T: type, LANES: int, ALIGN: int):
+    """Row i of y: LANES numbers of x from byte i * ALIGN on, as words."""
+    i = workitem_id()
+    found = load(cast(x + i * ALIGN, ptr[T]), lanes=LANES, align=ALIGN)
+    n = LANES * T.size // 4
+    store(y, bitcast(found, vec[u32, n]), i * n)
+
+
+ODD: tuple[tuple[Type, int, int], ...] = (
+    (u32, 4, 2), (u32, 8, 2), (u32, 4, 1), (u32, 2, 1), (f16, 8, 2), (f16, 2, 1)
+)  # fmt: skip
+"""T, LANES and ALIGN of loads that are wider than their alignment."""

@@ -45,3 +45,10 @@ def test_matrix_instructions_of_ptx(target: str, shapes: list[str]) -> None:
     """Those of 16 rows where there are such, else four or two of 8."""
     text = gpu_kernel(Spec(g.both_mma), target).code.decode()
     assert re.findall(r"mma\.sync\.aligned\.(\w+)\.row\.col\.\w*\.?s32\.s8\.s8\.s32", text) == shapes
+
+
+def test_ptx_loads_no_halves_of_words() -> None:
+    for kind, lanes, align in g.ODD:
+        spec = Spec(g.words_from_odd_places, {"T": kind, "LANES": lanes, "ALIGN": align})
+        loads = re.findall(r"ld\.global\S*\.b(\d+)", gpu_kernel(spec, "ptx").code.decode())
+        assert loads == ["32"] * (lanes * kind.size // 4 + 1), (kind, lanes, align)

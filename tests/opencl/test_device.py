@@ -9,13 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.compiled import images
+from tests.lang import gpu_kernels as g
 from tests.opencl.conftest import kernels
 from zinc_rt.backends.gpu import selftest
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.kernels.gpu.catalogue import DECODE
+from zinc_rt.lang import TARGETS, Spec, emit_module
 from zinc_rt.lang.errors import LangError
-from zinc_rt.lang.gpu import GpuKernel
+from zinc_rt.lang.gpu import GpuKernel, describe_kernel
 from zinc_rt.lang.gpu_library import gpu_kernels
+from zinc_rt.lang.machines import spirv64
+from zinc_rt.lang.types import Type
 from zinc_rt.opencl import devices
 from zinc_rt.opencl.devices import OpenClCard
 
@@ -195,3 +200,22 @@ def test_the_self_test(backend: OpenClBackend) -> None:
     test = selftest.SelfTest(backend)
     for _ in range(3):
         test.run()
+
+
+@pytest.mark.parametrize(("kind", "lanes", "align"), g.ODD)
+def test_loads_by_aligned_words_find_every_byte(
+    device: OpenClDevice, kind: Type, lanes: int, align: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for PTX, from every place; what is run here is SPIR-V."""
+    spec = Spec(g.words_from_odd_places, {"T": kind, "LANES": lanes, "ALIGN": align})
+    monkeypatch.setattr(spirv64.MACHINE, "splits_loads", True)
+    module = emit_module(spec.symbol, [spec], TARGETS["spirv"])
+    assert "llvm.fshr" in module.ir
+    size = lanes * kind.size
+    data = np.random.default_rng(7).integers(0, 256, 63 * align + size, np.uint8)
+    x, y = (device.alloc(n, heap="gtt", label="numbers") for n in (data.size, 64 * size))
+    device.write(x, data)
+    program = device.load_kernel(describe_kernel(spec, images([module])[0]))
+    device.wait(device.submit(device.commands("odd places").dispatch(program, 1, x, y)))
+    rows = [data[i * align : i * align + size].tobytes() for i in range(64)]
+    assert device.read(y, 64 * size) == b"".join(rows)

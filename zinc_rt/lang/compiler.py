@@ -105,7 +105,7 @@ def _request(module: Module, disassemble: bool) -> dict[str, Any]:
         "features": ",".join(features),
         "options": module.target.options,
         "text": module.target.arch == "nvptx64",
-        "alone": module.target.arch == "spirv64",
+        "alone": module.target.by_driver,
         "exports": module.exports,
         "opt": module.opt,
         "disassemble": disassemble and not by_object,

@@ -32,7 +32,7 @@ def describe_kernel(spec: Spec, image: Image) -> GpuKernel:
         symbol=spec.symbol,
         code=image.code,
         arguments=arguments_of(spec, target),
-        workgroup=spec.function.workgroup,
+        workgroup=spec.function.lanes(target),
         wave=spec.function.wave,
         target=image.target,
         assembly=image.meta.get("assembly", ""),

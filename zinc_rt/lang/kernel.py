@@ -18,6 +18,7 @@ from zinc_rt.lang.diagnostics import KernelError
 from zinc_rt.lang.errors import LangError
 from zinc_rt.lang.occupancy import MAX_WAVES
 from zinc_rt.lang.signature import Signature
+from zinc_rt.lang.target import SMALL_GROUPS, Target
 from zinc_rt.lang.types import Type
 
 Static = int | float | bool | str | None | tuple[Any, ...] | Type
@@ -36,6 +37,7 @@ class Function:
         wave: int = 32,
         occupancy: int = 0,
         resident: int = 0,
+        small: int = 0,
     ) -> None:
         if not isinstance(fn, types.FunctionType):
             raise LangError(f"{fn!r} is no plain function; kernels and helpers are functions")
@@ -46,12 +48,17 @@ class Function:
         if type(occupancy) is not int or not 0 <= occupancy <= MAX_WAVES:
             raise LangError(f"{fn.__name__}: occupancy must be 0 to {MAX_WAVES} waves of a SIMD, got {occupancy!r}")
         self.fn, self.entry, self.name, self.workgroup, self.wave = fn, entry, fn.__name__, workgroup, wave
-        self.occupancy, self.resident = occupancy, resident or workgroup
+        self.occupancy, self.small = occupancy, small or workgroup
+        self.resident = resident or self.small
         self.__doc__ = fn.__doc__
         self.__name__, self.__qualname__, self.__module__ = fn.__name__, fn.__qualname__, fn.__module__
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         raise LangError(f"{self.name} is written in the kernel language; compile it, or call it inside a kernel")
+
+    def lanes(self, target: Target) -> int:
+        """Work-items of a workgroup on a GPU, where the kernel is no part of a resident program."""
+        return self.small if SMALL_GROUPS in target.isa else self.workgroup
 
     def __repr__(self) -> str:
         return f"<{'kernel' if self.entry else 'inline'} {self.fn.__module__}.{self.name}>"
@@ -142,10 +149,16 @@ def _parsed(source: str) -> Mapping[int, ast.AST]:
 def kernel(fn: Callable[..., Any]) -> Function: ...
 @overload
 def kernel(
-    *, workgroup: int = 32, wave: int = 32, occupancy: int = 0, resident: int = 0
+    *, workgroup: int = 32, wave: int = 32, occupancy: int = 0, small: int = 0, resident: int = 0
 ) -> Callable[[Callable[..., Any]], Function]: ...
 def kernel(
-    fn: Callable[..., Any] | None = None, *, workgroup: int = 32, wave: int = 32, occupancy: int = 0, resident: int = 0
+    fn: Callable[..., Any] | None = None,
+    *,
+    workgroup: int = 32,
+    wave: int = 32,
+    occupancy: int = 0,
+    resident: int = 0,
+    small: int = 0,
 ) -> Function | Callable[[Callable[..., Any]], Function]:
     """Decorator: marks a function as a kernel, which can be compiled and called.
 
@@ -156,10 +169,11 @@ def kernel(
     `@kernel(workgroup=64)` sets the work-items of a workgroup on a GPU, 1 to 1024 (default: 32). `@kernel(wave=64)`
     sets the lanes of a wave, 32 or 64 (default: 32); with 64 the kernel cannot use the functions for 32 lanes.
     `@kernel(occupancy=8)` has the compiler leave registers for at least so many waves of a SIMD, 1 to 16; 0, the
-    default, for one workgroup. `@kernel(resident=256)` sets the work-items where the kernel is part of a resident
-    program, which `target_has("resident")` tells it (default: as many as otherwise).
+    default, for one workgroup. `@kernel(small=256)` sets the work-items where `target_has("small_groups")`,
+    `@kernel(resident=256)` where the kernel is part of a resident program, which `target_has("resident")` tells it and
+    which has small groups, too (default: as many as otherwise).
     """
-    options = {"workgroup": workgroup, "wave": wave, "occupancy": occupancy, "resident": resident}
+    options = {"workgroup": workgroup, "wave": wave, "occupancy": occupancy, "resident": resident, "small": small}
     if fn is None:
         return lambda function: Function(function, entry=True, **options)
     return Function(fn, entry=True, **options)

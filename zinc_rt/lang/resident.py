@@ -24,7 +24,7 @@ from zinc_rt.lang.kernel import language_fingerprint
 from zinc_rt.lang.lower.parts import ARENA, LANES, MET, SLOT, WAVE, KernelFunction, ResidentText
 from zinc_rt.lang.machines import machine_of
 from zinc_rt.lang.machines.amdgcn import WORKGROUP, WORKITEM
-from zinc_rt.lang.target import RESIDENT, Target
+from zinc_rt.lang.target import RESIDENT, SMALL_GROUPS, Target
 from zinc_rt.lang.types import Type
 from zinc_rt.lang.values import Val
 
@@ -79,7 +79,7 @@ def emit_resident(main: Spec, parts: Sequence[Spec], target: Target) -> Module:
     text.attributes.append(
         f'attributes #2 = {{ nounwind alwaysinline "no-builtins" "amdgpu-flat-work-group-size"="{LANES},{LANES}" }}'
     )
-    within = replace(target, isa=target.isa | {RESIDENT})
+    within = replace(target, isa=target.isa | {RESIDENT, SMALL_GROUPS})
     for spec in parts:
         text.functions.append(_fitted(text, spec, within))
     text.functions.append(emit_function(text, main, target, 1))

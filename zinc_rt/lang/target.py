@@ -86,14 +86,19 @@ _AMX: Final = (
     " avx512_fp16 gfni vaes vpclmulqdq amx_tile amx_int8"
 )
 
-_GPU_ISA: Final = frozenset({"wave32", "dot4"})
+SMALL_GROUPS: Final = "small_groups"
+"""What `Target.isa` holds where a workgroup has few registers: NVIDIA's have 65,536, of 512 lanes 128 each."""
+_GPU_ISA: Final = frozenset({"wave32", "dot4", SMALL_GROUPS})
 _SPIRV: Final = (
     "--spirv-ext=+SPV_KHR_integer_dot_product,+SPV_KHR_no_integer_wrap_decoration",
     # It cuts numbers to 3 or 5 bits, and LLVM 22's back end for SPIR-V makes them bytes without cutting them.
     "--disable-lsr",
 )
-
-_PTX: Final = ("--nvptx-short-ptr",)  # addresses of shared memory are 32 bits
+_PTX: Final = (
+    # It gives each address in a loop a register that is counted on, where PTX has offsets: more than a lane has.
+    "--disable-lsr",
+    "--nvptx-short-ptr",  # addresses of shared memory are 32 bits
+)
 
 RESIDENT: Final = "resident"
 """What `Target.isa` holds too while kernels are compiled as parts of one resident program."""

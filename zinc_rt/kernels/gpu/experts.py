@@ -37,7 +37,7 @@ FLOATS = tuple(f.name for f in table.floats())
 WAVES = 16
 """Of a workgroup."""
 FEWER_WAVES = 8
-"""Of one in a resident program, whose workgroups are smaller."""
+"""Of one where registers are few, and in a resident program, whose workgroups are smaller."""
 TURNS = GROUP // WAVES
 """Elements of the group that a wave does at once."""
 HELD = 4
@@ -99,16 +99,22 @@ def lots_of(FMTS: tuple, M: int):
 
 
 @inline
-def add_products(a, lines, row: u32, sums, FMTS: tuple, M: int, N_WAVES: int):
-    """sums[r * M + m] = this lane's share of the product of lines[r] and row + m of the activations."""
+def shares_rows(FMT: str, M: int):
+    """Whether the waves of a workgroup share what they load of the activations, static."""
+    return FMT in FLOATS and M >= SHARED_FROM
+
+
+@inline
+def add_products(a, lines, row: u32, xs, sums, FMTS: tuple, M: int, N_WAVES: int):
+    """sums[r * M + m] = this lane's share of the product of lines[r] and row + m of the activations.
+    xs: of `room_for_rows`, where waves share them.
+    """
     n = a.n_in
-    SHARE = FMTS[0] in FLOATS and M >= SHARED_FROM
-    xs = room_for_rows(M) if SHARE else sums
     for mine in unroll(lots_of(FMTS, M)):
         own = regs(f32, len(mine) * M)
         kinds = tuple(FMTS[r] for r in mine)
         chosen = tuple(lines[r] for r in mine)
-        if SHARE:
+        if shares_rows(FMTS[0], M):
             add_shared_chains(chosen, a.x + u64(row) * u64(n), xs, own, n, n, kinds, M, N_WAVES)
         elif FMTS[0] in FLOATS:
             add_all_chains(chosen, a.x + u64(row) * u64(n), own, n, n, kinds, M)
@@ -160,7 +166,7 @@ def bias_of(a, place: u64, second, BIAS: bool):
 
 @inline
 def some_of_group(
-    a, parts, expert: u64, row: u32, start: u32, first: u32, waves: int, GATE: str, UP: str, BIAS: bool, M: int
+    a, parts, xs, expert: u64, row: u32, start: u32, first: u32, waves: int, GATE: str, UP: str, BIAS: bool, M: int
 ):
     """To LDS: both products of TURNS elements of the group at `start`: `first`, the one `waves` behind it, …"""
     n_ff = a.n_ff
@@ -175,7 +181,7 @@ def some_of_group(
     at = start + element
     extra = bias_of(a, expert * u64(n_ff) + u64(clamped(at, n_ff)), second, BIAS)
     sums = regs(f32, len(FMTS) * M)
-    add_products(a, gates + ups, row, sums, FMTS, M, waves)
+    add_products(a, gates + ups, row, xs, sums, FMTS, M, waves)
     total = wave_sums(sums, len(FMTS) * M)
     if lane_id() % sharing(len(FMTS) * M) == 0 and line < len(FMTS):
         mine = parts + (m * (2 * GROUP) + element)
@@ -195,11 +201,12 @@ def group_of_rows(
 ):
     """32 elements of M rows of the result; a wave does TURNS of them at once, of both matrices."""
     parts = shared(f32, 2 * GROUP * M)
+    xs = room_for_rows(M) if shares_rows(GATE, M) else parts
     n_ff = a.n_ff
     wave = first_lane(workitem_id() >> 5)
-    waves = FEWER_WAVES if target_has("resident") else WAVES
+    waves = FEWER_WAVES if target_has("small_groups") else WAVES
     for first in unroll(0, GROUP, TURNS * waves):
-        some_of_group(a, parts, expert, row, block * GROUP, first + wave, waves, GATE, UP, BIAS, M)
+        some_of_group(a, parts, xs, expert, row, block * GROUP, first + wave, waves, GATE, UP, BIAS, M)
     barrier()
     stored(a, parts, out, block, n_ff, PACKED, ACT, M)
 
@@ -246,7 +253,7 @@ def expert_rows(a: ptr[GpuExpertRowsArgs, Space.CONSTANT], FMT: str, BIAS: bool)
             a.y[u64(pair) * u64(a.n_out) + u64(at)] = total + a.bias[place] if BIAS else total
 
 
-@kernel(workgroup=512, occupancy=8, resident=256)
+@kernel(workgroup=512, occupancy=8, small=256)
 def gated_experts(a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, ACT: str):
     """Of each row's chosen experts; workgroups: rows in x, k in y, ceil(n_ff / 32) in z."""
     row, j = workgroup_id(0), workgroup_id(1)
@@ -255,7 +262,7 @@ def gated_experts(a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACK
     group_of_rows(a, u64(expert), row, pair, workgroup_id(2), GATE, UP, PACKED, BIAS, ACT, 1)
 
 
-@kernel(workgroup=512, occupancy=8, resident=256)
+@kernel(workgroup=512, occupancy=8, small=256)
 def gated_rows(a: ptr[GpuGatedArgs, Space.CONSTANT], GATE: str, UP: str, PACKED: bool, BIAS: bool, M: int, ACT: str):
     """Of one pair of matrices, or of one matrix, and blocks of M rows of activations: blocks in x, 1 in y, ceil(n_ff /
     32) in z.

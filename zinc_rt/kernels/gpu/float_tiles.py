@@ -13,10 +13,9 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.kernels.gpu.expert_lists import tile_at
-from zinc_rt.kernels.gpu.reduction_order import HALF, KEPT, chain_length, clear, lane_of, merge, near, put_column
+from zinc_rt.kernels.gpu.reduction_order import KEPT, chain_length, clear, pair, put_column
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
-    array,
     barrier,
     bitcast,
     cast,
@@ -122,23 +121,32 @@ def tile(
     w_own, x_own = at % 16 * OWN_W, at // 16 * OWN_X
     live = x_first + first_lane(at >> 5) * (2 * OWN_X) < n_x
     shape = (x_first + x_own, w_first + w_own, n_x, n_rows)
-    sums, kept = regs(f32, SUMS), regs(f32, SUMS * near())
-    far = array(f32, SUMS * (KEPT - near()) + 1, zero=False)
+    sums, kept = regs(f32, SUMS), regs(f32, SUMS * KEPT)
     chain = chain_length((n + (GROUP - 1)) // GROUP)
-    for visit in range(u32(TREE_LANES)):
-        for link in range(chain):
-            column = (lane_of(visit) + link * TREE_LANES) * GROUP
-            if column < n:
-                barrier()  # all have read what was brought before
-                bring(ws, weights, column + w_part, n, w_part * TILE_W + w_row, TILE_W, GROUP // 2, FMT)
-                bring(xs, numbers, column + x_part, n, x_part * TILE_X + x_row, TILE_X, GROUP // 4, "F32")
-                barrier()
-                if live:
-                    add_group(ws, xs, sums, w_own, x_own)
-        merge(sums, kept, far, visit, SUMS)
-        if visit & HALF == HALF:
-            put(sums, y, bias, visit > HALF, shape, BIAS)
-        clear(sums, SUMS)
+    # A loop for each level of the tree: behind both of its turns their sums are one.
+    for e in range(u32(2)):
+        for d in range(u32(2)):
+            for c in range(u32(2)):
+                for b in range(u32(2)):
+                    for a in range(u32(2)):
+                        clear(sums, SUMS)
+                        lane = (((a * 2 + b) * 2 + c) * 2 + d) * 2 + e
+                        for link in range(chain):
+                            column = (lane + link * TREE_LANES) * GROUP
+                            if column < n:
+                                barrier()  # all have read what was brought before
+                                bring(ws, weights, column + w_part, n, w_part * TILE_W + w_row, TILE_W, GROUP // 2, FMT)
+                                bring(
+                                    xs, numbers, column + x_part, n, x_part * TILE_X + x_row, TILE_X, GROUP // 4, "F32"
+                                )
+                                barrier()
+                                if live:
+                                    add_group(ws, xs, sums, w_own, x_own)
+                        pair(sums, kept, 0, SUMS)
+                    pair(sums, kept, 1, SUMS)
+                pair(sums, kept, 2, SUMS)
+            pair(sums, kept, 3, SUMS)
+        put(sums, y, bias, e > 0, shape, BIAS)
 
 
 @inline

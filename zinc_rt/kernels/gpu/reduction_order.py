@@ -113,6 +113,15 @@ def join(sums, kept, LEVEL: int, N: int):
 
 
 @inline
+def pair(sums, kept, LEVEL: int, N: int):
+    """Behind each of two turns: sums wait for the second, and then both are added."""
+    for i in unroll(N):
+        both = kept[LEVEL * N + i] + sums[i]
+        kept[LEVEL * N + i] = sums[i]
+        sums[i] = both
+
+
+@inline
 def clear(sums, N: int):
     """Begin with the next lane."""
     for i in unroll(N):

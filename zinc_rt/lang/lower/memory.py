@@ -52,8 +52,28 @@ def _load(c: Any, p: Any, index: Any, lanes: Any, align: Any, nontemporal: Any) 
         raise Reject(f"vectors are loaded from pointers to numbers, not from {kind}")
     out = vector(kind.elem, lanes)
     address = element(c.f, base, as_index(c.f, index))
-    text = f"load {c.f.type(out)}, {c.f.type(kind)} {address}, align {_alignment(align, kind.elem)}"
-    return Val(out, c.f.value(text + unchanging(c.f, kind) + _hint(c, nontemporal)))
+    at, rest = _alignment(align, kind.elem), unchanging(c.f, kind) + _hint(c, nontemporal)
+    if c.f.gpu and c.f.machine.splits_loads and out.size % 4 == 0 and out.size // at > out.size // 4 + 1:
+        return _load_of_words(c, address, kind, out, at, rest)
+    return Val(out, c.f.value(f"load {c.f.type(out)}, {c.f.type(kind)} {address}, align {at}{rest}"))
+
+
+def _load_of_words(c: Any, address: str, kind: Ptr, out: Type, align: int, rest: str) -> Val:
+    """A load from an address that is no multiple of 4, by words at multiples of 4 and shifts. Every word holds a byte
+    of what is loaded, so none lies outside of memory that begins and ends at such multiples.
+    """
+    f, pointer, n = c.f, c.f.type(kind), out.size // 4
+    over = f.value(f"and i64 {f.value(f'ptrtoint {pointer} {address} to i64')}, {4 - align}")
+    first = f.value(f"getelementptr i8, {pointer} {address}, i64 {f.value(f'sub i64 0, {over}')}")
+    last = f.value(f"select i1 {f.value(f'icmp eq i64 {over}, 0')}, i64 {n - 1}, i64 {n}")
+    places = (f.value(f"getelementptr i32, {pointer} {first}, i64 {i}") for i in (*range(n), last))
+    words = [f.value(f"load i32, {pointer} {place}, align 4{rest}") for place in places]
+    shift = f.value(f"shl i32 {f.value(f'trunc i64 {over} to i32')}, 3")
+    parts, whole = f"<{n} x i32>", "poison"
+    for i in range(n):
+        word = f.call("llvm.fshr.i32", "i32", [("i32", words[i + 1]), ("i32", words[i]), ("i32", shift)])
+        whole = f.value(f"insertelement {parts} {whole}, i32 {word}, i32 {i}")
+    return Val(out, f.value(f"bitcast {parts} {whole} to {f.type(out)}"))
 
 
 @lowers(ops.store)

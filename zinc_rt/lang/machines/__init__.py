@@ -50,7 +50,8 @@ class GpuMachine(ABC):
     spaces: LLVM's numbers of address spaces; tables: of the one where constant tables lie; stack: how LLVM writes a
     pointer to a work-item's own memory; scope: LLVM's name for all work-items of a device; reverses_bits: whether it
     has an instruction for that; saturates: whether its conversions of floats to integers do, and make NaN 0;
-    max_shared: bytes that a workgroup can share.
+    max_shared: bytes that a workgroup can share; splits_loads: whether a load takes as many instructions as its
+    alignment makes pieces of it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class GpuMachine(ABC):
     reverses_bits: bool = True
     saturates: bool = True
     max_shared: int = 64 << 10
+    splits_loads: bool = False
 
     @abstractmethod
     def definition(self, head: KernelHead) -> str:

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from zinc_rt.lang.machines import WAVE, GpuMachine, KernelHead
+from zinc_rt.lang.occupancy import VGPRS
 from zinc_rt.lang.types import Space
 
 _ALL_LANES: Final = "-1"
+REGISTERS: Final = 64 << 10
+"""Of a multiprocessor."""
 
 
 def _i32(c: Any, name: str, *arguments: str) -> str:
@@ -28,11 +31,17 @@ class _Ptx(GpuMachine):
     # The constant bank has 64 KiB and wants one address in all lanes; `ld.global.nc` has neither limit.
     spaces: ClassVar[Mapping[Space, int]] = {Space.GLOBAL: 1, Space.SHARED: 3, Space.CONSTANT: 1, Space.PRIVATE: 0}
     tables = 1
+    splits_loads = True
     max_shared = 48 << 10  # of variables with a size; PTX gives more only to kernels that are launched with a size
 
     def definition(self, head: KernelHead) -> str:
         # .reqntid: registers are planned for exactly this many work-items.
-        words = f'nounwind "no-builtins" "nvvm.reqntid"="{head.function.workgroup}"'
+        lanes = head.function.lanes(head.target)
+        words = f'nounwind "no-builtins" "nvvm.reqntid"="{lanes}"'
+        if head.function.occupancy:
+            # .minnctapersm: without it ptxas spills some registers where more workgroups then fit.
+            registers = VGPRS // head.function.occupancy
+            words += f' "nvvm.minctasm"="{max(1, REGISTERS // (registers * lanes))}"'
         return f"define ptx_kernel void @{head.symbol}({head.named}) {words} {{"
 
     def workgroup_id(self, c: Any, axis: int) -> str:

@@ -67,7 +67,7 @@ class _Spirv(GpuMachine):
     reverses_bits = False  # OpBitReverse wants a capability that OpenCL does not have
 
     def definition(self, head: KernelHead) -> str:
-        size = f"!reqd_work_group_size !{{i32 {head.function.workgroup}, i32 1, i32 1}}"
+        size = f"!reqd_work_group_size !{{i32 {head.function.lanes(head.target)}, i32 1, i32 1}}"
         wave = f"!intel_reqd_sub_group_size !{{i32 {WAVE}}}"
         return f'define spir_kernel void @{head.symbol}({head.named}) nounwind "no-builtins" {size} {wave} {{'
 
