@@ -9,23 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.lang.gpu_kernels import dot_products
 from tests.opencl.conftest import kernels
 from zinc_rt.backends.gpu import selftest
 from zinc_rt.errors import BackendError, DeviceLost, FenceTimeout
 from zinc_rt.kernels.gpu.catalogue import DECODE
 from zinc_rt.lang.errors import LangError
+from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.gpu_library import gpu_kernels
-from zinc_rt.opencl import devices
+from zinc_rt.opencl import calls, devices
 from zinc_rt.opencl.devices import OpenClCard
 
 pytest.importorskip("pyopencl", reason="pyopencl is not installed: pip install -e '.[gpu-test]'")
-from zinc_rt.backends.opencl import OpenClBackend
 from zinc_rt.opencl.device import OpenClDevice
 
 
-def kernel(name: str = "move") -> GpuKernel:
-    return gpu_kernels({name: DECODE[name].spec}, "spirv", cache=kernels())[name]
+def kernel() -> GpuKernel:
+    return gpu_kernels({"move": DECODE["move"].spec}, "spirv-plain", cache=kernels())["move"]
 
 
 @pytest.fixture(params=[True, False], ids=["command buffers", "launches"])
@@ -152,22 +153,29 @@ def test_a_program_that_the_driver_does_not_take_back_is_built_again(card: OpenC
     device.close()
 
 
-def test_a_step_that_does_not_end(device: OpenClDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    piece = device.alloc(1024, heap="gtt")
-    fence = device.submit(device.commands("move").dispatch(device.load_kernel(kernel()), 1, piece, piece, 4))
-    device.wait(fence)
-    fence.done.clear()
-    with pytest.raises(FenceTimeout, match=r"move: .* did not end within 0.01 s"):
-        device.wait(fence, 0.01)
-    fence.done.set()
+def held_up(device: OpenClDevice) -> tuple[Any, Any, Any]:
+    """A list, its fence, and what the queue waits for before it runs."""
+    import pyopencl as cl
 
-
-def test_a_device_that_goes_away(device: OpenClDevice) -> None:
     piece = device.alloc(1024, heap="gtt")
     commands = device.commands("move").dispatch(device.load_kernel(kernel()), 1, piece, piece, 4)
-    fence = device.submit(commands)
+    gate = cl.UserEvent(device._context)
+    cl.enqueue_marker(device._queue, wait_for=[gate])
+    return commands, device.submit(commands), gate
+
+
+def test_a_step_that_does_not_end(device: OpenClDevice) -> None:
+    _, fence, gate = held_up(device)
+    with pytest.raises(FenceTimeout, match=r"move: .* did not end within 0.01 s"):
+        device.wait(fence, 0.01)
+    gate.set_status(0)
     device.wait(fence)
-    fence.code = -36  # the driver's answer where a queue's device is gone
+
+
+def test_a_device_that_goes_away(device: OpenClDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands, fence, gate = held_up(device)
+    gate.set_status(-36)
+    monkeypatch.setattr(calls, "_wait", lambda *_: -36)  # the answer of drivers whose device is gone
     with pytest.raises(DeviceLost, match=r"move: .*does not answer any more"):
         device.wait(fence)
     with pytest.raises(DeviceLost):
@@ -190,8 +198,18 @@ def test_wrong_arithmetic_is_found(card: OpenClCard) -> None:
     device.close()
 
 
-@pytest.mark.slow  # the driver takes a minute for its kernels
-def test_the_self_test(backend: OpenClBackend) -> None:
-    test = selftest.SelfTest(backend)
-    for _ in range(3):
-        test.run()
+def test_dot_products(card: OpenClCard) -> None:
+    """By the instruction that GPUs take, and byte by byte."""
+    words = np.random.default_rng(1).integers(0, 256, (2, 64, 4), np.uint8)
+    words[:, 0], words[0, 1], words[1, 1] = 128, 255, 128
+    signed = words.view(np.int8).astype(np.int32)
+    want = [3 + (x * signed[1]).sum(axis=1, dtype=np.int32) for x in (signed[0], words[0].astype(np.int32))]
+    for target in ("spirv", "spirv-plain"):
+        device = OpenClDevice(replace(card, target=target), cache=kernels())
+        made = gpu_kernels({"dot": Spec(dot_products)}, target, cache=kernels())["dot"]
+        a, b, out = (device.alloc(512, heap="gtt") for _ in range(3))
+        device.write(a, words[0])
+        device.write(b, words[1])
+        device.wait(device.submit(device.commands("dots").dispatch(device.load_kernel(made), 2, a, b, out)))
+        assert (np.frombuffer(device.read(out, 512), np.int32).reshape(2, 64) == want).all(), target
+        device.close()
