@@ -29,10 +29,13 @@ _folder = ""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--gpu", action="store_true", help="run the tests of interfaces, kernels and backends on the GPU")
     parser.addoption(
-        "--gpu", action="store_true", help="run the tests of interfaces, kernels and backend on the AMD GPU"
+        "--gpu-card",
+        metavar="NAME",
+        default="",
+        help="with --gpu: which one, as cuda, cuda:1 or opencl, or an emulated AMD card in the GPU's place",
     )
-    parser.addoption("--gpu-card", metavar="NAME", help="with --gpu: an emulated card in place of the real one")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -43,7 +46,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Choose the folder of compiled kernels, and keep compiled Python for the workers and child processes.
 
     Set before the tests are collected: some note the environment of their child processes when they are imported.
@@ -52,7 +55,7 @@ def pytest_configure() -> None:
     global _folder  # noqa: PLW0603  one process is one run
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    opencl_driver.announce()
+    opencl_driver.announce(beside=config.getoption("--gpu"))
     if not os.environ.get(CACHE_DIR.name):
         try:
             KERNELS.mkdir(0o700, parents=True, exist_ok=True)
@@ -111,9 +114,7 @@ def pytest_unconfigure() -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     if session.config.getoption("--gpu"):
-        if card := session.config.getoption("--gpu-card"):
-            hardware.stand_in(card)
-        hardware.begin()
+        hardware.begin(session.config.getoption("--gpu-card"))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -126,7 +127,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _card(request: pytest.FixtureRequest) -> Iterator[None]:
     """With --gpu, the machine of every test is this one."""
-    if not request.config.getoption("--gpu"):
+    if hardware.state["linux"] is None:
         yield
         return
     yield from hardware.on_card()
@@ -149,7 +150,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _no_drivers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine's CUDA and OpenCL devices are for the tests about them."""
-    if request.path.relative_to(TESTS).parts[0] not in ("cuda", "opencl"):
+    if not any(request.path.is_relative_to(TESTS / name) for name in ("cuda", "opencl", "backends/drivers")):
         for module in ("zinc_rt.cuda.devices", "zinc_rt.opencl.devices"):
             monkeypatch.setattr(f"{module}.find_cards", lambda: ([], "left out of this test"))
 

@@ -1,9 +1,10 @@
-"""`pytest --gpu`: the tests of the interfaces, the kernels and the backend on this machine's AMD GPU.
+"""`pytest --gpu`: tests on this machine's GPU: the first of AMD's, of NVIDIA's or of OpenCL's, or one that is named.
 
-Nothing in those tests changes: where they make an emulated `Machine` they get `HostMachine`, which hands out the real
-system. A test that asks it for something that only the emulator has (another kernel or card, injected faults, findings,
-a shader core in Python) is skipped, with what it asked for as the reason. `EMULATED` has the tests that would run and
-must not: those that hang the GPU on purpose, and those that name the emulated card's figures.
+A GPU behind its maker's driver runs the tests of `backends/drivers`, an AMD GPU those of the interfaces, the kernels
+and the backend. Nothing in these changes: where they make an emulated `Machine` they get `HostMachine`, which hands out
+the real system. A test that asks it for something that only the emulator has (another kernel or card, injected faults,
+findings, a shader core in Python) is skipped, with what it asked for as the reason. `EMULATED` has the tests that would
+run and must not: those that hang the GPU on purpose, and those that name the emulated card's figures.
 """
 
 from __future__ import annotations
@@ -19,14 +20,19 @@ from amdgpu_emu import machine as emulator
 from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.models import MODELS
 from amdgpu_emu.profiles import LINUX_7_3_USERQ
+from zinc_rt.backends.devices import BY_DRIVER, Device, parse_device
+from zinc_rt.backends.diagnostics.driver_trials import DRIVERS
+from zinc_rt.backends.probe import find_gpus, probe_interface
 from zinc_rt.utils import linux as system
 from zinc_rt.utils.linux import Linux
 
 HERE = Path(__file__).parent
+ON_DRIVERS = HERE / "backends/drivers"
+"""What is collected with the switch, for a GPU behind its maker's driver."""
 FOLDERS = tuple(
     HERE / name for name in ("amdgpu/cs", "amdgpu/kfd", "amdgpu/umq", "amdgpu/queue", "backends/amdgpu", "kernels/gpu")
 )
-"""What is collected with the switch."""
+"""What is collected for an AMD GPU."""
 _PACKAGES = tuple("tests." + ".".join(folder.relative_to(HERE).parts) for folder in FOLDERS)
 _PATIENCE = 60.0  # the emulator is slow; a hang still ends
 _EMULATED_NODE = "/dev/dri/renderD128"
@@ -56,9 +62,10 @@ EMULATED: Mapping[str, str] = {
 }
 """Beginnings of test ids below tests/, and why they need the emulator."""
 
-state: dict[str, Any] = {"linux": None, "node": "", "refused": {}, "emulated": None}
-"""Of this run. linux: the system, None without the switch; node: of the card; refused: interfaces that cannot be used,
-and why; emulated: the machine that stands for the real one, None as a rule.
+state: dict[str, Any] = {"device": "", "linux": None, "node": "", "refused": {}, "emulated": None}
+"""Of this run. device: behind its maker's driver, as `--device` takes it; linux: the system, None without an AMD GPU to
+test; node: of the card; refused: interfaces that cannot be used, and why; emulated: the machine that stands for the
+real one, None as a rule.
 """
 
 
@@ -132,8 +139,6 @@ def cards() -> tuple[str, ...]:
 
 def stand_in(card: str) -> None:
     """An emulated card in the place of the machine's: proves the switch, and runs the tests on another generation."""
-    if card not in MODELS:
-        raise pytest.UsageError(f"--gpu-card: {card} is not emulated; there are {', '.join(cards())}")
     made = emulator.Machine(
         LINUX_7_3_USERQ, [MODELS[card]], shader=ShaderCore(keep=0), time_scale=_PATIENCE, strict=False
     )
@@ -148,31 +153,69 @@ def trouble() -> list[str]:
     return [] if made is None else made.dmesg + [str(f) for f in made.findings if f.kind != "leak"]
 
 
-def begin() -> None:
-    """Find the card and try its interfaces. Raises `pytest.UsageError`, one line, when there is none to test."""
+def begin(card: str = "") -> None:
+    """Find the card. card: "cuda:1", "opencl" or an emulated one's name; "" for the first GPU of any kind. Raises
+    `pytest.UsageError`, one line, when there is none to test.
+    """
+    driver = card.partition(":")[0]
+    if card in MODELS:
+        stand_in(card)
+    elif card and driver not in BY_DRIVER:
+        raise pytest.UsageError(
+            f"--gpu-card: {card} is none of {', '.join(BY_DRIVER)}, with :NUMBER for another than the first, nor of the"
+            f" emulated {', '.join(cards())}"
+        )
+    reasons = []
+    if card in ("", *MODELS):
+        reasons.append(_begin_amd())
+        if not reasons[0]:
+            return
+    for device in BY_DRIVER:
+        if card not in MODELS and driver in ("", device):
+            state["device"], reason = _of_driver(device, card)
+            if not reason:
+                return
+            reasons.append(reason)
+    raise pytest.UsageError(f"--gpu: no GPU to test: {'; '.join(reasons)}; see `zinc check`")
+
+
+def _of_driver(device: Device, card: str) -> tuple[str, str]:
+    """The first card of a driver, or the named one, and why there is none. A processor is taken where it is named."""
+    found, reason = DRIVERS[device].find()
+    number = parse_device(card).card if card else ""
+    usable = [c for c in found if (str(c.number) == number if number else card or not c.processor)]
+    taken = next((c for c in usable if not c.refusal), None)
+    if taken is not None:
+        return f"{device}:{taken.number}", ""
+    refusals = "; ".join(c.refusal for c in usable) or f"{card or device}: none of {[c.name for c in found]}"
+    return "", refusals if found else reason
+
+
+def _begin_amd() -> str:
+    """Try the interfaces of the first AMD GPU; why there is none."""
     from tests.amdgpu.queue import stage
-    from zinc_rt.backends.probe import find_gpus, probe_interface
 
     host = system.host()
     gpus = find_gpus(host)
     usable = [gpu for gpu in gpus if not gpu.refusal()]
     if not usable:
-        why = "; ".join(gpu.refusal() for gpu in gpus)
-        raise pytest.UsageError(f"--gpu: no AMD GPU to test: {why or 'amdgpu drives none'}; see `zinc check`")
+        return "; ".join(gpu.refusal() for gpu in gpus) or "amdgpu drives none"
     state["linux"], state["node"] = HostLinux(host), usable[0].render_node
     for name in tuple(stage.INTERFACES):
         found = probe_interface(name, state["node"], state["linux"])
         if found.seconds is None:
             state["refused"][name] = found.error
             del stage.INTERFACES[name]
-    if not stage.INTERFACES:
-        reasons = "; ".join(f"{name}: {why}" for name, why in state["refused"].items())
-        raise pytest.UsageError(f"--gpu: no interface of {state['node']} retires a fence: {reasons}")
+    if stage.INTERFACES:
+        return ""
+    reasons = "; ".join(f"{name}: {why}" for name, why in state["refused"].items())
+    return f"no interface of {state['node']} retires a fence: {reasons}"
 
 
 def ignored(path: Path) -> bool:
     """Whether the switch leaves a file or folder out."""
-    return not any(path.is_relative_to(folder) or folder.is_relative_to(path) for folder in FOLDERS)
+    folders = (ON_DRIVERS,) if state["device"] else FOLDERS
+    return not any(path.is_relative_to(folder) or folder.is_relative_to(path) for folder in folders)
 
 
 def skip_reason(item: pytest.Item) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+_VENDORS = Path("/etc/OpenCL/vendors")
 QUICKLY = "-cl-opt-disable"
 """A third of the time to build a kernel. Sub-groups of 32 are vectors all the same."""
 
@@ -23,17 +25,20 @@ def library() -> Path | None:
     return path if path.exists() else None
 
 
-def announce() -> None:
+def announce(*, beside: bool = False) -> None:
     """Tell OpenCL's loader of the driver, which it asks for once in a process. The wheel's own file names a place on
-    the machine of its maker.
+    the machine of its maker. beside: keep the drivers of this machine.
     """
     driver = library()
     if driver is None or os.environ.get("OCL_ICD_VENDORS"):
         return
-    folder = Path(tempfile.gettempdir()) / f"zinc-rt-opencl-{os.getuid()}"
+    folder = Path(tempfile.gettempdir()) / f"zinc-rt-opencl-{os.getuid()}{'-beside' if beside else ''}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    for other in _VENDORS.glob("*.icd") if beside else ():
+        with suppress(FileExistsError):
+            (folder / other.name).symlink_to(other)
     half = folder / f"{os.getpid()}.half"
     half.write_text(f"{driver}\n", encoding="utf-8")
     half.replace(folder / "intel.icd")
     os.environ["OCL_ICD_VENDORS"] = str(folder)
-    os.environ["CL_CONFIG_CPU_O0_VECTORIZATION"] = "True"  # sub-groups without optimisation, see `QUICKLY`
+    os.environ.setdefault("CL_CONFIG_CPU_O0_VECTORIZATION", "True")  # sub-groups without optimisation, see `QUICKLY`

@@ -17,7 +17,7 @@ from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.lang.machines.spirv64 import MACHINE, builtin
 from zinc_rt.lang.target import TARGETS
 
-TARGET = replace(TARGETS["spirv"], name="spirv with mma", isa=TARGETS["spirv"].isa | {"mma"})
+TARGET = replace(TARGETS["spirv-plain"], name="spirv with mma", isa=TARGETS["spirv-plain"].isa | {"mma"})
 
 
 def _mma_s8(c: Any, total: Sequence[str], a: Sequence[str], b: Sequence[str]) -> list[str]:
@@ -49,4 +49,4 @@ def kernels(specs: dict[str, Spec], **options: Any) -> dict[str, GpuKernel]:
         made = gpu_kernels(specs, TARGET.name, **options)
     finally:
         del TARGETS[TARGET.name], MACHINE.mma_s8
-    return {name: replace(kernel, target="spirv") for name, kernel in made.items()}
+    return {name: replace(kernel, target="spirv-plain") for name, kernel in made.items()}

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cuda import fake
 from tests.cuda.fake import FakeCuda
+from tests.helpers import engine_for
 from zinc_rt.backends.cuda import CudaBackend
 from zinc_rt.backends.gpu import backend as gpu_backend
 from zinc_rt.backends.gpu import selftest
+from zinc_rt.cuda import devices
 from zinc_rt.cuda.devices import find_cards
+from zinc_rt.engine import engine as engine_module
+from zinc_rt.engine.engine import Device, Engine
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.gpu import GpuKernel
@@ -34,15 +39,31 @@ def ptx(specs: Mapping[str, Spec], target: str = "ptx80", **options: Any) -> dic
 
 
 @contextmanager
-def cuda_backend(made: FakeCuda | None = None, **options: Any) -> Iterator[tuple[CudaBackend, FakeCuda]]:
-    """A backend; rules that it broke, leaks too, fail the test at the end."""
-    made = made or FakeCuda()
+def fake_cuda(made: FakeCuda) -> Iterator[None]:
+    """The fake is this machine's driver; rules that were broken, leaks too, fail the test at the end."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (gpu_backend, selftest):
             patch.setattr(module, "gpu_kernels", ptx)
+        patch.setattr(devices, "find_cards", lambda: find_cards(made.calls()))
         try:
-            with CudaBackend(find_cards(made.calls())[0][0], cache=kept(), **options) as backend:
-                yield backend, made
+            yield
         finally:
             assert made.findings == [], made.findings
     assert made.leaks() == []
+
+
+@contextmanager
+def cuda_backend(made: FakeCuda | None = None, **options: Any) -> Iterator[tuple[CudaBackend, FakeCuda]]:
+    """A backend on it, see `fake_cuda`."""
+    made = made or FakeCuda()
+    with fake_cuda(made), CudaBackend(devices.find_cards()[0][0], cache=kept(), **options) as backend:
+        yield backend, made
+
+
+@contextmanager
+def cuda_engine(path: Path, **options: Any) -> Iterator[tuple[Engine, FakeCuda]]:
+    """An engine with a model on a fake card."""
+    with cuda_backend() as (backend, fake), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_module, "open_backend", lambda *args, **how: (Device.cuda, backend))
+        with engine_for(path, **options) as engine:
+            yield engine, fake

@@ -13,8 +13,7 @@ import pytest
 from tests.backends.cpu.both import assert_same
 from tests.backends.cpu.test_whole_models import SPECS
 from tests.cuda import opencl_cpu
-from tests.cuda.stage import cuda_backend
-from tests.cuda.test_models import cuda_engine
+from tests.cuda.stage import cuda_backend, cuda_engine
 from tests.helpers import engine_for, random_tokens, run_tokens, write_model
 from tests.kernels import material as m
 from tests.kernels.gpu.stage import same
@@ -136,7 +135,7 @@ def test_a_prompt(name: str, tmp_path: Path) -> None:
     tokens = random_tokens(1, 27, 61)
     with engine_for(path, n_ctx=32, n_batch=24, kernels="reference") as engine:
         want = run_tokens(engine, engine.open_sequence(), tokens, 24)
-    with cuda_engine(path, n_batch=24) as (engine, fake):
+    with cuda_engine(path, n_ctx=32, n_batch=24) as (engine, fake):
         got = run_tokens(engine, engine.open_sequence(), tokens, 24)
         assert any(name.startswith(("block_tile", "block_expert_tiles")) for name in fake.launched)
     assert_same(got.view(np.uint32), want.view(np.uint32), "cuda")

@@ -56,6 +56,15 @@ def q4_0_matvec(w: ptr[u8], xq: ptr[i8], xd: ptr[f32], y: ptr[f32], n_blocks: i3
 
 
 @kernel
+def dot_products(a: ptr[u8], b: ptr[i8], y: ptr[i32]):
+    """y[i] = 3 + the dot product of four i8 of a and of b; y[64 + i] of u8 of a. Two waves of 32 for i < 64."""
+    i = i64(workgroup_id(0)) * 32 + i64(lane_id())
+    x, z = load(a, 4 * i, lanes=4), load(b, 4 * i, lanes=4)
+    y[i] = dot4(i32(3), bitcast(x, vec[i8, 4]), z)
+    y[64 + i] = dot4(i32(3), x, z)
+
+
+@kernel
 def rms_norm(x: ptr[f32], w: ptr[f32], y: ptr[f32], n: i32, eps: f32):
     """One wave a row."""
     row = i64(workgroup_id(0)) * i64(n)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import pytest
 
@@ -35,12 +33,3 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels are built without optimisation."""
     if opencl_driver.library() is not None:
         monkeypatch.setattr("zinc_rt.opencl.device.BUILD_OPTIONS", opencl_driver.QUICKLY)
-
-
-@pytest.fixture
-def backend(card: OpenClCard) -> Iterator[Any]:
-    """A backend on it."""
-    from zinc_rt.backends.opencl import OpenClBackend
-
-    with OpenClBackend(card, cache=kernels()) as made:
-        yield made

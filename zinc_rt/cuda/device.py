@@ -14,7 +14,6 @@ calls make it the calling thread's.
 from __future__ import annotations
 
 import math
-import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -39,7 +38,7 @@ from zinc_rt.lang.launch import LaunchTime
 from zinc_rt.mem.arena import align_up
 from zinc_rt.utils.closing import Closing
 from zinc_rt.utils.device_lock import DeviceLock
-from zinc_rt.utils.gpu_calls import bytes_of, checked_span
+from zinc_rt.utils.gpu_calls import bytes_of, checked_span, ended_within
 from zinc_rt.utils.linux import host
 
 TIMEOUT: Final = 10.0
@@ -49,8 +48,6 @@ _WATCHED: Final = 1 << 38
 """Work of a submission on a card whose watchdog stops kernels after some seconds. The slowest card that kernels run on
 does 10^12 products a second or more.
 """
-_LONGEST_SLEEP, _SLEEP_SHARE = 1e-3, 1 / 32
-"""Seconds between two looks at a fence: a share of what has passed, so that a wait ends 3 % late at most."""
 
 
 @dataclass(eq=False)
@@ -319,17 +316,13 @@ class CudaDevice(Closing):
         return self._pending[-1]
 
     def _await(self, fence: CudaFence, seconds: float) -> None:
-        start = time.monotonic()
-        while not self._cuda.cuEventQuery(fence.event):
-            passed = time.monotonic() - start
-            if passed >= seconds:
-                self._retire()
-                raise FenceTimeout(
-                    f"{fence.label} (submission {fence.sequence}) did not retire within {seconds:g} s on"
-                    f" {self.card.name}; the last one that retired is {self._retired or 'none'}"
-                )
-            time.sleep(min(passed * _SLEEP_SHARE, _LONGEST_SLEEP))
+        ended = ended_within(seconds, lambda: self._cuda.cuEventQuery(fence.event))
         self._retire()
+        if not ended:
+            raise FenceTimeout(
+                f"{fence.label} (submission {fence.sequence}) did not retire within {seconds:g} s on"
+                f" {self.card.name}; the last one that retired is {self._retired or 'none'}"
+            )
 
     def _retire(self) -> None:
         while self._pending and self._cuda.cuEventQuery(self._pending[0].event):

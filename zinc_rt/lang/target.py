@@ -14,6 +14,7 @@ from zinc_rt.lang.errors import UnsupportedTarget
 _X86: Final = "x86_64-unknown-linux-gnu"
 _ARM: Final = "aarch64-unknown-linux-gnu"
 _AMD: Final = "amdgcn--"  # the bare triple: user data starts at s0, no runtime's conventions on top
+_SPIR: Final = "spirv64v1.4-unknown-unknown"
 
 # The kernel grants the tile registers' state on request: arch/x86/include/uapi/asm/prctl.h, xstate component 18.
 _SYS_ARCH_PRCTL: Final = 158
@@ -125,7 +126,8 @@ TARGETS: Final[dict[str, Target]] = {
         *(_amd(name, "wave32 dot4 wmma") for name in ("gfx1201", "gfx1200")),
         # Their matrix instructions want other shapes than `wmma_iu8` has.
         *(_amd(name, "wave32 dot4") for name in ("gfx1100", "gfx1151")),
-        Target("spirv", "spirv64v1.4-unknown-unknown", "", (), _GPU_ISA, options=_SPIRV),
+        Target("spirv", _SPIR, "", (), _GPU_ISA, options=_SPIRV),
+        Target("spirv-plain", _SPIR, "", (), _GPU_ISA - {"dot4"}, options=_SPIRV),
         # Later GPUs translate it for themselves. The first with matrix instructions of 16 rows is sm_80.
         Target("ptx80", "nvptx64-nvidia-cuda", "sm_80", ("+ptx70",), _GPU_ISA | {"mma"}, options=_PTX),
         Target("ptx", "nvptx64-nvidia-cuda", "sm_75", ("+ptx70",), _GPU_ISA | {"mma"}, options=_PTX),

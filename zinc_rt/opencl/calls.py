@@ -1,5 +1,6 @@
-"""The calls that pyopencl does not offer, through the loader that it has brought: kernels whose arguments are
-addresses, launch after launch without Python in between, command buffers, unified memory of Intel's extension.
+"""The calls that pyopencl does not offer, or offers slowly, through the loader that it has brought: kernels whose
+arguments are addresses, launch after launch without Python in between, command buffers, ends of work, unified memory of
+Intel's extension.
 
 Numbers and signatures are those of OpenCL's headers (cl.h, cl_ext.h).
 """
@@ -19,6 +20,7 @@ _SVM_FINE_GRAIN: Final = 1 << 10
 _READ_WRITE: Final = 1 << 0
 _EXEC_SVM_POINTERS: Final = 0x11B6
 _EXEC_INDIRECT: Final = (0x4200, 0x4201, 0x4202)  # host, device, shared memory of the extension
+_EXECUTION_STATUS: Final = 0x11D3  # CL_EVENT_COMMAND_EXECUTION_STATUS; above 0: it has not ended
 _ALIGNMENT: Final = 256
 _GONE: Final = frozenset({-2, -5, -14, -36, -9999})
 """DEVICE_NOT_AVAILABLE, OUT_OF_RESOURCES, an event that ended in an error, INVALID_COMMAND_QUEUE, and what drivers say
@@ -42,6 +44,10 @@ _svm_free = _core("clSVMFree", None, _pointer, _pointer)
 _set_svm = _core("clSetKernelArgSVMPointer", _int, _pointer, _uint, _pointer)
 _set_exec_info = _core("clSetKernelExecInfo", _int, _pointer, _uint, _size, _pointer)
 _wait = _core("clWaitForEvents", _int, _uint, _pointer)
+_marker = _core("clEnqueueMarkerWithWaitList", _int, _pointer, _uint, _pointer, _pointer)
+_flush = _core("clFlush", _int, _pointer)
+_get_event_info = _core("clGetEventInfo", _int, _pointer, _uint, _size, _pointer, _pointer)
+_release_event = _core("clReleaseEvent", _int, _pointer)
 ENQUEUE: Final = ctypes.cast(_library.clEnqueueNDRangeKernel, _pointer).value or 0
 """The address of clEnqueueNDRangeKernel."""
 
@@ -77,9 +83,27 @@ def extension(device: cl.Device, name: str, returns: Any, *arguments: Any) -> An
     return ctypes.CFUNCTYPE(returns, *arguments)(address)
 
 
-def wait(event: cl.Event) -> int:
-    """Return once an event has ended: its error code. Other threads run meanwhile."""
-    return int(_wait(1, ctypes.byref(_pointer(event.int_ptr))))
+class QueueEnd:
+    """The end of all that is in an in-order queue now, which begins to run. label: for messages. Raises as `check`."""
+
+    def __init__(self, queue: int, label: str) -> None:
+        self._event, self._status, self._label = _pointer(), _int(), label
+        self._at, self._where = ctypes.byref(self._event), ctypes.byref(self._status)
+        check(_marker(queue, 0, None, self._at), label)
+        check(_flush(queue), label)
+
+    def reached(self) -> bool:
+        """Whether it has come, also by an error. Raises as `check`."""
+        check(_get_event_info(self._event, _EXECUTION_STATUS, 4, self._where, None), self._label)
+        return self._status.value <= 0
+
+    def result(self) -> int:
+        """Once it is reached: the error code. What was written is seen from then on."""
+        return int(_wait(1, self._at))
+
+    def __del__(self, release: Any = _release_event) -> None:  # held here: at exit modules go before their objects
+        if self._event:
+            release(self._event)
 
 
 class Addresses(Protocol):

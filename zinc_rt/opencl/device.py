@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from queue import SimpleQueue
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 from weakref import WeakKeyDictionary
 
@@ -22,11 +20,10 @@ from zinc_rt.lang.cache import CompileCache, cache_key
 from zinc_rt.lang.gpu import GpuKernel
 from zinc_rt.lang.image import Image
 from zinc_rt.lang.launch import LaunchTime
-from zinc_rt.lang.target import TARGETS
-from zinc_rt.opencl.calls import Addresses, SharedMemory, UnifiedMemory, check, wait
+from zinc_rt.opencl.calls import Addresses, QueueEnd, SharedMemory, UnifiedMemory, check
 from zinc_rt.opencl.devices import COMMAND_BUFFER, UNIFIED, OpenClCard
 from zinc_rt.opencl.launches import LaunchList, LoadedProgram, starter
-from zinc_rt.utils.gpu_calls import bytes_of, checked_span
+from zinc_rt.utils.gpu_calls import bytes_of, checked_span, ended_within
 
 Bytes = npt.NDArray[np.uint8]
 TIMEOUT: Final = 10.0
@@ -51,13 +48,11 @@ class OpenClMemory:
 
 @dataclass(eq=False)
 class LaunchFence:
-    """The end of a submission. awaited: whether a thread waits for it; code: of an error, once `done`."""
+    """The end of a submission. code: of an error, 0 for none; None until it was waited for."""
 
-    event: cl.Event
+    end: QueueEnd
     label: str
-    awaited: bool = False
-    done: threading.Event = field(default_factory=threading.Event)
-    code: int = 0
+    code: int | None = None
 
 
 class OpenClDevice:
@@ -105,8 +100,6 @@ class OpenClDevice:
         self._timing: cl.CommandQueue | None = None
         self._times: list[LaunchTime] = []
         self._lost: DeviceLost | None = None
-        self._waited: SimpleQueue[LaunchFence | None] = SimpleQueue()
-        threading.Thread(target=_wait_for_each, args=(self._waited,), name="opencl fences", daemon=True).start()
 
     @property
     def kernel_target(self) -> str:
@@ -183,7 +176,9 @@ class OpenClDevice:
     def load_kernel(self, kernel: GpuKernel) -> LoadedProgram:
         """See `GpuDevice.load_kernel`. Raises `BackendError` with the driver's words where it cannot be built."""
         if kernel.target != self.kernel_target:
-            raise BackendError(f"{kernel.name} is compiled for {kernel.target}; {self.card.name} takes SPIR-V")
+            raise BackendError(
+                f"{kernel.name} is compiled for {kernel.target}; {self.card.name} takes {self.kernel_target}"
+            )
         key = kernel.symbol, kernel.code
         if key not in self._programs:
             self._programs[key] = LoadedProgram(kernel, self._built(kernel))
@@ -203,7 +198,7 @@ class OpenClDevice:
             lines = [line.strip() for line in str(error).splitlines() if line.strip()]
             words = "; ".join(lines[:_LOG_LINES])
             raise BackendError(f"the driver {card.driver} cannot build {kernel.name}: {words}; update it") from error
-        cache.put(name, Image(bytes(binary), {kernel.symbol: 0}, TARGETS["spirv"].name))
+        cache.put(name, Image(bytes(binary), {kernel.symbol: 0}, card.target))
         return program
 
     def _build(self, program: cl.Program) -> cl.Program:
@@ -231,8 +226,7 @@ class OpenClDevice:
                 self._time(commands, self._timing)
             elif len(commands):
                 start()
-            fence = LaunchFence(cl.enqueue_marker(self._queue), commands.label)
-            self._queue.flush()
+            fence = LaunchFence(QueueEnd(self._queue.int_ptr, commands.label), commands.label)
         except DeviceLost as error:
             self._lost = error
             raise
@@ -269,17 +263,15 @@ class OpenClDevice:
     def wait(self, fence: LaunchFence, timeout: float | None = None) -> None:
         """See `GpuDevice.wait`."""
         seconds = self.timeout if timeout is None else timeout
-        if not fence.awaited:  # not when it was submitted: the other thread would hold that up
-            fence.awaited = True
-            self._waited.put(fence)
-        if not fence.done.wait(seconds):
-            raise FenceTimeout(f"{fence.label}: {self.card.name} did not end within {seconds:g} s")
-        if fence.code:
-            try:
-                check(fence.code, fence.label)
-            except DeviceLost as error:
-                self._lost = error
-                raise
+        try:
+            if fence.code is None:
+                if not ended_within(seconds, fence.end.reached):
+                    raise FenceTimeout(f"{fence.label}: {self.card.name} did not end within {seconds:g} s")
+                fence.code = fence.end.result()
+            check(fence.code, fence.label)
+        except DeviceLost as error:
+            self._lost = error
+            raise
 
     def drain(self, timeout: float | None = None) -> None:
         """See `GpuDevice.drain`."""
@@ -294,15 +286,7 @@ class OpenClDevice:
         for piece in list(self._pieces.values()):
             self.free(piece)
         self._programs.clear()
-        self._waited.put(None)
 
     def _check(self) -> None:
         if self._lost is not None:
             raise self._lost
-
-
-def _wait_for_each(fences: SimpleQueue[LaunchFence | None]) -> None:
-    """Wait for submissions, so that the thread that wants one can be interrupted."""
-    while (fence := fences.get()) is not None:
-        fence.code = wait(fence.event)
-        fence.done.set()

@@ -18,11 +18,11 @@ _FINE_GRAIN: Final = 1 << 1
 _SPIRV: Final = (1, 4)
 _EXTENSIONS: Final = (
     "cl_khr_fp16",
-    "cl_khr_integer_dot_product",
     "cl_khr_subgroup_ballot",
     "cl_khr_subgroup_shuffle",
     "cl_intel_required_subgroup_size",
 )
+_DOT_PRODUCT: Final = "cl_khr_integer_dot_product"
 UNIFIED: Final = "cl_intel_unified_shared_memory"
 COMMAND_BUFFER: Final = "cl_khr_command_buffer"
 _WORKGROUP: Final = 1024
@@ -33,7 +33,7 @@ INSTALL: Final = "pip install 'zinc-rt[opencl]'"
 @dataclass(frozen=True)
 class OpenClCard:
     """An OpenCL device. number: what `opencl:1` names; processor: whether it is a processor, taken only when named;
-    lacks: what the kernels need and it does not have; device: pyopencl's.
+    lacks: what the kernels need and it does not have; device: pyopencl's; target: of `lang`.
     """
 
     number: int
@@ -43,7 +43,7 @@ class OpenClCard:
     processor: bool
     lacks: tuple[str, ...]
     device: Any
-    target: str = "spirv"
+    target: str
 
     @property
     def refusal(self) -> str:
@@ -68,9 +68,18 @@ def find_cards() -> tuple[list[OpenClCard], str]:
 
 def _card(cl: Any, number: int, device: Any) -> OpenClCard:
     processor = bool(device.type & cl.device_type.CPU)
+    # A processor's driver makes each lane's dot product of many instructions, and compiles them for minutes.
+    dots = _DOT_PRODUCT in device.extensions.split() and not processor
     driver = f"{device.platform.name} {device.driver_version}".strip()
     return OpenClCard(
-        number, device.name.strip(), driver, device.global_mem_size, processor, tuple(_lacking(cl, device)), device
+        number,
+        device.name.strip(),
+        driver,
+        device.global_mem_size,
+        processor,
+        tuple(_lacking(cl, device)),
+        device,
+        "spirv" if dots else "spirv-plain",
     )
 
 

@@ -1,14 +1,21 @@
-"""What every GPU driver checks of its caller: workgroups of a dispatch, spans of memory, data to be stored."""
+"""What GPU drivers share: checks of workgroups, spans of memory and data to be stored, and how they wait."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.errors import BackendError
 
+_LONGEST_SLEEP: Final = 1e-3
+_SLEEP_SHARE: Final = 1 / 128
+"""Seconds between two looks are this share of what has passed, so that a wait ends 1 % late at most; Linux adds some
+50 us.
+"""
 Groups = int | tuple[int, int, int]
 """Workgroups of a dispatch: in x, or in x, y and z."""
 
@@ -43,3 +50,14 @@ def checked_span(memory: MemoryPiece, n_bytes: int | None, offset: int) -> int:
     if offset < 0 or n < 0 or offset + n > memory.size:
         raise BackendError(f"{memory.label}: {n} bytes at {offset} are not all in its {memory.size}")
     return n
+
+
+def ended_within(seconds: float, ended: Callable[[], bool]) -> bool:
+    """Look until something has ended: whether it did in time. Signals are handled meanwhile."""
+    start = time.monotonic()
+    while not ended():
+        passed = time.monotonic() - start
+        if passed >= seconds:
+            return False
+        time.sleep(min(passed * _SLEEP_SHARE, _LONGEST_SLEEP))
+    return True

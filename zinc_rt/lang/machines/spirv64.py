@@ -92,7 +92,9 @@ class _Spirv(GpuMachine):
         return builtin(c.f, "_Z25sub_group_broadcast_firstj", "i32", [("i32", bits)], f"convergent {_PURE}")
 
     def dot4(self, c: Any, total: str, a: str, b: str, signed: bool) -> str:
-        """OpSDot or OpSUDot of packed words: exact in 32 bits."""
+        """OpSDot or OpSUDot of packed words, or byte by byte: exact in 32 bits."""
+        if "dot4" not in c.target.isa:
+            return _dot_of_bytes(c, total, a, b, signed)
         name = "_Z20dot_4x8packed_ss_intjj" if signed else "_Z20dot_4x8packed_us_intjj"
         product = builtin(c.f, name, "i32", [("i32", a), ("i32", b)], _PURE)
         return str(c.f.value(f"add i32 {total}, {product}"))
@@ -147,6 +149,14 @@ class _Spirv(GpuMachine):
 
     def pause(self, c: Any) -> None:
         return None
+
+
+def _dot_of_bytes(c: Any, total: str, a: str, b: str, signed: bool) -> str:
+    for above in (24, 16, 8, 0):
+        high, other = (c.f.value(f"shl i32 {word}, {above}") for word in (a, b))
+        x, y = c.f.value(f"{'ashr' if signed else 'lshr'} i32 {high}, 24"), c.f.value(f"ashr i32 {other}, 24")
+        total = c.f.value(f"add i32 {total}, {c.f.value(f'mul i32 {x}, {y}')}")
+    return total
 
 
 MACHINE = _Spirv()
