@@ -148,8 +148,8 @@ def same() -> dict[str, bool]:
 
 def variants() -> list[Format]:
     """Records of known kinds in combinations and places that no format has, under names that the table lacks."""
-    names = iter(("Q4_2", "Q4_3", "Q8_1", "Q8_K", "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0", "Q1_0", "Q4_0_4_4", "Q4_0_4_8",
-                  "Q4_0_8_8", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "I8", "I16", "I64", "F64"))  # fmt: skip
+    names = iter(("Q4_2", "Q4_3", "Q8_1", "Q8_K", "Q4_0_4_4", "Q4_0_4_8", "Q4_0_8_8", "IQ4_NL_4_4", "IQ4_NL_4_8",
+                  "IQ4_NL_8_8", "I8", "I16", "I64", "F64"))  # fmt: skip
     plain, six, halves = Scale.BLOCK, Scale.SIX_BIT, Scale.INT8_HALVES
     makers = (
         lambda n: Format(n, 32, 34, CodeLayout.BYTES, plain, q=0, d=32),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
-from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import HALF_SUMS, MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
-    SUPER_SHIFT,
     activation_sums,
     bias_sum,
     group_factors,
@@ -18,6 +17,7 @@ from zinc_rt.kernels.cpu.weights import (
     plain_nibbles,
     scale_of_halves,
     signed_bytes,
+    supers_at,
     tile_of,
     weights_of,
 )
@@ -66,7 +66,8 @@ def isum_dots(
         # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
         LINES = max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * (F.integers[1] + F.bias) < 1 << 15)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
-        ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if FIRST == 0 and LAST == 8 else tuple(range(FIRST, LAST))
+        NIBBLES = F.low_bits == 4 and FIRST == 0 and LAST == 8
+        ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if NIBBLES else tuple(range(FIRST, LAST))
         for start in unroll(0, LAST - FIRST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(tuple(ORDER[j] for j in range(start, min(start + LINES, LAST - FIRST)))):
@@ -100,8 +101,8 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
-                isum[m * H + h] = splat(half_start(s, s_stride * 4 + m, FMT, SIGNED), W)
-                second[m * H + h] = splat(half_start(s, s_stride * 5 + m, FMT, SIGNED), W)
+                isum[m * H + h] = splat(half_start(s, s_stride * HALF_SUMS[0] + m, FMT, SIGNED), W)
+                second[m * H + h] = splat(half_start(s, s_stride * HALF_SUMS[1] + m, FMT, SIGNED), W)
         isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED, False)
         isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED, False)
     else:
@@ -172,7 +173,7 @@ def tile_rows(
                                 if M == 1 and AHEAD >= 2 * NEAR:
                                     prefetch(w, NEAR + i)
                                 prefetch(w + distance, i)
-                        supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
+                        supers = tile + supers_at(group, FMT)
                         add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                         group += TREE_LANES
                         w = w + TILE.group
