@@ -97,7 +97,7 @@ def _sums(f: Format) -> tuple[int, ...]:
     offsets = (f.bias, f.offset) if f.wide else (f.bias,)
     if f.scaled_halves:
         return HALF_SUMS if f.minimum is not None or any(offsets) else ()
-    plain = () if f.minimum is None else (PLAIN_SUM,)
+    plain = (PLAIN_SUM,) if f.plain_sum else ()
     return *plain, *(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
 
 

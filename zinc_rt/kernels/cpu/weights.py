@@ -27,6 +27,8 @@ from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, vec
 
 HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
 """How far right a pack's sums of halves are shifted to take a bias away."""
+RAW_LINES = {0: (), 4: (4, 5, 6, 7), 2: (1, 3, 5, 7), -1: (0, 2, 4, 6)}
+"""By `raw_shift`: high nibbles, odd pairs of bits, even bits."""
 
 
 @inline
@@ -59,17 +61,35 @@ def signed_bytes(FMT: str):
 
 
 @inline
-def plain_nibbles(FMT: str):
-    """Whether a group's integers are four bits each and nothing else."""
+def raw_shift(FMT: str):
+    """How far left of their place `line` leaves the integers of raw lines, which takes fewer shifts; negative: right.
+    0: the format has no such lines.
+    """
     F = integers_of(FMT)
-    return F.kind in CODED_KINDS and F.codebook == () and F.high_bits == 0
+    if F.high_bits != 0 or F.codebook != ():
+        return 0
+    if F.kind in CODED_KINDS:
+        return 4 if target_has("vnni") or target_has("avxvnni") else 0
+    if F.kind == CodeLayout.SIGN_BITS:
+        return -1
+    static_assert(
+        F.kind in PAIR_KINDS or F.kind in (CodeLayout.BYTES, CodeLayout.GRID),
+        f"format {FMT}: raw_shift does not know integers of kind {F.kind!s}",
+    )
+    return 2 if F.kind in PAIR_KINDS and not F.scaled_halves else 0
+
+
+@inline
+def raw_lines(FMT: str):
+    """Which of a group's lines these are."""
+    return RAW_LINES[raw_shift(FMT)]
 
 
 @inline
 def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool):
     """Line i of a group as N bytes from byte `at`: u8 with the format's bias added, or i8 where SIGNED (wide ones).
 
-    RAW: high ones of `plain_nibbles`, sixteen times as large.
+    RAW: one of `raw_lines`, as it is.
     """
     F = integers_of(FMT)
     if F.kind == CodeLayout.BYTES:
@@ -78,9 +98,11 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
             return bitcast(bits, vec[i8, N])
         return bits
     if F.kind in PAIR_KINDS:
-        return pairs_line(w, i, at, FMT, N)
+        return pairs_line(w, i, at, FMT, N, RAW)
     if F.kind == CodeLayout.SIGN_BITS:
         x = load(w, at, lanes=N)
+        if RAW:
+            return (x >> i) & 1
         return (x << 1 if i == 0 else x >> (i - 1)) & 2
     if F.kind == CodeLayout.GRID:
         return grid_line(w, i, at, FMT, N, SIGNED)
@@ -116,17 +138,18 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
 
 
 @inline
-def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int):
+def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
     """As `line` for integers of two bits, or three."""
     F = integers_of(FMT)
     packed = load(w, (i // 4) * 64 + at, lanes=N)
     DOWN = 2 * (i % 4)
-    if F.kind == CodeLayout.SHIFTED_GRID:
+    if F.kind == CodeLayout.SHIFTED_GRID and F.scaled_halves:
         # Eight times the number, and 2 where an eighth is added: a bit for each row and 8 columns.
-        bits = load(w + (128 + at // 4), lanes=N // 4)
-        BIT = 16 << (i // 2 if F.scaled_halves else 0)
-        added = select((u32(bits) & BIT) != 0, splat(u32(0x02020202), N // 4), zeros(vec[u32, N // 4]))
+        bits = u32(load(w + (128 + at // 4), lanes=N // 4)) & (16 << i // 2)
+        added = select(bits != 0, splat(u32(0x02020202), N // 4), zeros(vec[u32, N // 4]))
         return ((packed << (3 - DOWN) if DOWN < 3 else packed >> (DOWN - 3)) & 24) | bitcast(added, vec[u8, N])
+    if RAW:
+        return (packed >> (DOWN - 2)) & 12
     x = (packed >> DOWN) & 3
     if F.high_bits == 0:
         return x
@@ -223,6 +246,8 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
         bits = i32(load(scales + at, lanes=W))
         d = halves(supers, 2 * at, W) * F.unit
         first = f32((bits & 15) * 2 + 1)
+        if F.scale == Scale.ODD_TOP:
+            return d, first * 8.0, select(bits >= 16, first, -first)
         return (d, first, f32((bits >> 4) * 2 + 1)) if F.scaled_halves else (d, first)
     if F.scale == Scale.SIX_BIT_SIGNED:
         return halves(supers, 2 * at, W), bytes_as_f32(scales, at, W, True)
@@ -246,10 +271,10 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
 
 @inline
 def activation_sums(s, at, s_stride, W: int, FMT: str):
-    """What minima are multiplied with: the sum of a group's activations at `at`, or, where halves have minima, both
-    halves' sums times -`HALF_BIAS`; f32 vectors. None without minima.
+    """What minima, or a group's eighths, are multiplied with: the sum of the activations at `at`, or, where halves have
+    minima, both halves' sums times -`HALF_BIAS`; f32 vectors. None without minima.
     """
-    if format_of(FMT).minimum is None:
+    if not format_of(FMT).plain_sum:
         return None
     if scale_of_halves(FMT):
         reads_sum(HALF_SUMS[0], FMT)
@@ -264,6 +289,9 @@ def group_value(factors, isum, second, dx, total, FMT: str):
     F = format_of(FMT)
     if F.scale == Scale.E4M3_HALVES:
         return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * f32(second)
+    if F.scale == Scale.ODD_TOP:
+        # Integers below 2^24: exact.
+        return (factors[0] * dx) * fma(factors[1], f32(isum), factors[2] * total)
     if F.scale == Scale.SIX_BIT_SIGNED or (F.scale in ODD_SCALES and not F.scaled_halves):
         return (factors[0] * dx) * (factors[1] * f32(isum))
     if F.scale == Scale.FOUR_BIT_HALVES:
