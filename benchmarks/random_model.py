@@ -75,6 +75,12 @@ def _with_scales(raw: Bytes, f: Format, size: float, rng: np.random.Generator) -
     """
     if f.scale == Scale.POWER_OF_TWO:
         raw[:, f.d] = 128 + round(math.log2(size))
+    elif f.scale == Scale.ODD_THREES:
+        nibbles = (size * rng.uniform(0.9, 1.1, len(raw))).astype("<f2").view("<u2")[:, None] >> np.uint16(
+            [0, 4, 8, 12]
+        )
+        small = np.ascontiguousarray(raw[:, f.scales :]).view("<u2") & 0xFFF
+        raw[:, f.scales :] = (small | nibbles << 12).astype("<u2").view(np.uint8)
     elif not f.halves:
         raise ValueError(f"{f.name} has scales of a kind that random weights know nothing of: {f.scale!s}")
     # A minimum of half the greatest integer centres the weights.

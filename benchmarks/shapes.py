@@ -357,6 +357,13 @@ MIXES = {
     "q2_k": Mix(T.Q2_K, head=T.Q6_K, file_type=10),
     "mxfp4": Mix(T.MXFP4, dense=T.Q8_0, file_type=38),
     "mxfp4_all": Mix(T.MXFP4, head=T.Q8_0, file_type=38),
+    # The head, too: what is measured is the format, and a head of more bits is a large part of few layers.
+    "q2_0": Mix(T.Q2_0, file_type=41),
+    "tq2_0": Mix(T.TQ2_0, file_type=37),
+    "tq1_0": Mix(T.TQ1_0, file_type=36),
+    "q1_0": Mix(T.Q1_0, file_type=40),
+    "iq1_m": Mix(T.IQ1_M, file_type=31),
+    "iq1_s": Mix(T.IQ1_S, file_type=24),
 }
 """file_type: `general.file_type` of llama.h, enum llama_ftype."""
 

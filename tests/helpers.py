@@ -15,6 +15,8 @@ import gguf
 import numpy as np
 import pytest
 
+from tests.gguf.judge import dequantized
+from tests.kernels.material import places_of_halves, put_halves
 from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.formats import table
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
@@ -30,7 +32,9 @@ def soon(names: Collection[str], cases: Iterable[str]) -> list[Any]:
 
 WRITTEN = (T.F32, T.F16, T.BF16, T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.MXFP4)
 """Formats that the `gguf` package writes."""
-MADE_UP = {T[f.name]: (f.halves, f.integers[1] / 2) for f in table.quantized() if T[f.name] not in WRITTEN}
+MADE_UP = {
+    T[f.name]: (places_of_halves(T[f.name]), f.integers[1] / 2) for f in table.quantized() if T[f.name] not in WRITTEN
+}
 """The others: where the float16 scales of a block lie, and the minimum's share of the scale that centres weights."""
 
 
@@ -123,9 +127,8 @@ LLAMA = Spec("llama")
 
 def packed(kind: GGMLType, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """u8[n_rows, row_bytes]: `values` in the format; random blocks of that spread where `gguf` cannot write them."""
-    theirs = gguf.GGMLQuantizationType(int(kind))
     if kind not in MADE_UP:
-        return gguf.quants.quantize(values, theirs).view(np.uint8)
+        return gguf.quants.quantize(values, gguf.GGMLQuantizationType(int(kind))).view(np.uint8)
     places, centre = MADE_UP[kind]
     raw = rng.integers(0, 256, (len(values), values.shape[1] // kind.block_size, kind.block_bytes), np.uint8)
 
@@ -134,11 +137,10 @@ def packed(kind: GGMLType, values: np.ndarray, rng: np.random.Generator) -> np.n
             numbers = 8 * (np.log2(size * rng.uniform(0.9, 1.1, (*raw.shape[:2], 4))) + 8)
             raw[:, :, :4] = np.clip(numbers, 1, 0x7E)
         for at, share in zip(places, (1.0, centre), strict=False):
-            scales = size * share * rng.uniform(0.9, 1.1, raw.shape[:2])
-            raw[:, :, at : at + 2] = scales.astype("<f2")[..., None].view(np.uint8)
+            put_halves(kind, raw, at, size * share * rng.uniform(0.9, 1.1, raw.shape[:2]))
         return raw.reshape(len(values), -1)
 
-    spread = gguf.quants.dequantize(set_scales(1.0), theirs).std()
+    spread = dequantized(kind, set_scales(1.0)).std()
     return set_scales(float(values.std() / spread))
 
 
@@ -177,7 +179,7 @@ def add_tensors(
         values = values_of(name, shape, rng)
         raw = packed(kind, values.reshape(-1, shape[-1]), rng)
         writer.add_tensor(name, raw, kind, shape)
-        wide = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(kind)))
+        wide = dequantized(kind, raw)
         tensors[name] = wide.reshape(shape).astype(np.float64)
     return tensors
 

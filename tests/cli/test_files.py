@@ -122,14 +122,14 @@ def test_show_works_for_what_cannot_run(zinc, foreign, tmp_path):
 
 
 def test_show_names_formats_that_are_not_supported(zinc, tmp_path):
-    raw = bytes(2 * GGMLType.TQ1_0.block_bytes)
+    raw = bytes(2 * GGMLType.Q8_K.block_bytes)
     file = tmp_path / "mix.gguf"
     w = GGUFWriter(file)
     w.add("general.architecture", "llama")
-    w.add_tensor("a.weight", np.frombuffer(raw, np.uint8).reshape(2, -1), GGMLType.TQ1_0, (2, 256))
+    w.add_tensor("a.weight", np.frombuffer(raw, np.uint8).reshape(2, -1), GGMLType.Q8_K, (2, 256))
     w.write()
     outcome = zinc("show", file)
-    assert "TQ1_0: 1 tensors" in outcome.out
+    assert "Q8_K: 1 tensors" in outcome.out
     assert "not supported yet" in outcome.out
 
 

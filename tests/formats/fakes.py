@@ -147,7 +147,9 @@ def same() -> dict[str, bool]:
 
 
 def variants() -> list[Format]:
-    """Records of known kinds in combinations and places that no format has, under names that the table lacks."""
+    """Records of known kinds in combinations and places that no format has, under names that the table lacks or whose
+    records they take the place of.
+    """
     names = iter(("Q4_2", "Q4_3", "Q8_1", "Q8_K", "IQ1_S", "IQ1_M", "TQ1_0", "TQ2_0", "Q1_0", "Q4_0_4_4", "Q4_0_4_8",
                   "Q4_0_8_8", "IQ4_NL_4_4", "IQ4_NL_4_8", "IQ4_NL_8_8", "I8", "I16", "I64", "F64"))  # fmt: skip
     plain, six, halves = Scale.BLOCK, Scale.SIX_BIT, Scale.INT8_HALVES
@@ -172,7 +174,7 @@ def variants() -> list[Format]:
         lambda n: Format(n, 256, 288, CodeLayout.BYTES, six, q=32, scales=4, minimum=2),
         lambda n: Format(n, 256, 274, CodeLayout.BYTES, halves, q=18, scales=2),
     )
-    return [make(name) for make, name in zip(makers, names, strict=False)]
+    return [make(name) for make, name in zip(makers, names, strict=True)]
 
 
 def compared() -> dict[str, str]:

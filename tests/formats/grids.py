@@ -11,9 +11,10 @@ import sys
 import gguf
 import numpy as np
 
-NAMES = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S")
+NAMES = ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S", "IQ1_S")
 HEAD = '''\
-"""Tables of the formats that store indices of vectors: an entry has the sizes of 8 elements (IQ2) or of 4 (IQ3).
+"""Tables of the formats that store indices of vectors: an entry has the sizes of 8 elements (IQ2) or of 4 (IQ3), or 8
+numbers from -1 to 1 with 1 added (IQ1).
 
 Written by `python -m tests.formats.grids > zinc_rt/formats/grids.py`; a test compares this file with the `gguf`
 package, which the numbers are taken from. They come with this notice:
@@ -76,8 +77,9 @@ def packed(name: str) -> str:
     table = gguf.quants._type_traits[gguf.GGMLQuantizationType[name]]
     table.init_grid()
     entries, width = table.grid_shape
-    values = tuple(table.grid_map)
-    grid = table.grid.reshape(entries, width).astype(np.int64)
+    least = min(0, *table.grid_map)
+    values = tuple(value - least for value in table.grid_map)
+    grid = table.grid.reshape(entries, width).astype(np.int64) - least
     places = np.searchsorted(values, grid)
     bits = (len(values) - 1).bit_length()
     codes = (places << bits * np.arange(width)).sum(axis=1).astype("<u2")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.formats import grids as written
+from tests.gguf.judge import SIZES
 from tests.kernels.material import OF_EACH_KIND
 from zinc_rt.formats import grids, table
 from zinc_rt.formats.kinds import CodeLayout, Scale, Signs
@@ -31,6 +32,7 @@ SMALL_SCALES = {
     Scale.FOUR_BIT_HALVES: 16,
     Scale.ODD_NIBBLES: 4,
     Scale.ODD_HALVES: 8,
+    Scale.ODD_THREES: 8,
 }
 """Bytes of the small scales of a block."""
 each = pytest.mark.parametrize("f", FORMATS.values(), ids=NAMES)
@@ -38,9 +40,7 @@ each = pytest.mark.parametrize("f", FORMATS.values(), ids=NAMES)
 
 @each
 def test_a_record_says_what_ggml_says(f: Format) -> None:
-    number = gguf.GGMLQuantizationType[f.name]
-    assert (f.block, f.block_bytes) == gguf.GGML_QUANT_SIZES[number]
-    assert GGMLType[f.name] == number
+    assert (f.block, f.block_bytes) == SIZES[GGMLType[f.name]]
 
 
 @each
@@ -48,8 +48,8 @@ def test_the_parts_of_a_block_fill_it(f: Format) -> None:
     """Every byte belongs to one part."""
     if not f.quantized:
         return
-    bits = {CodeLayout.BYTES: 8, CodeLayout.QUARTERS: 2}.get(CodeLayout(f.kind), 4)
-    parts = [(f.q, f.block * bits // 8), *((at, 2) for at in f.halves)]
+    bits = 8 if f.kind == CodeLayout.BYTES else f.low_bits if f.grid is None else 0
+    parts = [(f.q, 52 if f.kind == CodeLayout.TRITS else f.block * bits // 8), *((at, 2) for at in f.halves)]
     if f.high is not None:
         parts.append((f.high, f.block * f.high_bits // 8))
     if f.scales is not None:
@@ -58,10 +58,13 @@ def test_the_parts_of_a_block_fill_it(f: Format) -> None:
         parts.append((f.d, 2 * f.groups if f.scale == Scale.E4M3_HALVES else 1))
     if f.grid is not None:
         n = GROUP // f.grid.width * (2 if f.grid.signs == Signs.IN_INDEX else 1)
-        parts = [p for p in parts if p[0] != f.q] + [(f.q + g * f.grid.step, n) for g in range(f.groups)]
-        if f.grid.signs != Signs.IN_INDEX:
+        parts += [(f.q + g * f.grid.step, n) for g in range(f.groups)]
+        if f.kind == CodeLayout.SHIFTED_GRID:
+            assert f.grid.high is not None
+            parts.append((f.grid.high, 2 * f.groups))
+        elif f.grid.signs != Signs.IN_INDEX:
             parts += [(f.grid.sign_place + g * f.grid.sign_step, 4) for g in range(f.groups)]
-        if f.grid.high is not None:
+        if f.kind == CodeLayout.GRID and f.grid.high is not None:
             assert GROUP // f.grid.width * f.grid.high_bits == 8
             parts.append((f.grid.high, f.groups))
     used = [at + i for at, n in parts for i in range(n)]
@@ -80,15 +83,18 @@ def test_integers_fit_the_contract(f: Format) -> None:
 
 def test_the_tables_of_vectors_are_those_of_the_package() -> None:
     assert (ROOT / "zinc_rt/formats/grids.py").read_text(encoding="utf-8") == written.module()
+    tables = {f.grid.table for f in FORMATS.values() if f.grid is not None}
+    assert set(grids.PACKED) == tables
     for name, packed in grids.PACKED.items():
         theirs = gguf.quants._type_traits[gguf.GGMLQuantizationType[name]]
         theirs.init_grid()
         sizes = np.array(packed.words(), "<u4").view(np.uint8).reshape(packed.entries, packed.width)
-        assert (sizes == theirs.grid.reshape(theirs.grid_shape)).all()
+        least = min(0, *theirs.grid_map)
+        assert (sizes == theirs.grid.reshape(theirs.grid_shape) - least).all()
         grid = FORMATS[name].grid
         assert grid is not None
         assert (grid.width, grid.peak) == (packed.width, sizes.max())
-        assert sizes.min() > 0, "the kernels negate bytes that are not zero"
+        assert sizes.min() > 0 or FORMATS[name].kind == CodeLayout.SHIFTED_GRID, "kernels negate no bytes of zero"
         assert packed.entries == 256 << grid.index_bits
 
 
@@ -117,7 +123,7 @@ def test_pages_list_the_formats_of_the_table(page: str) -> None:
 
 def test_numerics_md_has_a_formula_for_every_quantised_format() -> None:
     text = (ROOT / "docs/how/numerics.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ((?:I?Q|MX|NV)[\w, ]+) \| `", text, re.M)
+    rows = re.findall(r"^\| ((?:I?Q|TQ|MX|NV)[\w, ]+) \| `", text, re.M)
     assert sorted(n for row in rows for n in row.split(", ")) == sorted(f.name for f in table.quantized())
 
 

@@ -1,4 +1,4 @@
-"""Block formats against the `gguf` package: same bits for any bytes, same bytes for any finite floats."""
+"""Block formats against their judge: same bits for any bytes, same bytes for any finite floats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from zinc_rt.formats.kinds import Scale
+from tests.gguf.judge import SIZES, dequantized
+from tests.kernels.material import places_of_halves, put_halves
+from zinc_rt.formats.kinds import HALF_SCALES, WITH_MINIMA, Scale
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import SUPPORTED, GGMLType, UnsupportedTensorType, blocks
 from zinc_rt.gguf.errors import GGUFError, InvalidBlocks
@@ -17,8 +19,6 @@ from zinc_rt.gguf.errors import GGUFError, InvalidBlocks
 QUANTISED = [t for t in SUPPORTED if t.quantized]
 WRITTEN = [GGMLType.Q4_0, GGMLType.Q8_0]
 
-# Where the f16 scales of a block lie, so that tests can put awkward numbers there.
-SCALES = {kind: FORMATS[kind.name].halves for kind in QUANTISED}
 # Zeros, subnormals, the least normal, ones, the largest, infinities, NaNs.
 AWKWARD_F16 = [
     0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00,
@@ -27,11 +27,6 @@ AWKWARD_F16 = [
 
 ids = pytest.mark.parametrize("kind", SUPPORTED, ids=lambda t: t.name)
 quantised = pytest.mark.parametrize("kind", QUANTISED, ids=lambda t: t.name)
-
-
-def oracle(kind: GGMLType, raw: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(kind))
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> None:
@@ -50,7 +45,7 @@ def random_rows(kind: GGMLType, seed: int, n_rows: int = 5, n_blocks: int = 3) -
 
 @ids
 def test_sizes_agree_with_the_oracle(kind: GGMLType) -> None:
-    assert (kind.block_size, kind.block_bytes) == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
+    assert (kind.block_size, kind.block_bytes) == SIZES[kind]
 
 
 def test_every_type_of_the_oracle_is_known_by_name_and_size() -> None:
@@ -68,29 +63,29 @@ def test_dequantize_any_bytes(kind: GGMLType, data: st.DataObject) -> None:
     width = n_blocks * kind.block_bytes
     raw = np.frombuffer(data.draw(st.binary(min_size=n_rows * width, max_size=n_rows * width)), np.uint8)
     raw = raw.reshape(n_rows, width)
-    same_bits(blocks.dequantize(kind, raw), oracle(kind, raw))
+    same_bits(blocks.dequantize(kind, raw), dequantized(kind, raw))
 
 
 @quantised
 def test_dequantize_awkward_scales(kind: GGMLType) -> None:
-    places = SCALES[kind]
+    places = places_of_halves(kind)
     if FORMATS[kind.name].scale in (Scale.POWER_OF_TWO, Scale.E4M3_HALVES):
         raw = random_rows(kind, 0, n_rows=256, n_blocks=1)
         raw[:, FORMATS[kind.name].d] = np.arange(256)
-        same_bits(blocks.dequantize(kind, raw), oracle(kind, raw))
+        same_bits(blocks.dequantize(kind, raw), dequantized(kind, raw))
         return
     for first in AWKWARD_F16:
         raw = random_rows(kind, first, n_rows=len(AWKWARD_F16), n_blocks=1)
-        raw[:, places[0] : places[0] + 2] = np.array([first], "<u2").view(np.uint8)
+        put_halves(kind, raw, places[0], np.full(len(raw), first, "<u2").view("<f2"))
         for at in places[1:]:
-            raw[:, at : at + 2] = np.array(AWKWARD_F16, "<u2").view(np.uint8).reshape(-1, 2)
-        same_bits(blocks.dequantize(kind, raw), oracle(kind, raw))
+            put_halves(kind, raw, at, np.array(AWKWARD_F16, "<u2").view("<f2"))
+        same_bits(blocks.dequantize(kind, raw), dequantized(kind, raw))
 
 
 @pytest.mark.parametrize("kind", [GGMLType.F16, GGMLType.BF16], ids=lambda t: t.name)
 def test_every_half_float_dequantizes_like_the_oracle(kind: GGMLType) -> None:
     raw = np.arange(1 << 16, dtype="<u2").view(np.uint8).reshape(64, -1)
-    same_bits(blocks.dequantize(kind, raw), oracle(kind, raw))
+    same_bits(blocks.dequantize(kind, raw), dequantized(kind, raw))
 
 
 @ids
@@ -119,7 +114,7 @@ def test_no_rows_and_empty_rows(kind: GGMLType) -> None:
 
 def test_dequantize_of_more_than_one_chunk() -> None:
     raw = random_rows(GGMLType.Q4_0, 3, n_rows=40, n_blocks=1024)
-    same_bits(blocks.dequantize(GGMLType.Q4_0, raw), oracle(GGMLType.Q4_0, raw))
+    same_bits(blocks.dequantize(GGMLType.Q4_0, raw), dequantized(GGMLType.Q4_0, raw))
 
 
 # ---------------------------------------------------------------- the integer view
@@ -142,13 +137,12 @@ def value_of(rows: blocks.QuantRows, row: int, group: int, element: int) -> floa
 @quantised
 def test_unpack_evaluates_to_what_the_oracle_dequantizes(kind: GGMLType) -> None:
     raw = random_rows(kind, 11, n_rows=4, n_blocks=2)
-    for at in SCALES[kind]:  # finite scales near 0.1
-        view = raw.reshape(4, 2, -1)
-        view[:, :, at + 1] = 0x2E
+    for at in places_of_halves(kind):
+        put_halves(kind, raw.reshape(4, 2, -1), at, np.float16(0.1 + np.arange(8).reshape(4, 2) / 100))
     if FORMATS[kind.name].scale == Scale.POWER_OF_TWO:
         raw.reshape(4, 2, -1)[:, :, FORMATS[kind.name].d] = [124, 126]
     rows = blocks.unpack(kind, raw)
-    expected = oracle(kind, raw)
+    expected = dequantized(kind, raw)
     n_groups = 2 * kind.block_size // 32
     assert rows.ints.shape == (4, n_groups, 32)
     got = np.array(
@@ -177,6 +171,12 @@ RANGES = {
     GGMLType.IQ2_S: (-43, 43),
     GGMLType.IQ3_XXS: (-62, 62),
     GGMLType.IQ3_S: (-15, 15),
+    GGMLType.Q2_0: (-1, 2),
+    GGMLType.TQ2_0: (-1, 2),
+    GGMLType.TQ1_0: (-1, 1),
+    GGMLType.Q1_0: (-1, 1),
+    GGMLType.IQ1_M: (-9, 9),
+    GGMLType.IQ1_S: (-9, 9),
 }
 SMALL_SCALES = {
     Scale.SIX_BIT: (0, 63),
@@ -187,6 +187,8 @@ SMALL_SCALES = {
     Scale.ODD_WORD: (1, 31),
     Scale.ODD_NIBBLES: (1, 31),
     Scale.ODD_HALVES: (1, 31),
+    Scale.ODD_TOP: (1, 15),
+    Scale.ODD_THREES: (1, 15),
 }
 """The least and the greatest of the integer scales; minima end where scales do."""
 
@@ -205,8 +207,8 @@ def test_unpack_types_shapes_and_ranges(kind: GGMLType) -> None:
     f = FORMATS[kind.name]
     assert (rows.m is not None) == (f.minimum is not None)
     assert (rows.sc is not None) == (f.scale in SMALL_SCALES)
-    assert (rows.mn is not None) == (f.scale in (Scale.SIX_BIT, Scale.FOUR_BIT_HALVES))
-    halves = f.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES, Scale.ODD_HALVES)
+    assert (rows.mn is not None) == (f.scale in WITH_MINIMA)
+    halves = f.scale in HALF_SCALES
     assert (rows.last is not None) == (f.scale == Scale.E4M3_HALVES)
     for part in (rows.sc, rows.mn):
         if part is not None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from zinc_rt.formats.kinds import CodeLayout, Scale
+from zinc_rt.formats.kinds import GRID_KINDS, CodeLayout, Scale
 from zinc_rt.formats.table import quantized
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.gguf.errors import InvalidBlocks
 from zinc_rt.gguf.pack import e4m3, exponents, pack
 from zinc_rt.gguf.unpack import half_e4m3
 
-PACKED = [GGMLType[f.name] for f in quantized() if f.kind != CodeLayout.GRID]
+PACKED = [GGMLType[f.name] for f in quantized() if f.kind not in GRID_KINDS]
 
 
 def canonical(kind: GGMLType, seed: int) -> np.ndarray:
@@ -24,6 +24,10 @@ def canonical(kind: GGMLType, seed: int) -> np.ndarray:
         raw[:, :, at + 1] &= 0xBF
     if f.scale == Scale.E4M3_HALVES:
         raw[:, :, f.d : f.d + 4] %= 0x7F
+    if f.kind == CodeLayout.TRITS:
+        numbers = raw[:, :, f.q : f.q + 52] % 243
+        numbers[:, :, 48:] -= numbers[:, :, 48:] % 3  # a fifth digit of 0
+        raw[:, :, f.q : f.q + 52] = -(numbers.astype(np.int32) * -256 // 243)
     if f.codebook and len(set(f.codebook)) < 16:  # two codes mean 0: the first of them is written
         at, n = f.q, f.block // 2
         codes = raw[:, :, at : at + n]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import gguf
 import pytest
 
+from tests.gguf.judge import SIZES
 from tests.ir.dense import F16, F32, I32, INPUT, OUTPUT, STATE, TEMP, WEIGHT, Dims, dense
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.builder import GraphBuilder
@@ -228,7 +228,8 @@ def test_weight_bytes_are_those_of_the_gguf_package(dtype: DType) -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ["n_rows", 512]), b.buffer("y", OUTPUT, F32, ["n_rows", 3])
     b.node(Op.MATMUL, [x, b.buffer("w", WEIGHT, dtype, [3, 512])], [y])
-    expected = math.prod(gguf.quant_shape_to_byte_shape((3, 512), gguf.GGMLQuantizationType[dtype.name]))
+    block, n_bytes = SIZES[dtype.ggml]
+    expected = 3 * 512 // block * n_bytes
     cost = graph_cost(b.build())
     assert cost.bytes_by_kind[BufferKind.WEIGHT] == expected
     assert cost.total == Cost(expected + 512 * 4, 3 * 4, 2 * 3 * 512)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, cast
 
-import gguf
 import numpy as np
 import pytest
 
+from tests.gguf.judge import SIZES
 from tests.ir.dense import Dims, dense, named
 from zinc_rt.errors import ZincError
 from zinc_rt.ir.builder import GraphBuilder
@@ -146,7 +146,7 @@ def test_errors_are_for_users() -> None:
 
 @pytest.mark.parametrize("dtype", list(DType))
 def test_block_sizes_are_those_of_gguf(dtype: DType) -> None:
-    block, nbytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[dtype.name]]
+    block, nbytes = SIZES[dtype.ggml]
     assert (dtype.block_size, dtype.block_bytes) == (block, nbytes)
     assert dtype.row_bytes(4 * block) == 4 * nbytes
     assert DType.of(dtype.ggml) is dtype

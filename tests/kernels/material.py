@@ -17,7 +17,7 @@ FLOATS = tuple(T[f.name] for f in table.floats())
 SUPER = tuple(T[f.name] for f in table.quantized() if f.groups > 1)
 OF_EACH_KIND = (
     *("Q4_0", "Q5_1", "IQ4_NL", "Q8_0", "Q5_K", "Q6_K", "MXFP4", "IQ4_XS", "Q3_K", "Q2_K", "NVFP4"),
-    *("IQ2_XXS", "IQ2_S", "IQ3_S", "F32", "F16", "BF16"),
+    *("IQ2_XXS", "IQ2_S", "IQ3_S", "Q2_0", "TQ2_0", "TQ1_0", "Q1_0", "IQ1_M", "IQ1_S", "F32", "F16", "BF16"),
 )
 """A format of each way to hold integers, scales and minima. Products of the others are slow tests; how each format is
 decoded, the tests of embeddings check for all of them.
@@ -26,6 +26,8 @@ SCALE_BYTES = {T[f.name]: f.halves for f in table.quantized()}
 """Where the float16 scales of a block lie."""
 EXPONENT = {T[f.name]: f.d for f in table.quantized() if f.scale == table.Scale.POWER_OF_TWO}
 """Where the exponent of a block lies, for formats whose scale is a power of two."""
+SCATTERED = {T[f.name]: f.scales for f in table.quantized() if f.scale == table.Scale.ODD_THREES}
+"""Where four words of 16 bits lie whose top nibbles are those of the block's float16."""
 
 FINITE_F16 = [0x0000, 0x8000, 0x0001, 0x8001, 0x03FF, 0x0400, 0x1400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF]
 WILD_F16 = [*FINITE_F16, 0x7C00, 0xFC00, 0x7E00, 0xFE01]
@@ -39,12 +41,27 @@ def by_kind(formats: Iterable[GGMLType | str]) -> list[Any]:
     return [pytest.param(of, id=name, marks=marks[name]) for of, name in names.items()]
 
 
+def put_halves(kind: GGMLType, blocks: np.ndarray, at: int, halves: np.ndarray) -> None:
+    """Write float16 numbers of blocks, u8[..., block_bytes], as their place `at` wants them."""
+    bits = halves.astype("<f2").view("<u2")[..., None]
+    if SCATTERED.get(kind) != at:
+        blocks[..., at : at + 2] = bits.view(np.uint8)
+        return
+    words = np.ascontiguousarray(blocks[..., at : at + 8]).view("<u2")
+    nibbles = bits >> np.arange(0, 16, 4, dtype=np.uint16) & 15
+    blocks[..., at : at + 8] = (words & 0xFFF | nibbles << 12).astype("<u2").view(np.uint8)
+
+
+def places_of_halves(kind: GGMLType) -> tuple[int, ...]:
+    """What `put_halves` takes for the float16 numbers of a block."""
+    return (*SCALE_BYTES[kind], *((SCATTERED[kind],) if kind in SCATTERED else ()))
+
+
 def packed_rows(kind: GGMLType, rng: np.random.Generator, n_rows: int, n_in: int) -> np.ndarray:
     """u8[n_rows, row_bytes]: any integers, scales of ordinary sizes and both signs."""
     raw = rng.integers(0, 256, (n_rows, n_in // kind.block_size, kind.block_bytes), np.uint8)
-    for at in SCALE_BYTES[kind]:
-        scales = (rng.standard_normal(raw.shape[:2]) * 2.0 ** rng.integers(-9, 2, raw.shape[:2])).astype("<f2")
-        raw[:, :, at : at + 2] = scales[..., None].view(np.uint8)
+    for at in places_of_halves(kind):
+        put_halves(kind, raw, at, rng.standard_normal(raw.shape[:2]) * 2.0 ** rng.integers(-9, 2, raw.shape[:2]))
     if kind in EXPONENT:
         raw[:, :, EXPONENT[kind]] = rng.integers(116, 130, raw.shape[:2])
     return raw.reshape(n_rows, -1)
@@ -57,9 +74,8 @@ def adversarial_rows(
     raw = packed_rows(kind, rng, n_rows, n_in).reshape(n_rows, -1, kind.block_bytes)
     extreme = rng.random(raw.shape[:2]) < 0.3
     raw[extreme] = rng.choice([0x00, 0xFF, 0x80, 0x7F, 0x88], (int(extreme.sum()), 1))
-    for at in SCALE_BYTES[kind]:
-        awkward = rng.choice(scales, raw.shape[:2]).astype("<u2")[..., None].view(np.uint8)
-        raw[:, :, at : at + 2] = awkward
+    for at in places_of_halves(kind):
+        put_halves(kind, raw, at, rng.choice(scales, raw.shape[:2]).astype("<u2").view("<f2"))
     if kind in EXPONENT:
         raw[:, :, EXPONENT[kind]] = rng.choice(AWKWARD_E, raw.shape[:2])
     return raw.reshape(n_rows, -1)

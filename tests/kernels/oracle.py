@@ -236,10 +236,61 @@ def _grid_groups(kind: GGMLType, b: bytes) -> list[Group]:
     return groups
 
 
+def _trit(block: bytes, i: int) -> int:
+    """The ternary digit of weight i of a TQ1_0 block."""
+    if i < 160:
+        n, byte = i // 32, block[i % 32]
+    elif i < 240:
+        n, byte = (i - 160) // 16, block[32 + i % 16]
+    else:
+        n, byte = (i - 240) // 4, block[48 + i % 4]
+    return byte * 3**n % 256 * 3 >> 8
+
+
+def _low_groups(kind: GGMLType, b: bytes) -> list[Group]:
+    """Blocks of one and two bits with one scale."""
+    t = GGMLType
+    if kind is t.Q1_0:
+        return [Group([2 * _bit(b[2:], 32 * g + i) - 1 for i in range(32)], _half(b, 0)) for g in range(4)]
+    if kind is t.Q2_0:
+        return [Group([(b[2 + 8 * g + i // 4] >> 2 * (i % 4) & 3) - 1 for i in range(32)], _half(b, 0)) for g in (0, 1)]
+    if kind is t.TQ1_0:
+        return [Group([_trit(b, 32 * g + i) - 1 for i in range(32)], _half(b, 52)) for g in range(8)]
+    return [Group([_q2_bits(b, 32 * g + i) - 1 for i in range(32)], _half(b, 64)) for g in range(8)]
+
+
+def _eighth_groups(kind: GGMLType, b: bytes) -> list[Group]:
+    """Blocks of indices of vectors with an eighth added or taken away: integers are eight times their elements."""
+    vectors, groups = _vectors("IQ1_S"), []
+    words = [int.from_bytes(b[48 + 2 * i :][:2], "little") for i in range(4)]
+    for g in range(8):
+        ints = []
+        for k in range(4 * g, 4 * g + 4):
+            if kind is GGMLType.IQ1_S:
+                both = int.from_bytes(b[34 + 2 * g :][:2], "little")
+                upper, minus = both >> 3 * (k % 4) & 7, both >> 15
+            else:
+                nibble = b[32 + k // 2] >> 4 * (k % 2) & 15
+                upper, minus = nibble & 7, nibble >> 3
+            low = b[k] if kind is GGMLType.IQ1_M else b[2 + k]
+            ints += [8 * x + (-1 if minus else 1) for x in vectors[low + 256 * upper]]
+        if kind is GGMLType.IQ1_S:
+            groups.append(Group(ints, _half(b, 0) / 8, sc=(2 * (both >> 12 & 7) + 1,)))
+        else:
+            d = sum((words[i] >> 12) << 4 * i for i in range(4)).to_bytes(2, "little")
+            sc = tuple(2 * (words[g // 2] >> 3 * (2 * (g % 2) + h) & 7) + 1 for h in (0, 1))
+            groups.append(Group(ints, _half(d, 0) / 8, sc=sc))
+    return groups
+
+
 def _block_groups(kind: GGMLType, b: bytes) -> list[Group]:
     t = GGMLType
     if kind is t.NVFP4:
         return _nv_groups(b)
+    if kind in (t.Q1_0, t.Q2_0, t.TQ1_0, t.TQ2_0):
+        return _low_groups(kind, b)
+    if kind in (t.IQ1_S, t.IQ1_M):
+        return _eighth_groups(kind, b)
     if kind.name.startswith(("IQ2", "IQ3")):
         return _grid_groups(kind, b)
     if kind in (t.IQ4_NL, t.MXFP4, t.IQ4_XS, t.Q3_K, t.Q2_K):
@@ -292,16 +343,16 @@ def group_value(kind: GGMLType, w: Group, d_x: float, q: list[int]) -> float:
     isum = sum(products)
     scale = mul(w.d, d_x)
     t = GGMLType
-    if kind in (t.Q8_0, t.Q4_0, t.Q5_0, t.IQ4_NL, t.MXFP4):
+    if kind in (t.Q8_0, t.Q4_0, t.Q5_0, t.IQ4_NL, t.MXFP4, t.Q1_0, t.Q2_0, t.TQ1_0, t.TQ2_0):
         return mul(scale, float(isum))
     if w.last is not None:
         first, last = float(sum(products[:16])), float(sum(products[16:]))
         return add(mul(scale, first), mul(mul(w.last, d_x), last))
-    if kind in (t.IQ4_XS, t.IQ2_XXS, t.IQ3_XXS, t.IQ3_S):
+    if kind in (t.IQ4_XS, t.IQ2_XXS, t.IQ3_XXS, t.IQ3_S, t.IQ1_S):
         return mul(scale, float(w.sc[0] * isum))
     if kind in (GGMLType.Q4_1, GGMLType.Q5_1):
         return add(mul(scale, float(isum)), mul(mul(w.m, d_x), float(s)))
-    if kind in (t.Q6_K, t.Q3_K, t.IQ2_XS, t.IQ2_S):
+    if kind in (t.Q6_K, t.Q3_K, t.IQ2_XS, t.IQ2_S, t.IQ1_M):
         return mul(scale, float(w.sc[0] * sum(products[:16]) + w.sc[1] * sum(products[16:])))
     if isinstance(w.mn, tuple):
         value = mul(scale, float(w.sc[0] * sum(products[:16]) + w.sc[1] * sum(products[16:])))

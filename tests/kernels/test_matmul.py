@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gguf
 import numpy as np
 import pytest
 
+from tests.gguf.judge import dequantized
 from tests.kernels import oracle
 from tests.kernels.material import (
     FLOATS,
@@ -143,8 +143,8 @@ def test_errors() -> None:
         matmul(np.zeros((1, 96), np.float32), Weight.from_raw(GGMLType.Q8_0, raw))
     with pytest.raises(ShapeMismatch, match="34-byte blocks"):
         Weight.from_raw(GGMLType.Q8_0, raw[:, :-1])
-    with pytest.raises(UnsupportedTensorType, match="TQ1_0"):
-        matmul(np.zeros((1, 256), np.float32), Weight.from_raw(GGMLType.TQ1_0, np.zeros((1, 54), np.uint8)))
+    with pytest.raises(UnsupportedTensorType, match="Q8_K"):
+        matmul(np.zeros((1, 256), np.float32), Weight.from_raw(GGMLType.Q8_K, np.zeros((1, 292), np.uint8)))
 
 
 # Against float64: the dequantised weights times the float activations, as if nothing were rounded.
@@ -176,7 +176,7 @@ def test_the_error_is_what_int8_activations_explain(kind: GGMLType) -> None:
     rng = np.random.default_rng(7)
     n, n_rows, n_in = 24, 40, 1280
     raw, x = packed_rows(kind, rng, n_rows, n_in), activations(rng, n, n_in)
-    w = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(kind))).astype(np.float64)
+    w = dequantized(kind, raw).astype(np.float64)
     wide = x.astype(np.float64)
     got = matmul(x, Weight.from_raw(kind, raw)).astype(np.float64)
     error = got - wide @ w.T

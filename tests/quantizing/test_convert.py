@@ -33,9 +33,11 @@ ROUNDED = {T.F32: 0.0, T.F16: 0.0003, T.BF16: 0.0018, **LARGEST_LOSS}
 
 def largest_error(name: str) -> float:
     """Of the logits, relative. Their 15 matrices lose independently of each other, which makes about four times the
-    error of one; logits that have nothing to do with the right ones are off by 1.4.
+    error of one; logits that have nothing to do with the right ones are off by 1.4. Few values a weight leave
+    little of a model that was not trained with them.
     """
-    return min(6 * ROUNDED[PRESETS[name].base], 0.9)
+    loss = ROUNDED[PRESETS[name].base]
+    return min(6 * loss, 0.9 if loss < 0.3 else 1.3)
 
 
 @pytest.fixture(scope="module")

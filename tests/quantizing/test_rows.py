@@ -8,6 +8,7 @@ import gguf
 import numpy as np
 import pytest
 
+from tests.gguf.judge import dequantized
 from zinc_rt.formats.table import FORMATS, quantized
 from zinc_rt.gguf import GGMLType, blocks
 from zinc_rt.gguf.errors import GGUFError, InvalidBlocks
@@ -15,21 +16,18 @@ from zinc_rt.quantizing.levels import levels_of
 from zinc_rt.quantizing.rows import NEED_IMPORTANCE, SEARCHED, WRITTEN, quantize_rows
 
 T = GGMLType
-THEIRS = (T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.MXFP4)
+THEIRS = (T.Q4_0, T.Q4_1, T.Q5_0, T.Q5_1, T.Q8_0, T.MXFP4, T.TQ2_0, T.TQ1_0)
 """Formats that the `gguf` package writes."""
 LARGEST_LOSS = {
     T.Q8_0: 0.006, T.Q6_K: 0.0175, T.Q5_K: 0.0365, T.Q5_1: 0.035, T.Q5_0: 0.041, T.Q4_K: 0.0715, T.Q4_1: 0.0705,
     T.IQ4_NL: 0.074, T.IQ4_XS: 0.0745, T.Q4_0: 0.083, T.NVFP4: 0.092, T.MXFP4: 0.112, T.Q3_K: 0.147, T.Q2_K: 0.266,
+    T.Q2_0: 0.36, T.TQ2_0: 0.437, T.TQ1_0: 0.437, T.Q1_0: 0.603,
 }  # fmt: skip
 """Relative root mean square error on normal numbers. Rounding alone, with the scale by the largest value, is worse by
 5 % or more.
 """
 
 searched = pytest.mark.parametrize("kind", SEARCHED, ids=lambda t: t.name)
-
-
-def oracle(kind: GGMLType, raw: np.ndarray) -> np.ndarray:
-    return gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(kind))
 
 
 def normal(seed: int, n_rows: int = 24, n: int = 512) -> np.ndarray:
@@ -56,7 +54,7 @@ def test_the_oracle_reads_what_we_read(kind: GGMLType) -> None:
     for x in (normal(1), heavy(2)):
         raw = quantize_rows(kind, x)
         assert raw.shape == (len(x), kind.row_bytes(x.shape[1]))
-        np.testing.assert_array_equal(oracle(kind, raw), blocks.dequantize(kind, raw))
+        np.testing.assert_array_equal(dequantized(kind, raw), blocks.dequantize(kind, raw))
 
 
 @pytest.mark.parametrize("kind", THEIRS, ids=lambda t: t.name)
@@ -66,7 +64,8 @@ def test_no_block_loses_more_than_in_the_oracles_bytes(kind: GGMLType) -> None:
         theirs = gguf.quants.quantize(x, gguf.GGMLQuantizationType(kind)).view(np.uint8)
         ours = quantize_rows(kind, x)
         errors = [
-            np.square(x - oracle(kind, raw), dtype=np.float64).reshape(-1, 32).sum(axis=1) for raw in (ours, theirs)
+            np.square(x - dequantized(kind, raw), dtype=np.float64).reshape(-1, kind.block_size).sum(axis=1)
+            for raw in (ours, theirs)
         ]
         assert (errors[0] <= errors[1] * (1 + 1e-5)).all()
 
@@ -74,14 +73,14 @@ def test_no_block_loses_more_than_in_the_oracles_bytes(kind: GGMLType) -> None:
 @pytest.mark.parametrize("kind", LARGEST_LOSS, ids=lambda t: t.name)
 def test_the_loss_is_what_the_format_allows(kind: GGMLType) -> None:
     x = normal(3, 128)
-    assert loss(x, oracle(kind, quantize_rows(kind, x))) < LARGEST_LOSS[kind]
+    assert loss(x, dequantized(kind, quantize_rows(kind, x))) < LARGEST_LOSS[kind]
 
 
 @searched
 def test_numbers_that_the_format_holds_stay_nearly(kind: GGMLType) -> None:
     """Written twice, little is lost the second time."""
-    once = oracle(kind, quantize_rows(kind, normal(9)))
-    twice = oracle(kind, quantize_rows(kind, once))
+    once = dequantized(kind, quantize_rows(kind, normal(9)))
+    twice = dequantized(kind, quantize_rows(kind, once))
     assert loss(once, twice) < LARGEST_LOSS[kind] / 3
 
 
@@ -96,7 +95,7 @@ def test_odd_rows_stay_finite_and_near(kind: GGMLType) -> None:
     x[6] = np.abs(normal(2, 1)[0])
     x[7] = FORMATS[kind.name].largest
     x[8] = -x[7]
-    y = oracle(kind, quantize_rows(kind, x))
+    y = dequantized(kind, quantize_rows(kind, x))
     assert np.isfinite(y).all()
     assert (y[0] == 0).all()
     for row in (1, 2, 3, 6):
@@ -104,6 +103,15 @@ def test_odd_rows_stay_finite_and_near(kind: GGMLType) -> None:
     assert np.abs(y[4:6]).max() < 1e-3
     assert (y[7] > 0).all()
     assert (y[8] < 0).all()
+
+
+@pytest.mark.parametrize("kind", [T.Q2_0, T.TQ2_0, T.TQ1_0, T.Q1_0], ids=lambda t: t.name)
+def test_few_values_come_back_as_they_were(kind: GGMLType) -> None:
+    """A model that was trained with the values of the format loses nothing."""
+    rng = np.random.default_rng(13)
+    d = np.repeat(np.float16(rng.uniform(0.01, 0.03, (8, 2048 // kind.block_size))), kind.block_size, axis=1)
+    x = rng.choice(np.float32(FORMATS[kind.name].levels), (8, 2048)) * d.astype(np.float32)
+    np.testing.assert_array_equal(dequantized(kind, quantize_rows(kind, x)), x)
 
 
 def test_rows_and_chunks_do_not_depend_on_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +130,7 @@ def test_the_nearest_integer_is_the_nearest() -> None:
     for f in quantized():
         if T[f.name] in SEARCHED:
             levels = levels_of(f)
-            low, high = f.integers
-            values = np.float32(f.codebook or range(low, high + 1))
+            values = np.float32(f.levels)
             gap = np.abs(values - x[:, None]).min(axis=1)
             np.testing.assert_array_equal(np.abs(levels.nearest(x.copy()) - x), gap, err_msg=f.name)
 

@@ -40,7 +40,7 @@ Type = Annotated[
     typer.Argument(
         metavar="TYPE",
         help="F32, F16, BF16, Q8_0, Q6_K, Q5_K_M, Q5_K_S, Q5_1, Q5_0, Q4_K_M, Q4_K_S, Q4_1, Q4_0, IQ4_NL, IQ4_XS,"
-        " MXFP4_MOE, MXFP4, NVFP4, Q3_K_L, Q3_K_M, Q3_K_S or Q2_K.",
+        " MXFP4_MOE, MXFP4, NVFP4, Q3_K_L, Q3_K_M, Q3_K_S, Q2_K, Q2_0, TQ2_0, TQ1_0 or Q1_0.",
         autocompletion=types,
         show_default=False,
     ),

@@ -7,11 +7,11 @@ its own (tiles, lanes that share bytes) takes at least places and bit patterns f
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode_grids import grid_bytes, grid_sizes, grid_words
-from zinc_rt.formats.kinds import CODEBOOK, CODED_KINDS, NIBBLE_KINDS, CodeLayout
+from zinc_rt.formats.decode_grids import grid_bytes, grid_sizes, grid_words, shifted_words
+from zinc_rt.formats.kinds import CODEBOOK, CODED_KINDS, GRID_KINDS, NIBBLE_KINDS, OFFSET_KINDS, CodeLayout
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, load, lookup16, static_assert
+from zinc_rt.lang.ops import bitcast, cast, load, lookup16, select, static_assert
 from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, vec
 
 LOW_NIBBLES = 0x0F0F0F0F
@@ -73,6 +73,49 @@ def word_at(p: ptr[u8], at):
 def spread(bits):
     """Four bits over four bytes, each at bit 0."""
     return ((bits & 15) * 0x00204081) & LOW_BITS
+
+
+@inline
+def spread_pairs(byte):
+    """Four times two bits over four bytes."""
+    halves = (byte | (byte << 12)) & 0x000F000F
+    return (halves | (halves << 6)) & LOW_PAIRS
+
+
+@inline
+def trit_bytes(q: ptr[u8], j):
+    """Kind TRITS: eight words that hold the digits of group j, for `trit_words`. q: where a block's begin."""
+    first = u32(j) < 5
+    low = words_at(q, select(first, zero(), zero() + 32), 4)
+    # The last word is that of four digits.
+    return low, words_at(q, select(first, zero() + 16, zero() + 36), 4)
+
+
+@inline
+def trit_words(loaded, j):
+    """The digits of a group. loaded: of `trit_bytes`."""
+    low, high = loaded
+    k = u32(j)
+    rest = tuple(select(k < 5, high[i], select(k < 7, low[i], high[3])) for i in range(4))
+    return tuple(trits(low[i] if i < 4 else rest[i - 4], i, j) for i in range(8))
+
+
+@inline
+def zero():
+    """0 as u32."""
+    number: u32 = 0
+    return number
+
+
+@inline
+def trits(word, i: int, j):
+    """The digits of base 3 of four bytes that become word i of group j."""
+    k = u32(j)
+    digit = select(k < 5, k, 2 * k - 10) if i < 4 else select(k < 5, k, select(k < 7, 2 * k - 9, zero() + (i - 4)))
+    power = select(digit < 4, (zero() + 0x1B090301) >> ((8 * digit) & 31), zero() + 81) & 255
+    # Bytes are fractions of 256, as are their products; three times these is the digit, and a fraction.
+    fractions = tuple((((word >> (8 * h)) & 0x00FF00FF) * power & 0x00FF00FF) * 3 for h in range(2))
+    return ((fractions[0] >> 8) & 0x00030003) | (fractions[1] & 0x03000300)
 
 
 @inline
@@ -162,10 +205,16 @@ def group_bytes(block: ptr[u8], j, FMT: str):
         F.groups == 1 or F.kind != CodeLayout.BYTES,
         f"format {FMT}: group_words knows integers of kind {F.kind!s} in blocks of 32 alone, not of {F.block}",
     )
-    if F.kind == CodeLayout.GRID:
+    if F.kind in GRID_KINDS:
         return grid_bytes(block, j, FMT)
     if F.kind == CodeLayout.BYTES:
         return words_at(block, F.q, 8), None
+    if F.kind == CodeLayout.FOURS:
+        return tuple(word_at(block, F.q + 8 * j + 4 * i) for i in range(2)), None
+    if F.kind == CodeLayout.SIGN_BITS:
+        return (word_at(block, F.q + 4 * j),), None
+    if F.kind == CodeLayout.TRITS:
+        return trit_bytes(block + F.q, j), None
     if F.kind == CodeLayout.EIGHTS:
         return words_at(block, F.q + 16 * j, 4), None
     if F.kind == CodeLayout.NIBBLES:
@@ -182,7 +231,7 @@ def group_bytes(block: ptr[u8], j, FMT: str):
 @inline
 def looks_up(FMT: str):
     """Whether blocks hold indices of a table in memory, static."""
-    return format_of(FMT).kind == CodeLayout.GRID
+    return format_of(FMT).kind in GRID_KINDS
 
 
 @inline
@@ -198,8 +247,16 @@ def words_of(loaded, j, FMT: str):
     q, high = loaded
     if F.kind == CodeLayout.GRID:
         return grid_words(q, high)
+    if F.kind == CodeLayout.SHIFTED_GRID:
+        return shifted_words(q, high)
     if F.kind == CodeLayout.BYTES:
         return q
+    if F.kind == CodeLayout.FOURS:
+        return tuple(spread_pairs((q[i // 4] >> (8 * (i % 4))) & 255) for i in range(8))
+    if F.kind == CodeLayout.SIGN_BITS:
+        return tuple(spread(q[0] >> (4 * i)) << 1 for i in range(8))
+    if F.kind == CodeLayout.TRITS:
+        return trit_words(q, j)
     if F.kind == CodeLayout.EIGHTS:
         return tuple(looked_up(word, FMT) for word in eights(q))
     if F.kind == CodeLayout.NIBBLES:
@@ -247,7 +304,7 @@ def integer(bits, FMT: str):
         static_assert(F.offset == 0, f"format {FMT}: signed bytes have no offset here, got {F.offset}")
         return f32(i32(i8(bits)))
     static_assert(
-        F.kind in NIBBLE_KINDS or F.kind == CodeLayout.QUARTERS,
+        F.kind in OFFSET_KINDS,
         f"format {FMT}: integer does not know integers of kind {F.kind!s}",
     )
     return f32(i32(bits & 255) - F.offset)

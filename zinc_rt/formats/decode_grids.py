@@ -6,10 +6,11 @@ from zinc_rt.formats.kinds import Scale, Signs
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import cast, gather, load, popcount, static_assert, table
-from zinc_rt.lang.types import ptr, u8, u32
+from zinc_rt.lang.types import ptr, u8, u16, u32
 
 LOW_BYTES = 0x00FF00FF
 LOW_BITS = 0x01010101
+SHIFTS = (Signs.SHIFT_OF_GROUP, Signs.SHIFT_OF_EIGHTS)
 
 
 @inline
@@ -35,6 +36,8 @@ def grid_bytes(block: ptr[u8], j, FMT: str):
     at = FORMATS[FMT].q + G.step * j
     if G.signs == Signs.IN_INDEX:
         return tuple(word_at(block, at + 4 * i) for i in range(2)), None, None
+    if G.signs in SHIFTS:
+        return (word_at(block, at),), high_word(block, j, FMT), None
     static_assert(
         G.signs in (Signs.BYTES, Signs.WORDS), f"format {FMT}: grid_bytes does not know signs of kind {G.signs!s}"
     )
@@ -42,6 +45,23 @@ def grid_bytes(block: ptr[u8], j, FMT: str):
     high = None if G.index_bits == 0 else u32(load(block + G.high, j))
     signs = word_at(block, G.sign_place + G.sign_step * j)
     return tuple(word_at(block, at + 4 * i) for i in range(G.lines)), high, signs
+
+
+@inline
+def high_word(block: ptr[u8], j, FMT: str):
+    """The 16 bits of group j of a shifted grid."""
+    return u32(load(cast(block + (grid_of(FMT).high + 2 * j), ptr[u16]), align=1))
+
+
+@inline
+def added_bits(high, FMT: str):
+    """A bit for each of a group's four vectors: whether an eighth is added to it. high: of `high_word`."""
+    G = grid_of(FMT)
+    if G.signs == Signs.SHIFT_OF_GROUP:
+        return ((high >> 15) ^ 1) * 15
+    static_assert(G.signs == Signs.SHIFT_OF_EIGHTS, f"format {FMT}: added_bits does not know signs of kind {G.signs!s}")
+    bits = ((high ^ 0x8888) >> 3) & 0x1111
+    return ((bits | (bits >> 3)) | ((bits >> 6) | (bits >> 9))) & 15
 
 
 @inline
@@ -93,8 +113,25 @@ def odd_bits(block: ptr[u8], j, FMT: str):
         return word_at(block, G.sign_place + G.sign_step * j) >> 28
     if F.scale == Scale.ODD_NIBBLES:
         return (u32(load(block + F.scales, j >> 1)) >> ((u32(j) & 1) * 4)) & 15
+    if F.scale == Scale.ODD_TOP:
+        return (high_word(block, j, FMT) >> 12) & 7
+    if F.scale == Scale.ODD_THREES:
+        word = u32(load(cast(block + (F.scales + 2 * (j >> 1)), ptr[u16]), align=1)) >> ((u32(j) & 1) * 6)
+        return (word & 7) | ((word & 0x38) << 1)
     static_assert(F.scale == Scale.ODD_HALVES, f"format {FMT}: odd_bits does not know scales of kind {F.scale!s}")
     return u32(load(block + F.scales, j))
+
+
+@inline
+def d_bits(block: ptr[u8], FMT: str):
+    """The float16 that all scales of a block are multiplied with, as bits."""
+    F = FORMATS[FMT]
+    if F.scale == Scale.ODD_THREES:
+        words = tuple(word_at(block, F.scales + 4 * i) for i in range(2))
+        low = ((words[0] >> 12) & 0x000F) | ((words[0] >> 24) & 0x00F0)
+        return u16(low | ((words[1] >> 4) & 0x0F00) | ((words[1] >> 16) & 0xF000))
+    static_assert(F.halves != (), f"format {FMT}: d_bits does not know scales of kind {F.scale!s}")
+    return load(cast(block + F.d, ptr[u16]), align=1)
 
 
 @inline
@@ -105,7 +142,7 @@ def grid_place(low, high, i: int, FMT: str):
     K = i // PER
     index = (low >> (8 * (K % 4))) & 255
     if G.index_bits != 0:
-        index = index | (((high >> (G.index_bits * K)) & ((1 << G.index_bits) - 1)) << 8)
+        index = index | (((high >> (G.high_step * K)) & ((1 << G.index_bits) - 1)) << 8)
     return index * PER + i % PER
 
 
@@ -117,8 +154,8 @@ def line_of_index(i: int, FMT: str):
 
 @inline
 def grid_sizes(loaded, FMT: str):
-    """The loads of a group's eight words of sizes from the table, and a bit for the sign of each element. loaded: of
-    `grid_bytes`.
+    """The loads of a group's eight words from the table, and a bit for the sign of each element, or for the shift of
+    each vector. loaded: of `grid_bytes`.
     """
     G = grid_of(FMT)
     words, upper, sign_words = loaded
@@ -126,13 +163,20 @@ def grid_sizes(loaded, FMT: str):
     low = index_words(words, FMT)
     high = index_high(words, upper, FMT) if G.index_bits != 0 else None
     places = tuple(grid_place(low[line_of_index(i, FMT)], high, i, FMT) for i in range(8))
-    return tuple(gather(sizes, place) for place in places), sign_bits(words, sign_words, FMT)
+    bits = added_bits(upper, FMT) if G.signs in SHIFTS else sign_bits(words, sign_words, FMT)
+    return tuple(gather(sizes, place) for place in places), bits
 
 
 @inline
 def grid_words(sizes, signs):
     """The 32 integers of a group as signed bytes in 8 words of 4 consecutive columns, as a tuple; see `grid_sizes`."""
     return tuple(negated(sizes[i], signs >> (4 * i)) for i in range(8))
+
+
+@inline
+def shifted_words(numbers, added):
+    """The same for a shifted grid, unsigned."""
+    return tuple((numbers[i] << 3) | (((added >> (i // 2)) & 1) * 0x02020202) for i in range(8))
 
 
 @inline

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of, half
-from zinc_rt.formats.decode_grids import odd_bits
+from zinc_rt.formats.decode_grids import d_bits, odd_bits
 from zinc_rt.formats.kinds import ODD_SCALES, WITH_MINIMA, Scale
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, cast, lanes, load, select, static_assert
@@ -119,7 +119,7 @@ def group_scale(block: ptr[u8], j: i32, h: int, FMT: str):
     if F.scale in ODD_SCALES:
         bits = odd_bits(block, j, FMT)
         s = (bits >> (4 * h)) & 15 if F.scaled_halves else bits
-        return (half(block, F.d) * F.unit) * f32(i32(2 * s + 1)), None
+        return (f32(bitcast(d_bits(block, FMT), f16)) * F.unit) * f32(i32(2 * s + 1)), None
     static_assert(F.scale == Scale.BLOCK, f"format {FMT}: group_scale does not know scales of kind {F.scale!s}")
     if F.minimum is None:
         return half(block, F.d), None

@@ -10,7 +10,9 @@ from zinc_rt.formats import grids
 from zinc_rt.formats.kinds import (
     CODED_KINDS,
     FLOAT_KINDS,
+    GRID_KINDS,
     HALF_SCALES,
+    PAIR_KINDS,
     SUPER_GROUPS,
     WITH_MINIMA,
     CodeLayout,
@@ -28,6 +30,8 @@ _LARGEST_SCALE: Final[dict[str, int]] = {
     Scale.ODD_WORD: 31,
     Scale.ODD_NIBBLES: 31,
     Scale.ODD_HALVES: 31,
+    Scale.ODD_TOP: 15,
+    Scale.ODD_THREES: 15,
 }
 _FACTORS: Final[dict[str, int]] = {
     Scale.POWER_OF_TWO: 1,
@@ -40,6 +44,8 @@ _FACTORS: Final[dict[str, int]] = {
     Scale.ODD_WORD: 2,
     Scale.ODD_NIBBLES: 2,
     Scale.ODD_HALVES: 3,
+    Scale.ODD_TOP: 3,
+    Scale.ODD_THREES: 3,
 }
 _LARGEST_FLOAT: Final[dict[str, float]] = {
     CodeLayout.F32: 3.4028234663852886e38,
@@ -48,7 +54,13 @@ _LARGEST_FLOAT: Final[dict[str, float]] = {
 }
 _LARGEST_D: Final[dict[str, float]] = {Scale.POWER_OF_TWO: 2.0**124, Scale.E4M3_HALVES: 448.0 / 2}
 """The largest scale, where that is no float16. Larger powers of two times the integers of 4 bits are no float32."""
-_LOW_BITS: Final[dict[str, int]] = {**dict.fromkeys(CODED_KINDS, 4), CodeLayout.QUARTERS: 2}
+_LOW_BITS: Final[dict[str, int]] = {
+    **dict.fromkeys(CODED_KINDS, 4),
+    **dict.fromkeys(PAIR_KINDS, 2),
+    CodeLayout.SIGN_BITS: 1,
+}
+_LARGEST_CODE: Final[dict[str, int]] = {CodeLayout.SIGN_BITS: 2, CodeLayout.TRITS: 2, CodeLayout.SHIFTED_GRID: 18}
+"""The largest stored integer, where that is not the largest number of so many bits."""
 _NARROW: Final = (-16, 47)
 """Integers that six bits hold once 16 is added."""
 
@@ -57,10 +69,11 @@ _NARROW: Final = (-16, 47)
 class Grid:
     """Indices of a table of vectors. Places are bytes from the block's beginning.
 
-    table: its name in `zinc_rt.formats.grids`. width: elements of a vector, 8 or 4. peak: the largest size in it.
+    table: its name in `zinc_rt.formats.grids`. width: elements of a vector, 8 or 4. peak: the largest number in it.
     step: bytes from the indices of a group to the next group's, which begin at `Format.q`.
     signs, sign_place, sign_step: how signs lie, where they begin, bytes from one group to the next.
-    high: where a byte for each group has the bits above the low eight of its indices: `high_bits` for each.
+    high: where a byte for each group, or 16 bits in a shifted grid, have the bits above the low eight of its indices:
+        `high_bits` for each.
     """
 
     table: str
@@ -77,6 +90,11 @@ class Grid:
     def index_bits(self) -> int:
         """Bits of an index above the low eight, wherever they are stored."""
         return 1 if self.signs == Signs.IN_INDEX else self.high_bits
+
+    @property
+    def high_step(self) -> int:
+        """Bits from those of one index to those of the next."""
+        return 4 if self.signs == Signs.SHIFT_OF_EIGHTS else self.index_bits
 
     @property
     def words(self) -> tuple[int, ...]:
@@ -99,6 +117,7 @@ class Format:
     grid: where indices and signs lie, for kind GRID.
     scale, d, scales, minimum: the factors of an integer, and the number that is added then. unit: a power of two that d
         is multiplied with first.
+    written: the largest stored integer that writers use, where readers take more.
     """
 
     name: str
@@ -116,6 +135,7 @@ class Format:
     minimum: int | None = None
     grid: Grid | None = None
     unit: float = 1.0
+    written: int | None = None
     groups: int = field(init=False)
     """Groups of a block; 0 for plain numbers, which need no whole groups."""
 
@@ -133,8 +153,8 @@ class Format:
         low, high = self.integers if self.quantized else (0, 0)
         yield low < -128 or high > 127, f"integers from {low} to {high} do not fit a byte with a sign"
         yield bool(self.codebook) and self.offset != 0, "a codebook has no offset"
-        yield (self.kind == CodeLayout.GRID) != (self.grid is not None), "a grid and its kind belong together"
-        small = self.scale in _LARGEST_SCALE and self.scale != Scale.ODD_WORD
+        yield (self.kind in GRID_KINDS) != (self.grid is not None), "a grid and its kind belong together"
+        small = self.scale in _LARGEST_SCALE and self.scale not in (Scale.ODD_WORD, Scale.ODD_TOP)
         yield small != (self.scales is not None), f"the place of small scales goes with their kind, not {self.scale!s}"
         yield small and self.groups != SUPER_GROUPS, f"small scales are those of {SUPER_GROUPS} groups"
         yield self.scale in WITH_MINIMA and self.minimum is None, f"scales of kind {self.scale!s} come with minima"
@@ -161,9 +181,14 @@ class Format:
     @property
     def halves(self) -> tuple[int, ...]:
         """Where the float16 numbers of a block lie."""
-        if self.scale in (Scale.NONE, Scale.POWER_OF_TWO, Scale.E4M3_HALVES):
+        if self.scale in (Scale.NONE, Scale.POWER_OF_TWO, Scale.E4M3_HALVES, Scale.ODD_THREES):
             return ()
         return (self.d,) if self.minimum is None else (self.d, self.minimum)
+
+    @property
+    def n_halves(self) -> int:
+        """How many there are, those without a place of their own counted."""
+        return 1 if self.scale == Scale.ODD_THREES else len(self.halves)
 
     @property
     def factors(self) -> int:
@@ -172,7 +197,7 @@ class Format:
 
     @property
     def low_bits(self) -> int:
-        """Bits of an integer below the high ones: 4, or 2. Raises KeyError for kinds without parts."""
+        """Bits that choose an integer, below the high ones: 4, 2 or 1. Raises KeyError for kinds without parts."""
         return _LOW_BITS[self.kind]
 
     @property
@@ -190,7 +215,14 @@ class Format:
         """What makes the integers unsigned, as the kernels add it: for plain bits the offset that they carry."""
         if self.wide:
             return 128 + self.offset
+        if self.scale == Scale.ODD_TOP:  # the eighths of a whole group are a sum of their own there
+            return 1
         return -_NARROW[0] if self.codebook else self.offset
+
+    @property
+    def plain_sum(self) -> bool:
+        """Whether the CPU's products take the sum of a group's activations as it is: for minima, or for eighths."""
+        return self.minimum is not None or self.scale == Scale.ODD_TOP
 
     @property
     def _narrow(self) -> bool:
@@ -203,12 +235,21 @@ class Format:
             raise ValueError(f"{self.name} has no integers")
         if self.codebook:
             return min(self.codebook), max(self.codebook)
-        if self.grid is not None:
+        if self.kind == CodeLayout.GRID and self.grid is not None:
             return -self.grid.peak, self.grid.peak
         if self.kind == CodeLayout.BYTES:
             return -128 - self.offset, 127 - self.offset
-        low_bits = _LOW_BITS.get(self.kind, 4)
-        return -self.offset, (1 << low_bits << self.high_bits) - 1 - self.offset
+        most = (1 << _LOW_BITS.get(self.kind, 4) << self.high_bits) - 1
+        return -self.offset, _LARGEST_CODE.get(self.kind, most) - self.offset
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The integers that writers use, in rising order. Raises ValueError for plain numbers."""
+        low, high = self.integers
+        if self.codebook:
+            return tuple(sorted(set(self.codebook)))
+        top = high if self.written is None else self.written - self.offset
+        return tuple(range(low, top + 1, 2 if self.kind == CodeLayout.SIGN_BITS else 1))
 
     @property
     def largest(self) -> float:

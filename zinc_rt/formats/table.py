@@ -1,8 +1,8 @@
 """The block formats that can be computed with: one record each. Every other list of formats is derived from `FORMATS`.
 
 A format stores elements in blocks. A block holds groups of 32 elements, which share an exact integer dot product
-(docs/how/numerics.md): one group, or eight in a super-block. Layouts follow `ggml-common.h` (ggml repository); numbers
-are little endian.
+(docs/how/numerics.md): one group or several, eight in a super-block. Layouts follow `ggml-common.h` (ggml repository);
+numbers are little endian.
 
 A record says where the parts of a block lie and of which *kind* they are. Decoders know kinds, never names, so a format
 of known kinds needs its record and nothing else. Kernels look records up by name when they are compiled and refuse what
@@ -93,6 +93,33 @@ _RECORDS: Final = (
         2,
         scales=106,
         grid=Grid("IQ3_S", 4, 15, 8, Signs.BYTES, 74, 4, 66, 1),
+    ),
+    Format("Q2_0", 64, 18, CodeLayout.FOURS, Scale.BLOCK, q=2, offset=1),
+    Format("TQ2_0", 256, 66, CodeLayout.QUARTERS, Scale.BLOCK, q=0, d=64, offset=1, written=2),
+    Format("TQ1_0", 256, 54, CodeLayout.TRITS, Scale.BLOCK, q=0, d=52, offset=1),
+    Format("Q1_0", 128, 18, CodeLayout.SIGN_BITS, Scale.BLOCK, q=2, offset=1),
+    Format(
+        "IQ1_M",
+        256,
+        56,
+        CodeLayout.SHIFTED_GRID,
+        Scale.ODD_THREES,
+        0,
+        offset=9,
+        scales=48,
+        unit=0.125,
+        grid=Grid("IQ1_S", 8, 2, 4, Signs.SHIFT_OF_EIGHTS, high=32, high_bits=3),
+    ),
+    Format(
+        "IQ1_S",
+        256,
+        50,
+        CodeLayout.SHIFTED_GRID,
+        Scale.ODD_TOP,
+        2,
+        offset=9,
+        unit=0.125,
+        grid=Grid("IQ1_S", 8, 2, 4, Signs.SHIFT_OF_GROUP, high=34, high_bits=3),
     ),
 )
 

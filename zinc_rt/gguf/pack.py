@@ -10,7 +10,7 @@ from zinc_rt.formats.kinds import CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf.errors import InvalidBlocks
-from zinc_rt.gguf.unpack import F32, I8, I32, U8, QuantRows, half_e4m3
+from zinc_rt.gguf.unpack import F32, I8, I32, TRIT_PARTS, U8, QuantRows, half_e4m3
 
 _WHERE = "the writer (zinc_rt/gguf/pack.py)"
 _PAIR_SHIFTS = np.array([0, 2, 4, 6], np.uint8)[:, None]
@@ -83,8 +83,25 @@ def _put_integers(f: Format, blocks: U8, codes: U8) -> None:
         _put(blocks, f.q, _quarters(codes.reshape(*shape, g // 4, 4, 32) & np.uint8(3)))
         if f.high_bits:
             _put(blocks, f.high, np.packbits(codes >> 2, axis=-2, bitorder="little"))
+    elif f.kind == CodeLayout.FOURS:
+        _put(blocks, f.q, _quarters(np.moveaxis(codes.reshape(*shape, f.block // 4, 4), -1, -2)))
+    elif f.kind == CodeLayout.SIGN_BITS:
+        _put(blocks, f.q, np.packbits(codes >> 1, axis=-1, bitorder="little"))
+    elif f.kind == CodeLayout.TRITS:
+        whole, start = codes.reshape(*shape, f.block), 0
+        for at, n, digits in TRIT_PARTS:
+            _put(blocks, f.q + at, _trits(whole[..., start : start + n * digits].reshape(*shape, digits, n)))
+            start += n * digits
     else:
         raise UnknownFormat(f.name, "integers of kind", f.kind, _WHERE)
+
+
+def _trits(digits: U8) -> U8:
+    """Digits of base 3 as bytes: uint8[..., digits, n] to [..., n]."""
+    powers = np.array([81, 27, 9, 3, 1], np.uint16)[: digits.shape[-2], None]
+    numbers: NDArray[np.uint16] = (digits * powers).sum(axis=-2, dtype=np.uint16)
+    # A fraction of 243 as one of 256, rounded up.
+    return ((numbers * np.uint16(256) + np.uint16(242)) // np.uint16(243)).astype(np.uint8)
 
 
 def _quarters(two_bits: U8) -> U8:

@@ -59,6 +59,7 @@ class GGMLType(IntEnum):
     MXFP4 = 39
     NVFP4 = 40
     Q1_0 = 41
+    Q2_0 = 42
 
     @property
     def block_size(self) -> int:
@@ -93,34 +94,18 @@ _UNREAD: Final[dict[GGMLType, tuple[int, int]]] = {
     GGMLType.Q4_2: (16, 10),
     GGMLType.Q4_3: (16, 12),
     GGMLType.Q8_1: (32, 40),
-    GGMLType.Q2_K: (256, 84),
-    GGMLType.Q3_K: (256, 110),
     GGMLType.Q8_K: (256, 292),
-    GGMLType.IQ2_XXS: (256, 66),
-    GGMLType.IQ2_XS: (256, 74),
-    GGMLType.IQ3_XXS: (256, 98),
-    GGMLType.IQ1_S: (256, 50),
-    GGMLType.IQ4_NL: (32, 18),
-    GGMLType.IQ3_S: (256, 110),
-    GGMLType.IQ2_S: (256, 82),
-    GGMLType.IQ4_XS: (256, 136),
     GGMLType.I8: (1, 1),
     GGMLType.I16: (1, 2),
     GGMLType.I32: (1, 4),
     GGMLType.I64: (1, 8),
     GGMLType.F64: (1, 8),
-    GGMLType.IQ1_M: (256, 56),
     GGMLType.Q4_0_4_4: (32, 18),
     GGMLType.Q4_0_4_8: (32, 18),
     GGMLType.Q4_0_8_8: (32, 18),
-    GGMLType.TQ1_0: (256, 54),
-    GGMLType.TQ2_0: (256, 66),
     GGMLType.IQ4_NL_4_4: (32, 18),
     GGMLType.IQ4_NL_4_8: (32, 18),
     GGMLType.IQ4_NL_8_8: (32, 18),
-    GGMLType.MXFP4: (32, 17),
-    GGMLType.NVFP4: (64, 36),
-    GGMLType.Q1_0: (128, 18),
 }
 SUPPORTED: Final[tuple[GGMLType, ...]] = tuple(GGMLType[name] for name in FORMATS)
 _BLOCKS: Final = _UNREAD | {GGMLType[f.name]: (f.block, f.block_bytes) for f in FORMATS.values()}

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.kinds import CODEBOOK, ODD_SCALES, CodeLayout, Scale
+from zinc_rt.formats.kinds import CODEBOOK, GRID_KINDS, ODD_SCALES, CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import grids
@@ -26,6 +26,7 @@ I32 = NDArray[np.int32]
 
 
 _PAIR_SHIFTS = np.array([0, 2, 4, 6], np.uint8)[:, None]
+_POWERS_OF_3 = np.array([1, 3, 9, 27, 81], np.uint8)[:, None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
     if not f.quantized:
         raise InvalidBlocks(f"{type.name} is not quantised; `dequantize` reads it")
     blocks = np.ascontiguousarray(raw).reshape(len(raw), n_blocks, type.block_bytes)
-    if f.kind == CodeLayout.GRID:
+    if f.kind in GRID_KINDS:
         ints = grids.values(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP)
     else:
         ints = _values(f, _integers(f, blocks).reshape(len(raw), n_blocks * f.groups, GROUP))
@@ -87,8 +88,9 @@ def unpack(type: GGMLType, raw: U8) -> QuantRows:
         return QuantRows(type, ints, both[..., 0].copy(), last=both[..., 1].copy())
     if f.scale in ODD_SCALES:
         odd = grids.odd_scales(f, blocks).reshape(len(raw), n_blocks * f.groups, *((2,) if f.scaled_halves else ()))
+        d = grids.scattered_d(f, blocks) if f.scale == Scale.ODD_THREES else _halves(f, blocks)[0]
         with np.errstate(invalid="ignore"):  # a NaN is kept
-            return QuantRows(type, ints, _halves(f, blocks)[0] * np.float32(f.unit), sc=odd)
+            return QuantRows(type, ints, d * np.float32(f.unit), sc=odd)
     if f.scale == Scale.BLOCK:
         return QuantRows(type, ints, *_halves(f, blocks))
     if f.scale == Scale.SIX_BIT:
@@ -147,7 +149,8 @@ def _integers(f: Format, b: U8) -> U8:
     """The stored integers of blocks, uint8[n_rows, n_blocks, block_bytes]: uint8[n_rows, n_blocks, ...] in order."""
     shape = b.shape[:2]
     known = {CodeLayout.BYTES: (0,), CodeLayout.NIBBLES: (0, 1), CodeLayout.PAIRS: (0, 1), CodeLayout.HALVES: (0, 2)}
-    known |= {CodeLayout.QUARTERS: (0, 1), CodeLayout.EIGHTS: (0,)}
+    known |= {CodeLayout.QUARTERS: (0, 1), CodeLayout.EIGHTS: (0,), CodeLayout.FOURS: (0,)}
+    known |= {CodeLayout.SIGN_BITS: (0,), CodeLayout.TRITS: (0,)}
     if f.kind not in known or f.high_bits not in known[CodeLayout(f.kind)]:
         part = f"{f.high_bits} high bits of integers of kind"
         raise UnknownFormat(f.name, part, f.kind, "the reference (zinc_rt/gguf/unpack.py)")
@@ -161,6 +164,13 @@ def _integers(f: Format, b: U8) -> U8:
         return low
     if f.kind == CodeLayout.EIGHTS:
         return _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, 2 * f.groups, 8))
+    if f.kind == CodeLayout.FOURS:
+        return np.stack([_part(b, f.q, f.block // 4) >> shift & np.uint8(3) for shift in (0, 2, 4, 6)], axis=-1)
+    if f.kind == CodeLayout.SIGN_BITS:
+        return np.unpackbits(_part(b, f.q, f.block // 8), axis=-1, bitorder="little") << np.uint8(1)
+    if f.kind == CodeLayout.TRITS:
+        parts = (_trits(_part(b, f.q + at, n), digits) for at, n, digits in TRIT_PARTS)
+        return np.concatenate([part.reshape(*shape, part.shape[2] * part.shape[3]) for part in parts], axis=-1)
     if f.kind == CodeLayout.PAIRS:
         low = _nibbles(_part(b, f.q, f.block // 2).reshape(*shape, f.groups // 2, 32)).reshape(*shape, f.groups, 32)
         if f.high_bits:
@@ -178,6 +188,16 @@ def _integers(f: Format, b: U8) -> U8:
     if f.high_bits:
         low |= (_part(b, f.high, 32 * sides).reshape(*shape, sides, 1, 32) >> _PAIR_SHIFTS & np.uint8(3)) << 4
     return low
+
+
+TRIT_PARTS = ((0, 32, 5), (32, 16, 5), (48, 4, 4))
+"""Of `CodeLayout.TRITS`: where bytes begin, how many these are, and their digits."""
+
+
+def _trits(packed: U8, digits: int) -> U8:
+    """The first digits of base 3 of bytes, uint8[..., digits, n]."""
+    fractions = (packed[..., None, :] * _POWERS_OF_3[:digits]).astype(np.uint16)  # of 256, as is the byte
+    return (fractions * np.uint16(3) >> 8).astype(np.uint8)
 
 
 def _six_bit_scales(packed: U8) -> tuple[I32, I32]:

@@ -26,11 +26,14 @@ from zinc_rt.quantizing.search import (
     half,
     integers,
     inverse,
+    largest_alike,
     least_error,
     ratio,
     total,
 )
 
+_FEW: Final = 4
+"""Integers of a format up to which scales for -1, 0 and 1 are tried, too."""
 _ROUNDS: Final = 3
 """Of a super-block: integers for the scales, then scales for the integers."""
 _SIGNED: Final = {Scale.INT8_HALVES: (-128, 127), Scale.SIX_BIT_SIGNED: (-32, 31), Scale.SIX_BIT_HALVES: (-32, 31)}
@@ -71,15 +74,16 @@ def _rows(type: GGMLType, q: F32, n_rows: int, *scales: F32, **small: F32 | None
 
 
 def _block(type: GGMLType, f: Format, x: F32) -> QuantRows:
-    """A float16 scale, and perhaps a minimum, for each group."""
-    columns = _columns(x, GROUP)
+    """A float16 scale, and perhaps a minimum, for each block."""
+    columns = _columns(x, f.block)
     if f.minimum is not None:
         return _block_with_minimum(type, f, columns, len(x))
     levels, zero = levels_of(f), np.zeros(columns.shape[1], np.float32)
 
     def tried() -> Iterator[tuple[F32, F32]]:
         plain = extreme(columns) / np.float32(levels.low)
-        for scale in (fit_scale(columns, levels), plain, -plain):
+        few = largest_alike(columns) if len(f.levels) <= _FEW else ()
+        for scale in (fit_scale(columns, levels), plain, -plain, *few):
             d = half(scale)
             yield d * levels.nearest(columns * inverse(d)), d[None]
 

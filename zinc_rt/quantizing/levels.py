@@ -51,10 +51,10 @@ class Levels:
 @cache
 def levels_of(f: Format) -> Levels:
     """The integers of a quantised format."""
-    low, high = f.integers
+    values = np.array(f.levels, np.float32)
+    low, high = f.levels[0], f.levels[-1]
     bits = max(2, (high - low).bit_length())
-    if f.codebook:
-        values = np.array(f.codebook, np.float32)
+    if len(values) <= high - low:  # some of them are left out
         middles = low + np.arange(2 * (high - low) + 1) / 2 + 0.25
         table = values[np.abs(middles[:, None] - values).argmin(axis=1)]
         return Levels(low, high, table, (*_between(low, 9), *_between(high, 5)))

@@ -168,6 +168,11 @@ _TABLE: Final = (
             FormatRule("attn_output", T.Q3_K),
         ),
     ),
+    # For models that were trained with two to four values a weight, in which no matrix asks for more.
+    Preset("Q2_0", 41, T.Q2_0, T.Q6_K, T.Q4_K),
+    Preset("TQ2_0", 37, T.TQ2_0, T.Q6_K, T.Q4_K),
+    Preset("TQ1_0", 36, T.TQ1_0, T.Q6_K, T.Q4_K),
+    Preset("Q1_0", 40, T.Q1_0, T.Q6_K, T.Q4_K),
 )
 
 PRESETS: Final = {preset.name: preset for preset in _TABLE}
@@ -182,8 +187,9 @@ FALLBACKS: Final = {
     T.Q5_K: T.Q5_1,
     T.Q6_K: T.Q8_0,
     T.NVFP4: T.MXFP4,
+    **dict.fromkeys((T.Q2_0, T.TQ2_0, T.TQ1_0, T.Q1_0), T.IQ4_NL),
 }
-"""For rows that are no whole number of blocks of 256 or 64, a format with blocks of 32 and no fewer bits."""
+"""For rows that are no whole number of blocks of 256, 128 or 64, a format with blocks of 32 and no fewer bits."""
 
 
 def preset_of(name: str) -> Preset:
@@ -192,10 +198,10 @@ def preset_of(name: str) -> Preset:
     found = PRESETS.get(ALIASES.get(upper, upper))
     if found is not None:
         return found
-    if upper.startswith(("IQ1", "IQ2", "IQ3", "TQ")):
+    if upper.startswith(("IQ1", "IQ2", "IQ3")):
         raise UsageError(
             f"{upper} is not written: with so few bits a weight, a model is of use only where a text has shown which"
-            f" weights matter, and that is not measured here; the smallest that are written are Q2_K, Q3_K_S and IQ4_XS"
+            f" weights matter, and that is not measured here; the smallest of the others are Q2_K, Q3_K_S and IQ4_XS"
         )
     raise UsageError(f"there is no format {name!r}; there are {', '.join(PRESETS)}")
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from zinc_rt.formats.kinds import CodeLayout
+from zinc_rt.formats.kinds import GRID_KINDS
 from zinc_rt.formats.table import quantized
 from zinc_rt.gguf.pack import pack
 from zinc_rt.gguf.quantize import check_range, quantize
@@ -14,9 +14,9 @@ from zinc_rt.gguf.types import GGMLType
 from zinc_rt.gguf.unpack import F32, U8
 from zinc_rt.quantizing.fit import fit
 
-NEED_IMPORTANCE: Final = tuple(GGMLType[f.name] for f in quantized() if f.kind == CodeLayout.GRID)
-"""Formats that are read, but not written: two or three bits for a weight are of use only where is known which weights
-matter, by a text that the model has read."""
+NEED_IMPORTANCE: Final = tuple(GGMLType[f.name] for f in quantized() if f.kind in GRID_KINDS)
+"""Formats that are read, but not written: so few bits for a weight are of use only where is known which weights matter,
+by a text that the model has read."""
 PLAIN: Final = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, GGMLType.Q8_0)
 """Formats that lose next to nothing, in which nothing is searched for: the value is rounded."""
 SEARCHED: Final = tuple(GGMLType[f.name] for f in quantized() if GGMLType[f.name] not in (*NEED_IMPORTANCE, *PLAIN))

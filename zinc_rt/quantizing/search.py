@@ -66,6 +66,20 @@ def _better(x: F32, q: F32, d: F32, best: F32) -> tuple[F32, F32]:
     return np.where(better, fitted, d), np.where(better, gain, best)
 
 
+def largest_alike(x: F32) -> tuple[F32, F32, F32]:
+    """The scales of the least squared error where the integers are -1, 0 and 1, their negatives, and those for -1 and 1
+    alone: f32[groups] each, of x f32[elements, groups].
+
+    The k largest sizes become 1; their mean is the scale, and takes the square of their sum by k away from the error.
+    """
+    sizes = np.sort(np.abs(x), axis=0)[::-1]
+    count = np.arange(1, len(x) + 1, dtype=np.float32)[:, None]
+    means = np.add.accumulate(sizes, axis=0) / count
+    best = (means * means * count).argmax(axis=0)
+    d = np.take_along_axis(means, best[None], axis=0)[0]
+    return d, -d, means[-1]
+
+
 def fit_range(x: F32, top: int, *, below: bool = False) -> tuple[F32, F32]:
     """Scales d and minima m, each f32[groups], such that d * q + m with integers q from 0 to `top` is near x.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gguf
 import numpy as np
 import pytest
 
+from tests.gguf.judge import dequantized
 from tests.kernels import oracle
 from tests.kernels.exact import add
 from tests.kernels.material import FLOATS, QUANTISED, activations, float_rows, packed_rows
@@ -33,7 +33,7 @@ def vector(seed: int = 2) -> np.ndarray:
 def products(kind: GGMLType, raw: np.ndarray, x: np.ndarray) -> list[float]:
     if kind.quantized:
         return [oracle.quant_dot(kind, row, x.tolist()) for row in raw]
-    widened = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(kind))).astype(np.float32)
+    widened = dequantized(kind, raw).astype(np.float32)
     return [oracle.float_dot(row, x.tolist()) for row in widened.tolist()]
 
 
@@ -44,7 +44,7 @@ def scratch() -> np.ndarray:
 @every
 def test_embed(kind: GGMLType) -> None:
     raw, out = matrix(kind), np.empty(N_IN, np.float32)
-    want = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType(int(kind)))
+    want = dequantized(kind, raw)
     for token in (0, 3, N_ROWS - 1):
         kernels.embed(raw.tobytes(), kind, token, N_IN, N_ROWS, out)
         same_bits(out, want[token].astype(np.float32))
@@ -90,8 +90,8 @@ def test_embed_errors() -> None:
         kernels.embed(raw, GGMLType.Q8_0, 0, N_IN, N_ROWS, out[:-1])
     with pytest.raises(ShapeMismatch, match="7 Q8_0 rows of 256 need 1904 bytes, got 1632"):
         kernels.embed(raw, GGMLType.Q8_0, 0, N_IN, N_ROWS + 1, out)
-    with pytest.raises(UnsupportedTensorType, match="TQ1_0"):
-        kernels.embed(bytes(54), GGMLType.TQ1_0, 0, N_IN, 1, out)
+    with pytest.raises(UnsupportedTensorType, match="Q8_K"):
+        kernels.embed(bytes(292), GGMLType.Q8_K, 0, N_IN, 1, out)
     assert not out.any()
 
 
@@ -107,8 +107,8 @@ def test_projection_errors(name: str) -> None:
         kernel(raw, GGMLType.Q8_0, vector(), scratch(), np.zeros(N_ROWS + 1, np.float32))
     with pytest.raises(GGUFError, match="33 elements"):
         kernel(raw, GGMLType.Q8_0, np.zeros(33), np.zeros(33, np.float32), out)
-    with pytest.raises(UnsupportedTensorType, match="TQ2_0"):
-        kernel(bytes(66 * N_ROWS), GGMLType.TQ2_0, vector(), scratch(), out)
+    with pytest.raises(UnsupportedTensorType, match="Q8_K"):
+        kernel(bytes(292 * N_ROWS), GGMLType.Q8_K, vector(), scratch(), out)
     assert not out.any()
 
 

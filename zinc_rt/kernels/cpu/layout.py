@@ -4,14 +4,17 @@ The tree over 32 lanes adds the groups l, l + 32, … of a lane in order, then l
 A kernel that holds 16 rows in a vector goes through the lanes in bit-reversed order and merges sums like a binary
 counter, so a tile stores its groups in that order and is read straight through.
 
-A tile is, in this order: scales of super-blocks, up to a whole line, then group by group its weights and its scales, so
-that all but the first is read straight through. Within a group of weights line i (of 8) holds columns 4i … 4i+3 of the
-16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits keep line i in low nibbles and line i + 4 in
-high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7
-in one line each. A fifth bit, or a third, lies in one more line (bit i belongs to line i); fifth and sixth bits lie in
-two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second. Indices of
-vectors keep their low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit
-i belongs to line i), then a byte for each row with the bits above the low eight.
+A tile is, in this order: scales of blocks of several groups, up to a whole line, then group by group its weights and
+its scales, so that all but the first is read straight through. Within a group of weights line i (of 8) holds columns
+4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits keep line i in low nibbles
+and line i + 4 in high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7 in one line each; those of 1
+bit keep all in one (bit i belongs to line i). A fifth bit, or a third, lies in one more line (bit i belongs to line i);
+fifth and sixth bits lie in two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4
+in the second. Indices of vectors keep their low bytes as the file does, four of a row in a word: one line or two; then
+comes a line of signs (bit i belongs to line i), then a byte for each row with the bits above the low eight.
+
+Vectors of a shifted grid are looked up when tiles are made, since their elements fit two bits. The upper four bits of a
+byte for each row say which are shifted up: of the scale, or of a byte before it where halves have scales.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
-from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, SUPER_GROUPS, CodeLayout, Scale
+from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.formats.record import Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
@@ -31,6 +34,12 @@ from zinc_rt.numerics import GROUP, TREE_LANES
 
 TILE_ROWS = 16
 _HERE = "the layout of tiles (zinc_rt/kernels/cpu/layout.py)"
+_HIGH_BITS: dict[str, int] = {
+    **dict.fromkeys(CODED_KINDS, 2),
+    **dict.fromkeys((*PAIR_KINDS, CodeLayout.SIGN_BITS), 0),
+    CodeLayout.QUARTERS: 1,
+}
+"""The most high bits that tiles have lines for."""
 LINE_BYTES = 64
 """Four columns of a tile's rows."""
 BLOCK_ROWS = 16
@@ -39,7 +48,7 @@ BLOCK_ROWS = 16
 
 @dataclass(frozen=True)
 class TileFormat:
-    """Bytes of a tile's parts. super_scales: for each super-block; scales, weights: for each group.
+    """Bytes of a tile's parts. super_scales: for each block of several groups; scales, weights: for each group.
 
     sums: which of a pack's sums a product with it reads, by number (see `structs.Pack`).
     """
@@ -57,20 +66,21 @@ class TileFormat:
 
 def _tile_format(f: Format) -> TileFormat:
     """Raises `UnknownFormat`."""
-    halves = 2 * TILE_ROWS * len(f.halves)  # a float16 for each row
+    halves = 2 * TILE_ROWS * f.n_halves  # a float16 for each row
     if not f.quantized:
         return TileFormat(0, 0, TILE_ROWS * f.group_bytes)
     extra = 0
     if f.kind == CodeLayout.BYTES:
         lines = 8
-    elif f.grid is not None:
+    elif f.kind == CodeLayout.GRID and f.grid is not None:
         lines, extra = f.grid.lines + 1, TILE_ROWS if f.grid.index_bits else 0
-    elif (f.kind in CODED_KINDS and f.high_bits <= 2) or (f.kind == CodeLayout.QUARTERS and f.high_bits <= 1):
+    elif f.high_bits <= _HIGH_BITS.get(f.kind, -1):
         lines = f.low_bits + f.high_bits
+        extra = TILE_ROWS if f.kind == CodeLayout.SHIFTED_GRID and f.scaled_halves else 0
     else:
         raise UnknownFormat(f.name, f"{f.high_bits} high bits of integers of kind", f.kind, _HERE)
     if f.scale == Scale.BLOCK:
-        return TileFormat(0, halves, lines * LINE_BYTES)
+        return TileFormat(*((0, halves) if f.groups == 1 else (halves, 0)), lines * LINE_BYTES)
     if f.scale == Scale.POWER_OF_TWO:
         return TileFormat(0, TILE_ROWS, lines * LINE_BYTES)
     if f.scale == Scale.E4M3_HALVES:
@@ -87,7 +97,7 @@ def _sums(f: Format) -> tuple[int, ...]:
     offsets = (f.bias, f.offset) if f.wide else (f.bias,)
     if f.scaled_halves:
         return HALF_SUMS if f.minimum is not None or any(offsets) else ()
-    plain = () if f.minimum is None else (PLAIN_SUM,)
+    plain = (PLAIN_SUM,) if f.plain_sum else ()
     return *plain, *(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
 
 
@@ -124,7 +134,8 @@ def n_tiles(n_out: int) -> int:
 def tile_bytes(kind: GGMLType, n_in: int) -> int:
     """Bytes of a tile, a multiple of 64."""
     part, groups = tile_format(kind), n_groups(n_in)
-    return _lines(groups // SUPER_GROUPS * part.super_scales) + _lines(groups * part.group)
+    supers = groups // FORMATS[kind.name].groups * part.super_scales if part.super_scales else 0
+    return _lines(supers) + _lines(groups * part.group)
 
 
 def _lines(n_bytes: int) -> int:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
-from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import HALF_SUMS, MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
-    SUPER_SHIFT,
     activation_sums,
     bias_sum,
     group_factors,
     group_value,
     half_start,
     line,
-    plain_nibbles,
+    raw_lines,
+    raw_shift,
     scale_of_halves,
     signed_bytes,
+    supers_at,
     tile_of,
     weights_of,
 )
@@ -46,27 +47,61 @@ PANEL_ROWS = 64
 
 
 @inline
-def isum_dots(
-    w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool, UNSHIFTED: bool
-):
-    """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows. UNSHIFTED: high nibbles stay where they
-    are, so that theirs are sixteen times as large.
-    """
+def dots_of_bytes(FMT: str):
+    """Whether four products of bytes are added up at once; else two, in 16 bits."""
+    return integers_of(FMT).wide or target_has("vnni") or target_has("avxvnni") or not target_has("avx2")
+
+
+@inline
+def two_sums(w: ptr[u8], x: ptr[i8], isum, FMT: str, M: int, W: int):
+    """isum[m * H + h] += the dot products of all lines with M rows, where the format has raw ones: those apart."""
+    H = 16 // W
+    SHIFT = raw_shift(FMT)
+    BYTES = dots_of_bytes(FMT)
+    LANES = W if BYTES else 2 * W
+    plain = regs(vec[i32 if BYTES else i16, LANES], M * H)
+    raw = regs(vec[i32 if BYTES else i16, LANES], M * H)
+    if BYTES:
+        for n in unroll(M * H):
+            plain[n] = isum[n]
+    for i in unroll(8):
+        RAW = i in raw_lines(FMT)
+        lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, False, RAW) for h in range(H))
+        for m in unroll(M):
+            q = four_columns(x, m, i, W)
+            for h in unroll(H):
+                k = m * H + h
+                if BYTES and RAW:
+                    raw[k] = dot4(raw[k], lines[h], q, a_max=255 if SHIFT == 4 else 63)
+                elif BYTES:
+                    plain[k] = dot4(plain[k], lines[h], q, a_max=63)
+                elif RAW:
+                    raw[k] = raw[k] + dot2(lines[h], q)
+                else:
+                    plain[k] = plain[k] + dot2(lines[h], q)
+    for n in unroll(M * H):
+        both = plain[n] + (raw[n] >> SHIFT if SHIFT > 0 else raw[n] << -SHIFT)
+        isum[n] = both if BYTES else add_pairs(isum[n], both)
+
+
+@inline
+def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, W: int, SIGNED: bool):
+    """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows."""
     F = integers_of(FMT)
     H = 16 // W
-    if F.wide or target_has("vnni") or target_has("avxvnni") or not target_has("avx2"):
+    if dots_of_bytes(FMT):
         for i in unroll(FIRST, LAST):
-            RAW = i >= 4 and UNSHIFTED
-            lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, RAW) for h in range(H))
+            lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
             for m in unroll(M):
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
-                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide or RAW else 63)
+                    isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide else 63)
     else:
         # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
         LINES = max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * (F.integers[1] + F.bias) < 1 << 15)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
-        ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if FIRST == 0 and LAST == 8 else tuple(range(FIRST, LAST))
+        NIBBLES = F.low_bits == 4 and FIRST == 0 and LAST == 8
+        ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if NIBBLES else tuple(range(FIRST, LAST))
         for start in unroll(0, LAST - FIRST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(tuple(ORDER[j] for j in range(start, min(start + LINES, LAST - FIRST)))):
@@ -100,21 +135,22 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
-                isum[m * H + h] = splat(half_start(s, s_stride * 4 + m, FMT, SIGNED), W)
-                second[m * H + h] = splat(half_start(s, s_stride * 5 + m, FMT, SIGNED), W)
-        isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED, False)
-        isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED, False)
+                isum[m * H + h] = splat(half_start(s, s_stride * HALF_SUMS[0] + m, FMT, SIGNED), W)
+                second[m * H + h] = splat(half_start(s, s_stride * HALF_SUMS[1] + m, FMT, SIGNED), W)
+        isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
+        isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:
-        if M * H <= 4:
-            # Few sums: two chains for each keep the dot products' latency from being what a group takes.
+        # Few sums: two chains for each keep the dot products' latency from being what a group takes.
+        if M * H <= 4 and raw_shift(FMT) != 0:
+            two_sums(w, x, isum, FMT, M, W)
+        elif M * H <= 4:
             other = regs(vec[i32, W], M * H)
-            isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED, False)
-            UNSHIFTED = plain_nibbles(FMT) and (target_has("vnni") or target_has("avxvnni"))
-            isum_dots(w, x, other, 4, 8, FMT, M, W, SIGNED, UNSHIFTED)
+            isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
+            isum_dots(w, x, other, 4, 8, FMT, M, W, SIGNED)
             for i in unroll(M * H):
-                isum[i] = isum[i] + (other[i] >> 4 if UNSHIFTED else other[i])
+                isum[i] = isum[i] + other[i]
         else:
-            isum_dots(w, x, isum, 0, 8, FMT, M, W, SIGNED, False)
+            isum_dots(w, x, isum, 0, 8, FMT, M, W, SIGNED)
     for h in unroll(H):
         factors = group_factors(scales, supers, h * W, FMT, W)
         for m in unroll(M):
@@ -172,7 +208,7 @@ def tile_rows(
                                 if M == 1 and AHEAD >= 2 * NEAR:
                                     prefetch(w, NEAR + i)
                                 prefetch(w + distance, i)
-                        supers = tile + (group >> SUPER_SHIFT) * TILE.super_scales
+                        supers = tile + supers_at(group, FMT)
                         add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                         group += TREE_LANES
                         w = w + TILE.group

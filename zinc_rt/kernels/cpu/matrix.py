@@ -30,12 +30,12 @@ from zinc_rt.kernels.cpu.tile_registers import (
 )
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import (
-    SUPER_SHIFT,
     activation_sums,
     group_factors,
     group_value,
     line,
     scale_of_halves,
+    supers_at,
     tile_of,
     weights_of,
 )
@@ -118,7 +118,7 @@ def begin_products(
                     multiply(bank, T, X, W, COLUMNS, TILES)
             if place + 1 < groups:
                 unpack_group(at + TILE.group, lines + (((place + 1) & 1) << 9), FMT)
-            supers = tile + (state[1] >> SUPER_SHIFT) * TILE.super_scales
+            supers = tile + supers_at(state[1], FMT)
             values = group_factors(at + TILE.weights, supers, 0, FMT, 16)
             for k in unroll(F):
                 store(factors, values[k], ((half * PRODUCTS + i + j) * F + k) * 16)

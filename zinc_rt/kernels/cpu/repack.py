@@ -8,6 +8,7 @@ from zinc_rt.formats.decode import (
     LOW_NIBBLES,
     LOW_PAIRS,
     format_of,
+    group_words,
     half_at,
     high_at,
     high_shift,
@@ -16,12 +17,22 @@ from zinc_rt.formats.decode import (
     low_shift,
     spread,
 )
-from zinc_rt.formats.decode_grids import grid_bytes, index_high, index_words, odd_bits, sign_bits
+from zinc_rt.formats.decode_grids import (
+    SHIFTS,
+    added_bits,
+    d_bits,
+    grid_bytes,
+    high_word,
+    index_high,
+    index_words,
+    odd_bits,
+    sign_bits,
+)
 from zinc_rt.formats.decode_scales import half_scale_at, half_scales, signed_scale, six_bit_scales
-from zinc_rt.formats.kinds import ODD_SCALES, CodeLayout, Scale
+from zinc_rt.formats.kinds import ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
-from zinc_rt.kernels.cpu.weights import SUPER_SHIFT, tile_of, weights_of
+from zinc_rt.kernels.cpu.weights import supers_at, tile_of, weights_of
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     cast,
@@ -49,7 +60,7 @@ from zinc_rt.numerics import GROUP, TREE_LANES
 def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[u8], r: i32, FMT: str):
     """Row r's scales of a group."""
     F = format_of(FMT)
-    if F.scale == Scale.BLOCK:
+    if F.scale == Scale.BLOCK and F.groups == 1:
         cast(scales, ptr[u16])[r] = half_at(block, F.d)
         if F.minimum is not None:
             cast(scales, ptr[u16])[16 + r] = half_at(block, F.minimum)
@@ -60,8 +71,8 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
             scales[16 * h + r] = load(block + (F.d + h), 2 * j)
     else:
         if j == 0:
-            at = cast(supers + (group >> SUPER_SHIFT) * tile_of(FMT).super_scales, ptr[u16])
-            at[r] = half_at(block, F.d)
+            at = cast(supers + supers_at(group, FMT), ptr[u16])
+            at[r] = d_bits(block, FMT)
             if F.minimum is not None:
                 at[16 + r] = half_at(block, F.minimum)
         if F.scale == Scale.INT8_HALVES:
@@ -73,6 +84,8 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
             scales[16 + r] = u8(mn)
         elif F.scale in ODD_SCALES:
             scales[r] = u8(odd_bits(block, j, FMT))
+            if F.scale == Scale.ODD_TOP:
+                scales[r] = u8(odd_bits(block, j, FMT) | (added_bits(high_word(block, j, FMT), FMT) << 4))
         elif F.scale == Scale.SIX_BIT_SIGNED:
             scales[r] = u8(signed_scale(block, j, FMT))
         elif F.scale == Scale.SIX_BIT_HALVES:
@@ -82,7 +95,7 @@ def put_scales(block: ptr[u8], j: i32, group: i32, supers: ptr[u8], scales: ptr[
         elif F.scale == Scale.FOUR_BIT_HALVES:
             for h in unroll(2):
                 scales[16 * h + r] = load(block, F.scales + 2 * j + h)
-        else:
+        elif F.scale != Scale.BLOCK:
             static_assert(False, f"format {FMT}: put_scales does not know scales of kind {F.scale!s}")
 
 
@@ -100,10 +113,14 @@ def plane(bits_of_row: u32):
 
 @inline
 def put_high(block: ptr[u8], j: i32, w: ptr[u8], r: int, FMT: str):
-    """Row r's bits of indices above the low eight, behind the lines of a group."""
-    G = integers_of(FMT).grid
+    """Row r's bits of indices above the low eight, or those of its shifts, behind the lines of a group."""
+    F = integers_of(FMT)
+    G = F.grid
     if G is not None:
-        if G.index_bits != 0:
+        if G.signs in SHIFTS:
+            if F.scaled_halves:
+                w[2 * 64 + r] = u8(added_bits(high_word(block, j, FMT), FMT) << 4)
+        elif G.index_bits != 0:
             words, high, _ = grid_bytes(block, j, FMT)
             w[(G.lines + 1) * 64 + r] = u8(index_high(words, high, FMT))
 
@@ -146,6 +163,17 @@ def row_lines(block: ptr[u8], j: i32, FMT: str, FLIP: int):
         static_assert(F.high_bits == 1, f"format {FMT}: tiles have no lines for {F.high_bits} high bits of quarters")
         third = (words_at(block, high_at(j, FMT), 8) >> splat(high_shift(j, FMT), 8)) & LOW_BITS
         return insert(out, 2, reduce_or(third << iota(u32, 8)))
+    if F.kind == CodeLayout.SIGN_BITS:
+        return insert(zeros(vec[u32, 8]), 0, plane(load(cast(block + (F.q + 4 * j), ptr[u32]), align=1)))
+    if F.kind in PAIR_KINDS:
+        # Of a shifted grid's integers, bits 3 and 4.
+        DOWN = 3 if F.kind == CodeLayout.SHIFTED_GRID else 0
+        words = tuple((word >> DOWN) & LOW_PAIRS for word in group_words(block, j, FMT))
+        out = zeros(vec[u32, 8])
+        for h in unroll(2):
+            four = tuple(words[4 * h + i] << (2 * i) for i in range(4))
+            out = insert(out, h, (four[0] | four[1]) | (four[2] | four[3]))
+        return out
     static_assert(
         F.kind in (CodeLayout.PAIRS, CodeLayout.HALVES),
         f"format {FMT}: row_lines does not know integers of kind {F.kind!s} in blocks of {F.block}",

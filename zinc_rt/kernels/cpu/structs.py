@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.lang.types import f16, f32, i8, i32, i64, ptr, struct, u8
 
-BIASES = (128, 8, 16)
+BIASES = (128, 8, 16, 1, 9)
 """What may have been added to a group's weights; a `Pack` can have a sum that takes each away."""
 HALF_BIAS = 32
 """The same where the halves of a group have scales of their own."""
@@ -34,9 +34,10 @@ class StepRecord:
 class Pack:
     """Activations as matrix products read them. Rows lie in blocks of `min(rows, 16)`, groups of 32 in visiting order.
 
-    q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[6][block, group, row], the sum of a group
+    q: i8[block, group, row of block, 32]; d: f32[block, group, row]; s: i32[8][block, group, row], the sum of a group
     and what its offsets take away: s (as the bits of a float32), s times each of `BIASES`, negative, and so for
-    `HALF_BIAS` the sum of the first half and that of the second. Of the six, those are there that `sums` has a bit for.
+    `HALF_BIAS` the sum of the first half and that of the second. Of the eight, those are there that `sums` has a bit
+    for.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
     """
 
@@ -45,7 +46,7 @@ class Pack:
     s: ptr[i32]
     f: ptr[f32]
     visit: ptr[i32]  # [n_groups]: a group's place in visiting order
-    s_stride: i64  # elements from one of the six to the next
+    s_stride: i64  # elements from one of the eight to the next
     n: i32  # elements of a row
     n_groups: i32
     sums: i32  # bit i: sum i is stored

@@ -5,16 +5,30 @@ from __future__ import annotations
 from zinc_rt.formats.decode import format_of, integers_of
 from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
-from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, SUPER_GROUPS, CodeLayout, Scale
+from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.layout import TILES
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, cast, fma, gather, load, lookup16, splat, static_assert, table, target_has, zeros
+from zinc_rt.lang.ops import (
+    bitcast,
+    cast,
+    fma,
+    gather,
+    load,
+    lookup16,
+    select,
+    splat,
+    static_assert,
+    table,
+    target_has,
+    zeros,
+)
 from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, vec
 
-SUPER_SHIFT = SUPER_GROUPS.bit_length() - 1
 HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
 """How far right a pack's sums of halves are shifted to take a bias away."""
+RAW_LINES = {0: (), 4: (4, 5, 6, 7), 2: (1, 3, 5, 7), -1: (0, 2, 4, 6)}
+"""By `raw_shift`: high nibbles, odd pairs of bits, even bits."""
 
 
 @inline
@@ -29,8 +43,15 @@ def tile_of(FMT: str):
 
 @inline
 def weights_of(tile, groups: i32, FMT: str):
-    """Where a tile's groups begin: behind the scales of super-blocks, at the next line."""
-    return tile + (((groups >> SUPER_SHIFT) * tile_of(FMT).super_scales + 63) & -64)
+    """Where a tile's groups begin: behind the scales of blocks of several groups, at the next line."""
+    return tile + (supers_at(groups, FMT) + 63 & -64)
+
+
+@inline
+def supers_at(group, FMT: str):
+    """Where a tile has the scales of the block of several groups that this one belongs to."""
+    SUPER = tile_of(FMT).super_scales
+    return (group >> format_of(FMT).group_shift) * SUPER if SUPER else 0
 
 
 @inline
@@ -40,17 +61,35 @@ def signed_bytes(FMT: str):
 
 
 @inline
-def plain_nibbles(FMT: str):
-    """Whether a group's integers are four bits each and nothing else."""
+def raw_shift(FMT: str):
+    """How far left of their place `line` leaves the integers of raw lines, which takes fewer shifts; negative: right.
+    0: the format has no such lines.
+    """
     F = integers_of(FMT)
-    return F.kind in CODED_KINDS and F.codebook == () and F.high_bits == 0
+    if F.high_bits != 0 or F.codebook != ():
+        return 0
+    if F.kind in CODED_KINDS:
+        return 4 if target_has("vnni") or target_has("avxvnni") else 0
+    if F.kind == CodeLayout.SIGN_BITS:
+        return -1
+    static_assert(
+        F.kind in PAIR_KINDS or F.kind in (CodeLayout.BYTES, CodeLayout.GRID),
+        f"format {FMT}: raw_shift does not know integers of kind {F.kind!s}",
+    )
+    return 2 if F.kind in PAIR_KINDS and not F.scaled_halves else 0
+
+
+@inline
+def raw_lines(FMT: str):
+    """Which of a group's lines these are."""
+    return RAW_LINES[raw_shift(FMT)]
 
 
 @inline
 def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool):
     """Line i of a group as N bytes from byte `at`: u8 with the format's bias added, or i8 where SIGNED (wide ones).
 
-    RAW: high ones of `plain_nibbles`, sixteen times as large.
+    RAW: one of `raw_lines`, as it is.
     """
     F = integers_of(FMT)
     if F.kind == CodeLayout.BYTES:
@@ -58,8 +97,13 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
         if SIGNED:
             return bitcast(bits, vec[i8, N])
         return bits
-    if F.kind == CodeLayout.QUARTERS:
-        return quarters_line(w, i, at, FMT, N)
+    if F.kind in PAIR_KINDS:
+        return pairs_line(w, i, at, FMT, N, RAW)
+    if F.kind == CodeLayout.SIGN_BITS:
+        x = load(w, at, lanes=N)
+        if RAW:
+            return (x >> i) & 1
+        return (x << 1 if i == 0 else x >> (i - 1)) & 2
     if F.kind == CodeLayout.GRID:
         return grid_line(w, i, at, FMT, N, SIGNED)
     static_assert(
@@ -94,13 +138,22 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
 
 
 @inline
-def quarters_line(w: ptr[u8], i: int, at: int, FMT: str, N: int):
+def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
     """As `line` for integers of two bits, or three."""
     F = integers_of(FMT)
-    x = (load(w, (i // 4) * 64 + at, lanes=N) >> (2 * (i % 4))) & 3
+    packed = load(w, (i // 4) * 64 + at, lanes=N)
+    DOWN = 2 * (i % 4)
+    if F.kind == CodeLayout.SHIFTED_GRID and F.scaled_halves:
+        # Eight times the number, and 2 where an eighth is added: a bit for each row and 8 columns.
+        bits = u32(load(w + (128 + at // 4), lanes=N // 4)) & (16 << i // 2)
+        added = select(bits != 0, splat(u32(0x02020202), N // 4), zeros(vec[u32, N // 4]))
+        return ((packed << (3 - DOWN) if DOWN < 3 else packed >> (DOWN - 3)) & 24) | bitcast(added, vec[u8, N])
+    if RAW:
+        return (packed >> (DOWN - 2)) & 12
+    x = (packed >> DOWN) & 3
     if F.high_bits == 0:
         return x
-    static_assert(F.high_bits == 1, f"format {FMT}: quarters_line does not know {F.high_bits} high bits")
+    static_assert(F.high_bits == 1, f"format {FMT}: pairs_line does not know {F.high_bits} high bits")
     plane = load(w, 128 + at, lanes=N)
     if i < 3:
         return x | ((plane << (2 - i)) & 4)
@@ -126,11 +179,6 @@ def scale_of_halves(FMT: str):
     """Whether the two halves of a group have scales, and so integer sums, of their own."""
     F = format_of(FMT)
     if F.scaled_halves:
-        static_assert(
-            F.bias in (0, 4 * HALF_BIAS) or F.bias in HALF_SHIFTS,
-            f"format {FMT}: packs have sums of halves for offset {HALF_BIAS} and those that it is a multiple of by a"
-            f" power of two, not {F.bias}",
-        )
         return True
     static_assert(
         F.scale in (Scale.BLOCK, Scale.SIX_BIT, Scale.POWER_OF_TWO, Scale.SIX_BIT_SIGNED) or F.scale in ODD_SCALES,
@@ -153,9 +201,9 @@ def half_start(s, at, FMT: str, SIGNED: bool):
     if BIAS == 0:
         return zeros(i32)
     reads_sum(HALF_SUMS[0], FMT)
-    if BIAS == 4 * HALF_BIAS:
-        return load(s, at) << 2
-    return load(s, at) >> HALF_SHIFTS[BIAS]
+    if BIAS in HALF_SHIFTS:
+        return load(s, at) >> HALF_SHIFTS[BIAS]
+    return (load(s, at) >> HALF_SHIFTS[1]) * BIAS
 
 
 @inline
@@ -198,6 +246,8 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
         bits = i32(load(scales + at, lanes=W))
         d = halves(supers, 2 * at, W) * F.unit
         first = f32((bits & 15) * 2 + 1)
+        if F.scale == Scale.ODD_TOP:
+            return d, first * 8.0, select(bits >= 16, first, -first)
         return (d, first, f32((bits >> 4) * 2 + 1)) if F.scaled_halves else (d, first)
     if F.scale == Scale.SIX_BIT_SIGNED:
         return halves(supers, 2 * at, W), bytes_as_f32(scales, at, W, True)
@@ -213,17 +263,18 @@ def group_factors(scales, supers, at: int, FMT: str, W: int):
         low = bytes_as_f32(scales, 16 + at, W, False)
         return halves(supers, 2 * at, W), scale, halves(supers, 32 + 2 * at, W), low
     static_assert(F.scale == Scale.BLOCK, f"format {FMT}: group_factors does not know scales of kind {F.scale!s}")
+    of_block = scales if F.groups == 1 else supers
     if F.minimum is not None:
-        return halves(scales, 2 * at, W), halves(scales, 32 + 2 * at, W)
-    return (halves(scales, 2 * at, W),)
+        return halves(of_block, 2 * at, W), halves(of_block, 32 + 2 * at, W)
+    return (halves(of_block, 2 * at, W),)
 
 
 @inline
 def activation_sums(s, at, s_stride, W: int, FMT: str):
-    """What minima are multiplied with: the sum of a group's activations at `at`, or, where halves have minima, both
-    halves' sums times -`HALF_BIAS`; f32 vectors. None without minima.
+    """What minima, or a group's eighths, are multiplied with: the sum of the activations at `at`, or, where halves have
+    minima, both halves' sums times -`HALF_BIAS`; f32 vectors. None without minima.
     """
-    if format_of(FMT).minimum is None:
+    if not format_of(FMT).plain_sum:
         return None
     if scale_of_halves(FMT):
         reads_sum(HALF_SUMS[0], FMT)
@@ -238,14 +289,17 @@ def group_value(factors, isum, second, dx, total, FMT: str):
     F = format_of(FMT)
     if F.scale == Scale.E4M3_HALVES:
         return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * f32(second)
-    if F.scale == Scale.SIX_BIT_SIGNED or F.scale in (Scale.ODD_WORD, Scale.ODD_NIBBLES):
+    if F.scale == Scale.ODD_TOP:
+        # Integers below 2^24: exact.
+        return (factors[0] * dx) * fma(factors[1], f32(isum), factors[2] * total)
+    if F.scale == Scale.SIX_BIT_SIGNED or (F.scale in ODD_SCALES and not F.scaled_halves):
         return (factors[0] * dx) * (factors[1] * f32(isum))
     if F.scale == Scale.FOUR_BIT_HALVES:
         # Everything but the scales is an integer below 2^24, or one over `HALF_BIAS`, a power of two: exact.
         value = fma(factors[2], f32(isum), factors[3] * f32(second))
         least = fma(factors[4], total[0], factors[5] * total[1]) * (-1.0 / HALF_BIAS)
         return (factors[0] * dx) * value - (factors[1] * dx) * least
-    if F.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.ODD_HALVES):
+    if F.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES) or F.scale in ODD_SCALES:
         # Scales times sums stay below 2^24, so float32 holds every integer here exactly.
         return (factors[0] * dx) * (factors[1] * f32(isum) + factors[2] * f32(second))
     if F.scale == Scale.SIX_BIT:

@@ -9,7 +9,7 @@ float32, so that it may be fused: an integer below 2^24.
 from __future__ import annotations
 
 from zinc_rt.formats.decode import group_words, half, integers_of, words_at
-from zinc_rt.formats.decode_grids import odd_bits
+from zinc_rt.formats.decode_grids import d_bits, odd_bits
 from zinc_rt.formats.decode_scales import (
     half_e4m3,
     half_scale_at,
@@ -18,19 +18,19 @@ from zinc_rt.formats.decode_scales import (
     power_of_two,
     signed_scale,
 )
-from zinc_rt.formats.kinds import NIBBLE_KINDS, CodeLayout, Scale
+from zinc_rt.formats.kinds import OFFSET_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.gpu.dequant_dot import scales_of_head
 from zinc_rt.kernels.gpu.fragments import activation_rows, multiplied, weight_rows
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import fma, static_assert, unroll
-from zinc_rt.lang.types import f32, i32, ptr, u8, u16, u32
+from zinc_rt.lang.ops import bitcast, fma, static_assert, unroll
+from zinc_rt.lang.types import f16, f32, i32, ptr, u8, u16, u32
 
 MAGIC = 12582912.0
 """1.5 * 2^23."""
 MAGIC_BITS = 0x4B400000
-ONE_SCALE = (Scale.SIX_BIT_SIGNED, Scale.ODD_WORD, Scale.ODD_NIBBLES)
+ONE_SCALE = (Scale.SIX_BIT_SIGNED, Scale.ODD_WORD, Scale.ODD_NIBBLES, Scale.ODD_TOP)
 """An integer scale of the group, without minima."""
-TWO_SCALES = (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.ODD_HALVES)
+TWO_SCALES = (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.ODD_HALVES, Scale.ODD_THREES)
 """One of each half."""
 _OTHERS = Scale.BLOCK, Scale.POWER_OF_TWO, Scale.SIX_BIT, Scale.FOUR_BIT_HALVES, Scale.E4M3_HALVES
 KNOWN = (*_OTHERS, *ONE_SCALE, *TWO_SCALES)
@@ -90,11 +90,11 @@ def tile_factors(block: ptr[u8], j, FMT: str):
     if F.scale == Scale.E4M3_HALVES:
         both = pair_at(block, F.d + 2 * j)
         return half_e4m3(u16(both & 255)), half_e4m3(u16(both >> 8))
-    d = half(block, F.d) * F.unit
+    d = f32(bitcast(d_bits(block, FMT), f16)) * F.unit
     if F.scale in ONE_SCALE:
         s = signed_scale(block, j, FMT) if F.scale == Scale.SIX_BIT_SIGNED else i32(2 * odd_bits(block, j, FMT) + 1)
         return d, f32(s), f32(s) * -MAGIC
-    if F.scale == Scale.ODD_HALVES:
+    if F.scale in (Scale.ODD_HALVES, Scale.ODD_THREES):
         bits = odd_bits(block, j, FMT)
         last = f32(i32(2 * (bits >> 4) + 1))
         return d, f32(i32(2 * (bits & 15) + 1)), last, last * -MAGIC
@@ -118,7 +118,7 @@ def signed_words(block: ptr[u8], j, FMT: str):
     if F.offset == 0 or F.kind in (CodeLayout.BYTES, CodeLayout.GRID):
         return words
     static_assert(
-        F.kind in NIBBLE_KINDS or F.kind == CodeLayout.QUARTERS,
+        F.kind in OFFSET_KINDS,
         f"format {FMT}: signed_words knows no offset of kind {F.kind!s}",
     )
     # No byte borrows of its neighbour: all are below 128.

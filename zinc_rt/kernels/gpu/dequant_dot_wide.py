@@ -1,4 +1,4 @@
-"""v_g of docs/how/numerics.md for groups that a lane reads by itself: codebooks, indices of vectors, 2 and 3 bits.
+"""v_g of docs/how/numerics.md for groups that a lane reads by itself: codebooks, indices of vectors, 1 to 3 bits.
 
 Lanes whose groups share bytes ask for them in the same instruction, so that memory is read once. See dequant_dot.py for
 what a lane is handed.
@@ -7,20 +7,22 @@ what a lane is handed.
 from __future__ import annotations
 
 from zinc_rt.formats.decode import group_bytes, half_at, integers_of, looked_up_bytes, words_of
-from zinc_rt.formats.decode_grids import odd_bits
+from zinc_rt.formats.decode_grids import d_bits, odd_bits
 from zinc_rt.formats.decode_scales import half_e4m3, half_scales, pair_at, power_of_two, signed_scale
-from zinc_rt.formats.kinds import ODD_SCALES, CodeLayout, Scale
+from zinc_rt.formats.kinds import GRID_KINDS, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.gpu.dot import dot, sums_of
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import bitcast, static_assert, unroll
 from zinc_rt.lang.types import f16, f32, i32, ptr, u8, u16, u32
+
+WHOLE_KINDS = (*PAIR_KINDS, *GRID_KINDS, CodeLayout.SIGN_BITS)
 
 
 @inline
 def takes_whole_groups(FMT: str):
     """Whether the functions of this module read a format's groups."""
     F = integers_of(FMT)
-    return F.codebook != () or F.kind in (CodeLayout.QUARTERS, CodeLayout.GRID)
+    return F.codebook != () or F.kind in WHOLE_KINDS
 
 
 @inline
@@ -52,7 +54,7 @@ def factor_bytes(block: ptr[u8], j: u32, FMT: str):
         return (block[F.d],)
     if F.scale == Scale.E4M3_HALVES:
         return (pair_at(block, F.d + 2 * j),)
-    d = half_at(block, F.d)
+    d = d_bits(block, FMT)
     if F.scale == Scale.SIX_BIT_SIGNED:
         return d, signed_scale(block, j, FMT)
     if F.scale == Scale.SIX_BIT_HALVES:
