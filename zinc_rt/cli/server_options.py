@@ -300,15 +300,3 @@ class ServerOptions(OptionRecord):
             log_level=self.log_level,
         )
 
-
-def size_bytes(option: str, text: str) -> int:
-    """An option's size, as `parse_bytes` takes it, above 0. Raises `UsageError`."""
-    from zinc_rt.mem.plan import parse_bytes
-
-    try:
-        size = parse_bytes(text)
-    except UsageError as error:
-        raise UsageError(f"{option}: {error}") from None
-    if not size:
-        raise UsageError(f"{option} is {text!r}; it must be above 0")
-    return size
