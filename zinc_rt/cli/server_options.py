@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from zinc_rt.cli.option_records import OptionRecord
+from zinc_rt.cli.options import size_bytes
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -299,4 +300,3 @@ class ServerOptions(OptionRecord):
             media=MediaRule.of(self.media_hosts, self.media_path),
             log_level=self.log_level,
         )
-

@@ -180,7 +180,9 @@ class Engine(Closing):
 
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         options, cache = self.options, CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
-        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu, options.resident, options.memory)
+        chosen = BackendOptions(
+            options.kernels, options.threads, options.isa, options.gpu, options.resident, options.memory
+        )
         self.device, self._backend = open_backend(device, chosen, cache, notify=self._notify, linux=linux)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Models that are larger than memory: the plan with weights on a disk, and what is told of its speed before the load."""
+"""Models that are larger than memory: their plan, and what is told of their speed before the load."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def speed_of(weights: StreamedWeights, file: GGUFFile) -> str:
 
 
 def offer(backend: Backend, planned: GraphPlan, plan: MemoryPlan, file: GGUFFile) -> str:
-    """What the option `--memory` would do for a plan that does not fit, as the end of a sentence; empty where nothing.
-    """
+    """What the option `--memory` would do for a plan that does not fit, as the end of a sentence; may be empty."""
     try:
         made, _ = streamed(backend, planned, plan, file)
     except (MemoryPlanError, BackendError):
         return ""
-    assert made.streamed is not None and plan.available is not None
+    assert made.streamed is not None
+    assert plan.available is not None
     where = f"{format_bytes(made.streamed.file_bytes)} in {made.streamed.folder}"
     return (
         f"; or give --memory {plan.available // MIB}M, and steps read weights from the disk ({where}):"

@@ -21,9 +21,8 @@ class MemoryPlan:
     """The memory that a model needs, in bytes by purpose. weights: as the kernels read them, repacked (native) or views
     of the mapped file (reference); unpacked: the reference kernels' integer form of them; recurrent: states of
     recurrent layers; snapshots: copies of these states; kept_free: memory of a GPU that stays free, beside what is
-    available; main_model: all
-    memory of the model that this one drafts for on the same device; streamed: the size of the file from which steps read
-    those weights that are not in memory.
+    available; main_model: all memory of the model that this one drafts for on the same device; streamed: the size of
+    the file from which steps read those weights that are not in memory.
     """
 
     weights: int

@@ -33,10 +33,10 @@ from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.backends.cpu.few_rows import few_rows
 from zinc_rt.backends.cpu.lowering import CpuLowered, CpuLowering, External, matrices_of
 from zinc_rt.backends.cpu.program import CpuProgram, Runner
-from zinc_rt.backends.cpu.ways import WaysOfProducts
 from zinc_rt.backends.cpu.stream_plan import StreamPlan
 from zinc_rt.backends.cpu.streaming import TileMemory, WeightStream
 from zinc_rt.backends.cpu.tile_file import TileFolder, tile_key
+from zinc_rt.backends.cpu.ways import WaysOfProducts
 from zinc_rt.backends.cpu.weights import PART, Matrix, in_tiles, repack
 from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.host import HostBackend, HostGraph, checked_threads
@@ -259,8 +259,9 @@ class CpuBackend(HostBackend):
         key = tile_key(plan.identity, matrices, raw, plan.stream.places, kernels)
         found = folder.find(key, n_bytes)
         if found is not None:
-            for m in matrices if released is not None else ():
-                released(m.name)
+            if released is not None:
+                for m in matrices:
+                    released(m.name)
             return found
         if self._notify is not None:
             size, free = format_bytes(n_bytes), format_bytes(folder.free_bytes())
@@ -274,7 +275,8 @@ class CpuBackend(HostBackend):
                 file.write(memory.view[slice(*place)], place[0])
                 memory.drop([(place[0], page_below(last))])  # the next part may begin on the last page
 
-            some = min(PART, max(1 << 20, plan.stream.resident // 2 if plan.stream else 0))
+            assert plan.stream is not None
+            some = min(PART, max(1 << 20, plan.stream.resident // 2))
             repack(
                 matrices, raw, tiles, plan.tuning, self.library, self.runner, released, progress, write, some
             )  # fmt: skip

@@ -92,26 +92,38 @@ class StreamPlan:
         than steps need.
         """
         left = n_bytes - self._fixed
-        # The largest phases first: what is left then passes through the smallest window.
-        by_size = sorted(self.phases, key=lambda phase: (-self._size(self.phases[phase]), phase))
-        least, found = self.longest + self._dense_bytes, None
-        for n in range(len(by_size) + 1):
-            pinned = frozenset(name for phase in by_size[:n] for name in self.phases[phase])
-            size, window = self._size(pinned), self._least_window(pinned)
-            least = min(least, size + window + self.longest)
-            ahead = max(window, min(WINDOW, max(0, left) // 4)) if window else 0
-            if size + ahead + self.longest <= left:
-                found = replace(self, pinned=pinned, window=ahead)
+        found = None
+        for wanted in (min(WINDOW, left // 4), 0):  # a large window where there is room for it
+            for pinned, least in self._choices():
+                window = max(least, wanted) if least else 0
+                if self._size(pinned) + window + self.longest <= left:
+                    found = replace(self, pinned=pinned, window=window)
+            if found is not None:
+                break
         if found is None:
             raise BackendError(
-                f"{format_bytes(max(0, n_bytes))} of memory are left for weights that are read as steps need them, and a"
-                f" step needs {format_bytes(least + self._fixed)} of them at once; allow more memory, or use a smaller"
-                " batch (-b) or context (-c)"
+                f"{format_bytes(max(0, n_bytes))} are left for weights that are read as steps need them, and a step"
+                f" needs {format_bytes(self.least)} of them at once; allow more memory, or use a smaller batch (-b) or"
+                " context (-c)"
             )
         if not found.window:
             return replace(found, room=min(left - self._size(found.pinned), self.all_experts))
         window = min(left - self._size(found.pinned) - self.longest, self._dense_bytes - self._size(found.pinned))
         return replace(found, window=window, room=self.longest)
+
+    def _choices(self) -> Iterator[tuple[frozenset[str], int]]:
+        """Matrices that may stay, more and more of them, and the least window for the others. The largest phases stay
+        first: what is left passes through the smallest window then.
+        """
+        by_size = sorted(self.phases, key=lambda phase: (-self._size(self.phases[phase]), phase))
+        for n in range(len(by_size) + 1):
+            pinned = frozenset(name for phase in by_size[:n] for name in self.phases[phase])
+            yield pinned, self._least_window(pinned)
+
+    @cached_property
+    def least(self) -> int:
+        """Bytes of memory without which steps cannot run."""
+        return self._fixed + self.longest + min(self._size(pinned) + window for pinned, window in self._choices())
 
     @property
     def resident(self) -> int:

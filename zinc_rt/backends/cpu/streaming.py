@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,7 +30,9 @@ DECAY: Final = 0.98
 """By which the count of an expert's choices falls at each step of its layer."""
 NEARLY_ALL: Final = 2
 """Choices for each expert, from which on a step reads the experts of the next layer before they are chosen."""
-_NORESERVE: Final = 0x4000  # include/uapi/asm-generic/mman-common.h, the same on x86 and arm; Python names it since 3.13
+_NORESERVE: Final = (
+    0x4000  # include/uapi/asm-generic/mman-common.h, the same on x86 and arm; Python names it since 3.13
+)
 
 
 class TileMemory:
@@ -43,12 +46,9 @@ class TileMemory:
                 f"the system refused {format_bytes(n_bytes)} of addresses for weights: {error}; allow overcommit"
                 " (vm.overcommit_memory)"
             ) from None
-        # An access of the processor maps a huge page where the system has them always on, which takes more than is read.
-        if hasattr(mmap, "MADV_NOHUGEPAGE"):
-            try:
-                self._area.madvise(mmap.MADV_NOHUGEPAGE)
-            except OSError:  # a system without huge pages
-                pass
+        # A read into a huge page would take all of it, more than what is counted.
+        with suppress(AttributeError, OSError):  # a system without huge pages
+            self._area.madvise(mmap.MADV_NOHUGEPAGE)
         self.bytes: Bytes = np.frombuffer(self._area, np.uint8)
         self.view = memoryview(self._area)
 

@@ -160,5 +160,7 @@ def tile_key(
         rows = raw[m.name]
         digest.update(repr((m, rows.shape, places[m.name], kernels[m.kind], PAGE)).encode())
         for row in (0, -1):  # the same file may be read another way some day
-            digest.update(rows.reshape(-1, rows.shape[-1])[row].tobytes() if rows.ndim == 2 else rows[row, row].tobytes())
+            digest.update(
+                rows.reshape(-1, rows.shape[-1])[row].tobytes() if rows.ndim == 2 else rows[row, row].tobytes()
+            )
     return digest.hexdigest()
