@@ -97,7 +97,7 @@ class DirectFile:
         self._close()
 
 
-class Ticket:
+class DiskRead:
     """Some ranges that are being read as one. `done` turns True once all of them were, or could not be, read."""
 
     def __init__(self, n_blocks: int, changed: threading.Condition) -> None:
@@ -124,7 +124,7 @@ class Ticket:
             self._changed.notify_all()
 
 
-class Readers:
+class DiskReaders:
     """Threads that read ranges of a file to the same offsets of a memory. Urgent ranges go before all others."""
 
     def __init__(self, file: DirectFile, memory: memoryview, n: int = READERS) -> None:
@@ -136,7 +136,7 @@ class Readers:
             thread.start()
         self._close = weakref.finalize(self, _stop, self._queue, threads)
 
-    def read(self, ranges: Iterable[Range], *, urgent: bool = True) -> Ticket:
+    def read(self, ranges: Iterable[Range], *, urgent: bool = True) -> DiskRead:
         """Begin to read some ranges."""
         blocks = [(at, min(at + BLOCK, stop)) for start, stop in ranges for at in range(start, stop, BLOCK)]
         return self._queue.add(blocks, urgent)
@@ -147,18 +147,18 @@ class Readers:
 
 
 class _Queue:
-    """What the threads share; it knows nothing of `Readers`, so that this can be collected."""
+    """What the threads share; it knows nothing of `DiskReaders`, so that this can be collected."""
 
     def __init__(self, file: DirectFile, memory: memoryview) -> None:
         self._file, self._memory = file, memory
         self._changed = threading.Condition()  # a ticket is done
         self._wanted = threading.Condition()
-        self._urgent: deque[tuple[Ticket, int, int]] = deque()
-        self._ahead: deque[tuple[Ticket, int, int]] = deque()
+        self._urgent: deque[tuple[DiskRead, int, int]] = deque()
+        self._ahead: deque[tuple[DiskRead, int, int]] = deque()
         self._open = True
 
-    def add(self, blocks: Sequence[Range], urgent: bool) -> Ticket:
-        ticket = Ticket(len(blocks), self._changed)
+    def add(self, blocks: Sequence[Range], urgent: bool) -> DiskRead:
+        ticket = DiskRead(len(blocks), self._changed)
         with self._wanted:
             (self._urgent if urgent else self._ahead).extend((ticket, *block) for block in blocks)
             self._wanted.notify(len(blocks))
@@ -201,7 +201,7 @@ def _stop(queue: _Queue, threads: Sequence[threading.Thread]) -> None:
 
 
 def read_rate(path: str | os.PathLike[str], n_bytes: int = 128 << 20) -> float | None:
-    """Bytes a second at which a file is read as `Readers` do, measured on so many bytes spread over it.
+    """Bytes a second at which a file is read as `DiskReaders` do, measured on so many bytes spread over it.
 
     None where that cannot be found out: the file is smaller than a block, or cannot be read.
     """

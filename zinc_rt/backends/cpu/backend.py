@@ -218,7 +218,7 @@ class CpuBackend(HostBackend):
         borrowed = shared(graph, own.sizes, own.shares)
         missing = [m for i, m in matrices.items() if i not in borrowed]
         stream = own.stream
-        memory = None if stream is None else TileMemory(stream.n_bytes)
+        memory = None if stream is None else TileMemory(stream.n_bytes, stream.huge)
         tiles = in_tiles(missing, memory.bytes, stream.places) if stream and memory else in_tiles(missing)
         in_place = {matrices[i].name: made for i, made in borrowed.items() if i in matrices}
         # Repacking needs no interpreter, so that the rest is done meanwhile.

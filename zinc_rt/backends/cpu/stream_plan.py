@@ -15,10 +15,14 @@ from typing import Final
 from zinc_rt.backends.cpu.lowering import CpuLowered, External, RouteRef
 from zinc_rt.backends.cpu.program import CpuOperation
 from zinc_rt.backends.cpu.weights import Matrix
+from zinc_rt.backends.host_memory import HUGE
 from zinc_rt.errors import BackendError
+from zinc_rt.mem.arena import align_up
 from zinc_rt.mem.disk import PAGE, Range, page_above, page_below
 from zinc_rt.mem.plan import format_bytes
 
+LARGE: Final = 8 << 20
+"""Bytes from which on a dense matrix lies in huge pages: they take less time to map and to give back."""
 WINDOW: Final = 64 << 20
 """Bytes of dense matrices that are read ahead, where there is room."""
 
@@ -36,13 +40,13 @@ class ExpertLayer:
 class StreamPlan:
     """Which bytes of the tiles are in memory, and when. Offsets are those of the file and of the memory alike.
 
-    places: by name where a matrix lies; n_bytes: of all. phases: the dense matrices that phases read. layers: by route.
-    pinned: dense matrices that stay. window, room: bytes for the other ones, and for experts. longest: a layer's
-    experts that a step may need at once, in bytes.
+    places: by name where a matrix lies, large dense ones in huge pages of their own; n_bytes: of all. phases: the dense
+    matrices that phases read. layers: by route. pinned: dense matrices that stay. window, room: bytes for the other
+    ones, and for experts. longest: a layer's experts that a step may need at once, in bytes.
     """
 
     matrices: Mapping[str, Matrix]
-    places: Mapping[str, int]
+    places: Mapping[str, range]
     n_bytes: int
     phases: Mapping[int, tuple[str, ...]]
     layers: Mapping[Hashable, ExpertLayer]
@@ -55,10 +59,6 @@ class StreamPlan:
     def of(cls, lowered: CpuLowered, matrices: Sequence[Matrix], n_rows: int) -> StreamPlan:
         """Everything but what stays in memory. n_rows: of the largest step."""
         by_name = {m.name: m for m in matrices}
-        places, at = {}, 0
-        for m in matrices:
-            places[m.name] = at
-            at += page_above(m.n_bytes)
         dense: dict[int, list[str]] = {}
         routed: dict[Hashable, dict[int, list[str]]] = {}
         chosen: dict[Hashable, int] = {}
@@ -83,6 +83,12 @@ class StreamPlan:
             for key, found in routed.items()
             if found
         }
+        whole = {name for names in dense.values() for name in names}
+        places, at = {}, 0
+        for m in matrices:
+            unit = HUGE if m.name in whole and m.n_bytes >= LARGE else PAGE
+            places[m.name] = range(align_up(at, unit), align_up(align_up(at, unit) + m.n_bytes, unit))
+            at = places[m.name].stop
         plan = cls(by_name, places, at, _unique(dense), layers)
         needs = [plan.expert_bytes(key) * min(layer.n_experts, n_rows * layer.k) for key, layer in layers.items()]
         return replace(plan, longest=max(needs, default=0))
@@ -151,7 +157,7 @@ class StreamPlan:
         return self.n_bytes // 512 + sum(stop - start for start, stop in self.shared_pages())
 
     def _size(self, names: Iterable[str]) -> int:
-        return sum(page_above(self.matrices[name].n_bytes) for name in set(names))
+        return sum(len(self.places[name]) for name in set(names))
 
     def _least_window(self, pinned: frozenset[str]) -> int:
         """Bytes of two phases after each other, of those that read what is not pinned."""
@@ -160,11 +166,16 @@ class StreamPlan:
 
     def matrix_range(self, name: str) -> Range:
         """A whole matrix."""
-        return self.places[name], self.places[name] + page_above(self.matrices[name].n_bytes)
+        return self.places[name].start, self.places[name].stop
+
+    @property
+    def huge(self) -> list[Range]:
+        """What lies in huge pages, where the system gives them."""
+        return [(p.start, p.stop) for p in self.places.values() if not p.start % HUGE and not p.stop % HUGE]
 
     def expert_range(self, name: str, expert: int) -> Range:
         """The pages of an expert's matrix that no other expert has a part of."""
-        start, size = self.places[name], self._matrix_bytes(name)
+        start, size = self.places[name].start, self._matrix_bytes(name)
         last = expert + 1 == self.matrices[name].count
         first, stop = page_above(start + expert * size), start + (expert + 1) * size
         return first, max(first, page_above(stop) if last else page_below(stop))
@@ -177,7 +188,7 @@ class StreamPlan:
         """The pages where one expert's matrix ends and the next one's begins; they stay in memory."""
         for route, layer in self.layers.items():
             for name in self._names(route):
-                start, size, seen = self.places[name], self._matrix_bytes(name), -1
+                start, size, seen = self.places[name].start, self._matrix_bytes(name), -1
                 for border in range(start + size, start + layer.n_experts * size, size):
                     page = page_below(border)
                     if border % PAGE and page != seen:

@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from zinc_rt.backends.cpu.program import CpuProgram
 from zinc_rt.backends.cpu.stream_plan import ExpertLayer, StreamPlan
-from zinc_rt.mem.disk import DirectFile, Range, Readers, Ticket
+from zinc_rt.backends.host_memory import HUGE
+from zinc_rt.mem.disk import DirectFile, DiskRead, DiskReaders, Range
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import format_bytes
 
@@ -36,27 +37,34 @@ _NORESERVE: Final = (
 
 
 class TileMemory:
-    """Room for all matrices at the offsets of their file, without pages at first. Raises `MemoryPlanError`."""
+    """Room for all matrices at the offsets of their file, without pages at first. huge: what may have huge pages.
 
-    def __init__(self, n_bytes: int) -> None:
+    Raises `MemoryPlanError`.
+    """
+
+    def __init__(self, n_bytes: int, huge: Iterable[Range] = ()) -> None:
         try:
-            self._area = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+            self._area = mmap.mmap(-1, n_bytes + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
         except (OSError, ValueError, OverflowError) as error:
             raise MemoryPlanError(
                 f"the system refused {format_bytes(n_bytes)} of addresses for weights: {error}; allow overcommit"
                 " (vm.overcommit_memory)"
             ) from None
-        # A read into a huge page would take all of it, more than what is counted.
+        whole = np.frombuffer(self._area, np.uint8)
+        self._start = -whole.ctypes.data % HUGE
         with suppress(AttributeError, OSError):  # a system without huge pages
+            # A read into a huge page takes all of it, which is more than what is counted elsewhere.
             self._area.madvise(mmap.MADV_NOHUGEPAGE)
-        self.bytes: Bytes = np.frombuffer(self._area, np.uint8)
-        self.view = memoryview(self._area)
+            for start, stop in huge:
+                self._area.madvise(mmap.MADV_HUGEPAGE, self._start + start, stop - start)
+        self.bytes: Bytes = whole[self._start : self._start + n_bytes]
+        self.view = memoryview(self._area)[self._start : self._start + n_bytes]
 
     def drop(self, ranges: Iterable[Range]) -> None:
         """Give pages back to the system."""
         for start, stop in ranges:
             if stop > start:
-                self._area.madvise(mmap.MADV_DONTNEED, start, stop - start)
+                self._area.madvise(mmap.MADV_DONTNEED, self._start + start, stop - start)
 
 
 @dataclass
@@ -81,7 +89,7 @@ class _Experts:
     used: npt.NDArray[np.int32]
     expert: npt.NDArray[np.int32]
     count: npt.NDArray[np.int32]
-    coming: dict[tuple[int, int], Ticket] = field(default_factory=dict)
+    coming: dict[tuple[int, int], DiskRead] = field(default_factory=dict)
 
     @property
     def phases(self) -> tuple[int, ...]:
@@ -94,11 +102,11 @@ class WeightStream:
     def __init__(self, plan: StreamPlan, program: CpuProgram, file: DirectFile, memory: TileMemory) -> None:
         self.plan, self.counts = plan, StreamCounts()
         self._program, self._memory, self._file = program, memory, file
-        self._readers = Readers(file, memory.view)
+        self._readers = DiskReaders(file, memory.view)
         self._passing = {  # phases in order, with what they read that does not stay
             phase: wanted for phase, names in plan.phases.items() if (wanted := tuple(set(names) - plan.pinned))
         }
-        self._window: dict[str, Ticket] = {}
+        self._window: dict[str, DiskRead] = {}
         self._layers = [_experts(plan, program, key, layer) for key, layer in plan.layers.items()]
         first = 0
         for experts in self._layers:
@@ -173,7 +181,7 @@ class WeightStream:
         self._program.words["first_phase"], self._program.words["n_phases"] = first, stop
         run()
 
-    def _read(self, ranges: Iterable[Range], *, urgent: bool = True) -> Ticket:
+    def _read(self, ranges: Iterable[Range], *, urgent: bool = True) -> DiskRead:
         wanted = list(ranges)
         self.counts.bytes_read += sum(stop - start for start, stop in wanted)
         return self._readers.read(wanted, urgent=urgent)
@@ -314,6 +322,6 @@ def _experts(plan: StreamPlan, program: CpuProgram, key: Hashable, layer: Expert
     return _Experts(layer, 0, plan.expert_bytes(key), used, array("expert", n), array("count", n))
 
 
-def _check(ticket: Ticket) -> None:
+def _check(ticket: DiskRead) -> None:
     if ticket.error is not None:
         raise ticket.error

@@ -148,7 +148,7 @@ def tile_key(
     identity: bytes,
     matrices: Sequence[Matrix],
     raw: Mapping[str, Bytes],
-    places: Mapping[str, int],
+    places: Mapping[str, range],
     kernels: Mapping[GGMLType, str],
 ) -> str:
     """Names the tiles of a model: its file, which rows of it each matrix has, where its tiles lie, and what made them.

@@ -54,7 +54,7 @@ _Piece = tuple[Matrix, Bytes, Bytes]
 
 
 def in_tiles(
-    matrices: Iterable[Matrix], memory: Bytes | None = None, places: Mapping[str, int] | None = None
+    matrices: Iterable[Matrix], memory: Bytes | None = None, places: Mapping[str, range] | None = None
 ) -> dict[str, Bytes]:
     """Room for each matrix in tiles, by name, in one stretch of memory. Raises `MemoryPlanError`.
 
@@ -64,8 +64,8 @@ def in_tiles(
     if memory is None or places is None:
         ends = list(accumulate(m.n_bytes for m in wanted))
         memory = huge_bytes(ends[-1] if ends else 0)
-        places = {m.name: end - m.n_bytes for m, end in zip(wanted, ends, strict=True)}
-    return {m.name: memory[places[m.name] : places[m.name] + m.n_bytes] for m in wanted}
+        places = {m.name: range(end - m.n_bytes, end) for m, end in zip(wanted, ends, strict=True)}
+    return {m.name: memory[places[m.name].start :][: m.n_bytes] for m in wanted}
 
 
 def repack(
@@ -78,18 +78,18 @@ def repack(
     released: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
     written: Callable[[Sequence[Bytes]], None] | None = None,
-    part_bytes: int = PART,
+    part_bytes: int | None = None,
 ) -> None:
     """Fill `tiles` (see `in_tiles`) from the file's rows.
 
     released: called with a name when its raw bytes, or a piece of them, have been read for the last time. progress:
     called with bytes done and bytes in all, first with 0. written: called with tiles that are ready, in their order.
-    part_bytes: of tiles after which that is done.
+    part_bytes: of tiles after which that is done, None for `PART`.
     """
     total, done = sum(m.n_bytes for m in matrices), 0
     if progress is not None:
         progress(0, total)
-    for part in _parts(matrices, raw, tiles, part_bytes):
+    for part in _parts(matrices, raw, tiles, part_bytes or PART):
         operations = [
             CpuOperation(
                 m.name, "repack", choice.repack(m.kind), CopyArgs,
