@@ -174,7 +174,7 @@ class CpuBackend(HostBackend):
     def _tile_folder(self) -> TileFolder:
         if self.library.cache.path is None:
             raise BackendError("there is no home folder to keep the weights' file in; name a folder with --cache-dir")
-        return TileFolder(self.library.cache.path / "tiles")
+        return TileFolder.beside(self.library.cache.path)
 
     def _own_plan(self, plan: GraphPlan) -> CpuPlan:
         self._check_open()

@@ -35,6 +35,11 @@ class TileFolder:
 
     path: Path
 
+    @classmethod
+    def beside(cls, kernels: Path) -> TileFolder:
+        """The one in the folder of compiled kernels."""
+        return cls(kernels / "tiles")
+
     def find(self, key: str, n_bytes: int) -> DirectFile | None:
         """The whole file of a key; None where it has to be made."""
         path = self.path / f"{key}{SUFFIX}"
@@ -104,6 +109,14 @@ class TileFolder:
                     continue
                 found.append((path, info.st_size, info.st_mtime))
         return sorted(found, key=lambda entry: entry[2])
+
+    def clear(self) -> None:
+        """Remove every file. Raises `BackendError` where one cannot be removed."""
+        for path, _, _ in self.entries():
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise BackendError(f"{path} cannot be removed: {error.strerror}") from None
 
     def _make_room(self, n_bytes: int) -> None:
         now = time.time()
