@@ -438,7 +438,8 @@ def test_the_command_shows_and_clears(
     assert re.search(r"objects +3\n", out)
     assert f"{size / 1024:.1f} KiB of at most 256.0 MiB" in out
     assert main(["cache", "--json"]) == 0
-    empty = {"folder": str(tmp_path / "other"), "entries": 0, "bytes": 0, "max_bytes": 256 << 20}
+    nothing = {"entries": 0, "bytes": 0, "weights_files": 0, "weights_bytes": 0}
+    empty = {"folder": str(tmp_path / "other"), "max_bytes": 256 << 20, **nothing}
     assert json.loads(capsys.readouterr().out) == empty
     monkeypatch.setenv("ZINC_RT_CACHE_DIR", str(path))
     assert main(["cache", "--clear", "--json"]) == 0
@@ -451,6 +452,18 @@ def test_the_command_shows_and_clears(
     assert list(path.iterdir()) == []
     assert main(["cache", "--clear"]) == 0
     assert capsys.readouterr().out == f"objects removed from {path}: 0, 0 B\n"
+
+
+def test_the_command_shows_and_clears_files_of_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "kernels" / "tiles"
+    folder.mkdir(0o700, parents=True)
+    (folder / "a.tiles").write_bytes(bytes(3000))
+    (folder / "note").touch()
+    assert main(["cache", "--cache-dir", str(folder.parent)]) == 0
+    assert re.search(r"files of weights +1, 2\.9 KiB\n", capsys.readouterr().out)
+    assert main(["cache", "--clear", "--cache-dir", str(folder.parent)]) == 0
+    assert capsys.readouterr().out.endswith("files of weights removed: 1, 2.9 KiB\n")
+    assert [path.name for path in folder.iterdir()] == ["note"]
 
 
 def test_the_command_refuses_an_unsafe_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,8 @@ def test_sums() -> None:
     assert p.total == (100 + 7 + 50 + 5 + 1) * MIB
     assert p.as_dict() == {
         "weights": 100 * MIB, "unpacked": 7 * MIB, "kv_cache": 50 * MIB, "scratch": 5 * MIB, "constants": MIB,
-        "available": None, "recurrent": 0, "snapshots": 0, "kept_free": 0, "main_model": 0, "total": p.total,
+        "available": None, "recurrent": 0, "snapshots": 0, "kept_free": 0, "main_model": 0, "streamed": 0,
+            "total": p.total,
     }  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -144,6 +145,17 @@ class LoweredGraph:
     memory: Mapping[str, Shareable] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class StreamedWeights:
+    """Weights of which a part is in memory. folder: where their file is, of `file_bytes`; token_bytes: that a step of
+    one row reads of it, about.
+    """
+
+    folder: Path
+    file_bytes: int
+    token_bytes: int
+
+
 @dataclass(frozen=True, eq=False)
 class GraphPlan:
     """How a backend will lower a graph, and what that takes; `Backend.plan` makes it. Backends add what they need.
@@ -151,12 +163,14 @@ class GraphPlan:
     shares: a graph that the backend has lowered before. Weights and states of the same name are its own, not copies:
     the caller sees to it that a name means the same rows.
     n_bytes: that `lower` will take, by purpose: weights, unpacked, kv_cache, recurrent, scratch, constants.
+    streamed: where weights are read from a disk while steps run; see `Backend.within`.
     """
 
     graph: Graph
     sizes: Capacity
     shares: LoweredGraph | None
     n_bytes: Mapping[str, int]
+    streamed: StreamedWeights | None = field(default=None, kw_only=True)
 
 
 class CheckedStep(NamedTuple):
@@ -239,6 +253,16 @@ class Backend(Closing):
         """
         self._check_open()
         return plan
+
+    def within(self, plan: GraphPlan, n_bytes: int, identity: bytes) -> GraphPlan:
+        """The plan that takes so many bytes in all at the most: its weights are in a file, from which steps read what
+        is not in memory. Nothing is read or written yet.
+
+        identity: tells the weights from all others.
+
+        Raises `BackendError` where the backend does not do that, or that is too little memory for a step.
+        """
+        raise BackendError(f"native kernels of the CPU alone run more than fits in memory; this is {self.description}")
 
     @abstractmethod
     def lower(

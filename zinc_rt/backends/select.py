@@ -39,8 +39,9 @@ _EMULATED = "the same machine code on an emulated R9700: for looking, slow"
 class BackendOptions:
     """Options of the CPU; with any of them `auto` means the CPU.
 
-    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`. No
-    options of the CPU are gpu, the one that is emulated, and resident, see `ResidentUse`. Raises `UsageError`.
+    kernels: "native", compiled for this machine, or "reference", the NumPy ones. threads, isa: see `CpuBackend`.
+    memory: bytes that its user will plan with. No options of the CPU are gpu, the one that is emulated, and resident,
+    see `ResidentUse`. Raises `UsageError`.
     """
 
     kernels: Kernels = "native"
@@ -48,8 +49,13 @@ class BackendOptions:
     isa: str | None = None
     gpu: str | None = None
     resident: ResidentUse = "auto"
+    memory: int | None = None
 
     def __post_init__(self) -> None:
+        if self.memory is not None and self.kernels != "native":
+            raise UsageError(
+                f"--memory is for native kernels, but the kernels are {self.kernels}; leave out one of them"
+            )
         if self.resident not in RESIDENT_USES:
             raise UsageError(f"resident is {show(self.resident)}, it must be {', '.join(RESIDENT_USES[:-1])} or never")
 
@@ -57,7 +63,7 @@ class BackendOptions:
     def first_given(self) -> str:
         """The first option that was set, as the command spells it; empty if none."""
         kernels = self.kernels if self.kernels != "native" else None
-        given = {"kernels": kernels, "threads": self.threads, "isa": self.isa}
+        given = {"kernels": kernels, "threads": self.threads, "isa": self.isa, "memory": self.memory}
         return next((f"--{name}" for name, value in given.items() if value is not None), "")
 
 

@@ -109,6 +109,7 @@ class EngineOptions(OptionRecord):
     resident: o.Resident = None
     kernels: o.KernelSet = None
     isa: o.Isa = None
+    memory: o.Memory = None
     cache_dir: o.CacheDir = None
 
     def load_options(self, verbosity: Verbosity = Verbosity.VERBOSE) -> dict[str, Any]:
@@ -123,6 +124,7 @@ class EngineOptions(OptionRecord):
             "resident": self.resident,
             "kernels": self.kernels,
             "isa": self.isa,
+            "memory": None if self.memory is None else o.size_bytes("--memory", self.memory),
             "cache_dir": None if self.cache_dir is None else str(self.cache_dir),
             "kv": self.kv,
         }
@@ -137,6 +139,7 @@ class EngineOptions(OptionRecord):
             "--threads": self.threads,
             "--kernels": self.kernels,
             "--isa": self.isa,
+            "--memory": self.memory,
             "--resident": self.resident,
         }
         for name, value in given.items():

@@ -266,6 +266,18 @@ SystemFile = Annotated[
         show_default=False,
     ),
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        help="Memory that the engine may use on the CPU, as 6G or 900M. A larger model's weights are written to a file"
+        " beside the compiled kernels, once, and steps read from it what is not in memory. Default: what the machine"
+        " has; a larger model is refused.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
 CacheDir = Annotated[
     Path | None,
     typer.Option(
@@ -313,3 +325,16 @@ def choose_file(positional: Path | None, option: Path | None) -> Path | None:
     if positional is not None and option is not None:
         raise UsageError(f"two model files given ({positional} and -m {option}); pass only one")
     return positional if positional is not None else option
+
+
+def size_bytes(option: str, text: str) -> int:
+    """An option's size, as `parse_bytes` takes it, above 0. Raises `UsageError`."""
+    from zinc_rt.mem.plan import parse_bytes
+
+    try:
+        size = parse_bytes(text)
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from None
+    if not size:
+        raise UsageError(f"{option} is {text!r}; it must be above 0")
+    return size

@@ -13,8 +13,9 @@ from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord, takes_records
+from zinc_rt.cli.options import size_bytes
 from zinc_rt.cli.sampling_options import ServerSampling
-from zinc_rt.cli.server_options import ServerOptions, size_bytes
+from zinc_rt.cli.server_options import ServerOptions
 from zinc_rt.cli.several import devices_of, serve_each
 from zinc_rt.cli.terminal import write
 from zinc_rt.errors import UsageError

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from zinc_rt.cli.option_records import OptionRecord
+from zinc_rt.cli.options import size_bytes
 from zinc_rt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -299,16 +300,3 @@ class ServerOptions(OptionRecord):
             media=MediaRule.of(self.media_hosts, self.media_path),
             log_level=self.log_level,
         )
-
-
-def size_bytes(option: str, text: str) -> int:
-    """An option's size, as `parse_bytes` takes it, above 0. Raises `UsageError`."""
-    from zinc_rt.mem.plan import parse_bytes
-
-    try:
-        size = parse_bytes(text)
-    except UsageError as error:
-        raise UsageError(f"{option}: {error}") from None
-    if not size:
-        raise UsageError(f"{option} is {text!r}; it must be above 0")
-    return size

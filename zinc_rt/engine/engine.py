@@ -42,6 +42,7 @@ from zinc_rt.engine.options import DEFAULT_N_CTX, Options
 from zinc_rt.engine.page_pool import root_key
 from zinc_rt.engine.pictures import Pictures
 from zinc_rt.engine.recurrent_state import Snapshots, copies
+from zinc_rt.engine.streamed import offer, speed_of, streamed
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferKind, Graph
@@ -119,6 +120,10 @@ def _states(options: Options, one_state: int) -> int:
     return options.state_memory // one_state
 
 
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def _root(file: GGUFFile, kv: CacheFormat, salt: bytes) -> bytes:
     """The parent key of the first pages of a tenant's texts."""
     return root_key(file.identity, kv.encode(), str(VERSION).encode(), salt)
@@ -175,7 +180,9 @@ class Engine(Closing):
 
     def _open_backend(self, device: DeviceChoice, linux: Linux | None) -> None:
         options, cache = self.options, CompileCache(self.options.cache_dir or default_cache_dir(), notify=self._notify)
-        chosen = BackendOptions(options.kernels, options.threads, options.isa, options.gpu, options.resident)
+        chosen = BackendOptions(
+            options.kernels, options.threads, options.isa, options.gpu, options.resident, options.memory
+        )
         self.device, self._backend = open_backend(device, chosen, cache, notify=self._notify, linux=linux)
 
     def close(self) -> None:
@@ -254,17 +261,21 @@ class Engine(Closing):
         one_state = planned.n_bytes["recurrent"] // sizes.n_slots
         kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
         plan = MemoryPlan(
-            available=backend.memory_available,
+            available=_least(backend.memory_available, options.memory),
             kept_free=backend.memory_kept_free,
             snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
             **planned.n_bytes,
         )
         if self._owner is not None and (owners := self._owner.plan):  # what that has not touched counts as available
             plan = replace(plan, available=owners.available, main_model=owners.total)
+        if options.memory is not None and not plan.fits:
+            planned, plan = streamed(backend, planned, plan, file)
         if self._notify is not None:
             self._notify(Detail(f"{self.description}; {plan.summary}"))
+            if planned.streamed is not None:
+                self._notify(speed_of(planned.streamed, file))
         if options.check_memory:
-            plan.check()
+            plan.check("" if plan.fits else offer(backend, planned, plan, file))
         constants = Constants(definition.constants, n_ctx)
         raw = {name: definition.raw(file, name) for name in weights}
         release = partial(definition.release, file)

@@ -31,6 +31,8 @@ class DeviceOptions:
     cache_dir: where compiled kernels are kept (None: the user's cache folder).
     gpu: with the device "emu", the GPU that is emulated (`zinc emu list`; None: "r9700").
     resident: when a step on a GPU is one program, "auto", "always" or "never" (docs/how/amd.md).
+    memory: bytes that the engine may use of the CPU's memory; a larger model reads weights from the disk in each step
+    (docs/how/native.md). None: what the machine and the control group have, and a larger model is refused.
     """
 
     device: str | None = None
@@ -40,11 +42,12 @@ class DeviceOptions:
     cache_dir: str | Path | None = None
     gpu: str | None = None
     resident: str = "auto"
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         if self.device is not None:
             parse_device(self.device)
-        _whole(self, threads=(1, MAX_THREADS))
+        _whole(self, threads=(1, MAX_THREADS), memory=(1, 1 << 48))
         if self.kernels is not None and self.kernels not in KERNELS:
             raise UsageError(f"kernels is {show(self.kernels)}, it must be {' or '.join(KERNELS)}")
         if self.isa is not None and not isinstance(self.isa, str):

@@ -70,6 +70,7 @@ class LoadOptions(TypedDict, total=False):
     cache_dir: str | Path | None
     gpu: str | None
     resident: str | None
+    memory: int | None
 
     n_ctx: int | None
     n_batch: int | None
@@ -94,8 +95,8 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         cache: `CacheOptions`: the length of texts, the number of texts computed at once, and the memory of the KV
             cache.
         drafts: `DraftOptions`: who guesses the next tokens.
-        device, threads, kernels, isa, cache_dir, gpu, resident: fields of `where` by name, in place of those of the
-            record; None leaves what that says.
+        device, threads, kernels, isa, cache_dir, gpu, resident, memory: fields of `where` by name, in place of those
+            of the record; None leaves what that says.
         n_ctx, n_batch, n_slots, kv, kv_tokens, kv_memory: the same of `cache`.
         spec, draft_model, draft_max, draft_min: the same of `drafts`.
         embeddings: load to `embed` texts, not to generate (None: where the file is an embedding model).

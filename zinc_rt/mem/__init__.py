@@ -1,1 +1,1 @@
-"""Memory: the plan of a model's needs, the placement of step temporaries, the pages of the KV cache."""
+"""Memory: the plan of a model's needs, the placement of step temporaries, and reads from disks to their place."""

@@ -12,7 +12,8 @@ from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.utils.checks import show
 
 MIB = 1 << 20
-_HEADROOM = 64 * MIB  # the interpreter, its libraries and the tokenizer
+HEADROOM = 64 * MIB
+"""Bytes that the plan leaves to the interpreter, its libraries and the tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class MemoryPlan:
     """The memory that a model needs, in bytes by purpose. weights: as the kernels read them, repacked (native) or views
     of the mapped file (reference); unpacked: the reference kernels' integer form of them; recurrent: states of
     recurrent layers; snapshots: copies of these states; kept_free: memory of a GPU that stays free, beside what is
-    available; main_model: all
-    memory of the model that this one drafts for on the same device.
+    available; main_model: all memory of the model that this one drafts for on the same device; streamed: the size of
+    the file from which steps read those weights that are not in memory.
     """
 
     weights: int
@@ -34,6 +35,7 @@ class MemoryPlan:
     snapshots: int = 0
     kept_free: int = 0
     main_model: int = 0
+    streamed: int = 0
 
     @property
     def total(self) -> int:
@@ -41,18 +43,25 @@ class MemoryPlan:
         states = self.kv_cache + self.recurrent + self.snapshots
         return self.weights + self.unpacked + states + self.scratch + self.constants + self.main_model
 
-    def check(self) -> None:
-        """Raise `MemoryPlanError` with the numbers when the plan exceeds the available memory."""
-        if self.available is not None and self.total + _HEADROOM > self.available:
+    @property
+    def fits(self) -> bool:
+        """Whether the available memory has room for it, with headroom."""
+        return self.available is None or self.total + HEADROOM <= self.available
+
+    def check(self, otherwise: str = "") -> None:
+        """Raise `MemoryPlanError` with the numbers when the plan exceeds the available memory. otherwise: what else the
+        user can do.
+        """
+        if not self.fits:
             raise MemoryPlanError(
-                f"not enough memory: {self} need {format_bytes(self.total + _HEADROOM)} with headroom,"
-                f" {format_bytes(self.available)} are available{self._kept}; use a smaller context (-c), a smaller"
-                " batch (-b) or a smaller model"
+                f"not enough memory: {self} need {format_bytes(self.total + HEADROOM)} with headroom,"
+                f" {format_bytes(self.available or 0)} are available{self._kept}; use a smaller context (-c), a smaller"
+                f" batch (-b) or a smaller model{otherwise}"
             )
 
     def __str__(self) -> str:
         parts = [
-            ("weights", self.weights),
+            ("weights in memory" if self.streamed else "weights", self.weights),
             ("unpacked weights", self.unpacked),
             ("KV cache", self.kv_cache),
             ("recurrent state", self.recurrent),

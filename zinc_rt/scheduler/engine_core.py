@@ -21,6 +21,7 @@ from zinc_rt.adapters.slots import AdapterRequest, AdapterSlots, AdapterUse
 from zinc_rt.engine.engine import Engine
 from zinc_rt.engine.prompts import check_ids, check_prompt
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.mem.disk import ReadFailed
 from zinc_rt.numerics import pages_for
 from zinc_rt.sampling.processors import Processors
 from zinc_rt.scheduler.batch import Batch
@@ -266,7 +267,8 @@ class EngineCore:
 
         Raises:
             IntegrityError: requests wait or run, and nothing could be done for any of them.
-            BackendError: the device failed; the engine is lost, as a rule.
+            BackendError: the device failed; the engine is lost, as a rule. Weights that could not be read from the disk
+                end the requests of the step and nothing else.
         """
         batch = self._step()
         return StepReport(
@@ -295,8 +297,13 @@ class EngineCore:
         if batch.chunks:
             if batch.fresh:
                 self.at_work(tuple(batch.fresh))
-            tokens = self._engine.step(batch.chunks, batch.sampling)
-            self.scheduler.postprocess(batch, tokens)
+            try:
+                tokens = self._engine.step(batch.chunks, batch.sampling)
+            except ReadFailed as error:  # the engine can run other steps
+                for chunk in batch.chunks:
+                    self.scheduler.fail(chunk.request, error)
+            else:
+                self.scheduler.postprocess(batch, tokens)
         return batch
 
     @property

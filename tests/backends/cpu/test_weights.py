@@ -29,6 +29,6 @@ def test_pieces_make_the_same_tiles(tmp_path: Path, family: str, monkeypatch: py
     monkeypatch.setattr(weights, "_pieces", counted)
     whole = logits_of(path, tokens)
     assert set(seen) == {1}
-    monkeypatch.setattr(weights, "_PART", 1)
+    monkeypatch.setattr(weights, "PART", 1)
     assert np.array_equal(logits_of(path, tokens), whole)
     assert max(seen) > 1

@@ -5,16 +5,26 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
-from zinc_rt.backends.arg_structs import record
+from zinc_rt.backends.arg_structs import address_of, record
 from zinc_rt.backends.arrays import bound, n_bytes, sequence_states, shareable, shared, state_bytes, typed
-from zinc_rt.backends.base import BackendFeatures, Bytes, Capacity, CheckedStep, GraphPlan, Ints, LoweredGraph
+from zinc_rt.backends.base import (
+    BackendFeatures,
+    Bytes,
+    Capacity,
+    CheckedStep,
+    GraphPlan,
+    Ints,
+    LoweredGraph,
+    StreamedWeights,
+)
 from zinc_rt.backends.cache_pages import cache_pages, page_arrays
 from zinc_rt.backends.cpu.binding import BoundArrays, CpuLayout, bind_program, placed_temporaries
 from zinc_rt.backends.cpu.cache_layout import cpu_layout
@@ -23,8 +33,11 @@ from zinc_rt.backends.cpu.cores import default_threads
 from zinc_rt.backends.cpu.few_rows import few_rows
 from zinc_rt.backends.cpu.lowering import CpuLowered, CpuLowering, External, matrices_of
 from zinc_rt.backends.cpu.program import CpuProgram, Runner
+from zinc_rt.backends.cpu.stream_plan import StreamPlan
+from zinc_rt.backends.cpu.streaming import TileMemory, WeightStream
+from zinc_rt.backends.cpu.tile_file import TileFolder, tile_key
 from zinc_rt.backends.cpu.ways import WaysOfProducts
-from zinc_rt.backends.cpu.weights import Matrix, in_tiles, repack
+from zinc_rt.backends.cpu.weights import PART, Matrix, in_tiles, repack
 from zinc_rt.backends.graph_check import lookups, step_inputs
 from zinc_rt.backends.host import HostBackend, HostGraph, checked_threads
 from zinc_rt.backends.host_memory import HUGE, huge_bytes
@@ -36,8 +49,11 @@ from zinc_rt.kernels.cpu import structs
 from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import host_target
+from zinc_rt.mem.disk import DirectFile, page_above, page_below
+from zinc_rt.mem.plan import format_bytes
 from zinc_rt.numerics import SPLIT
 from zinc_rt.utils.aside import Aside
+from zinc_rt.utils.notices import Waiting
 
 if TYPE_CHECKING:
     from zinc_rt.backends.cpu.profile import CpuProfile, ProfileRecorder
@@ -49,16 +65,21 @@ F32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class CpuPlan(GraphPlan):
-    """tuning: the kernels' constants; layout: the graph's operations, and where their temporaries lie."""
+    """tuning: the kernels' constants; layout: the graph's operations, and where their temporaries lie; stream: what of
+    the matrices is in memory, where not all are, within `limit` bytes for the whole plan; identity: of the weights.
+    """
 
     tuning: TargetTuning
     layout: CpuLayout
+    stream: StreamPlan | None = None
+    limit: int = 0
+    identity: bytes = b""
 
 
 @dataclass(frozen=True, eq=False)
 class CpuLoweredGraph(HostGraph):
     """A graph as one program. indices: the step's inputs by what they are for; samplings: by the number of tokens;
-    kept: what outlives a step, the KV cache as a rule.
+    kept: what outlives a step, the KV cache as a rule. stream: reads matrices that are not in memory.
     """
 
     program: CpuProgram = field(kw_only=True)
@@ -66,6 +87,7 @@ class CpuLoweredGraph(HostGraph):
     indices: Mapping[str, Ints] = field(kw_only=True)
     kept: tuple[npt.NDArray[np.generic], ...] = field(kw_only=True)
     samplings: dict[int, CpuSampling] = field(default_factory=dict)
+    stream: WeightStream | None = None
 
 
 class CpuBackend(HostBackend):
@@ -106,8 +128,11 @@ class CpuBackend(HostBackend):
         self.ways = WaysOfProducts(self.library, notify)
         self.runner = Runner(self.library, self.threads)
         self._recorder: ProfileRecorder | None = None
+        self._streams: WeakSet[WeightStream] = WeakSet()
 
     def _end(self) -> None:
+        for stream in self._streams:
+            stream.close()
         self.runner.close()
 
     def plan(self, graph: Graph, sizes: Capacity, shares: LoweredGraph | None = None) -> CpuPlan:
@@ -119,7 +144,37 @@ class CpuBackend(HostBackend):
         """Measure the ways of products that this machine has for the formats of a graph; see `Backend.tune`."""
         own = self._own_plan(plan)
         tuning = self.ways.chosen(self.choice, _kinds(own.graph), own.sizes.n_rows)
-        return own if tuning == own.tuning else self._plan(own.graph, own.sizes, own.shares, tuning)
+        if tuning == own.tuning:
+            return own
+        made = self._plan(own.graph, own.sizes, own.shares, tuning)
+        return made if own.stream is None else self.within(made, own.limit, own.identity)
+
+    def within(self, plan: GraphPlan, n_bytes: int, identity: bytes) -> CpuPlan:
+        """See `Backend.within`. No units are done twice: pages may go only when no thread is late at them."""
+        own = self._own_plan(plan)
+        folder = self._tile_folder()
+        borrowed = shared(own.graph, own.sizes, own.shares)
+        matrices = [m for i, m in matrices_of(own.graph).items() if i not in borrowed]
+        layout_ = replace(own.layout, few_rows=None)
+        parts = dict(own.n_bytes)
+        parts["weights"] -= sum(m.n_bytes for m in matrices)
+        parts["scratch"] -= own.layout.n_bytes - layout_.n_bytes
+        stream = StreamPlan.of(layout_.lowered, matrices, own.sizes.n_rows).within(n_bytes - sum(parts.values()))
+        parts["weights"] += stream.resident
+        return replace(
+            own,
+            n_bytes=parts,
+            layout=layout_,
+            stream=stream,
+            limit=n_bytes,
+            identity=identity,
+            streamed=StreamedWeights(folder.path, stream.n_bytes, stream.token_bytes),
+        )
+
+    def _tile_folder(self) -> TileFolder:
+        if self.library.cache.path is None:
+            raise BackendError("there is no home folder to keep the weights' file in; name a folder with --cache-dir")
+        return TileFolder.beside(self.library.cache.path)
 
     def _own_plan(self, plan: GraphPlan) -> CpuPlan:
         self._check_open()
@@ -162,16 +217,72 @@ class CpuBackend(HostBackend):
         self._load(own, matrices)
         borrowed = shared(graph, own.sizes, own.shares)
         missing = [m for i, m in matrices.items() if i not in borrowed]
-        tiles = in_tiles(missing)
+        stream = own.stream
+        memory = None if stream is None else TileMemory(stream.n_bytes, stream.huge)
+        tiles = in_tiles(missing, memory.bytes, stream.places) if stream and memory else in_tiles(missing)
         in_place = {matrices[i].name: made for i, made in borrowed.items() if i in matrices}
         # Repacking needs no interpreter, so that the rest is done meanwhile.
         binding = Aside("zinc-binding", partial(self._bind, own, raw, constants, {**tiles, **in_place}, borrowed))
         binding.start()
+        file: DirectFile | None = None
         try:
-            repack(missing, raw, tiles, own.tuning, self.library, self.runner, released, progress)
+            if stream is not None and memory is not None:
+                file = self._tile_file(own, missing, raw, tiles, memory, released, progress)
+            else:
+                repack(missing, raw, tiles, own.tuning, self.library, self.runner, released, progress)
         finally:
             binding.join()
-        return binding.result()
+        made = binding.result()
+        if stream is None or memory is None or file is None:
+            return made
+        reader = WeightStream(stream, made.program, file, memory)
+        self._streams.add(reader)
+        reader.read_pinned(progress)
+        return replace(made, stream=reader)
+
+    def _tile_file(
+        self,
+        plan: CpuPlan,
+        matrices: list[Matrix],
+        raw: Mapping[str, Bytes],
+        tiles: Mapping[str, Bytes],
+        memory: TileMemory,
+        released: Callable[[str], None] | None,
+        progress: Callable[[int, int], None] | None,
+    ) -> DirectFile:
+        """The file of the matrices in tiles, made where it is not there. tiles: in `memory`, which is empty again
+        afterwards.
+        """
+        assert plan.stream is not None
+        folder, n_bytes = self._tile_folder(), plan.stream.n_bytes
+        kernels = {m.kind: self.library.key(*plan.tuning.repack(m.kind)) for m in matrices}
+        key = tile_key(plan.identity, matrices, raw, plan.stream.places, kernels)
+        found = folder.find(key, n_bytes)
+        if found is not None:
+            if released is not None:
+                for m in matrices:
+                    released(m.name)
+            return found
+        if self._notify is not None:
+            size, free = format_bytes(n_bytes), format_bytes(folder.free_bytes())
+            self._notify(Waiting(f"writing the weights to {folder.path}, once: {size}, {free} are free there"))
+
+        def fill(file: DirectFile) -> None:
+            def write(ready: Sequence[Bytes]) -> None:
+                first = address_of(ready[0]) - address_of(memory.bytes)
+                last = address_of(ready[-1]) - address_of(memory.bytes) + ready[-1].size
+                place = page_below(first), page_above(last)
+                file.write(memory.view[slice(*place)], place[0])
+                memory.drop([(place[0], page_below(last))])  # the next part may begin on the last page
+
+            assert plan.stream is not None
+            some = min(PART, max(1 << 20, plan.stream.resident // 2))
+            repack(
+                matrices, raw, tiles, plan.tuning, self.library, self.runner, released, progress, write, some
+            )  # fmt: skip
+            memory.drop([(0, n_bytes)])
+
+        return folder.make(key, n_bytes, fill)
 
     def _bind(
         self,
@@ -201,7 +312,10 @@ class CpuBackend(HostBackend):
             cache_arrays=page_arrays(caches, arrays),
             layout=cpu_layout(plan.tuning.flip & 0xFF),
             kept=tuple(arrays[b.id] for b in graph.of_kind(BufferKind.STATE)),
-            memory=shareable(graph, sizes, arrays | {i: tiles[m.name] for i, m in matrices.items()}),
+            # Steps of another graph would find tiles that are not in memory.
+            memory=shareable(
+                graph, sizes, arrays | ({} if plan.stream else {i: tiles[m.name] for i, m in matrices.items()})
+            ),
             indices={role: array.view(np.int32) for role, array in indices.items()},
             program=program,
             lowered=plan.layout.lowered,
@@ -273,7 +387,9 @@ class CpuBackend(HostBackend):
             program.end_with(cast("CpuSampling", sampling).operation, self.library)  # checked before
             sampled = n_logits
         self._prepare(lowered, n_rows, n_logits, splits, sampled)
-        if self._recorder is None or not self._recorder.records(program):
+        if lowered.stream is not None:
+            lowered.stream.run(partial(self.runner.run, program), n_rows, n_logits)
+        elif self._recorder is None or not self._recorder.records(program):
             self.runner.run(program)
         else:
             self._recorder.run(n_rows, _cached_positions(lowered, n_rows))
@@ -295,7 +411,8 @@ class CpuBackend(HostBackend):
         self._check_own(lowered)
         assert isinstance(lowered, CpuLoweredGraph)
         recorded = self._recorder is not None and self._recorder.records(lowered.program)
-        if n_rows <= lowered.program.n_few_rows or lowered.indices or recorded or math.isinf(seconds):
+        whole = recorded or lowered.stream is not None or math.isinf(seconds)
+        if n_rows <= lowered.program.n_few_rows or lowered.indices or whole:
             yield from super().run_parts(step, seconds)
             return
         self._prepare(lowered, n_rows, n_logits, 0, 0)
@@ -339,6 +456,8 @@ class CpuBackend(HostBackend):
         from zinc_rt.backends.cpu.profile import ProfileRecorder
 
         assert isinstance(lowered, CpuLoweredGraph)
+        if lowered.stream is not None:
+            raise BackendError("steps whose weights are read from the disk cannot be profiled; allow more memory")
         self._recorder = ProfileRecorder(lowered.program, self.runner, self.library)
 
     def finish_profile(self) -> CpuProfile:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from zinc_rt.kernels.cpu.structs import CopyArgs
 from zinc_rt.lang.library import Library
 
 Bytes = npt.NDArray[np.uint8]
-_PART = 96 << 20
-"""Bytes of matrices after which the file's pages are let go and progress is shown."""
+PART = 96 << 20
+"""Bytes of tiles after which the file's pages are let go and progress is shown."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,19 @@ _Piece = tuple[Matrix, Bytes, Bytes]
 """A matrix or a part of one, its rows in the file, its room in tiles."""
 
 
-def in_tiles(matrices: Iterable[Matrix]) -> dict[str, Bytes]:
-    """Room for each matrix in tiles, by name, in one stretch of memory. Raises `MemoryPlanError`."""
+def in_tiles(
+    matrices: Iterable[Matrix], memory: Bytes | None = None, places: Mapping[str, range] | None = None
+) -> dict[str, Bytes]:
+    """Room for each matrix in tiles, by name, in one stretch of memory. Raises `MemoryPlanError`.
+
+    memory, places: the stretch, and where each lies in it; None for one after the other in memory of their own.
+    """
     wanted = list(matrices)
-    memory = huge_bytes(sum(m.n_bytes for m in wanted))
-    out: dict[str, Bytes] = {}
-    at = 0
-    for m in wanted:
-        out[m.name] = memory[at : at + m.n_bytes]
-        at += m.n_bytes
-    return out
+    if memory is None or places is None:
+        ends = list(accumulate(m.n_bytes for m in wanted))
+        memory = huge_bytes(ends[-1] if ends else 0)
+        places = {m.name: range(end - m.n_bytes, end) for m, end in zip(wanted, ends, strict=True)}
+    return {m.name: memory[places[m.name].start :][: m.n_bytes] for m in wanted}
 
 
 def repack(
@@ -73,16 +77,19 @@ def repack(
     runner: Runner,
     released: Callable[[str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    written: Callable[[Sequence[Bytes]], None] | None = None,
+    part_bytes: int | None = None,
 ) -> None:
     """Fill `tiles` (see `in_tiles`) from the file's rows.
 
     released: called with a name when its raw bytes, or a piece of them, have been read for the last time. progress:
-    called with bytes done and bytes in all, first with 0.
+    called with bytes done and bytes in all, first with 0. written: called with tiles that are ready, in their order.
+    part_bytes: of tiles after which that is done, None for `PART`.
     """
     total, done = sum(m.n_bytes for m in matrices), 0
     if progress is not None:
         progress(0, total)
-    for part in _parts(matrices, raw, tiles):
+    for part in _parts(matrices, raw, tiles, part_bytes or PART):
         operations = [
             CpuOperation(
                 m.name, "repack", choice.repack(m.kind), CopyArgs,
@@ -96,6 +103,8 @@ def repack(
         ]  # fmt: skip
         runner.run(CpuProgram.build(operations, plain_step(), library, runner.threads))
         done += sum(m.n_bytes for m, _, _ in part)
+        if written is not None:
+            written([room for _, _, room in part])
         if released is not None:
             for m, _, _ in part:
                 released(m.name)
@@ -114,25 +123,27 @@ def _source(raw: Bytes) -> dict[str, Any]:
     }
 
 
-def _parts(matrices: list[Matrix], raw: Mapping[str, Bytes], tiles: Mapping[str, Bytes]) -> Iterator[list[_Piece]]:
-    """Pieces of matrices in order, some at a time: until they have `_PART` bytes."""
+def _parts(
+    matrices: list[Matrix], raw: Mapping[str, Bytes], tiles: Mapping[str, Bytes], part_bytes: int
+) -> Iterator[list[_Piece]]:
+    """Pieces of matrices in order, some at a time: until they have so many bytes."""
     part: list[_Piece] = []
     for m in matrices:
-        for piece in _pieces(m, raw[m.name], tiles[m.name]):
+        for piece in _pieces(m, raw[m.name], tiles[m.name], part_bytes):
             part.append(piece)
-            if sum(p.n_bytes for p, _, _ in part) >= _PART:
+            if sum(p.n_bytes for p, _, _ in part) >= part_bytes:
                 yield part
                 part = []
     if part:
         yield part
 
 
-def _pieces(m: Matrix, raw: Bytes, tiles: Bytes) -> Iterator[_Piece]:
-    """A matrix in pieces of `_PART` bytes at most, if that can be: some of several, or some tiles of a single one."""
+def _pieces(m: Matrix, raw: Bytes, tiles: Bytes, part_bytes: int) -> Iterator[_Piece]:
+    """A matrix in pieces of so many bytes at most, if that can be: some of several, or some tiles of a single one."""
     n, rows, n_bytes = m.n_tiles, layout.TILE_ROWS, m.tile_bytes
     if m.count > 1:
         n, rows, n_bytes = m.count, m.n_out, m.n_bytes // m.count
-    step = max(1, _PART // n_bytes)
+    step = max(1, part_bytes // n_bytes)
     if step >= n or raw.ndim == 3:
         yield m, raw, tiles
         return
