@@ -67,6 +67,11 @@ def open_drafter(
         return None
     if wish.kind is SpecKind.ngram:
         return NgramDrafter(wish.draft_max, wish.draft_min)
+    if engine.plan is not None and engine.plan.streamed:
+        raise UsageError(
+            f"spec is {wish.kind.value!r}, but the model is larger than --memory and leaves no room for weights that"
+            " draft; use ngram or off, or allow more memory"
+        )
     if wish.kind is SpecKind.mtp:
         from zinc_rt.speculation.heads import open_head, open_other
 

@@ -43,6 +43,7 @@ from zinc_rt.backends.cpu.tile_file import MAX_AGE, TileFolder
 from zinc_rt.engine.engine import Engine, Options, SequenceChunk
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile, GGUFWriter, ValueType
+from zinc_rt.llm.load import built_in_model
 from zinc_rt.mem import disk
 from zinc_rt.mem.disk import PAGE, ReadFailed
 from zinc_rt.mem.errors import MemoryPlanError
@@ -411,6 +412,18 @@ def test_refusals(dense: Path) -> None:
         pytest.raises(BackendError, match="cannot be profiled"),
     ):
         engine.start_profile()
+
+
+def test_drafts_of_a_model_larger_than_memory(folder: Path) -> None:
+    path = built_in_model()
+    memory = memory_for(path, 0.5)
+    with pytest.raises(UsageError, match="leaves no room for weights that draft; use ngram or off"):
+        zinc_rt.load(path, memory=memory, threads=2, spec="draft", draft_model=path, **SIZES)
+    with zinc_rt.load(path, memory=memory, threads=2, spec="ngram", **SIZES) as model:
+        got = model.generate("Once upon a time", zinc_rt.SamplingParams(max_tokens=12, temperature=0.0))
+    with zinc_rt.load(path, threads=2, **SIZES) as model:
+        want = model.generate("Once upon a time", zinc_rt.SamplingParams(max_tokens=12, temperature=0.0))
+    assert str(got) == str(want)
 
 
 def test_a_plan_that_does_not_fit_names_the_way(dense: Path, monkeypatch: pytest.MonkeyPatch) -> None:
