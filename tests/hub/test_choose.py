@@ -69,7 +69,7 @@ def test_parts_come_in_order_and_whole() -> None:
         (("a-UD-IQ1_M.gguf", "a-UD-Q4_K_XL.gguf", "a-UD-Q8_K_XL.gguf"), "a-UD-Q4_K_XL.gguf"),
         (("a-UD-Q4_K_M.gguf", "a-Q8_0.gguf"), "a-UD-Q4_K_M.gguf"),
         (("a-IQ1_S.gguf", "a-TQ2_0.gguf"), "a-TQ2_0.gguf"),
-        (("a-PQ2_0.gguf", "model.gguf"), "model.gguf"),
+        (("a-Q3_0.gguf", "model.gguf"), "model.gguf"),
         (("mtp-a-Q4_K_M.gguf", "a-MTP-Q8_0.gguf"), "a-MTP-Q8_0.gguf"),
     ],
 )
