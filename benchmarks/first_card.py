@@ -180,7 +180,9 @@ def main() -> None:
     check = [sys.executable, "-m", "zinc_rt", "check", *(["--gpu"] if device != "cpu" else [])]
     steps.own("card", "card", limit=30)
     steps.run("check", check, 90)
-    steps.run("tests", [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/cuda/test_card.py"], 90)
+    if device != "cpu":
+        on_card = ["--gpu", "--gpu-card", device, "tests/backends/drivers/test_card.py"]
+        steps.run("tests", [sys.executable, "-m", "pytest", "-q", "-n", "0", *on_card], 90)
     for kind in REDUCED_KINDS if options.reduced else KINDS:
         steps.own(f"bits {kind}", "bits", kind, device, limit=80)
     steps.own("texts", "texts", device, "8" if options.reduced else "60", limit=90)

@@ -62,10 +62,10 @@ EMULATED: Mapping[str, str] = {
 }
 """Beginnings of test ids below tests/, and why they need the emulator."""
 
-state: dict[str, Any] = {"device": "", "linux": None, "node": "", "refused": {}, "emulated": None}
-"""Of this run. device: behind its maker's driver, as `--device` takes it; linux: the system, None without an AMD GPU to
-test; node: of the card; refused: interfaces that cannot be used, and why; emulated: the machine that stands for the
-real one, None as a rule.
+state: dict[str, Any] = {"device": "", "processor": False, "linux": None, "node": "", "refused": {}, "emulated": None}
+"""Of this run. device: behind its maker's driver, as `--device` takes it; processor: whether that is one; linux: the
+system, None without an AMD GPU to test; node: of the card; refused: interfaces that cannot be used, and why; emulated:
+the machine that stands for the real one, None as a rule.
 """
 
 
@@ -186,6 +186,7 @@ def _of_driver(device: Device, card: str) -> tuple[str, str]:
     usable = [c for c in found if (str(c.number) == number if number else card or not c.processor)]
     taken = next((c for c in usable if not c.refusal), None)
     if taken is not None:
+        state["processor"] = taken.processor
         return f"{device}:{taken.number}", ""
     refusals = "; ".join(c.refusal for c in usable) or f"{card or device}: none of {[c.name for c in found]}"
     return "", refusals if found else reason

@@ -18,12 +18,12 @@ from zinc_rt.backends.gpu import selftest
 
 
 @contextmanager
-def opencl() -> Iterator[str]:
-    """OpenCL's CPU driver."""
-    card = opencl_cpu.device().card
+def opencl(device: str = "") -> Iterator[str]:
+    """OpenCL's CPU driver, where no device of it is named."""
+    device = device or f"opencl:{opencl_cpu.device().card.number}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("zinc_rt.opencl.device.BUILD_OPTIONS", opencl_driver.QUICKLY)
-        yield f"opencl:{card.number}"
+        yield device
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def unproven(machine: Callable[[], AbstractContextManager[str]]) -> Iterator[str
 
 
 MACHINES: Mapping[str, Callable[[], AbstractContextManager[str]]] = (
-    {"card": lambda: nullcontext(hardware.state["device"])}
+    {"card": lambda: (opencl if hardware.state["processor"] else nullcontext)(hardware.state["device"])}
     if hardware.state["device"]
     else {
         "cpu": lambda: nullcontext("cpu"),

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tests import hardware
 from tests.backends.drivers import machines
 from tests.cuda.stage import kept
 from zinc_rt.backends.devices import BY_DRIVER, parse_device
@@ -38,12 +37,11 @@ def backend() -> Iterator[DriverBackend]:
             yield made
 
 
-@pytest.mark.parametrize("steps", [20 if hardware.state["device"] else pytest.param(3, marks=pytest.mark.slow)])
-def test_bits(backend: DriverBackend, steps: int) -> None:
+def test_bits(backend: DriverBackend) -> None:
     """Single launches, then as one graph or command buffer, again and again."""
     check_arithmetic(backend.gpu, kept())
     test = SelfTest(backend)
-    for _ in range(steps):
+    for _ in range(20):
         test.run()
 
 

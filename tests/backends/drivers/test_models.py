@@ -1,8 +1,8 @@
 """One answer on all machines: the CPU, an emulated AMD card, an OpenCL and a CUDA driver give the reference's bits, and
 so one another's.
 
-Slow tests: OpenCL's CPU driver builds the kernels of a model for half a minute, and keeps them. `pytest --gpu` runs
-them on a card.
+Slow tests but one: OpenCL's CPU driver builds the kernels of a model for half a minute, and keeps them. `pytest --gpu`
+runs all on a card.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ KINDS = {
 SIZES = {"n_ctx": 64, "n_batch": 4, "n_slots": 2}
 PROMPT, OTHER = [3, 17, 5], [9, 8]
 WAYS = (SamplingParams(temperature=0.0), SamplingParams(temperature=0.9, top_k=0, top_p=0.9, repetition_penalty=1.3))
-on_all = pytest.mark.parametrize(
-    "machine", MACHINES if hardware.state["device"] else [pytest.param(m, marks=pytest.mark.slow) for m in MACHINES]
-)
+LATER = () if hardware.state["device"] else pytest.mark.slow
+on_all = pytest.mark.parametrize("machine", [pytest.param(m, marks=LATER) for m in MACHINES])
 
 
 def on(device: str) -> dict[str, Any]:
@@ -90,8 +89,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("models")
 
 
-@on_all
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "machine"),
+    [
+        pytest.param(kind, machine, marks=() if (kind, machine) == ("experts", "opencl") else LATER)
+        for kind in KINDS
+        for machine in MACHINES
+    ],
+)
 def test_one_answer(kind: str, machine: str, folder: Path) -> None:
     """Logits to the bit, greedy tokens and sampled ones."""
     path = model(folder, kind)
