@@ -21,10 +21,11 @@ from zinc_rt.lang.gpu import GpuKernel, describe_kernel
 from zinc_rt.lang.gpu_library import gpu_kernels
 from zinc_rt.lang.machines import spirv64
 from zinc_rt.lang.types import Type
-from zinc_rt.opencl import calls, devices
+from zinc_rt.opencl import devices
 from zinc_rt.opencl.devices import OpenClCard
 
 pytest.importorskip("pyopencl", reason="pyopencl is not installed: pip install -e '.[gpu-test]'")
+from zinc_rt.opencl import calls
 from zinc_rt.opencl.device import OpenClDevice
 
 

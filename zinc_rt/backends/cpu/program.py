@@ -312,6 +312,11 @@ class Runner:
             self.pool.close()
         self._last, self._arguments = None, ()
 
+    def __del__(self) -> None:
+        # Before the last program is let go: a late thread may still look at it.
+        if "pool" in self.__dict__ and self.pool is not None:
+            self.pool.close()
+
 
 def _nothing(*_: int) -> None:
     """Before the first program."""
