@@ -21,7 +21,7 @@ from zinc_rt.lang.gpu import describe_kernel
 
 CARDS = ("sm_75", "sm_80", "sm_90", "sm_120")
 HOT = ("matvec", "grouped", "attention", "delta_net", "gated", "experts", "expert_rows", "float_", "route", "heads")
-MOST_SPILLED = {"matvec": 48, "expert": 16}
+MOST_SPILLED = {"matvec": 48, "expert": 16, "attention": 8}
 """Bytes of stores and loads by ptxas, which spills a few registers where more workgroups then fit: in a few products,
 most of them of Q3_K.
 """
