@@ -14,9 +14,9 @@ from zinc_rt.lang.ops import (  # isort: skip
     call, cast, concat, count_trailing_zeros, cycle_counter, dot2, dot4, fence, first_lane, floor, fma, gather, high,
     insert, iota, lane_id, lanes, load, lookup16, low, maximum, minimum, mma_s8, part_traits, pause, popcount, prefetch,
     reduce_add, reduce_max, reduce_min, reduce_or, regs, reversed_bits, rint, run_part, schedule_barrier, select,
-    shared, shuffle, splat, sqrt, static_assert, store, table, target_has, tile_configure, tile_dot_i8i8,
-    tile_dot_i8u8, tile_dot_u8i8, tile_load, tile_release, tile_store, tile_zero, unroll, wave_reduce_add,
-    wave_shuffle_xor, wmma_iu8, workgroup_id, workitem_id, zeros,
+    shared, shuffle, signed_like, splat, sqrt, static_assert, store, table, target_has, tile_configure,
+    tile_dot_i8i8, tile_dot_i8u8, tile_dot_u8i8, tile_load, tile_release, tile_store, tile_zero, unroll,
+    wave_reduce_add, wave_shuffle_xor, wmma_iu8, workgroup_id, workitem_id, zeros,
 )  # fmt: skip
 from zinc_rt.lang.types import (  # isort: skip
     Space, bf16, boolean, f16, f32, f64, i8, i16, i32, i64, ptr, struct, u8, u16, u32, u64, vec,
@@ -121,6 +121,7 @@ __all__ = [
     "select",
     "shared",
     "shuffle",
+    "signed_like",
     "splat",
     "sqrt",
     "static_assert",

@@ -284,8 +284,16 @@ def dot2(a: Any, b: Any) -> Any:
 
 
 @Word
-def add_pairs(acc: Any, words: Any) -> Any:
-    """Lane i of `acc` (i32) plus lanes 2i and 2i + 1 of `words` (i16)."""
+def add_pairs(acc: Any, words: Any, factors: Any = None) -> Any:
+    """Lane i of `acc` (i32) plus lanes 2i and 2i + 1 of `words` (i16), each times its lane of `factors` (i16) if given.
+
+    Becomes vpmaddwd and an addition.
+    """
+
+
+@Word
+def signed_like(x: Any, y: Any) -> Any:
+    """Lane i is `x[i]` times the sign of `y[i]`, -1, 0 or 1 (both i8, wraps). Becomes vpsignb."""
 
 
 @Word

@@ -69,8 +69,16 @@ class Target:
         return 16 - 3 if self.ids_are_arguments else 0
 
 
+_CHAINS: Final = (
+    # It turns chains of integer additions into trees, which need more registers than there are.
+    "--x86-machine-combiner=false",
+)
+
+
 def _x86(name: str, cpu: str, features: str, isa: str, needs: str) -> Target:
-    return Target(name, _X86, cpu, tuple(features.split()), frozenset(isa.split()), frozenset(needs.split()))
+    return Target(
+        name, _X86, cpu, tuple(features.split()), frozenset(isa.split()), frozenset(needs.split()), options=_CHAINS
+    )
 
 
 def _amd(name: str, isa: str) -> Target:

@@ -21,8 +21,7 @@ from zinc_rt.backends.cpu.selftest import ProductTrial
 from zinc_rt.errors import UsageError
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.matmul import PANEL_ROWS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.lang.cache import cache_key
 from zinc_rt.lang.library import Library
 from zinc_rt.utils.environment import MATRIX_ROWS

@@ -6,14 +6,12 @@ Rows lie by experts (`routing.route`): a tile of weights is read once for all ro
 from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.matmul import tile_rows
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
+from zinc_rt.kernels.cpu.matmul import tile_panel
 from zinc_rt.kernels.cpu.matmul_float import float_tile_rows
-from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
+from zinc_rt.kernels.cpu.matrix import matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some
-from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import ExpertDownArgs, ExpertGateArgs, Pack, StepRecord
-from zinc_rt.kernels.cpu.weights import signed_bytes
 from zinc_rt.kernels.maths import gated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, fma, load, regs, splat, store, tile_release, unroll
@@ -30,53 +28,28 @@ def expert_tile(
 
     following: see `tile_rows`.
     """
-    groups = p.n_groups
-    QUANTIZED = format_of(FMT).quantized
-    SIGNED = QUANTIZED and signed_bytes(FMT)
-    start: i32 = 0
-    if QUANTIZED:
-        if block == 1:
-            at = i64(slot) * i64(groups)
-            sums = regs(vec[f32, W], 16 // W)
-            tile_rows(
-                tile, following, True, p.q + at * GROUP, p.d + at, p.s + at, p.s_stride, 1, groups, sums, FMT, 1, W,
-                AHEAD, SIGNED,
-            )  # fmt: skip
-            for h in unroll(16 // W):
-                store(out, sums[h], h * W)
-            start = n
-    while start < n:
-        here: i32 = n - start
-        if here > block:
-            here = block
-        at = i64(slot + start) * i64(groups)
-        m: i32 = 0
-        if QUANTIZED and TILES != "":
-            if here == BLOCK_ROWS:
-                if start == 0:
-                    tile_shapes(FMT, TILES)
-                m = matrix_blocks(
-                    p, tile, scratch, slot + start, n - start, n, start == 0, out + start * STRIDE, STRIDE, FMT, TILES,
-                    FEW, MANY, AHEAD,
-                )  # fmt: skip
-        for M in unroll(BLOCKS):
-            while m + M <= here:
-                sums = regs(vec[f32, W], M * (16 // W))
-                if QUANTIZED:
-                    tile_rows(
-                        tile, following, start + m == 0, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)),
-                        p.s + (at + i64(m)), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
-                    )  # fmt: skip
-                else:
-                    x = p.f + (at * GROUP + i64(m))
-                    float_tile_rows(tile, start + m == 0, x, block, groups, p.n, sums, FMT, M, W, AHEAD)
-                for r in unroll(M):
-                    for h in unroll(16 // W):
-                        store(out, sums[r * (16 // W) + h], (start + m + r) * STRIDE + h * W)
-                m += M
-        if m > block:
-            start += BLOCK_ROWS
-        start += block
+    if format_of(FMT).quantized:
+        if TILES != "":
+            if n >= BLOCK_ROWS:
+                tile_shapes(FMT, TILES)
+        tile_panel(
+            tile, following, p, slot, n, n, block, out, scratch, FMT, W, BLOCKS, AHEAD, TILES, FEW, MANY, STRIDE,
+        )  # fmt: skip
+    else:
+        for start in range(0, n, BLOCK_ROWS):
+            here: i32 = n - start
+            if here > block:
+                here = block
+            x = p.f + i64(slot + start) * i64(p.n_groups) * GROUP
+            m: i32 = 0
+            for M in unroll(BLOCKS):
+                while m + M <= here:
+                    sums = regs(vec[f32, W], M * (16 // W))
+                    float_tile_rows(tile, start + m == 0, x + m, block, p.n_groups, p.n, sums, FMT, M, W, AHEAD)
+                    for r in unroll(M):
+                        for h in unroll(16 // W):
+                            store(out, sums[r * (16 // W) + h], (start + m + r) * STRIDE + h * W)
+                    m += M
 
 
 @inline

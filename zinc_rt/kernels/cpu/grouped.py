@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.experts import block_of, expert_tile
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.matrix import matrix_scratch
 from zinc_rt.kernels.cpu.packs import load_some, store_group, store_some
-from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import GroupedArgs, GroupedPackArgs, StepRecord
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, load, regs, tile_release, unroll

@@ -44,6 +44,8 @@ LINE_BYTES = 64
 """Four columns of a tile's rows."""
 BLOCK_ROWS = 16
 """Rows of activations that lie together in a `Pack`."""
+PANEL_ROWS = 64
+"""Rows that a tile is multiplied by before the next one is; a multiple of BLOCK_ROWS."""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
-from zinc_rt.kernels.cpu.structs import HALF_SUMS, MatmulArgs, StepRecord
+from zinc_rt.kernels.cpu.panels import LEAST_ROWS, in_panels, panel_rows
+from zinc_rt.kernels.cpu.structs import HALF_SUMS, MatmulArgs, Pack, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
     activation_sums,
@@ -34,6 +35,7 @@ from zinc_rt.lang.ops import (
     prefetch,
     regs,
     splat,
+    store,
     target_has,
     tile_release,
     unroll,
@@ -41,9 +43,6 @@ from zinc_rt.lang.ops import (
 )
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u64, vec
 from zinc_rt.numerics import GROUP, QUANT_MAX, TREE_LANES
-
-PANEL_ROWS = 64
-"""Rows that go through all tiles of a call before the next ones do; a multiple of BLOCK_ROWS."""
 
 
 @inline
@@ -229,76 +228,99 @@ def tile_rows(
     merge_lanes(sums, aside, N, W)
 
 
+@inline
+def tile_panel(
+    tile: ptr[u8], following: ptr[u8], p: ptr[Pack], first: i32, n: i32, rows: i32, block: i32, out: ptr[f32],
+    scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, FEW: int, MANY: int, STRIDE: int,
+):  # fmt: skip
+    """A tile's sums for n rows of a pack, PANEL_ROWS at most, from row `first` on: f32[n, STRIDE], 16 each, to `out`.
+
+    following: see `tile_rows`. rows: of all panels. block: rows of the pack's blocks. scratch: of `matrix_scratch`.
+    TILES: "" for vectors alone; "amx" for matrix registers where 16 rows come together; "emulated" for the same path
+    without them. FEW, MANY: see `matrix_blocks`.
+    """
+    SIGNED = signed_bytes(FMT)
+    groups = p.n_groups
+    if block == 1:
+        # With constant strides, addresses take half of the instructions.
+        at = i64(first) * i64(groups)
+        sums = regs(vec[f32, W], 16 // W)
+        tile_rows(
+            tile, following, True, p.q + at * GROUP, p.d + at, p.s + at, p.s_stride, 1, groups, sums, FMT, 1, W, AHEAD,
+            SIGNED,
+        )  # fmt: skip
+        for h in unroll(16 // W):
+            store(out, sums[h], h * W)
+    # Of a block of rows, and in it of those that are still to be done.
+    start: i32 = 0
+    if block == 1:
+        start = n
+    m: i32 = 0
+    if in_panels(FMT):
+        if n >= LEAST_ROWS:
+            done = n & -4
+            panel_rows(p, tile, first, done >> 2, block, out, STRIDE, FMT, 4, W, AHEAD)
+            start = done & -BLOCK_ROWS
+            m = done & (BLOCK_ROWS - 1)
+    while start < n:
+        here: i32 = n - start
+        if here > block:
+            here = block
+        at = i64(first + start) * i64(groups)
+        if TILES != "":
+            if here == BLOCK_ROWS:
+                m = matrix_blocks(
+                    p, tile, scratch, first + start, n - start, rows, start == 0, out + start * STRIDE, STRIDE, FMT,
+                    TILES, FEW, MANY, AHEAD,
+                )  # fmt: skip
+        for M in unroll(BLOCKS):
+            while m + M <= here:
+                sums = regs(vec[f32, W], M * (16 // W))
+                tile_rows(
+                    tile, following, start + m == 0, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)),
+                    p.s + (at + i64(m)), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
+                )  # fmt: skip
+                for r in unroll(M):
+                    for h in unroll(16 // W):
+                        store(out, sums[r * (16 // W) + h], (start + m + r) * STRIDE + h * W)
+                m += M
+        if m > block:
+            start += BLOCK_ROWS
+        start += block
+        m = 0
+
+
 @kernel
 def matmul(
     a: ptr[MatmulArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str, W: int, BLOCKS: tuple, AHEAD: int,
     TILES: str, FEW: int, MANY: int,
 ):  # fmt: skip
-    """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1.
-
-    TILES: "" for vectors alone; "amx" for matrix registers where 16 rows come together; "emulated" for the same path
-    without them. FEW, MANY: see `matrix_blocks`.
-    """
-    SIGNED = signed_bytes(FMT)
-    p = a.pack
-    groups = p.n_groups
-    s_stride = p.s_stride
+    """Units: tiles. BLOCKS: numbers of rows worked on at once, descending to 1. TILES, FEW, MANY: see `tile_panel`."""
     rows = live_rows(step, a.by_logit)
     block: i32 = rows
     if block > BLOCK_ROWS:
         block = BLOCK_ROWS
     scratch = matrix_scratch(FMT, TILES)
-    results = array(f32, 2 * BLOCK_ROWS * 16, zero=False)
-    if rows == 1:
-        # With constant strides, addresses take half of the instructions.
-        for t in range(first, last):
-            tile = a.w + i64(t) * a.tile_bytes
-            sums = regs(vec[f32, W], 16 // W)
-            tile_rows(
-                tile, tile + a.tile_bytes, True, p.q, p.d, p.s, s_stride, 1, groups, sums, FMT, 1, W, AHEAD, SIGNED,
-            )  # fmt: skip
-            put_tile(a, sums, t, 0, 1, W)
-        return
+    results = array(f32, PANEL_ROWS * 16, zero=False)
     if TILES != "":
         if rows >= BLOCK_ROWS:
             tile_shapes(FMT, TILES)
     # A panel of rows stays in the second-level cache while this call's tiles pass by; they stay there for the next.
     for panel in range(0, rows, PANEL_ROWS):
-        stop: i32 = panel + PANEL_ROWS
-        if stop > rows:
-            stop = rows
+        n: i32 = rows - panel
+        if n > PANEL_ROWS:
+            n = PANEL_ROWS
         for t in range(first, last):
             tile = a.w + i64(t) * a.tile_bytes
-            start: i32 = panel
-            while start < stop:
-                here: i32 = stop - start
-                if here > block:
-                    here = block
-                at = i64(start) * i64(groups)
-                m: i32 = 0
-                if TILES != "":
-                    m = matrix_blocks(
-                        p, tile, scratch, start, stop - start, rows, start == panel, results, 16, FMT, TILES, FEW, MANY,
-                        AHEAD,
-                    )  # fmt: skip
-                    for r in range(0, m, 4):
-                        four = regs(vec[f32, 16], 4)
-                        for i in unroll(4):
-                            four[i] = load(results, (r + i) * 16, lanes=16)
-                        put_tile(a, four, t, start + r, 4, 16)
-                for M in unroll(BLOCKS):
-                    while m + M <= here:
-                        x = p.q + (at * GROUP + i64(m) * GROUP)
-                        sums = regs(vec[f32, W], M * (16 // W))
-                        tile_rows(
-                            tile, tile + a.tile_bytes, start + m == panel, x, p.d + (at + i64(m)),
-                            p.s + (at + i64(m)), s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
-                        )  # fmt: skip
-                        put_tile(a, sums, t, start + m, M, W)
-                        m += M
-                if m > block:
-                    start += BLOCK_ROWS
-                start += block
+            tile_panel(
+                tile, tile + a.tile_bytes, a.pack, panel, n, rows, block, results, scratch, FMT, W, BLOCKS, AHEAD,
+                TILES, FEW, MANY, 16,
+            )  # fmt: skip
+            for r in range(n):
+                sums = regs(vec[f32, W], 16 // W)
+                for h in unroll(16 // W):
+                    sums[h] = load(results, r * 16 + h * W, lanes=W)
+                put_tile(a, sums, t, panel + r, 1, W)
     if TILES == "amx":
         if rows >= BLOCK_ROWS:
             tile_release()

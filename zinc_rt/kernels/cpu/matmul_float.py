@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import format_of
 from zinc_rt.formats.kinds import FLOAT_KINDS, CodeLayout
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
-from zinc_rt.kernels.cpu.matmul import PANEL_ROWS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import MatmulArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import tile_of

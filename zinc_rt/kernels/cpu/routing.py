@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_some
 from zinc_rt.kernels.cpu.structs import (
     HALF_SUMS,
@@ -35,9 +35,6 @@ from zinc_rt.lang.ops import (
 )
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
 from zinc_rt.numerics import GROUP, LEAST_EXPERT_WEIGHTS, TREE_LANES
-
-PANEL_ROWS = 64
-"""Rows of an expert that a unit of work takes at most; a multiple of BLOCK_ROWS."""
 
 # Order of choices as integers: what was chosen or may not be, then NaN, then all numbers from -infinity on.
 CHOSEN = -0x80000000

@@ -29,6 +29,7 @@ HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
 """How far right a pack's sums of halves are shifted to take a bias away."""
 RAW_LINES = {0: (), 4: (4, 5, 6, 7), 2: (1, 3, 5, 7), -1: (0, 2, 4, 6)}
 """By `raw_shift`: high nibbles, odd pairs of bits, even bits."""
+WHOLE_SCALES = (Scale.SIX_BIT, Scale.SIX_BIT_SIGNED, Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES)
 
 
 @inline
@@ -284,6 +285,20 @@ def activation_sums(s, at, s_stride, W: int, FMT: str):
 
 
 @inline
+def whole_scales(scales, at: int, FMT: str, W: int):
+    """The scales of W rows that are whole numbers, i32 vectors: of a group, or of each of its halves."""
+    F = format_of(FMT)
+    bytes = tuple(load(cast(scales + (at + 16 * h), ptr[i8]), lanes=W) for h in range(2 if F.scaled_halves else 1))
+    if F.scale in ODD_SCALES:
+        bits = i32(bitcast(bytes[0], vec[u8, W]))
+        return ((bits & 15) * 2 + 1, (bits >> 4) * 2 + 1) if F.scaled_halves else ((bits & 15) * 2 + 1,)
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        return tuple(i32(b) & 15 for b in bytes)
+    static_assert(F.scale in WHOLE_SCALES, f"format {FMT}: whole_scales does not know scales of kind {F.scale!s}")
+    return tuple(i32(b) for b in bytes)
+
+
+@inline
 def group_value(factors, isum, second, dx, total, FMT: str):
     """v_g of docs/how/numerics.md. second: the other half's sum, if halves have scales; total: of `activation_sums`."""
     F = format_of(FMT)
@@ -292,22 +307,30 @@ def group_value(factors, isum, second, dx, total, FMT: str):
     if F.scale == Scale.ODD_TOP:
         # Integers below 2^24: exact.
         return (factors[0] * dx) * fma(factors[1], f32(isum), factors[2] * total)
-    if F.scale == Scale.SIX_BIT_SIGNED or (F.scale in ODD_SCALES and not F.scaled_halves):
-        return (factors[0] * dx) * (factors[1] * f32(isum))
+    value = f32(isum)
+    if F.scale == Scale.FOUR_BIT_HALVES:
+        value = fma(factors[2], value, factors[3] * f32(second))
+    elif F.scaled_halves:
+        value = factors[1] * value + factors[2] * f32(second)
+    elif F.scale in WHOLE_SCALES or F.scale in ODD_SCALES:
+        value = factors[1] * value
+    return scaled_value(factors, value, dx, total, FMT)
+
+
+@inline
+def scaled_value(factors, value, dx, total, FMT: str):
+    """The same from the sum that scales which are whole numbers are in. Such sums stay below 2^24: float32 is exact."""
+    F = format_of(FMT)
     if F.scale == Scale.FOUR_BIT_HALVES:
         # Everything but the scales is an integer below 2^24, or one over `HALF_BIAS`, a power of two: exact.
-        value = fma(factors[2], f32(isum), factors[3] * f32(second))
         least = fma(factors[4], total[0], factors[5] * total[1]) * (-1.0 / HALF_BIAS)
         return (factors[0] * dx) * value - (factors[1] * dx) * least
-    if F.scale in (Scale.INT8_HALVES, Scale.SIX_BIT_HALVES) or F.scale in ODD_SCALES:
-        # Scales times sums stay below 2^24, so float32 holds every integer here exactly.
-        return (factors[0] * dx) * (factors[1] * f32(isum) + factors[2] * f32(second))
     if F.scale == Scale.SIX_BIT:
-        return (factors[0] * dx) * (factors[1] * f32(isum)) - (factors[2] * dx) * (factors[3] * total)
+        return (factors[0] * dx) * value - (factors[2] * dx) * (factors[3] * total)
     static_assert(
-        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO),
+        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO) or F.scale in WHOLE_SCALES or F.scale in ODD_SCALES,
         f"format {FMT}: group_value does not know scales of kind {F.scale!s}",
     )
     if F.minimum is not None:
-        return (factors[0] * dx) * f32(isum) + (factors[1] * dx) * total
-    return (factors[0] * dx) * f32(isum)
+        return (factors[0] * dx) * value + (factors[1] * dx) * total
+    return (factors[0] * dx) * value

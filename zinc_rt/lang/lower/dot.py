@@ -108,13 +108,14 @@ def _vnni_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:
     return binary(c.f, ast.Sub(), _vnni(c, acc, shifted, b), extra)
 
 
-def _pairs(c: Any, acc: Val, words: Val) -> Val:
-    """Add neighbouring i16 products of bytes to the sum."""
+def _pairs(c: Any, acc: Val, words: Val, factors: Val | None = None) -> Val:
+    """Add neighbouring i16, times their factors, to the sum."""
     n = lanes_of(acc.type)
     name = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd", 16: "llvm.x86.avx512.pmaddw.d.512"}[n]
-    ones = literal(1, words.type)
+    if factors is None:
+        factors = literal(1, words.type)
     kind = c.f.type(words.type)
-    return _add(c, acc, Val(acc.type, c.f.call(name, acc.type, [(kind, words.ref), (kind, ones.ref)])))
+    return _add(c, acc, Val(acc.type, c.f.call(name, acc.type, [(kind, words.ref), (kind, factors.ref)])))
 
 
 def _byte_pairs(c: Any, a: Val, b: Val) -> Val:
@@ -146,14 +147,18 @@ def _dot2(c: Any, a: Any, b: Any) -> Val:
 
 
 @lowers(ops.add_pairs)
-def _add_pairs(c: Any, acc: Any, words: Any) -> Val:
+def _add_pairs(c: Any, acc: Any, words: Any, factors: Any) -> Val:
     total, x = want_val(acc, "the sum"), want_val(words, "the words")
+    y = None if factors is None else want_val(factors, "the factors")
     n = lanes_of(total.type)
-    if elem_of(total.type) != i32 or elem_of(x.type) != i16 or lanes_of(x.type) != 2 * n:
-        raise Reject(f"add_pairs takes i32 lanes and twice as many of i16, got {total.type} and {x.type}")
+    for v in (x,) if y is None else (x, y):
+        if elem_of(total.type) != i32 or elem_of(v.type) != i16 or lanes_of(v.type) != 2 * n:
+            raise Reject(f"add_pairs takes i32 lanes and twice as many of i16, got {total.type} and {v.type}")
     if c.target.arch == "x86_64" and n in ((4, 8, 16) if "avx512" in c.target.isa else (4, 8)):
-        return _pairs(c, total, x)
+        return _pairs(c, total, x, y)
     wide = convert(c.f, x, i32)
+    if y is not None:
+        wide = binary(c.f, ast.Mult(), wide, convert(c.f, y, i32))
     pairs = _add(c, pick(c.f, wide, None, range(0, 2 * n, 2)), pick(c.f, wide, None, range(1, 2 * n, 2)))
     return _add(c, total, pairs)
 
@@ -161,11 +166,31 @@ def _add_pairs(c: Any, acc: Any, words: Any) -> Val:
 def _maddubs_signed(c: Any, acc: Val, a: Val, b: Val) -> Val:
     """|a| times b with a's sign; |a| is at most 128, as a u8."""
     n = 4 * lanes_of(acc.type)
-    kind = c.f.type(a.type)
-    size = c.f.call(f"llvm.abs.v{n}i8", a.type, [(kind, a.ref), ("i1", "false")])
-    name = "llvm.x86.avx2.psign.b" if n == 32 else "llvm.x86.ssse3.psign.b.128"
-    signed = c.f.call(name, b.type, [(kind, b.ref), (kind, a.ref)])
-    return _maddubs(c, acc, Val(Vec(u8, n), size), Val(b.type, signed))
+    size = c.f.call(f"llvm.abs.v{n}i8", a.type, [(c.f.type(a.type), a.ref), ("i1", "false")])
+    return _maddubs(c, acc, Val(Vec(u8, n), size), _sign(c, b, a))
+
+
+def _sign(c: Any, x: Val, y: Val) -> Val:
+    """psignb of 16 or 32 bytes."""
+    name = "llvm.x86.avx2.psign.b" if lanes_of(x.type) == 32 else "llvm.x86.ssse3.psign.b.128"
+    return Val(x.type, c.f.call(name, x.type, [(c.f.type(x.type), x.ref), (c.f.type(y.type), y.ref)]))
+
+
+@lowers(ops.signed_like)
+def _signed_like(c: Any, x: Any, y: Any) -> Val:
+    size, sign = want_val(x, "the first argument of signed_like"), want_val(y, "the second argument of signed_like")
+    if elem_of(size.type) != i8 or size.type != sign.type:
+        raise Reject(f"signed_like takes two values of i8 with equal lanes, got {size.type} and {sign.type}")
+    n = lanes_of(size.type)
+    if c.target.arch == "x86_64" and n in (16, 32):
+        return _sign(c, size, sign)
+    zero, kind = literal(0, size.type), c.f.type(size.type)
+    flipped, bits = binary(c.f, ast.Sub(), zero, size), "i1" if n == 1 else f"<{n} x i1>"
+    out = size.ref
+    for test, other in (("slt", flipped), ("eq", zero)):
+        chosen = c.f.value(f"icmp {test} {kind} {sign.ref}, {zero.ref}")
+        out = c.f.value(f"select {bits} {chosen}, {kind} {other.ref}, {kind} {out}")
+    return Val(size.type, out)
 
 
 def _maddwd(c: Any, acc: Val, a: Val, b: Val) -> Val:

@@ -1,0 +1,318 @@
+"""Products of many rows without an instruction for dot products of four bytes: weights are unpacked once for a panel.
+
+A group of a tile becomes lines of unsigned bytes below 128 (or two planes of nibbles), which all rows of the panel then
+read. Sums of products stay in 16 bits as long as they fit.
+"""
+
+from __future__ import annotations
+
+from zinc_rt.formats.decode import format_of, integers_of
+from zinc_rt.formats.kinds import ODD_SCALES, CodeLayout, Scale
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
+from zinc_rt.kernels.cpu.structs import HALF_SUMS
+from zinc_rt.kernels.cpu.tiles import lane_of
+from zinc_rt.kernels.cpu.weights import (
+    activation_sums,
+    bias_sum,
+    group_factors,
+    group_value,
+    half_start,
+    line,
+    WHOLE_SCALES,
+    scale_of_halves,
+    scaled_value,
+    supers_at,
+    tile_of,
+    weights_of,
+    whole_scales,
+)
+from zinc_rt.lang.kernel import inline
+from zinc_rt.lang.ops import (
+    absolute,
+    add_pairs,
+    array,
+    bitcast,
+    cast,
+    dot2,
+    load,
+    minimum,
+    prefetch,
+    regs,
+    signed_like,
+    splat,
+    store,
+    target_has,
+    unroll,
+    zeros,
+)
+from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
+from zinc_rt.numerics import GROUP, QUANT_MAX, TREE_LANES
+
+LEAST_ROWS = 12
+"""Fewer rows are faster without: unpacked weights are stored and loaded."""
+TOGETHER = 8
+"""Groups that are unpacked at once."""
+FOUR = 4
+LEVELS = (TREE_LANES // FOUR).bit_length()
+"""Sums of rows that wait: of 4, 8, 16 and 32 lanes."""
+
+
+@inline
+def in_panels(FMT: str):
+    """Whether products of many rows go this way. Bytes need no unpacking."""
+    FOURS = target_has("avx512") or target_has("vnni") or target_has("avxvnni")
+    return target_has("avx2") and not FOURS and integers_of(FMT).kind != CodeLayout.BYTES
+
+
+@inline
+def group_bytes(FMT: str):
+    """Bytes of an unpacked group."""
+    return 512 * (2 if integers_of(FMT).wide else 1)
+
+
+@inline
+def unpack(w, codes, FMT: str, W: int):
+    """A group's weights as eight lines of unsigned bytes; of wide ones their sizes, then themselves, i8."""
+    for i in unroll(8):
+        for at in unroll(0, 64, 4 * W):
+            x = line(w, i, at, FMT, 4 * W, integers_of(FMT).wide, False)
+            if integers_of(FMT).wide:
+                store(codes, bitcast(x, vec[u8, 4 * W]), 512 + i * 64 + at, align=4 * W)
+                store(codes, bitcast(absolute(x), vec[u8, 4 * W]), i * 64 + at, align=4 * W)
+            else:
+                store(codes, x, i * 64 + at, align=4 * W)
+
+
+@inline
+def four_columns(x: ptr[i8], m: int, i: int, W: int):
+    """Row m's activations of line i, for every lane."""
+    return bitcast(splat(load(cast(x + (m * GROUP + i * 4), ptr[i32])), W), vec[i8, 4 * W])
+
+
+@inline
+def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, M: int, W: int):
+    """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows, times scales[h] where there are such."""
+    F = integers_of(FMT)
+    H = 16 // W
+    # Lines whose products' sums fit 16 bits: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit, 1 of 8-bit ones.
+    MOST = max(-F.integers[0], F.integers[1]) if F.wide else F.integers[1] + F.bias
+    LINES = max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * MOST < 1 << 15)
+    for start in unroll(FIRST, LAST, LINES):
+        words = regs(vec[i16, 2 * W], M * H)
+        for i in unroll(start, min(start + LINES, LAST)):
+            sizes = tuple(load(codes, i * 64 + h * 4 * W, lanes=4 * W, align=4 * W) for h in range(H))
+            for m in unroll(M):
+                q = four_columns(x, m, i, W)
+                for h in unroll(H):
+                    if F.wide:
+                        w = load(cast(codes, ptr[i8]), 512 + i * 64 + h * 4 * W, lanes=4 * W, align=4 * W)
+                        words[m * H + h] = words[m * H + h] + dot2(sizes[h], signed_like(q, w))
+                    else:
+                        words[m * H + h] = words[m * H + h] + dot2(sizes[h], q)
+        for m in unroll(M):
+            for h in unroll(H):
+                k = m * H + h
+                isum[k] = add_pairs(isum[k], words[k], scales[h] if len(scales) != 0 else None)
+
+
+@inline
+def scaled_sums(codes, scales, x, s, s_stride, FMT: str, M: int, W: int):
+    """The sums of M rows that scales which are whole numbers are in: registers of f32."""
+    H = 16 // W
+    HALVES = scale_of_halves(FMT)
+    SIGNED = integers_of(FMT).wide
+    isum = regs(vec[i32, W], M * H)
+    for half in unroll(2 if HALVES else 1):
+        words = tuple(load(scales, half * 16 + h * W, lanes=W, align=W * 4) for h in range(H))
+        pairs = tuple(bitcast(words[h], vec[i16, 2 * W]) for h in range(H))
+        add_lines(codes, x, isum, pairs, half * 4, half * 4 + 4 if HALVES else 8, FMT, M, W)
+        if (integers_of(FMT).offset if SIGNED else integers_of(FMT).bias) != 0:
+            for m in unroll(M):
+                bias = bias_of(s, m, s_stride, half, FMT, SIGNED)
+                for h in unroll(H):
+                    isum[m * H + h] = isum[m * H + h] + splat(bias, W) * (words[h] << 16 >> 16)
+    value = regs(vec[f32, W], M * H)
+    for k in unroll(M * H):
+        value[k] = f32(isum[k])
+    return value
+
+
+@inline
+def bias_of(s, m: int, s_stride, half: int, FMT: str, SIGNED: bool):
+    """What takes the bias away from the integer sum of row m, or of half of it."""
+    if scale_of_halves(FMT):
+        return half_start(s, s_stride * HALF_SUMS[half] + m, FMT, SIGNED)
+    return load(s, s_stride * bias_sum(FMT, SIGNED) + m)
+
+
+@inline
+def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: int):
+    """v_g of docs/how/numerics.md for M rows; x, d, s: of the first of them."""
+    H = 16 // W
+    F = integers_of(FMT).factors
+    SIGNED = integers_of(FMT).wide
+    SCALED = whole(FMT)
+    values = regs(vec[f32, W], M * H)
+    isum = regs(vec[i32, W], M * H)
+    second = isum
+    if SCALED:
+        values = scaled_sums(codes, scales, x, s, s_stride, FMT, M, W)
+    elif scale_of_halves(FMT):
+        second = regs(vec[i32, W], M * H)
+        for m in unroll(M):
+            for h in unroll(H):
+                isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, SIGNED), W)
+                second[m * H + h] = splat(bias_of(s, m, s_stride, 1, FMT, SIGNED), W)
+        add_lines(codes, x, isum, (), 0, 4, FMT, M, W)
+        add_lines(codes, x, second, (), 4, 8, FMT, M, W)
+    else:
+        add_lines(codes, x, isum, (), 0, 8, FMT, M, W)
+        if bias_sum(FMT, SIGNED):
+            for m in unroll(M):
+                for h in unroll(H):
+                    isum[m * H + h] = isum[m * H + h] + splat(bias_of(s, m, s_stride, 0, FMT, SIGNED), W)
+    for h in unroll(H):
+        own = tuple(load(factors, k * 16 + h * W, lanes=W) for k in range(F))
+        for m in unroll(M):
+            total = activation_sums(s, m, s_stride, W, FMT)
+            dx = splat(load(d, m), W)
+            k = m * H + h
+            if SCALED:
+                values[k] = scaled_value(own, values[k], dx, total, FMT)
+            else:
+                values[k] = group_value(own, isum[k], second[k], dx, total, FMT)
+    return values
+
+
+@inline
+def whole(FMT: str):
+    """Whether a group's scales, but for one of its block, are whole numbers."""
+    SCALE = format_of(FMT).scale
+    return SCALE in WHOLE_SCALES or (SCALE in ODD_SCALES and SCALE != Scale.ODD_TOP)
+
+
+@inline
+def panel_rows(
+    p, tile, first_row: i32, n_blocks: i32, block: i32, out: ptr[f32], stride: i32, FMT: str, M: int, W: int,
+    AHEAD: int,
+):  # fmt: skip
+    """The sums of one tile for n_blocks times M rows of a pack: f32[n_blocks * M, stride], 16 of each, to `out`.
+
+    block: rows of the pack's blocks.
+    """
+    H = 16 // W
+    N = M * H
+    F = integers_of(FMT).factors
+    SUMS = N * W
+    STATE = (FOUR + LEVELS + 1) * SUMS
+    CODES = group_bytes(FMT)
+    groups = p.n_groups
+    TILE = tile_of(FMT)
+    codes = array(u8, TOGETHER * CODES, zero=False)
+    factors = array(f32, TOGETHER * F * 16, zero=False)
+    scales = array(i32, TOGETHER * 32 if whole(FMT) else 1, zero=False)
+    slots = array(i32, TOGETHER, zero=False)  # where a group's values go; negative: they begin a lane
+    waiting = array(f32, (PANEL_ROWS // M) * STATE, zero=False)
+    w: ptr[u8] = weights_of(tile, groups, FMT)
+    place: i32 = 0
+    for q in range(TREE_LANES // FOUR):
+        n: i32 = 0
+        # Of the lanes l, l + 16, l + 8 and l + 24.
+        left: i32 = (groups - lane_of(q * FOUR) + (TREE_LANES // FOUR - 1)) >> 3
+        for j in range(FOUR):
+            group: i32 = lane_of(q * FOUR + j)
+            first: i32 = -FOUR
+            if group >= groups:
+                for b in range(n_blocks):
+                    for i in unroll(N):
+                        store(waiting, zeros(vec[f32, W]), b * STATE + j * SUMS + i * W)
+            while group < groups:
+                for i in unroll(0, TILE.group, 64):
+                    prefetch(w, AHEAD + i)
+                unpack(w, codes + n * CODES, FMT, W)
+                supers = tile + supers_at(group, FMT)
+                for h in unroll(H):
+                    own = group_factors(w + TILE.weights, supers, h * W, FMT, W)
+                    for k in unroll(F):
+                        store(factors, own[k], n * (F * 16) + k * 16 + h * W)
+                    if whole(FMT):
+                        words = whole_scales(w + TILE.weights, h * W, FMT, W)
+                        for k in unroll(len(words)):
+                            store(scales, (words[k] & 0xFFFF) | (words[k] << 16), n * 32 + k * 16 + h * W)
+                slots[n] = j + first
+                first = 0
+                n += 1
+                group += TREE_LANES
+                w = w + TILE.group
+                if n == minimum(left, TOGETHER):
+                    end: i32 = TOGETHER
+                    if n == left and j == FOUR - 1:
+                        end = n - 1
+                    for b in range(n_blocks):
+                        row = first_row + b * M
+                        at = i64(row & -BLOCK_ROWS) * i64(groups) + i64(place * block + (row & (BLOCK_ROWS - 1)))
+                        x: ptr[i8] = p.q + at * GROUP
+                        d: ptr[f32] = p.d + at
+                        s: ptr[i32] = p.s + at
+                        for g in range(n):
+                            prefetch(x, block * GROUP)
+                            prefetch(x, block * GROUP + 64)
+                            prefetch(x, block * GROUP)
+                            prefetch(x, block * GROUP + 64)
+                            values = values_of(
+                                codes + g * CODES,
+                                factors + g * (F * 16),
+                                scales + g * 32,
+                                x,
+                                d,
+                                s,
+                                p.s_stride,
+                                FMT,
+                                M,
+                                W,
+                            )
+                            state = waiting + b * STATE
+                            slot = state + (slots[g] & (FOUR - 1)) * SUMS
+                            if slots[g] >= 0:
+                                for i in unroll(N):
+                                    values[i] = load(slot, i * W, lanes=W, align=W * 4) + values[i]
+                            if g == end:
+                                add_four(values, state, q, N, W)
+                            else:
+                                for i in unroll(N):
+                                    store(slot, values[i], i * W, align=W * 4)
+                            x = x + block * GROUP
+                            d = d + block
+                            s = s + block
+                    place += n
+                    left -= n
+                    n = 0
+        if lane_of(q * FOUR + FOUR - 1) >= groups:
+            for b in range(n_blocks):
+                add_four(regs(vec[f32, W], N), waiting + b * STATE, q, N, W)
+    for b in range(n_blocks):
+        for m in unroll(M):
+            for h in unroll(H):
+                at = b * STATE + (FOUR + LEVELS - 1) * SUMS + (m * H + h) * W
+                store(out, load(waiting, at, lanes=W) + 0.0, (b * M + m) * stride + h * W)
+
+
+@inline
+def add_four(values, waiting, q: i32, N: int, W: int):
+    """The tree over four lanes, the q-th four in visiting order, and over those that wait: a binary counter.
+
+    values: of the last of the four.
+    """
+    SUMS = N * W
+    for i in unroll(N):
+        lane = tuple(load(waiting, j * SUMS + i * W, lanes=W, align=W * 4) for j in range(FOUR - 1))
+        values[i] = (lane[0] + lane[1]) + (lane[2] + values[i])
+    level: i32 = FOUR
+    k: i32 = q
+    while k & 1 != 0:
+        for i in unroll(N):
+            values[i] = load(waiting, level * SUMS + i * W, lanes=W, align=W * 4) + values[i]
+        level += 1
+        k = k >> 1
+    for i in unroll(N):
+        store(waiting, values[i], level * SUMS + i * W, align=W * 4)
