@@ -12,13 +12,13 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import HALF_SUMS
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import (
+    WHOLE_SCALES,
     activation_sums,
     bias_sum,
     group_factors,
     group_value,
     half_start,
     line,
-    WHOLE_SCALES,
     scale_of_halves,
     scaled_value,
     supers_at,
@@ -255,8 +255,6 @@ def panel_rows(
                         d: ptr[f32] = p.d + at
                         s: ptr[i32] = p.s + at
                         for g in range(n):
-                            prefetch(x, block * GROUP)
-                            prefetch(x, block * GROUP + 64)
                             prefetch(x, block * GROUP)
                             prefetch(x, block * GROUP + 64)
                             values = values_of(
