@@ -228,7 +228,7 @@ def values_of_split(
     AHEAD = R == 1 and not S.LATENT and not S.QUANT
     Q = R * S.G
     V = max(v for v in (1, 2, 4, 8, 16) if v <= S.W and S.VALUE % v == 0)
-    C = max(c for c in (1, 2, 4, 8) if (S.VALUE // V) % c == 0 and (c * Q <= 16 or c == 1))
+    C = max(c for c in (1, 2, 4, 8) if (S.VALUE // V) % c == 0 and (c * Q <= (8 if S.W == 8 else 16) or c == 1))
     STRIDE = C * V if S.LATENT or S.QUANT else S.VALUE
     n_kv = a.n_kv
     common = clamp(count, 0, SPLIT)
