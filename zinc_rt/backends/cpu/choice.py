@@ -151,8 +151,8 @@ class TargetTuning:
 
     def attention_rows(self, group: int) -> int:
         """Rows of a sequence that share their loads of keys and values: as many as registers hold sums for."""
-        sums = self.lanes // 2
-        return max(r for r in (1, 2, 4, 8) if r * group <= sums or r == 1)
+        queries = {4: 2, 8: 6, 16: 8}[self.lanes]
+        return max(1, queries // group)
 
     def topk(self, gating: str, n_experts: int) -> Kernel:
         """The experts of rows."""

@@ -107,12 +107,13 @@ def scores_of_split(
                 for j in unroll(PAGES):
                     prefetch(coming[j], line * PAGE_TOKENS)
             for d in unroll(LINE):
-                for j in unroll(PAGES):
-                    for h in unroll(H):
-                        k = f32(load(keys[j], (line + d) * PAGE_TOKENS + h * W, lanes=W))
-                        for i in unroll(Q):
-                            c = (i * PAGES + j) * H + h
-                            acc[c] = fma(k, splat(load(q, (line + d) * Q + i), W), acc[c])
+                k = tuple(
+                    f32(load(keys[c // H], (line + d) * PAGE_TOKENS + c % H * W, lanes=W)) for c in range(PAGES * H)
+                )
+                for i in unroll(Q):
+                    element = splat(load(q, (line + d) * Q + i), W)
+                    for c in unroll(PAGES * H):
+                        acc[i * PAGES * H + c] = fma(k[c], element, acc[i * PAGES * H + c])
         for i in unroll(Q):
             for j in unroll(PAGES):
                 for h in unroll(H):
@@ -228,7 +229,7 @@ def values_of_split(
     AHEAD = R == 1 and not S.LATENT and not S.QUANT
     Q = R * S.G
     V = max(v for v in (1, 2, 4, 8, 16) if v <= S.W and S.VALUE % v == 0)
-    C = max(c for c in (1, 2, 4, 8) if (S.VALUE // V) % c == 0 and (c * Q <= 16 or c == 1))
+    C = max(c for c in (1, 2, 4, 8) if (S.VALUE // V) % c == 0 and (c * Q <= (12 if S.W == 8 else 16) or c == 1))
     STRIDE = C * V if S.LATENT or S.QUANT else S.VALUE
     n_kv = a.n_kv
     common = clamp(count, 0, SPLIT)
