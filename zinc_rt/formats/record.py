@@ -102,6 +102,11 @@ class Grid:
         return grids.words(self.table)
 
     @property
+    def vectors(self) -> tuple[int, ...]:
+        """The same where vectors have two words: both as one number."""
+        return tuple(low | high << 32 for low, high in zip(self.words[::2], self.words[1::2], strict=True))
+
+    @property
     def lines(self) -> int:
         """Words that hold the low bytes of a group's indices."""
         return GROUP // self.width // 4

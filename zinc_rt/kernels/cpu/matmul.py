@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
+from zinc_rt.formats.kinds import CODED_KINDS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.panels import LEAST_ROWS, in_panels, panel_rows
@@ -15,10 +16,15 @@ from zinc_rt.kernels.cpu.weights import (
     group_value,
     half_start,
     line,
+    lines_in_words,
+    looked_up,
+    looked_up_bytes,
+    looks_up,
     raw_lines,
     raw_shift,
     scale_of_halves,
     signed_bytes,
+    signs_of,
     supers_at,
     tile_of,
     weights_of,
@@ -34,6 +40,7 @@ from zinc_rt.lang.ops import (
     load,
     prefetch,
     regs,
+    signed_like,
     splat,
     store,
     target_has,
@@ -42,12 +49,14 @@ from zinc_rt.lang.ops import (
     zeros,
 )
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u64, vec
-from zinc_rt.numerics import GROUP, QUANT_MAX, TREE_LANES
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 
 @inline
 def dots_of_bytes(FMT: str):
     """Whether four products of bytes are added up at once; else two, in 16 bits."""
+    if looks_up(FMT):
+        return False
     return integers_of(FMT).wide or target_has("vnni") or target_has("avxvnni") or not target_has("avx2")
 
 
@@ -96,19 +105,23 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
                 for h in unroll(H):
                     isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide else 63)
     else:
-        # Sums of products fit 16 bits for a few lines: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit ones.
-        LINES = max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * (F.integers[1] + F.bias) < 1 << 15)
+        LINES = lines_in_words(FMT)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
-        NIBBLES = F.low_bits == 4 and FIRST == 0 and LAST == 8
+        NIBBLES = F.kind in CODED_KINDS and FIRST == 0 and LAST == 8
         ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if NIBBLES else tuple(range(FIRST, LAST))
         for start in unroll(0, LAST - FIRST, LINES):
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(tuple(ORDER[j] for j in range(start, min(start + LINES, LAST - FIRST)))):
-                lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
+                if looks_up(FMT):
+                    lines = tuple(load(w, i * 64 + h * 4 * W, lanes=4 * W, align=16) for h in range(H))
+                    signs = tuple(signs_of(w, i, h * 4 * W, 4 * W) for h in range(H))
+                else:
+                    lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
                 for m in unroll(M):
                     q = four_columns(x, m, i, W)
                     for h in unroll(H):
-                        words[m * H + h] = words[m * H + h] + dot2(lines[h], q)
+                        own = signed_like(q, signs[h]) if looks_up(FMT) else q
+                        words[m * H + h] = words[m * H + h] + dot2(lines[h], own)
             for k in unroll(M * H):
                 isum[k] = add_pairs(isum[k], words[k])
 
@@ -184,6 +197,7 @@ def tile_rows(
             prefetch(following, at)
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
+    memory = array(u8, looked_up_bytes(FMT), zero=False)
     xv: ptr[i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
@@ -208,7 +222,20 @@ def tile_rows(
                                     prefetch(w, NEAR + i)
                                 prefetch(w + distance, i)
                         supers = tile + supers_at(group, FMT)
-                        add_group(w, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
+                        add_group(
+                            looked_up(w, memory, FMT, W),
+                            w + TILE.weights,
+                            supers,
+                            xv,
+                            dv,
+                            sv,
+                            s_stride,
+                            one,
+                            FMT,
+                            M,
+                            W,
+                            SIGNED,
+                        )
                         group += TREE_LANES
                         w = w + TILE.group
                         xv = xv + block * GROUP

@@ -6,19 +6,22 @@ read. Sums of products stay in 16 bits as long as they fit.
 
 from __future__ import annotations
 
-from zinc_rt.formats.decode import format_of, integers_of
-from zinc_rt.formats.kinds import ODD_SCALES, CodeLayout, Scale
+from zinc_rt.formats.decode import integers_of
+from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import HALF_SUMS
 from zinc_rt.kernels.cpu.tiles import lane_of
 from zinc_rt.kernels.cpu.weights import (
-    WHOLE_SCALES,
     activation_sums,
     bias_sum,
     group_factors,
     group_value,
     half_start,
+    has_whole_scales,
     line,
+    lines_in_words,
+    looked_up,
+    looked_up_bytes,
     scale_of_halves,
     scaled_value,
     supers_at,
@@ -46,7 +49,7 @@ from zinc_rt.lang.ops import (
     zeros,
 )
 from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, vec
-from zinc_rt.numerics import GROUP, QUANT_MAX, TREE_LANES
+from zinc_rt.numerics import GROUP, TREE_LANES
 
 LEAST_ROWS = 12
 """Fewer rows are faster without: unpacked weights are stored and loaded."""
@@ -94,9 +97,7 @@ def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, 
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows, times scales[h] where there are such."""
     F = integers_of(FMT)
     H = 16 // W
-    # Lines whose products' sums fit 16 bits: 8 of 4-bit weights, 4 of 5-bit, 2 of 6-bit, 1 of 8-bit ones.
-    MOST = max(-F.integers[0], F.integers[1]) if F.wide else F.integers[1] + F.bias
-    LINES = max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * MOST < 1 << 15)
+    LINES = lines_in_words(FMT)
     for start in unroll(FIRST, LAST, LINES):
         words = regs(vec[i16, 2 * W], M * H)
         for i in unroll(start, min(start + LINES, LAST)):
@@ -151,7 +152,7 @@ def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: in
     H = 16 // W
     F = integers_of(FMT).factors
     SIGNED = integers_of(FMT).wide
-    SCALED = whole(FMT)
+    SCALED = has_whole_scales(FMT)
     values = regs(vec[f32, W], M * H)
     isum = regs(vec[i32, W], M * H)
     second = isum
@@ -185,13 +186,6 @@ def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: in
 
 
 @inline
-def whole(FMT: str):
-    """Whether a group's scales, but for one of its block, are whole numbers."""
-    SCALE = format_of(FMT).scale
-    return SCALE in WHOLE_SCALES or (SCALE in ODD_SCALES and SCALE != Scale.ODD_TOP)
-
-
-@inline
 def panel_rows(
     p, tile, first_row: i32, n_blocks: i32, block: i32, out: ptr[f32], stride: i32, FMT: str, M: int, W: int,
     AHEAD: int,
@@ -209,8 +203,9 @@ def panel_rows(
     groups = p.n_groups
     TILE = tile_of(FMT)
     codes = array(u8, TOGETHER * CODES, zero=False)
+    memory = array(u8, looked_up_bytes(FMT), zero=False)
     factors = array(f32, TOGETHER * F * 16, zero=False)
-    scales = array(i32, TOGETHER * 32 if whole(FMT) else 1, zero=False)
+    scales = array(i32, TOGETHER * 32 if has_whole_scales(FMT) else 1, zero=False)
     slots = array(i32, TOGETHER, zero=False)  # where a group's values go; negative: they begin a lane
     waiting = array(f32, (PANEL_ROWS // M) * STATE, zero=False)
     w: ptr[u8] = weights_of(tile, groups, FMT)
@@ -229,13 +224,13 @@ def panel_rows(
             while group < groups:
                 for i in unroll(0, TILE.group, 64):
                     prefetch(w, AHEAD + i)
-                unpack(w, codes + n * CODES, FMT, W)
+                unpack(looked_up(w, memory, FMT, W), codes + n * CODES, FMT, W)
                 supers = tile + supers_at(group, FMT)
                 for h in unroll(H):
                     own = group_factors(w + TILE.weights, supers, h * W, FMT, W)
                     for k in unroll(F):
                         store(factors, own[k], n * (F * 16) + k * 16 + h * W)
-                    if whole(FMT):
+                    if has_whole_scales(FMT):
                         words = whole_scales(w + TILE.weights, h * W, FMT, W)
                         for k in unroll(len(words)):
                             store(scales, (words[k] & 0xFFFF) | (words[k] << 16), n * 32 + k * 16 + h * W)

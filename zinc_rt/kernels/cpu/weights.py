@@ -10,8 +10,10 @@ from zinc_rt.kernels.cpu.layout import TILES
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
+    array,
     bitcast,
     cast,
+    concat,
     fma,
     gather,
     load,
@@ -19,11 +21,14 @@ from zinc_rt.lang.ops import (
     select,
     splat,
     static_assert,
+    store,
     table,
     target_has,
+    unroll,
     zeros,
 )
-from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, vec
+from zinc_rt.lang.types import f16, f32, i8, i32, ptr, u8, u16, u32, u64, vec
+from zinc_rt.numerics import QUANT_MAX
 
 HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
 """How far right a pack's sums of halves are shifted to take a bias away."""
@@ -165,14 +170,81 @@ def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
 def grid_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
     """As `line` for indices of vectors."""
     G = integers_of(FMT).grid
-    low = load(cast(w + (line_of_index(i, FMT) * 64 + at), ptr[u32]), lanes=N // 4)
-    high = u32(load(w + ((G.lines + 1) * 64 + at // 4), lanes=N // 4)) if G.index_bits != 0 else None
-    sizes = bitcast(gather(table(u32, G.words), grid_place(low, high, i, FMT)), vec[u8, N])
-    negative = zeros(vec[u8, N]) - ((load(w, G.lines * 64 + at, lanes=N) >> i) & 1)
+    if looks_up(FMT):
+        sizes = load(w, i * 64 + at, lanes=N, align=16)
+        signs = load(w, 512 + at, lanes=N)
+    else:
+        sizes = bitcast(gather(table(u32, G.words), place_of_vector(w, i, at, FMT, N // 4)), vec[u8, N])
+        signs = load(w, G.lines * 64 + at, lanes=N)
+    negative = zeros(vec[u8, N]) - ((signs >> i) & 1)
     values = (sizes ^ negative) - negative
     if SIGNED:
         return bitcast(values, vec[i8, N])
     return values ^ 128
+
+
+@inline
+def signs_of(w: ptr[u8], i: int, at: int, N: int):
+    """The signs of line i of a group that was looked up, of N bytes from byte `at`: none is 0."""
+    # What is shifted into a byte from the next one does not reach its sign.
+    words = bitcast(load(w, 512 + at, lanes=N), vec[u16, N // 2]) << (7 - i)
+    return bitcast(words, vec[i8, N]) | 1
+
+
+@inline
+def lines_in_words(FMT: str):
+    """How many lines' products, of sizes where integers are wide, can be added up in 16 bits: 8 of 4 bits, 4 of 5, …"""
+    F = integers_of(FMT)
+    MOST = max(-F.integers[0], F.integers[1]) if F.wide else F.integers[1] + F.bias
+    return max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * MOST < 1 << 15)
+
+
+@inline
+def place_of_vector(w: ptr[u8], i: int, at: int, FMT: str, N: int):
+    """Where the table has line i of N rows from byte `at` of a line."""
+    G = integers_of(FMT).grid
+    low = load(cast(w + (line_of_index(i, FMT) * 64 + at), ptr[u32]), lanes=N)
+    high = u32(load(w + ((G.lines + 1) * 64 + at // 4), lanes=N)) if G.index_bits != 0 else None
+    return grid_place(low, high, i, FMT)
+
+
+@inline
+def looks_up(FMT: str):
+    """Whether a group's vectors are looked up before its lines are read: one by one, which takes half of the time that
+    `gather` takes where vectors are short.
+    """
+    return integers_of(FMT).kind == CodeLayout.GRID and target_has("avx2") and not target_has("avx512")
+
+
+@inline
+def looked_up_bytes(FMT: str):
+    """What `looked_up` wants memory for."""
+    return 576 if looks_up(FMT) else 1
+
+
+@inline
+def looked_up(w: ptr[u8], memory: ptr[u8], FMT: str, W: int):
+    """Where `line` reads a group: `w`, or `memory`, with eight lines of sizes and one of signs."""
+    if not looks_up(FMT):
+        return w
+    G = integers_of(FMT).grid
+    WORDS = G.width // 4
+    places = array(u32, 16 * 8 // WORDS, zero=False)
+    for i in unroll(0, 8, WORDS):
+        for at in unroll(0, 64, 4 * W):
+            store(places, place_of_vector(w, i, at, FMT, W) >> (WORDS - 1), i // WORDS * 16 + at // 4)
+    for at in unroll(0, 64, 4 * W):
+        store(memory, load(w, G.lines * 64 + at, lanes=4 * W), 512 + at)
+    vectors = table(u64, G.vectors) if WORDS == 2 else table(u32, G.words)
+    # A loop at run time: else places would be taken out of vectors, not read where they were stored.
+    for row in range(0, 16, 4):
+        for i in unroll(0, 8, WORDS):
+            place = tuple(places[i // WORDS * 16 + row + r] for r in range(4))
+            first = concat(vectors[place[0]], vectors[place[1]])
+            four = concat(first, concat(vectors[place[2]], vectors[place[3]]))
+            for j in unroll(WORDS):
+                store(cast(memory, ptr[u32]), u32(four >> 32 * j) if WORDS == 2 else four, (i + j) * 16 + row)
+    return memory
 
 
 @inline
@@ -285,6 +357,19 @@ def activation_sums(s, at, s_stride, W: int, FMT: str):
 
 
 @inline
+def has_whole_scales(FMT: str):
+    """Whether a group's scales, but for one of its block, are whole numbers."""
+    F = format_of(FMT)
+    if F.scale in WHOLE_SCALES or (F.scale in ODD_SCALES and F.scale != Scale.ODD_TOP):
+        return True
+    static_assert(
+        F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO, Scale.E4M3_HALVES, Scale.ODD_TOP),
+        f"format {FMT}: products do not know scales of kind {F.scale!s}",
+    )
+    return False
+
+
+@inline
 def whole_scales(scales, at: int, FMT: str, W: int):
     """The scales of W rows that are whole numbers, i32 vectors: of a group, or of each of its halves."""
     F = format_of(FMT)
@@ -314,6 +399,11 @@ def group_value(factors, isum, second, dx, total, FMT: str):
         value = factors[1] * value + factors[2] * f32(second)
     elif F.scale in WHOLE_SCALES or F.scale in ODD_SCALES:
         value = factors[1] * value
+    else:
+        static_assert(
+            F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO),
+            f"format {FMT}: group_value does not know scales of kind {F.scale!s}",
+        )
     return scaled_value(factors, value, dx, total, FMT)
 
 
@@ -329,7 +419,7 @@ def scaled_value(factors, value, dx, total, FMT: str):
         return (factors[0] * dx) * value - (factors[2] * dx) * (factors[3] * total)
     static_assert(
         F.scale in (Scale.BLOCK, Scale.POWER_OF_TWO) or F.scale in WHOLE_SCALES or F.scale in ODD_SCALES,
-        f"format {FMT}: group_value does not know scales of kind {F.scale!s}",
+        f"format {FMT}: scaled_value does not know scales of kind {F.scale!s}",
     )
     if F.minimum is not None:
         return (factors[0] * dx) * value + (factors[1] * dx) * total
