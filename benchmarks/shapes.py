@@ -411,12 +411,24 @@ SIZES: dict[str, Sizes] = {
     # Small models of the kinds of layers that agents meet, for long texts.
     "agent-attention": Sizes(n_embd=512, n_layers=2, heads=Heads(4, 2, 128), n_ff=1024, n_vocab=320),
     "agent-delta-net": Hybrid(
-        n_embd=256, n_layers=4, heads=Heads(2, 1, 256), n_vocab=320, n_experts=8, n_chosen=2, n_ff_expert=256,
+        n_embd=256,
+        n_layers=4,
+        heads=Heads(2, 1, 256),
+        n_vocab=320,
+        n_experts=8,
+        n_chosen=2,
+        n_ff_expert=256,
         delta=Heads(4, 2, 128),
     ),
     "agent-short-conv": Lfm2(n_vocab=320),
     "agent-windows": Gemma4(
-        n_embd=256, n_layers=12, heads=Heads(2, 1, 256), local=Heads(2, 1, 128), n_ff=512, n_vocab=320, n_per_layer=64,
+        n_embd=256,
+        n_layers=12,
+        heads=Heads(2, 1, 256),
+        local=Heads(2, 1, 128),
+        n_ff=512,
+        n_vocab=320,
+        n_per_layer=64,
         n_shared=6,
     ),
 }
