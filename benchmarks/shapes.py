@@ -310,6 +310,38 @@ class Gemma4(Sizes):
 
 
 @dataclass(frozen=True)
+class Lfm2(Sizes):
+    """lfm2: two short convolutions, then one attention layer. The defaults are small."""
+
+    n_embd: int = 512
+    n_layers: int = 6
+    heads: Heads = Heads(8, 2, 64)
+    n_ff: int = 1024
+    architecture: str = "lfm2"
+    taps: int = 3
+
+    def keys(self) -> dict[str, Any]:
+        """See `Sizes.keys`."""
+        kv_heads = [self.heads.n_kv_heads if i % 3 == 2 else 0 for i in range(self.n_layers)]
+        return {**super().keys(), "attention.head_count_kv": kv_heads, "shortconv.l_cache": self.taps}
+
+    def model_tensors(self) -> dict[str, Shape]:
+        """See `Sizes.model_tensors`."""
+        return {"token_embd": (self.n_vocab, self.n_embd), "token_embd_norm": (self.n_embd,)}
+
+    def layer(self, i: int) -> dict[str, Shape]:
+        """See `Sizes.layer`."""
+        n = self.n_embd
+        conv = {
+            "attn_norm": (n,),
+            "shortconv.in_proj.weight": (3 * n, n),
+            "shortconv.conv.weight": (n, self.taps),
+            "shortconv.out_proj.weight": (n, n),
+        }
+        return {**(self.attention(self.heads) if i % 3 == 2 else conv), **self.feed_forward(i)}
+
+
+@dataclass(frozen=True)
 class Mix:
     """Which format which matrix has.
 
@@ -325,7 +357,7 @@ class Mix:
 
     def format_of(self, role: str, layer: int, n_layers: int, head: bool) -> GGMLType:
         """The format of a matrix."""
-        if role in ("ffn_gate_inp", "ssm_conv1d"):
+        if role in ("ffn_gate_inp", "ssm_conv1d", "shortconv.conv.weight"):
             return T.F32
         if role == "per_layer_model_proj":
             return T.BF16
@@ -376,4 +408,27 @@ SIZES: dict[str, Sizes] = {
     "qwen3.6-35b-a3b": Hybrid(),
     "gpt-oss-20b": GptOss(),
     "gemma-4-e4b": Gemma4(),
+    # Small models of the kinds of layers that agents meet, for long texts.
+    "agent-attention": Sizes(n_embd=512, n_layers=2, heads=Heads(4, 2, 128), n_ff=1024, n_vocab=320),
+    "agent-delta-net": Hybrid(
+        n_embd=256,
+        n_layers=4,
+        heads=Heads(2, 1, 256),
+        n_vocab=320,
+        n_experts=8,
+        n_chosen=2,
+        n_ff_expert=256,
+        delta=Heads(4, 2, 128),
+    ),
+    "agent-short-conv": Lfm2(n_vocab=320),
+    "agent-windows": Gemma4(
+        n_embd=256,
+        n_layers=12,
+        heads=Heads(2, 1, 256),
+        local=Heads(2, 1, 128),
+        n_ff=512,
+        n_vocab=320,
+        n_per_layer=64,
+        n_shared=6,
+    ),
 }

@@ -49,7 +49,7 @@ class Pretended:
         self.table = np.zeros((N_SLOTS, N_CTX // PAGE), np.int32)
         self.inputs["page_table"] = self.table
         sizes = Capacity(N_ROWS, N_ROWS, N_CTX, N_SLOTS, n_pages)
-        self.snapshots = Snapshots(self, SimpleNamespace(), limit) if recurrent else None  # type: ignore[arg-type]
+        self.snapshots = Snapshots(self, SimpleNamespace(), limit, limit) if recurrent else None  # type: ignore[arg-type]
         self.cache = KVCacheManager(
             self,  # type: ignore[arg-type]
             SimpleNamespace(inputs=self.inputs, caches={}),  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ class FakeEngine:
         self._states: list[tuple[int, ...]] = [()] * n_slots
         self._recurrent = recurrent
         states = SimpleNamespace(save_state=self._save_state, load_state=self._load_state)
-        snapshots = Snapshots(states, SimpleNamespace(), n_slots + 2) if recurrent else None  # type: ignore[arg-type]
+        snapshots = Snapshots(states, SimpleNamespace(), 2 * n_slots, 2) if recurrent else None  # type: ignore[arg-type]
         lowered: Any = SimpleNamespace(inputs=self._inputs, caches={})
         backend: Any = SimpleNamespace(drain=lambda: None)
         self.cache = KVCacheManager(backend, lowered, self.sizes, snapshots, lambda salt: b"root" + salt)

@@ -41,7 +41,7 @@ from zinc_rt.engine.kv_cache import CacheStats, KVCacheManager
 from zinc_rt.engine.options import DEFAULT_N_CTX, Options
 from zinc_rt.engine.page_pool import root_key
 from zinc_rt.engine.pictures import Pictures
-from zinc_rt.engine.recurrent_state import Snapshots, copies
+from zinc_rt.engine.recurrent_state import Snapshots, copies, wanted_copies
 from zinc_rt.engine.streamed import offer, speed_of, streamed
 from zinc_rt.errors import BackendError, UsageError
 from zinc_rt.gguf import GGUFFile
@@ -54,7 +54,7 @@ from zinc_rt.models import ModelDefinition
 from zinc_rt.models.cache_format import CacheFormat, with_cache
 from zinc_rt.models.constants import Constants
 from zinc_rt.models.hidden import HIDDEN, ends_hidden, reads_whole
-from zinc_rt.numerics import VERSION, pages_for
+from zinc_rt.numerics import PAGE_TOKENS, VERSION, pages_for
 from zinc_rt.sampling.request import HostSampled, SampledStep, SamplingRequest
 from zinc_rt.utils.closing import Closing
 from zinc_rt.utils.notices import Detail
@@ -113,11 +113,16 @@ def _pages(options: Options, n_ctx: int, graph: Graph) -> int:
     return n_pages
 
 
-def _states(options: Options, one_state: int) -> int:
-    """Copies of recurrent layers' states that are kept."""
-    if options.state_memory is None or not one_state:
+def _states(options: Options, n_tokens: int, one_state: int, left: int) -> int:
+    """Copies of recurrent layers' states that are kept of texts of n_tokens positions in all.
+
+    left: bytes that the rest of the plan leaves; copies beyond the few that are always kept take half of them at most.
+    """
+    if not one_state:
         return copies(options.n_slots)
-    return options.state_memory // one_state
+    if options.state_memory is not None:
+        return options.state_memory // one_state
+    return max(copies(options.n_slots), min(wanted_copies(options.n_slots, n_tokens), left // 2 // one_state))
 
 
 def _least(*limits: int | None) -> int | None:
@@ -259,13 +264,16 @@ class Engine(Closing):
         backend = self._backend
         planned = backend.plan(graph, sizes)
         one_state = planned.n_bytes["recurrent"] // sizes.n_slots
-        kept = 0 if ends_hidden(graph) else _states(options, one_state)  # an embedded text never goes back
         plan = MemoryPlan(
             available=_least(backend.memory_available, options.memory),
             kept_free=backend.memory_kept_free,
-            snapshots=(kept + (sizes.n_slots if options.drafts else 0)) * one_state,
+            snapshots=(sizes.n_slots if options.drafts else 0) * one_state,
             **planned.n_bytes,
         )
+        left = plan.left if self._owner is None else 0
+        # An embedded text never goes back.
+        kept = 0 if ends_hidden(graph) else _states(options, n_pages * PAGE_TOKENS, one_state, left)
+        plan = replace(plan, snapshots=plan.snapshots + kept * one_state)
         if self._owner is not None and (owners := self._owner.plan):  # what that has not touched counts as available
             plan = replace(plan, available=owners.available, main_model=owners.total)
         if options.memory is not None and not plan.fits:
@@ -281,7 +289,7 @@ class Engine(Closing):
         release = partial(definition.release, file)
         self._lowered = backend.lower(backend.tune(planned), raw, constants, release, self._progress)
         recurrent = any(state.sequence_bytes for state in definition.states)
-        snapshots = Snapshots(self._backend, self._lowered, kept) if recurrent else None
+        snapshots = Snapshots(self._backend, self._lowered, kept, copies(sizes.n_slots)) if recurrent else None
         self._whole = reads_whole(graph)
         # An encoder's keys and values at a text's beginning depend on its end, so texts share no pages.
         root = None if self._whole else partial(_root, file, options.kv)

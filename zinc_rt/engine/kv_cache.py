@@ -20,13 +20,10 @@ from zinc_rt.engine.batch import EngineError, SequenceChunk, write_batch
 from zinc_rt.engine.page_pool import packed
 from zinc_rt.engine.page_tables import PageTables
 from zinc_rt.engine.pictures import Pictures
-from zinc_rt.engine.recurrent_state import Snapshots
+from zinc_rt.engine.recurrent_state import CHECKPOINT_TOKENS, Snapshots
 from zinc_rt.errors import BackendError, IntegrityError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.numerics import PAGE_TOKENS, pages_for
-
-CHECKPOINT_TOKENS: Final = 512
-"""Positions between the copies of recurrent layers' states that `next_checkpoint` asks for."""
 
 PAGES_AT_ONCE: Final = 64
 """Pages of one cache that are copied from or to a file together."""
@@ -361,6 +358,10 @@ class KVCacheManager:
         if self._snapshots is None or start >= last:
             return None
         return min((start // CHECKPOINT_TOKENS + 1) * CHECKPOINT_TOKENS, last)
+
+    def wants_checkpoint(self, end: int) -> bool:
+        """Whether a text that a step continues up to position `end` should have its `checkpoint` there."""
+        return self._snapshots is not None and end % CHECKPOINT_TOKENS == 0
 
     def resumable(self, seq_id: int, n_tokens: int) -> int:
         """How many of the first `n_tokens` positions `truncate` would keep.

@@ -91,9 +91,10 @@ class Options(CacheOptions, DeviceOptions):
     """The options of an engine; values that callers of `load` left open are decided here. Raises `UsageError`.
 
     n_logits: rows of a step whose logits may be wanted, one of each sequence at the least (None: all). check_memory:
-    refuse a plan that does not fit. state_memory: bytes of copies of recurrent layers' states (None: one copy a
-    sequence, and two more). drafts: whether steps will have drafts in them (`SequenceChunk.n_draft`), for which each
-    sequence needs one more such copy. card: the GPU, where the device's name says one, as "renderD129" or
+    refuse a plan that does not fit. state_memory: bytes of copies of recurrent layers' states (None: a copy for every
+    512 tokens of the KV cache, one a sequence and two more, as far as half of the memory that is left holds them; one a
+    sequence and two more in any case). drafts: whether steps will have drafts in them (`SequenceChunk.n_draft`), for
+    which each sequence needs one more such copy. card: the GPU, where the device's name says one, as "renderD129" or
     "0000:03:00.0". fast_n_batch: n_batch where kernels are fast, native ones of a CPU and those of a GPU (None:
     n_batch, too). What an engine decided stands in `Engine.sizes`. tier: the older name of `device`.
     """

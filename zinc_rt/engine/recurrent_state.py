@@ -26,20 +26,33 @@ end of the turn before it, and within that turn's prompt.
 _Owner = tuple[int, int] | int  # a sequence and its position, or a page
 
 
+CHECKPOINT_TOKENS: Final = 512
+"""Positions between the copies that a text keeps wherever it is edited later."""
+
+
 def copies(n_slots: int) -> int:
-    """How many copies all sequences together keep, unless the options give bytes."""
+    """How many copies all sequences together keep at least, unless the options give bytes: of ends of prompts."""
     return n_slots + SNAPSHOTS - 1
 
 
-class Snapshots:
-    """The position of each sequence's state on a backend, and at most `limit` copies. The copy unused for longest goes
-    first.
+def wanted_copies(n_slots: int, n_tokens: int) -> int:
+    """How many copies let texts of so many positions in all go back to any position with less than
+    `CHECKPOINT_TOKENS` computed again.
+    """
+    return copies(n_slots) + n_tokens // CHECKPOINT_TOKENS
 
-    limit: see `copies`; 0 makes none.
+
+class Snapshots:
+    """The position of each sequence's state on a backend, and at most `limit` copies. When there are as many,
+    the copy unused for longest goes: of those between the regular positions, where they are more than `n_between`, else
+    of all. So the turns of a long text do not push out the copies that an edit needs.
+
+    limit: see `wanted_copies`; 0 makes none. n_between: see `copies`.
     """
 
-    def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int) -> None:
-        self._backend, self._lowered, self.limit = backend, lowered, limit
+    def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int, n_between: int) -> None:
+        self._backend, self._lowered, self.limit, self._n_between = backend, lowered, limit, n_between
+        self._between: OrderedDict[_Owner, None] = OrderedDict()  # copies elsewhere than at every 512th position
         self._at: dict[int, int | None] = {}  # positions that the state has seen; None where a step broke off
         self._kept: OrderedDict[_Owner, SequenceState] = OrderedDict()  # the one unused for longest first
         self._before: dict[int, tuple[int, SequenceState]] = {}  # of sequences: before the last step that had guesses
@@ -78,14 +91,24 @@ class Snapshots:
             return
         owner: _Owner = (seq_id, at) if page is None else page
         if owner in self._kept:
-            self._kept.move_to_end(owner)
+            self._used(owner)
             return
         own = [] if page is not None else self.positions(seq_id)
         if len(own) >= SNAPSHOTS:
             self._drop((seq_id, own[0]))
-        while len(self._kept) >= self.limit:
-            self._drop(next(iter(self._kept)))
+        self._make_room()
         self._kept[owner] = self._backend.save_state(self._lowered, seq_id)
+        if page is None or at % CHECKPOINT_TOKENS:
+            self._between[owner] = None
+
+    def _make_room(self) -> None:
+        while len(self._kept) >= self.limit:
+            self._drop(next(iter(self._between if len(self._between) > self._n_between else self._kept)))
+
+    def _used(self, owner: _Owner) -> None:
+        self._kept.move_to_end(owner)
+        if owner in self._between:
+            self._between.move_to_end(owner)
 
     def read(self, page: int) -> dict[str, npt.NDArray[np.float32]]:
         """The arrays of a page's copy. Raises what `Backend.read_copy` raises."""
@@ -98,11 +121,12 @@ class Snapshots:
         if not self.limit or page in self._kept:
             return
         state = self._backend.make_copy(self._lowered, arrays)
-        while len(self._kept) >= self.limit:
-            self._drop(next(iter(self._kept)))
+        self._make_room()
         self._kept[page] = state
+        self._between[page] = None
 
     def _drop(self, owner: _Owner) -> None:
+        self._between.pop(owner, None)
         self._kept.pop(owner).close()
 
     def cut(self, seq_id: int, n: int) -> None:
@@ -119,7 +143,7 @@ class Snapshots:
         if n and n != self.position(seq_id):
             owner: _Owner = (seq_id, n) if page is None or (seq_id, n) in self._kept else page
             state = self._kept[owner]
-            self._kept.move_to_end(owner)
+            self._used(owner)
             self._at[seq_id] = None  # until all of it is there
             self._backend.load_state(self._lowered, seq_id, state)
         self._at[seq_id] = n

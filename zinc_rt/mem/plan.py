@@ -48,6 +48,11 @@ class MemoryPlan:
         """Whether the available memory has room for it, with headroom."""
         return self.available is None or self.total + HEADROOM <= self.available
 
+    @property
+    def left(self) -> int:
+        """Bytes that the plan leaves of the available memory, with headroom; 0 where that is unknown or too little."""
+        return 0 if self.available is None else max(0, self.available - self.total - HEADROOM)
+
     def check(self, otherwise: str = "") -> None:
         """Raise `MemoryPlanError` with the numbers when the plan exceeds the available memory. otherwise: what else the
         user can do.

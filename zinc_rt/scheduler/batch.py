@@ -224,7 +224,8 @@ class BatchBuilder:
             if request.seq_id >= 0 and left:
                 start, n = request.computed, len(request.tokens)
                 end = n if n - start <= left else start + left
-                found.append(ScheduledChunk.make(request, end, prefill=False))
+                kept = self._cache.wants_checkpoint(end)
+                found.append(ScheduledChunk.make(request, end, prefill=False, checkpoint=kept))
                 left -= end - start
         return found
 
