@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lang import value_kernels as k
-from tests.lang.levels import LEVELS, Kernels, kernels
-from zinc_rt.lang import LangError
+from tests.lang.levels import EMULATED_VNNI, LEVELS, Kernels, kernels
+from zinc_rt.lang import LangError, Spec
 from zinc_rt.lang.types import Float, Int
 
 Array = npt.NDArray[Any]
@@ -188,6 +189,17 @@ def test_dot_products_are_exact(level: Kernels, kind: Any, bound: int) -> None:
         a = RNG.integers(a_low, a_high + 1, 4 * size).astype(dtype(kind))
         b = RNG.integers(b_low, 128, 4 * size).astype(np.int8)
         check_dots(level, kind, bound, a, b, RNG.integers(-(2**31), 2**31, size).astype(np.int32))
+
+
+@pytest.mark.skipif("avx2" not in LEVELS, reason="its instructions are AVX2's")
+@pytest.mark.parametrize(("kind", "bound"), k.BOUNDS, ids=str)
+def test_dot_products_of_avx_vnni_are_exact_where_avx2_stands_in(kind: Any, bound: int) -> None:
+    test_dot_products_are_exact(emulated_dots(), kind, bound)
+
+
+@cache
+def emulated_dots() -> Kernels:
+    return Kernels([Spec(k.dots, {"T": kind, "BOUND": bound}) for kind, bound in k.BOUNDS], EMULATED_VNNI)
 
 
 def test_pairs_of_byte_products_are_exact(level: Kernels) -> None:

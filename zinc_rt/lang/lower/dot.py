@@ -13,6 +13,7 @@ from zinc_rt.lang.convert import convert
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.registry import lowers, vector, want_static, want_val
 from zinc_rt.lang.lower.vectors import bitcast, pick
+from zinc_rt.lang.target import EMULATED
 from zinc_rt.lang.types import Int, Vec, elem_of, i8, i16, i32, lanes_of, u8
 from zinc_rt.lang.values import Val, literal
 
@@ -94,6 +95,9 @@ def _choose(c: Any, n: int, signed: bool, bound: int) -> tuple[int, Step]:
 
 
 def _vnni(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """Any u8, and sums that wrap around."""
+    if EMULATED in c.target.isa:
+        return _maddwd(c, acc, a, b)
     n = lanes_of(acc.type)
     kind = c.f.type(acc.type)
     operands = [(kind, acc.ref), (c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]
