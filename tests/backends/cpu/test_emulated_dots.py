@@ -40,7 +40,7 @@ def check(backend: CpuBackend, case: Case, want: Outputs) -> None:
 @pytest.mark.parametrize(
     "kind", [pytest.param(k, id=k.name, marks=() if k.name in SOON else pytest.mark.slow) for k in QUANTISED]
 )
-def test_products(kind: GGMLType, emulated: CpuBackend) -> None:
+def test_products_of_formats(kind: GGMLType, emulated: CpuBackend) -> None:
     for case, want in test_products.cases(kind):
         check(emulated, case, want)
     check(emulated, *test_products.many_rows(kind))
