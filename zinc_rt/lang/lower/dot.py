@@ -138,6 +138,24 @@ def _maddubs(c: Any, acc: Val, a: Val, b: Val) -> Val:
     return _pairs(c, acc, _byte_pairs(c, a, b))
 
 
+@lowers(ops.dot8)
+def _dot8(c: Any, acc: Any, a: Any, b: Any) -> Val:
+    total, x, y = (want_val(v, "an argument of dot8") for v in (acc, a, b))
+    if total.type != Vec(i32, 4) or x.type not in (Vec(u8, 16), Vec(i8, 16)) or y.type != Vec(i8, 16):
+        raise Reject(f"dot8 takes 4 lanes of i32, 16 of u8 or i8, 16 of i8, got {total.type}, {x.type} and {y.type}")
+    if c.target.arch == "aarch64" and "i8mm" in c.target.isa:
+        name = "smmla" if elem_of(x.type) == i8 else "usmmla"
+        operands = [(c.f.type(v.type), v.ref) for v in (total, x, y)]
+        return Val(total.type, c.f.call(f"llvm.aarch64.neon.{name}.v4i32.v16i8", total.type, operands))
+    rows = [range(8 * i, 8 * i + 8) for i in range(2)]
+    left = convert(c.f, pick(c.f, x, None, [*rows[0], *rows[0], *rows[1], *rows[1]]), i32)
+    right = convert(c.f, pick(c.f, y, None, [*rows[0], *rows[1]] * 2), i32)
+    products = binary(c.f, ast.Mult(), left, right)
+    for j in range(8):
+        total = _add(c, total, pick(c.f, products, None, range(j, 32, 8)))
+    return total
+
+
 @lowers(ops.dot2)
 def _dot2(c: Any, a: Any, b: Any) -> Val:
     x, y = want_val(a, "the first argument of dot2"), want_val(b, "the second argument of dot2")
