@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import Any
 
@@ -16,14 +15,8 @@ from zinc_rt.lang import TARGETS, Spec, Target, bf16, emit_module, f16, f32, f64
 from zinc_rt.lang.lower import LOWERINGS
 from zinc_rt.lang.ops import WORDS
 
-DOTPROD = TARGETS["aarch64-dotprod"]
-I8MM = dataclasses.replace(DOTPROD, features=(*DOTPROD.features, "+i8mm"), isa=DOTPROD.isa | {"i8mm"})
 CPUS = [t for t in TARGETS.values() if t.arch != "amdgcn"]
-ELSEWHERE = [t for t in (*TARGETS.values(), I8MM) if t.name not in LEVELS or t is I8MM]
-
-
-def name(target: Target) -> str:
-    return "aarch64-i8mm" if target is I8MM else target.name
+ELSEWHERE = [t for t in TARGETS.values() if t.name not in LEVELS]
 
 
 def text(target: Target, function: object, **constants: object) -> str:
@@ -46,7 +39,7 @@ SAMPLE = [
 def soon(targets: list[Target]) -> list[Any]:
     """Parameters: AVX2 and 64-bit Arm by default, the other targets where slow tests run."""
     names = ("avx2", "aarch64")
-    return [pytest.param(t, id=name(t), marks=() if name(t) in names else pytest.mark.slow) for t in targets]
+    return [pytest.param(t, id=t.name, marks=() if t.name in names else pytest.mark.slow) for t in targets]
 
 
 @pytest.mark.parametrize("target", soon(ELSEWHERE))
@@ -118,7 +111,7 @@ def test_halves_round_in_the_nearest_even_mode_and_keep_subnormals(level: str) -
         ("aarch64", i8, 4, 255, r"\bsmull2?\b"),
         ("aarch64", u8, 8, 127, r"\bsadalp\b"),
         ("aarch64", u8, 4, 255, r"\bsmull2?\b"),
-        ("i8mm", u8, 4, 255, r"\busdot\b"),
+        ("aarch64-i8mm", u8, 4, 255, r"\busdot\b"),
         ("gfx1201", u8, 1, 255, r"v_dot4_i32_iu8.*neg_lo:\[0,1,0\]"),
         ("gfx1201", i8, 4, 255, r"v_dot4_i32_iu8.*neg_lo:\[1,1,0\]"),
     ],
@@ -126,8 +119,7 @@ def test_halves_round_in_the_nearest_even_mode_and_keep_subnormals(level: str) -
 def test_dot_products_use_the_targets_instruction(
     target: str, kind: object, n: int, bound: int, instruction: str
 ) -> None:
-    chosen = I8MM if target == "i8mm" else TARGETS[target]
-    code = text(chosen, k.dot, T=kind, N=n, BOUND=bound)
+    code = text(TARGETS[target], k.dot, T=kind, N=n, BOUND=bound)
     assert re.search(instruction, code)
 
 

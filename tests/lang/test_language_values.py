@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lang import value_kernels as k
-from tests.lang.levels import LEVELS, Kernels, kernels
-from zinc_rt.lang import LangError
-from zinc_rt.lang.types import Float, Int
+from tests.lang.levels import EMULATED_VNNI, LEVELS, Kernels, kernels
+from zinc_rt.lang import LangError, Spec
+from zinc_rt.lang.types import Float, Int, i8, u8
 
 Array = npt.NDArray[Any]
 RNG = np.random.default_rng(7)
@@ -188,6 +189,30 @@ def test_dot_products_are_exact(level: Kernels, kind: Any, bound: int) -> None:
         a = RNG.integers(a_low, a_high + 1, 4 * size).astype(dtype(kind))
         b = RNG.integers(b_low, 128, 4 * size).astype(np.int8)
         check_dots(level, kind, bound, a, b, RNG.integers(-(2**31), 2**31, size).astype(np.int32))
+
+
+@pytest.mark.parametrize("kind", [u8, i8], ids=str)
+def test_products_of_two_rows_and_two_columns_are_exact(level: Kernels, kind: Any) -> None:
+    low, high = (-128, 127) if kind.signed else (0, 255)
+    for a_low, b_low in ((low, -128), (low, -128), (high, 127), (high, -128)):
+        a = RNG.integers(a_low, high + 1, 16).astype(dtype(kind))
+        b = RNG.integers(b_low, b_low + 1 if a_low == high else 128, 16).astype(np.int8)
+        acc = RNG.integers(-(2**31), 2**31, 4).astype(np.int32)
+        out = np.zeros(4, np.int32)
+        level(k.squares, T=kind)(acc, a, b, out)
+        total = acc.astype(np.int64) + (a.astype(np.int64).reshape(2, 8) @ b.astype(np.int64).reshape(2, 8).T).ravel()
+        assert (out == total.astype(np.int32)).all()
+
+
+@pytest.mark.skipif("avx2" not in LEVELS, reason="its instructions are AVX2's")
+@pytest.mark.parametrize(("kind", "bound"), k.BOUNDS, ids=str)
+def test_dot_products_of_avx_vnni_are_exact_where_avx2_stands_in(kind: Any, bound: int) -> None:
+    test_dot_products_are_exact(emulated_dots(), kind, bound)
+
+
+@cache
+def emulated_dots() -> Kernels:
+    return Kernels([Spec(k.dots, {"T": kind, "BOUND": bound}) for kind, bound in k.BOUNDS], EMULATED_VNNI)
 
 
 def test_pairs_of_byte_products_are_exact(level: Kernels) -> None:

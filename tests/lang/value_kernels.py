@@ -134,6 +134,11 @@ def dots(acc: ptr[i32], a: ptr[T], b: ptr[i8], out: ptr[i32], T: type, BOUND: in
 
 
 @kernel
+def squares(acc: ptr[i32], a: ptr[T], b: ptr[i8], out: ptr[i32], T: type):
+    store(out, dot8(load(acc, lanes=4), load(a, lanes=16), load(b, lanes=16)))
+
+
+@kernel
 def pairs(acc: ptr[i32], a: ptr[u8], b: ptr[i8], sums: ptr[i16], out: ptr[i32]):
     """dot2 and add_pairs for the k-th of PAIR_LANES (of i32), from element 64 * k of the sums on."""
     for k, n in enumerate(PAIR_LANES):
@@ -250,6 +255,7 @@ SPECS = [
     Spec(masks),
     *(Spec(reductions, {"T": t}) for t in TYPES if t not in (f16, bf16)),
     *(Spec(dots, {"T": t, "BOUND": b}) for t, b in BOUNDS),
+    *(Spec(squares, {"T": t}) for t in (u8, i8)),
     *(Spec(gathered, {"T": t, "VALUES": values}) for t, values in GATHERED),
     *(Spec(looked_up, {"T": t, "TABLE": table}) for t, table in TABLES),
     *(Spec(k) for k in (pairs, fields, read_only, pointers, arrays)),

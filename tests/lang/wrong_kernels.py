@@ -928,7 +928,7 @@ def large_array(p: ptr[f32]):
 
 @wrong(
     "`target_has('avx3')`: no target has an instruction set 'avx3'; there are amx, avx2, avx512, avxvnni, dot4,"
-    " dotprod, f16c, fma, mma, neon, resident, small_groups, vbmi, vnni, wave32, wmma",
+    " dotprod, f16c, fma, i8mm, mma, neon, resident, small_groups, vbmi, vnni, wave32, wmma",
 )
 def unknown_feature(p: ptr[f32]):
     if target_has("avx3"):  # here

@@ -11,10 +11,10 @@ from zinc_rt.lang.kernel import Function, inline, kernel  # at once: the decorat
 
 from zinc_rt.lang.ops import (  # isort: skip
     absolute, add_pairs, all_of, any_of, array, atomic_add, atomic_cas, atomic_load, atomic_store, barrier, bitcast,
-    call, cast, concat, count_trailing_zeros, cycle_counter, dot2, dot4, fence, first_lane, floor, fma, gather, high,
-    insert, iota, lane_id, lanes, load, lookup16, low, maximum, minimum, mma_s8, part_traits, pause, popcount, prefetch,
-    reduce_add, reduce_max, reduce_min, reduce_or, regs, reversed_bits, rint, run_part, schedule_barrier, select,
-    shared, shuffle, signed_like, splat, sqrt, static_assert, store, table, target_has, tile_configure,
+    call, cast, concat, count_trailing_zeros, cycle_counter, dot2, dot4, dot8, fence, first_lane, floor, fma, gather,
+    high, insert, iota, lane_id, lanes, load, lookup16, low, maximum, minimum, mma_s8, part_traits, pause, popcount,
+    prefetch, reduce_add, reduce_max, reduce_min, reduce_or, regs, reversed_bits, rint, run_part, schedule_barrier,
+    select, shared, shuffle, signed_like, splat, sqrt, static_assert, store, table, target_has, tile_configure,
     tile_dot_i8i8, tile_dot_i8u8, tile_dot_u8i8, tile_load, tile_release, tile_store, tile_zero, unroll,
     wave_reduce_add, wave_shuffle_xor, wmma_iu8, workgroup_id, workitem_id, zeros,
 )  # fmt: skip
@@ -75,6 +75,7 @@ __all__ = [
     "default_cache_dir",
     "dot2",
     "dot4",
+    "dot8",
     "emit_module",
     "f16",
     "f32",

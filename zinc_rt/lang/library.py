@@ -21,7 +21,16 @@ if TYPE_CHECKING:
 def image_key(fingerprint: bytes, symbol: str, target: Target) -> str:
     """The cache key of a kernel's image. fingerprint: of its function."""
     return cache_key(
-        [language_fingerprint(), fingerprint, symbol, target.name, target.cpu, *target.features, *target.options]
+        [
+            language_fingerprint(),
+            fingerprint,
+            symbol,
+            target.name,
+            target.cpu,
+            *target.features,
+            *target.options,
+            *sorted(target.isa),
+        ]
     )
 
 

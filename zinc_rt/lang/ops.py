@@ -279,6 +279,13 @@ def dot4(acc: Any, a: Any, b: Any, *, a_max: Any = 255) -> Any:
 
 
 @Word
+def dot8(acc: Any, a: Any, b: Any) -> Any:
+    """Lane 2i + j of `acc` (vec[i32, 4], wraps) plus the exact dot product of bytes 8i … 8i+7 of `a` (16 lanes of u8 or
+    i8) and bytes 8j … 8j+7 of `b` (16 lanes of i8): a product of 2 x 8 and 8 x 2. Becomes usmmla or smmla.
+    """
+
+
+@Word
 def dot2(a: Any, b: Any) -> Any:
     """Lane i (i16) of the result is the exact dot product of bytes 2i, 2i + 1 of `a` (u8, at most 128) and `b` (i8)."""
 

@@ -77,7 +77,7 @@ _SECTIONS: Final = {
     "Vectors": "splat zeros iota shuffle insert concat low high select bitcast any_of all_of",
     "Reductions": "reduce_add reduce_max reduce_min reduce_or",
     "Arithmetic": "fma sqrt absolute maximum minimum rint floor popcount count_trailing_zeros reversed_bits",
-    "Dot products of bytes, tables": "dot4 dot2 add_pairs signed_like lookup16",
+    "Dot products of bytes, tables": "dot4 dot8 dot2 add_pairs signed_like lookup16",
     "Threads": "atomic_load atomic_store atomic_add atomic_cas fence pause cycle_counter call",
     "Matrix registers (AMX)": "tile_configure tile_zero tile_load tile_store tile_dot_u8i8 tile_dot_i8u8 tile_dot_i8i8"
     " tile_release",

@@ -81,6 +81,13 @@ def _x86(name: str, cpu: str, features: str, isa: str, needs: str) -> Target:
     )
 
 
+def _arm(name: str, isa: str, needs: str) -> Target:
+    words = isa.split()
+    return Target(
+        name, _ARM, "generic", tuple(f"+{word}" for word in words), frozenset(words), frozenset(needs.split())
+    )
+
+
 def _amd(name: str, isa: str) -> Target:
     # Without unaligned-access-mode a 16-byte load of 2-byte alignment becomes eight loads.
     return Target(name, _AMD, name, ("+unaligned-access-mode",), frozenset(isa.split()))
@@ -109,6 +116,9 @@ _PTX: Final = (
     "--nvptx-short-ptr",  # addresses of shared memory are 32 bits
 )
 
+EMULATED: Final = "emulated"
+"""What `Target.isa` holds where AVX2 stands in for the byte dot products of later levels, for tests."""
+
 RESIDENT: Final = "resident"
 """What `Target.isa` holds too while kernels are compiled as parts of one resident program."""
 
@@ -122,15 +132,9 @@ TARGETS: Final[dict[str, Target]] = {
         _x86("avx512", "skylake-avx512", "-prefer-256-bit", _AVX512_ISA, _AVX512),
         _x86("avxvnni", "haswell", "+avxvnni", "avx2 fma f16c avxvnni", f"{_AVX2} avx_vnni"),
         _x86("avx2", "haswell", "", "avx2 fma f16c", _AVX2),
-        Target(
-            "aarch64-dotprod",
-            _ARM,
-            "generic",
-            ("+neon", "+dotprod"),
-            frozenset({"neon", "dotprod"}),
-            frozenset({"asimd", "asimddp"}),
-        ),
-        Target("aarch64", _ARM, "generic", ("+neon",), frozenset({"neon"}), frozenset({"asimd"})),
+        _arm("aarch64-i8mm", "neon dotprod i8mm", "asimd asimddp i8mm"),
+        _arm("aarch64-dotprod", "neon dotprod", "asimd asimddp"),
+        _arm("aarch64", "neon", "asimd"),
         *(_amd(name, "wave32 dot4 wmma") for name in ("gfx1201", "gfx1200")),
         # Their matrix instructions want other shapes than `wmma_iu8` has.
         *(_amd(name, "wave32 dot4") for name in ("gfx1100", "gfx1151")),

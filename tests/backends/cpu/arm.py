@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 from unittest import mock
@@ -26,11 +29,19 @@ from zinc_rt.lang.cache import CompileCache, default_cache_dir
 from zinc_rt.lang.image import Code, Image
 from zinc_rt.lang.library import Library
 from zinc_rt.lang.target import TARGETS
+from zinc_rt.utils import aside
 
 _SCHED_YIELD: Final = 124  # include/uapi/asm-generic/unistd.h
 # long syscall(long number, a, b, c): mov x8, x0; mov x0, x1; mov x1, x2; mov x2, x3; svc #0; ret
 _SYSTEM_CALL: Final = struct.pack("<6I", 0xAA0003E8, 0xAA0103E0, 0xAA0203E1, 0xAA0303E2, 0xD4000001, 0xD65F03C0)
 _PLAIN: Final[dict[str, Any]] = {"PROFILE": False}
+
+
+class _Inheriting(threading.Thread):
+    """Runs where its maker does: NumPy's allocator belongs to the context, which a thread does not get."""
+
+    def __init__(self, *, target: Callable[[], object], name: str) -> None:
+        super().__init__(target=partial(copy_context().run, target), name=name)
 
 
 class _Placed(NamedTuple):
@@ -105,7 +116,12 @@ class ArmBackend(CpuBackend):
         system = SimpleNamespace(
             mmap=lambda _, size, flags: np.zeros(size, np.uint8), MAP_PRIVATE=0, MAP_ANONYMOUS=0, PAGESIZE=4096
         )
-        with self._machine.arrays(), mock.patch.object(host_memory, "mmap", system):
+        threads = SimpleNamespace(Thread=_Inheriting)
+        with (
+            self._machine.arrays(),
+            mock.patch.object(host_memory, "mmap", system),
+            mock.patch.object(aside, "threading", threads),
+        ):
             yield
 
     def lower(self, plan: Any, weights: Any, constants: Any, *more: Any, **named: Any) -> CpuLoweredGraph:

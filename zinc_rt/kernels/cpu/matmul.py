@@ -37,9 +37,12 @@ from zinc_rt.lang.ops import (
     cast,
     dot2,
     dot4,
+    dot8,
+    insert,
     load,
     prefetch,
     regs,
+    shuffle,
     signed_like,
     splat,
     store,
@@ -48,7 +51,7 @@ from zinc_rt.lang.ops import (
     unroll,
     zeros,
 )
-from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u64, vec
+from zinc_rt.lang.types import f32, i8, i16, i32, i64, ptr, u8, u32, u64, vec
 from zinc_rt.numerics import GROUP, TREE_LANES
 
 
@@ -97,7 +100,9 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows."""
     F = integers_of(FMT)
     H = 16 // W
-    if dots_of_bytes(FMT):
+    if target_has("i8mm") and M % 2 == 0:
+        isum_pairs(w, x, isum, FIRST, LAST, FMT, M, SIGNED)
+    elif dots_of_bytes(FMT):
         for i in unroll(FIRST, LAST):
             lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
             for m in unroll(M):
@@ -124,6 +129,37 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
                         words[m * H + h] = words[m * H + h] + dot2(lines[h], own)
             for k in unroll(M * H):
                 isum[k] = add_pairs(isum[k], words[k])
+
+
+@inline
+def isum_pairs(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: int, SIGNED: bool):
+    """As `isum_dots` for vectors of 4 lanes: two rows of weights times two of activations, two lines at once."""
+    N = M // 2
+    pairs = regs(vec[i32, 4], N * 8)
+    for i in unroll(FIRST, LAST, 2):
+        q = tuple(two_rows(x, 2 * m, i) for m in range(N))
+        for h in unroll(4):
+            first = bitcast(line(w, i, h * 16, FMT, 16, SIGNED, False), vec[u32, 4])
+            second = bitcast(line(w, i + 1, h * 16, FMT, 16, SIGNED, False), vec[u32, 4])
+            for part in unroll(2):
+                eight = shuffle(first, second, (0, 4, 1, 5) if part == 0 else (2, 6, 3, 7))
+                for m in unroll(N):
+                    k = (m * 4 + h) * 2 + part
+                    pairs[k] = dot8(pairs[k], bitcast(eight, vec[i8 if SIGNED else u8, 16]), q[m])
+    for m in unroll(N):
+        for h in unroll(4):
+            k = (m * 4 + h) * 2
+            for row in unroll(2):
+                at = (2 * m + row) * 4 + h
+                isum[at] = isum[at] + shuffle(pairs[k], pairs[k + 1], (0, 2, 4, 6) if row == 0 else (1, 3, 5, 7))
+
+
+@inline
+def two_rows(x: ptr[i8], m: int, i: int):
+    """Eight activations of rows m and m + 1, from line i on."""
+    one = load(cast(x + (m * GROUP + i * 4), ptr[u64]))
+    other = load(cast(x + ((m + 1) * GROUP + i * 4), ptr[u64]))
+    return bitcast(insert(splat(one, 2), 1, other), vec[i8, 16])
 
 
 @inline

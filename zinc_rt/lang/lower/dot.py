@@ -13,6 +13,7 @@ from zinc_rt.lang.convert import convert
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.registry import lowers, vector, want_static, want_val
 from zinc_rt.lang.lower.vectors import bitcast, pick
+from zinc_rt.lang.target import EMULATED
 from zinc_rt.lang.types import Int, Vec, elem_of, i8, i16, i32, lanes_of, u8
 from zinc_rt.lang.values import Val, literal
 
@@ -94,6 +95,9 @@ def _choose(c: Any, n: int, signed: bool, bound: int) -> tuple[int, Step]:
 
 
 def _vnni(c: Any, acc: Val, a: Val, b: Val) -> Val:
+    """Any u8, and sums that wrap around."""
+    if EMULATED in c.target.isa:
+        return _maddwd(c, acc, a, b)
     n = lanes_of(acc.type)
     kind = c.f.type(acc.type)
     operands = [(kind, acc.ref), (c.f.type(a.type), a.ref), (c.f.type(b.type), b.ref)]
@@ -132,6 +136,24 @@ def _byte_pairs(c: Any, a: Val, b: Val) -> Val:
 
 def _maddubs(c: Any, acc: Val, a: Val, b: Val) -> Val:
     return _pairs(c, acc, _byte_pairs(c, a, b))
+
+
+@lowers(ops.dot8)
+def _dot8(c: Any, acc: Any, a: Any, b: Any) -> Val:
+    total, x, y = (want_val(v, "an argument of dot8") for v in (acc, a, b))
+    if total.type != Vec(i32, 4) or x.type not in (Vec(u8, 16), Vec(i8, 16)) or y.type != Vec(i8, 16):
+        raise Reject(f"dot8 takes 4 lanes of i32, 16 of u8 or i8, 16 of i8, got {total.type}, {x.type} and {y.type}")
+    if c.target.arch == "aarch64" and "i8mm" in c.target.isa:
+        name = "smmla" if elem_of(x.type) == i8 else "usmmla"
+        operands = [(c.f.type(v.type), v.ref) for v in (total, x, y)]
+        return Val(total.type, c.f.call(f"llvm.aarch64.neon.{name}.v4i32.v16i8", total.type, operands))
+    rows = [range(8 * i, 8 * i + 8) for i in range(2)]
+    left = convert(c.f, pick(c.f, x, None, [*rows[0], *rows[0], *rows[1], *rows[1]]), i32)
+    right = convert(c.f, pick(c.f, y, None, [*rows[0], *rows[1]] * 2), i32)
+    products = binary(c.f, ast.Mult(), left, right)
+    for j in range(8):
+        total = _add(c, total, pick(c.f, products, None, range(j, 32, 8)))
+    return total
 
 
 @lowers(ops.dot2)
