@@ -230,6 +230,29 @@ def test_pairs_of_byte_products_are_exact(level: Kernels) -> None:
             assert (out[at] == dot_oracle(acc[at], a[bytes_], b[bytes_])).all(), n
 
 
+def test_pairs_of_words_are_multiplied_exactly(level: Kernels) -> None:
+    size = 64 * len(k.PAIR_LANES)
+    # Twice -32768 times itself is the one pair whose sum wraps.
+    words, factors = (RNG.choice([-32768, -32767, -1, 0, 1, 255, 32767], 2 * size).astype(np.int16) for _ in range(2))
+    acc = RNG.integers(-(2**31), 2**31, size).astype(np.int32)
+    out = np.zeros(size, np.int32)
+    level(k.weighed_pairs)(acc, words, factors, out)
+    for i, n in enumerate(k.PAIR_LANES):
+        of, at = slice(128 * i, 128 * i + 2 * n), slice(64 * i, 64 * i + n)
+        products = (words[of].astype(np.int64) * factors[of]).reshape(-1, 2).sum(1)
+        assert (out[at] == (acc[at] + products).astype(np.int32)).all(), n
+
+
+def test_signs_are_taken_from_another_vector(level: Kernels) -> None:
+    size = 64 * len(k.DOT_LANES)
+    x, y = (RNG.choice([-128, -127, -1, 0, 1, 127], size).astype(np.int8) for _ in range(2))
+    out = np.zeros(size, np.int8)
+    level(k.with_signs)(x, y, out)
+    for i, n in enumerate(k.DOT_LANES):
+        at = slice(64 * i, 64 * i + n)
+        assert (out[at] == (x[at].astype(np.int16) * np.sign(y[at])).astype(np.int8)).all(), n
+
+
 @pytest.mark.parametrize(("kind", "table"), k.TABLES, ids=str)
 def test_lookups_take_indices_modulo_the_entries(level: Kernels, kind: Any, table: tuple[int, ...]) -> None:
     indices = RNG.permuted(np.tile(np.arange(256, dtype=np.uint8), (len(k.LOOKUP_LANES), 1)), axis=1).reshape(-1)

@@ -148,6 +148,21 @@ def pairs(acc: ptr[i32], a: ptr[u8], b: ptr[i8], sums: ptr[i16], out: ptr[i32]):
 
 
 @kernel
+def weighed_pairs(acc: ptr[i32], words: ptr[i16], factors: ptr[i16], out: ptr[i32]):
+    """add_pairs with factors for the k-th of PAIR_LANES (of i32), from element 64 * k of the sums on."""
+    for k, n in enumerate(PAIR_LANES):
+        x, y = load(words, 128 * k, lanes=2 * n), load(factors, 128 * k, lanes=2 * n)
+        store(out, add_pairs(load(acc, 64 * k, lanes=n), x, y), 64 * k)
+
+
+@kernel
+def with_signs(x: ptr[i8], y: ptr[i8], out: ptr[i8]):
+    """signed_like for the k-th of DOT_LANES (of i8), from element 64 * k on."""
+    for k, n in enumerate(DOT_LANES):
+        store(out, signed_like(load(x, 64 * k, lanes=n), load(y, 64 * k, lanes=n)), 64 * k)
+
+
+@kernel
 def looked_up(indices: ptr[u8], out: ptr[T], T: type, TABLE: tuple):
     """lookup16 for the k-th of LOOKUP_LANES, from element 256 * k on."""
     for k, n in enumerate(LOOKUP_LANES):

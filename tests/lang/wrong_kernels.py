@@ -865,6 +865,22 @@ def unsigned_right(p: ptr[u8], r: ptr[i32]):
     store(r, dot4(load(r, lanes=4), load(p, lanes=16), load(p, lanes=16)))  # here
 
 
+@wrong(
+    "`add_pairs(load(r, lanes=4), load(p, lanes=8), load(p, lanes=4))`: add_pairs takes i32 lanes and twice as many of"
+    " i16, got vec[i32, 4] and vec[i16, 4]"
+)
+def few_factors(p: ptr[i16], r: ptr[i32]):
+    store(r, add_pairs(load(r, lanes=4), load(p, lanes=8), load(p, lanes=4)))  # here
+
+
+@wrong(
+    "`signed_like(load(p, lanes=16), load(q, lanes=16))`: signed_like takes two values of i8 with equal lanes, got"
+    " vec[i8, 16] and vec[u8, 16]"
+)
+def unsigned_signs(p: ptr[i8], q: ptr[u8]):
+    store(p, signed_like(load(p, lanes=16), load(q, lanes=16)))  # here
+
+
 @wrong("`lookup16(i32, (0,) * 16, load(p, lanes=16))`: the entries of lookup16 are u8 or i8, got the type i32")
 def wide_entries(p: ptr[u8], r: ptr[i32]):
     store(r, lookup16(i32, (0,) * 16, load(p, lanes=16)))  # here
