@@ -273,7 +273,7 @@ SPECS = [
     *(Spec(squares, {"T": t}) for t in (u8, i8)),
     *(Spec(gathered, {"T": t, "VALUES": values}) for t, values in GATHERED),
     *(Spec(looked_up, {"T": t, "TABLE": table}) for t, table in TABLES),
-    *(Spec(k) for k in (pairs, fields, read_only, pointers, arrays)),
+    *(Spec(k) for k in (pairs, weighed_pairs, with_signs, fields, read_only, pointers, arrays)),
     *(Spec(registers, {"N": n}) for n in (1, 3)),
     *(Spec(flags, {"yes": y}) for y in (False, True)),
 ]
