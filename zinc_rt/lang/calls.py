@@ -15,7 +15,7 @@ from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.expressions import Expressions
 from zinc_rt.lang.frame import Binding, Frame
 from zinc_rt.lang.kernel import Function
-from zinc_rt.lang.ops import Word
+from zinc_rt.lang.ops import Word, static_assert
 from zinc_rt.lang.types import Float, Type, Vec
 from zinc_rt.lang.values import Constant, StackSlot, Val, describe, float_of, is_static, literal
 
@@ -51,7 +51,11 @@ class Calls(Expressions):
         for argument in node.args:
             if type(argument) is ast.Starred:
                 raise Reject("calls with * or ** are not part of the kernel language")
-        positional = [self.evaluate(a) for a in node.args]
+        positional = []
+        for argument in node.args:
+            positional.append(self.evaluate(argument))
+            if callee is static_assert and positional[0] is True:
+                return None  # as Python does, the message is made where the assertion fails
         named = {}
         for keyword in node.keywords:
             if keyword.arg is None:

@@ -48,7 +48,7 @@ def unroll(start: Any, stop: Any = None, step: Any = 1) -> Any:
 
 @Word
 def static_assert(condition: Any, message: Any = "static_assert failed") -> Any:
-    """Refuse to compile when a compile-time condition is false."""
+    """Refuse to compile when a compile-time condition is false. The message is evaluated then alone."""
 
 
 @Word
