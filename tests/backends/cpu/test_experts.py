@@ -31,7 +31,7 @@ from zinc_rt.backends.cpu.backend import CpuBackend, CpuLoweredGraph
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.graph import BufferKind, DType
 from zinc_rt.ir.op import Op
-from zinc_rt.kernels.cpu.routing import PANEL_ROWS
+from zinc_rt.kernels.cpu.layout import PANEL_ROWS
 from zinc_rt.lang.target import host_targets
 from zinc_rt.utils.environment import MATRIX_ROWS
 

@@ -23,7 +23,6 @@ from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.cpu import layout
-from zinc_rt.kernels.cpu.routing import PANEL_ROWS
 from zinc_rt.kernels.cpu.rows import BLOCK
 from zinc_rt.numerics import GROUP, SPLIT
 
@@ -111,7 +110,7 @@ class ExpertChoice:
     def jobs(self, n_rows: int) -> int:
         """Panels of experts' rows at the most: each used expert has one that is not full."""
         pairs = n_rows * self.k
-        return min(self.n_experts, pairs) + pairs // PANEL_ROWS
+        return min(self.n_experts, pairs) + pairs // layout.PANEL_ROWS
 
 
 @dataclass
