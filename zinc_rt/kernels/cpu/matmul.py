@@ -8,7 +8,7 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.panels import LEAST_ROWS, in_panels, panel_rows
 from zinc_rt.kernels.cpu.structs import HALF_SUMS, MatmulArgs, Pack, StepRecord
-from zinc_rt.kernels.cpu.tiles import NEAR, lane_of, live_rows, merge_lanes, put_aside, put_tile
+from zinc_rt.kernels.cpu.tiles import NEAR, four_columns, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
     activation_sums,
     bias_sum,
@@ -160,12 +160,6 @@ def two_rows(x: ptr[i8], m: int, i: int):
     one = load(cast(x + (m * GROUP + i * 4), ptr[u64]))
     other = load(cast(x + ((m + 1) * GROUP + i * 4), ptr[u64]))
     return bitcast(insert(splat(one, 2), 1, other), vec[i8, 16])
-
-
-@inline
-def four_columns(x: ptr[i8], m: int, i: int, W: int):
-    """Row m's activations of line i, for every lane."""
-    return bitcast(splat(load(cast(x + (m * GROUP + i * 4), ptr[i32])), W), vec[i8, 4 * W])
 
 
 @inline

@@ -1,7 +1,7 @@
 """Products of many rows without an instruction for dot products of four bytes: weights are unpacked once for a panel.
 
-A group of a tile becomes lines of unsigned bytes below 128 (or two planes of nibbles), which all rows of the panel then
-read. Sums of products stay in 16 bits as long as they fit.
+A group of a tile becomes lines of unsigned bytes, at most 128, which all rows of the panel then read. Sums of products
+stay in 16 bits as long as they fit.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.structs import HALF_SUMS
-from zinc_rt.kernels.cpu.tiles import lane_of
+from zinc_rt.kernels.cpu.tiles import four_columns, lane_of
 from zinc_rt.kernels.cpu.weights import (
     activation_sums,
     bias_sum,
@@ -56,6 +56,7 @@ LEAST_ROWS = 12
 TOGETHER = 8
 """Groups that are unpacked at once."""
 FOUR = 4
+"""Lanes whose sums wait until those of all four are there."""
 LEVELS = (TREE_LANES // FOUR).bit_length()
 """Sums of rows that wait: of 4, 8, 16 and 32 lanes."""
 
@@ -84,12 +85,6 @@ def unpack(w, codes, FMT: str, W: int):
                 store(codes, bitcast(absolute(x), vec[u8, 4 * W]), i * 64 + at, align=4 * W)
             else:
                 store(codes, x, i * 64 + at, align=4 * W)
-
-
-@inline
-def four_columns(x: ptr[i8], m: int, i: int, W: int):
-    """Row m's activations of line i, for every lane."""
-    return bitcast(splat(load(cast(x + (m * GROUP + i * 4), ptr[i32])), W), vec[i8, 4 * W])
 
 
 @inline
@@ -186,6 +181,53 @@ def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: in
 
 
 @inline
+def open_group(w, supers, codes, factors, scales, memory, FMT: str, W: int):
+    """Unpack a group of a tile, and what its sums are multiplied with. memory: for `looked_up`."""
+    unpack(looked_up(w, memory, FMT, W), codes, FMT, W)
+    behind = w + tile_of(FMT).weights
+    for at in unroll(0, 16, W):
+        own = group_factors(behind, supers, at, FMT, W)
+        for k in unroll(len(own)):
+            store(factors, own[k], k * 16 + at)
+        if has_whole_scales(FMT):
+            words = whole_scales(behind, at, FMT, W)
+            for k in unroll(len(words)):
+                store(scales, (words[k] & 0xFFFF) | (words[k] << 16), k * 16 + at)
+
+
+@inline
+def multiply_groups(p, at, block: i32, opened, n: i32, last: i32, waiting, q: i32, FMT: str, M: int, W: int):
+    """Add the values of n groups to the sums of M rows that wait.
+
+    at: of the first row in the pack, at the first group. opened: codes, factors, scales, and where the values of
+    each group wait. last: the group that completes the q-th four lanes; n or more: none does.
+    """
+    N = M * (16 // W)
+    x: ptr[i8] = p.q + at * GROUP
+    d: ptr[f32] = p.d + at
+    s: ptr[i32] = p.s + at
+    for g in range(n):
+        prefetch(x, block * GROUP)
+        prefetch(x, block * GROUP + 64)
+        codes = opened[0] + g * group_bytes(FMT)
+        factors = opened[1] + g * (integers_of(FMT).factors * 16)
+        values = values_of(codes, factors, opened[2] + g * 32, x, d, s, p.s_stride, FMT, M, W)
+        place = opened[3][g]
+        slot = waiting + (place & (FOUR - 1)) * (N * W)
+        if place >= 0:
+            for i in unroll(N):
+                values[i] = load(slot, i * W, lanes=W, align=W * 4) + values[i]
+        if g == last:
+            add_four(values, waiting, q, N, W)
+        else:
+            for i in unroll(N):
+                store(slot, values[i], i * W, align=W * 4)
+        x = x + block * GROUP
+        d = d + block
+        s = s + block
+
+
+@inline
 def panel_rows(
     p, tile, first_row: i32, n_blocks: i32, block: i32, out: ptr[f32], stride: i32, FMT: str, M: int, W: int,
     AHEAD: int,
@@ -198,15 +240,15 @@ def panel_rows(
     N = M * H
     F = integers_of(FMT).factors
     SUMS = N * W
-    STATE = (FOUR + LEVELS + 1) * SUMS
-    CODES = group_bytes(FMT)
+    STATE = (FOUR + LEVELS + 1) * SUMS  # one more: else all lie in the same sets of the cache
     groups = p.n_groups
     TILE = tile_of(FMT)
-    codes = array(u8, TOGETHER * CODES, zero=False)
-    memory = array(u8, looked_up_bytes(FMT), zero=False)
+    codes = array(u8, TOGETHER * group_bytes(FMT), zero=False)
     factors = array(f32, TOGETHER * F * 16, zero=False)
     scales = array(i32, TOGETHER * 32 if has_whole_scales(FMT) else 1, zero=False)
-    slots = array(i32, TOGETHER, zero=False)  # where a group's values go; negative: they begin a lane
+    slots = array(i32, TOGETHER, zero=False)  # which of four lanes a group belongs to; negative: it begins the lane
+    opened = (codes, factors, scales, slots)
+    memory = array(u8, looked_up_bytes(FMT), zero=False)
     waiting = array(f32, (PANEL_ROWS // M) * STATE, zero=False)
     w: ptr[u8] = weights_of(tile, groups, FMT)
     place: i32 = 0
@@ -224,59 +266,23 @@ def panel_rows(
             while group < groups:
                 for i in unroll(0, TILE.group, 64):
                     prefetch(w, AHEAD + i)
-                unpack(looked_up(w, memory, FMT, W), codes + n * CODES, FMT, W)
-                supers = tile + supers_at(group, FMT)
-                for h in unroll(H):
-                    own = group_factors(w + TILE.weights, supers, h * W, FMT, W)
-                    for k in unroll(F):
-                        store(factors, own[k], n * (F * 16) + k * 16 + h * W)
-                    if has_whole_scales(FMT):
-                        words = whole_scales(w + TILE.weights, h * W, FMT, W)
-                        for k in unroll(len(words)):
-                            store(scales, (words[k] & 0xFFFF) | (words[k] << 16), n * 32 + k * 16 + h * W)
+                open_group(
+                    w, tile + supers_at(group, FMT), codes + n * group_bytes(FMT), factors + n * (F * 16),
+                    scales + n * 32, memory, FMT, W,
+                )  # fmt: skip
                 slots[n] = j + first
                 first = 0
                 n += 1
                 group += TREE_LANES
                 w = w + TILE.group
                 if n == minimum(left, TOGETHER):
-                    end: i32 = TOGETHER
+                    last: i32 = TOGETHER
                     if n == left and j == FOUR - 1:
-                        end = n - 1
+                        last = n - 1
                     for b in range(n_blocks):
                         row = first_row + b * M
                         at = i64(row & -BLOCK_ROWS) * i64(groups) + i64(place * block + (row & (BLOCK_ROWS - 1)))
-                        x: ptr[i8] = p.q + at * GROUP
-                        d: ptr[f32] = p.d + at
-                        s: ptr[i32] = p.s + at
-                        for g in range(n):
-                            prefetch(x, block * GROUP)
-                            prefetch(x, block * GROUP + 64)
-                            values = values_of(
-                                codes + g * CODES,
-                                factors + g * (F * 16),
-                                scales + g * 32,
-                                x,
-                                d,
-                                s,
-                                p.s_stride,
-                                FMT,
-                                M,
-                                W,
-                            )
-                            state = waiting + b * STATE
-                            slot = state + (slots[g] & (FOUR - 1)) * SUMS
-                            if slots[g] >= 0:
-                                for i in unroll(N):
-                                    values[i] = load(slot, i * W, lanes=W, align=W * 4) + values[i]
-                            if g == end:
-                                add_four(values, state, q, N, W)
-                            else:
-                                for i in unroll(N):
-                                    store(slot, values[i], i * W, align=W * 4)
-                            x = x + block * GROUP
-                            d = d + block
-                            s = s + block
+                        multiply_groups(p, at, block, opened, n, last, waiting + b * STATE, q, FMT, M, W)
                     place += n
                     left -= n
                     n = 0

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from zinc_rt.kernels.cpu.structs import StepRecord
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import array, cast, load, store, unroll
-from zinc_rt.lang.types import f32, i32, i64, ptr, u64
+from zinc_rt.lang.ops import array, bitcast, cast, load, splat, store, unroll
+from zinc_rt.lang.types import f32, i8, i32, i64, ptr, u64, vec
+from zinc_rt.numerics import GROUP
 
 NEAR = 1024
 """Bytes between a load and a second prefetch: the first is dropped where too many are under way."""
@@ -23,6 +24,12 @@ def live_rows(step: ptr[StepRecord], by_logit: i32):
 def lane_of(q: i32):
     """The q-th lane in visiting order: five bits reversed."""
     return ((q & 1) << 4) | ((q & 2) << 2) | (q & 4) | ((q >> 2) & 2) | ((q >> 4) & 1)
+
+
+@inline
+def four_columns(x: ptr[i8], m: int, i: int, W: int):
+    """Row m's activations of line i, for every lane."""
+    return bitcast(splat(load(cast(x + (m * GROUP + i * 4), ptr[i32])), W), vec[i8, 4 * W])
 
 
 @inline
