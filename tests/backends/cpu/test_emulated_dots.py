@@ -19,8 +19,8 @@ from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.target import TARGETS
 
 HERE = pytest.mark.skipif("avx2" not in LEVELS, reason="the instructions are AVX2's")
-SOON = ("Q4_0", "Q8_0", "Q6_K", "Q2_K")
-"""Raw lines, flipped bytes, halves with biases, minima."""
+SOON = ("Q4_0", "Q8_0", "Q6_K", "Q2_K", "IQ2_XS")
+"""Raw lines, flipped bytes, halves with biases, minima, vectors that are looked up."""
 
 
 @pytest.fixture(scope="module")

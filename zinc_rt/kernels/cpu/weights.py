@@ -63,7 +63,7 @@ def supers_at(group, FMT: str):
 @inline
 def signed_bytes(FMT: str):
     """Whether weights stay signed bytes, where a target's dot product takes those; else they are made unsigned."""
-    return integers_of(FMT).wide and not (target_has("vnni") or target_has("avxvnni"))
+    return looks_up(FMT) or (integers_of(FMT).wide and not (target_has("vnni") or target_has("avxvnni")))
 
 
 @inline
