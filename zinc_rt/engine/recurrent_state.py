@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ end of the turn before it, and within that turn's prompt.
 """
 
 _Owner = tuple[int, int] | int  # a sequence and its position, or a page
-
 
 CHECKPOINT_TOKENS: Final = 512
 """Positions between the copies that a text keeps wherever it is edited later."""
@@ -42,6 +41,11 @@ def wanted_copies(n_slots: int, n_tokens: int) -> int:
     return copies(n_slots) + n_tokens // CHECKPOINT_TOKENS
 
 
+class _Copy(NamedTuple):
+    state: SequenceState
+    between: bool  # not at a page's end at a multiple of `CHECKPOINT_TOKENS`
+
+
 class Snapshots:
     """The position of each sequence's state on a backend, and at most `limit` copies. When there are as many,
     the copy unused for longest goes: of those between the regular positions, where they are more than `n_between`, else
@@ -52,9 +56,8 @@ class Snapshots:
 
     def __init__(self, backend: Backend, lowered: LoweredGraph, limit: int, n_between: int) -> None:
         self._backend, self._lowered, self.limit, self._n_between = backend, lowered, limit, n_between
-        self._between: OrderedDict[_Owner, None] = OrderedDict()  # copies elsewhere than at every 512th position
         self._at: dict[int, int | None] = {}  # positions that the state has seen; None where a step broke off
-        self._kept: OrderedDict[_Owner, SequenceState] = OrderedDict()  # the one unused for longest first
+        self._kept: OrderedDict[_Owner, _Copy] = OrderedDict()  # the one unused for longest first
         self._before: dict[int, tuple[int, SequenceState]] = {}  # of sequences: before the last step that had guesses
 
     def __len__(self) -> int:
@@ -63,7 +66,7 @@ class Snapshots:
     @property
     def n_bytes(self) -> int:
         """Bytes of all copies."""
-        return sum(state.n_bytes for state in self._kept.values())
+        return sum(copy.state.n_bytes for copy in self._kept.values())
 
     def position(self, seq_id: int) -> int | None:
         """The position behind the state: rows may go on there. None if a step broke off."""
@@ -91,28 +94,23 @@ class Snapshots:
             return
         owner: _Owner = (seq_id, at) if page is None else page
         if owner in self._kept:
-            self._used(owner)
+            self._kept.move_to_end(owner)
             return
         own = [] if page is not None else self.positions(seq_id)
         if len(own) >= SNAPSHOTS:
             self._drop((seq_id, own[0]))
         self._make_room()
-        self._kept[owner] = self._backend.save_state(self._lowered, seq_id)
-        if page is None or at % CHECKPOINT_TOKENS:
-            self._between[owner] = None
+        state = self._backend.save_state(self._lowered, seq_id)
+        self._kept[owner] = _Copy(state, page is None or at % CHECKPOINT_TOKENS != 0)
 
     def _make_room(self) -> None:
         while len(self._kept) >= self.limit:
-            self._drop(next(iter(self._between if len(self._between) > self._n_between else self._kept)))
-
-    def _used(self, owner: _Owner) -> None:
-        self._kept.move_to_end(owner)
-        if owner in self._between:
-            self._between.move_to_end(owner)
+            between = [owner for owner, copy in self._kept.items() if copy.between]
+            self._drop(between[0] if len(between) > self._n_between else next(iter(self._kept)))
 
     def read(self, page: int) -> dict[str, npt.NDArray[np.float32]]:
         """The arrays of a page's copy. Raises what `Backend.read_copy` raises."""
-        return self._backend.read_copy(self._kept[page])
+        return self._backend.read_copy(self._kept[page].state)
 
     def put(self, page: int, arrays: Mapping[str, npt.NDArray[np.float32]]) -> None:
         """A page's copy, of arrays that `read` gave. Nothing where no copies are kept. Raises what `Backend.make_copy`
@@ -122,12 +120,10 @@ class Snapshots:
             return
         state = self._backend.make_copy(self._lowered, arrays)
         self._make_room()
-        self._kept[page] = state
-        self._between[page] = None
+        self._kept[page] = _Copy(state, between=True)
 
     def _drop(self, owner: _Owner) -> None:
-        self._between.pop(owner, None)
-        self._kept.pop(owner).close()
+        self._kept.pop(owner).state.close()
 
     def cut(self, seq_id: int, n: int) -> None:
         """The sequence gives up its text from position n on, with its state and its own copies behind n."""
@@ -142,8 +138,8 @@ class Snapshots:
         """
         if n and n != self.position(seq_id):
             owner: _Owner = (seq_id, n) if page is None or (seq_id, n) in self._kept else page
-            state = self._kept[owner]
-            self._used(owner)
+            state = self._kept[owner].state
+            self._kept.move_to_end(owner)
             self._at[seq_id] = None  # until all of it is there
             self._backend.load_state(self._lowered, seq_id, state)
         self._at[seq_id] = n

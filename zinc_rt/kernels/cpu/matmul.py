@@ -7,14 +7,13 @@ from zinc_rt.formats.kinds import CODED_KINDS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
 from zinc_rt.kernels.cpu.panels import LEAST_ROWS, in_panels, panel_rows
-from zinc_rt.kernels.cpu.structs import HALF_SUMS, MatmulArgs, Pack, StepRecord
+from zinc_rt.kernels.cpu.structs import MatmulArgs, Pack, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, four_columns, lane_of, live_rows, merge_lanes, put_aside, put_tile
 from zinc_rt.kernels.cpu.weights import (
     activation_sums,
-    bias_sum,
+    bias_of,
     group_factors,
     group_value,
-    half_start,
     line,
     lines_in_words,
     looked_up,
@@ -24,7 +23,7 @@ from zinc_rt.kernels.cpu.weights import (
     raw_shift,
     scale_of_halves,
     signed_bytes,
-    signs_of,
+    size_and_sign,
     supers_at,
     tile_of,
     weights_of,
@@ -118,14 +117,14 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
             words = regs(vec[i16, 2 * W], M * H)
             for i in unroll(tuple(ORDER[j] for j in range(start, min(start + LINES, LAST - FIRST)))):
                 if looks_up(FMT):
-                    lines = tuple(load(w, i * 64 + h * 4 * W, lanes=4 * W, align=16) for h in range(H))
-                    signs = tuple(signs_of(w, i, h * 4 * W, 4 * W) for h in range(H))
+                    pairs = tuple(size_and_sign(w, i, h * 4 * W, 4 * W) for h in range(H))
+                    lines = tuple(pair[0] for pair in pairs)
                 else:
                     lines = tuple(line(w, i, h * 4 * W, FMT, 4 * W, SIGNED, False) for h in range(H))
                 for m in unroll(M):
                     q = four_columns(x, m, i, W)
                     for h in unroll(H):
-                        own = signed_like(q, signs[h]) if looks_up(FMT) else q
+                        own = signed_like(q, pairs[h][1]) if looks_up(FMT) else q
                         words[m * H + h] = words[m * H + h] + dot2(lines[h], own)
             for k in unroll(M * H):
                 isum[k] = add_pairs(isum[k], words[k])
@@ -168,17 +167,14 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
     H = 16 // W
     isum = regs(vec[i32, W], M * H)
     second = isum
-    BIAS = bias_sum(FMT, SIGNED)
-    if BIAS:
-        for m in unroll(M):
-            for h in unroll(H):
-                isum[m * H + h] = splat(load(s, s_stride * BIAS + m), W)
+    for m in unroll(M):
+        for h in unroll(H):
+            isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, SIGNED), W)
     if scale_of_halves(FMT):
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
-                isum[m * H + h] = splat(half_start(s, s_stride * HALF_SUMS[0] + m, FMT, SIGNED), W)
-                second[m * H + h] = splat(half_start(s, s_stride * HALF_SUMS[1] + m, FMT, SIGNED), W)
+                second[m * H + h] = splat(bias_of(s, m, s_stride, 1, FMT, SIGNED), W)
         isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
         isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:
@@ -252,20 +248,8 @@ def tile_rows(
                                     prefetch(w, NEAR + i)
                                 prefetch(w + distance, i)
                         supers = tile + supers_at(group, FMT)
-                        add_group(
-                            looked_up(w, memory, FMT, W),
-                            w + TILE.weights,
-                            supers,
-                            xv,
-                            dv,
-                            sv,
-                            s_stride,
-                            one,
-                            FMT,
-                            M,
-                            W,
-                            SIGNED,
-                        )
+                        ready = looked_up(w, memory, FMT, W)
+                        add_group(ready, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
                         group += TREE_LANES
                         w = w + TILE.group
                         xv = xv + block * GROUP

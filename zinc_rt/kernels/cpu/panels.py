@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.kinds import CodeLayout
-from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
-from zinc_rt.kernels.cpu.structs import HALF_SUMS
+from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LINE_BYTES, PANEL_ROWS
 from zinc_rt.kernels.cpu.tiles import four_columns, lane_of
 from zinc_rt.kernels.cpu.weights import (
+    EIGHT_LINES,
     activation_sums,
-    bias_sum,
+    bias_of,
     group_factors,
     group_value,
-    half_start,
     has_whole_scales,
     line,
     lines_in_words,
     looked_up,
     looked_up_bytes,
+    looks_up,
     scale_of_halves,
     scaled_value,
+    size_and_sign,
     supers_at,
     tile_of,
     weights_of,
@@ -71,20 +72,25 @@ def in_panels(FMT: str):
 @inline
 def group_bytes(FMT: str):
     """Bytes of an unpacked group."""
-    return 512 * (2 if integers_of(FMT).wide else 1)
+    return EIGHT_LINES * (2 if integers_of(FMT).wide else 1)
 
 
 @inline
 def unpack(w, codes, FMT: str, W: int):
-    """A group's weights as eight lines of unsigned bytes; of wide ones their sizes, then themselves, i8."""
+    """A group's weights as eight lines of unsigned bytes; of wide ones their sizes, then bytes with their signs."""
+    N = 4 * W
     for i in unroll(8):
-        for at in unroll(0, 64, 4 * W):
-            x = line(w, i, at, FMT, 4 * W, integers_of(FMT).wide, False)
-            if integers_of(FMT).wide:
-                store(codes, bitcast(x, vec[u8, 4 * W]), 512 + i * 64 + at, align=4 * W)
-                store(codes, bitcast(absolute(x), vec[u8, 4 * W]), i * 64 + at, align=4 * W)
+        for at in unroll(0, LINE_BYTES, N):
+            if looks_up(FMT):
+                pair = size_and_sign(w, i, at, N)
+            elif integers_of(FMT).wide:
+                x = line(w, i, at, FMT, N, True, False)
+                pair = (bitcast(absolute(x), vec[u8, N]), x)
             else:
-                store(codes, x, i * 64 + at, align=4 * W)
+                pair = (line(w, i, at, FMT, N, False, False),)
+            store(codes, pair[0], i * LINE_BYTES + at, align=N)
+            if len(pair) == 2:
+                store(cast(codes, ptr[i8]), pair[1], EIGHT_LINES + i * LINE_BYTES + at, align=N)
 
 
 @inline
@@ -101,8 +107,8 @@ def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, 
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
                     if F.wide:
-                        w = load(cast(codes, ptr[i8]), 512 + i * 64 + h * 4 * W, lanes=4 * W, align=4 * W)
-                        words[m * H + h] = words[m * H + h] + dot2(sizes[h], signed_like(q, w))
+                        signs = load(cast(codes, ptr[i8]), EIGHT_LINES + i * 64 + h * 4 * W, lanes=4 * W, align=4 * W)
+                        words[m * H + h] = words[m * H + h] + dot2(sizes[h], signed_like(q, signs))
                     else:
                         words[m * H + h] = words[m * H + h] + dot2(sizes[h], q)
         for m in unroll(M):
@@ -112,69 +118,42 @@ def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, 
 
 
 @inline
-def scaled_sums(codes, scales, x, s, s_stride, FMT: str, M: int, W: int):
-    """The sums of M rows that scales which are whole numbers are in: registers of f32."""
+def add_half(codes, scales, x, s, s_stride, isum, half: int, FMT: str, M: int, W: int):
+    """isum[m * H + h] += the sums of M rows and half a group (all of one whose halves share their scale), without the
+    bias, and times the scale where that is a whole number.
+    """
     H = 16 // W
-    HALVES = scale_of_halves(FMT)
-    SIGNED = integers_of(FMT).wide
-    isum = regs(vec[i32, W], M * H)
-    for half in unroll(2 if HALVES else 1):
-        words = tuple(load(scales, half * 16 + h * W, lanes=W, align=W * 4) for h in range(H))
-        pairs = tuple(bitcast(words[h], vec[i16, 2 * W]) for h in range(H))
-        add_lines(codes, x, isum, pairs, half * 4, half * 4 + 4 if HALVES else 8, FMT, M, W)
-        if (integers_of(FMT).offset if SIGNED else integers_of(FMT).bias) != 0:
-            for m in unroll(M):
-                bias = bias_of(s, m, s_stride, half, FMT, SIGNED)
-                for h in unroll(H):
-                    isum[m * H + h] = isum[m * H + h] + splat(bias, W) * (words[h] << 16 >> 16)
-    value = regs(vec[f32, W], M * H)
-    for k in unroll(M * H):
-        value[k] = f32(isum[k])
-    return value
-
-
-@inline
-def bias_of(s, m: int, s_stride, half: int, FMT: str, SIGNED: bool):
-    """What takes the bias away from the integer sum of row m, or of half of it."""
-    if scale_of_halves(FMT):
-        return half_start(s, s_stride * HALF_SUMS[half] + m, FMT, SIGNED)
-    return load(s, s_stride * bias_sum(FMT, SIGNED) + m)
+    SCALED = has_whole_scales(FMT)
+    words = tuple(load(scales, half * 16 + h * W, lanes=W, align=W * 4) for h in range(H)) if SCALED else ()
+    pairs = tuple(bitcast(word, vec[i16, 2 * W]) for word in words)
+    add_lines(codes, x, isum, pairs, half * 4, half * 4 + 4 if scale_of_halves(FMT) else 8, FMT, M, W)
+    for m in unroll(M):
+        bias = splat(bias_of(s, m, s_stride, half, FMT, integers_of(FMT).wide), W)
+        for h in unroll(H):
+            isum[m * H + h] = isum[m * H + h] + (bias * (words[h] << 16 >> 16) if SCALED else bias)
 
 
 @inline
 def values_of(codes, factors, scales, x, d, s, s_stride, FMT: str, M: int, W: int):
     """v_g of docs/how/numerics.md for M rows; x, d, s: of the first of them."""
     H = 16 // W
-    F = integers_of(FMT).factors
-    SIGNED = integers_of(FMT).wide
     SCALED = has_whole_scales(FMT)
     values = regs(vec[f32, W], M * H)
     isum = regs(vec[i32, W], M * H)
     second = isum
-    if SCALED:
-        values = scaled_sums(codes, scales, x, s, s_stride, FMT, M, W)
-    elif scale_of_halves(FMT):
-        second = regs(vec[i32, W], M * H)
-        for m in unroll(M):
-            for h in unroll(H):
-                isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, SIGNED), W)
-                second[m * H + h] = splat(bias_of(s, m, s_stride, 1, FMT, SIGNED), W)
-        add_lines(codes, x, isum, (), 0, 4, FMT, M, W)
-        add_lines(codes, x, second, (), 4, 8, FMT, M, W)
-    else:
-        add_lines(codes, x, isum, (), 0, 8, FMT, M, W)
-        if bias_sum(FMT, SIGNED):
-            for m in unroll(M):
-                for h in unroll(H):
-                    isum[m * H + h] = isum[m * H + h] + splat(bias_of(s, m, s_stride, 0, FMT, SIGNED), W)
+    add_half(codes, scales, x, s, s_stride, isum, 0, FMT, M, W)
+    if scale_of_halves(FMT):
+        if not SCALED:
+            second = regs(vec[i32, W], M * H)
+        add_half(codes, scales, x, s, s_stride, second, 1, FMT, M, W)
     for h in unroll(H):
-        own = tuple(load(factors, k * 16 + h * W, lanes=W) for k in range(F))
+        own = tuple(load(factors, k * 16 + h * W, lanes=W) for k in range(integers_of(FMT).factors))
         for m in unroll(M):
             total = activation_sums(s, m, s_stride, W, FMT)
             dx = splat(load(d, m), W)
             k = m * H + h
             if SCALED:
-                values[k] = scaled_value(own, values[k], dx, total, FMT)
+                values[k] = scaled_value(own, f32(isum[k]), dx, total, FMT)
             else:
                 values[k] = group_value(own, isum[k], second[k], dx, total, FMT)
     return values

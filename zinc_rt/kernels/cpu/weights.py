@@ -6,7 +6,7 @@ from zinc_rt.formats.decode import format_of, integers_of
 from zinc_rt.formats.decode_grids import grid_place, line_of_index
 from zinc_rt.formats.decode_scales import half_e4m3, power_of_two
 from zinc_rt.formats.kinds import CODED_KINDS, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
-from zinc_rt.kernels.cpu.layout import TILES
+from zinc_rt.kernels.cpu.layout import LINE_BYTES, TILES
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import (
@@ -35,6 +35,9 @@ HALF_SHIFTS = {HALF_BIAS >> n: n for n in range(HALF_BIAS.bit_length())}
 RAW_LINES = {0: (), 4: (4, 5, 6, 7), 2: (1, 3, 5, 7), -1: (0, 2, 4, 6)}
 """By `raw_shift`: high nibbles, odd pairs of bits, even bits."""
 WHOLE_SCALES = (Scale.SIX_BIT, Scale.SIX_BIT_SIGNED, Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES)
+"""Scales that are whole numbers, beside the odd ones."""
+EIGHT_LINES = 8 * LINE_BYTES
+"""A group's weights as bytes."""
 
 
 @inline
@@ -170,13 +173,8 @@ def pairs_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, RAW: bool):
 def grid_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
     """As `line` for indices of vectors."""
     G = integers_of(FMT).grid
-    if looks_up(FMT):
-        sizes = load(w, i * 64 + at, lanes=N, align=16)
-        signs = load(w, 512 + at, lanes=N)
-    else:
-        sizes = bitcast(gather(table(u32, G.words), place_of_vector(w, i, at, FMT, N // 4)), vec[u8, N])
-        signs = load(w, G.lines * 64 + at, lanes=N)
-    negative = zeros(vec[u8, N]) - ((signs >> i) & 1)
+    sizes = bitcast(gather(table(u32, G.words), place_of_vector(w, i, at, FMT, N // 4)), vec[u8, N])
+    negative = zeros(vec[u8, N]) - ((load(w, G.lines * 64 + at, lanes=N) >> i) & 1)
     values = (sizes ^ negative) - negative
     if SIGNED:
         return bitcast(values, vec[i8, N])
@@ -184,11 +182,13 @@ def grid_line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool):
 
 
 @inline
-def signs_of(w: ptr[u8], i: int, at: int, N: int):
-    """The signs of line i of a group that was looked up, of N bytes from byte `at`: none is 0."""
+def size_and_sign(w: ptr[u8], i: int, at: int, N: int):
+    """Line i of a group that was looked up, N bytes from byte `at`: sizes, and bytes with their signs, of which none is
+    0.
+    """
     # What is shifted into a byte from the next one does not reach its sign.
-    words = bitcast(load(w, 512 + at, lanes=N), vec[u16, N // 2]) << (7 - i)
-    return bitcast(words, vec[i8, N]) | 1
+    words = bitcast(load(w, EIGHT_LINES + at, lanes=N), vec[u16, N // 2]) << (7 - i)
+    return load(w, i * 64 + at, lanes=N, align=16), bitcast(words, vec[i8, N]) | 1
 
 
 @inline
@@ -210,21 +210,19 @@ def place_of_vector(w: ptr[u8], i: int, at: int, FMT: str, N: int):
 
 @inline
 def looks_up(FMT: str):
-    """Whether a group's vectors are looked up before its lines are read: one by one, which takes half of the time that
-    `gather` takes where vectors are short.
-    """
+    """Whether a group's vectors are looked up, one by one, before its lines are read: faster than `gather` on AVX2."""
     return integers_of(FMT).kind == CodeLayout.GRID and target_has("avx2") and not target_has("avx512")
 
 
 @inline
 def looked_up_bytes(FMT: str):
     """What `looked_up` wants memory for."""
-    return 576 if looks_up(FMT) else 1
+    return EIGHT_LINES + LINE_BYTES if looks_up(FMT) else 1
 
 
 @inline
 def looked_up(w: ptr[u8], memory: ptr[u8], FMT: str, W: int):
-    """Where `line` reads a group: `w`, or `memory`, with eight lines of sizes and one of signs."""
+    """Where a group is read: by `line` from `w`, or by `size_and_sign` from `memory`."""
     if not looks_up(FMT):
         return w
     G = integers_of(FMT).grid
@@ -234,7 +232,7 @@ def looked_up(w: ptr[u8], memory: ptr[u8], FMT: str, W: int):
         for at in unroll(0, 64, 4 * W):
             store(places, place_of_vector(w, i, at, FMT, W) >> (WORDS - 1), i // WORDS * 16 + at // 4)
     for at in unroll(0, 64, 4 * W):
-        store(memory, load(w, G.lines * 64 + at, lanes=4 * W), 512 + at)
+        store(memory, load(w, G.lines * 64 + at, lanes=4 * W), EIGHT_LINES + at)
     vectors = table(u64, G.vectors) if WORDS == 2 else table(u32, G.words)
     # A loop at run time: else places would be taken out of vectors, not read where they were stored.
     for row in range(0, 16, 4):
@@ -291,6 +289,15 @@ def bias_sum(FMT: str, SIGNED: bool):
         return 0
     reads_sum(1 + BIASES.index(BIAS), FMT)
     return 1 + BIASES.index(BIAS)
+
+
+@inline
+def bias_of(s, m: int, s_stride, half: int, FMT: str, SIGNED: bool):
+    """What takes the bias away from the integer sum of row m, or of half of it where halves have sums."""
+    if scale_of_halves(FMT):
+        return half_start(s, s_stride * HALF_SUMS[half] + m, FMT, SIGNED)
+    SUM = bias_sum(FMT, SIGNED)
+    return load(s, s_stride * SUM + m) if SUM else zeros(i32)
 
 
 @inline

@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from zinc_rt.lang import ops
-from zinc_rt.lang.arith import binary
+from zinc_rt.lang.arith import binary, compare, negate
 from zinc_rt.lang.convert import convert
 from zinc_rt.lang.diagnostics import Reject
 from zinc_rt.lang.lower.registry import lowers, vector, want_static, want_val
-from zinc_rt.lang.lower.vectors import bitcast, pick
+from zinc_rt.lang.lower.vectors import bitcast, pick, select
 from zinc_rt.lang.target import EMULATED
 from zinc_rt.lang.types import Int, Vec, elem_of, i8, i16, i32, lanes_of, u8
 from zinc_rt.lang.values import Val, literal
@@ -206,13 +206,9 @@ def _signed_like(c: Any, x: Any, y: Any) -> Val:
     n = lanes_of(size.type)
     if c.target.arch == "x86_64" and n in (16, 32):
         return _sign(c, size, sign)
-    zero, kind = literal(0, size.type), c.f.type(size.type)
-    flipped, bits = binary(c.f, ast.Sub(), zero, size), "i1" if n == 1 else f"<{n} x i1>"
-    out = size.ref
-    for test, other in (("slt", flipped), ("eq", zero)):
-        chosen = c.f.value(f"icmp {test} {kind} {sign.ref}, {zero.ref}")
-        out = c.f.value(f"select {bits} {chosen}, {kind} {other.ref}, {kind} {out}")
-    return Val(size.type, out)
+    zero = literal(0, size.type)
+    turned = select(c, compare(c.f, ast.Lt(), sign, zero), negate(c.f, size), size)
+    return select(c, compare(c.f, ast.Eq(), sign, zero), zero, turned)
 
 
 def _maddwd(c: Any, acc: Val, a: Val, b: Val) -> Val:

@@ -135,7 +135,7 @@ def high(c: Any, v: Any) -> Val:
 
 
 @lowers(ops.select)
-def _select(c: Any, condition: Any, a: Any, b: Any) -> Val:
+def select(c: Any, condition: Any, a: Any, b: Any) -> Val:
     test = want_val(condition, "the condition")
     if elem_of(test.type) != boolean:
         raise Reject(f"the condition must be bool, got {test.type}")
