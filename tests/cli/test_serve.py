@@ -48,6 +48,7 @@ def test_what_cannot_be_served_is_refused_in_a_line(zinc: Zinc, tmp_path: Path) 
             (2, "No such file", ("--api-key-file", tmp_path / "none", "--port", 0)),
             (1, "none.gguf", ("-m", tmp_path / "none.gguf", "--port", 0)),
             (2, "--kv-memory is '0'", ("--kv-memory", "0", "--port", 0)),
+            (2, "--state-memory is '0'", ("--state-memory", "0", "--port", 0)),
             (2, "--alias", ("--alias", "a,,b", "--port", 0)),
             (2, "--port", ("--port", 70000)),
             (2, "--mmproj is for texts", ("--embeddings", "--mmproj", bad, "--port", 0)),

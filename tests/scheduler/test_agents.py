@@ -13,7 +13,7 @@ import zinc_rt
 from tests.helpers import T, soon
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
-from zinc_rt.engine.recurrent_state import CHECKPOINT_TOKENS, copies, wanted_copies
+from zinc_rt.engine.recurrent_state import CHECKPOINT_TOKENS, TAIL_TOKENS, copies, wanted_copies
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.params import SamplingParams
 
@@ -69,6 +69,36 @@ def test_two_agents(name: str, kernels: str, tmp_path: Path) -> None:
             assert said(fresh, text) == answer
 
 
+def test_a_prompt_whose_end_is_rendered_otherwise(tmp_path: Path) -> None:
+    """A template that leaves out the empty thought at the end of the last prompt, once the answer is there: a page and
+    that end are read again, wherever the pages' edges lie.
+    """
+    path, rng = write(tmp_path, "qwen35"), Random(7)
+    params = SamplingParams.with_overrides(PARAMS, max_tokens=2)
+    with zinc_rt.load(path, device="cpu", n_ctx=N_CTX, n_slots=1) as model:
+        for n in range(40, 40 + PAGE_TOKENS):
+            prompt = random_ids(rng, n)
+            kept = prompt[: 1 - TAIL_TOKENS] + said(model, prompt, params)
+            assert n - TAIL_TOKENS - model.cached_tokens([*kept, 1, 2]) < PAGE_TOKENS
+
+
+def test_drafts_leave_the_snapshots_of_an_answer(tmp_path: Path) -> None:
+    """A draft stops before a position that has a snapshot; drafts and edits change no token."""
+    path = write(tmp_path, "qwen35")
+    prompt = random_ids(Random(4), 20)
+    params = SamplingParams.with_overrides(PARAMS, max_tokens=3 * CHECKPOINT_TOKENS + 90)
+    load = partial(zinc_rt.load, path, device="cpu", n_ctx=N_CTX, n_slots=1)
+    with load(draft_model=path, draft_max=4) as model, load() as plain:
+        chunks = list(model.stream(prompt, params))
+        answer = said(plain, prompt, params)
+        assert [chunk.token_id for chunk in chunks if chunk.token_id is not None] == answer
+        assert chunks[-1].stats is not None
+        assert chunks[-1].stats.accepted_tokens > 50
+        for n in (CHECKPOINT_TOKENS, 2 * CHECKPOINT_TOKENS, 3 * CHECKPOINT_TOKENS):
+            edited = [*prompt, *answer][: n + 20] + prompt
+            assert model.cached_tokens(edited) == plain.cached_tokens(edited) == n
+
+
 def test_an_edit_within_a_long_answer(tmp_path: Path) -> None:
     """Answers have snapshots as prompts do."""
     path = write(tmp_path, "qwen35")
@@ -90,4 +120,8 @@ def test_snapshots_are_planned(tmp_path: Path) -> None:
         plan = model.engine.plan
         assert plan is not None
         assert plan.snapshots * 2 == plan.recurrent * wanted_copies(2, 2 * N_CTX)
+        one_copy = plan.recurrent // 2
         assert wanted_copies(2, 2 * N_CTX) == copies(2) + 2 * N_CTX // CHECKPOINT_TOKENS == 12
+    with zinc_rt.load(path, device="cpu", n_ctx=N_CTX, n_slots=2, state_memory=3 * one_copy) as model:
+        assert model.engine.plan is not None
+        assert model.engine.plan.snapshots == 3 * one_copy

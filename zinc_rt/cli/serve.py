@@ -42,6 +42,17 @@ KvMemory = Annotated[
         show_default=False,
     ),
 ]
+StateMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--state-memory",
+        metavar="SIZE",
+        help="Memory for copies of recurrent layers' states, to which edited texts go back. Default: a copy for 512"
+        " positions, within half of what the rest leaves.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
 MaxStep = Annotated[
     float | None,
     typer.Option(
@@ -69,13 +80,17 @@ class SharingOptions(OptionRecord):
 
     parallel: Parallel = 16
     kv_memory: KvMemory = None
+    state_memory: StateMemory = None
     max_step_ms: MaxStep = None
     embeddings: Embeddings = False
     pooling: PoolingName = None
 
     def load_options(self) -> dict[str, Any]:
         """It as keyword arguments of `zinc_rt.load`. Raises `UsageError`."""
-        memory = {} if self.kv_memory is None else {"kv_memory": size_bytes("--kv-memory", self.kv_memory)}
+        given = {"kv_memory": self.kv_memory, "state_memory": self.state_memory}
+        memory = {
+            name: size_bytes(f"--{name.replace('_', '-')}", size) for name, size in given.items() if size is not None
+        }
         return {"n_slots": self.parallel, **memory}
 
 

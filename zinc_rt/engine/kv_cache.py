@@ -20,7 +20,7 @@ from zinc_rt.engine.batch import EngineError, SequenceChunk, write_batch
 from zinc_rt.engine.page_pool import packed
 from zinc_rt.engine.page_tables import PageTables
 from zinc_rt.engine.pictures import Pictures
-from zinc_rt.engine.recurrent_state import CHECKPOINT_TOKENS, Snapshots
+from zinc_rt.engine.recurrent_state import CHECKPOINT_TOKENS, TAIL_TOKENS, Snapshots
 from zinc_rt.errors import BackendError, IntegrityError
 from zinc_rt.kernels.errors import TokenOutOfRange
 from zinc_rt.numerics import PAGE_TOKENS, pages_for
@@ -351,10 +351,10 @@ class KVCacheManager:
     def next_checkpoint(self, start: int, n_prompt: int) -> int | None:
         """Where a prompt of `n_prompt` tokens should have its next `checkpoint`, when rows go on at `start`.
 
-        Steps should end there: every 512 tokens, and at the last page's edge before the prompt's last token. None where
-        there is none, as without recurrent layers.
+        Steps should end there: every 512 tokens, and at the last page's edge before the prompt's last `TAIL_TOKENS`.
+        None where there is none, as without recurrent layers.
         """
-        last = (n_prompt - 1) // PAGE_TOKENS * PAGE_TOKENS
+        last = (n_prompt - TAIL_TOKENS) // PAGE_TOKENS * PAGE_TOKENS
         if self._snapshots is None or start >= last:
             return None
         return min((start // CHECKPOINT_TOKENS + 1) * CHECKPOINT_TOKENS, last)
@@ -362,6 +362,12 @@ class KVCacheManager:
     def wants_checkpoint(self, end: int) -> bool:
         """Whether a text that a step continues up to position `end` should have its `checkpoint` there."""
         return self._snapshots is not None and end % CHECKPOINT_TOKENS == 0
+
+    def draft_room(self, n_tokens: int) -> int:
+        """Most draft tokens of a step that continues a text of `n_tokens`, so that another step has the text end at its
+        next `checkpoint`.
+        """
+        return CHECKPOINT_TOKENS if self._snapshots is None else max(0, -n_tokens % CHECKPOINT_TOKENS - 1)
 
     def resumable(self, seq_id: int, n_tokens: int) -> int:
         """How many of the first `n_tokens` positions `truncate` would keep.

@@ -69,6 +69,9 @@ class CacheOptions:
     kv: what the KV cache holds, "f16" or "q8_0", which takes half the memory.
     kv_tokens: positions that all texts together may have (None: n_ctx for each).
     kv_memory: the same in bytes, those of texts that may come again included; in place of kv_tokens.
+    state_memory: bytes of copies of recurrent layers' states (None: a copy for every 512 tokens of the KV cache, one a
+    sequence and two more, as far as half of the memory that is left holds them; one a sequence and two more in any
+    case).
     """
 
     n_ctx: int | None = None
@@ -77,10 +80,11 @@ class CacheOptions:
     kv: str = CacheFormat.F16
     kv_tokens: int | None = None
     kv_memory: int | None = None
+    state_memory: int | None = None
 
     def __post_init__(self) -> None:
         _whole(self, n_batch=(1, MAX_BATCH), n_slots=(1, 4096), n_ctx=(1, 1 << 24))
-        _whole(self, kv_tokens=(1, 1 << 32), kv_memory=(1, 1 << 48))
+        _whole(self, kv_tokens=(1, 1 << 32), kv_memory=(1, 1 << 48), state_memory=(0, 1 << 48))
         if self.kv_tokens is not None and self.kv_memory is not None:
             raise UsageError(f"kv_tokens is {self.kv_tokens} and kv_memory is {self.kv_memory}; give one of them")
         object.__setattr__(self, "kv", parse_cache_format(self.kv))
@@ -91,12 +95,10 @@ class Options(CacheOptions, DeviceOptions):
     """The options of an engine; values that callers of `load` left open are decided here. Raises `UsageError`.
 
     n_logits: rows of a step whose logits may be wanted, one of each sequence at the least (None: all). check_memory:
-    refuse a plan that does not fit. state_memory: bytes of copies of recurrent layers' states (None: a copy for every
-    512 tokens of the KV cache, one a sequence and two more, as far as half of the memory that is left holds them; one a
-    sequence and two more in any case). drafts: whether steps will have drafts in them (`SequenceChunk.n_draft`), for
-    which each sequence needs one more such copy. card: the GPU, where the device's name says one, as "renderD129" or
-    "0000:03:00.0". fast_n_batch: n_batch where kernels are fast, native ones of a CPU and those of a GPU (None:
-    n_batch, too). What an engine decided stands in `Engine.sizes`. tier: the older name of `device`.
+    refuse a plan that does not fit. drafts: whether steps will have drafts in them (`SequenceChunk.n_draft`), for
+    which each sequence needs one more copy of its state. card: the GPU, where the device's name says one, as
+    "renderD129" or "0000:03:00.0". fast_n_batch: n_batch where kernels are fast, native ones of a CPU and those of a
+    GPU (None: n_batch, too). What an engine decided stands in `Engine.sizes`. tier: the older name of `device`.
     """
 
     device: Device = Device.cpu
@@ -108,7 +110,6 @@ class Options(CacheOptions, DeviceOptions):
     kv: CacheFormat = CacheFormat.F16
     check_memory: bool = True
     n_logits: int | None = None
-    state_memory: int | None = None
     drafts: bool = False
     card: str = ""
     fast_n_batch: int | None = None
@@ -129,7 +130,7 @@ class Options(CacheOptions, DeviceOptions):
                 raise UsageError(f"{field} is None; an engine needs one")
         DeviceOptions.__post_init__(self)
         CacheOptions.__post_init__(self)
-        _whole(self, fast_n_batch=(1, MAX_BATCH), n_logits=(1, MAX_BATCH), state_memory=(0, 1 << 48))
+        _whole(self, fast_n_batch=(1, MAX_BATCH), n_logits=(1, MAX_BATCH))
         true_or_false("check_memory", self.check_memory)
         true_or_false("drafts", self.drafts)
 

@@ -28,6 +28,11 @@ _Owner = tuple[int, int] | int  # a sequence and its position, or a page
 CHECKPOINT_TOKENS: Final = 512
 """Positions between the copies that a text keeps wherever it is edited later."""
 
+TAIL_TOKENS: Final = 9
+"""The last tokens of a prompt, which no copy has seen: templates render the beginning of an answer otherwise once the
+answer is there (Qwen 3: an empty thought of 4 tokens), and the last token's row is always computed.
+"""
+
 
 def copies(n_slots: int) -> int:
     """How many copies all sequences together keep at least, unless the options give bytes: of ends of prompts."""

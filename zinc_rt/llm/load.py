@@ -78,6 +78,7 @@ class LoadOptions(TypedDict, total=False):
     kv: str | None
     kv_tokens: int | None
     kv_memory: int | None
+    state_memory: int | None
 
     spec: str | None
     draft_model: str | Path | None
@@ -97,7 +98,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         drafts: `DraftOptions`: who guesses the next tokens.
         device, threads, kernels, isa, cache_dir, gpu, resident, memory: fields of `where` by name, in place of those
             of the record; None leaves what that says.
-        n_ctx, n_batch, n_slots, kv, kv_tokens, kv_memory: the same of `cache`.
+        n_ctx, n_batch, n_slots, kv, kv_tokens, kv_memory, state_memory: the same of `cache`.
         spec, draft_model, draft_max, draft_min: the same of `drafts`.
         embeddings: load to `embed` texts, not to generate (None: where the file is an embedding model).
         pooling: "mean", "cls" or "last", how a text's rows become its vector (None: the file's, else "last").

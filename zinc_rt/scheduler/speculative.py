@@ -86,7 +86,8 @@ class Speculation:
         """How many draft tokens a text can have: the last token that it may have is never one."""
         if request.free.processors:
             return 0  # they may keep count of their calls
-        return max(0, min(self._drafter.draft_max, request.longest - len(request.tokens) - 1))
+        n = len(request.tokens)
+        return max(0, min(self._drafter.draft_max, request.longest - n - 1, self._cache.draft_room(n)))
 
     def _drafts(self, asked: Sequence[tuple[Request, int]], n_rows: int, left: int) -> dict[int, tuple[int, ...]]:
         """Drafts by the requests' numbers, at most so many tokens in all."""
