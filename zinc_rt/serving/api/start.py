@@ -62,7 +62,8 @@ def make_client(
 ) -> EngineClient:
     """The engine's client; nothing is loaded yet."""
     if choice.embeddings:
-        one = {key: value for key, value in choice.options.items() if key not in ("n_slots", "kv_memory", "state_memory", "mmproj")}
+        others = ("n_slots", "kv_memory", "state_memory", "mmproj")
+        one = {key: value for key, value in choice.options.items() if key not in others}
         return EmbeddingClient(
             partial(load, choice.path, embeddings=True, pooling=choice.pooling, notify=notify, **one)
         )
