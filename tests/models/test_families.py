@@ -11,7 +11,7 @@ import pytest
 from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import machine
 from tests.helpers import T, engine_for, logits_of, random_tokens, run_tokens
-from tests.models.families import ARCHITECTURES, CASES, FAMILIES, soon
+from tests.models.families import CASES, FAMILIES, KINDS, soon
 from tests.models.families.build import N_VOCAB, Made, write_case
 from tests.models.families.common import Net
 from tests.models.families.qwen_moe import wide
@@ -19,7 +19,8 @@ from tests.models.test_logits import quietest_row
 from tests.models.truth import error
 from zinc_rt.backends.select import Kernels
 from zinc_rt.engine.engine import Device, Engine, SequenceChunk
-from zinc_rt.gguf import GGMLType
+from zinc_rt.gguf import GGMLType, GGUFFile
+from zinc_rt.models import define
 
 LONG = ("gemma3", "gpt-oss", "qwen35")
 LONG_TEXT = random_tokens(6, 280, N_VOCAB - 2)
@@ -55,7 +56,20 @@ def bits(x: np.ndarray) -> np.ndarray:
     return x.view(np.uint32)
 
 
-@pytest.mark.parametrize("name", soon(ARCHITECTURES))
+def asked_for(path: Path) -> set[object]:
+    """The operations of a model, each with what it is told and how many inputs it has; of a number, whether it is 0."""
+    with GGUFFile.open(path) as file:
+        nodes = define(file).graph.nodes
+    told = [frozenset((k, v if isinstance(v, str | bool) else v != 0) for k, v in n.attrs.items()) for n in nodes]
+    return {(node.op.name, what, len(node.inputs)) for node, what in zip(nodes, told)}
+
+
+@cache
+def asked_by_kinds(folder: Path) -> frozenset[object]:
+    return frozenset().union(*(asked_for(made(folder, name).path) for name in KINDS))
+
+
+@pytest.mark.parametrize("name", soon(KINDS))
 def test_the_formulas_notice(name: str, folder: Path) -> None:
     """One thing done wrongly is far outside the tolerance, and the choice of experts hangs on no rounding."""
     case = made(folder, name)
@@ -72,7 +86,9 @@ def test_the_formulas_notice(name: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_logits(name: str, folder: Path) -> None:
+    """They are the formulas'; and the CPU runs whatever the case asks for, if not with this case then with a kind."""
     case = made(folder, name)
+    assert not asked_for(case.path) - asked_by_kinds(folder), "a new kind: add it to KINDS in tests/models/families"
     got, want = reference(case.path, tuple(text_of(case))), Net(case).logits(text_of(case))
     assert error(got, want) < WHOLE
     assert quietest_row(got, want) < ROW
@@ -135,7 +151,7 @@ def test_a_long_text_with_the_references_kernels(name: str, folder: Path) -> Non
     np.testing.assert_array_equal(bits(long_logits(case, 280, "reference")), bits(long_logits(case, 140)))
 
 
-@pytest.mark.parametrize("name", soon(ARCHITECTURES))
+@pytest.mark.parametrize("name", soon(KINDS))
 def test_quantised_logits(name: str, folder: Path) -> None:
     case = made(folder, name, T.Q8_0)
     tokens = text_of(case)
@@ -169,7 +185,7 @@ def test_steps_without_rows_or_without_logits(name: str, folder: Path) -> None:
     np.testing.assert_array_equal(bits(got), bits(reference(case.path, tuple(text_of(case))))[4:8])
 
 
-@pytest.mark.parametrize("name", soon(ARCHITECTURES))
+@pytest.mark.parametrize("name", soon(KINDS))
 def test_cpu(name: str, folder: Path) -> None:
     """The CPU's kernels give the reference's bits: in pieces, at once, beside another text, in a slot used before."""
     case = made(folder, name)

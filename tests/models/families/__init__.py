@@ -31,6 +31,12 @@ ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.
 _MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2)
 FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
 """One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention."""
+KINDS = (*FAMILIES, "qwen2moe", "qwen3next", "gemma4-experts", "mistral3")
+"""Cases that have each operation in each way that any case asks for it.
+
+By default these run on the CPU. Each other case costs `test_logits` alone, which sees to it that it asks for no more
+than these do; the rest of its tests are slow.
+"""
 
 
 def soon(names: Collection[str], cases: Iterable[str] = CASES) -> list[Any]:
