@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from tests.models.families.build import Case, Shapes, base_keys, model_shapes, norm_shapes
-from tests.models.families.common import Net, rms, silu, softplus
+from tests.models.families.build import (
+    Case,
+    Shapes,
+    attention_shapes,
+    base_keys,
+    ffn_shapes,
+    model_shapes,
+    moe_shapes,
+    norm_shapes,
+)
+from tests.models.families.common import Net, Rope, rms, silu, softplus
+from tests.models.families.dense import feed_forward
 
 
 def conv(net: Net, u: np.ndarray, p: str) -> np.ndarray:
@@ -33,10 +44,10 @@ def mamba2(net: Net, h: np.ndarray, p: str) -> np.ndarray:
     a, d = net[f"{p}ssm_a"][:, 0], net[f"{p}ssm_d"][:, 0]
     state, y = np.zeros((heads, dim, size)), np.empty((n, heads, dim))
     for t in range(n):
-        old = state if net.does("present state") else None
+        before = state
         state = np.exp(dt[t] * a)[:, None, None] * state
         state = state + (dt[t][:, None] * x[t])[:, :, None] * b[t, pair][:, None, :]
-        y[t] = np.einsum("hpn,hn->hp", state if old is not None else state / 2, c[t, pair])
+        y[t] = np.einsum("hpn,hn->hp", state if net.does("present state") else before, c[t, pair])
         if net.does("skip"):
             y[t] += d[:, None] * x[t]
     return net.product(gated(net, y.reshape(n, inner), z, p, groups), f"{p}ssm_out")
@@ -81,6 +92,10 @@ def ssm_keys(inner: int, heads: int, groups: int, size: int) -> dict[str, Any]:
 WRONG = ("taps", "conv bias", "dt bias", "present state", "skip")
 
 
+SIZES = (128, 8, 2, 48)
+"""Channels, heads, groups, elements of the state."""
+
+
 def forward(net: Net, tokens: list[int]) -> np.ndarray:
     x = net["token_embd.weight"][tokens]
     for layer in range(net.number("block_count")):
@@ -89,16 +104,66 @@ def forward(net: Net, tokens: list[int]) -> np.ndarray:
     return net.head(net.norm(x, "output_norm"))
 
 
+def attention(net: Net, h: np.ndarray, p: str, kv: int, rope: Rope | None) -> np.ndarray:
+    heads, d = (net.number(f"attention.{k}") for k in ("head_count", "key_length"))
+    n = len(h)
+    q, k, v = net.qkv(h, p, (heads * d, kv * d, kv * d))
+    q, k, v = q.reshape(n, heads, d), k.reshape(n, kv, d), v.reshape(n, kv, d)
+    if rope is not None:
+        q, k = net.turn(q, rope), net.turn(k, rope)
+    scale = net.keys.get("attention.scale", 0.0) or 1 / math.sqrt(d)
+    return net.product(net.attend(q, k, v, scale, net.visible(n, None)), f"{p}attn_output")
+
+
+def granite(net: Net, tokens: list[int]) -> np.ndarray:
+    k = net.keys
+    rope = net.rope(net.number("attention.key_length"), halves=False) if k["rope.scaling.finetuned"] else None
+    residual = k["residual_scale"] if net.does("residual scale") else 1.0
+    x = net["token_embd.weight"][tokens] * k["embedding_scale"]
+    for layer, kv in enumerate(k["attention.head_count_kv"]):
+        p = f"blk.{layer}."
+        h = net.norm(x, f"{p}attn_norm")
+        x = x + residual * (attention(net, h, p, kv, rope) if kv else mamba2(net, h, p))
+        f = net.norm(x, f"{p}ffn_norm")
+        x = x + residual * (feed_forward(net, f, p))
+    logits = net.head(net.norm(x, "output_norm"))
+    return logits / k["logit_scale"] if net.does("logit scale") else logits
+
+
 def mamba2_case(*, seed: int = 1) -> Case:
-    sizes = (128, 8, 2, 48)
     keys = {
         key: value
-        for key, value in base_keys(**ssm_keys(*sizes)).items()
+        for key, value in base_keys(n_ff=0, **ssm_keys(*SIZES)).items()
         if not key.startswith(("attention.head", "attention.key", "attention.value", "rope."))
     }
-    block = norm_shapes(64, "attn_norm") | mamba2_shapes(64, *sizes)
+    block = norm_shapes(64, "attn_norm") | mamba2_shapes(64, *SIZES)
     wrong = (*WRONG, "groups of heads", "gate first")
-    return Case("mamba2", keys | {"feed_forward_length": 0}, model_shapes(64, [block] * 2), forward, wrong, seed=seed)
+    return Case("mamba2", keys, model_shapes(64, [block] * 2), forward, wrong, seed=seed)
 
 
-CASES = {"mamba2": mamba2_case()}
+def granite_case(*, experts: bool, rope: bool, seed: int = 1) -> Case:
+    kv_heads = [0, 2, 0]
+    more: dict[str, Any] = {}
+    ffn, wrong = ffn_shapes(64, 96), (*WRONG, "gate first", "residual scale", "logit scale")
+    if experts:
+        ffn = moe_shapes(64, 96, 8) | ffn_shapes(64, 64, suffix="_shexp")
+        more = {"expert_count": 8, "expert_used_count": 3, "expert_shared_feed_forward_length": 64}
+        wrong += ("router normalised", "shared expert")
+    keys = base_keys(
+        n_layers=3, kv_heads=kv_heads, embedding_scale=3.0, residual_scale=0.4, attention__scale=0.15, logit_scale=2.5,
+        rope__scaling__finetuned=rope, **ssm_keys(128, 8, 1, 48), **more,
+    )  # fmt: skip
+    blocks = [
+        norm_shapes(64, "attn_norm", "ffn_norm")
+        | (attention_shapes(64, 6, kv, 16) if kv else mamba2_shapes(64, 128, 8, 1, 48))
+        | ffn
+        for kv in kv_heads
+    ]
+    return Case("granitehybrid", keys, model_shapes(64, blocks, tied=True), granite, wrong, seed=seed)
+
+
+CASES = {
+    "mamba2": mamba2_case(),
+    "granitehybrid": granite_case(experts=True, rope=False, seed=26),
+    "granitehybrid-dense": granite_case(experts=False, rope=True),
+}
