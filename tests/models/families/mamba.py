@@ -130,6 +130,27 @@ def granite(net: Net, tokens: list[int]) -> np.ndarray:
     return logits / k["logit_scale"] if net.does("logit scale") else logits
 
 
+def falcon(net: Net, tokens: list[int]) -> np.ndarray:
+    rope = net.rope(net.number("attention.key_length"), halves=True)
+    x = net["token_embd.weight"][tokens]
+    for layer in range(net.number("block_count")):
+        p = f"blk.{layer}."
+        h = net.norm(x, f"{p}attn_norm")
+        x = x + attention(net, h, p, net.number("attention.head_count_kv"), rope)
+        x = x + mamba2(net, h if net.does("side by side") else net.norm(x, f"{p}attn_norm"), p)
+        x = x + net.ffn(rms(x, net[f"{p}ffn_norm"], net.eps), p)
+    return net.head(net.norm(x, "output_norm"))
+
+
+def falcon_case(*, norm: bool) -> Case:
+    sizes = (96, 6, 2, 48)  # channels are not twice the embedding
+    block = norm_shapes(64, "attn_norm") | attention_shapes(64, 6, 2, 16) | mamba2_shapes(64, *sizes, norm=norm)
+    block |= {"ffn_norm": (64,)} | ffn_shapes(64, 96)
+    wrong = ("rope pairs", "groups of heads", "side by side", *WRONG, *(("gate first",) if norm else ()))
+    keys = base_keys(rope__freq_base=1e11, **ssm_keys(*sizes))
+    return Case("falcon-h1", keys, model_shapes(64, [block] * 2), falcon, wrong)
+
+
 def mamba2_case(*, seed: int = 1) -> Case:
     keys = {
         key: value
@@ -166,4 +187,6 @@ CASES = {
     "mamba2": mamba2_case(),
     "granitehybrid": granite_case(experts=True, rope=False, seed=26),
     "granitehybrid-dense": granite_case(experts=False, rope=True),
+    "falcon-h1": falcon_case(norm=False),
+    "falcon-h1-norm": falcon_case(norm=True),
 }
