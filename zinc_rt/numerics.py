@@ -17,6 +17,8 @@ TREE_LANES: Final = 32
 """Lanes of the tree that adds groups, and exponentials."""
 NORM_LANES: Final = 256
 """Lanes of the tree that adds squares."""
+SCAN_BLOCK: Final = 32
+"""Elements of a state that a selective scan reads as one chain."""
 SPLIT: Final = 256
 """Positions that attention works on before it merges."""
 PAGE_TOKENS: Final = 16

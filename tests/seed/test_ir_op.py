@@ -58,13 +58,14 @@ EXTENSION = """
 45 clamp both m0
 46 lora_a both m0
 47 lora_b both m0
+48 ssm_scan both m0
 """
 ROWS = [line.split() for line in (TABLE + EXTENSION).split("\n") if line]
 
 
 def test_the_table_has_28_opcodes_and_ours_follow() -> None:
     assert len(TABLE.split("\n")) - 2 == 28
-    assert [int(op) for op in Op] == list(range(48)) == [int(row[0]) for row in ROWS]
+    assert [int(op) for op in Op] == list(range(49)) == [int(row[0]) for row in ROWS]
 
 
 @pytest.mark.parametrize(("number", "enum_name", "stage", "milestone"), ROWS)

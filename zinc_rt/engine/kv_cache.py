@@ -71,7 +71,7 @@ class KVCacheManager:
 
     Args:
         backend: runs the model.
-        lowered: the model's graph. Its page table, i32[n_slots, max_pages], is written in place.
+        lowered: the model's graph. Its page table, i32[n_slots, max_pages], is written in place, where it has one.
         sizes: what the graph was lowered for.
         snapshots: of the states of recurrent layers, where the model has them.
         root: the parent key of first pages, from a tenant's salt; None where pages cannot be shared.
@@ -89,7 +89,7 @@ class KVCacheManager:
     ) -> None:
         self._backend, self._lowered, self.sizes = backend, lowered, sizes
         self._snapshots, self._root, self.pictures = snapshots, root, pictures
-        self._pages = PageTables(sizes.n_pages, sizes.n_slots, sizes.max_pages, lowered.inputs["page_table"])
+        self._pages = PageTables(sizes.n_pages, sizes.n_slots, sizes.max_pages, lowered.inputs.get("page_table"))
         self._open: dict[int, _Sequence] = {}
         self._hits = self._misses = 0
         if snapshots is not None:

@@ -67,10 +67,18 @@ class HeadSizes:
         check_heads(self.n_heads, self.n_kv_heads, self.value_dim, "n_heads", "n_kv_heads", "value_dim")
 
     @classmethod
-    def from_keys(cls, keys: Keys, n_embd: int) -> HeadSizes:
-        """Read `attention.*`. Raises `ModelError`."""
+    def of_layers(cls, keys: Keys, n_embd: int, n_layers: int) -> tuple[HeadSizes | None, ...]:
+        """Those of each layer; None where `attention.head_count_kv` is 0. Raises `ModelError`."""
+        kv_heads = keys.integers("attention.head_count_kv", n_layers, minimum=0)
+        made = {n: cls.from_keys(keys, n_embd, n) for n in sorted(set(kv_heads) - {0})}
+        return tuple(made.get(n) for n in kv_heads)
+
+    @classmethod
+    def from_keys(cls, keys: Keys, n_embd: int, n_kv_heads: int | None = None) -> HeadSizes:
+        """Read `attention.*`. n_kv_heads: None for what the file says of all layers. Raises `ModelError`."""
         n_heads = keys.integer("attention.head_count")
-        n_kv_heads = keys.integer("attention.head_count_kv", n_heads)
+        if n_kv_heads is None:
+            n_kv_heads = keys.integer("attention.head_count_kv", n_heads)
         size = "attention.key_length" if keys.has("attention.key_length") else "embedding_length"
         if size == "embedding_length" and n_embd % n_heads:
             raise ModelError(f"{keys.name(size)} {n_embd} is not a multiple of the {n_heads} heads")

@@ -22,8 +22,8 @@ _STEP_INPUTS = {
     "token_ids": ("n_rows",),
     "positions": ("n_rows",),
     "slots": ("n_rows",),
-    "page_table": ("n_slots", "max_pages"),
 }
+_PAGED = {"page_table": ("n_slots", "max_pages")}
 _DECODES = {"logit_rows": ("n_logits",)}
 _ENCODES = {LAST_POSITIONS: ("n_rows",)}
 
@@ -51,14 +51,16 @@ class GraphParts(RowParts):
         eps: what norms add to the mean square.
         causal: whether rows see those before them only. An encoder's rows see all of their text.
         decodes: whether rows have logits; None for causal ones alone.
+        paged: whether any layer keeps keys and values.
     """
 
     def __init__(
-        self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True, decodes: bool | None = None
-    ) -> None:
+        self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True, decodes: bool | None = None,
+        paged: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__(file, info, eps)
         self.causal = causal
-        inputs = _STEP_INPUTS | ({} if causal else _ENCODES)
+        inputs = _STEP_INPUTS | (_PAGED if paged else {}) | ({} if causal else _ENCODES)
         if decodes or (decodes is None and causal):
             inputs |= _DECODES
         self.step = {name: self.g.buffer(name, BufferKind.INPUT, DType.I32, shape) for name, shape in inputs.items()}

@@ -91,6 +91,50 @@ def delta(n_k: int, n_v: int, dim: int, pairing: str, wild: bool = False) -> Cas
 
 
 @cache
+def scan(n_heads: int, dim: int, groups: int, size: int, wild: bool = False, *, norm: bool = False) -> Case:
+    """Channels and B and C in one buffer, as a convolution leaves them. norm: gate and norm of groups behind it."""
+    rng = np.random.default_rng(n_heads * dim + size)
+    made, n = net(), n_heads * dim
+    kept, width = state(made, n_heads, size, dim), n_heads * dim + 2 * groups * size
+    u, dt = made.rows("u", width), made.rows("dt", n_heads)
+    d = made.matrix(T.F32, ordinary(rng, n_heads, 1).view(np.uint8))
+    a = made.matrix(T.F32, -np.exp(ordinary(rng, n_heads, 1)).view(np.uint8))
+    y = made.temp(n) if norm else made.out("y", n)
+    made.node(
+        Op.SSM_SCAN,
+        [u, dt, a, made.vector(ordinary(rng, 1, n_heads)[0]), d, kept, *where(made)],
+        [y, kept],
+        n_heads=n_heads,
+        head_dim=dim,
+        n_groups=groups,
+        state_size=size,
+    )
+    widths = {"u": width, "dt": n_heads}
+    if norm:
+        weight = made.matrix(T.F32, ordinary(rng, groups, n // groups).view(np.uint8))
+        made.node(
+            Op.SSM_GATED_NORM, [y, made.rows("z", n), weight], [made.out("g", n)], eps=1e-5, n_heads=groups,
+            head_dim=n // groups, gate_first=True,
+        )  # fmt: skip
+        widths["z"] = n
+    return made.case(steps(rng, widths, hostile if wild else ordinary))
+
+
+@cache
+def channel_scan(n: int, size: int, wild: bool = False) -> Case:
+    """Mamba 1: a step size for each channel, a decay for each element of its state."""
+    rng = np.random.default_rng(n + size)
+    made = net()
+    kept = state(made, size, n)
+    rates = made.matrix(T.F32, -np.exp(ordinary(rng, size + 1, n)).view(np.uint8))
+    inputs = [made.rows("x", n), made.rows("b", size), made.rows("c", size), made.rows("dt", n), rates, kept]
+    made.node(
+        Op.SSM_SCAN, [*inputs, *where(made)], [made.out("y", n), kept], head_dim=n, state_size=size, per_channel=True
+    )
+    return made.case(steps(rng, {"x": n, "b": size, "c": size, "dt": n}, hostile if wild else ordinary))
+
+
+@cache
 def layer() -> Case:
     """All of a layer, as its products see it: the gated norm and the gate feed matrices."""
     rng = np.random.default_rng(5)
@@ -133,6 +177,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "delta of odd size": lambda: delta(1, 3, 12, "modulo"),
     "wild delta": lambda: delta(2, 4, 32, "modulo", True),
     "layer": layer,
+    "scan": lambda: scan(4, 64, 2, 48, norm=True),
+    "scan of odd size": lambda: scan(3, 12, 1, 33),
+    "wild scan": lambda: scan(2, 32, 2, 40, True),
+    "scan of channels": lambda: channel_scan(96, 16),
+    "wild scan of channels": lambda: channel_scan(40, 16, True),
 }
 
 

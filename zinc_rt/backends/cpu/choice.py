@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -230,9 +231,19 @@ class TargetTuning:
         """The gated delta rule."""
         return recurrent.delta_net, {"DIM": dim, "WIDE": 8, "NARROW": 4, "W": self.lanes}
 
-    def gated_norm(self, dim: int) -> Kernel:
-        """RMS norm of heads, gated."""
-        return recurrent.gated_norm, {"DIM": dim, "W": self.lanes}
+    def scan(self, state: int, dim: int, per_channel: bool) -> Kernel:
+        """The selective scan."""
+        part = self.scan_slice(dim)
+        constants = {"STATE": state, "DIM": dim, "CHANNELS": per_channel, "SLICE": part}
+        return recurrent.scan, {**constants, "NARROW": min(part, 4 * self.lanes), "W": self.lanes}
+
+    def scan_slice(self, dim: int) -> int:
+        """Elements of a unit of the scan: as many as registers hold sums for, or a line of a usual state."""
+        return math.gcd(dim, min(64, 8 * self.lanes))
+
+    def gated_norm(self, dim: int, first: bool) -> Kernel:
+        """RMS norm of heads, gated behind it or before it (`first`)."""
+        return recurrent.gated_norm, {"DIM": dim, "FIRST": first, "W": self.lanes}
 
     def argmax(self) -> Kernel:
         """The largest of a row."""

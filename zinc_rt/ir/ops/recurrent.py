@@ -1,4 +1,4 @@
-"""Recurrent layers: a causal convolution, the gated delta rule, and the gated norm of its output.
+"""Recurrent layers: a causal convolution, the gated delta rule, the selective scan, and the gated norm of an output.
 
 A sequence keeps state of a fixed size in such a layer: an entry of f32[n_slots, ...], which a row finds by its `slots`.
 Rows of a sequence are worked on one after another, in the order in which they stand in the step, which is that of their
@@ -37,12 +37,14 @@ from zinc_rt.ir.ops.norms import rms_norm_rows, square_sums
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32, fma, fma_chain
 from zinc_rt.kernels.reference.mathfn import exp, sigmoid, silu, softplus
+from zinc_rt.numerics import SCAN_BLOCK
 
 if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView
 
 I32 = npt.NDArray[np.int32]
 
+SCAN_SIZES = ("n_heads", "head_dim", "n_groups", "state_size")
 PAIRINGS = ("block", "modulo")
 """The key head of value head h: h // (n_v_heads / n_k_heads), or h % n_k_heads."""
 
@@ -100,6 +102,28 @@ def delta_net_rows(q: F32, k: F32, v: F32, decay: F32, strength: F32, state: F32
     return out
 
 
+def scan_rows(x: F32, b: F32, c: F32, dt: F32, a: F32, d: F32, state: F32, positions: I32, slots: I32) -> F32:
+    """The selective scan, row after row: f32[rows, heads, P].
+
+    x: f32[rows, heads, P]. b, c: f32[rows, heads, N]. dt: f32[rows, heads, P or 1]. a: f32[heads, N or 1, P or 1]. d:
+    f32[heads, P or 1]. state: f32[n_slots, heads, N, P], written. S' = exp(a dt) * S + b (dt x)^T, y = S'^T c + d x.
+    The chains over n are of `SCAN_BLOCK` elements; their results are added in order.
+    """
+    out = np.empty_like(x)
+    for row, (position, slot) in enumerate(zip(positions.tolist(), slots.tolist(), strict=True)):
+        if position == 0:
+            state[slot] = 0.0
+        kept = exp(a * dt[row, :, None, :]) * state[slot]
+        state[slot] = fma(b[row, :, :, None], (dt[row] * x[row])[:, None, :], kept)
+        by_n, reads = state[slot].transpose(1, 0, 2), c[row].T[:, :, None]
+        total = fma_chain(by_n[:SCAN_BLOCK], reads[:SCAN_BLOCK])
+        for start in range(SCAN_BLOCK, len(by_n), SCAN_BLOCK):
+            part = slice(start, start + SCAN_BLOCK)
+            total = total + fma_chain(by_n[part], reads[part])
+        out[row] = fma(d, x[row], total)
+    return out
+
+
 def _conv1d(at: Operands) -> None:
     x, w, _, positions, slots, *bias = at.inputs
     taps = w if isinstance(w, np.ndarray) else w.rows(np.arange(w.n_rows))
@@ -141,11 +165,44 @@ def _delta_net(at: Operands) -> None:
     y[...] = rows.reshape(y.shape)
 
 
+def _scan(at: Operands) -> None:
+    if at.attrs.get("per_channel"):
+        return _channel_scan(at)
+    u, dt, a, dt_bias, d, _, positions, slots = at.inputs
+    n_heads, dim, groups, size = (int(at.attrs[name]) for name in SCAN_SIZES)
+    x, b, c = np.split(flat(u), [n_heads * dim, n_heads * dim + groups * size], axis=1)
+    with np.errstate(all="ignore"):
+        done = scan_rows(
+            x.reshape(-1, n_heads, dim),
+            *(np.repeat(part.reshape(-1, groups, size), n_heads // groups, axis=1) for part in (b, c)),
+            softplus(flat(dt) + dt_bias)[:, :, None],
+            a[:, :, None],
+            d,
+            at.outputs[1],
+            positions,
+            slots,
+        )
+    at.outputs[0][...] = done.reshape(at.outputs[0].shape)
+
+
+def _channel_scan(at: Operands) -> None:
+    x, b, c, dt, rates, _, positions, slots = at.inputs
+    x, b, c, dt = (flat(rows)[:, None] for rows in (x, b, c, dt))
+    with np.errstate(all="ignore"):
+        done = scan_rows(
+            x, b, c, softplus(dt), rates[None, :-1], rates[None, -1], at.outputs[1][:, None], positions, slots
+        )
+    at.outputs[0][...] = done.reshape(at.outputs[0].shape)
+
+
 def _gated_norm(at: Operands) -> None:
     o, z, w = at.inputs
-    y = heads(at, at.outputs[0])
+    y, eps = heads(at, at.outputs[0]), float(at.attrs["eps"])
     with np.errstate(all="ignore"):
-        y[...] = rms_norm_rows(heads(at, o), w, float(at.attrs["eps"])) * silu(heads(at, z))
+        if at.attrs.get("gate_first"):
+            y[...] = rms_norm_rows(heads(at, o) * silu(heads(at, z)), None, eps) * w
+        else:
+            y[...] = rms_norm_rows(heads(at, o), w, eps) * silu(heads(at, z))
 
 
 def _keeps_all_but_one(bound: Bindings) -> str | None:
@@ -161,6 +218,22 @@ def _heads_fit(bound: Bindings) -> str | None:
         return f"n_v_heads {n_v} is no multiple of n_k_heads {n_k}"
     if n_k and n_v and d and width is not None and width != (2 * n_k + n_v) * d:
         return f"u has {width} elements, (2 * {n_k} + {n_v}) heads of {d} have {(2 * n_k + n_v) * d}"
+    return None
+
+
+def _scan_fits(bound: Bindings) -> str | None:
+    n_heads, dim, groups, size, width = (bound.value(key) for key in (*SCAN_SIZES, "n"))
+    if n_heads and groups and n_heads % groups:
+        return f"n_heads {n_heads} is no multiple of n_groups {groups}"
+    if n_heads and dim and groups and size and width is not None and width != n_heads * dim + 2 * groups * size:
+        return f"u has {width} elements, {n_heads} heads of {dim} and twice {groups} groups of {size} have others"
+    return None
+
+
+def _rates_fit(bound: Bindings) -> str | None:
+    n, size = bound.value("n_rates"), bound.value("state_size")
+    if n is not None and size is not None and n != size + 1:
+        return f"rates has {n} rows; a decay for each of {size} elements of the state, and ssm_d, are {size + 1}"
     return None
 
 
@@ -190,6 +263,26 @@ def _delta_operations(cost: CostView) -> int:
     return cost.sizes.n_rows * (n_k * (7 * d + 6) + n_v * (9 + 2 * d + 7 * d * d))
 
 
+def _scan_operations(cost: CostView) -> int:
+    """Six for a head's step size and decay; five for each element of its state; for each of its outputs the sums of
+    blocks, and three.
+    """
+    if cost.attrs.get("per_channel"):
+        return _channel_operations(cost)
+    n_heads, dim, size = (cost.attr(name) for name in ("n_heads", "head_dim", "state_size"))
+    return cost.sizes.n_rows * n_heads * (6 + dim * _output_operations(size))
+
+
+def _channel_operations(cost: CostView) -> int:
+    """The same with three for a channel's step size, and two for the decay of each element of its state."""
+    n, size = cost.attr("head_dim"), cost.attr("state_size")
+    return cost.sizes.n_rows * n * (3 + 2 * size + _output_operations(size))
+
+
+def _output_operations(size: int) -> int:
+    return 5 * size + 2 + -(-size // SCAN_BLOCK)
+
+
 def _state(name: str, *shape: Dim) -> Port:
     return Port(name, FLOAT32, ("S", *shape), CACHE, role=name)
 
@@ -197,6 +290,8 @@ def _state(name: str, *shape: Dim) -> Port:
 _WHERE = (index("positions", "R"), index("slots", "R"))
 _CONV_STATE = _state("conv_state", "kept", "C")
 _DELTA_STATE = _state("delta_state", "n_v_heads", "head_dim", "head_dim")
+_SCAN_STATE = _state("scan_state", "n_heads", "state_size", "head_dim")
+_CHANNEL_STATE = _state("scan_state", "state_size", "head_dim")
 _CONV_RULES: tuple[Rule, ...] = (_keeps_all_but_one,)
 _DELTA_RULES: tuple[Rule, ...] = (_heads_fit,)
 
@@ -246,6 +341,44 @@ OPS = (
         touched=_touched(5),
     ),
     OpDefinition(
+        Op.SSM_SCAN,
+        OpSignature(
+            (
+                activation("u", "R", "n"),
+                activation("dt", "R", "n_heads"),
+                weight("ssm_a", "n_heads", 1, dtypes=FLOAT32),
+                weight("dt_bias", "n_heads", dtypes=FLOAT32),
+                weight("ssm_d", "n_heads", 1, dtypes=FLOAT32),
+                _SCAN_STATE,
+                *_WHERE,
+            ),
+            (activation("y", "R", "n_heads", "head_dim"), _SCAN_STATE),
+            dict.fromkeys(SCAN_SIZES, COUNT),
+            (_scan_fits,),
+        ),
+        reference=_scan,
+        operations=_scan_operations,
+        touched=_touched(5),
+        # Channels that have a step size each, and a decay for each element of their state (Mamba 1). rates: the
+        # decays by element, then what is called ssm_d.
+        variants=(
+            OpSignature(
+                (
+                    activation("x", "R", "head_dim"),
+                    activation("b", "R", "state_size"),
+                    activation("c", "R", "state_size"),
+                    activation("dt", "R", "head_dim"),
+                    weight("rates", "n_rates", "head_dim", dtypes=FLOAT32),
+                    _CHANNEL_STATE,
+                    *_WHERE,
+                ),
+                (activation("y", "R", "head_dim"), _CHANNEL_STATE),
+                {"head_dim": COUNT, "state_size": COUNT, "per_channel": AttrSpec(bool)},
+                (_rates_fit,),
+            ),
+        ),
+    ),
+    OpDefinition(
         Op.SSM_GATED_NORM,
         OpSignature(
             (
@@ -259,5 +392,17 @@ OPS = (
         reference=_gated_norm,
         # As an RMS norm of each head; then silu and one product for each element.
         operations=lambda cost: 8 * cost.elements(0) + 4 * cost.sizes.n_rows * cost.attr("n_heads"),
+        # The norm of the gated heads, each of which has weights of its own.
+        variants=(
+            OpSignature(
+                (
+                    activation("o", "R", "n_heads", "head_dim"),
+                    activation("z", "R", "n_heads", "head_dim"),
+                    weight("weight", "n_heads", "head_dim", dtypes=FLOAT32),
+                ),
+                (activation("y", "R", "n_heads", "head_dim"),),
+                {"eps": EPS, **HEADS, "gate_first": AttrSpec(bool)},
+            ),
+        ),
     ),
 )

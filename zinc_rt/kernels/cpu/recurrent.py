@@ -1,4 +1,4 @@
-"""Recurrent layers: convolution, the gated delta rule, its gated norm.
+"""Recurrent layers: convolution, the gated delta rule, the selective scan, gated norms.
 
 A unit is some channels or a head, and takes all rows of the step in order: a sequence goes from position to position
 with its state in the processor's cache.
@@ -7,11 +7,12 @@ with its state in the processor's cache.
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import load_some, not_null, one_over, rms_scale, square_sum, store_some
-from zinc_rt.kernels.cpu.structs import Conv1dArgs, DeltaNetArgs, GatedNormArgs, StepRecord
+from zinc_rt.kernels.cpu.structs import Conv1dArgs, DeltaNetArgs, GatedNormArgs, ScanArgs, StepRecord
 from zinc_rt.kernels.maths import exp, sigmoid, silu, softplus
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, fma, load, prefetch, regs, splat, sqrt, store, unroll, zeros
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
+from zinc_rt.numerics import SCAN_BLOCK
 
 ROWS = 8
 """Rows that take turns over a part of a head's state."""
@@ -159,14 +160,129 @@ def delta_net(
                         )
 
 
+@inline
+def scan_row(
+    s: ptr[f32], x: ptr[f32], b: ptr[f32], c: ptr[f32], y: ptr[f32], dt, decay, d, a: ptr[f32], FAR: bool, STATE: int,
+    DIM: int, CHANNELS: bool, C: int, V: int,
+):  # fmt: skip
+    """One position of C * V elements of a head; s: their state f32[n][DIM]. dt, decay, d: a vector for each V elements;
+    a: what decays come from, with CHANNELS. FAR: the state is in memory.
+    """
+    added = tuple(dt[i] * load(x, i * V, lanes=V) for i in range(C))
+    total = regs(vec[f32, V], C)
+    for block in unroll(0, STATE, SCAN_BLOCK):
+        out = regs(vec[f32, V], C)
+        for n in range(block, min(block + SCAN_BLOCK, STATE)):
+            writes = splat(load(b, n), V)
+            reads = splat(load(c, n), V)
+            line = s + n * DIM
+            if FAR:
+                for i in unroll(0, C * V, 16):
+                    prefetch(line, i + 8 * DIM, write=True)
+            for i in unroll(C):
+                g = decay[i]
+                if CHANNELS:
+                    g = exp(load(a + n * DIM, i * V, lanes=V) * dt[i])
+                new = fma(writes, added[i], load(line, i * V, lanes=V) * g)
+                store(line, new, i * V)
+                out[i] = fma(new, reads, out[i])
+        for i in unroll(C):
+            total[i] = out[i] if block == 0 else total[i] + out[i]
+    for i in unroll(C):
+        store(y, fma(d[i], load(x, i * V, lanes=V), total[i]), i * V)
+
+
+@inline
+def step_sizes(a, row: i32, h: i32, j: i32, out: ptr[f32], DIM: int, CHANNELS: bool, C: int, V: int):
+    """What `scan_rates` reads of a row: the step sizes of C * V channels, or that of a head and its decay."""
+    if CHANNELS:
+        for i in unroll(0, C * V, V):
+            raw = load(a.dt + (i64(row) * DIM + i64(j)), i, lanes=V)
+            store(out, softplus(raw), i)
+    else:
+        dt = softplus(splat(a.dt[i64(row) * i64(a.n_heads) + i64(h)] + a.dt_bias[h], 4))
+        out[0] = dt[0]
+        out[1] = exp(splat(a.a[h], 4) * dt)[0]
+
+
+@inline
+def scan_some(a, step, row: i32, h: i32, j: i32, rates: ptr[f32], FAR: bool, STATE: int, DIM: int, CHANNELS: bool,
+              C: int, V: int):  # fmt: skip
+    """One row of C * V elements of a head from element j on. A sequence begins with a state of zeros."""
+    s = a.state + ((i64(step.slots[row]) * i64(a.n_heads) + i64(h)) * (STATE * DIM) + i64(j))
+    if step.positions[row] == 0:
+        for n in range(STATE):
+            for i in unroll(C):
+                store(s + n * DIM, zeros(vec[f32, V]), i * V)
+    group = i64(u32(h) // u32(a.share)) * STATE
+    x = a.x + (i64(row) * i64(a.n_x) + i64(h * DIM + j))
+    b = a.b + (i64(row) * i64(a.n_b) + group)
+    c = a.c + (i64(row) * i64(a.n_b) + group)
+    y = a.y + ((i64(row) * i64(a.n_heads) + i64(h)) * DIM + i64(j))
+    if CHANNELS:
+        dt = tuple(load(rates, i * V, lanes=V) for i in range(C))
+        d = tuple(load(a.d + j, i * V, lanes=V) for i in range(C))
+        scan_row(s, x, b, c, y, dt, dt, d, a.a + j, FAR, STATE, DIM, True, C, V)
+    else:
+        dt = tuple(splat(rates[0], V) for i in range(C))
+        decay = tuple(splat(rates[1], V) for i in range(C))
+        d = tuple(splat(a.d[h], V) for i in range(C))
+        scan_row(s, x, b, c, y, dt, decay, d, a.a, FAR, STATE, DIM, False, C, V)
+
+
 @kernel
-def gated_norm(a: ptr[GatedNormArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, W: int):
-    """Units: heads, row after row. y = norm(o) * weight * silu(z)."""
+def scan(
+    a: ptr[ScanArgs], step: ptr[StepRecord], first: i32, last: i32, STATE: int, DIM: int, CHANNELS: bool, SLICE: int,
+    NARROW: int, W: int,
+):  # fmt: skip
+    """Units: SLICE elements of a head, a power of two. With CHANNELS each element has a step size and decays.
+
+    A single row reads its state through, once. Several rows take turns over NARROW elements, whose states stay in the
+    first-level cache meanwhile.
+    """
+    V = min(W, SLICE)
+    C = tuple(max(1, n // V) for n in (SLICE, NARROW))
+    n_rows = step.n_rows
+    rates = array(f32, ROWS * max(2, SLICE), zero=False)
+    for u in range(first, last):
+        h = i32(u32(u) // (DIM // SLICE))
+        at = (u - h * (DIM // SLICE)) * SLICE
+        if n_rows == 1:
+            step_sizes(a, 0, h, at, rates, DIM, CHANNELS, C[0], V)
+            scan_some(a, step, 0, h, at, rates, True, STATE, DIM, CHANNELS, C[0], V)
+        else:
+            for start in range(0, n_rows, ROWS):
+                count: i32 = n_rows - start
+                if count > ROWS:
+                    count = ROWS
+                for r in range(count):
+                    step_sizes(a, start + r, h, at, rates + r * max(2, SLICE), DIM, CHANNELS, C[0], V)
+                for j in range(0, SLICE, C[1] * V):
+                    for r in range(count):
+                        offset: i32 = r * max(2, SLICE)
+                        if CHANNELS:
+                            offset = offset + j
+                        scan_some(
+                            a, step, start + r, h, at + j, rates + offset, False, STATE, DIM, CHANNELS, C[1], V
+                        )
+
+
+@kernel
+def gated_norm(a: ptr[GatedNormArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, FIRST: bool, W: int):
+    """Units: heads, row after row. y = norm(o) * weight * silu(z); with FIRST, norm(o * silu(z)) * weight."""
     V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
     for u in range(first, last):
         o = a.o + i64(u) * DIM
         z = a.z + i64(u) * DIM
         y = a.y + i64(u) * DIM
+        if FIRST:
+            for i in range(0, DIM, V):
+                store(y, load(o, i, lanes=V) * silu(load(z, i, lanes=V)), i)
+            own = a.weight + i64(u - i32(u32(u) // u32(a.n_heads)) * a.n_heads) * DIM
+            factor = splat(rms_scale(y, DIM, a.eps, W), V)
+            for i in range(0, DIM, V):
+                store(y, (load(y, i, lanes=V) * factor) * load(own, i, lanes=V), i)
+            continue
         scale = splat(rms_scale(o, DIM, a.eps, W), V)
         for i in range(0, DIM, V):
             gate = silu(load(z, i, lanes=V))

@@ -205,12 +205,30 @@ class DeltaNetArgs:
 
 
 @struct
+class ScanArgs:
+    x: ptr[f32]  # [rows, n_x]; the heads of a row begin here
+    b: ptr[f32]  # [rows, n_b]; the groups of a row begin here
+    c: ptr[f32]  # as b
+    dt: ptr[f32]  # [rows, n_heads], or [rows, head_dim] of the one head
+    a: ptr[f32]  # [n_heads], or [state_size, head_dim]
+    dt_bias: ptr[f32]  # [n_heads], or none
+    d: ptr[f32]
+    state: ptr[f32]  # [slot, n_heads, state_size, head_dim]
+    y: ptr[f32]  # [rows, n_heads, head_dim]
+    n_x: i32
+    n_b: i32
+    n_heads: i32
+    share: i32  # heads in a row that share b and c
+
+
+@struct
 class GatedNormArgs:
     o: ptr[f32]  # [rows, heads, head_dim], like z and y
     z: ptr[f32]
-    weight: ptr[f32]
+    weight: ptr[f32]  # [head_dim], or [heads, head_dim] where the gate comes first
     y: ptr[f32]
     eps: f32
+    n_heads: i32
 
 
 @struct

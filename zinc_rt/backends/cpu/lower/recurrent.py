@@ -51,6 +51,34 @@ def delta_net(low: CpuLowering, single: Single) -> None:
     )  # fmt: skip
 
 
+@CPU.lowers(Op.SSM_SCAN)
+def scan(low: CpuLowering, single: Single) -> None:
+    """The selective scan."""
+    n, attrs = single.node, attributes(single.node)
+    *read, state, positions, slots = n.inputs
+    dim, size, heads, share = int(attrs["head_dim"]), int(attrs["state_size"]), 1, 1
+    if attrs.get("per_channel"):
+        x, b, c, dt, rates = read
+        where = [low.at(buffer) for buffer in (x, b, c, dt, rates)]
+        where += [0, low.at(rates, size * dim)]
+    else:
+        heads, groups = int(attrs["n_heads"]), int(attrs["n_groups"])
+        share = heads // groups
+        x, dt, *factors = read
+        b, starts = x, (0, heads * dim, heads * dim + groups * size)
+        where = [*(low.at(x, start) for start in starts), *(low.at(buffer) for buffer in (dt, *factors))]
+    arguments = {
+        **dict(zip(("x", "b", "c", "dt", "a", "dt_bias", "d"), where, strict=True)),
+        "state": low.at(state), "y": low.at(n.outputs[0]), "n_x": low.width(x), "n_b": low.width(b), "n_heads": heads,
+        "share": share,
+    }  # fmt: skip
+    kernel = low.choice.scan(size, dim, bool(attrs.get("per_channel")))
+    units = heads * dim // low.choice.scan_slice(dim)
+    low.emit(
+        n, "scan", kernel, structs.ScanArgs, arguments, units, UnitsPer.ONCE, (*read, state, positions, slots), n.outputs
+    )
+
+
 @CPU.lowers(Op.SSM_GATED_NORM)
 def gated_norm(low: CpuLowering, single: Single) -> None:
     """Heads normed and gated."""
@@ -62,8 +90,10 @@ def gated_norm(low: CpuLowering, single: Single) -> None:
         "weight": low.at(weight),
         "y": low.at(n.outputs[0]),
         "eps": attrs["eps"],
+        "n_heads": int(attrs["n_heads"]),
     }
+    kernel = low.choice.gated_norm(int(attrs["head_dim"]), bool(attrs.get("gate_first")))
     low.emit(
-        n, "gated_norm", low.choice.gated_norm(int(attrs["head_dim"])), structs.GatedNormArgs, arguments,
-        int(attrs["n_heads"]), UnitsPer.ROWS, (o, z), n.outputs,
+        n, "gated_norm", kernel, structs.GatedNormArgs, arguments, int(attrs["n_heads"]), UnitsPer.ROWS, (o, z),
+        n.outputs,
     )  # fmt: skip

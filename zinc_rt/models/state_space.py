@@ -1,0 +1,119 @@
+"""Layers of selective state space models, Mamba 2 (Dao 2024), as a record, and the nodes that they emit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from zinc_rt.ir.graph import BufferId
+from zinc_rt.ir.op import Op
+from zinc_rt.models.config import MAX_TAPS
+from zinc_rt.models.errors import ModelError
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.parts import GraphParts
+
+MAX_STATE_SIZE: Final = 256
+"""Elements of the state of a channel: kernels are compiled for their number."""
+MAX_HEADS: Final = 1024
+
+LAYERS: Final = "state space"
+"""The kind of layer, in messages."""
+
+
+@dataclass(frozen=True)
+class ScanSizes:
+    """Sizes of a layer. inner: channels, all heads together; a group of heads shares what is written and read of a
+    state of `state_size` elements for each channel. taps: of the convolution, the present included.
+
+    Raises `ModelError` with the numbers.
+    """
+
+    inner: int
+    n_heads: int
+    n_groups: int
+    state_size: int
+    taps: int
+
+    def __post_init__(self) -> None:
+        for what, parts in (("heads", self.n_heads), ("groups", self.n_groups)):
+            if self.inner % parts:
+                raise ModelError(f"{self.inner} channels of a state space layer are no multiple of {parts} {what}")
+        if self.n_heads % self.n_groups:
+            raise ModelError(f"{self.n_heads} heads of a state space layer are no multiple of {self.n_groups} groups")
+        for value, least, most, what in (
+            (self.state_size, 1, MAX_STATE_SIZE, "elements of a channel's state"),
+            (self.n_heads, 1, MAX_HEADS, "heads of a state space layer"),
+            (self.taps, 2, MAX_TAPS, "taps of a state space layer's convolution"),
+        ):
+            if not least <= value <= most:
+                raise ModelError(f"{value} {what} are not supported; {least} to {most} are")
+
+    @classmethod
+    def from_keys(cls, keys: Keys) -> ScanSizes:
+        """Read `ssm.*`. Raises `ModelError`."""
+        return cls(
+            *(keys.integer(f"ssm.{name}") for name in ("inner_size", "time_step_rank", "group_count", "state_size")),
+            taps=keys.integer("ssm.conv_kernel"),
+        )
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution: inputs, and what each group writes and reads."""
+        return self.inner + 2 * self.n_groups * self.state_size
+
+
+@dataclass(frozen=True)
+class Mamba2Spec:
+    """Mamba 2: a projection to gate, inputs and step sizes; a convolution of each channel; the scan; the gate, then the
+    norm of groups where the file has `ssm_norm`; the output.
+    """
+
+    sizes: ScanSizes
+
+    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
+        """See `BranchBody.emit`."""
+        p, s = f"blk.{layer}", self.sizes
+        z, entered, dt = parts.split_project(h, f"{p}.ssm_in", (s.inner, s.channels, s.n_heads))
+        u = convolution(parts, entered, layer, s.taps)
+        state = parts.states.of_sequence(
+            LAYERS, layer, "scan_state", (s.n_heads, s.state_size, s.inner // s.n_heads)
+        )
+        factors = [
+            parts.weight(f"{p}.ssm_a", s.n_heads, 1, plain=True),
+            parts.weight(f"{p}.ssm_dt.bias", s.n_heads),
+            parts.weight(f"{p}.ssm_d", s.n_heads, 1, plain=True),
+        ]
+        y = parts.temp(f"{p}.ssm_scan", s.inner)
+        parts.g.node(
+            Op.SSM_SCAN, [u, dt, *factors, state, *rows_of(parts)], [y, state], f"{p}.ssm_scan.scan",
+            n_heads=s.n_heads, head_dim=s.inner // s.n_heads, n_groups=s.n_groups, state_size=s.state_size,
+        )  # fmt: skip
+        return parts.project(self._gated(parts, y, z, p), f"{p}.ssm_out", parts.info.n_embd)
+
+    def _gated(self, parts: GraphParts, y: BufferId, z: BufferId, p: str) -> BufferId:
+        s, name = self.sizes, f"{p}.ssm_norm.weight"
+        if not parts.has(name):
+            return parts.gate(z, y, f"{p}.ssm_gated")
+        sizes = {"n_heads": s.n_groups, "head_dim": s.inner // s.n_groups}
+        out = parts.temp(f"{p}.ssm_norm", s.inner)
+        inputs = [y, z, parts.weight(name, *sizes.values(), plain=True)]
+        parts.g.node(
+            Op.SSM_GATED_NORM, inputs, [out], f"{p}.ssm_gated_norm", eps=parts.eps, gate_first=True, **sizes
+        )
+        return out
+
+
+def convolution(parts: GraphParts, x: BufferId, layer: int, n_taps: int) -> BufferId:
+    """The causal convolution of each channel of x by `ssm_conv1d`, with a bias where the file has one, then silu."""
+    p, n = f"blk.{layer}", parts.width(x)
+    kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (n_taps - 1, n))
+    taps, bias = parts.weight(f"{p}.ssm_conv1d.weight", n, n_taps, plain=True), f"{p}.ssm_conv1d.bias"
+    biases = [parts.weight(bias, n)] if parts.has(bias) else []
+    y = parts.temp(f"{p}.ssm_conv1d", n)
+    parts.g.node(Op.SSM_CONV1D, [x, taps, kept, *rows_of(parts), *biases], [y, kept], f"{p}.ssm_conv1d.conv")
+    return y
+
+
+def rows_of(parts: GraphParts) -> list[BufferId]:
+    """What says which sequence a row belongs to, and its place in that."""
+    return [parts.step["positions"], parts.step["slots"]]
