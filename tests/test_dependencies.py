@@ -19,7 +19,7 @@ from tests.source import ROOT, imports, texts
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PAGE = (ROOT / "docs" / "how" / "dependencies.md").read_text()
-TOOLS = {"ruff", "mypy", "pytest-timeout"}  # of the extra; programs, and what pytest loads by itself
+TOOLS = {"ruff", "mypy", "pytest-timeout", "setuptools"}  # of the extra; programs, what pytest and pip load
 
 PYTHON = {"extra": "", "python_version": "3.11", "python_full_version": "3.11.0"}
 TABLES: dict[str, list[list[str]]] = {}

@@ -20,15 +20,22 @@ def env(as_json: o.Json = False, cache_dir: o.CacheDir = None, debug: o.Debug = 
 
     For a report of an error, and to see what a command would read. The values of tokens and proxies are not shown.
     """
+    from zinc_rt.models.architectures import status_of_plug_ins
     from zinc_rt.utils.installation import software
 
     installed, given, places = software(), variables(), [*_places(cache_dir)]
+    plug_ins = status_of_plug_ins()
     if as_json:
-        tree = {"software": installed, "variables": given, "places": places}
+        keys = ("architecture", "package", "status")
+        tree = {"software": installed, "plug_ins": [dict(zip(keys, row)) for row in plug_ins]}
+        tree |= {"variables": given, "places": places}
         write(json.dumps(tree, ensure_ascii=False, indent=1) + "\n")
         return
     write_heading("Installed")
     write_table([[name, "unknown" if value is None else str(value)] for name, value in installed.items()])
+    if plug_ins:
+        write_heading("\nArchitectures from other packages")
+        write_table([[printable_line(cell) for cell in row] for row in plug_ins])
     write_heading("\nEnvironment variables (unset ones are not listed; docs/use/environment.md has them all)")
     write_table([[name, printable_line(value)] for name, value in given.items()] or [["none", ""]])
     write_heading("\nFiles")

@@ -1,7 +1,7 @@
 """The table of architectures: which file builds which `general.architecture`.
 
-To add one to the package, write its file and put it into `FILES`. To add one from outside, call `register`. A file of
-the package is imported when a model asks for it.
+To add one to the package, write its file and put it into `FILES`. From outside, a package adds one as an entry point
+(`zinc_rt.models.plugins`), a program by `register`. A file of the package is imported when a model asks for it.
 """
 
 from __future__ import annotations
@@ -88,8 +88,23 @@ def unregister(architecture: Architecture) -> None:
 
 
 def supported() -> tuple[str, ...]:
-    """The values of `general.architecture` that can be built."""
-    return (*_own(), *_ADDED)
+    """The values of `general.architecture` that can be built, those of plug-ins behind the others."""
+    from zinc_rt.models import plugins  # not at import: what reads the metadata of packages takes a while to import
+
+    return tuple(dict.fromkeys((*_own(), *_ADDED, *plugins.installed())))
+
+
+def status_of_plug_ins() -> list[tuple[str, str, str]]:
+    """Architecture, package, and whether it is used, for each plug-in; the package's own names go before all others."""
+    from zinc_rt.models import plugins
+
+    rows = []
+    for name, plug_ins in plugins.installed().items():
+        others = "zinc-rt itself" if name in _own() else "the program" if name in _ADDED else ""
+        for plug_in in plug_ins:
+            rival = others or ", ".join(p.package for p in plug_ins if p is not plug_in)
+            rows.append((name, plug_in.package, f"not used: {rival} has this name" if rival else "used"))
+    return rows
 
 
 def architecture_for(name: str) -> Architecture:
@@ -98,9 +113,19 @@ def architecture_for(name: str) -> Architecture:
     if found is None and name in FILES and name in _file(name).NAMES:
         return _file(name)  # and no other file is imported
     found = found or _own().get(name)
-    if found is None:
-        why = f": {REFUSED[name]}" if name in REFUSED else ""
-        raise ModelError(f"architecture {show(name)} is not supported{why}").with_advice(
-            f"what would run: a model of architecture {', '.join(supported())}"
-        )
-    return found
+    if found is not None:
+        return found
+    import difflib
+
+    from zinc_rt.models import plugins
+
+    plug_in = plugins.find(name)
+    if plug_in is not None:
+        return plug_in
+    why = f": {REFUSED[name]}" if name in REFUSED else ""
+    for near in difflib.get_close_matches(name, () if why else supported(), n=1):
+        why = f"; the nearest name that is: {near!r}"
+    raise ModelError(f"architecture {show(name)} is not supported{why}").with_advice(
+        f"what would run: a model of architecture {', '.join(supported())} (docs/use/models.md); docs/how/extending.md"
+        " says how a package adds one"
+    )
