@@ -85,6 +85,10 @@ def _layers() -> Iterator[KernelEntry]:
             factor=False,
         )  # fmt: skip
     yield c.gated_norm(128)
+    for dim, size in ((64, 128), (64, 256), (80, 48)):
+        yield c.selective_scan(dim, size, per_channel=False)
+    yield c.selective_scan(4096, 16, per_channel=True)
+    yield c.gate_first_norm(4096)
     for kind in ("F32", "F16", "BF16"):
         yield c.float_tile(kind, bias=kind == "F32")
         yield c.float_expert_tiles(kind, bias=False, gather=True)

@@ -33,6 +33,7 @@ from zinc_rt.kernels.gpu import (
     sampling,
     sampling_draw,
     sampling_top,
+    scan,
     shared_rows,
     tile_layout,
 )
@@ -390,6 +391,16 @@ def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:
 def gated_norm(dim: int) -> KernelEntry:
     """Norm and gate of heads of `dim` elements."""
     return entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim)
+
+
+def selective_scan(dim: int, size: int, *, per_channel: bool) -> KernelEntry:
+    """The selective scan of heads of `dim` elements with states of `size` elements; see `scan.GpuScanArgs`."""
+    return entry(scan.scan, "a", "ceil(units / units of a workgroup), sequences", DIM=dim, STATE=size, CHANNELS=per_channel)
+
+
+def gate_first_norm(dim: int) -> KernelEntry:
+    """Gate and norm of heads of `dim` elements."""
+    return entry(scan.gate_first_norm, "o z weight y n_heads eps", "n_heads, rows", DIM=dim)
 
 
 def float_tile(kind: str, *, bias: bool) -> KernelEntry:

@@ -15,6 +15,7 @@ from zinc_rt.errors import BackendError
 from zinc_rt.ir.graph import Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
+from zinc_rt.kernels.gpu import catalogue
 from zinc_rt.kernels.gpu.catalogue import FLOATS, conv1d, delta_net, gated_norm, matvec_conv, rows_before_norm
 from zinc_rt.kernels.gpu.recurrent import (
     CHANNELS,
@@ -25,7 +26,8 @@ from zinc_rt.kernels.gpu.recurrent import (
     GpuConvArgs,
     GpuDeltaArgs,
 )
-from zinc_rt.numerics import GROUP
+from zinc_rt.kernels.gpu.scan import MOST_STATE, WAVES, GpuScanArgs
+from zinc_rt.numerics import GROUP, SCAN_BLOCK
 
 
 def _sequences(low: GpuLowering, s: StepShape) -> int:
@@ -159,6 +161,41 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
         _norm(low, n.norm)
 
 
+@GPU.lowers(Op.SSM_SCAN)
+def selective_scan(low: GpuLowering, single: Single) -> None:
+    """The selective scan: of heads, or of channels as one head."""
+    n, attrs = single.node, attributes(single.node)
+    *read, state, positions, slots = n.inputs
+    dim, size, per_channel = int(attrs["head_dim"]), int(attrs["state_size"]), bool(attrs.get("per_channel"))
+    if size > MOST_STATE:
+        raise BackendError(
+            f"node {n.name}: states of {size} elements; the GPU kernels do up to {MOST_STATE}; {ELSEWHERE}"
+        )
+    heads, groups = (1, 1) if per_channel else (int(attrs["n_heads"]), int(attrs["n_groups"]))
+    names = ("x", "b", "c", "dt", "decay") if per_channel else ("x", "dt", "decay", "dt_bias", "d")
+    values: dict[str, Any] = dict.fromkeys(("b", "c", "dt_bias", "d"), 0)
+    values |= dict(zip(names, map(low.at, read), strict=True))
+    values |= {
+        "state": low.at(state),
+        "y": low.at(n.outputs[0]),
+        "width": low.width(read[0]),
+        "n_heads": heads,
+        "share": heads // groups,
+        **_rows(low, positions, slots),
+    }
+    units, each = heads * -(-dim // 32), WAVES // -(-size // SCAN_BLOCK)
+    low.emit(
+        n,
+        catalogue.selective_scan(dim, size, per_channel=per_channel),
+        lambda s: (-(-units // each), _sequences(low, s)),
+        (ArgumentBlock(GpuScanArgs, values),),
+        "n_rows",
+        (*read, state),
+        n.outputs,
+        lambda s: s.n_rows * heads * dim * size * 3,
+    )
+
+
 @GPU.lowers(Op.SSM_GATED_NORM)
 def norm_of_heads(low: GpuLowering, single: Single) -> None:
     """The norm of heads, times silu(z)."""
@@ -169,5 +206,10 @@ def _norm(low: GpuLowering, n: Node) -> None:
     o, z, weight = n.inputs
     attrs = attributes(n)
     heads, dim = int(attrs["n_heads"]), int(attrs["head_dim"])
+    if attrs.get("gate_first"):
+        arguments = (*map(low.at, (o, z, weight, n.outputs[0])), heads, attrs["eps"])
+        kernel = catalogue.gate_first_norm(dim)
+        low.emit(n, kernel, lambda s: (heads, s.n_rows), arguments, "n_rows", (o, z), n.outputs)
+        return
     arguments = (low.at(o), low.at(z), low.at(weight), low.at(n.outputs[0]), lambda s: s.n_rows * heads, attrs["eps"])
     low.emit(n, gated_norm(dim), lambda s: (-(-s.n_rows * heads // 4),), arguments, "n_rows", (o, z), n.outputs)
