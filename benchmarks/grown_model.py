@@ -1,0 +1,175 @@
+"""Writes models of real widths from the tiny ones of the tests: any architecture that has a case there.
+
+    python benchmarks/grown_model.py FOLDER --mix q4_k_m seed_oss minimax-m2 ...
+
+A case's layers and the kinds of its tensors stay; the keys get the widths of a published model (`WIDTHS`), and the
+architecture's own definition says which shape each tensor then has. So a few layers of a large model are timed as they
+would be in the whole. The text such a model makes is noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from random_model import MIXES, pool, vocabulary
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests, which are no package of an installation
+from tests.models.families import CASES
+from tests.models.families.build import N_VOCAB, Case, made_up, write_case
+from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, TensorInfo, ValueType
+from zinc_rt.models.architectures import architecture_for
+from zinc_rt.models.graph_tensors import GraphTensors
+
+Shape = tuple[int, ...]
+_HEADS = "attention.head_count"
+
+
+def _sizes(n_embd: int, heads: int, kv_heads: int, head_dim: int, n_ff: int, **more: Any) -> dict[str, Any]:
+    """Keys of an attention layer and a feed-forward part; `more`: others, with __ for a dot."""
+    return {
+        "embedding_length": n_embd,
+        _HEADS: heads,
+        f"{_HEADS}_kv": kv_heads,
+        "attention.key_length": head_dim,
+        "attention.value_length": head_dim,
+        "feed_forward_length": n_ff,
+        **{name.replace("__", "."): value for name, value in more.items()},
+    }
+
+
+def _experts(count: int, used: int, width: int, **more: Any) -> dict[str, Any]:
+    return {"expert_count": count, "expert_used_count": used, "expert_feed_forward_length": width, **more}
+
+
+def _scan(inner: int, state: int, heads: int, groups: int) -> dict[str, Any]:
+    return {
+        "ssm.inner_size": inner, "ssm.state_size": state, "ssm.time_step_rank": heads, "ssm.group_count": groups,
+        "ssm.conv_kernel": 4,
+    }  # fmt: skip
+
+
+WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
+    # State spaces. heads of a scan: `ssm.time_step_rank`.
+    "mamba2": (50_288, {"embedding_length": 2560, **_scan(5120, 128, 80, 1)}),
+    "granitehybrid": (
+        100_352,
+        {
+            **_sizes(1536, 12, 4, 128, 512, expert_shared_feed_forward_length=1024),
+            **_experts(64, 6, 512),
+            **_scan(3072, 128, 48, 1),
+        },
+    ),
+    "falcon-h1": (130_048, {**_sizes(3072, 12, 2, 128, 12_288), **_scan(3072, 256, 24, 1)}),
+    "glm4moe": (151_552, {**_sizes(4096, 96, 8, 128, 10_944), **_experts(128, 8, 1408)}),
+}
+"""Of a case: the published model's vocabulary, and the keys that say its widths."""
+
+
+def shapes_of(case: Case) -> dict[str, Shape]:
+    """The shape of each tensor that the case's architecture reads with the case's keys."""
+    found: dict[str, Shape] = {}
+
+    def tensor(self: GraphTensors, name: str, shape: Shape, *, plain: bool = False) -> TensorInfo:
+        found[name] = tuple(shape)
+        kind = GGMLType.F32
+        there = self.file.tensors.get(name)
+        return TensorInfo(name, tuple(shape), kind, 0) if there is None else replace(there, shape=tuple(shape))
+
+    def vector(self: GraphTensors, name: str, n: int) -> Any:
+        if name not in self.file.tensors:
+            return None
+        found[name] = (n,)
+        self._host.add(name)
+        return np.ones(n, np.float32)
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_case(Path(folder) / "tiny.gguf", case).path
+        with (
+            GGUFFile.open(path) as file,
+            mock.patch.object(GraphTensors, "_tensor", tensor),
+            mock.patch.object(GraphTensors, "vector", vector),
+        ):
+            architecture_for(case.architecture).define(file, case.architecture)
+    return found
+
+
+def grown(name: str) -> tuple[Case, int]:
+    """The case with the widths of its published model, and that model's vocabulary."""
+    n_vocab, keys = WIDTHS[name]
+    case = CASES[name]
+    one_each = {
+        key: [value if old else old for old in case.keys[key]]  # 0 says what kind of layer it is
+        for key, value in keys.items()
+        if isinstance(case.keys.get(key), list) and not isinstance(value, list)
+    }
+    return replace(case, keys={**case.keys, **keys, **one_each}), n_vocab
+
+
+def write(path: Path, name: str, mix: str) -> int:
+    """Write the model; returns the file's size. Raises `ZincError` for widths that the architecture refuses."""
+    case, n_vocab = grown(name)
+    rng = np.random.default_rng(0)
+    writer = GGUFWriter(path)
+    writer.add("general.architecture", case.architecture)
+    writer.add("general.file_type", MIXES[mix].file_type)
+    for key, value in case.keys.items():
+        whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
+        writer.add(f"{case.architecture}.{key}", value, ValueType.UINT32 if whole else None)
+    tokens, merges = vocabulary(n_vocab)
+    kinds = np.array([1] * (len(tokens) - 2) + [3, 3], np.int32)
+    text = {"model": "gpt2", "pre": "qwen2", "tokens": tokens, "token_type": kinds, "merges": merges}
+    for key, value in {**text, "add_bos_token": False}.items():
+        writer.add(f"tokenizer.ggml.{key}", value)
+    writer.add("tokenizer.ggml.eos_token_id", n_vocab - 1, ValueType.UINT32)
+    pools: dict[GGMLType, Any] = {}
+    for tensor, small in shapes_of(case).items():
+        shape = tuple(n_vocab if size == N_VOCAB and i == 0 else size for i, size in enumerate(small))
+        kind = _format_of(tensor, shape, mix, case)
+        if kind is GGMLType.F32:
+            writer.add_tensor(tensor, made_up(tensor, shape, rng), kind, shape)
+            continue
+        if kind not in pools:
+            pools[kind] = pool(kind, rng)
+        n_bytes = math.prod(shape[:-1]) * kind.row_bytes(shape[-1])
+        writer.add_tensor(tensor, np.resize(pools[kind], n_bytes), kind, shape)
+    return writer.write()
+
+
+def _format_of(name: str, shape: Shape, mix: str, case: Case) -> GGMLType:
+    """The format of a tensor: what is small stays F32."""
+    if len(shape) < 2 or not name.endswith(".weight") or math.prod(shape) < 1 << 16 or "conv" in name:
+        return GGMLType.F32
+    layer = int(name.split(".")[1]) if name.startswith("blk.") else -1
+    role = name.removesuffix(".weight").removeprefix(f"blk.{layer}.")
+    head = name in ("output.weight", "token_embd.weight")
+    kind = MIXES[mix].format_of(role, layer, int(case.keys["block_count"]), head)
+    return kind if shape[-1] % kind.block_size == 0 else GGMLType.Q8_0 if shape[-1] % 32 == 0 else GGMLType.F32
+
+
+def main() -> None:
+    """Write the models that are not there yet."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(WIDTHS)}; none: all")
+    parser.add_argument("--mix", default="q4_k_m", choices=MIXES)
+    args = parser.parse_args()
+    unknown = [name for name in args.names if name not in WIDTHS]
+    if unknown:
+        parser.error(f"no widths for {', '.join(unknown)}; there are those of {', '.join(WIDTHS)}")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.names or WIDTHS:
+        written = write(args.folder / f"{name}-{args.mix}.gguf", name, args.mix)
+        print(f"{name}-{args.mix}.gguf: {written / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
