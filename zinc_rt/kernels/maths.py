@@ -140,6 +140,8 @@ def gated(gate, up, alpha, limit, ACT: str):
         return gelu(gate) * up
     elif ACT == "gelu_quick":
         return gelu_quick(gate) * up
+    elif ACT == "relu":
+        return select(gate <= 0.0, 0.0, gate) * up
     static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
     g = select(gate > limit, limit, gate)
     return times_sigmoid(g, g * alpha) * (clamp(up, -limit, limit) + 1.0)

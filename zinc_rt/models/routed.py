@@ -11,10 +11,10 @@ import numpy as np
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
+from zinc_rt.models.blocks import BranchBody
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelInfo
 from zinc_rt.models.errors import ModelError
-from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.rope_config import RopeConfig
@@ -65,12 +65,13 @@ class Routing:
 
     @classmethod
     def from_keys(
-        cls, keys: Keys, *, gating: str | None = None, normalise: bool | None = None, default: str = "softmax"
-    ) -> Routing:
+        cls, keys: Keys, *, gating: str | None = None, normalise: bool | None = None, default: str = "softmax",
+        n_used: int | None = None,
+    ) -> Routing:  # fmt: skip
         """Read `expert_count`, `expert_used_count` and the rest.
 
         gating, normalise: what the architecture fixes; None for what the file says. default: the gating of files that
-        say none. Raises `ModelError`.
+        say none. n_used: where layers differ in it. Raises `ModelError`.
         """
         function = keys.integer("expert_gating_func", 0, minimum=0, maximum=1 << 16)
         if gating is None and function and function not in GATING_FUNCTIONS:
@@ -83,7 +84,7 @@ class Routing:
         used = keys.integer("expert_group_used_count", 0, minimum=0)
         return cls(
             n_experts=keys.integer("expert_count", minimum=0),
-            n_used=keys.integer("expert_used_count", minimum=0),
+            n_used=keys.integer("expert_used_count", minimum=0) if n_used is None else n_used,
             gating=gating or GATING_FUNCTIONS.get(function, default),
             normalise=keys.flag("expert_weights_norm", False) if normalise is None else normalise,
             scale=scale or 1.0,
@@ -101,6 +102,7 @@ class RoutedSpec:
     factor for each expert, `ffn_down_exps.scale`) are chosen in the same way. Gate and up are read from
     `ffn_gate_up_exps` if the file has it. shared: the shared expert, a feed-forward whose tensors end in `_shexp`.
     shared_gate: whether a gate for each row multiplies it, `ffn_gate_inp_shexp`; True, False or None as for bias.
+    gated: False for experts without a gate: up stands for it, so that the activation "relu" squares.
     """
 
     routing: Routing
@@ -109,9 +111,10 @@ class RoutedSpec:
     router_bias: bool | None = False
     selection_bias: bool | None = False
     expert_scale: bool | None = False
-    shared: FeedForwardSpec | None = None
+    shared: BranchBody | None = None
     shared_gate: bool | None = False
     activation: str = "silu"
+    gated: bool = True
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`. The router and the experts read the same rows."""
@@ -160,7 +163,7 @@ class RoutedSpec:
         return ids, weights
 
     def _experts(self, parts: GraphParts, h: BufferId, ids: BufferId, weights: BufferId, p: str) -> BufferId:
-        n_embd, width = parts.info.n_embd, self.routing.n_used * self.n_ff
+        n_embd, width = parts.width(h), self.routing.n_used * self.n_ff
         gate, up, act = (parts.temp(f"{p}.ffn_moe_{name}", width) for name in ("gate", "up", "act"))
         parts.g.node(Op.MOE_GATE_UP, [h, ids, *self._gate_up(parts, parts.width(h), p)], [gate, up], f"{p}.moe_gate_up")
         attrs = {} if self.activation == "silu" else {"activation": self.activation}
@@ -175,7 +178,7 @@ class RoutedSpec:
         """The matrices of gate and up, then their biases."""
         e, f, fused = self.routing.n_experts, self.n_ff, f"{p}.ffn_gate_up_exps"
         if not parts.has(f"{fused}.weight"):
-            names = [f"{p}.ffn_gate_exps", f"{p}.ffn_up_exps"]
+            names = [f"{p}.ffn_{'gate' if self.gated else 'up'}_exps", f"{p}.ffn_up_exps"]
             matrices = [parts.weight(f"{name}.weight", e, f, n_in) for name in names]
             biases = [bias for name in names for bias in self._biases(parts, "", name, f)]
             if len(biases) == 1:

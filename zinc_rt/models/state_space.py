@@ -75,9 +75,7 @@ class Mamba2Spec:
         p, s = f"blk.{layer}", self.sizes
         z, entered, dt = parts.split_project(h, f"{p}.ssm_in", (s.inner, s.channels, s.n_heads))
         u = convolution(parts, entered, layer, s.taps)
-        state = parts.states.of_sequence(
-            LAYERS, layer, "scan_state", (s.n_heads, s.state_size, s.inner // s.n_heads)
-        )
+        state = parts.states.of_sequence(LAYERS, layer, "scan_state", (s.n_heads, s.state_size, s.inner // s.n_heads))
         factors = [
             parts.weight(f"{p}.ssm_a", s.n_heads, 1, plain=True),
             parts.weight(f"{p}.ssm_dt.bias", s.n_heads),
@@ -97,9 +95,7 @@ class Mamba2Spec:
         sizes = {"n_heads": s.n_groups, "head_dim": s.inner // s.n_groups}
         out = parts.temp(f"{p}.ssm_norm", s.inner)
         inputs = [y, z, parts.weight(name, *sizes.values(), plain=True)]
-        parts.g.node(
-            Op.SSM_GATED_NORM, inputs, [out], f"{p}.ssm_gated_norm", eps=parts.eps, gate_first=True, **sizes
-        )
+        parts.g.node(Op.SSM_GATED_NORM, inputs, [out], f"{p}.ssm_gated_norm", eps=parts.eps, gate_first=True, **sizes)
         return out
 
 

@@ -9,7 +9,20 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from tests import helpers
-from tests.models.families import deepseek2, dense, gemma2, gemma3, gemma4, glm, gpt_oss, lfm2, mamba, olmo2, qwen35, qwen_moe
+from tests.models.families import (
+    deepseek2,
+    dense,
+    gemma2,
+    gemma3,
+    gemma4,
+    glm,
+    gpt_oss,
+    lfm2,
+    mamba,
+    olmo2,
+    qwen35,
+    qwen_moe,
+)
 from tests.models.families.build import Case
 
 CASES: dict[str, Case] = {

@@ -151,6 +151,77 @@ def falcon_case(*, norm: bool) -> Case:
     return Case("falcon-h1", keys, model_shapes(64, [block] * 2), falcon, wrong)
 
 
+def squared(net: Net, x: np.ndarray, p: str, suffix: str = "") -> np.ndarray:
+    up = np.maximum(net.product(x, f"{p}ffn_up{suffix}"), 0)
+    return net.product(up**2 if net.does("square") else up, f"{p}ffn_down{suffix}")
+
+
+def squared_experts(net: Net, h: np.ndarray, p: str) -> np.ndarray:
+    latent = net.has(f"{p}ffn_latent_down.weight")
+    seen = net.product(h, f"{p}ffn_latent_down") if latent else h
+    y = net.moe(
+        seen, p, gating="sigmoid", scale=net.keys["expert_weights_scale"],
+        act=lambda gate, up: np.maximum(up, 0) ** 2, logits=net.product(h, f"{p}ffn_gate_inp"),
+    )  # fmt: skip
+    y = net.product(y, f"{p}ffn_latent_up") if latent else y
+    return y + squared(net, h, p, "_shexp") if net.does("shared expert") else y
+
+
+def nemotron(net: Net, tokens: list[int]) -> np.ndarray:
+    x = net["token_embd.weight"][tokens]
+    kinds = zip(net.keys["attention.head_count_kv"], net.keys["feed_forward_length"], strict=True)
+    for layer, (kv, n_ff) in enumerate(kinds):
+        p = f"blk.{layer}."
+        h = net.norm(x, f"{p}attn_norm")
+        if n_ff:
+            routed = net.has(f"{p}ffn_gate_inp.weight")
+            x = x + (squared_experts(net, h, p) if routed else squared(net, h, p))
+        else:
+            x = x + (attention(net, h, p, kv, None) if kv else mamba2(net, h, p))
+    return net.head(net.norm(x, "output_norm"))
+
+
+def nemotron_case(*, experts: bool = False, latent: int = 0, biases: bool = False, seed: int = 1) -> Case:
+    kv_heads, widths = [0, 0, 2, 0, 0], [0, 96, 0, 0, 64]
+    wrong = (*WRONG, "groups of heads", "gate first", "square")
+    more: dict[str, Any] = {}
+    if experts:
+        more = {
+            "expert_count": 8, "expert_used_count": 3, "expert_feed_forward_length": 32, "expert_weights_norm": True,
+            "expert_shared_feed_forward_length": 48, "expert_weights_scale": 2.5, "expert_gating_func": 2,
+        }  # fmt: skip
+        wrong += ("shared expert", "router normalised", "router scaled", "selection bias")
+        if latent:
+            more["moe_latent_size"] = latent
+
+    def ffn(n_ff: int) -> Shapes:
+        if not experts:
+            return {"ffn_up.weight": (n_ff, 64), "ffn_down.weight": (64, n_ff)}
+        d = latent or 64
+        made: Shapes = {
+            "ffn_gate_inp.weight": (8, 64), "exp_probs_b.bias": (8,), "ffn_up_exps.weight": (8, 32, d),
+            "ffn_down_exps.weight": (8, d, 32), "ffn_up_shexp.weight": (48, 64), "ffn_down_shexp.weight": (64, 48),
+        }  # fmt: skip
+        return made | ({"ffn_latent_down.weight": (d, 64), "ffn_latent_up.weight": (64, d)} if latent else {})
+
+    def block(kv: int, n_ff: int) -> Shapes:
+        mixer = attention_shapes(64, 6, kv, 16) if kv else mamba2_shapes(64, *SIZES)
+        mixer = ffn(n_ff) if n_ff else mixer
+        if biases and (n_ff or kv):
+            names = [name for name in mixer if name.endswith(".weight")]
+            mixer = mixer | {name.replace("weight", "bias"): mixer[name][:1] for name in names}
+        return norm_shapes(64, "attn_norm") | mixer
+
+    keys = base_keys(
+        n_layers=5, kv_heads=kv_heads, n_ff=widths, eps=1e-5, attention__layer_norm_epsilon=1e-5, rope__freq_base=None,
+        **ssm_keys(*SIZES), **more,
+    )  # fmt: skip
+    blocks = [block(kv, n_ff) for kv, n_ff in zip(kv_heads, widths, strict=True)]
+    shapes = model_shapes(64, blocks)
+    wrong += ("biases",) if biases else ()
+    return Case("nemotron_h_moe" if experts else "nemotron_h", keys, shapes, nemotron, wrong, seed=seed)
+
+
 def mamba2_case(*, seed: int = 1) -> Case:
     keys = {
         key: value
@@ -189,4 +260,8 @@ CASES = {
     "granitehybrid-dense": granite_case(experts=False, rope=True),
     "falcon-h1": falcon_case(norm=False),
     "falcon-h1-norm": falcon_case(norm=True),
+    "nemotron_h": nemotron_case(),
+    "nemotron_h-biases": nemotron_case(biases=True),
+    "nemotron_h_moe": nemotron_case(experts=True),
+    "nemotron_h_moe-latent": nemotron_case(experts=True, latent=32, seed=4),
 }

@@ -24,6 +24,8 @@ def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
             return gelu(gate) * up
         if attrs["activation"] == "gelu_quick":
             return gelu_quick(gate) * up
+        if attrs["activation"] == "relu":
+            return np.where(gate <= 0.0, np.float32(0.0), gate) * up  # keeps NaN
         alpha, limit = np.float32(attrs["alpha"]), np.float32(attrs["limit"])
         g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)  # both keep NaN
         return times_sigmoid(g, g * alpha) * (u + np.float32(1.0))

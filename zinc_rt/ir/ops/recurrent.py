@@ -167,7 +167,8 @@ def _delta_net(at: Operands) -> None:
 
 def _scan(at: Operands) -> None:
     if at.attrs.get("per_channel"):
-        return _channel_scan(at)
+        _channel_scan(at)
+        return
     u, dt, a, dt_bias, d, _, positions, slots = at.inputs
     n_heads, dim, groups, size = (int(at.attrs[name]) for name in SCAN_SIZES)
     x, b, c = np.split(flat(u), [n_heads * dim, n_heads * dim + groups * size], axis=1)

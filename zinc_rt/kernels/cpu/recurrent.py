@@ -262,9 +262,7 @@ def scan(
                         offset: i32 = r * max(2, SLICE)
                         if CHANNELS:
                             offset = offset + j
-                        scan_some(
-                            a, step, start + r, h, at + j, rates + offset, False, STATE, DIM, CHANNELS, C[1], V
-                        )
+                        scan_some(a, step, start + r, h, at + j, rates + offset, False, STATE, DIM, CHANNELS, C[1], V)
 
 
 @kernel

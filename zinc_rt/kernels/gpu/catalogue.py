@@ -395,7 +395,9 @@ def gated_norm(dim: int) -> KernelEntry:
 
 def selective_scan(dim: int, size: int, *, per_channel: bool) -> KernelEntry:
     """The selective scan of heads of `dim` elements with states of `size` elements; see `scan.GpuScanArgs`."""
-    return entry(scan.scan, "a", "ceil(units / units of a workgroup), sequences", DIM=dim, STATE=size, CHANNELS=per_channel)
+    return entry(
+        scan.scan, "a", "ceil(units / units of a workgroup), sequences", DIM=dim, STATE=size, CHANNELS=per_channel
+    )
 
 
 def gate_first_norm(dim: int) -> KernelEntry:

@@ -36,9 +36,9 @@ MOST_STATE = WAVES * SCAN_BLOCK
 
 @struct
 class GpuScanArgs:
-    """x: f32[rows, width], of a row its heads, what its groups write, what they read; y: f32[rows, n_heads, DIM]; state:
-    f32[n_slots, n_heads, STATE, DIM]; dt: f32[rows, n_heads]; decay, dt_bias, d: f32[n_heads]. share: heads in a row
-    that share a group; by_row: as in `recurrent.GpuConvArgs`.
+    """x: f32[rows, width], of a row its heads, what its groups write, what they read; y: f32[rows, n_heads, DIM];
+    state: f32[n_slots, n_heads, STATE, DIM]; dt: f32[rows, n_heads]; decay, dt_bias, d: f32[n_heads]. share: heads in
+    a row that share a group; by_row: as in `recurrent.GpuConvArgs`.
 
     With CHANNELS x: f32[rows, DIM]; b, c: f32[rows, STATE]; dt: f32[rows, DIM]; decay: f32[STATE + 1, DIM], d the last.
     """
@@ -84,14 +84,13 @@ def block_step(held, a, row: u32, group: u32, start: u32, value: u32, dt, stays,
     writes, reads = written_and_read(a, row, group, start, DIM, STATE, CHANNELS)
     r: f32 = 0.0
     for i in unroll(min(SCAN_BLOCK, STATE)):
-        # Blocks are whole but for the last.
-        if STATE % SCAN_BLOCK == 0 or STATE < SCAN_BLOCK:
-            held[i], r = element_step(held[i], a, start + i, value, dt, stays, added, writes[i], reads[i], r, DIM, CHANNELS)
+        n = start + i
+        now = writes[i], reads[i]
+        if STATE % min(SCAN_BLOCK, STATE) == 0:
+            held[i], r = element_step(held[i], a, n, value, dt, stays, added, now, r, DIM, CHANNELS)
         else:
-            if start + i < STATE:
-                held[i], r = element_step(
-                    held[i], a, start + i, value, dt, stays, added, writes[i], reads[i], r, DIM, CHANNELS
-                )
+            if n < STATE:
+                held[i], r = element_step(held[i], a, n, value, dt, stays, added, now, r, DIM, CHANNELS)
     return r
 
 
@@ -107,13 +106,13 @@ def written_and_read(a, row: u32, group: u32, start: u32, DIM: int, STATE: int, 
 
 
 @inline
-def element_step(old, a, n: u32, value: u32, dt, stays, added, write, read, r, DIM: int, CHANNELS: bool):
-    """One element of the state, n, and the sum with what is read of it."""
+def element_step(old, a, n: u32, value: u32, dt, stays, added, now, r, DIM: int, CHANNELS: bool):
+    """One element of the state, n, and the sum with what is read of it. now: what writes to it, and what reads it."""
     keep = stays
     if CHANNELS:
         keep = exp(a.decay[n * DIM + value] * dt)
-    new = fma(write, added, keep * old)
-    return new, fma(new, read, r)
+    new = fma(now[0], added, keep * old)
+    return new, fma(new, now[1], r)
 
 
 @kernel(workgroup=256)

@@ -75,7 +75,15 @@ def scan(low: CpuLowering, single: Single) -> None:
     kernel = low.choice.scan(size, dim, bool(attrs.get("per_channel")))
     units = heads * dim // low.choice.scan_slice(dim)
     low.emit(
-        n, "scan", kernel, structs.ScanArgs, arguments, units, UnitsPer.ONCE, (*read, state, positions, slots), n.outputs
+        n,
+        "scan",
+        kernel,
+        structs.ScanArgs,
+        arguments,
+        units,
+        UnitsPer.ONCE,
+        (*read, state, positions, slots),
+        n.outputs,
     )
 
 

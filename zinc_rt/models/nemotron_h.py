@@ -1,0 +1,108 @@
+"""`nemotron_h`, `nemotron_h_moe`: Nemotron-H and Nemotron 3. A layer has one mixer: a state space, attention without a
+rotation, or a feed-forward of squared rectifiers, with experts in the second name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.ir.graph import BufferId
+from zinc_rt.models.attention import AttentionSpec
+from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, decoder
+from zinc_rt.models.config import HeadSizes, read_info
+from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.drafts import count_drafts, leave_drafts
+from zinc_rt.models.errors import ModelError
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.routed import RoutedSpec, Routing
+from zinc_rt.models.state_space import Mamba2Spec, ScanSizes
+
+NAMES = ("nemotron_h", "nemotron_h_moe")
+
+
+@dataclass(frozen=True)
+class SquaredFeedForward:
+    """down max(up h, 0)^2, with the biases that the file has. suffix: ends the names of the tensors."""
+
+    n_ff: int
+    suffix: str = ""
+
+    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
+        """See `BranchBody.emit`."""
+        p, end = f"blk.{layer}", self.suffix
+        up = parts.project(h, f"{p}.ffn_up{end}", self.n_ff, bias=None)
+        act = parts.gate(up, up, f"{p}.ffn_act{end}", activation="relu")
+        return parts.project(act, f"{p}.ffn_down{end}", parts.info.n_embd, bias=None)
+
+
+@dataclass(frozen=True)
+class LatentExperts:
+    """Experts over rows that a projection made narrower. The router and the shared expert read the rows as they are.
+
+    width: of the latent rows.
+    """
+
+    routed: RoutedSpec
+    shared: BranchBody
+    width: int
+
+    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
+        """See `BranchBody.emit`."""
+        p = f"blk.{layer}"
+        latent = parts.project(h, f"{p}.ffn_latent_down", self.width)
+        y = self.routed.emit_routed(parts, latent, self.routed.logits(parts, h, layer), layer)
+        y = parts.project(y, f"{p}.ffn_latent_up", parts.info.n_embd)
+        return parts.add(y, self.shared.emit(parts, h, layer), f"{p}.ffn_moe")
+
+
+def define(file: GGUFFile, name: str) -> ModelDefinition:
+    """See `Architecture.define`."""
+    keys = Keys(file.metadata, name)
+    info = read_info(file, keys)
+    n_blocks, n_drafts = info.n_layers, count_drafts(keys, info.n_layers)
+    info = type(info)(**{**vars(info), "n_layers": n_blocks - n_drafts})
+    heads = HeadSizes.of_layers(keys, info.n_embd, n_blocks)
+    widths = keys.integers("feed_forward_length", n_blocks, minimum=0)
+    rms = "attention.layer_norm_rms_epsilon"
+    eps = keys.number(rms if keys.has(rms) else "attention.layer_norm_epsilon")
+    attends = [sizes is not None and not n_ff for sizes, n_ff in zip(heads, widths, strict=True)]
+    parts = GraphParts(file, info, eps, paged=any(attends[: info.n_layers]))
+    leave_drafts(parts, n_drafts)
+    mamba, scale = Mamba2Spec(ScanSizes.from_keys(keys)), keys.number("attention.scale", 0.0) or None
+    experts = _experts(keys, n_blocks, widths) if name == "nemotron_h_moe" else None
+
+    def mixer(layer: int) -> BranchBody:
+        sizes = heads[layer]
+        if widths[layer]:
+            return SquaredFeedForward(widths[layer]) if experts is None else experts[layer]
+        return mamba if sizes is None else AttentionSpec(sizes, None, out_bias=None, scale=scale)
+
+    return decoder(parts, [BlockSpec((Branch("attn", mixer(layer), "attn_norm"),)) for layer in range(info.n_layers)])
+
+
+def _experts(keys: Keys, n_layers: int, n_ff: tuple[int, ...]) -> list[BranchBody]:
+    """The routed feed-forward of each layer. n_ff: of all experts of a row, where the file does not say it of one."""
+    used = keys.integers("expert_used_count", n_layers, minimum=0)
+    of_one = "expert_feed_forward_length"
+    widths = keys.integers(of_one, n_layers, minimum=0) if keys.has(of_one) else None
+    shared = keys.integers("expert_shared_feed_forward_length", n_layers, minimum=0)
+    latent = keys.integer("moe_latent_size", 0, minimum=0)
+
+    def layer(i: int) -> BranchBody:
+        if widths is None and n_ff[i] % used[i]:
+            raise ModelError(
+                f"{keys.name('feed_forward_length')} is {n_ff[i]} in layer {i}, not a multiple of the {used[i]} experts"
+                " of a row"
+            )
+        routing = Routing.from_keys(keys, gating="sigmoid", n_used=used[i])
+        width = n_ff[i] // used[i] if widths is None else widths[i]
+        always = SquaredFeedForward(shared[i], suffix="_shexp")
+        spec = RoutedSpec(
+            routing, width, selection_bias=True, shared=None if latent else always, activation="relu", gated=False
+        )
+        return LatentExperts(spec, always, latent) if latent else spec
+
+    nothing = SquaredFeedForward(0)
+    return [layer(i) if n_ff[i] else nothing for i in range(n_layers)]
