@@ -11,7 +11,7 @@ import pytest
 from amdgpu_emu.core.core import ShaderCore
 from tests.amdgpu.queue.stage import machine
 from tests.helpers import T, engine_for, logits_of, random_tokens, run_tokens
-from tests.models.families import ARCHITECTURES, CASES, FAMILIES, soon
+from tests.models.families import ARCHITECTURES, CASES, FAMILIES, TABLES, soon
 from tests.models.families.build import N_VOCAB, Made, write_case
 from tests.models.families.common import Net
 from tests.models.families.qwen_moe import wide
@@ -55,7 +55,7 @@ def bits(x: np.ndarray) -> np.ndarray:
     return x.view(np.uint32)
 
 
-@pytest.mark.parametrize("name", soon(ARCHITECTURES))
+@pytest.mark.parametrize("name", soon((*ARCHITECTURES, *TABLES)))
 def test_the_formulas_notice(name: str, folder: Path) -> None:
     """One thing done wrongly is far outside the tolerance, and the choice of experts hangs on no rounding."""
     case = made(folder, name)
