@@ -93,6 +93,8 @@ GELU_QUICK: Final = 1.702
 
 ACTIVATIONS: Final = ("silu", "gelu", "gelu_quick", "relu", "clamped")
 """What a gated feed-forward may do to its gate."""
+UNGATED: Final = ("gelu", "gelu_quick", "relu2", "xielu")
+"""What a feed-forward without a gate may do to its elements."""
 CLAMP_ALPHA: Final = 1.702
 CLAMP_LIMIT: Final = 7.0
 """Of "clamped", where a graph does not say others."""

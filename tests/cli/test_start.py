@@ -80,4 +80,4 @@ def test_what_is_needed_later_is_imported_while_the_weights_are_loaded() -> None
 
 
 def test_one_architecture_is_imported() -> None:
-    assert within(imported()[1], {f"zinc_rt.models.{file}" for file in FILES}) == {"zinc_rt.models.qwen3"}
+    assert within(imported()[1], {f"zinc_rt.models.{file}" for file in FILES}) == {"zinc_rt.models.plain"}

@@ -1,7 +1,8 @@
-"""Layer norm, GELU, learned positions: bits, values, and every backend alike."""
+"""Layer norm, activations without a gate, learned positions: bits, values, and every backend alike."""
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import numpy as np
@@ -16,9 +17,12 @@ from tests.kernels.material import activations, adversarial_activations
 from tests.kernels.oracle import same_bits
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.encoder import layer_norm_rows
+from zinc_rt.kernels.reference.mathfn import relu2, xielu
+from zinc_rt.numerics import UNGATED
 
 WIDTHS = (1, 5, 33, 255, 256, 257, 768)
 EPS = float(np.float32(1e-12))
+XIELU_NUMBERS = {"alpha_p": 0.8, "alpha_n": 1.3, "beta": 0.5, "eps": -1e-6}
 
 
 @pytest.mark.parametrize("n", WIDTHS)
@@ -41,6 +45,34 @@ def test_values() -> None:
     assert np.abs(got - without_mean).max() > 0.5
 
 
+def test_heads_have_their_own_weights() -> None:
+    """Each head is normed as a row would be, by its own weights and bias."""
+    for n in (5, 257):
+        case, want = layer_norm(n), wanted(n)
+        weights, biases = (w.view(np.float32) for w in list(case.weights.values())[-2:])
+        for step, got in zip(case.steps, want, strict=True):
+            x = np.asarray(step.inputs["heads"]).reshape(step.n_rows, 3, n)
+            y = got["of heads"].view(np.float32)[: step.n_rows].reshape(x.shape)
+            for head in range(3):
+                alone = layer_norm_rows(x[:, head], weights[head], biases[head], float(np.float32(1e-5)))
+                np.testing.assert_array_equal(y[:, head].view(np.uint32), alone.view(np.uint32))
+
+
+def test_xielu() -> None:
+    """Against float64 on both sides of 0, and its step beside 0."""
+    p, n, b, eps = XIELU_NUMBERS.values()
+    x = np.concatenate([np.linspace(-8, 8, 4001), [0.0, 1e-7, -1e-7]]).astype(np.float32)
+    w = x.astype(np.float64)
+    want = np.where(w > 0, p * w * w, n * (np.expm1(np.minimum(w, eps)) - w)) + b * w
+    assert np.abs(xielu(x, p, n, b, eps) - want).max() < 1e-5
+    assert np.isnan(xielu(np.array([np.nan], np.float32), p, n, b, eps)).all()
+
+
+def test_relu2() -> None:
+    x = np.array([2.0, 0.5, 0.0, -0.0, -3.0, np.inf, -np.inf, np.nan, 1e30], np.float32)
+    same_bits(relu2(x), [4.0, 0.25, 0.0, 0.0, 0.0, math.inf, 0.0, math.nan, math.inf])
+
+
 @cache
 def layer_norm(n: int) -> Case:
     rng = np.random.default_rng(n)
@@ -49,12 +81,19 @@ def layer_norm(n: int) -> Case:
     w, b = net.vector(ordinary(rng, 1, n)[0]), net.vector(hostile(rng, 1, n)[0])
     net.node(Op.LAYER_NORM, [x, w, b], [net.out("y", n)], eps=1e-12)
     net.node(Op.LAYER_NORM, [x, w, b], [inner], eps=0.25)
-    net.node(Op.GELU, [inner], [net.out("gelu", n)])
-    net.node(Op.GELU, [inner], [net.out("gelu quick", n)], quick=True)
+    for activation in UNGATED:
+        numbers = {name: float(np.float32(value)) for name, value in XIELU_NUMBERS.items()}
+        more = numbers if activation == "xielu" else {}
+        net.node(Op.ACTIVATE, [inner], [net.out(activation, n)], activation=activation, **more)
+    heads = net.rows("heads", 3 * n)
+    weights = [net.vector(m) for m in (ordinary(rng, 3, n), hostile(rng, 3, n))]
+    net.node(Op.LAYER_NORM, [heads, *weights], [net.out("of heads", 3 * n)], eps=1e-5, n_heads=3, head_dim=n)
     table = net.table(hostile(rng, 16, n))
     net.node(Op.ADD_POSITION, [x, net.indices("positions", "n_rows"), table], [net.out("placed", n)])
     places = rng.permutation(16)
-    return net.case([Step(k, {"x": rows(rng, k, n), "positions": places[:k]}) for k in (1, 5, 3)])
+    return net.case(
+        [Step(k, {"x": rows(rng, k, n), "heads": rows(rng, k, 3 * n), "positions": places[:k]}) for k in (1, 5, 3)]
+    )
 
 
 @cache

@@ -16,7 +16,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.errors import GraphError
 from zinc_rt.ir.graph import BufferKind
 from zinc_rt.ir.op import Op
-from zinc_rt.models import ModelDefinition, StateKind, StateSpec, WeightRows, llama
+from zinc_rt.models import ModelDefinition, StateKind, StateSpec, WeightRows, phi3
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import Residual, decoder, pre_norm_block
 from zinc_rt.models.config import DenseInfo, HeadSizes
@@ -64,11 +64,11 @@ class WithSinks(Spec):
 
 def parts_of(file: GGUFFile, name: str) -> tuple[GraphParts, DenseInfo]:
     info = DenseInfo.from_file(file, name, interleaved_rope=True)
-    return GraphParts(file, info, info.rms_eps), info
+    return GraphParts(file, info, info.eps), info
 
 
 def test_the_definition_of_a_dense_model(tmp_path: Path) -> None:
-    with made(tmp_path, llama.define) as file:
+    with made(tmp_path, phi3.define) as file:
         definition = models.define(file)
         graph = definition.graph
         (state,) = definition.states
@@ -108,7 +108,7 @@ def test_bytes_that_a_step_reads() -> None:
 def test_parts_that_do_not_belong_together(
     change: Callable[[ModelDefinition], ModelDefinition], message: str, tmp_path: Path
 ) -> None:
-    with made(tmp_path, llama.define) as file:
+    with made(tmp_path, phi3.define) as file:
         definition = models.define(file)
         with pytest.raises(ModelError, match=f"'made': .*{message}"):
             change(definition)
@@ -118,7 +118,7 @@ def test_rows_that_nobody_reads(tmp_path: Path) -> None:
     """A tensor cut into projections must be used up."""
 
     def define(file: GGUFFile, name: str) -> ModelDefinition:
-        definition, name = llama.define(file, name), "blk.1.ffn_up.weight"
+        definition, name = phi3.define(file, name), "blk.1.ffn_up.weight"
         return replace(definition, weights={**definition.weights, name: WeightRows(name, 0, 95)})
 
     with (
@@ -198,7 +198,7 @@ def test_caches_that_cannot_be_shared(shared: int, n_kv_heads: int, message: str
 
 
 def test_a_layer_has_one_cache(tmp_path: Path) -> None:
-    with made(tmp_path, llama.define) as file:
+    with made(tmp_path, phi3.define) as file:
         states: StateBooks = parts_of(file, "made")[0].states
     states.kv_cache(3, HeadSizes(1, 1, 8))
     with pytest.raises(ModelError, match="block 3 has a KV cache already"):
@@ -206,7 +206,7 @@ def test_a_layer_has_one_cache(tmp_path: Path) -> None:
 
 
 def test_layers_of_one_window_are_one_kind(tmp_path: Path) -> None:
-    with made(tmp_path, llama.define) as file:
+    with made(tmp_path, phi3.define) as file:
         states = parts_of(file, "made")[0].states
     for layer, window in enumerate((128, None, 128, None)):
         states.kv_cache(layer, HeadSizes(2, 2, 8), window=window)
@@ -217,7 +217,7 @@ def test_layers_of_one_window_are_one_kind(tmp_path: Path) -> None:
 
 def test_a_sum_goes_with_the_norm_behind_it(tmp_path: Path) -> None:
     """One node where a norm follows, two where the sum is read before, none for what nobody asks for."""
-    with made(tmp_path, llama.define) as file:
+    with made(tmp_path, phi3.define) as file:
         parts, _ = parts_of(file, "made")
         a, b = (parts.temp(name, 64) for name in "ab")
         x = Residual(parts, a)
@@ -240,7 +240,7 @@ def test_a_sum_goes_with_the_norm_behind_it(tmp_path: Path) -> None:
 
 def test_rows_of_every_period(tmp_path: Path) -> None:
     """A tensor whose heads hold two things becomes two matrices, which backends read as if they were stored so."""
-    with made(tmp_path, llama.define) as file:
+    with made(tmp_path, phi3.define) as file:
         parts = parts_of(file, "made")[0]
         name = "blk.0.ffn_up.weight"
         n_out, n_in = file.tensors[name].shape
@@ -252,7 +252,7 @@ def test_rows_of_every_period(tmp_path: Path) -> None:
             assert rows.count(n_out) == n_out // 8 * (stop - start)
             buffer = parts.g._buffers[parts._weights[f"{name}[{start}:{stop} of 8]"]]
             assert buffer.shape == (rows.count(n_out), n_in)
-            definition = llama.define(file, "made")
+            definition = phi3.define(file, "made")
             raw = replace(definition, weights={**definition.weights, name: rows}).raw(file, name)
             chosen = [whole[r].tobytes() for r in range(n_out) if start <= r % 8 < stop]
             assert [row.tobytes() for row in raw.reshape(-1, raw.shape[-1])] == chosen
@@ -263,7 +263,7 @@ def test_rows_of_every_period(tmp_path: Path) -> None:
 
 def test_rows_of_a_period_that_nobody_reads(tmp_path: Path) -> None:
     def define(file: GGUFFile, name: str) -> ModelDefinition:
-        definition, name = llama.define(file, name), "blk.1.ffn_up.weight"
+        definition, name = phi3.define(file, name), "blk.1.ffn_up.weight"
         return replace(definition, weights={**definition.weights, name: WeightRows(name, 0, 3, 8)})
 
     with (

@@ -74,7 +74,7 @@ def test_each_is_tested_and_documented(name: str) -> None:
 
 def test_the_example_is_the_file() -> None:
     (example,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-    assert (PACKAGE / "models" / "qwen3.py").read_text(encoding="utf-8").endswith(f"\n{example}")
+    assert (PACKAGE / "models" / "phi3.py").read_text(encoding="utf-8").endswith(f"\n{example}")
 
 
 def test_names_of_the_section_exist() -> None:
@@ -83,7 +83,7 @@ def test_names_of_the_section_exist() -> None:
     source += "".join((PACKAGE / part / "errors.py").read_text(encoding="utf-8") for part in ("gguf", "ir"))
     prose = re.sub(r"```.*?```", "", SECTION, flags=re.DOTALL)
     names = set(re.findall(r"`([A-Za-z_.]+)`", prose)) - {
-        "qwen3",
+        "phi3",
         "h",
         "architecture",
         "flash_attn",

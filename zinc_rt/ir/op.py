@@ -16,7 +16,8 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `SCALE`, `SOFTCAP`, `POSITION_SCALE`: rows times a number, held under a bound, or times a number of their position
   (Gemma's embedding and logits, Granite's multipliers, Ministral's queries).
 - `GROUP_MATMUL`: a product whose parts have a matrix each (the projections of heads in latent attention).
-- `LAYER_NORM`, `GELU`, `ADD_POSITION`: what encoders have in place of an RMS norm, a gate and a rotation.
+- `LAYER_NORM`, `ACTIVATE`, `ADD_POSITION`: what encoders, and some decoders, have in place of an RMS norm, a gate and a
+  rotation.
 - `ROTATE`, `ROW_ATTN`: a rotation by angles of each row's own, and attention among rows of one step without a cache
   (the patches of a picture).
 - `GIVEN_ROWS`: rows that the caller brings in place of those of token ids, or adds to them (pictures in a text).
@@ -74,7 +75,7 @@ class Op(enum.IntEnum):
     POSITION_SCALE = 37
     GROUP_MATMUL = 38
     LAYER_NORM = 39
-    GELU = 40
+    ACTIVATE = 40
     ADD_POSITION = 41
     ROTATE = 42
     ROW_ATTN = 43

@@ -1,4 +1,4 @@
-"""exp, sigmoid, silu, gelus, tanh, softplus as kernels/reference/mathfn.py defines them, on vectors; gates by name."""
+"""exp, sigmoid, silu, gelus, relu2, xielu, tanh, softplus as kernels/reference/mathfn.py has them; gates by name."""
 
 from __future__ import annotations
 
@@ -110,6 +110,34 @@ def gelu(x):
 def gelu_quick(x):
     """GELU in its quick form, of f32 lanes."""
     return times_sigmoid(x, x * GELU_QUICK)
+
+
+@inline
+def relu2(x):
+    """max(x, 0)^2 of f32 lanes."""
+    r = select(x <= 0.0, 0.0, x)
+    return r * r
+
+
+@inline
+def xielu(x, alpha_p, alpha_n, beta, eps):
+    """alpha_p x^2 + beta x where x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x, of f32 lanes."""
+    below = ((exp(select(x > eps, eps, x)) - 1.0) - x) * alpha_n
+    return select(x > 0.0, (x * x) * alpha_p, below) + x * beta
+
+
+@inline
+def activated(x, numbers, ACT: str):
+    """The activation of f32 lanes, one of `numerics.UNGATED`; numbers: what "xielu" takes, as lanes or scalars."""
+    if ACT == "gelu":
+        return gelu(x)
+    elif ACT == "gelu_quick":
+        return gelu_quick(x)
+    elif ACT == "relu2":
+        return relu2(x)
+    static_assert(ACT == "xielu", f"no kernel knows the activation {ACT}")
+    alpha_p, alpha_n, beta, eps = numbers
+    return xielu(x, alpha_p, alpha_n, beta, eps)
 
 
 @inline

@@ -17,9 +17,8 @@ from zinc_rt.models.errors import ModelError
 from zinc_rt.utils.checks import show
 
 FILES = (
-    "llama", "qwen2", "qwen3", "smollm3", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4",
-    "qwen2moe", "qwen3moe", "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "mamba",
-    "granite_hybrid", "falcon_h1", "nemotron_h", "bert",
+    "plain", "layer_normed", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4", "qwen2moe", "qwen3moe",
+    "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "mamba", "granite_hybrid", "falcon_h1", "nemotron_h", "bert",
 )  # fmt: skip
 """Modules of this package, in the order in which their architectures are named in messages."""
 
@@ -110,10 +109,8 @@ def status_of_plug_ins() -> list[tuple[str, str, str]]:
 
 def architecture_for(name: str) -> Architecture:
     """What builds files of this architecture. Raises `ModelError`, which names what is supported."""
-    found = _ADDED.get(name)
-    if found is None and name in FILES and name in _file(name).NAMES:
-        return _file(name)  # and no other file is imported
-    found = found or _own().get(name)
+    files = (_file(name),) if name in FILES else map(_file, FILES)  # one by one, until one has it
+    found = _ADDED.get(name) or next((file for file in files if name in file.NAMES), None)
     if found is not None:
         return found
     import difflib

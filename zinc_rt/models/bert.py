@@ -52,20 +52,6 @@ class EncoderInfo(ModelInfo):
         )
 
 
-@dataclass(frozen=True)
-class PlainFeedForward:
-    """Up, GELU, down, all with biases."""
-
-    n_ff: int
-
-    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `BranchBody.emit`."""
-        p = f"blk.{layer}"
-        up = parts.project(h, f"{p}.ffn_up", self.n_ff, bias=True)
-        act = parts.gelu(up, f"{p}.gelu")
-        return parts.project(act, f"{p}.ffn_down", parts.info.n_embd, bias=True)
-
-
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     keys = Keys(file.metadata, name)
@@ -84,7 +70,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
 
 def _bert(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[BranchBody, BranchBody]:
     attention = AttentionSpec(info.heads, None, q_bias=True, k_bias=True, v_bias=True, out_bias=True)
-    return attention, PlainFeedForward(info.n_ff)
+    return attention, FeedForwardSpec(info.n_ff, bias=True, activation="gelu", gated=False)
 
 
 def _nomic(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[BranchBody, BranchBody]:

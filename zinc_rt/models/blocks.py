@@ -30,7 +30,7 @@ class Residual:
         self._x, self._branch = self.value(), (branch, sum_name)
 
     def norm(self, name: str) -> BufferId:
-        """The RMS norm of x by the tensor `name`.weight."""
+        """The norm of x by the tensor `name`.weight."""
         if self._branch is None:
             return self._parts.norm(self._x, name)
         branch, sum_name = self._branch
@@ -101,11 +101,37 @@ class BlockSpec:
             branch.emit(parts, x, layer)
 
 
-def pre_norm_block(attention: BranchBody, feed_forward: BranchBody, *, scale: float | None = None) -> BlockSpec:
-    """The usual block: a norm before each of the two branches, none behind. scale: of what both add."""
+def pre_norm_block(
+    attention: BranchBody, feed_forward: BranchBody, *, scale: float | None = None, ffn_norm: str = "ffn_norm"
+) -> BlockSpec:
+    """The usual block: a norm before each of the two branches, none behind. scale: of what both add. ffn_norm: the
+    second norm's tensor.
+    """
     return BlockSpec(
-        (Branch("attn", attention, "attn_norm", scale=scale), Branch("ffn", feed_forward, "ffn_norm", scale=scale))
+        (Branch("attn", attention, "attn_norm", scale=scale), Branch("ffn", feed_forward, ffn_norm, scale=scale))
     )
+
+
+@dataclass(frozen=True)
+class ParallelBlock:
+    """x = x + attention(norm(x)) + feed_forward(norm(x)).
+
+    attn_norm, ffn_norm: tensors without `blk.N.` and `.weight`; one for both, or one for each.
+    """
+
+    attention: BranchBody
+    feed_forward: BranchBody
+    attn_norm: str
+    ffn_norm: str
+
+    def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
+        """See `Layer.emit`."""
+        p = f"blk.{layer}"
+        h = x.norm(f"{p}.{self.attn_norm}")
+        f = h if self.ffn_norm == self.attn_norm else x.norm(f"{p}.{self.ffn_norm}")
+        branches = self.attention.emit(parts, h, layer), self.feed_forward.emit(parts, f, layer)
+        for branch, name in zip(branches, ("attn", "ffn"), strict=True):
+            x.add(branch, f"{p}.{name}_sum")
 
 
 def sandwich_block(attention: BranchBody, feed_forward: BranchBody, *, before: bool = True) -> BlockSpec:

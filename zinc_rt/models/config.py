@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,19 @@ MAX_VOCAB: Final = 1 << 24
 
 MAX_TAPS: Final = 16
 """Taps of a convolution: kernels are compiled for their number."""
+
+
+class NormKind(enum.StrEnum):
+    """What norms of rows compute."""
+
+    RMS = "rms"
+    LAYER = "layer"  # weights and biases
+    LAYER_WITHOUT_BIAS = "layer without bias"
+
+    @property
+    def eps_key(self) -> str:
+        """The key of what is added to the mean square or to the variance."""
+        return f"attention.layer_norm_{'rms_' if self is NormKind.RMS else ''}epsilon"
 
 
 def read_info(file: GGUFFile, keys: Keys) -> ModelInfo:
@@ -129,19 +143,23 @@ def check_heads(n_heads: int, n_kv_heads: int, head_dim: int, heads: str, kv_hea
 
 @dataclass(frozen=True)
 class DenseInfo(ModelInfo):
-    """Sizes of a dense decoder whose layers are all alike. attention_scale: of the scores, None for the usual."""
+    """Sizes of a dense decoder whose layers are all alike. eps: what norms add. attention_scale: of the scores, None
+    for the usual.
+    """
 
     n_ff: int
     heads: HeadSizes
-    rms_eps: float
+    eps: float
     rope: RopeConfig
     attention_scale: float | None
 
     @classmethod
     def from_file(
-        cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, experts: bool = False, longrope: bool = False
-    ) -> DenseInfo:
+        cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, experts: bool = False,
+        longrope: bool = False, norms: NormKind = NormKind.RMS,
+    ) -> DenseInfo:  # fmt: skip
         """Read the keys. experts: whether files may have some, of `n_ff` elements each. longrope: see `RopeConfig`.
+        norms: of which kind they are.
 
         Raises `ModelError`.
         """
@@ -156,7 +174,7 @@ class DenseInfo(ModelInfo):
             **vars(info),
             n_ff=keys.integer("feed_forward_length"),
             heads=heads,
-            rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
+            eps=keys.number(norms.eps_key),
             rope=RopeConfig.from_keys(
                 keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope, longrope=longrope
             ),

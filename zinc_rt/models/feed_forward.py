@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.models.parts import GraphParts
@@ -10,12 +11,13 @@ from zinc_rt.models.parts import GraphParts
 
 @dataclass(frozen=True)
 class FeedForwardSpec:
-    """A dense gated feed-forward: gate, up, the activation of both, down.
+    """A dense feed-forward: gate, up, the activation of both, down; or up, its activation, down.
 
-    n_ff: elements between. bias: of all three; True needs them, False has none, None takes those that the file has.
+    n_ff: elements between. bias: of all products; True needs them, False has none, None takes those that the file has.
     activation: of the gate, one of `numerics.ACTIVATIONS`. gate_up: a tensor with the rows of the gate and then those
     of up, for files without two tensors; the default is `ffn_up`, if it has rows for both. suffix: ends the names of
-    the three tensors.
+    the tensors. gated: False for one without a gate, whose activation is one of `numerics.UNGATED`. numbers: what that
+    takes.
     """
 
     n_ff: int
@@ -23,18 +25,25 @@ class FeedForwardSpec:
     activation: str = "silu"
     gate_up: str | None = None
     suffix: str = ""
+    gated: bool = True
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
         p, end = f"blk.{layer}", self.suffix
-        gate_up = self._gate_up(parts, p)
-        if gate_up is not None:
-            gate, up = parts.split_project(h, f"{p}.{gate_up}", (self.n_ff, self.n_ff), bias=self.bias)
-        else:
-            gate = parts.project(h, f"{p}.ffn_gate{end}", self.n_ff, bias=self.bias)
+        act = f"{p}.ffn_act{end}"
+        if not self.gated:
             up = parts.project(h, f"{p}.ffn_up{end}", self.n_ff, bias=self.bias)
-        act = parts.gate(gate, up, f"{p}.ffn_act{end}", activation=self.activation)
-        return parts.project(act, f"{p}.ffn_down{end}", parts.info.n_embd, bias=self.bias)
+            inner = parts.activate(up, act, self.activation, **self.numbers)
+        else:
+            gate_up = self._gate_up(parts, p)
+            if gate_up is not None:
+                gate, up = parts.split_project(h, f"{p}.{gate_up}", (self.n_ff, self.n_ff), bias=self.bias)
+            else:
+                gate = parts.project(h, f"{p}.ffn_gate{end}", self.n_ff, bias=self.bias)
+                up = parts.project(h, f"{p}.ffn_up{end}", self.n_ff, bias=self.bias)
+            inner = parts.gate(gate, up, act, activation=self.activation)
+        return parts.project(inner, f"{p}.ffn_down{end}", parts.info.n_embd, bias=self.bias)
 
     def _gate_up(self, parts: GraphParts, p: str) -> str | None:
         """The tensor that holds gate and up; None where there are two."""

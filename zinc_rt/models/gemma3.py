@@ -30,7 +30,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     keys, second = Keys(file.metadata, name), name == "gemma2"
     info = DenseInfo.from_file(file, name, interleaved_rope=False)
-    parts = GraphParts(file, info, info.rms_eps, causal=name != "gemma-embedding")
+    parts = GraphParts(file, info, info.eps, causal=name != "gemma-embedding")
     parts.picture_style = PictureStyle(both_ways=BothWays.ALL)
     score_scale = None
     if info.n_layers == LARGEST[name]:

@@ -18,6 +18,6 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     # Files with sections of positions for images have their pairs in halves.
     sections = f"{name}.rope.dimension_sections" in file.metadata
     info = DenseInfo.from_file(file, name, interleaved_rope=not sections)
-    parts = GraphParts(file, info, info.rms_eps)
+    parts = GraphParts(file, info, info.eps)
     block = sandwich_block(AttentionSpec(info.heads, parts.rotation(info.rope)), FeedForwardSpec(info.n_ff))
     return decoder(parts, [block] * info.n_layers)

@@ -39,7 +39,7 @@ def _read(file: GGUFFile, name: str) -> tuple[GraphParts, int, Callable[[int], B
     n_drafts = count_drafts(keys, info.n_layers)
     info = replace(info, n_layers=info.n_layers - n_drafts)
     n_dense = keys.integer("leading_dense_block_count", 0, minimum=0, maximum=info.n_layers)
-    parts = GraphParts(file, info, info.rms_eps)
+    parts = GraphParts(file, info, info.eps)
     rotation = parts.rotation(info.rope)
     routing = Routing.from_keys(keys, default="sigmoid")
     width = expert_width(keys, routing.n_used)

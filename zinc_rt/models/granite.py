@@ -1,9 +1,11 @@
-"""`granite`, `granitemoe`: Granite 3 and 4, dense or with routed feed-forwards.
+"""`granite`, `granitemoe`: Granite 3 and 4, dense or with routed feed-forwards; `minicpm`: MiniCPM 1, 2 and 4.
 
 The block is that of `llama`, with factors of the embedding, of what both branches add, of the scores and of the logits.
 """
 
 from __future__ import annotations
+
+import math
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
@@ -15,24 +17,30 @@ from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.routed import RoutedSpec, Routing
 
-NAMES = ("granite", "granitemoe")
+NAMES = ("granite", "granitemoe", "minicpm")
 
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     keys, routed = Keys(file.metadata, name), name == "granitemoe"
-    info = DenseInfo.from_file(file, name, interleaved_rope=True, experts=routed)
-    parts = GraphParts(file, info, info.rms_eps)
-    turns = keys.flag("rope.scaling.finetuned", True)
-    rotation = parts.rotation(info.rope, factors="rope_freqs.weight") if turns else None
+    minicpm = name == "minicpm"
+    info = DenseInfo.from_file(file, name, interleaved_rope=True, experts=routed, longrope=minicpm)
+    parts = GraphParts(file, info, info.eps)
+    # Old files of MiniCPM have no factors: these are the models'.
+    usual = (12.0, 1.4 / math.sqrt(info.n_layers), info.n_embd / 256) if minicpm else (0.0, 0.0, None)
+    rotation = None
+    if minicpm:
+        rotation = parts.long_rotation(info.rope)
+    elif keys.flag("rope.scaling.finetuned", True):
+        rotation = parts.rotation(info.rope, factors="rope_freqs.weight")
     attention = AttentionSpec(info.heads, rotation, scale=info.attention_scale)
     feed_forward = experts(keys, info.n_ff) if routed else FeedForwardSpec(info.n_ff)
-    block = pre_norm_block(attention, feed_forward, scale=keys.number("residual_scale", 0.0) or None)
+    block = pre_norm_block(attention, feed_forward, scale=keys.number("residual_scale", usual[1]) or None)
     return decoder(
         parts,
         [block] * info.n_layers,
-        embedding_scale=keys.number("embedding_scale", 0.0) or None,
-        logit_scale=1.0 / keys.number("logit_scale", minimum=2.0**-100),
+        embedding_scale=keys.number("embedding_scale", usual[0]) or None,
+        logit_scale=1.0 / keys.number("logit_scale", usual[2], minimum=2.0**-100),
     )
 
 

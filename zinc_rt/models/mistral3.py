@@ -24,7 +24,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     keys = Keys(file.metadata, name)
     info = DenseInfo.from_file(file, name, interleaved_rope=True)
-    parts = GraphParts(file, info, info.rms_eps)
+    parts = GraphParts(file, info, info.eps)
     rotation = parts.rotation(info.rope, factors="rope_freqs.weight")
     slope = keys.number("attention.temperature_scale", 0.0)
     factors = None

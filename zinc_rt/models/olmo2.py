@@ -21,7 +21,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     keys = Keys(file.metadata, name)
     info = DenseInfo.from_file(file, name, interleaved_rope=False)
-    parts = GraphParts(file, info, info.rms_eps)
+    parts = GraphParts(file, info, info.eps)
     full = AttentionSpec(info.heads, parts.rotation(info.rope), qk_norm=True, whole_norm=True)
     feed_forward = FeedForwardSpec(info.n_ff)
     block = sandwich_block(full, feed_forward, before=False)

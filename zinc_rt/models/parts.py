@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
+from zinc_rt.models.config import NormKind
 from zinc_rt.models.definition import F32, ModelInfo
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import HIDDEN, LAST_POSITIONS
@@ -48,17 +49,18 @@ class GraphParts(RowParts):
     Args:
         file: the model's file.
         info: its figures; the graph gets the architecture's name.
-        eps: what norms add to the mean square.
+        eps: what norms add to the mean square, or to the variance.
         causal: whether rows see those before them only. An encoder's rows see all of their text.
         decodes: whether rows have logits; None for causal ones alone.
         paged: whether any layer keeps keys and values.
+        norms: of which kind the norms of rows are.
     """
 
     def __init__(
         self, file: GGUFFile, info: ModelInfo, eps: float, *, causal: bool = True, decodes: bool | None = None,
-        paged: bool = True,
+        paged: bool = True, norms: NormKind = NormKind.RMS,
     ) -> None:  # fmt: skip
-        super().__init__(file, info, eps)
+        super().__init__(file, info, eps, norms)
         self.causal = causal
         inputs = _STEP_INPUTS | (_PAGED if paged else {}) | ({} if causal else _ENCODES)
         if decodes or (decodes is None and causal):
@@ -81,6 +83,20 @@ class GraphParts(RowParts):
         chosen = factors if callable(factors) else lambda n_ctx: values
         table = self.constant(name, ("n_ctx", rope.dim // 2, 2), lambda n_ctx: rope.table(n_ctx, chosen(n_ctx)))
         return Rotation(table, rope.interleaved)
+
+    def long_rotation(self, rope: RopeConfig) -> Rotation:
+        """The table of a rotation that has two lists of factors where the file has them: the long ones hold where n_ctx
+        is above `rope.scaling.original_context_length`, at every position.
+
+        Raises `ModelError` for one list without the other, too.
+        """
+        long, short = (self.rope_factors(f"rope_factors_{which}.weight", rope) for which in ("long", "short"))
+        if (long is None) != (short is None):
+            missing = "long" if long is None else "short"
+            raise ModelError(
+                f"tensor rope_factors_{missing}.weight is missing, and the file has the other one of the two"
+            )
+        return self.rotation(rope, factors=lambda n_ctx: long if n_ctx > rope.original_context else short)
 
     def rope_factors(self, name: str, rope: RopeConfig) -> F32 | None:
         """Frequency factors of a rotation, f32[pairs]; None where the file has no such tensor.

@@ -14,7 +14,6 @@ from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import decoder, pre_norm_block
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.definition import ModelDefinition
-from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.parts import GraphParts
 
@@ -24,11 +23,7 @@ NAMES = ("phi3",)
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     info = DenseInfo.from_file(file, name, interleaved_rope=False, longrope=True)
-    parts = GraphParts(file, info, info.rms_eps)
-    long, short = (parts.rope_factors(f"rope_factors_{which}.weight", info.rope) for which in ("long", "short"))
-    if (long is None) != (short is None):
-        missing = "long" if long is None else "short"
-        raise ModelError(f"tensor rope_factors_{missing}.weight is missing, and the file has the other one of the two")
-    rotation = parts.rotation(info.rope, factors=lambda n_ctx: long if n_ctx > info.rope.original_context else short)
-    block = pre_norm_block(AttentionSpec(info.heads, rotation), FeedForwardSpec(info.n_ff))
+    parts = GraphParts(file, info, info.eps)
+    attention = AttentionSpec(info.heads, parts.long_rotation(info.rope))
+    block = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
     return decoder(parts, [block] * info.n_layers)

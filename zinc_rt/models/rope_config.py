@@ -70,9 +70,12 @@ class RopeConfig:
         if multiplier > MAX_RATIO:
             name = keys.name("rope.scaling.yarn_log_multiplier")
             raise ModelError(f"{name} is {multiplier}, it must be at most {MAX_RATIO:.7g}")
+        base = keys.number("rope.freq_base", 10000.0, minimum=1.0, above=True)
+        if keys.number("rope.scaling.alpha", 0.0) > 0:  # of Hunyuan; older files have it in the base
+            base *= _ratio(keys, "rope.scaling.alpha", 1.0) ** (head_dim / max(1, head_dim - 2))
         return cls(
             dim=dim,
-            base=keys.number("rope.freq_base", 10000.0, minimum=1.0, above=True),
+            base=base,
             interleaved=interleaved,
             scaling=scaling,
             factor=factor,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
+from zinc_rt.models.config import NormKind
 from zinc_rt.models.definition import F32, MakeConstant, ModelInfo
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.graph_tensors import GraphTensors
@@ -18,13 +21,15 @@ class RowParts(GraphTensors):
     Args:
         file: the model's file.
         info: its figures; the graph gets the architecture's name.
-        eps: what norms add to the mean square.
+        eps: what norms add to the mean square, or to the variance.
+        norms: of which kind the norms of rows are.
     """
 
-    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float) -> None:
+    def __init__(self, file: GGUFFile, info: ModelInfo, eps: float, norms: NormKind = NormKind.RMS) -> None:
         super().__init__(file, info)
-        self.eps = eps
+        self.eps, self.norms = eps, norms
         self._widths: dict[BufferId, int] = {}
+        self._no_bias: dict[tuple[int, ...], BufferId] = {}
 
     def temp(self, name: str, width: int) -> BufferId:
         """A fresh activation f32[n_rows, width]."""
@@ -43,14 +48,19 @@ class RowParts(GraphTensors):
         return self._widths[x]
 
     def norm(self, x: BufferId, name: str, *, tensor: str | None = None, y: BufferId | None = None) -> BufferId:
-        """RMS norm of whole rows by the tensor `name`.weight, or by `tensor`. y: where to, if not a new one."""
+        """The norm of whole rows by the tensor `name`.weight, or by `tensor`. y: where to, if not a new one."""
+        if self.norms is not NormKind.RMS:
+            return self.layer_norm(x, tensor.removesuffix(".weight") if tensor else name, y)
         y = self.temp(name, self.width(x)) if y is None else y
         weight = self.weight(tensor or f"{name}.weight", self.width(x))
         self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
         return y
 
     def add_norm(self, x: BufferId, branch: BufferId, name: str, sum_name: str) -> tuple[BufferId, BufferId]:
-        """x + branch, and the RMS norm of that by `name`.weight."""
+        """x + branch, and the norm of that by `name`.weight."""
+        if self.norms is not NormKind.RMS:
+            total = self.add(x, branch, sum_name)
+            return total, self.layer_norm(total, name)
         total, y = self.temp(sum_name, self.width(x)), self.temp(name, self.width(x))
         weight = self.weight(f"{name}.weight", self.width(x))
         self.g.node(Op.RESIDUAL_RMS_NORM, [x, branch, weight], [total, y], f"{name}.residual_rms_norm", eps=self.eps)
@@ -148,18 +158,36 @@ class RowParts(GraphTensors):
         return made
 
     def layer_norm(self, x: BufferId, name: str, y: BufferId | None = None) -> BufferId:
-        """The layer norm by the tensors `name`.weight and `name`.bias. y: where to; None for a fresh activation."""
+        """The layer norm by the tensors `name`.weight and `name`.bias, if norms have any. y: where to; None for a fresh
+        activation.
+        """
         n = self.width(x)
         made = self.temp(name, n) if y is None else y
-        operands = [x, self.weight(f"{name}.weight", n), self.weight(f"{name}.bias", n)]
+        has_bias = self.norms is not NormKind.LAYER_WITHOUT_BIAS
+        bias = self.weight(f"{name}.bias", n) if has_bias else self._zeros(n)
+        operands = [x, self.weight(f"{name}.weight", n), bias]
         self.g.node(Op.LAYER_NORM, operands, [made], f"{name}.layer_norm", eps=self.eps)
         return made
 
-    def gelu(self, x: BufferId, name: str, *, quick: bool = False) -> BufferId:
-        """GELU of every element, in its form with tanh or the quick one."""
+    def head_layer_norm(self, x: BufferId, name: str, n_heads: int, head_dim: int) -> BufferId:
+        """Layer norm of each head by its own row of `name`.weight, f32[n_heads, head_dim], without biases."""
+        y = self.temp(name, n_heads * head_dim)
+        operands = [x, self.weight(f"{name}.weight", n_heads, head_dim, plain=True), self._zeros(n_heads, head_dim)]
+        attrs = {"n_heads": n_heads, "head_dim": head_dim}
+        self.g.node(Op.LAYER_NORM, operands, [y], f"{name}.layer_norm", eps=self.eps, **attrs)
+        return y
+
+    def _zeros(self, *shape: int) -> BufferId:
+        """A constant in place of biases."""
+        if shape not in self._no_bias:
+            name = f"no_bias.{'x'.join(map(str, shape))}"
+            self._no_bias[shape] = self.constant(name, shape, lambda n_ctx: np.zeros(shape, np.float32))
+        return self._no_bias[shape]
+
+    def activate(self, x: BufferId, name: str, activation: str, **numbers: float) -> BufferId:
+        """The activation of every element, one of `numerics.UNGATED`. numbers: those that it takes."""
         y = self.temp(name, self.width(x))
-        attrs: dict[str, Attr] = {"quick": True} if quick else {}
-        self.g.node(Op.GELU, [x], [y], name, **attrs)
+        self.g.node(Op.ACTIVATE, [x], [y], name, activation=activation, **numbers)
         return y
 
 

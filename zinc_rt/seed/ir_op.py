@@ -68,7 +68,7 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.POSITION_SCALE: (_BOTH, Milestone.M0),
     Op.GROUP_MATMUL: (_BOTH, Milestone.M0),
     Op.LAYER_NORM: (_BOTH, Milestone.M0),
-    Op.GELU: (_BOTH, Milestone.M0),
+    Op.ACTIVATE: (_BOTH, Milestone.M0),
     Op.ADD_POSITION: (_BOTH, Milestone.M0),
     Op.ROTATE: (_BOTH, Milestone.M0),
     Op.ROW_ATTN: (_BOTH, Milestone.M0),

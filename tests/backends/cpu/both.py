@@ -128,10 +128,10 @@ class Net:
         return self.b.buffer(name, BufferKind.WEIGHT, DType[kind.name], [*shape, n_in])
 
     def vector(self, values: np.ndarray) -> int:
-        """A norm's weights or a bias, f32[n]."""
+        """A norm's weights or a bias, f32[n], or f32[n_heads, n] with those of each head."""
         name = self._name("v")
-        self.weights[name] = np.ascontiguousarray(values, np.float32).reshape(1, -1).view(np.uint8)
-        return self.b.buffer(name, BufferKind.WEIGHT, DType.F32, [len(values)])
+        self.weights[name] = np.ascontiguousarray(np.atleast_2d(values), np.float32).view(np.uint8)
+        return self.b.buffer(name, BufferKind.WEIGHT, DType.F32, list(values.shape))
 
     def table(self, values: np.ndarray) -> int:
         """A table by position, as that of a rotation, f32[n_ctx, pairs, 2]."""

@@ -17,9 +17,11 @@ from tests.models.families import (
     gemma4,
     glm,
     gpt_oss,
+    layer_normed,
     lfm2,
     mamba,
     olmo2,
+    plain,
     qwen35,
     qwen_moe,
 )
@@ -39,15 +41,20 @@ CASES: dict[str, Case] = {
     **deepseek2.CASES,
     **mamba.CASES,
 }
+TABLES: dict[str, Case] = {**plain.CASES, **layer_normed.CASES}
+"""Rows of tables, which differ by what others have. `ROW_KINDS` are those whose kinds of layers no other has."""
+ROW_KINDS = ("arcee", "apertus", "stablelm-parallel", "gptneox")
 
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
+ARCHITECTURES += ROW_KINDS
 """The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
+CASES |= TABLES
 _MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba)
 FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
 """One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention, state
 spaces.
 """
-KINDS = (*FAMILIES, "qwen2moe", "qwen3next", "gemma4-experts", "mistral3")
+KINDS = (*FAMILIES, *ROW_KINDS, "qwen2moe", "qwen3next", "gemma4-experts", "mistral3", "nemotron_h_moe-latent")
 """Cases that have each operation in each way that any case asks for it.
 
 By default these run on the CPU. Each other case costs `test_logits` alone, which sees to it that it asks for no more
@@ -60,7 +67,9 @@ def soon(names: Collection[str], cases: Iterable[str] = CASES) -> list[Any]:
     return helpers.soon(names, cases)
 
 
-NOT_JUDGED = ("deepseek2-lite", "llama-windows", "mistral3-windows")
+NOT_JUDGED = ("deepseek2-lite", "llama-windows", "mistral3-windows", "exaone4-windows", "minicpm-old")
 JUDGED: dict[str, Case] = {name: case for name, case in CASES.items() if name not in NOT_JUDGED}
-"""What llama.cpp is asked about; it has no windows in two of these architectures."""
-JUDGED |= deepseek2.LITE_AS_SOLD
+"""What llama.cpp is asked about; it has no windows in two of these architectures, and turns a factor of the third
+round where the file has none.
+"""
+JUDGED |= deepseek2.LITE_AS_SOLD | plain.LARGE_AS_SOLD

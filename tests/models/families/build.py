@@ -26,7 +26,8 @@ class Case:
     keys: metadata without the architecture's prefix. shapes: of every tensor, in NumPy's order (rows, n_in).
     forward: its float64 formulas. wrong: what the formulas can do wrongly so that a comparison must see it.
     n_tokens: of a test's text. seed: of the weights. sizes: factors on tensors by a part of their names. given: the
-    values of tensors that are not made up. gelu: whether it has GELUs, which other programs take from a table.
+    values of tensors that are not made up. gelu: whether it has GELUs, which other programs take from a table. bare:
+    metadata with its full names.
     """
 
     architecture: str
@@ -39,6 +40,7 @@ class Case:
     sizes: Mapping[str, float] = field(default_factory=dict)
     given: Mapping[str, Sequence[float]] = field(default_factory=dict)
     gelu: bool = False
+    bare: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -194,6 +196,8 @@ def write_case(
     for key, value in case.keys.items():
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
         writer.add(f"{case.architecture}.{key}", value, ValueType.UINT32 if whole else None)
+    for key, value in case.bare.items():
+        writer.add(key, value)
     add_vocabulary(writer)
     if "token_types.weight" in case.shapes:
         writer.add("tokenizer.ggml.token_type_count", case.shapes["token_types.weight"][0], ValueType.UINT32)

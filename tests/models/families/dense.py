@@ -149,7 +149,7 @@ CASES = {
     "qwen2": case("qwen2", n_embd=96, biases=True, wrong=("biases",)),
     "qwen2-fused-qkv": case("qwen2", n_embd=96, biases=True, fused=True, wrong=("biases",)),
     "qwen2vl": case(
-        "qwen2vl", biases=True, head_dim=24, rope__dimension_sections=SECTIONS, wrong=("biases",),
+        "qwen2vl", n_embd=144, biases=True, head_dim=24, rope__dimension_sections=SECTIONS, wrong=("biases",),
     ),
     "qwen3": case("qwen3", norms=True, head_dim=24, wrong=("qk norm",)),
     "qwen3-biases": case("qwen3", norms=True, biases=True, head_dim=24, wrong=("qk norm", "biases")),

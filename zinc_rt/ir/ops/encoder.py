@@ -1,12 +1,18 @@
-"""Operations of encoders, in place of an RMS norm, a gate and a rotation: layer norm, GELU, learned positions."""
+"""Layer norm, activations without a gate, learned positions: what encoders have, and decoders of their kind."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 import numpy as np
 
+from zinc_rt import numerics
 from zinc_rt.ir.definition import (
     EPS,
     FLOAT32,
+    HEAD_ROW,
+    HEADS,
     ROW,
     AttrSpec,
     OpDefinition,
@@ -14,12 +20,13 @@ from zinc_rt.ir.definition import (
     OpSignature,
     activation,
     flat,
+    heads,
     index,
     weight,
 )
 from zinc_rt.ir.op import Op
 from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
-from zinc_rt.kernels.reference.mathfn import gelu, gelu_quick
+from zinc_rt.kernels.reference.mathfn import gelu, gelu_quick, relu2, xielu
 from zinc_rt.numerics import NORM_LANES
 
 
@@ -52,13 +59,29 @@ def layer_norm_rows(x: F32, weight: F32, bias: F32, eps: float) -> F32:
 
 def _layer_norm(at: Operands) -> None:
     x, w, b = at.inputs
-    flat(at.outputs[0])[...] = layer_norm_rows(flat(x), w, b, float(at.attrs["eps"]))
+    eps = float(at.attrs["eps"])
+    if "head_dim" not in at.attrs:
+        flat(at.outputs[0])[...] = layer_norm_rows(flat(x), w, b, eps)
+        return
+    by_head, y = heads(at, x), heads(at, at.outputs[0])
+    for head in range(by_head.shape[1]):
+        y[:, head] = layer_norm_rows(by_head[:, head], w[head], b[head], eps)
 
 
-def _gelu(at: Operands) -> None:
+XIELU: Final = ("alpha_p", "alpha_n", "beta", "eps")
+"""The numbers of "xielu", in the order in which kernels take them."""
+
+
+def activated_rows(x: F32, attrs: Mapping[str, Any]) -> F32:
+    """activation(x), each operation rounded once; attrs: of `Op.ACTIVATE`, defaults included."""
     with np.errstate(all="ignore"):
-        form = gelu_quick if at.attrs["quick"] else gelu
-        flat(at.outputs[0])[...] = form(flat(at.inputs[0]))
+        if attrs["activation"] == "xielu":
+            return xielu(x, *(float(attrs[name]) for name in XIELU))
+        return {"gelu": gelu, "gelu_quick": gelu_quick, "relu2": relu2}[attrs["activation"]](x)
+
+
+def _activate(at: Operands) -> None:
+    flat(at.outputs[0])[...] = activated_rows(flat(at.inputs[0]), at.attrs)
 
 
 def _add_position(at: Operands) -> None:
@@ -77,14 +100,27 @@ OPS = (
         ),
         reference=_layer_norm,
         # Sum, difference, square and its sum, scale, weight, bias; per row two divisions, eps, a root, a reciprocal.
-        operations=lambda cost: 7 * cost.elements(0) + 5 * cost.dim(0, 0),
+        operations=lambda cost: 7 * cost.elements(0) + 5 * cost.dim(0, 0) * int(cost.attrs.get("n_heads", 1)),
+        variants=(
+            OpSignature(
+                (HEAD_ROW, *(weight(name, "n_heads", "head_dim", dtypes=FLOAT32) for name in ("weight", "bias"))),
+                (activation("y", "R", "n_heads", "head_dim"),),
+                {"eps": EPS, **HEADS},
+            ),
+        ),
     ),
     OpDefinition(
-        Op.GELU,
-        # quick: x * sigmoid(1.702 x) in place of the form with tanh.
-        OpSignature((ROW,), (_Y,), {"quick": AttrSpec(bool, default=False)}),
-        reference=_gelu,
-        # x^2, its factor and sum, times x, and x / (1 + exp).
+        Op.ACTIVATE,
+        OpSignature(
+            (ROW,),
+            (_Y,),
+            {
+                "activation": AttrSpec(str, one_of=numerics.UNGATED),
+                **{name: AttrSpec(float, default=0.0) for name in XIELU},
+            },
+        ),
+        reference=_activate,
+        # Of gelu: x^2, its factor and sum, times x, and x / (1 + exp); the others take about as many, or fewer.
         operations=lambda cost: 8 * cost.elements(0),
     ),
     OpDefinition(

@@ -1,13 +1,13 @@
-"""What encoders have: layer norm, GELU, learned positions."""
+"""Layer norm, activations without a gate, learned positions."""
 
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.packs import load_some, one_over, padded, store_some
 from zinc_rt.kernels.cpu.structs import StepRecord
-from zinc_rt.kernels.maths import gelu, gelu_quick
+from zinc_rt.kernels.maths import activated
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import array, fma, iota, load, reduce_add, regs, select, splat, sqrt, unroll
-from zinc_rt.lang.types import f32, i32, i64, ptr, struct, vec
+from zinc_rt.lang.types import f32, i32, i64, ptr, struct, u32, vec
 from zinc_rt.numerics import NORM_LANES
 
 
@@ -18,12 +18,26 @@ class LayerNormArgs:
     bias: ptr[f32]
     y: ptr[f32]
     n: i32
+    n_heads: i32
+    eps: f32
+
+
+@struct
+class ActivationArgs:
+    """alpha_p and what follows: of "xielu"."""
+
+    x: ptr[f32]
+    y: ptr[f32]
+    n: i32
+    alpha_p: f32
+    alpha_n: f32
+    beta: f32
     eps: f32
 
 
 @struct
 class RowsArgs:
-    """table: f32[n_ctx, n], where there is one."""
+    """table: f32[n_ctx, n]."""
 
     x: ptr[f32]
     table: ptr[f32]
@@ -69,9 +83,10 @@ def squares_of(x: ptr[f32], mean: f32, n: i32, W: int):
 
 @kernel
 def layer_norm(a: ptr[LayerNormArgs], step: ptr[StepRecord], first: i32, last: i32, W: int):
-    """Units: rows."""
+    """Units: rows, or heads of rows, each of which has its own weights."""
     n = a.n
     for row in range(first, last):
+        own = i64(u32(row) % u32(a.n_heads)) * i64(n)
         x = a.x + i64(row) * i64(n)
         y = a.y + i64(row) * i64(n)
         mean = mean_of(x, n, W)
@@ -79,22 +94,19 @@ def layer_norm(a: ptr[LayerNormArgs], step: ptr[StepRecord], first: i32, last: i
         middle = splat(mean, W)
         for at in range(0, n, W):
             d = load_some(x, at, n, W) - middle
-            weighted = (d * scale) * load_some(a.weight, at, n, W)
-            store_some(y, weighted + load_some(a.bias, at, n, W), at, n, W)
+            weighted = (d * scale) * load_some(a.weight + own, at, n, W)
+            store_some(y, weighted + load_some(a.bias + own, at, n, W), at, n, W)
 
 
 @kernel
-def gelu_rows(a: ptr[RowsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, QUICK: bool):
+def activate(a: ptr[ActivationArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, ACT: str):
     """Units: rows."""
+    numbers = (splat(a.alpha_p, W), splat(a.alpha_n, W), splat(a.beta, W), splat(a.eps, W))
     for row in range(first, last):
         offset = i64(row) * i64(a.n)
         for at in range(0, a.n, W):
             x = load_some(a.x + offset, at, a.n, W)
-            if QUICK:
-                x = gelu_quick(x)
-            else:
-                x = gelu(x)
-            store_some(a.y + offset, x, at, a.n, W)
+            store_some(a.y + offset, activated(x, numbers, ACT), at, a.n, W)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""float32 exp, sigmoid, silu, both gelus, tanh and softplus: one definition, the same bits on every backend.
+"""float32 exp, sigmoid, silu, gelus, relu2, xielu, tanh, softplus: one definition, the same bits on every backend.
 
 Every operation below is one correctly rounded float32 operation in the order written; nothing is fused.
 docs/how/numerics.md states the same steps in prose.
@@ -95,6 +95,21 @@ def gelu_quick(x: F32) -> F32:
     with np.errstate(over="ignore", under="ignore"):
         w = x * GELU_QUICK
     return times_sigmoid(x, np.asarray(w))
+
+
+def relu2(x: F32) -> F32:
+    """max(x, 0)^2, f32; NaN stays NaN."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        r = np.where(x <= 0, np.float32(0.0), x)
+        return np.asarray(r * r)
+
+
+def xielu(x: F32, alpha_p: float, alpha_n: float, beta: float, eps: float) -> F32:
+    """alpha_p x^2 + beta x where x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x; f32. NaN stays NaN."""
+    p, n, b, highest = np.float32(alpha_p), np.float32(alpha_n), np.float32(beta), np.float32(eps)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        below = ((exp(np.where(x > highest, highest, x)) - ONE) - x) * n
+        return np.asarray(np.where(x > 0, (x * x) * p, below) + x * b)
 
 
 def tanh(x: F32) -> F32:

@@ -305,14 +305,14 @@ class TowerParts(RowParts):
         self, x: BufferId, first: str, second: str, n_inner: int, out: str, *, bias: bool | None = True
     ) -> None:
         """A product, GELU and a product, to the output `out` of the text model's width."""
-        inner = self.gelu(self.project(x, first, n_inner, bias=bias), f"{first}.gelu")
+        inner = self.activate(self.project(x, first, n_inner, bias=bias), f"{first}.gelu", "gelu")
         self.project(inner, second, self.info.n_out, bias=bias, y=self.output(out, self.info.n_out))
 
     def feed_forward(self, x: BufferId, p: str) -> BufferId:
         """Up, GELU in the file's form, down, with biases."""
         up, down = self._up_and_down(p)
         wide = self.project(x, up, self.info.n_ff, bias=True)
-        inner = self.gelu(wide, f"{p}.gelu", quick=self.info.activation == "gelu_quick")
+        inner = self.activate(wide, f"{p}.gelu", self.info.activation)
         return self.project(inner, down, self.info.n_embd, bias=True)
 
     def _up_and_down(self, p: str) -> tuple[str, str]:

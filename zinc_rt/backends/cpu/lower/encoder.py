@@ -1,4 +1,4 @@
-"""Operations of encoders: layer norm, GELU, learned positions."""
+"""Layer norm, activations without a gate, learned positions."""
 
 from __future__ import annotations
 
@@ -9,30 +9,35 @@ from zinc_rt.backends.cpu.program import UnitsPer
 from zinc_rt.backends.fusion import Single
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
+from zinc_rt.ir.ops.encoder import XIELU
 from zinc_rt.kernels.cpu import encoder
 
 
 @CPU.lowers(Op.LAYER_NORM)
 def layer_norm(low: CpuLowering, single: Single) -> None:
-    """Rows with mean 0 and variance 1, times a weight, plus a bias."""
+    """Rows, or heads, with mean 0 and variance 1, times a weight, plus a bias."""
     (x, w, b), y = single.node.inputs, single.node.outputs[0]
+    n_heads = int(single.node.attrs.get("n_heads", 1))
     arguments = {
         "x": low.at(x),
         "weight": low.at(w),
         "bias": low.at(b),
         "y": low.at(y),
-        "n": low.width(y),
+        "n": low.width(y) // n_heads,
+        "n_heads": n_heads,
         "eps": float(single.node.attrs["eps"]),
     }
-    _rows(low, single, "norm", encoder.layer_norm, encoder.LayerNormArgs, arguments)
+    _rows(low, single, "norm", encoder.layer_norm, encoder.LayerNormArgs, arguments, units=n_heads)
 
 
-@CPU.lowers(Op.GELU)
-def gelu(low: CpuLowering, single: Single) -> None:
-    """GELU of every element."""
-    arguments = {"x": low.at(single.node.inputs[0]), "table": 0, **_result(low, single)}
-    quick = bool(attributes(single.node)["quick"])
-    _rows(low, single, "gelu", encoder.gelu_rows, encoder.RowsArgs, arguments, QUICK=quick)
+@CPU.lowers(Op.ACTIVATE)
+def activate(low: CpuLowering, single: Single) -> None:
+    """An activation of every element."""
+    attrs = attributes(single.node)
+    numbers = {name: float(attrs[name]) for name in XIELU}
+    arguments = {"x": low.at(single.node.inputs[0]), **_result(low, single), **numbers}
+    act = str(attrs["activation"])
+    _rows(low, single, act, encoder.activate, encoder.ActivationArgs, arguments, ACT=act)
 
 
 @CPU.lowers(Op.ADD_POSITION)
@@ -49,9 +54,16 @@ def _result(low: CpuLowering, single: Single) -> dict[str, Any]:
 
 
 def _rows(
-    low: CpuLowering, single: Single, kind: str, kernel: Any, struct: Any, arguments: dict[str, Any], **constants: bool
+    low: CpuLowering,
+    single: Single,
+    kind: str,
+    kernel: Any,
+    struct: Any,
+    arguments: dict[str, Any],
+    units: int = 1,
+    **constants: str,
 ) -> None:
-    """A unit a row; of the operands only the rows come from other operations."""
+    """So many units a row; of the operands only the rows come from other operations."""
     kernel_of = kernel, {"W": low.choice.lanes, **constants}
     reads, writes = (single.node.inputs[0],), (single.node.outputs[0],)
-    low.emit(single.node, kind, kernel_of, struct, arguments, 1, UnitsPer.ROWS, reads, writes)
+    low.emit(single.node, kind, kernel_of, struct, arguments, units, UnitsPer.ROWS, reads, writes)
