@@ -34,6 +34,10 @@ def among_rows(dim: int, interleaved: bool = False, all_spans: tuple[tuple[int, 
     net.node(Op.ROTATE, [x, table], [net.out("rotated", HEADS * dim)], interleaved=interleaved, **heads)
     halves = {"n_heads": 2 * HEADS, "head_dim": dim // 2, "tables": 2}
     net.node(Op.ROTATE, [x, table], [net.out("by halves", HEADS * dim)], interleaved=interleaved, **halves)
+    for n_tails in (1, HEADS):
+        sizes = {"n_heads": HEADS, "head_dim": dim, "n_tails": n_tails, "tail_dim": 3}
+        tail, y = net.rows(f"tail {n_tails}", 3 * n_tails), net.out(f"joined {n_tails}", HEADS * (dim + 3))
+        net.node(Op.JOIN_HEADS, [x, tail], [y], **sizes)
     q, k, v = (net.rows(name, HEADS * dim) for name in "qkv")
     first, last = net.indices("first", "n_rows"), net.indices("last", "n_rows")
     net.node(Op.ROW_ATTN, [q, k, v, first, last], [net.out("y", HEADS * dim)], scale=0.25, **heads)
@@ -45,6 +49,7 @@ def among_rows(dim: int, interleaved: bool = False, all_spans: tuple[tuple[int, 
         spans = tuple((a - spans[0][0], b - spans[0][0]) for a, b in spans)
         n = spans[-1][1]
         acts = {name: rng.standard_normal((n, HEADS * dim)).astype(np.float32) for name in "qkv"}
+        acts |= {f"tail {m}": rows(rng, n, 3 * m) for m in (1, HEADS)}
         acts["given"] = rows(rng, n, 3 * HEADS * dim)
         acts |= {"x": rows(rng, n, HEADS * dim), "table": rng.standard_normal((n, 2 * pairs)).astype(np.float32)}
         seen = {
@@ -73,6 +78,13 @@ def test_values() -> None:
         y = np.einsum("nhm,mhd->nhd", weights / weights.sum(-1, keepdims=True), v)
         found = got["y"][: step.n_rows].view(np.float32)
         assert np.abs(found - y.reshape(found.shape)).max() < 2e-6
+        for n_tails in (1, HEADS):
+            x, tail = step.inputs["x"].reshape(step.n_rows, HEADS, dim), step.inputs[f"tail {n_tails}"]
+            joined = got[f"joined {n_tails}"][: step.n_rows].reshape(step.n_rows, HEADS, dim + 3)
+            np.testing.assert_array_equal(joined[..., :dim], x.view(np.uint32))
+            for head in range(HEADS):
+                own = tail.reshape(step.n_rows, n_tails, 3)[:, head % n_tails]
+                np.testing.assert_array_equal(joined[:, head, dim:], own.view(np.uint32))
         x, given, flags = (step.inputs[name][: step.n_rows] for name in ("x", "given", "is_given"))
         n = HEADS * dim
         with np.errstate(all="ignore"):

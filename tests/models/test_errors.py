@@ -72,7 +72,7 @@ def altered(
 
 def test_the_supported_architectures() -> None:
     dense = "llama qwen2 qwen2vl qwen3 qwen3vl smollm3 mistral3 phi3 olmo2 glm4 granite gemma2 gemma3 gemma4"
-    dense += " seed_oss ernie4_5 internlm2 arcee hunyuan-dense exaone4 minicpm gemma apertus"
+    dense += " seed_oss ernie4_5 internlm2 arcee hunyuan-dense exaone4 minicpm minicpm3 gemma apertus"
     dense += " cohere2 starcoder2 stablelm nemotron gptneox falcon"
     routed = "qwen2moe qwen3moe qwen3vlmoe granitemoe gpt-oss glm4moe lfm2moe deepseek2"
     others = "qwen35 qwen35moe qwen3next lfm2 bert nomic-bert gemma-embedding"

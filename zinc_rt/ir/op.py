@@ -22,6 +22,7 @@ Here the graph is what runs, so it has to say what a dense model computes:
   (the patches of a picture).
 - `GIVEN_ROWS`: rows that the caller brings in place of those of token ids, or adds to them (pictures in a text).
 - `CLAMP`: rows held between two numbers (around the products of Gemma 4's tower).
+- `JOIN_HEADS`: heads of two parts, one of which may be that of all heads (keys made from a latent vector for each).
 - `LORA_A`, `LORA_B`: the two products of low rank that an adapter adds to a product, other adapters for each row.
 - `SSM_SCAN`: the state of a selective state space model (Mamba 1 and 2), which `SSM_DELTA_NET` is not.
 """
@@ -84,6 +85,7 @@ class Op(enum.IntEnum):
     LORA_A = 46
     LORA_B = 47
     SSM_SCAN = 48
+    JOIN_HEADS = 52
 
 
 def name(op: Op) -> str:

@@ -18,10 +18,10 @@ class AttentionSpec:
     """Grouped-query attention: projections, norms of heads, a rotation, the cache, attention, the output's projection.
 
     rotation: None for none (NoPE). qk_norm: RMS norm of each query and key head before the rotation; with whole_norm,
-    of all heads of a row together, with norm_last behind the rotation; own_norms: it is a layer norm, and each head has
-    its own weights. v_norm: each value head is normed, without a weight. k_as_v: if the file has no
-    `attn_v`, values are the keys before norm and rotation. q_factors: a table f32[n_ctx]; queries are multiplied by the
-    factor of their position after the rotation.
+    of all heads of a row together; with norm_after_rope, behind the rotation; with own_norms, a layer norm of each
+    head by its own weights. v_norm: each value head is normed, without a weight. k_as_v: if the file has no `attn_v`,
+    values are the keys before norm and rotation. q_factors: a table f32[n_ctx]; queries are multiplied by the factor of
+    their position after the rotation.
 
     Biases: True needs them, False has none, None takes those that the file has. qkv: a tensor with the rows of q, k and
     v one after another, and with their biases; if the file has it, it is read instead of the three.
@@ -51,7 +51,7 @@ class AttentionSpec:
     sinks: bool = False
     softcap: float | None = None
     out_gate: bool = False
-    norm_last: bool = False
+    norm_after_rope: bool = False
     own_norms: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
@@ -62,8 +62,8 @@ class AttentionSpec:
             q, gate, *kv = self._gated_projections(parts, h, p)
         else:
             q, *kv = self._projections(parts, h, p)
-        if self.qk_norm and not self.norm_last:
-            q, *kv = self._norms(parts, q, kv, p)
+        if not self.norm_after_rope:
+            q, *kv = self._normed(parts, q, kv, p)
         if self.v_norm:
             kv[1:] = [
                 parts.head_norm(v, f"{p}.attn_v_norm", sizes.n_kv_heads, sizes.value_dim, weight=False) for v in kv[1:]
@@ -71,8 +71,8 @@ class AttentionSpec:
         if self.rotation is not None:
             q = parts.rope(q, f"{p}.rope_q", self.rotation, sizes.n_heads, sizes.head_dim)
             kv[:1] = [parts.rope(k, f"{p}.rope_k", self.rotation, sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
-        if self.qk_norm and self.norm_last:
-            q, *kv = self._norms(parts, q, kv, p)
+        if self.norm_after_rope:
+            q, *kv = self._normed(parts, q, kv, p)
         if self.q_factors is not None:
             q = parts.position_scale(q, f"{p}.attn_q_scaled", self.q_factors)
         out = self._attend(parts, q, self._cache(parts, kv, layer), p)
@@ -99,11 +99,12 @@ class AttentionSpec:
             return [q, k, k]
         return [parts.project(h, name, n, bias=bias) for name, n, bias in zip(names, widths, biases, strict=True)]
 
-    def _norms(self, parts: GraphParts, q: BufferId, kv: Sequence[BufferId], p: str) -> list[BufferId]:
-        """Queries, keys and values, the first two normed."""
-        sizes = self.heads
-        keys = [self._norm(parts, k, f"{p}.attn_k_norm", sizes.n_kv_heads) for k in kv[:1]]
-        return [self._norm(parts, q, f"{p}.attn_q_norm", sizes.n_heads), *keys, *kv[1:]]
+    def _normed(self, parts: GraphParts, q: BufferId, kv: Sequence[BufferId], p: str) -> list[BufferId]:
+        """Queries, keys and values, of which the first two are normed where that is so."""
+        if not self.qk_norm:
+            return [q, *kv]
+        keys = [self._norm(parts, k, f"{p}.attn_k_norm", self.heads.n_kv_heads) for k in kv[:1]]
+        return [self._norm(parts, q, f"{p}.attn_q_norm", self.heads.n_heads), *keys, *kv[1:]]
 
     def _norm(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
         """The norm of queries or keys: of each head, or of all together."""

@@ -149,6 +149,14 @@ class GraphParts(RowParts):
         )
         return y
 
+    def join_heads(self, x: BufferId, tail: BufferId, name: str, n_heads: int, n_tails: int = 1) -> BufferId:
+        """Heads of x with a tail behind each; n_tails: how many there are, each for as many heads."""
+        head_dim, tail_dim = self.width(x) // n_heads, self.width(tail) // n_tails
+        y = self.temp(name, n_heads * (head_dim + tail_dim))
+        sizes = {"n_heads": n_heads, "head_dim": head_dim, "n_tails": n_tails, "tail_dim": tail_dim}
+        self.g.node(Op.JOIN_HEADS, [x, tail], [y], f"{name}.join_heads", **sizes)
+        return y
+
     def where(self) -> list[BufferId]:
         """What says where a row's keys and values are: its position, its sequence, the page table."""
         return [self.step["positions"], self.step["slots"], self.step["page_table"]]

@@ -101,7 +101,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         info.heads,
         parts.rotation(info.rope, factors="rope_freqs.weight"),
         qk_norm=spec.head_norm is not None,
-        norm_last=spec.head_norm is HeadNorm.AFTER,
+        norm_after_rope=spec.head_norm is HeadNorm.AFTER,
         q_bias=spec.bias,
         k_bias=spec.bias,
         v_bias=spec.bias,

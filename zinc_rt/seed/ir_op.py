@@ -77,6 +77,7 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.LORA_A: (_BOTH, Milestone.M0),
     Op.LORA_B: (_BOTH, Milestone.M0),
     Op.SSM_SCAN: (_BOTH, Milestone.M0),
+    Op.JOIN_HEADS: (_BOTH, Milestone.M0),
 }
 
 

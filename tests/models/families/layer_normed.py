@@ -17,7 +17,7 @@ def layer_norm(net: Net, x: np.ndarray, name: str) -> np.ndarray:
     """Over the last axis. The weights may be those of one head for each."""
     eps = float(np.float32(net.keys["attention.layer_norm_epsilon"]))
     d = x - x.mean(-1, keepdims=True) if net.does("mean") else x
-    y = d / np.sqrt((d * d).mean(-1, keepdims=True) + eps) * net[f"{name}.weight"]
+    y: np.ndarray = d / np.sqrt((d * d).mean(-1, keepdims=True) + eps) * net[f"{name}.weight"]
     return y + net[f"{name}.bias"] if net.has(f"{name}.bias") and net.does("bias of norms") else y
 
 
@@ -97,7 +97,7 @@ def case(
     return Case(name, metadata, shapes, forward, every, seed=seed, gelu=gelu)
 
 
-PARTLY = {"rope__dimension_count": 8}
+PARTLY: dict[str, Any] = {"rope__dimension_count": 8}
 CASES = {
     "cohere2": case(
         "cohere2", "window", "layers without rope", "logit scale", "side by side", norms=("attn_norm",),

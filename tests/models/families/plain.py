@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.models.families.build import Case, Shapes, attention_shapes, base_keys, ffn_shapes, model_shapes, norm_shapes
-from tests.models.families.common import Net, Rope, softplus
+from tests.models.families.common import Net, Rope
 
 NEIGHBOURS = ("ernie4_5", "internlm2", "arcee", "minicpm")
 N_EMBD, HEADS, KV_HEADS, HEAD_DIM, N_FF = 96, 6, 2, 16, 128
@@ -56,8 +56,8 @@ def feed_forward(net: Net, f: np.ndarray, p: str, name: str, layer: int) -> np.n
     if name == "arcee":
         act = np.maximum(up, 0) ** (2 if net.does("square") else 1)
     else:
-        a_p, a_n, beta, eps = (XIELU[key][layer] for key in ("alpha_p", "alpha_n", "beta", "eps"))
-        a_p, a_n = (softplus(a_p), softplus(a_n)) if net.does("softplus") else (a_p, a_n)
+        a_p, a_n, beta, eps = (np.float64(XIELU[key][layer]) for key in ("alpha_p", "alpha_n", "beta", "eps"))
+        a_p, a_n = np.logaddexp(0, [a_p, a_n]) if net.does("softplus") else (a_p, a_n)
         above = a_p * up**2 + beta * up
         below = (np.expm1(np.minimum(up, eps)) - up) * (a_n + (beta if net.does("beta") else 0)) + beta * up
         act = np.where(up > 0, above, below)
@@ -95,6 +95,64 @@ def forward(net: Net, tokens: list[int]) -> np.ndarray:
     if name == "minicpm" and net.does("logit scale"):
         logits = logits / keys.get("logit_scale", N_EMBD / 256)
     return logits
+
+
+def expanded_attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
+    """Keys and values of each head from a latent vector; the rotated end of a key is that of all heads."""
+    n, heads, d = len(h), net.number("attention.head_count"), net.number("attention.key_length")
+    rank, turned = net.number("attention.kv_lora_rank"), net.number("rope.dimension_count")
+    plain = d - turned
+    inner = net.norm(net.product(h, f"{p}attn_q_a"), f"{p}attn_q_a_norm")
+    q = net.product(inner, f"{p}attn_q_b").reshape(n, heads, d)
+    both = net.product(h, f"{p}attn_kv_a_mqa")
+    kv = net.product(net.norm(both[:, :rank], f"{p}attn_kv_a_norm"), f"{p}attn_kv_b").reshape(n, heads, -1)
+    k_turned = np.repeat(net.turn(both[:, None, rank:], rope), heads, axis=1)
+    if net.does("rotated end"):
+        q = np.concatenate([q[..., :plain], net.turn(q[..., plain:], rope)], axis=2)
+        k = np.concatenate([kv[..., :plain], k_turned], axis=2)
+    else:
+        q = np.concatenate([net.turn(q[..., :turned], rope), q[..., turned:]], axis=2)
+        k = np.concatenate([k_turned, kv[..., :plain]], axis=2)
+    a = net.attend(q, k, kv[..., plain:], 1 / math.sqrt(d), net.visible(n, None))
+    return net.product(a, f"{p}attn_output")
+
+
+def minicpm3(net: Net, tokens: list[int]) -> np.ndarray:
+    n_layers, factors = net.number("block_count"), None
+    if net.has("rope_factors_long.weight"):
+        factors = net["rope_factors_short.weight"]
+    rope = net.rope(net.number("rope.dimension_count"), halves=True, factors=factors)
+    residual = 1.4 / math.sqrt(n_layers) if net.does("residual scale") else 1.0
+    x = net["token_embd.weight"][tokens] * (12.0 if net.does("embedding scale") else 1.0)
+    for layer in range(n_layers):
+        p = f"blk.{layer}."
+        x = x + residual * expanded_attention(net, net.norm(x, f"{p}attn_norm"), p, rope)
+        x = x + residual * net.ffn(net.norm(x, f"{p}ffn_norm"), p)
+    return net.head(net.norm(x, "output_norm")) * (256 / N_EMBD if net.does("logit scale") else 1.0)
+
+
+def expanded(*, factors: bool) -> Case:
+    q_rank, rank, plain, turned, value = 32, 64, 24, 16, 16
+    block: Shapes = {
+        "attn_q_a.weight": (q_rank, N_EMBD),
+        "attn_q_a_norm.weight": (q_rank,),
+        "attn_q_b.weight": (HEADS * (plain + turned), q_rank),
+        "attn_kv_a_mqa.weight": (rank + turned, N_EMBD),
+        "attn_kv_a_norm.weight": (rank,),
+        "attn_kv_b.weight": (HEADS * (plain + value), rank),
+        "attn_output.weight": (N_EMBD, HEADS * value),
+    }
+    block |= norm_shapes(N_EMBD, "attn_norm", "ffn_norm") | ffn_shapes(N_EMBD, N_FF)
+    keys = base_keys(
+        n_layers=3, n_embd=N_EMBD, heads=HEADS, kv_heads=HEADS, head_dim=plain + turned, n_ff=N_FF,
+        attention__value_length=None, attention__q_lora_rank=q_rank, attention__kv_lora_rank=rank,
+        rope__dimension_count=turned,
+    )  # fmt: skip
+    shapes = model_shapes(N_EMBD, [block] * 3)
+    if factors:
+        shapes |= {f"rope_factors_{which}.weight": (turned // 2,) for which in ("long", "short")}
+    wrong = ("rope pairs", "rotated end", "residual scale", "logit scale", *["factors"] * factors)
+    return Case("minicpm3", keys, shapes, minicpm3, wrong, seed=3, sizes={"output_norm": 0.3})
 
 
 XIELU = {
@@ -155,9 +213,11 @@ CASES = {
         rope__scaling__type="longrope", rope__scaling__original_context_length=128,
         extra={"rope_factors_long.weight": (HEAD_DIM // 2,), "rope_factors_short.weight": (HEAD_DIM // 2,)},
     ),
-    "minicpm-old": case("minicpm", "embedding scale", "residual scale", "logit scale"),
+    "minicpm-old": case("minicpm", "embedding scale", "residual scale", "logit scale", n_layers=3),
+    "minicpm3": expanded(factors=False),
+    "minicpm3-factors": expanded(factors=True),
     "apertus": case(
-        "apertus", "qk norm", "softplus", "beta", n_layers=3, gated=False, head_norms=True,
+        "apertus", "qk norm", "softplus", "beta", seed=4, n_layers=3, gated=False, head_norms=True,
         extra={"rope_freqs.weight": (HEAD_DIM // 2,)}, bare={f"xielu.{key}": values for key, values in XIELU.items()},
     ),
 }  # fmt: skip

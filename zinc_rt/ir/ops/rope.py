@@ -1,4 +1,4 @@
-"""Rotary position embedding."""
+"""Rotary position embedding, and heads put together of a part without and a part with it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.ir.definition import (
+    COUNT,
     FLOAT32,
     HEAD_ROW,
     HEADS,
@@ -16,6 +17,7 @@ from zinc_rt.ir.definition import (
     Operands,
     OpSignature,
     activation,
+    flat,
     heads,
     index,
     weight,
@@ -70,6 +72,23 @@ def rotated_part_fits(bound: Bindings) -> str | None:
     return None
 
 
+def _join(at: Operands) -> None:
+    x, tail, y = heads(at, at.inputs[0]), heads(at, at.inputs[1], "n_tails", "tail_dim"), at.outputs[0]
+    tails = np.repeat(tail, x.shape[1] // tail.shape[1], axis=1)
+    flat(y)[...] = flat(np.concatenate([x, tails], axis=2))
+
+
+def _joined_width(bound: Bindings) -> str | None:
+    sizes = [bound.value(name) for name in ("n", "n_heads", "n_tails", "head_dim", "tail_dim")]
+    if None in sizes:
+        return None
+    n, n_heads, n_tails, head_dim, tail_dim = (size or 0 for size in sizes)
+    if n_heads % n_tails:
+        return f"{n_tails} tails cannot be shared by {n_heads} heads"
+    whole = n_heads * (head_dim + tail_dim)
+    return None if n == whole else f"y has {n} elements, {n_heads} heads of {head_dim} + {tail_dim} make {whole}"
+
+
 def _touched(cost: CostView) -> tuple[int, int]:
     table_row = cost.dim(2, 1) * cost.row_bytes(2)
     return cost.bytes_in(0, 1) + cost.dim(1, 0) * table_row, cost.bytes_out()
@@ -88,5 +107,17 @@ OPS = (
         # Two multiplications and one addition for each rotated element.
         operations=lambda cost: 3 * cost.dim(1, 0) * cost.attr("n_heads") * 2 * cost.dim(2, 1),
         touched=_touched,
+    ),
+    # y = the heads of x, each with its tail behind it.
+    OpDefinition(
+        Op.JOIN_HEADS,
+        OpSignature(
+            (HEAD_ROW, activation("tail", "R", "n_tails", "tail_dim")),
+            (activation("y", "R", "n"),),
+            {"n_tails": COUNT, "tail_dim": COUNT, **HEADS},
+            (_joined_width,),
+        ),
+        reference=_join,
+        operations=lambda cost: 0,
     ),
 )

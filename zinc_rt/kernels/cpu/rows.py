@@ -60,6 +60,36 @@ class GivenRowsArgs:
     start: i32
 
 
+@struct
+class JoinArgs:
+    """x: f32[n_rows, n_heads, n_x]. tail: f32[n_rows, n_tails, n_tail]. y: f32[n_rows, n_heads, n_x + n_tail]."""
+
+    x: ptr[f32]
+    tail: ptr[f32]
+    y: ptr[f32]
+    n_heads: i32
+    n_tails: i32
+    n_x: i32
+    n_tail: i32
+
+
+@kernel
+def join_heads(a: ptr[JoinArgs], step: ptr[StepRecord], first: i32, last: i32):
+    """Units: rows. Each head with its tail behind it."""
+    shared_by = i32(u32(a.n_heads) // u32(a.n_tails))
+    for row in range(first, last):
+        for head in range(a.n_heads):
+            at = i64(row) * i64(a.n_heads) + i64(head)
+            own = i64(row) * i64(a.n_tails) + i64(u32(head) // u32(shared_by))
+            x = a.x + at * i64(a.n_x)
+            tail = a.tail + own * i64(a.n_tail)
+            y = a.y + at * i64(a.n_x + a.n_tail)
+            for i in range(a.n_x):
+                y[i] = x[i]
+            for i in range(a.n_tail):
+                y[a.n_x + i] = tail[i]
+
+
 @kernel
 def given_rows(a: ptr[GivenRowsArgs], step: ptr[StepRecord], first: i32, last: i32, ADD: bool):
     """Units: rows. A row is x's, or the part of the given one, which may be added to x's."""

@@ -47,6 +47,25 @@ def rotate(x: ptr[f32], table: ptr[f32], y: ptr[f32], n: u32, DIM: int, PAIRS: i
 
 
 @kernel(workgroup=256)
+def join_heads(x: ptr[f32], tail: ptr[f32], y: ptr[f32], n_heads: u32, n_tails: u32, n_x: u32, n_tail: u32):
+    """y = f32[rows, n_heads, n_x + n_tail], each head of x with its tail behind it; tails are shared by as many heads
+    each. ceil(n_heads * (n_x + n_tail) / 256) workgroups in x, a row each in y.
+    """
+    i = workgroup_id(0) * 256 + workitem_id()
+    row = u64(workgroup_id(1))
+    width = n_x + n_tail
+    if i < n_heads * width:
+        head = i // width
+        d = i - head * width
+        at = row * u64(n_heads * width) + u64(i)
+        if d < n_x:
+            y[at] = x[(row * u64(n_heads) + u64(head)) * u64(n_x) + u64(d)]
+        else:
+            own = head // (n_heads // n_tails)
+            y[at] = tail[(row * u64(n_tails) + u64(own)) * u64(n_tail) + u64(d - n_x)]
+
+
+@kernel(workgroup=256)
 def given_rows(
     x: ptr[f32], given: ptr[f32], is_given: ptr[i32], y: ptr[f32], n: u32, n_given: u32, start: u32, ADD: bool
 ):

@@ -44,6 +44,17 @@ def row_attention(low: CpuLowering, single: Single) -> None:
     )
 
 
+@CPU.lowers(Op.JOIN_HEADS)
+def join_heads(low: CpuLowering, single: Single) -> None:
+    """Heads with a tail behind each."""
+    node, y = single.node, single.node.outputs[0]
+    sizes = {"n_heads": "n_heads", "n_tails": "n_tails", "n_x": "head_dim", "n_tail": "tail_dim"}
+    arguments = {"x": low.at(node.inputs[0]), "tail": low.at(node.inputs[1]), "y": low.at(y)}
+    arguments |= {name: int(node.attrs[attr]) for name, attr in sizes.items()}
+    kernel = rows.join_heads, {}
+    low.emit(node, "join heads", kernel, rows.JoinArgs, arguments, 1, UnitsPer.ROWS, node.inputs, (y,))
+
+
 @CPU.lowers(Op.GIVEN_ROWS)
 def given_rows(low: CpuLowering, single: Single) -> None:
     """Rows that come with the step, in place of others or added to them."""

@@ -48,6 +48,17 @@ def row_attention(low: GpuLowering, single: Single) -> None:
     low.emit(node, entry, lambda s: (n_heads, s.n_rows), arguments, "n_rows", node.inputs, (y,))
 
 
+@GPU.lowers(Op.JOIN_HEADS)
+def join_heads(low: GpuLowering, single: Single) -> None:
+    """Heads with a tail behind each."""
+    node, y = single.node, single.node.outputs[0]
+    n, sizes = low.width(y), tuple(int(node.attrs[name]) for name in ("n_heads", "n_tails", "head_dim", "tail_dim"))
+    names = ("x", "tail", "y", "n_heads", "n_tails", "n_x", "n_tail")
+    entry = KernelEntry(Spec(rows.join_heads, {}), names, "ceil(n_heads * (n_x + n_tail) / 256), rows")
+    arguments = (*map(low.at, node.inputs), low.at(y), *sizes)
+    low.emit(node, entry, lambda s: (-(-n // 256), s.n_rows), arguments, "n_rows", node.inputs, (y,))
+
+
 @GPU.lowers(Op.GIVEN_ROWS)
 def given_rows(low: GpuLowering, single: Single) -> None:
     """Rows that come with the step, in place of others or added to them."""
