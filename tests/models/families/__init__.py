@@ -43,7 +43,7 @@ CASES: dict[str, Case] = {
 }
 TABLES: dict[str, Case] = {**plain.CASES, **layer_normed.CASES}
 """Rows of tables, which differ by what others have. `ROW_KINDS` are those whose kinds of layers no other has."""
-ROW_KINDS = ("arcee", "apertus", "stablelm-parallel", "gptneox")
+ROW_KINDS = ("arcee", "apertus", "stablelm-parallel", "gptneox", "minicpm3")
 
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
 ARCHITECTURES += ROW_KINDS
