@@ -18,7 +18,7 @@ from zinc_rt.utils.checks import show
 
 FILES = (
     "llama", "qwen2", "qwen3", "smollm3", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4",
-    "qwen2moe", "qwen3moe", "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "bert",
+    "mixtures", "qwen35", "gpt_oss", "lfm2", "deepseek2", "bert", "muse_glimmer",
 )  # fmt: skip
 """Modules of this package, in the order in which their architectures are named in messages."""
 
@@ -27,7 +27,6 @@ REFUSED = {
     "gemma3n": "its layers keep several streams, which nothing here computes",
     "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself; run that with --spec mtp -md FILE",
     "granitehybrid": "its layers without attention are of the kind mamba2, which nothing here computes",
-    "mistral4": "its latent attention has metadata keys of its own, which nothing here reads",
     "phimoe": "its experts stand between norms with biases, which no layer here has",
 }
 """Relatives of what is supported, and in a few words why they are not."""

@@ -29,7 +29,9 @@ class AttentionSpec:
     True needs `attn_sinks.weight`, one number a head, which only adds to the softmax's sum. window: a row sees that
     many positions, its own the last; in an encoder half as many before and behind its own; None for all. shared_kv: the
     layer whose keys and values this layer reads; it has none of its own then. out_gate: the rows of q hold each head's
-    query and then its gate; the head's output is multiplied by the gate's sigmoid.
+    query and then its gate; the head's output is multiplied by the gate's sigmoid. gate_width: rows of `attn_gate`,
+    whose product with h opens the output in the same way, an element each. norm_after_rope: the norms stand behind the
+    rotation.
     """
 
     heads: HeadSizes
@@ -50,6 +52,8 @@ class AttentionSpec:
     sinks: bool = False
     softcap: float | None = None
     out_gate: bool = False
+    gate_width: int | None = None
+    norm_after_rope: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
@@ -59,9 +63,10 @@ class AttentionSpec:
             q, gate, *kv = self._gated_projections(parts, h, p)
         else:
             q, *kv = self._projections(parts, h, p)
-        if self.qk_norm:
-            q = self._norm(parts, q, f"{p}.attn_q_norm", sizes.n_heads)
-            kv[:1] = [self._norm(parts, k, f"{p}.attn_k_norm", sizes.n_kv_heads) for k in kv[:1]]
+        if self.gate_width is not None:
+            gate = parts.project(h, f"{p}.attn_gate", self.gate_width)
+        if not self.norm_after_rope:
+            q, *kv = self._normed(parts, q, kv, p)
         if self.v_norm:
             kv[1:] = [
                 parts.head_norm(v, f"{p}.attn_v_norm", sizes.n_kv_heads, sizes.value_dim, weight=False) for v in kv[1:]
@@ -69,6 +74,8 @@ class AttentionSpec:
         if self.rotation is not None:
             q = parts.rope(q, f"{p}.rope_q", self.rotation, sizes.n_heads, sizes.head_dim)
             kv[:1] = [parts.rope(k, f"{p}.rope_k", self.rotation, sizes.n_kv_heads, sizes.head_dim) for k in kv[:1]]
+        if self.norm_after_rope:
+            q, *kv = self._normed(parts, q, kv, p)
         if self.q_factors is not None:
             q = parts.position_scale(q, f"{p}.attn_q_scaled", self.q_factors)
         out = self._attend(parts, q, self._cache(parts, kv, layer), p)
@@ -94,6 +101,13 @@ class AttentionSpec:
             q, k = (parts.project(h, *each[:2], bias=each[2]) for each in zip(names, widths, biases[:2], strict=False))
             return [q, k, k]
         return [parts.project(h, name, n, bias=bias) for name, n, bias in zip(names, widths, biases, strict=True)]
+
+    def _normed(self, parts: GraphParts, q: BufferId, kv: Sequence[BufferId], p: str) -> list[BufferId]:
+        """Queries, keys and values, of which the first two are normed where that is so."""
+        if not self.qk_norm:
+            return [q, *kv]
+        keys = [self._norm(parts, k, f"{p}.attn_k_norm", self.heads.n_kv_heads) for k in kv[:1]]
+        return [self._norm(parts, q, f"{p}.attn_q_norm", self.heads.n_heads), *keys, *kv[1:]]
 
     def _norm(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
         """The norm of queries or keys: of each head, or of all together."""
