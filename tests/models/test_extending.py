@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -23,12 +25,11 @@ SECTION = re.split(r"\n## ", EXTENDING.split("## An architecture\n")[1])[0]
 FILES = re.findall(r"^\| `([^`]+)` \|", SECTION.partition("A program can")[0], re.MULTILINE)
 
 
-def names_of(path: Path) -> list[str]:
+def names_of(path: Path) -> Sequence[str]:
     """The `NAMES` of an architecture file; none for other modules."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and [t.id for t in node.targets if isinstance(t, ast.Name)] == ["NAMES"]:
-            return list(ast.literal_eval(node.value))
-    return []
+    if not re.search(r"^NAMES\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+        return ()
+    return tuple(importlib.import_module(f"zinc_rt.models.{path.stem}").NAMES)
 
 
 FILE_OF = {

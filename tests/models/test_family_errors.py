@@ -16,7 +16,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.op import Op
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.errors import ModelError
-from zinc_rt.models.mistral3 import temperatures
+from zinc_rt.models.temperature import Temperature
 
 
 def changed(
@@ -106,7 +106,7 @@ def test_a_layer_scale_that_is_no_number(value: float, tmp_path: Path) -> None:
         changed(tmp_path, "gemma4", {}, given={"blk.2.layer_output_scale.weight": [value]})
 
 
-@pytest.mark.parametrize("name", ["clip", "phimoe", "mistral4", "gemma3n"])
+@pytest.mark.parametrize("name", ["clip", "phimoe", "gemma3n"])
 def test_relatives_are_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     write_case(tmp_path / "m.gguf", replace(CASES["qwen3"], architecture=name))
     with GGUFFile.open(tmp_path / "m.gguf") as file, pytest.raises(ModelError) as caught:
@@ -157,7 +157,7 @@ def test_long_factors_hold_from_one_context_on(tmp_path: Path) -> None:
 
 def test_temperatures() -> None:
     """1 below the original context, then by the logarithm of how often it fits."""
-    got = temperatures(70, 0.25, 16)
+    got = Temperature(0.25, 16).factors(70)
     assert got.dtype == np.float32
     assert (got[:16] == 1.0).all()
     assert (got[16:32] == np.float32(1 + 0.25 * np.log(2.0))).all()

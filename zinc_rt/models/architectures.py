@@ -17,8 +17,8 @@ from zinc_rt.models.errors import ModelError
 from zinc_rt.utils.checks import show
 
 FILES = (
-    "plain", "layer_normed", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4", "qwen2moe", "qwen3moe",
-    "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "minicpm3", "mamba", "granite_hybrid", "falcon_h1",
+    "plain", "layer_normed", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4", "muse_glimmer",
+    "mixtures", "qwen35", "gpt_oss", "lfm2", "deepseek2", "minicpm3", "mamba", "granite_hybrid", "falcon_h1",
     "nemotron_h", "bert",
 )  # fmt: skip
 """Modules of this package, in the order in which their architectures are named in messages."""
@@ -27,7 +27,6 @@ REFUSED = {
     "clip": "the file is the projector of a model that reads pictures; open the file of its text part",
     "gemma3n": "its layers keep several streams, which nothing here computes",
     "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself; run that with --spec mtp -md FILE",
-    "mistral4": "its latent attention has metadata keys of its own, which nothing here reads",
     "phimoe": "its experts stand between norms with biases, which no layer here has",
 }
 """Relatives of what is supported, and in a few words why they are not."""

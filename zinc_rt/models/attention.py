@@ -30,7 +30,9 @@ class AttentionSpec:
     True needs `attn_sinks.weight`, one number a head, which only adds to the softmax's sum. window: a row sees that
     many positions, its own the last; in an encoder half as many before and behind its own; None for all. shared_kv: the
     layer whose keys and values this layer reads; it has none of its own then. out_gate: the rows of q hold each head's
-    query and then its gate; the head's output is multiplied by the gate's sigmoid.
+    query and then its gate; the head's output is multiplied by the gate's sigmoid. gate_width: rows of `attn_gate`,
+    whose product with h opens the output in the same way, an element each. norm_after_rope: the norms stand behind the
+    rotation.
     """
 
     heads: HeadSizes
@@ -53,6 +55,7 @@ class AttentionSpec:
     out_gate: bool = False
     norm_after_rope: bool = False
     own_norms: bool = False
+    gate_width: int | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
@@ -62,6 +65,8 @@ class AttentionSpec:
             q, gate, *kv = self._gated_projections(parts, h, p)
         else:
             q, *kv = self._projections(parts, h, p)
+        if self.gate_width is not None:
+            gate = parts.project(h, f"{p}.attn_gate", self.gate_width)
         if not self.norm_after_rope:
             q, *kv = self._normed(parts, q, kv, p)
         if self.v_norm:

@@ -68,7 +68,7 @@ class Branch:
     """x = x + post_norm(part(norm(x))).
 
     name: of the sum, `blk.N.<name>_sum`. norm, post_norm: tensors without `blk.N.` and `.weight`; None for no norm.
-    scale: a factor of what is added.
+    scale: a factor of what is added. post_eps: of the norm behind, None for the model's.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Branch:
     norm: str | None
     post_norm: str | None = None
     scale: float | None = None
+    post_eps: float | None = None
 
     def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
         """The branch of block `layer`, added to the stream."""
@@ -83,7 +84,7 @@ class Branch:
         h = x.value() if self.norm is None else x.norm(f"{p}.{self.norm}")
         y = self.part.emit(parts, h, layer)
         if self.post_norm is not None:
-            y = parts.norm(y, f"{p}.{self.post_norm}")
+            y = parts.norm(y, f"{p}.{self.post_norm}", eps=self.post_eps)
         if self.scale is not None:
             y = parts.scale(y, self.scale, f"{p}.{self.name}_scaled")
         x.add(y, f"{p}.{self.name}_sum")
@@ -134,12 +135,14 @@ class ParallelBlock:
             x.add(branch, f"{p}.{name}_sum")
 
 
-def sandwich_block(attention: BranchBody, feed_forward: BranchBody, *, before: bool = True) -> BlockSpec:
-    """Two branches with a norm behind each, and one before where `before`."""
+def sandwich_block(
+    attention: BranchBody, feed_forward: BranchBody, *, before: bool = True, post_eps: float | None = None
+) -> BlockSpec:
+    """Two branches with a norm behind each, and one before where `before`. post_eps: see `Branch`."""
     return BlockSpec(
         (
-            Branch("attn", attention, "attn_norm" if before else None, "post_attention_norm"),
-            Branch("ffn", feed_forward, "ffn_norm" if before else None, "post_ffw_norm"),
+            Branch("attn", attention, "attn_norm" if before else None, "post_attention_norm", post_eps=post_eps),
+            Branch("ffn", feed_forward, "ffn_norm" if before else None, "post_ffw_norm", post_eps=post_eps),
         )
     )
 
@@ -151,6 +154,7 @@ def decoder(
     output_norm: str = "output_norm",
     tied: bool | None = None,
     embedding_scale: float | None = None,
+    embedding_norm: bool = False,
     logit_scale: float | None = None,
     logit_softcap: float | None = None,
 ) -> ModelDefinition:
@@ -162,11 +166,12 @@ def decoder(
         output_norm: the last norm's tensor without `.weight`.
         tied, logit_scale, logit_softcap: see `GraphParts.head`.
         embedding_scale: a factor of the embedding's rows.
+        embedding_norm: whether they are normed, without a weight.
 
     Raises:
         ModelError, UnsupportedTensorType: a tensor is missing, or is not as the metadata has it.
     """
-    x = _stream(parts, blocks, embedding_scale)
+    x = _stream(parts, blocks, embedding_scale, embedding_norm)
     parts.head(parts.norm(x.value(), output_norm), tied=tied, scale=logit_scale, softcap=logit_softcap)
     return parts.finish()
 
@@ -183,9 +188,13 @@ def encoder(
     return parts.finish()
 
 
-def _stream(parts: GraphParts, blocks: Sequence[Layer], embedding_scale: float | None) -> Residual:
+def _stream(
+    parts: GraphParts, blocks: Sequence[Layer], embedding_scale: float | None, embedding_norm: bool = False
+) -> Residual:
     """The embedding and all blocks."""
     embedded = parts.embed()
+    if embedding_norm:
+        embedded = parts.norm(embedded, "embd_norm", weight=False)
     if embedding_scale is not None:
         embedded = parts.scale(embedded, embedding_scale, "embd_scaled")
     x = Residual(parts, embedded)

@@ -1,4 +1,7 @@
-"""`deepseek2`: DeepSeek-V2-Lite, GLM-4.7-Flash and kin. Latent attention, routed feed-forwards behind dense ones."""
+"""`deepseek2`: DeepSeek-V2-Lite, GLM-4.7-Flash and kin. Latent attention, routed feed-forwards behind dense ones.
+
+`mistral4` is the same, with queries that grow with their position.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ from zinc_rt.models.latent import LatentAttentionSpec
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.routed import RoutedSpec, Routing
+from zinc_rt.models.temperature import Temperature
 
-NAMES = ("deepseek2",)
+NAMES = ("deepseek2", "mistral4")
 
 _GLM_FLASH = ((47, 48), 154_880)
 """Layers and vocabulary of the model whose first files do not say that its gating is a sigmoid."""
@@ -49,6 +53,7 @@ class DeepSeek2Info(ModelInfo):
     rope: RopeConfig
     scale: float
     routing: Routing
+    temperature: Temperature
 
     @classmethod
     def from_file(cls, file: GGUFFile, architecture: str) -> DeepSeek2Info:
@@ -85,6 +90,7 @@ class DeepSeek2Info(ModelInfo):
             rope=replace(rope, log_multiplier=1.0),
             scale=_yarn_share(rope) / math.sqrt(head_dim),
             routing=Routing.from_keys(keys, default="sigmoid" if sigmoid else "softmax"),
+            temperature=Temperature.from_keys(keys, rope.original_context),
         )
 
 
@@ -121,6 +127,7 @@ def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Layer, 
         info.q_rank,
         parts.rotation(info.rope),
         info.scale,
+        info.temperature.declare(parts),
     )
     shared = FeedForwardSpec(info.n_shared * info.n_ff_expert, suffix="_shexp") if info.n_shared else None
     routed = RoutedSpec(info.routing, info.n_ff_expert, selection_bias=None, shared=shared)

@@ -30,6 +30,8 @@ _EVERY: Final = (
 """Weights of a block that drafts, whatever its attention."""
 GROUPED: Final = (
     "post_attention_norm",
+    "ffn_norm",
+    "layer_output_norm",
     "attn_k",
     "attn_v",
     "attn_qkv",

@@ -21,7 +21,7 @@ class LatentAttentionSpec:
 
     rank: elements of the latent vector. plain, turned: elements of a query head without and with rotation. value:
     elements of a head's output. q_rank: elements between the two projections of queries, None for one projection.
-    rotation: of the turned elements. scale: of the scores.
+    rotation: of the turned elements. scale: of the scores. q_factors: see `AttentionSpec`.
 
     Raises `ModelError` for more heads, or wider ones, than kernels do.
     """
@@ -34,6 +34,7 @@ class LatentAttentionSpec:
     q_rank: int | None
     rotation: Rotation
     scale: float
+    q_factors: BufferId | None = None
 
     def __post_init__(self) -> None:
         check_heads(
@@ -80,7 +81,11 @@ class LatentAttentionSpec:
             name = f"{p}.attn_q_b"
         plain, turned = parts.split_project(h, name, (self.plain, self.turned), heads=self.n_heads)
         q = parts.group_project(plain, f"{p}.attn_k_b", self.n_heads, self.rank)
-        return q, parts.rope(turned, f"{p}.rope_q", self.rotation, self.n_heads, self.turned)
+        turned = parts.rope(turned, f"{p}.rope_q", self.rotation, self.n_heads, self.turned)
+        if self.q_factors is not None:
+            q = parts.position_scale(q, f"{p}.attn_q_scaled", self.q_factors)
+            turned = parts.position_scale(turned, f"{p}.rope_q_scaled", self.q_factors)
+        return q, turned
 
 
 def _refuse_old_files(parts: GraphParts, p: str) -> None:

@@ -5,9 +5,6 @@ The block is that of `llama`.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import decoder, pre_norm_block
@@ -16,6 +13,7 @@ from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.temperature import Temperature
 
 NAMES = ("mistral3",)
 
@@ -26,16 +24,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     info = DenseInfo.from_file(file, name, interleaved_rope=True)
     parts = GraphParts(file, info, info.eps)
     rotation = parts.rotation(info.rope, factors="rope_freqs.weight")
-    slope = keys.number("attention.temperature_scale", 0.0)
-    factors = None
-    if slope > 0:
-        original = info.rope.original_context
-        factors = parts.constant("q_factors", ("n_ctx",), lambda n_ctx: temperatures(n_ctx, slope, original))
+    factors = Temperature.from_keys(keys, info.rope.original_context).declare(parts)
     window = keys.integer("attention.sliding_window", 0, minimum=0) or None
     attention = AttentionSpec(info.heads, rotation, scale=info.attention_scale, q_factors=factors, window=window)
     return decoder(parts, [pre_norm_block(attention, FeedForwardSpec(info.n_ff))] * info.n_layers)
-
-
-def temperatures(n_ctx: int, slope: float, original: int) -> npt.NDArray[np.float32]:
-    """1 + slope * ln(floor(position / original) + 1) of every position, in float64 and rounded once: f32[n_ctx]."""
-    return np.asarray(1.0 + slope * np.log(np.arange(n_ctx) // original + 1), np.float32)

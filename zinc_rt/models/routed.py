@@ -8,16 +8,12 @@ from typing import Final
 
 import numpy as np
 
-from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.blocks import BranchBody
-from zinc_rt.models.config import HeadSizes, read_info
-from zinc_rt.models.definition import ModelInfo
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
-from zinc_rt.models.rope_config import RopeConfig
 
 MAX_EXPERTS: Final = 1024
 """Experts of a layer."""
@@ -196,35 +192,6 @@ class RoutedSpec:
 
 def _zeros(n: int) -> Callable[[int], np.ndarray[tuple[int], np.dtype[np.float32]]]:
     return lambda n_ctx: np.zeros(n, np.float32)
-
-
-@dataclass(frozen=True)
-class RoutedInfo(ModelInfo):
-    """Sizes of a decoder whose layers have routed feed-forwards and are alike otherwise. n_ff: of an expert."""
-
-    heads: HeadSizes
-    rms_eps: float
-    rope: RopeConfig
-    routing: Routing
-    n_ff: int
-    n_ff_shared: int
-
-    @classmethod
-    def from_file(cls, file: GGUFFile, architecture: str, *, interleaved_rope: bool, normalise: bool) -> RoutedInfo:
-        """Raises `ModelError`."""
-        keys = Keys(file.metadata, architecture)
-        info, routing = read_info(file, keys), Routing.from_keys(keys, gating="softmax", normalise=normalise)
-        heads = HeadSizes.from_keys(keys, info.n_embd)
-        return cls(
-            **vars(info),
-            heads=heads,
-            rms_eps=keys.number("attention.layer_norm_rms_epsilon"),
-            rope=RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=interleaved_rope),
-            routing=routing,
-            n_ff=expert_width(keys, routing.n_used),
-            n_ff_shared=keys.integer("expert_shared_feed_forward_length", 0, minimum=0)
-            or keys.integer("feed_forward_length", 0, minimum=0),
-        )
 
 
 def expert_width(keys: Keys, n_used: int) -> int:

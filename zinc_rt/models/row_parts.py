@@ -47,13 +47,18 @@ class RowParts(GraphTensors):
         """Elements of a row of an activation that `temp` made."""
         return self._widths[x]
 
-    def norm(self, x: BufferId, name: str, *, tensor: str | None = None, y: BufferId | None = None) -> BufferId:
-        """The norm of whole rows by the tensor `name`.weight, or by `tensor`. y: where to, if not a new one."""
+    def norm(
+        self, x: BufferId, name: str, *, tensor: str | None = None, y: BufferId | None = None, weight: bool = True,
+        eps: float | None = None,
+    ) -> BufferId:  # fmt: skip
+        """The norm of whole rows by the tensor `name`.weight, or by `tensor`. y: where to, if not a new one. weight:
+        False for an RMS norm without. eps: of an RMS norm, None for the model's.
+        """
         if self.norms is not NormKind.RMS:
             return self.layer_norm(x, tensor.removesuffix(".weight") if tensor else name, y)
         y = self.temp(name, self.width(x)) if y is None else y
-        weight = self.weight(tensor or f"{name}.weight", self.width(x))
-        self.g.node(Op.RMS_NORM, [x, weight], [y], f"{name}.rms_norm", eps=self.eps)
+        inputs = [x, self.weight(tensor or f"{name}.weight", self.width(x))] if weight else [x]
+        self.g.node(Op.RMS_NORM, inputs, [y], f"{name}.rms_norm", eps=self.eps if eps is None else eps)
         return y
 
     def add_norm(self, x: BufferId, branch: BufferId, name: str, sum_name: str) -> tuple[BufferId, BufferId]:

@@ -20,6 +20,7 @@ from tests.models.families import (
     layer_normed,
     lfm2,
     mamba,
+    mixtures,
     olmo2,
     plain,
     qwen35,
@@ -40,21 +41,22 @@ CASES: dict[str, Case] = {
     **lfm2.CASES,
     **deepseek2.CASES,
     **mamba.CASES,
+    **mixtures.CASES,
+    **plain.CASES,
+    **layer_normed.CASES,
 }
-TABLES: dict[str, Case] = {**plain.CASES, **layer_normed.CASES}
-"""Rows of tables, which differ by what others have. `ROW_KINDS` are those whose kinds of layers no other has."""
-ROW_KINDS = ("arcee", "apertus", "stablelm-parallel", "gptneox", "minicpm3")
-
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
-ARCHITECTURES += ROW_KINDS
 """The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
-CASES |= TABLES
 _MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba)
 FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
 """One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention, state
 spaces.
 """
-KINDS = (*FAMILIES, *ROW_KINDS, "qwen2moe", "qwen3next", "gemma4-experts", "mistral3", "nemotron_h_moe-latent")
+KINDS = (
+    *FAMILIES,
+    *("qwen2moe", "qwen3next", "gemma4-experts", "mistral3", "nemotron_h_moe-latent"),
+    *("arcee", "apertus", "stablelm-parallel", "gptneox", "minicpm3", "muse-glimmer", "ernie4_5-moe"),
+)
 """Cases that have each operation in each way that any case asks for it.
 
 By default these run on the CPU. Each other case costs `test_logits` alone, which sees to it that it asks for no more

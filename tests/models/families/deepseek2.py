@@ -29,6 +29,9 @@ def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
     wk, wv = net[f"{p}attn_k_b.weight"], net[f"{p}attn_v_b.weight"]  # [head, rank, plain], [head, value, rank]
     q_latent = np.stack([net.seen(q[:, i, :plain], f"{p}attn_k_b.weight") @ wk[i].T for i in range(heads)], axis=1)
     q = np.concatenate([q_latent, q_turned], axis=2)
+    if "attention.temperature_scale" in net.keys and net.does("temperature"):
+        steps = np.arange(n) // net.number("attention.temperature_length")
+        q = q * (1 + net.keys["attention.temperature_scale"] * np.log(steps + 1))[:, None, None]
     k = np.concatenate([latent[:, None], net.turn(k_turned, rope)], axis=2)
     scale = 1 / math.sqrt(d)
     if net.keys.get("rope.scaling.type") == "yarn" and net.does("scale of yarn"):
@@ -65,7 +68,7 @@ def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
 
 def case(
     *, lite: bool = False, bias: bool = False, norm: bool = True, scale: float = 1.8, wrong: tuple[str, ...] = (),
-    n_layers: int = 3, n_experts: int = 8, seed: int = 1, **more: Any,
+    n_layers: int = 3, n_experts: int = 8, seed: int = 1, name: str = "deepseek2", fused: bool = False, **more: Any,
 ) -> Case:  # fmt: skip
     n_embd, heads, rank, q_rank, plain, turned, value = 64, 3, 64, 32, 32, 16, 32
     keys = base_keys(
@@ -93,13 +96,13 @@ def case(
         "attn_output.weight": (n_embd, heads * value),
     }
     common = norm_shapes(n_embd, "attn_norm", "ffn_norm") | latent
-    routed = common | moe_shapes(n_embd, 32, n_experts) | ffn_shapes(n_embd, 64, suffix="_shexp")
+    routed = common | moe_shapes(n_embd, 32, n_experts, fused=fused) | ffn_shapes(n_embd, 64, suffix="_shexp")
     if bias:
         routed |= {"exp_probs_b.bias": (n_experts,)}
     blocks = [common | ffn_shapes(n_embd, 96), *[routed] * (n_layers - 1)]
     right = ("rope pairs", "shared expert", "router normalised", *wrong, *["router scaled"] * (scale != 1))
     right += ("selection bias",) * bias
-    return Case("deepseek2", keys, model_shapes(n_embd, blocks), forward, right, n_tokens=16, seed=seed)
+    return Case(name, keys, model_shapes(n_embd, blocks), forward, right, n_tokens=16, seed=seed)
 
 
 CASES = {
@@ -114,6 +117,12 @@ CASES = {
         rope__scaling__yarn_log_multiplier=0.0707,
     ),
     "deepseek2-lite": case(lite=True, seed=3),
+    "mistral4": case(
+        seed=4, name="mistral4", fused=True, scale=1.0, expert_gating_func=1,
+        wrong=("temperature", "scale of yarn"), attention__temperature_scale=0.3, attention__temperature_length=5,
+        rope__scaling__type="yarn", rope__scaling__factor=32.0, rope__scaling__original_context_length=16,
+        rope__scaling__yarn_log_multiplier=0.1,
+    ),
 }  # fmt: skip
 LITE_AS_SOLD = {"deepseek2-lite-of-27-layers": case(lite=True, n_layers=27)}
 """llama.cpp knows the lite models by their number of layers."""
