@@ -37,11 +37,14 @@ CASES: dict[str, Case] = {
     **gpt_oss.CASES,
     **lfm2.CASES,
     **deepseek2.CASES,
-    **mamba.CASES,
 }
 
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
-"""The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
+ARCHITECTURES += mamba.KINDS
+"""The first case of each architecture; the others differ from it by a key or by how a file holds its matrices. Of state
+spaces those with layers of their own alone.
+"""
+CASES |= mamba.CASES
 _MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba)
 FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
 """One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention,
