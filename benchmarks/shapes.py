@@ -342,6 +342,100 @@ class Lfm2(Sizes):
 
 
 @dataclass(frozen=True)
+class ScanLayer:
+    """A Mamba 2 layer: channels, heads, groups, elements of a channel's state. The defaults are Mamba2-1.3B's."""
+
+    inner: int = 4096
+    n_heads: int = 64
+    n_groups: int = 1
+    n_state: int = 128
+    taps: int = 4
+
+    def keys(self) -> dict[str, Any]:
+        """The keys under `ssm`."""
+        names = ("inner_size", "time_step_rank", "group_count", "state_size", "conv_kernel")
+        values = (self.inner, self.n_heads, self.n_groups, self.n_state, self.taps)
+        return {f"ssm.{name}": value for name, value in zip(names, values, strict=True)}
+
+    def tensors(self, n_embd: int) -> dict[str, Shape]:
+        """Those of a layer, with the norm before it."""
+        channels = self.inner + 2 * self.n_groups * self.n_state
+        return {
+            "attn_norm": (n_embd,),
+            "ssm_in": (self.inner + channels + self.n_heads, n_embd),
+            "ssm_conv1d": (channels, self.taps),
+            "ssm_conv1d.bias": (channels,),
+            "ssm_dt.bias": (self.n_heads,),
+            "ssm_a.": (self.n_heads, 1),
+            "ssm_d.": (self.n_heads, 1),
+            "ssm_norm": (self.n_groups, self.inner // self.n_groups),
+            "ssm_out": (n_embd, self.inner),
+        }
+
+
+@dataclass(frozen=True)
+class Mamba2(Sizes):
+    """mamba2. The defaults are Mamba2-1.3B's."""
+
+    n_embd: int = 2048
+    n_layers: int = 48
+    n_ff: int = 0
+    n_vocab: int = 50_288
+    architecture: str = "mamba2"
+    scan: ScanLayer = ScanLayer()
+
+    def keys(self) -> dict[str, Any]:
+        """See `Sizes.keys`."""
+        return {**super().keys(), **self.scan.keys()}
+
+    def layer(self, i: int) -> dict[str, Shape]:
+        """See `Sizes.layer`."""
+        return self.scan.tensors(self.n_embd)
+
+
+@dataclass(frozen=True)
+class GraniteHybrid(Routed):
+    """granitehybrid: every tenth layer is attention. The defaults are Granite 4.0 H Tiny's (7B-A1B)."""
+
+    n_embd: int = 1536
+    n_layers: int = 40
+    heads: Heads = Heads(12, 4, 128)
+    n_ff: int = 512
+    n_vocab: int = 100_352
+    tied: bool = True
+    architecture: str = "granitehybrid"
+    n_experts: int = 64
+    n_chosen: int = 6
+    n_ff_expert: int = 512
+    n_ff_shared: int = 1024
+    scan: ScanLayer = ScanLayer(3072, 48)
+
+    def keys(self) -> dict[str, Any]:
+        """See `Sizes.keys`."""
+        kv_heads = [self.heads.n_kv_heads if i % 10 == 5 else 0 for i in range(self.n_layers)]
+        return {
+            **super().keys(),
+            **self.scan.keys(),
+            "attention.head_count_kv": kv_heads,
+            "expert_shared_feed_forward_length": self.n_ff_shared,
+            "rope.scaling.finetuned": False,
+            "embedding_scale": 12.0,
+            "residual_scale": 0.22,
+            "attention.scale": 0.0078125,
+            "logit_scale": 6.0,
+        }
+
+    def layer(self, i: int) -> dict[str, Shape]:
+        """See `Sizes.layer`."""
+        mixer = self.scan.tensors(self.n_embd)
+        if i % 10 == 5:
+            mixer = {k: v for k, v in self.attention(self.heads).items() if k not in ("attn_q_norm", "attn_k_norm")}
+        n, f = self.n_embd, self.n_ff_shared
+        shared = {"ffn_gate_shexp": (f, n), "ffn_up_shexp": (f, n), "ffn_down_shexp": (n, f)}
+        return {**mixer, **self.feed_forward(i), **shared}
+
+
+@dataclass(frozen=True)
 class Mix:
     """Which format which matrix has.
 
@@ -407,6 +501,8 @@ SIZES: dict[str, Sizes] = {
     "qwen3-30b-a3b": Routed(),
     "qwen3.6-35b-a3b": Hybrid(),
     "gpt-oss-20b": GptOss(),
+    "mamba2-1.3b": Mamba2(),
+    "granite-4.0-h-tiny": GraniteHybrid(),
     "gemma-4-e4b": Gemma4(),
     # Small models of the kinds of layers that agents meet, for long texts.
     "agent-attention": Sizes(n_embd=512, n_layers=2, heads=Heads(4, 2, 128), n_ff=1024, n_vocab=320),

@@ -17,7 +17,7 @@ from zinc_rt.engine.recurrent_state import CHECKPOINT_TOKENS, TAIL_TOKENS, copie
 from zinc_rt.numerics import PAGE_TOKENS
 from zinc_rt.sampling.params import SamplingParams
 
-FAMILIES = ("qwen35", "qwen3next", "lfm2", "gemma4", "qwen3")
+FAMILIES = ("qwen35", "qwen3next", "lfm2", "gemma4", "qwen3", "mamba2", "falcon-h1", "nemotron_h_moe")
 TURNS, EDIT = 8, 6
 N_CTX = 2048
 PARAMS = SamplingParams(temperature=1.0, seed=5, max_tokens=9, ignore_eos=True)

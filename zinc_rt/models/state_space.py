@@ -51,10 +51,8 @@ class ScanSizes:
     @classmethod
     def from_keys(cls, keys: Keys) -> ScanSizes:
         """Read `ssm.*`. Raises `ModelError`."""
-        return cls(
-            *(keys.integer(f"ssm.{name}") for name in ("inner_size", "time_step_rank", "group_count", "state_size")),
-            taps=keys.integer("ssm.conv_kernel"),
-        )
+        names = ("inner_size", "time_step_rank", "group_count", "state_size", "conv_kernel")
+        return cls(*(keys.integer(f"ssm.{name}") for name in names))
 
     @property
     def channels(self) -> int:

@@ -265,3 +265,5 @@ CASES = {
     "nemotron_h_moe": nemotron_case(experts=True),
     "nemotron_h_moe-latent": nemotron_case(experts=True, latent=32, seed=4),
 }
+KINDS = ("mamba2",)
+"""Those of a kind of layers that no other has; the others put it beside what other families have."""

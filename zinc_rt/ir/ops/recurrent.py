@@ -172,10 +172,12 @@ def _scan(at: Operands) -> None:
     u, dt, a, dt_bias, d, _, positions, slots = at.inputs
     n_heads, dim, groups, size = (int(at.attrs[name]) for name in SCAN_SIZES)
     x, b, c = np.split(flat(u), [n_heads * dim, n_heads * dim + groups * size], axis=1)
+    b, c = (np.repeat(part.reshape(-1, groups, size), n_heads // groups, axis=1) for part in (b, c))
     with np.errstate(all="ignore"):
         done = scan_rows(
             x.reshape(-1, n_heads, dim),
-            *(np.repeat(part.reshape(-1, groups, size), n_heads // groups, axis=1) for part in (b, c)),
+            b,
+            c,
             softplus(flat(dt) + dt_bias)[:, :, None],
             a[:, :, None],
             d,

@@ -207,9 +207,8 @@ def _norm(low: GpuLowering, n: Node) -> None:
     attrs = attributes(n)
     heads, dim = int(attrs["n_heads"]), int(attrs["head_dim"])
     if attrs.get("gate_first"):
-        arguments = (*map(low.at, (o, z, weight, n.outputs[0])), heads, attrs["eps"])
-        kernel = catalogue.gate_first_norm(dim)
-        low.emit(n, kernel, lambda s: (heads, s.n_rows), arguments, "n_rows", (o, z), n.outputs)
+        given = (*map(low.at, (o, z, weight, n.outputs[0])), heads, attrs["eps"])
+        low.emit(n, catalogue.gate_first_norm(dim), lambda s: (heads, s.n_rows), given, "n_rows", (o, z), n.outputs)
         return
     arguments = (low.at(o), low.at(z), low.at(weight), low.at(n.outputs[0]), lambda s: s.n_rows * heads, attrs["eps"])
     low.emit(n, gated_norm(dim), lambda s: (-(-s.n_rows * heads // 4),), arguments, "n_rows", (o, z), n.outputs)
