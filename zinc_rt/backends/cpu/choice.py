@@ -222,17 +222,19 @@ class TargetTuning:
         """a * b, or a * sigmoid(b)."""
         return elementwise.multiply, {"GATED": gated, "W": self.lanes}
 
-    def conv1d(self, taps: int, gated: bool) -> Kernel:
+    def conv1d(self, taps: int, *, gated: bool, apart: bool) -> Kernel:
         """A causal convolution, with or without silu."""
-        return recurrent.conv1d, {"TAPS": taps, "GATED": gated, "CHUNK": CONV_CHUNK, "W": self.lanes}
+        form = {"TAPS": taps, "GATED": gated, "APART": apart}
+        return recurrent.conv1d, {**form, "CHUNK": CONV_CHUNK, "W": self.lanes}
 
-    def delta_net(self, dim: int) -> Kernel:
-        """The gated delta rule."""
-        return recurrent.delta_net, {"DIM": dim, "WIDE": 8, "NARROW": 4, "W": self.lanes}
+    def delta_net(self, dim: int, *, channels: bool, bounded: bool) -> Kernel:
+        """The gated delta rule; channels, bounded: see there."""
+        form = {"DIM": dim, "CHANNELS": channels, "BOUNDED": bounded}
+        return recurrent.delta_net, {**form, "WIDE": 8, "NARROW": 4, "W": self.lanes}
 
-    def gated_norm(self, dim: int) -> Kernel:
+    def gated_norm(self, dim: int, activation: str) -> Kernel:
         """RMS norm of heads, gated."""
-        return recurrent.gated_norm, {"DIM": dim, "W": self.lanes}
+        return recurrent.gated_norm, {"DIM": dim, "SIGMOID": activation == "sigmoid", "W": self.lanes}
 
     def argmax(self) -> Kernel:
         """The largest of a row."""

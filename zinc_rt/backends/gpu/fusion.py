@@ -295,7 +295,7 @@ class GpuFusion:
 
     def _convolved(self, node: Node) -> ProductConv | None:
         product = self._product(node.inputs[0], Op.SSM_CONV1D)
-        if product is None or product.bias is not None:
+        if product is None or product.bias is not None or "apart" in node.attrs:
             return None
         self._gone.add(id(product))
         return ProductConv(node, product)

@@ -358,9 +358,10 @@ def experts_down(
     )  # fmt: skip
 
 
-def conv1d(taps: int, *, gated: bool, bias: bool) -> KernelEntry:
+def conv1d(taps: int, *, gated: bool, bias: bool, apart: bool = False) -> KernelEntry:
     """A causal convolution; see `recurrent.GpuConvArgs`."""
-    return entry(recurrent.conv1d, "a", "ceil(channels / 256), sequences", TAPS=taps, GATED=gated, BIAS=bias)
+    form = {"TAPS": taps, "GATED": gated, "BIAS": bias, "APART": apart}
+    return entry(recurrent.conv1d, "a", "ceil(channels / 256), sequences", **form)
 
 
 def matvec_conv(kind: str, rows: int, taps: int, *, gated: bool, bias: bool) -> KernelEntry:
@@ -380,16 +381,16 @@ def matvec_conv(kind: str, rows: int, taps: int, *, gated: bool, bias: bool) -> 
     return entry(product_conv.matvec_conv, "w q d s n_groups a", groups, **constants)
 
 
-def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:
-    """The gated delta rule for heads of `dim` elements, with the norm behind it; see `recurrent.GpuDeltaArgs`."""
+def delta_net(dim: int, *, norm: str, packed: bool, decay: str = "head") -> KernelEntry:
+    """The gated delta rule for heads of `dim` elements, with the norm behind it; see `recurrent.delta_rows`."""
     wide = dim > recurrent.FEW_VALUES and dim <= recurrent.IN_REGISTERS
     function = (recurrent.delta_net_128 if dim > 64 else recurrent.delta_net_64) if wide else recurrent.delta_net_32
-    return entry(function, "a", "heads, sequences, ceil(dim / lanes)", DIM=dim, NORM=norm, PACKED=packed)
+    return entry(function, "a", "heads, sequences, ceil(dim / lanes)", DIM=dim, NORM=norm, PACKED=packed, DECAY=decay)
 
 
-def gated_norm(dim: int) -> KernelEntry:
+def gated_norm(dim: int, activation: str = "silu") -> KernelEntry:
     """Norm and gate of heads of `dim` elements."""
-    return entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim)
+    return entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim, ACT=activation)
 
 
 def float_tile(kind: str, *, bias: bool) -> KernelEntry:
