@@ -73,7 +73,7 @@ def altered(
 def test_the_supported_architectures() -> None:
     dense = "llama qwen2 qwen2vl qwen3 qwen3vl smollm3 mistral3 phi3 olmo2 glm4 granite gemma2 gemma3 gemma4"
     routed = "qwen2moe qwen3moe qwen3vlmoe granitemoe gpt-oss glm4moe lfm2moe deepseek2"
-    others = "qwen35 qwen35moe qwen3next kimi-linear lfm2 bert nomic-bert gemma-embedding"
+    others = "qwen35 qwen35moe qwen3next kimi-linear bailingmoe3 lfm2 bert nomic-bert gemma-embedding"
     assert set(supported()) == {*dense.split(), *routed.split(), *others.split()}
     assert issubclass(ModelError, ZincError)
 

@@ -23,7 +23,8 @@ class LatentAttentionSpec:
 
     rank: elements of the latent vector. plain, turned: elements of a query head without and with rotation. value:
     elements of a head's output. q_rank: elements between the two projections of queries, None for one projection.
-    rotation: of the turned elements; None leaves them as they are. scale: of the scores.
+    rotation: of the turned elements; None leaves them as they are. scale: of the scores. gated: whether the sigmoid of
+    an element of a product with h, `attn_gate`, multiplies each head's output.
 
     Raises `ModelError` for more heads, or wider ones, than kernels do.
     """
@@ -36,6 +37,7 @@ class LatentAttentionSpec:
     q_rank: int | None
     rotation: Rotation | None
     scale: float
+    gated: bool = False
 
     def __post_init__(self) -> None:
         check_heads(
@@ -48,7 +50,9 @@ class LatentAttentionSpec:
         )
 
     @classmethod
-    def from_keys(cls, keys: Keys, rotation: Rotation | None, *, scale: float | None = None) -> LatentAttentionSpec:
+    def from_keys(
+        cls, keys: Keys, rotation: Rotation | None, *, scale: float | None = None, gated: bool = False
+    ) -> LatentAttentionSpec:
         """Read `attention.*` and `rope.dimension_count`. scale: None for 1 / sqrt(elements of a query head).
 
         Raises `ModelError`.
@@ -68,6 +72,7 @@ class LatentAttentionSpec:
             q_rank=keys.integer("attention.q_lora_rank", 0, minimum=0) or None,
             rotation=rotation,
             scale=1 / math.sqrt(head_dim) if scale is None else scale,
+            gated=gated,
         )
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
@@ -91,6 +96,14 @@ class LatentAttentionSpec:
             **sizes,
         )
         values = parts.group_project(out, f"{p}.attn_v_b", self.n_heads, self.value)
+        if self.gated:
+            gate, opened = (
+                parts.project(h, f"{p}.attn_gate", self.n_heads),
+                parts.temp(f"{p}.gated", parts.width(values)),
+            )
+            heads = {"n_heads": self.n_heads, "head_dim": self.value}
+            parts.g.node(Op.SIGMOID_MUL, [values, gate], [opened], f"{p}.attn_gate.sigmoid_mul", **heads)
+            values = opened
         return parts.project(values, f"{p}.attn_output", parts.info.n_embd)
 
     def _sizes(self) -> dict[str, int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tests.models.families import deepseek2
 from tests.models.families.build import Case, Shapes, base_keys, ffn_shapes, model_shapes, moe_shapes, norm_shapes
-from tests.models.families.common import Net, rms, sigmoid, silu, softplus
+from tests.models.families.common import Gated, Net, rms, sigmoid, silu, softplus, swiglu
 
 
 def conv(net: Net, u: np.ndarray, name: str) -> np.ndarray:
@@ -63,17 +64,30 @@ def forward(net: Net, tokens: list[int]) -> np.ndarray:
         h = net.norm(x, f"{p}attn_norm")
         x = x + (deepseek2.attention(net, h, p, rope) if kv else delta(net, h, p))
         f = net.norm(x, f"{p}ffn_norm")
-        x = x + (net.ffn(f, p) if layer < net.number("leading_dense_block_count") else experts(net, f, p))
+        x = x + (
+            net.ffn(f, p, limited(net, "shexp", layer))
+            if layer < net.number("leading_dense_block_count")
+            else experts(net, f, p)
+        )
     return net.head(net.norm(x, "output_norm"))
 
 
 def experts(net: Net, f: np.ndarray, p: str) -> np.ndarray:
     normalise = net.keys.get("expert_weights_norm", True)
-    y = net.moe(f, p, gating="sigmoid", normalise=normalise, scale=net.keys["expert_weights_scale"])
-    return y + net.ffn(f, p, suffix="_shexp") if net.does("shared expert") else y
+    scale, layer = net.keys["expert_weights_scale"], int(p.split(".")[1])
+    y = net.moe(f, p, gating="sigmoid", normalise=normalise, scale=scale, act=limited(net, "exp", layer))
+    return y + net.ffn(f, p, limited(net, "shexp", layer), suffix="_shexp") if net.does("shared expert") else y
 
 
-def case(name: str, *, fused: bool = False, seed: int = 1, **more: Any) -> Case:
+def limited(net: Net, part: str, layer: int) -> Gated:
+    """SwiGLU, whose factors are held under a limit where the layer has one."""
+    limit = net.keys.get(f"swiglu_clamp_{part}", [0.0] * (layer + 1))[layer]
+    if not limit or not net.does("limits"):
+        return swiglu
+    return lambda gate, up: np.minimum(silu(gate), limit) * np.clip(up, -limit, limit)
+
+
+def case(name: str, *, fused: bool = False, wrong: Sequence[str] = (), seed: int = 1, **more: Any) -> Case:
     ling = name == "bailingmoe3"
     n_embd, heads, d, rank, turned, plain, value, taps = 64, 3, 32, 64, 16, 32, 32, 4
     width, kv_heads = heads * d, [0, 1, 0]
@@ -111,18 +125,24 @@ def case(name: str, *, fused: bool = False, seed: int = 1, **more: Any) -> Case:
         norms | (latent if kv else mixer) | (routed if layer else ffn_shapes(n_embd, 96))
         for layer, kv in enumerate(kv_heads)
     ]
-    wrong = ["taps", "dt bias", "decays of channels", "beta", "sigmoid gate", "rotation", "selection bias",
+    wrong = [*wrong, "taps", "dt bias", "decays of channels", "beta", "sigmoid gate", "rotation", "selection bias",
              "router normalised", "router scaled", "shared expert"]  # fmt: skip
     if ling:
         wrong += ["rope pairs", "gate of heads"]
     given = {}
     if ling:  # A_log's exponential as it is, not turned as in others
         rng = np.random.default_rng(seed)
-        given = {f"blk.{i}.ssm_a": np.exp(rng.standard_normal(heads) / 2).reshape(mixer["ssm_a"]) for i in (0, 2)}
+        given = {
+            f"blk.{i}.ssm_a": np.exp(rng.standard_normal(heads) / 2).reshape(mixer["ssm_a"]).tolist() for i in (0, 2)
+        }
     return Case(name, keys, model_shapes(n_embd, blocks), forward, wrong, seed=seed, given=given)
 
 
 CASES = {
     "kimi-linear": case("kimi-linear"),
     "kimi-linear-fused-qkv": case("kimi-linear", fused=True),
+    "bailingmoe3": case("bailingmoe3", seed=8),
+    "bailingmoe3-limits": case(
+        "bailingmoe3", wrong=("limits",), seed=3, swiglu_clamp_exp=[0.0, 0.5, 0.7], swiglu_clamp_shexp=[0.6, 0.0, 0.5]
+    ),
 }
