@@ -16,7 +16,6 @@ from zinc_rt.ir.op import Op
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.deepseek2 import DeepSeek2Info
 from zinc_rt.models.errors import ModelError
-from zinc_rt.models.keys import Keys
 
 GOOD = CASES["deepseek2"]
 
@@ -86,4 +85,4 @@ def test_the_gating_that_first_files_do_not_say(n_layers: int, n_vocab: int, gat
     shapes = {"token_embd.weight": (n_vocab, 64)}
     made = write_case(tmp_path / "m.gguf", replace(GOOD, keys=keys, shapes=shapes))
     with GGUFFile.open(made.path) as file:
-        assert DeepSeek2Info.from_file(file, Keys(file.metadata, "deepseek2")).routing.gating == gating
+        assert DeepSeek2Info.from_file(file, "deepseek2").routing.gating == gating

@@ -10,6 +10,7 @@ from zinc_rt.models.blocks import Layer, decoder, pre_norm_block
 from zinc_rt.models.config import read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.latent import LatentAttentionSpec
@@ -30,8 +31,15 @@ _DRAFT_WEIGHTS = (
 
 @dataclass(frozen=True)
 class DeepSeek2Info(ModelInfo):
-    """Sizes of the family. n_drafts: blocks behind the others that draft further tokens, which no step needs."""
+    """Sizes of the family. head_dim: elements of a query head, of which the last `rope.dim` rotate. n_drafts: blocks
+    behind the others that draft further tokens, which no step needs.
+    """
 
+    n_heads: int
+    head_dim: int
+    value_dim: int
+    rank: int
+    q_rank: int | None
     n_drafts: int
     n_dense: int
     n_ff: int
@@ -43,16 +51,30 @@ class DeepSeek2Info(ModelInfo):
     routing: Routing
 
     @classmethod
-    def from_file(cls, file: GGUFFile, keys: Keys) -> DeepSeek2Info:
+    def from_file(cls, file: GGUFFile, architecture: str) -> DeepSeek2Info:
         """Raises `ModelError`."""
+        keys = Keys(file.metadata, architecture)
         info = read_info(file, keys)
         head_dim = keys.integer("attention.key_length_mla", maximum=4096)
         rope = RopeConfig.from_keys(keys, head_dim, info.n_ctx_train, interleaved=True)
+        if not keys.has("rope.dimension_count"):
+            raise ModelError(f"the file has no {keys.name('rope.dimension_count')}, which says what part rotates")
+        if rope.dim == head_dim:
+            raise ModelError(
+                f"{keys.name('rope.dimension_count')} is {rope.dim}, it must be less than"
+                f" {keys.name('attention.key_length_mla')}, which is {head_dim}"
+            )
+        has_q_rank = keys.has("attention.q_lora_rank") and keys.integer("attention.q_lora_rank", minimum=0) > 0
         n_drafts = count_drafts(keys, info.n_layers)
         layers, vocabulary = _GLM_FLASH
         sigmoid = info.n_layers in layers and info.n_vocab == vocabulary
         return cls(
             **{**vars(info), "n_layers": info.n_layers - n_drafts},
+            n_heads=keys.integer("attention.head_count"),
+            head_dim=head_dim,
+            value_dim=keys.integer("attention.value_length_mla", maximum=4096),
+            rank=keys.integer("attention.kv_lora_rank"),
+            q_rank=keys.integer("attention.q_lora_rank") if has_q_rank else None,
             n_drafts=n_drafts,
             n_dense=keys.integer("leading_dense_block_count", 0, minimum=0, maximum=info.n_layers - n_drafts),
             n_ff=keys.integer("feed_forward_length"),
@@ -88,10 +110,18 @@ def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
 
 def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Layer, Layer]:
     """The figures, an empty graph, and the two kinds of block: dense, and of experts."""
-    keys = Keys(file.metadata, name)
-    info = DeepSeek2Info.from_file(file, keys)
+    info = DeepSeek2Info.from_file(file, name)
     parts = GraphParts(file, info, info.rms_eps)
-    attention = LatentAttentionSpec.from_keys(keys, parts.rotation(info.rope), scale=info.scale)
+    attention = LatentAttentionSpec(
+        info.n_heads,
+        info.rank,
+        info.head_dim - info.rope.dim,
+        info.rope.dim,
+        info.value_dim,
+        info.q_rank,
+        parts.rotation(info.rope),
+        info.scale,
+    )
     shared = FeedForwardSpec(info.n_shared * info.n_ff_expert, suffix="_shexp") if info.n_shared else None
     routed = RoutedSpec(info.routing, info.n_ff_expert, selection_bias=None, shared=shared)
     dense = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
