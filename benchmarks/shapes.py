@@ -207,6 +207,78 @@ class Hybrid(Routed):
 
 
 @dataclass(frozen=True)
+class KimiLinear(Routed):
+    """kimi-linear: three layers of delta attention, then a latent one. The defaults are Kimi Linear 48B-A3B's."""
+
+    n_embd: int = 2304
+    n_layers: int = 27
+    heads: Heads = Heads(32, 1, 128)
+    n_ff: int = 9216
+    n_vocab: int = 163_840
+    architecture: str = "kimi-linear"
+    n_experts: int = 256
+    n_ff_expert: int = 1024
+    rank: int = 512
+    turned: int = 64
+
+    def keys(self) -> dict[str, Any]:
+        """See `Sizes.keys`."""
+        return {
+            **super().keys(),
+            "attention.head_count_kv": [int(self._latent(i)) for i in range(self.n_layers)],
+            "attention.kv_lora_rank": self.rank,
+            "attention.key_length_mla": self.heads.head_dim + self.turned,
+            "attention.value_length_mla": self.heads.head_dim,
+            "rope.dimension_count": self.turned,
+            "kda.head_dim": self.heads.head_dim,
+            "ssm.conv_kernel": 4,
+            "leading_dense_block_count": 1,
+            "expert_shared_count": 1,
+            "expert_gating_func": 2,
+            "expert_weights_scale": 2.446,
+        }
+
+    def _latent(self, i: int) -> bool:
+        return i % 4 == 3 or i == 26
+
+    def layer(self, i: int) -> dict[str, Shape]:
+        """See `Sizes.layer`."""
+        n, h, d = self.n_embd, self.heads.n_heads, self.heads.head_dim
+        output: dict[str, Shape] = {"attn_norm": (n,), "attn_output": (n, h * d)}
+        if self._latent(i):
+            mixer: dict[str, Shape] = {
+                "attn_q": (h * (d + self.turned), n),
+                "attn_kv_a_mqa": (self.rank + self.turned, n),
+                "attn_kv_a_norm": (self.rank,),
+                "attn_k_b": (h, self.rank, d),
+                "attn_v_b": (h, d, self.rank),
+            }
+        else:
+            mixer = {f"attn_{part}": (h * d, n) for part in "qkv"}
+            mixer |= {f"ssm_conv1d_{part}": (h * d, 1, 4) for part in "qkv"}
+            for part in "fg":
+                mixer |= {f"ssm_{part}_a": (d, n), f"ssm_{part}_b": (h * d, d)}
+            mixer |= {"ssm_dt.bias": (h * d,), "ssm_a.": (h,), "ssm_beta": (h, n), "ssm_norm": (d,)}
+        return {**output, **mixer, **self.feed_forward(i)}
+
+    def feed_forward(self, i: int) -> dict[str, Shape]:
+        """Dense in the first layer; else experts with one that is always on."""
+        n, f = self.n_embd, self.n_ff_expert
+        if i == 0:
+            return Sizes.feed_forward(self, i)
+        shared = {"ffn_gate_shexp": (f, n), "ffn_up_shexp": (f, n), "ffn_down_shexp": (n, f)}
+        return {**super().feed_forward(i), "exp_probs_b.bias": (self.n_experts,), **shared}
+
+    def format_of(self, role: str, layer: int, quant: str) -> GGMLType:
+        """See `Sizes.format_of`. Rows of 128 elements are no whole number of K-quants' blocks."""
+        if role.startswith("ssm_conv1d"):
+            return T.F32
+        kind = super().format_of(role, layer, quant)
+        narrow = role in ("attn_k_b", "ssm_f_b", "ssm_g_b") and kind.block_size > self.heads.head_dim
+        return T.Q5_0 if narrow else kind
+
+
+@dataclass(frozen=True)
 class GptOss(Routed):
     """gpt-oss. The defaults are gpt-oss-20b's."""
 
@@ -500,6 +572,7 @@ SIZES: dict[str, Sizes] = {
     "toy": Sizes(n_embd=64, heads=Heads(2, 1, 64), n_ff=128, n_vocab=512),
     "qwen3-30b-a3b": Routed(),
     "qwen3.6-35b-a3b": Hybrid(),
+    "kimi-linear-48b-a3b": KimiLinear(),
     "gpt-oss-20b": GptOss(),
     "mamba2-1.3b": Mamba2(),
     "granite-4.0-h-tiny": GraniteHybrid(),

@@ -17,6 +17,7 @@ from zinc_rt.ir.ops.recurrent import PAIRINGS
 
 EPS = float(np.float32(1e-6))
 SLOTS = 3
+BOUNDED = {"decay": "channel", "lower_bound": -5.0}
 
 
 class At:
@@ -90,9 +91,15 @@ def unit(x: list[float]) -> list[float]:
 
 
 def delta_oracle(
-    u: Any, alpha: Any, beta: Any, a: Any, dt: Any, state: Any, n_k: int, n_v: int, d: int, pairing: str
-) -> Any:
+    u: Any, alpha: Any, beta: Any, a: Any, dt: Any, state: Any, n_k: int, n_v: int, d: int, pairing: str,
+    lower_bound: float | None = None,
+) -> Any:  # fmt: skip
+    """alpha and dt have a value for each head, or for each channel of each."""
     out = []
+
+    def decay(a: float, x: float) -> float:
+        return exp(mul(a, softplus(x)) if lower_bound is None else mul(lower_bound, sigmoid(mul(a, x))))
+
     for row, position, slot in zip(range(len(u)), POSITIONS.tolist(), ROWS_OF.tolist(), strict=True):
         y: list[list[float]] = []
         for h in range(n_v):
@@ -100,10 +107,12 @@ def delta_oracle(
             q = [mul(v, float(np.float32(1 / math.sqrt(d)))) for v in unit(u[row][key * d : (key + 1) * d])]
             k = unit(u[row][(n_k + key) * d : (n_k + key + 1) * d])
             v = u[row][(2 * n_k + h) * d : (2 * n_k + h + 1) * d]
-            g = exp(mul(a[h], softplus(add(alpha[row][h], dt[h]))))
+            each = len(dt) // n_v
+            rates = zip(alpha[row][h * each : (h + 1) * each], dt[h * each : (h + 1) * each], strict=True)
+            g = [decay(a[h], add(x, offset)) for x, offset in rates] * (d // each)
             b = sigmoid(beta[row][h])
             old = [[0.0] * d for _ in range(d)] if position == 0 else state[slot][h]
-            s = [[mul(g, e) for e in line] for line in old]
+            s = [[mul(g[i], e) for e in line] for i, line in enumerate(old)]
             o = [0.0] * d
             for j in range(d):
                 r = 0.0
@@ -119,20 +128,23 @@ def delta_oracle(
     return out
 
 
-def delta_inputs(rng: np.random.Generator, n_k: int, n_v: int, d: int) -> list[np.ndarray]:
-    """u, alpha, beta, ssm_a, dt_bias, state."""
-    sizes = [(5, (2 * n_k + n_v) * d), (5, n_v), (5, n_v), (n_v,), (n_v,), (SLOTS, n_v, d, d)]
+def delta_inputs(rng: np.random.Generator, n_k: int, n_v: int, d: int, each: int = 1) -> list[np.ndarray]:
+    """u, alpha, beta, ssm_a, dt_bias, state; each: decays of a head."""
+    sizes = [(5, (2 * n_k + n_v) * d), (5, n_v * each), (5, n_v), (n_v,), (n_v * each,), (SLOTS, n_v, d, d)]
     made = [rng.standard_normal(size).astype(np.float32) for size in sizes]
     made[3] = -np.exp(made[3])
     return made
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
-def test_delta_rule_bit_for_bit(pairing: str) -> None:
+@pytest.mark.parametrize(
+    ("pairing", "decay"),
+    [*((pairing, {}) for pairing in PAIRINGS), ("block", {"decay": "channel"}), ("modulo", BOUNDED)],
+)
+def test_delta_rule_bit_for_bit(pairing: str, decay: dict[str, Any]) -> None:
     n_k, n_v, d = 2, 6, 4
-    *inputs, state = delta_inputs(np.random.default_rng(7), n_k, n_v, d)
+    *inputs, state = delta_inputs(np.random.default_rng(7), n_k, n_v, d, d if decay else 1)
     kept = state.tolist()
-    want = delta_oracle(*(x.tolist() for x in inputs), kept, n_k, n_v, d, pairing)
+    want = delta_oracle(*(x.tolist() for x in inputs), kept, n_k, n_v, d, pairing, decay.get("lower_bound"))
     y = np.empty((5, n_v, d), np.float32)
     at = At(
         [*inputs, state, POSITIONS, ROWS_OF],
@@ -142,6 +154,7 @@ def test_delta_rule_bit_for_bit(pairing: str) -> None:
         head_dim=d,
         eps=EPS,
         pairing=pairing,
+        **decay,
     )
     run(Op.SSM_DELTA_NET, at)
     same_bits(y, want)
@@ -166,14 +179,15 @@ def test_the_pairings_differ() -> None:
     assert (outs[0] == outs[1]).all(axis=(0, 2)).tolist() == [True, False, True, True, False, True]
 
 
-def test_gated_norm_bit_for_bit() -> None:
+@pytest.mark.parametrize(("activation", "opened"), [("silu", silu), ("sigmoid", sigmoid)])
+def test_gated_norm_bit_for_bit(activation: str, opened: Any) -> None:
     rng = np.random.default_rng(9)
     o, z = rng.standard_normal((2, 3, 4, 6)).astype(np.float32) * 3
     w = rng.standard_normal(6).astype(np.float32)
     y = np.empty((3, 24), np.float32)
-    run(Op.SSM_GATED_NORM, At([o, z.reshape(3, 24), w], [y], eps=EPS, n_heads=4, head_dim=6))
+    run(Op.SSM_GATED_NORM, At([o, z.reshape(3, 24), w], [y], eps=EPS, n_heads=4, head_dim=6, activation=activation))
     want = [
-        [mul(n, silu(g)) for n, g in zip(oracle.rms_norm(head, w.tolist(), EPS), gate, strict=True)]
+        [mul(n, opened(g)) for n, g in zip(oracle.rms_norm(head, w.tolist(), EPS), gate, strict=True)]
         for head, gate in zip(o.reshape(12, 6).tolist(), z.reshape(12, 6).tolist(), strict=True)
     ]
     same_bits(y.reshape(12, 6), want)

@@ -39,6 +39,11 @@ def changed(
 PATTERN = "attention.sliding_window_pattern"
 WRONG: list[tuple[str, dict[str, Any], type[ModelError], str]] = [
     ("smollm3", {"expert_count": 4}, "smollm3.expert_count is set"),
+    ("kimi-linear", {"kda.head_dim": 257}, "257 elements of a delta net's head"),
+    ("kimi-linear", {"attention.head_count_kv": [0, 1]}, "3 integers are needed, one a layer"),
+    ("bailingmoe3", {"kda.safe_gate": False}, "safe_gate is false"),
+    ("bailingmoe3", {"kda.gate_lower_bound": 5.0}, "gate_lower_bound is 5.0, it must be at most 0"),
+    ("bailingmoe3", {"swiglu_clamp_exp": [1.0, 1.0]}, "3 finite numbers are needed"),
     ("smollm3", {"attention.scale": -1.0}, "attention.scale is -1.0, it must be at least 0"),
     ("mistral3", {"attention.temperature_scale": float("inf")}, "temperature_scale is inf, a finite"),
     ("mistral3", {"rope.scaling.yarn_log_multiplier": -1.0}, "yarn_log_multiplier is -1.0"),

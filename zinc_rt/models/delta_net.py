@@ -1,4 +1,4 @@
-"""Gated delta nets (Yang 2024) as a record, and the nodes that it emits."""
+"""Gated delta nets (Yang 2024) and Kimi delta attention (2025) as records, and the nodes that they emit."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class DeltaNetSpec:
         p, s = f"blk.{layer}", self.sizes
         x, z = self._inputs(parts, h, p)
         alpha, beta = self._rates(parts, h, p)
-        rows = [parts.step["positions"], parts.step["slots"]]
+        rows = _rows(parts)
         kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (s.taps - 1, s.channels))
         taps = parts.weight(f"{p}.ssm_conv1d.weight", s.channels, s.taps, plain=True)
         u = parts.temp(f"{p}.ssm_conv1d", s.channels)
@@ -143,3 +143,65 @@ class DeltaNetSpec:
             for i in range(2)
         )
         return alpha, beta
+
+
+@dataclass(frozen=True)
+class KimiDeltaSpec:
+    """Kimi delta attention: a delta net with a decay for each key channel, whose queries, keys and values are made, and
+    go through convolutions, each by themselves; the output's gate is a sigmoid.
+
+    sizes: of as many key heads as value heads. lower_bound: of the logarithm of decays, which are a sigmoid's then;
+    None for a softplus. What decays and the gate come from are projections `ssm_f_a` and `ssm_g_a`, or products of two
+    of low rank, where the file has `ssm_f_b` and `ssm_g_b`.
+    """
+
+    sizes: DeltaNetSizes
+    lower_bound: float | None = None
+
+    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
+        """See `BranchBody.emit`."""
+        p, s = f"blk.{layer}", self.sizes
+        heads = {"n_heads": s.n_v_heads, "head_dim": s.head_dim, "eps": parts.eps}
+        inputs = [
+            self._convolved(parts, h, p, layer),
+            self._low_rank(parts, h, f"{p}.ssm_f"),
+            parts.project(h, f"{p}.ssm_beta", s.n_v_heads),
+            parts.weight(f"{p}.ssm_a", s.n_v_heads, plain=True),
+            parts.weight(f"{p}.ssm_dt.bias", s.value_width),
+        ]
+        state = parts.states.of_sequence(LAYERS, layer, "delta_state", (s.n_v_heads, s.head_dim, s.head_dim))
+        o = parts.temp(f"{p}.delta_net", s.value_width)
+        bound = {} if self.lower_bound is None else {"lower_bound": self.lower_bound}
+        parts.g.node(
+            Op.SSM_DELTA_NET, [*inputs, state, *_rows(parts)], [o, state], f"{p}.ssm_delta_net", decay="channel",
+            n_k_heads=s.n_k_heads, n_v_heads=s.n_v_heads, head_dim=s.head_dim, eps=parts.eps, pairing="block", **bound,
+        )  # fmt: skip
+        z, y = self._low_rank(parts, h, f"{p}.ssm_g"), parts.temp(f"{p}.ssm_norm", s.value_width)
+        weight = parts.weight(f"{p}.ssm_norm.weight", s.head_dim)
+        parts.g.node(Op.SSM_GATED_NORM, [o, z, weight], [y], f"{p}.ssm_gated_norm", activation="sigmoid", **heads)
+        return parts.project(y, f"{p}.attn_output", parts.info.n_embd)
+
+    def _convolved(self, parts: GraphParts, h: BufferId, p: str, layer: int) -> BufferId:
+        """Queries, keys and values, f32[n_rows, channels]."""
+        s, n, whole = self.sizes, self.sizes.key_width, f"{p}.attn_qkv"
+        if parts.has(f"{whole}.weight"):
+            made = parts.split_project(h, whole, (n, n, n))
+        else:
+            made = [parts.project(h, f"{p}.attn_{part}", n) for part in "qkv"]
+        kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (s.taps - 1, s.channels))
+        taps = parts.stacked(f"{p}.ssm_conv1d.weight", [f"{p}.ssm_conv1d_{part}.weight" for part in "qkv"], n, s.taps)
+        u = parts.temp(f"{p}.ssm_conv1d", s.channels)
+        parts.g.node(Op.SSM_CONV1D, [*made, taps, kept, *_rows(parts)], [u, kept], f"{p}.ssm_conv1d.conv", apart=True)
+        return u
+
+    def _low_rank(self, parts: GraphParts, h: BufferId, name: str) -> BufferId:
+        """A product with `name`_a, or with `name`_b of such a one: f32[n_rows, value_width]."""
+        s = self.sizes
+        if not parts.has(f"{name}_b.weight"):
+            return parts.project(h, f"{name}_a", s.value_width)
+        return parts.project(parts.project(h, f"{name}_a", s.head_dim), f"{name}_b", s.value_width)
+
+
+def _rows(parts: GraphParts) -> list[BufferId]:
+    """What says which rows follow each other."""
+    return [parts.step["positions"], parts.step["slots"]]

@@ -14,10 +14,10 @@ class FeedForwardSpec:
     """A dense feed-forward: gate, up, the activation of both, down; or up, its activation, down.
 
     n_ff: elements between. bias: of all products; True needs them, False has none, None takes those that the file has.
-    activation: of the gate, one of `numerics.ACTIVATIONS`. gate_up: a tensor with the rows of the gate and then those
-    of up, for files without two tensors; the default is `ffn_up`, if it has rows for both. suffix: ends the names of
-    the tensors. gated: False for one without a gate, whose activation is one of `numerics.UNGATED`. numbers: what that
-    takes.
+    activation: of the gate, one of `numerics.ACTIVATIONS`. limit: of "silu_clamped". gate_up: a tensor with the rows of
+    the gate and then those of up, for files without two tensors; the default is `ffn_up`, if it has rows for both.
+    suffix: ends the names of the tensors. gated: False for one without a gate, whose activation is one of
+    `numerics.UNGATED`. numbers: what that takes.
     """
 
     n_ff: int
@@ -27,6 +27,7 @@ class FeedForwardSpec:
     suffix: str = ""
     gated: bool = True
     numbers: Mapping[str, float] = field(default_factory=dict)
+    limit: float | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
@@ -42,7 +43,7 @@ class FeedForwardSpec:
             else:
                 gate = parts.project(h, f"{p}.ffn_gate{end}", self.n_ff, bias=self.bias)
                 up = parts.project(h, f"{p}.ffn_up{end}", self.n_ff, bias=self.bias)
-            inner = parts.gate(gate, up, act, activation=self.activation)
+            inner = parts.gate(gate, up, act, activation=self.activation, limit=self.limit)
         return parts.project(inner, f"{p}.ffn_down{end}", parts.info.n_embd, bias=self.bias)
 
     def _gate_up(self, parts: GraphParts, p: str) -> str | None:

@@ -56,7 +56,8 @@ class GraphTensors:
         return name in self.file.tensors
 
     def weight(self, name: str, *shape: int, plain: bool = False) -> BufferId:
-        """The buffer of a whole tensor of this shape. plain: it has to be F32, as every vector has.
+        """The buffer of a whole tensor of this shape. plain: it has to be F32, as every vector has; dimensions of 1 do
+        not count then.
 
         Raises `ModelError`, `UnsupportedTensorType`.
         """
@@ -118,6 +119,18 @@ class GraphTensors:
             self._weights[buffer] = self.g.buffer(buffer, BufferKind.WEIGHT, kind, made)
             self._rows[buffer] = rows
         return self._weights[buffer]
+
+    def stacked(self, buffer: str, names: Sequence[str], n_out: int, n_in: int) -> BufferId:
+        """The buffer, called `buffer`, of the rows of several F32 tensors [n_out, n_in], one after another.
+
+        Raises what `weight` raises.
+        """
+        for name in names:
+            self._tensor(name, (n_out, n_in), plain=True)
+        made = self.g.buffer(buffer, BufferKind.WEIGHT, DType.F32, (len(names) * n_out, n_in))
+        self._rows[buffer] = tuple(WeightRows(name, 0, n_out) for name in names)
+        self._weights[buffer] = made
+        return made
 
     def weight_of(self, other: GGUFFile, name: str, buffer: str) -> BufferId:
         """The buffer, called `buffer`, of a whole matrix of another file, which has passed its own checks."""
@@ -228,7 +241,7 @@ class GraphTensors:
                 f"tensor {name} of shape {list(shape)} is missing, which architecture"
                 f" {self.info.architecture!r} needs; the file may be incomplete or from another converter"
             )
-        if tensor.shape != shape:
+        if tensor.shape != shape and not (plain and _counts(tensor.shape) == _counts(shape)):
             raise ModelError(f"tensor {name} has shape {list(tensor.shape)}, the metadata calls for {list(shape)}")
         allowed = SUPPORTED if len(shape) > 1 and not plain else (GGMLType.F32,)
         if tensor.type not in allowed:
@@ -261,3 +274,8 @@ class GraphTensors:
             tuple(self._projections),
             self.picture_style,
         )
+
+
+def _counts(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape without its dimensions of 1, which some converters add."""
+    return tuple(n for n in shape if n != 1)

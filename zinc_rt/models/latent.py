@@ -6,12 +6,14 @@ cache holds a position's latent vector and its rotated part alone, for all heads
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.config import check_heads
 from zinc_rt.models.errors import ModelError
+from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts, Rotation
 
 
@@ -21,7 +23,9 @@ class LatentAttentionSpec:
 
     rank: elements of the latent vector. plain, turned: elements of a query head without and with rotation. value:
     elements of a head's output. q_rank: elements between the two projections of queries, None for one projection.
-    rotation: of the turned elements. scale: of the scores. q_factors: see `AttentionSpec`.
+    rotation: of the turned elements; None leaves them as they are. scale: of the scores. q_factors: see
+    `AttentionSpec`. gated: whether the sigmoid of an element of a product with h, `attn_gate`, multiplies each head's
+    output.
 
     Raises `ModelError` for more heads, or wider ones, than kernels do.
     """
@@ -32,9 +36,10 @@ class LatentAttentionSpec:
     turned: int
     value: int
     q_rank: int | None
-    rotation: Rotation
+    rotation: Rotation | None
     scale: float
     q_factors: BufferId | None = None
+    gated: bool = False
 
     def __post_init__(self) -> None:
         check_heads(
@@ -46,6 +51,32 @@ class LatentAttentionSpec:
             "attention.kv_lora_rank + rope.dimension_count",
         )
 
+    @classmethod
+    def from_keys(
+        cls, keys: Keys, rotation: Rotation | None, *, scale: float | None = None, gated: bool = False
+    ) -> LatentAttentionSpec:
+        """Read `attention.*` and `rope.dimension_count`. scale: None for 1 / sqrt(elements of a query head).
+
+        Raises `ModelError`.
+        """
+        head_dim, turned = keys.integer("attention.key_length_mla", maximum=4096), keys.integer("rope.dimension_count")
+        if turned >= head_dim:
+            raise ModelError(
+                f"{keys.name('rope.dimension_count')} is {turned}, it must be less than"
+                f" {keys.name('attention.key_length_mla')}, which is {head_dim}"
+            )
+        return cls(
+            n_heads=keys.integer("attention.head_count"),
+            rank=keys.integer("attention.kv_lora_rank"),
+            plain=head_dim - turned,
+            turned=turned,
+            value=keys.integer("attention.value_length_mla", maximum=4096),
+            q_rank=keys.integer("attention.q_lora_rank", 0, minimum=0) or None,
+            rotation=rotation,
+            scale=1 / math.sqrt(head_dim) if scale is None else scale,
+            gated=gated,
+        )
+
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
         p = f"blk.{layer}"
@@ -53,7 +84,7 @@ class LatentAttentionSpec:
         q, q_turned = self._queries(parts, h, p)
         latent, k_turned = parts.split_project(h, f"{p}.attn_kv_a_mqa", (self.rank, self.turned))
         latent = parts.head_norm(latent, f"{p}.attn_kv_a_norm", 1, self.rank)
-        k_turned = parts.rope(k_turned, f"{p}.rope_k", self.rotation, 1, self.turned)
+        k_turned = self._turn(parts, k_turned, f"{p}.rope_k", 1)
         cache, sizes = parts.states.latent_cache(layer, self.rank + self.turned), self._sizes()
         parts.g.node(Op.KV_WRITE, [latent, k_turned, *parts.where()], [cache.keys], f"{p}.kv_write", **sizes)
         out = parts.temp(f"{p}.attn", self.n_heads * self.rank)
@@ -67,6 +98,14 @@ class LatentAttentionSpec:
             **sizes,
         )
         values = parts.group_project(out, f"{p}.attn_v_b", self.n_heads, self.value)
+        if self.gated:
+            gate, opened = (
+                parts.project(h, f"{p}.attn_gate", self.n_heads),
+                parts.temp(f"{p}.gated", parts.width(values)),
+            )
+            heads = {"n_heads": self.n_heads, "head_dim": self.value}
+            parts.g.node(Op.SIGMOID_MUL, [values, gate], [opened], f"{p}.attn_gate.sigmoid_mul", **heads)
+            values = opened
         return parts.project(values, f"{p}.attn_output", parts.info.n_embd)
 
     def _sizes(self) -> dict[str, int]:
@@ -81,11 +120,15 @@ class LatentAttentionSpec:
             name = f"{p}.attn_q_b"
         plain, turned = parts.split_project(h, name, (self.plain, self.turned), heads=self.n_heads)
         q = parts.group_project(plain, f"{p}.attn_k_b", self.n_heads, self.rank)
-        turned = parts.rope(turned, f"{p}.rope_q", self.rotation, self.n_heads, self.turned)
+        turned = self._turn(parts, turned, f"{p}.rope_q", self.n_heads)
         if self.q_factors is not None:
             q = parts.position_scale(q, f"{p}.attn_q_scaled", self.q_factors)
             turned = parts.position_scale(turned, f"{p}.rope_q_scaled", self.q_factors)
         return q, turned
+
+    def _turn(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
+        """The rotation, where there is one."""
+        return x if self.rotation is None else parts.rope(x, name, self.rotation, n_heads, self.turned)
 
 
 def _refuse_old_files(parts: GraphParts, p: str) -> None:

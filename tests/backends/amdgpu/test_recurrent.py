@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,28 +20,30 @@ from zinc_rt.errors import BackendError
 from zinc_rt.ir.op import Op
 
 
-def normed(n_k: int, n_v: int, dim: int, kind: T = T.Q8_0) -> Case:
+def normed(n_k: int, n_v: int, dim: int, kind: T = T.Q8_0, activation: str = "silu", **decay: Any) -> Case:
     """The delta rule, the norm of its heads, and a product that reads nothing else."""
     rng = np.random.default_rng(n_v * dim)
     made = net()
-    kept, width = state(made, n_v, dim, dim), (2 * n_k + n_v) * dim
-    a, dt = made.vector(-np.exp(ordinary(rng, 1, n_v)[0])), made.vector(ordinary(rng, 1, n_v)[0])
+    kept, width, rates = state(made, n_v, dim, dim), (2 * n_k + n_v) * dim, n_v * dim if decay else n_v
+    a, dt = made.vector(-np.exp(ordinary(rng, 1, n_v)[0])), made.vector(ordinary(rng, 1, rates)[0])
     o, y = made.temp(n_v * dim), made.temp(n_v * dim)
     made.node(
         Op.SSM_DELTA_NET,
-        [made.rows("u", width), made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *where(made)],
+        [made.rows("u", width), made.rows("alpha", rates), made.rows("beta", n_v), a, dt, kept, *where(made)],
         [o, kept],
         n_k_heads=n_k,
         n_v_heads=n_v,
         head_dim=dim,
         eps=1e-6,
         pairing="modulo",
+        **decay,
     )
     norm = made.vector(ordinary(rng, 1, dim)[0])
-    made.node(Op.SSM_GATED_NORM, [o, made.rows("z", n_v * dim), norm], [y], eps=1e-5, n_heads=n_v, head_dim=dim)
+    attrs: dict[str, Any] = {"eps": 1e-5, "n_heads": n_v, "head_dim": dim, "activation": activation}
+    made.node(Op.SSM_GATED_NORM, [o, made.rows("z", n_v * dim), norm], [y], **attrs)
     raw = packed_rows(kind, rng, 7, n_v * dim)
     made.node(Op.MATMUL, [y, made.matrix(kind, raw)], [made.out("p", 7)])
-    return made.case(steps(rng, {"u": width, "alpha": n_v, "beta": n_v, "z": n_v * dim}))
+    return made.case(steps(rng, {"u": width, "alpha": rates, "beta": n_v, "z": n_v * dim}))
 
 
 def convolved(n: int, taps: int, kind: T, bias: bool) -> Case:
@@ -63,6 +66,8 @@ ALL: dict[str, Callable[[], Case]] = {
     "norm 64": lambda: normed(1, 2, 64),
     "norm 128": lambda: normed(1, 2, 128, T.Q4_K),
     "norm 256": lambda: normed(1, 1, 256, T.Q6_K),
+    "channels, norm 64": lambda: normed(1, 1, 64, activation="sigmoid", decay="channel", lower_bound=-5.0),
+    "channels 160": lambda: delta(1, 1, 160, "block", decay="channel"),
     "product, conv 4": lambda: convolved(52, 4, T.Q8_0, False),
     "float product, conv 3 with bias": lambda: convolved(13, 3, T.F32, True),
 }
@@ -76,7 +81,15 @@ def backend() -> Iterator[AmdBackend]:
 
 SOON = (
     *("conv 2 with bias", "wild conv", "delta 32", "delta 64 in blocks", "delta of odd size", "wild delta"),
-    *("norm 64", "product, conv 4", "float product, conv 3 with bias"),
+    *(
+        "conv of thirds",
+        "channels of odd size",
+        "sigmoid norm",
+        "channels, norm 64",
+        "norm 64",
+        "product, conv 4",
+        "float product, conv 3 with bias",
+    ),
 )
 """The widest heads take longest and are slow tests, and the whole layer, which `test_fusion.py` has in a model."""
 

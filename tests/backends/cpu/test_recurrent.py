@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -59,35 +60,49 @@ def state(made: Net, *shape: int) -> int:
 
 
 @cache
-def conv(n: int, taps: int, bias: bool, gated: bool, wild: bool = False) -> Case:
+def conv(n: int, taps: int, bias: bool, gated: bool, wild: bool = False, apart: bool = False) -> Case:
     rng = np.random.default_rng(n + taps)
     made = net()
     kept = state(made, taps - 1, n)
     w = made.matrix(T.F32, ordinary(rng, n, taps).view(np.uint8))
-    inputs = [made.rows("x", n), w, kept, *where(made)]
+    given = {"q": n // 3, "k": n // 3, "v": n // 3} if apart else {"x": n}
+    inputs = [*(made.rows(name, width) for name, width in given.items()), w, kept, *where(made)]
     if bias:
         inputs.append(made.vector(ordinary(rng, 1, n)[0]))
-    made.node(Op.SSM_CONV1D, inputs, [made.out("y", n), kept], activation="silu" if gated else "none")
-    return made.case(steps(rng, {"x": n}, hostile if wild else ordinary))
+    attrs: dict[str, Any] = {"apart": True} if apart else {}
+    made.node(Op.SSM_CONV1D, inputs, [made.out("y", n), kept], activation="silu" if gated else "none", **attrs)
+    return made.case(steps(rng, given, hostile if wild else ordinary))
 
 
 @cache
-def delta(n_k: int, n_v: int, dim: int, pairing: str, wild: bool = False) -> Case:
+def delta(n_k: int, n_v: int, dim: int, pairing: str, wild: bool = False, **decay: Any) -> Case:
+    """decay: attributes of decays of channels."""
     rng = np.random.default_rng(n_v * dim)
     made = net()
-    kept, width = state(made, n_v, dim, dim), (2 * n_k + n_v) * dim
-    a, dt = made.vector(-np.exp(ordinary(rng, 1, n_v)[0])), made.vector(ordinary(rng, 1, n_v)[0])
+    kept, width, rates = state(made, n_v, dim, dim), (2 * n_k + n_v) * dim, n_v * dim if decay else n_v
+    a, dt = made.vector(-np.exp(ordinary(rng, 1, n_v)[0])), made.vector(ordinary(rng, 1, rates)[0])
     made.node(
         Op.SSM_DELTA_NET,
-        [made.rows("u", width), made.rows("alpha", n_v), made.rows("beta", n_v), a, dt, kept, *where(made)],
+        [made.rows("u", width), made.rows("alpha", rates), made.rows("beta", n_v), a, dt, kept, *where(made)],
         [made.out("o", n_v * dim), kept],
         n_k_heads=n_k,
         n_v_heads=n_v,
         head_dim=dim,
         eps=1e-6,
         pairing=pairing,
+        **decay,
     )
-    return made.case(steps(rng, {"u": width, "alpha": n_v, "beta": n_v}, hostile if wild else ordinary))
+    return made.case(steps(rng, {"u": width, "alpha": rates, "beta": n_v}, hostile if wild else ordinary))
+
+
+@cache
+def sigmoid_norm(n_heads: int, dim: int) -> Case:
+    rng = np.random.default_rng(dim)
+    made, n = net(), n_heads * dim
+    inputs = [made.rows("o", n), made.rows("z", n), made.vector(ordinary(rng, 1, dim)[0])]
+    attrs: dict[str, Any] = {"eps": 1e-6, "n_heads": n_heads, "head_dim": dim, "activation": "sigmoid"}
+    made.node(Op.SSM_GATED_NORM, inputs, [made.out("y", n)], **attrs)
+    return made.case(steps(rng, {"o": n, "z": n}))
 
 
 @cache
@@ -176,6 +191,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "delta 32 in blocks": lambda: delta(2, 6, 32, "block"),
     "delta of odd size": lambda: delta(1, 3, 12, "modulo"),
     "wild delta": lambda: delta(2, 4, 32, "modulo", True),
+    "conv of thirds": lambda: conv(75, 4, False, True, apart=True),
+    "wide conv of thirds": lambda: conv(900, 3, False, False, apart=True),
+    "channels 32": lambda: delta(2, 2, 32, "block", decay="channel"),
+    "bounded channels 128": lambda: delta(1, 1, 128, "block", decay="channel", lower_bound=-5.0),
+    "channels of odd size": lambda: delta(1, 3, 12, "modulo", decay="channel", lower_bound=-5.0),
+    "wild channels": lambda: delta(2, 2, 32, "block", True, decay="channel"),
+    "sigmoid norm": lambda: sigmoid_norm(3, 24),
     "layer": layer,
     "scan": lambda: scan(4, 64, 2, 48, norm=True),
     "scan of odd size": lambda: scan(3, 12, 1, 33),

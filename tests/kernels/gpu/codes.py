@@ -74,7 +74,8 @@ def _layers() -> Iterator[KernelEntry]:
     yield c.heads_kernel(c.head_form(128, 64, interleaved=True, norm=False, cache=True, quantized=True))
     yield c.heads_kernel(c.head_form(64, 0, interleaved=False, norm=True, cache=False, packed=True))
     for dim in (64, 128, 256):
-        yield c.delta_net(dim, norm=dim < 256, packed=dim < 256)
+        yield c.delta_net(dim, norm="silu" if dim < 256 else "", packed=dim < 256)
+    yield c.delta_net(128, norm="sigmoid", packed=True, decay="channel")
     yield c.conv1d(4, gated=False, bias=True)
     yield c.conv1d(3, gated=True, bias=False)
     yield c.choose_experts(128, 8, gating="softmax", normalise=True, bias=False, scaled=False)

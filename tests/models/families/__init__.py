@@ -17,6 +17,7 @@ from tests.models.families import (
     gemma4,
     glm,
     gpt_oss,
+    kimi_linear,
     layer_normed,
     lfm2,
     mamba,
@@ -44,18 +45,28 @@ CASES: dict[str, Case] = {
     **mixtures.CASES,
     **plain.CASES,
     **layer_normed.CASES,
+    **kimi_linear.CASES,
 }
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
 """The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
-_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba)
+_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba, kimi_linear)
 FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
 """One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention, state
-spaces.
+spaces, decays of channels.
 """
 KINDS = (
     *FAMILIES,
     *("qwen2moe", "qwen3next", "gemma4-experts", "mistral3", "nemotron_h_moe-latent"),
-    *("arcee", "apertus", "stablelm-parallel", "gptneox", "minicpm3", "muse-glimmer", "ernie4_5-moe"),
+    *(
+        "arcee",
+        "apertus",
+        "stablelm-parallel",
+        "gptneox",
+        "minicpm3",
+        "muse-glimmer",
+        "ernie4_5-moe",
+        "bailingmoe3-limits",
+    ),
 )
 """Cases that have each operation in each way that any case asks for it.
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from tests.models.families.build import Case, Shapes, base_keys, ffn_shapes, model_shapes, moe_shapes, norm_shapes
-from tests.models.families.common import Net, Rope
+from tests.models.families.common import Net, Rope, sigmoid
 
 
-def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
+def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None) -> np.ndarray:
     """Written with the latent vector as the one key and value of all heads, as the cache holds it."""
     heads, rank, turned = (
         net.number(k) for k in ("attention.head_count", "attention.kv_lora_rank", "rope.dimension_count")
@@ -25,20 +25,24 @@ def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
     q = q.reshape(n, heads, d)
     both = net.product(h, f"{p}attn_kv_a_mqa")
     latent, k_turned = net.norm(both[:, :rank], f"{p}attn_kv_a_norm"), both[:, None, rank:]
-    q_turned = net.turn(q[..., plain:], rope)
+    q_turned = q[..., plain:]
+    if rope is not None:
+        q_turned, k_turned = net.turn(q_turned, rope), net.turn(k_turned, rope)
     wk, wv = net[f"{p}attn_k_b.weight"], net[f"{p}attn_v_b.weight"]  # [head, rank, plain], [head, value, rank]
     q_latent = np.stack([net.seen(q[:, i, :plain], f"{p}attn_k_b.weight") @ wk[i].T for i in range(heads)], axis=1)
     q = np.concatenate([q_latent, q_turned], axis=2)
     if "attention.temperature_scale" in net.keys and net.does("temperature"):
         steps = np.arange(n) // net.number("attention.temperature_length")
         q = q * (1 + net.keys["attention.temperature_scale"] * np.log(steps + 1))[:, None, None]
-    k = np.concatenate([latent[:, None], net.turn(k_turned, rope)], axis=2)
+    k = np.concatenate([latent[:, None], k_turned], axis=2)
     scale = 1 / math.sqrt(d)
     if net.keys.get("rope.scaling.type") == "yarn" and net.does("scale of yarn"):
         m = net.keys["rope.scaling.yarn_log_multiplier"] / 0.1
         scale *= (1 + 0.1 * m * math.log(net.keys["rope.scaling.factor"])) ** 2
     o = net.attend(q, k, latent[:, None], scale, net.visible(n, None)).reshape(n, heads, rank)
     o = np.stack([net.seen(o[:, i], f"{p}attn_v_b.weight") @ wv[i].T for i in range(heads)], axis=1)
+    if net.has(f"{p}attn_gate.weight") and net.does("gate of heads"):
+        o = o * sigmoid(net.product(h, f"{p}attn_gate"))[:, :, None]
     return net.product(o.reshape(n, -1), f"{p}attn_output")
 
 
@@ -66,6 +70,27 @@ def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
     return block(net, x, p, net.rope(net.number("rope.dimension_count"), halves=False, magnitude=1.0), dense=False)
 
 
+def attention_block(
+    n_embd: int, heads: int, rank: int, plain: int, turned: int, value: int, *, q_rank: int | None
+) -> Shapes:
+    d = plain + turned
+    if q_rank is None:
+        queries: Shapes = {"attn_q.weight": (heads * d, n_embd)}
+    else:
+        queries = {
+            "attn_q_a.weight": (q_rank, n_embd),
+            "attn_q_a_norm.weight": (q_rank,),
+            "attn_q_b.weight": (heads * d, q_rank),
+        }
+    return queries | {
+        "attn_kv_a_mqa.weight": (rank + turned, n_embd),
+        "attn_kv_a_norm.weight": (rank,),
+        "attn_k_b.weight": (heads, rank, plain),
+        "attn_v_b.weight": (heads, value, rank),
+        "attn_output.weight": (n_embd, heads * value),
+    }
+
+
 def case(
     *, lite: bool = False, bias: bool = False, norm: bool = True, scale: float = 1.8, wrong: tuple[str, ...] = (),
     n_layers: int = 3, n_experts: int = 8, seed: int = 1, name: str = "deepseek2", fused: bool = False, **more: Any,
@@ -79,22 +104,7 @@ def case(
         expert_feed_forward_length=32, expert_shared_count=2, expert_weights_scale=scale, expert_weights_norm=norm,
         **more,
     )  # fmt: skip
-    d = plain + turned
-    if lite:
-        queries: Shapes = {"attn_q.weight": (heads * d, n_embd)}
-    else:
-        queries = {
-            "attn_q_a.weight": (q_rank, n_embd),
-            "attn_q_a_norm.weight": (q_rank,),
-            "attn_q_b.weight": (heads * d, q_rank),
-        }
-    latent: Shapes = queries | {
-        "attn_kv_a_mqa.weight": (rank + turned, n_embd),
-        "attn_kv_a_norm.weight": (rank,),
-        "attn_k_b.weight": (heads, rank, plain),
-        "attn_v_b.weight": (heads, value, rank),
-        "attn_output.weight": (n_embd, heads * value),
-    }
+    latent = attention_block(n_embd, heads, rank, plain, turned, value, q_rank=None if lite else q_rank)
     common = norm_shapes(n_embd, "attn_norm", "ffn_norm") | latent
     routed = common | moe_shapes(n_embd, 32, n_experts, fused=fused) | ffn_shapes(n_embd, 64, suffix="_shexp")
     if bias:

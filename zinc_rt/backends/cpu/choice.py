@@ -219,17 +219,19 @@ class TargetTuning:
         """Rows times a number, or held under a bound or between two. function: "scale", "softcap" or "clamp"."""
         return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "WHAT": function}
 
-    def multiply(self, gated: bool) -> Kernel:
-        """a * b, or a * sigmoid(b)."""
-        return elementwise.multiply, {"GATED": gated, "W": self.lanes}
+    def multiply(self, *, gated: bool, heads: bool) -> Kernel:
+        """a * b, or a * sigmoid(b). heads: b has one element for each head."""
+        return elementwise.multiply, {"GATED": gated, "HEADS": heads, "W": self.lanes}
 
-    def conv1d(self, taps: int, gated: bool) -> Kernel:
+    def conv1d(self, taps: int, *, gated: bool, apart: bool) -> Kernel:
         """A causal convolution, with or without silu."""
-        return recurrent.conv1d, {"TAPS": taps, "GATED": gated, "CHUNK": CONV_CHUNK, "W": self.lanes}
+        form = {"TAPS": taps, "GATED": gated, "APART": apart}
+        return recurrent.conv1d, {**form, "CHUNK": CONV_CHUNK, "W": self.lanes}
 
-    def delta_net(self, dim: int) -> Kernel:
-        """The gated delta rule."""
-        return recurrent.delta_net, {"DIM": dim, "WIDE": 8, "NARROW": 4, "W": self.lanes}
+    def delta_net(self, dim: int, *, channels: bool, bounded: bool) -> Kernel:
+        """The gated delta rule; channels, bounded: see there."""
+        form = {"DIM": dim, "CHANNELS": channels, "BOUNDED": bounded}
+        return recurrent.delta_net, {**form, "WIDE": 8, "NARROW": 4, "W": self.lanes}
 
     def scan(self, state: int, dim: int, per_channel: bool) -> Kernel:
         """The selective scan."""
@@ -241,9 +243,9 @@ class TargetTuning:
         """Elements of a unit of the scan: as many as registers hold sums for, or a line of a usual state."""
         return math.gcd(dim, min(64, 8 * self.lanes))
 
-    def gated_norm(self, dim: int, first: bool) -> Kernel:
+    def gated_norm(self, dim: int, activation: str, *, first: bool) -> Kernel:
         """RMS norm of heads, gated behind it or before it (`first`)."""
-        return recurrent.gated_norm, {"DIM": dim, "FIRST": first, "W": self.lanes}
+        return recurrent.gated_norm, {"DIM": dim, "FIRST": first, "SIGMOID": activation == "sigmoid", "W": self.lanes}
 
     def argmax(self) -> Kernel:
         """The largest of a row."""

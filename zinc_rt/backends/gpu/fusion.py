@@ -295,14 +295,14 @@ class GpuFusion:
 
     def _convolved(self, node: Node) -> ProductConv | None:
         product = self._product(node.inputs[0], Op.SSM_CONV1D)
-        if product is None or product.bias is not None:
+        if product is None or product.bias is not None or "apart" in node.attrs:
             return None
         self._gone.add(id(product))
         return ProductConv(node, product)
 
     def _gated_attention(self, node: Node) -> GatedAttend | None:
         made = self._made.get(node.inputs[0])
-        if not isinstance(made, Attend) or not self._takes(made.y, Op.SIGMOID_MUL):
+        if "head_dim" in node.attrs or not isinstance(made, Attend) or not self._takes(made.y, Op.SIGMOID_MUL):
             return None
         self._gone.add(id(made))
         return GatedAttend(node, made, node.inputs[1], node.outputs[0])

@@ -85,15 +85,15 @@ def key_heads(n_k_heads: int, n_v_heads: int, pairing: str) -> I32:
 def delta_net_rows(q: F32, k: F32, v: F32, decay: F32, strength: F32, state: F32, positions: I32, slots: I32) -> F32:
     """The gated delta rule, row after row: f32[rows, heads, D].
 
-    q, k, v: f32[rows, heads, D]. decay, strength: f32[rows, heads]. state: f32[n_slots, heads, D, D] as [key][value],
-    written. With S' = decay * S: r = S'^T k, d = strength * (v - r), S'' = S' + k d^T, o = S''^T q. The chains run over
-    keys in order.
+    q, k, v: f32[rows, heads, D]. decay: f32[rows, heads, 1 or D], of keys. strength: f32[rows, heads]. state:
+    f32[n_slots, heads, D, D] as [key][value], written. With S' = decay * S: r = S'^T k, d = strength * (v - r), S'' =
+    S' + k d^T, o = S''^T q. The chains run over keys in order.
     """
     out = np.empty_like(v)
     for row, (position, slot) in enumerate(zip(positions.tolist(), slots.tolist(), strict=True)):
         if position == 0:
             state[slot] = 0.0
-        by_key = (decay[row, :, None, None] * state[slot]).transpose(1, 0, 2)  # [key, head, value]
+        by_key = (decay[row, :, :, None] * state[slot]).transpose(1, 0, 2)  # [key, head, value]
         keys, queries = k[row].T[:, :, None], q[row].T[:, :, None]
         d = strength[row, :, None] * (v[row] - fma_chain(by_key, keys))
         by_key = fma(keys, d[None], by_key)
@@ -125,7 +125,8 @@ def scan_rows(x: F32, b: F32, c: F32, dt: F32, a: F32, d: F32, state: F32, posit
 
 
 def _conv1d(at: Operands) -> None:
-    x, w, _, positions, slots, *bias = at.inputs
+    apart = at.attrs.get("apart", False)
+    x, w, _, positions, slots, *bias = (np.concatenate(at.inputs[:3], axis=1), *at.inputs[3:]) if apart else at.inputs
     taps = w if isinstance(w, np.ndarray) else w.rows(np.arange(w.n_rows))
     y, state = at.outputs
     gated = at.attrs["activation"] == "silu"
@@ -145,13 +146,15 @@ def _delta_net(at: Operands) -> None:
     u, alpha, beta, a, dt_bias, _, positions, slots = at.inputs
     y, state = at.outputs
     n_k, n_v, d = (int(at.attrs[key]) for key in ("n_k_heads", "n_v_heads", "head_dim"))
-    n, eps = len(u), float(at.attrs["eps"])
+    n, eps, rates = len(u), float(at.attrs["eps"]), d if "decay" in at.attrs else 1
     with np.errstate(all="ignore"):
         all_heads = u.reshape(n, 2 * n_k + n_v, d)
         paired = key_heads(n_k, n_v, str(at.attrs["pairing"]))
         unit = unit_heads(all_heads[:, : 2 * n_k], eps)
         q, k = unit[:, :n_k] * np.float32(1.0 / math.sqrt(d)), unit[:, n_k:]
-        decay = exp(a * softplus(alpha.reshape(n, n_v) + dt_bias))
+        rate, a = alpha.reshape(n, n_v, rates) + dt_bias.reshape(n_v, rates), a[:, None]
+        bound = at.attrs.get("lower_bound")
+        decay = exp(a * softplus(rate) if bound is None else np.float32(bound) * sigmoid(a * rate))
         rows = delta_net_rows(
             q[:, paired],
             k[:, paired],
@@ -201,17 +204,25 @@ def _channel_scan(at: Operands) -> None:
 def _gated_norm(at: Operands) -> None:
     o, z, w = at.inputs
     y, eps = heads(at, at.outputs[0]), float(at.attrs["eps"])
+    gate = sigmoid if at.attrs.get("activation") == "sigmoid" else silu
     with np.errstate(all="ignore"):
         if at.attrs.get("gate_first"):
             y[...] = rms_norm_rows(heads(at, o) * silu(heads(at, z)), None, eps) * w
         else:
-            y[...] = rms_norm_rows(heads(at, o), w, eps) * silu(heads(at, z))
+            y[...] = rms_norm_rows(heads(at, o), w, eps) * gate(heads(at, z))
 
 
 def _keeps_all_but_one(bound: Bindings) -> str | None:
     taps, kept = bound.value("taps"), bound.value("kept")
     if taps is not None and kept is not None and kept != taps - 1:
         return f"the weight has {taps} taps, so the state keeps {taps - 1} inputs, not {kept}"
+    return None
+
+
+def _thirds_fit(bound: Bindings) -> str | None:
+    third, channels = bound.value("third"), bound.value("C")
+    if third is not None and channels is not None and 3 * third != channels:
+        return f"the weight has {channels} channels, three inputs of {third} have {3 * third}"
     return None
 
 
@@ -240,6 +251,13 @@ def _rates_fit(bound: Bindings) -> str | None:
     return None
 
 
+def _biases_fit(bound: Bindings) -> str | None:
+    n_v, d, n_rates = (bound.value(key) for key in ("n_v_heads", "head_dim", "n_rates"))
+    if n_v and d and n_rates is not None and n_rates != n_v * d:
+        return f"dt_bias has {n_rates} elements, {n_v} heads of {d} channels have {n_v * d}"
+    return None
+
+
 def _state_bytes(cost: CostView, port: int) -> int:
     """Bytes of the entries that a step's sequences have in a state."""
     return cost.bytes_in(port) // cost.dim(port, 0) * min(cost.sizes.n_rows, cost.sizes.n_slots)
@@ -256,14 +274,22 @@ def _touched(state: int) -> Any:
 
 def _conv_operations(cost: CostView) -> int:
     """Two for each tap, one for a bias, three for silu."""
-    each = 2 * cost.dim(1, 1) + (len(cost.inputs) > 5) + (3 if cost.attrs["activation"] == "silu" else 0)
-    return cost.elements(0) * each
+    weight = 3 if "apart" in cost.attrs else 1
+    each = 2 * cost.dim(weight, 1) + (len(cost.inputs) == 6) + (3 if cost.attrs["activation"] == "silu" else 0)
+    return sum(cost.elements(port) for port in range(weight)) * each
+
+
+def _conv_touched(cost: CostView) -> tuple[int, int]:
+    return _touched(4 if "apart" in cost.attrs else 2)(cost)
 
 
 def _delta_operations(cost: CostView) -> int:
-    """Unit vectors of query and key heads; nine for a value head's two factors; seven for each element of its state."""
+    """Unit vectors of query and key heads; three for a value head's strength, six for its decay or for that of each key
+    channel (seven for a bounded one); seven for each element of its state.
+    """
     d, n_k, n_v = cost.attr("head_dim"), cost.attr("n_k_heads"), cost.attr("n_v_heads")
-    return cost.sizes.n_rows * (n_k * (7 * d + 6) + n_v * (9 + 2 * d + 7 * d * d))
+    decays = (6 + ("lower_bound" in cost.attrs)) * d if "decay" in cost.attrs else 6
+    return cost.sizes.n_rows * (n_k * (7 * d + 6) + n_v * (3 + decays + 2 * d + 7 * d * d))
 
 
 def _scan_operations(cost: CostView) -> int:
@@ -295,8 +321,16 @@ _CONV_STATE = _state("conv_state", "kept", "C")
 _DELTA_STATE = _state("delta_state", "n_v_heads", "head_dim", "head_dim")
 _SCAN_STATE = _state("scan_state", "n_heads", "state_size", "head_dim")
 _CHANNEL_STATE = _state("scan_state", "state_size", "head_dim")
+_CONV_ATTRS = {"activation": AttrSpec(str, default="silu", one_of=("silu", "none"))}
 _CONV_RULES: tuple[Rule, ...] = (_keeps_all_but_one,)
 _DELTA_RULES: tuple[Rule, ...] = (_heads_fit,)
+_DELTA_ATTRS = {
+    "n_k_heads": COUNT,
+    "n_v_heads": COUNT,
+    "head_dim": COUNT,
+    "eps": EPS,
+    "pairing": AttrSpec(str, one_of=PAIRINGS),
+}
 
 OPS = (
     OpDefinition(
@@ -310,12 +344,26 @@ OPS = (
                 Port("bias", FLOAT32, ("C",), weight("bias", "C").kinds, optional=True),
             ),
             (activation("y", "R", "C"), _CONV_STATE),
-            {"activation": AttrSpec(str, default="silu", one_of=("silu", "none"))},
+            _CONV_ATTRS,
             _CONV_RULES,
         ),
         reference=_conv1d,
         operations=_conv_operations,
-        touched=_touched(2),
+        touched=_conv_touched,
+        # Channels that three products make, a third each.
+        variants=(
+            OpSignature(
+                (
+                    *(activation(name, "R", "third") for name in "qkv"),
+                    weight("weight", "C", "taps", dtypes=FLOAT32),
+                    _CONV_STATE,
+                    *_WHERE,
+                ),
+                (activation("y", "R", "C"), _CONV_STATE),
+                {**_CONV_ATTRS, "apart": AttrSpec(bool)},
+                (*_CONV_RULES, _thirds_fit),
+            ),
+        ),
     ),
     OpDefinition(
         Op.SSM_DELTA_NET,
@@ -330,18 +378,33 @@ OPS = (
                 *_WHERE,
             ),
             (activation("o", "R", "n_v_heads", "head_dim"), _DELTA_STATE),
-            {
-                "n_k_heads": COUNT,
-                "n_v_heads": COUNT,
-                "head_dim": COUNT,
-                "eps": EPS,
-                "pairing": AttrSpec(str, one_of=PAIRINGS),
-            },
+            _DELTA_ATTRS,
             _DELTA_RULES,
         ),
         reference=_delta_net,
         operations=_delta_operations,
         touched=_touched(5),
+        # A decay for each key channel. lower_bound: of the logarithm of decays, which are a sigmoid's then.
+        variants=(
+            OpSignature(
+                (
+                    activation("u", "R", "n"),
+                    activation("alpha", "R", "n_v_heads", "head_dim"),
+                    activation("beta", "R", "n_v_heads"),
+                    weight("ssm_a", "n_v_heads", dtypes=FLOAT32),
+                    weight("dt_bias", "n_rates", dtypes=FLOAT32),
+                    _DELTA_STATE,
+                    *_WHERE,
+                ),
+                (activation("o", "R", "n_v_heads", "head_dim"), _DELTA_STATE),
+                {
+                    **_DELTA_ATTRS,
+                    "decay": AttrSpec(str, one_of=("channel",)),
+                    "lower_bound": AttrSpec(float, optional=True),
+                },
+                (*_DELTA_RULES, _biases_fit),
+            ),
+        ),
     ),
     OpDefinition(
         Op.SSM_SCAN,
@@ -390,10 +453,10 @@ OPS = (
                 weight("weight", "head_dim", dtypes=FLOAT32),
             ),
             (activation("y", "R", "n_heads", "head_dim"),),
-            {"eps": EPS, **HEADS},
+            {"eps": EPS, **HEADS, "activation": AttrSpec(str, default="silu", one_of=("silu", "sigmoid"))},
         ),
         reference=_gated_norm,
-        # As an RMS norm of each head; then silu and one product for each element.
+        # As an RMS norm of each head; then silu or a sigmoid and one product for each element.
         operations=lambda cost: 8 * cost.elements(0) + 4 * cost.sizes.n_rows * cost.attr("n_heads"),
         # The norm of the gated heads, each of which has weights of its own.
         variants=(

@@ -20,32 +20,48 @@ ROWS = 8
 
 @kernel
 def conv1d(
-    a: ptr[Conv1dArgs], step: ptr[StepRecord], first: i32, last: i32, TAPS: int, GATED: bool, CHUNK: int, W: int
-):
-    """Units: CHUNK channels."""
-    n = a.n
+    a: ptr[Conv1dArgs], step: ptr[StepRecord], first: i32, last: i32, TAPS: int, GATED: bool, APART: bool, CHUNK: int,
+    W: int,
+):  # fmt: skip
+    """Units: CHUNK channels; with APART, of each third in turn."""
+    channels = a.n
+    n: i32 = channels
+    if APART:
+        n = i32(u32(channels) // 3)
     for u in range(first, last):
         begin: i32 = u * CHUNK
+        start: i32 = 0
+        source: ptr[f32] = a.x
+        if APART:
+            chunks = i32(u32(n + (CHUNK - 1)) // CHUNK)
+            third = i32(u32(u) // u32(chunks))
+            begin = (u - third * chunks) * CHUNK
+            start = third * n
+            if third == 1:
+                source = a.x1
+            if third == 2:
+                source = a.x2
         end: i32 = begin + CHUNK
         if end > n:
             end = n
+        taps = a.taps + start
         for row in range(step.n_rows):
             fresh = step.positions[row] == 0
-            x = a.x + i64(row) * i64(n)
-            y = a.y + i64(row) * i64(n)
-            state = a.state + i64(step.slots[row]) * (i64(n) * (TAPS - 1))
+            x = source + i64(row) * i64(n)
+            y = a.y + (i64(row) * i64(channels) + i64(start))
+            state = a.state + (i64(step.slots[row]) * (i64(channels) * (TAPS - 1)) + i64(start))
             for at in range(begin, end, W):
                 acc: vec[f32, W] = 0.0
                 for j in unroll(TAPS - 1):
                     past: vec[f32, W] = 0.0
                     if not fresh:
-                        past = load_some(state + i64(n) * j, at, n, W)
+                        past = load_some(state + i64(channels) * j, at, n, W)
                     if j > 0:
-                        store_some(state + i64(n) * (j - 1), past, at, n, W)
-                    acc = fma(past, load_some(a.taps + i64(n) * j, at, n, W), acc)
+                        store_some(state + i64(channels) * (j - 1), past, at, n, W)
+                    acc = fma(past, load_some(taps + i64(channels) * j, at, n, W), acc)
                 now = load_some(x, at, n, W)
-                store_some(state + i64(n) * (TAPS - 2), now, at, n, W)
-                acc = fma(now, load_some(a.taps + i64(n) * (TAPS - 1), at, n, W), acc)
+                store_some(state + i64(channels) * (TAPS - 2), now, at, n, W)
+                acc = fma(now, load_some(taps + i64(channels) * (TAPS - 1), at, n, W), acc)
                 if not_null(a.bias):
                     acc = acc + load_some(a.bias, at, n, W)
                 if GATED:
@@ -63,28 +79,33 @@ def unit_head(x: ptr[f32], out: ptr[f32], eps: f32, factor: f32, DIM: int, V: in
 
 @inline
 def delta_rule(
-    s: ptr[f32], q: ptr[f32], k: ptr[f32], v: ptr[f32], y: ptr[f32], decay: f32, strength: f32, FAR: bool, DIM: int,
-    C: int, V: int,
+    s: ptr[f32], q: ptr[f32], k: ptr[f32], v: ptr[f32], y: ptr[f32], factors: ptr[f32], FAR: bool, CHANNELS: bool,
+    DIM: int, C: int, V: int,
 ):  # fmt: skip
     """One position of C * V of a head's values; s: its state f32[key][value], in the cache at the second pass.
 
-    FAR: in memory at the first.
+    factors: the strength, then the decay, of each key with CHANNELS. FAR: in memory at the first pass.
     """
-    g = splat(decay, V)
+    strength = splat(factors[0], V)
+    g = splat(factors[1], V)
     r = regs(vec[f32, V], C)
     for i in range(DIM):
         key = splat(load(k, i), V)
+        if CHANNELS:
+            g = splat(load(factors, i + 1), V)
         line = s + i * DIM
         if FAR:
             for c in unroll(0, C * V, 16):
                 prefetch(line, c + 8 * DIM, write=True)
         for c in unroll(C):
             r[c] = fma(load(line, c * V, lanes=V) * g, key, r[c])
-    d = tuple(splat(strength, V) * (load(v, c * V, lanes=V) - r[c]) for c in range(C))
+    d = tuple(strength * (load(v, c * V, lanes=V) - r[c]) for c in range(C))
     o = regs(vec[f32, V], C)
     for i in range(DIM):
         key = splat(load(k, i), V)
         query = splat(load(q, i), V)
+        if CHANNELS:
+            g = splat(load(factors, i + 1), V)
         line = s + i * DIM
         for c in unroll(C):
             new = fma(key, d[c], load(line, c * V, lanes=V) * g)
@@ -95,21 +116,31 @@ def delta_rule(
 
 
 @inline
-def prepare_row(a, row: i32, h: i32, key_head: i32, q, k, factors, DIM: int, V: int, W: int):
-    """The unit vectors of a row's query and key, its decay and its strength."""
-    n_v = a.n_v
+def prepare_row(
+    a, row: i32, h: i32, key_head: i32, q, k, factors, CHANNELS: bool, BOUNDED: bool, DIM: int, V: int, W: int
+):
+    """The unit vectors of a row's query and key, and its factors as `delta_rule` reads them."""
     one: f32 = 1.0
-    u = a.u + i64(row) * (i64(2 * a.n_k + n_v) * DIM)
+    u = a.u + i64(row) * (i64(2 * a.n_k + a.n_v) * DIM)
     unit_head(u + key_head * DIM, q, a.eps, a.scale, DIM, V, W)
     unit_head(u + (a.n_k + key_head) * DIM, k, a.eps, one, DIM, V, W)
-    at = i64(row) * i64(n_v) + i64(h)
-    rate = splat(a.a[h], 4) * softplus(splat(a.alpha[at] + a.dt_bias[h], 4))
-    factors[0] = exp(rate)[0]
-    factors[1] = sigmoid(splat(a.beta[at], 4))[0]
+    at = i64(row) * i64(a.n_v) + i64(h)
+    factors[0] = sigmoid(splat(a.beta[at], 4))[0]
+    if CHANNELS:
+        for i in range(0, DIM, V):
+            x = load(a.alpha + at * DIM, i, lanes=V) + load(a.dt_bias + i64(h) * DIM, i, lanes=V)
+            if BOUNDED:
+                rate = splat(a.lower_bound, V) * sigmoid(splat(a.a[h], V) * x)
+            else:
+                rate = splat(a.a[h], V) * softplus(x)
+            store(factors, exp(rate), i + 1)
+    else:
+        rate = splat(a.a[h], 4) * softplus(splat(a.alpha[at] + a.dt_bias[h], 4))
+        factors[1] = exp(rate)[0]
 
 
 @inline
-def some_values(a, step, row: i32, h: i32, j: i32, q, k, factors, FAR: bool, DIM: int, C: int, V: int):
+def some_values(a, step, row: i32, h: i32, j: i32, q, k, factors, FAR: bool, CHANNELS: bool, DIM: int, C: int, V: int):
     """One row of C * V values from value j on. A sequence begins with a state of zeros."""
     n_v = a.n_v
     s = a.state + ((i64(step.slots[row]) * i64(n_v) + i64(h)) * (DIM * DIM) + i64(j))
@@ -119,14 +150,16 @@ def some_values(a, step, row: i32, h: i32, j: i32, q, k, factors, FAR: bool, DIM
                 store(s + i * DIM, zeros(vec[f32, V]), c * V)
     v = a.u + (i64(row) * (i64(2 * a.n_k + n_v) * DIM) + i64((2 * a.n_k + h) * DIM + j))
     y = a.y + ((i64(row) * i64(n_v) + i64(h)) * DIM + i64(j))
-    delta_rule(s, q, k, v, y, factors[0], factors[1], FAR, DIM, C, V)
+    delta_rule(s, q, k, v, y, factors, FAR, CHANNELS, DIM, C, V)
 
 
 @kernel
 def delta_net(
-    a: ptr[DeltaNetArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, WIDE: int, NARROW: int, W: int
-):
-    """Units: value heads. WIDE, NARROW: vectors of values that are worked on at once.
+    a: ptr[DeltaNetArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, CHANNELS: bool, BOUNDED: bool,
+    WIDE: int, NARROW: int, W: int,
+):  # fmt: skip
+    """Units: value heads. CHANNELS: each key channel has a decay, with a lower bound where BOUNDED. WIDE, NARROW:
+    vectors of values that are worked on at once.
 
     A single row reads its state through, once. Several rows take turns over part of the values, whose states stay in
     the first-level cache meanwhile.
@@ -136,7 +169,8 @@ def delta_net(
     n_rows = step.n_rows
     q = array(f32, ROWS * DIM, zero=False)
     k = array(f32, ROWS * DIM, zero=False)
-    factors = array(f32, ROWS * 2, zero=False)
+    FACTORS = 1 + DIM if CHANNELS else 2
+    factors = array(f32, ROWS * FACTORS, zero=False)
     for h in range(first, last):
         key_head: i32 = 0
         if a.share == 0:
@@ -148,16 +182,20 @@ def delta_net(
             if count > ROWS:
                 count = ROWS
             for r in range(count):
-                prepare_row(a, start + r, h, key_head, q + r * DIM, k + r * DIM, factors + r * 2, DIM, V, W)
+                prepare_row(
+                    a, start + r, h, key_head, q + r * DIM, k + r * DIM, factors + r * FACTORS, CHANNELS, BOUNDED, DIM,
+                    V, W,
+                )  # fmt: skip
             if count == 1:
                 for j in range(0, DIM, N[0] * V):
-                    some_values(a, step, start, h, j, q, k, factors, True, DIM, N[0], V)
+                    some_values(a, step, start, h, j, q, k, factors, True, CHANNELS, DIM, N[0], V)
             else:
                 for j in range(0, DIM, N[1] * V):
                     for r in range(count):
                         some_values(
-                            a, step, start + r, h, j, q + r * DIM, k + r * DIM, factors + r * 2, False, DIM, N[1], V
-                        )
+                            a, step, start + r, h, j, q + r * DIM, k + r * DIM, factors + r * FACTORS, False, CHANNELS,
+                            DIM, N[1], V,
+                        )  # fmt: skip
 
 
 @inline
@@ -266,8 +304,12 @@ def scan(
 
 
 @kernel
-def gated_norm(a: ptr[GatedNormArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, FIRST: bool, W: int):
-    """Units: heads, row after row. y = norm(o) * weight * silu(z); with FIRST, norm(o * silu(z)) * weight."""
+def gated_norm(
+    a: ptr[GatedNormArgs], step: ptr[StepRecord], first: i32, last: i32, DIM: int, FIRST: bool, SIGMOID: bool, W: int
+):  # fmt: skip
+    """Units: heads, row after row. y = norm(o) * weight * silu(z), or sigmoid(z); with FIRST, norm(o * silu(z)) *
+    weight.
+    """
     V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
     for u in range(first, last):
         o = a.o + i64(u) * DIM
@@ -283,5 +325,6 @@ def gated_norm(a: ptr[GatedNormArgs], step: ptr[StepRecord], first: i32, last: i
             continue
         scale = splat(rms_scale(o, DIM, a.eps, W), V)
         for i in range(0, DIM, V):
-            gate = silu(load(z, i, lanes=V))
+            gate = load(z, i, lanes=V)
+            gate = sigmoid(gate) if SIGMOID else silu(gate)
             store(y, ((load(o, i, lanes=V) * scale) * load(a.weight, i, lanes=V)) * gate, i)

@@ -170,17 +170,20 @@ class ScaleArgs:
 
 @struct
 class MulArgs:
-    """y = a * b, or a * sigmoid(b)."""
+    """y = a * b, or a * sigmoid(b). dim: elements for each of b, where b has one for a head."""
 
     a: ptr[f32]
     b: ptr[f32]
     y: ptr[f32]
     n: i32
+    dim: i32
 
 
 @struct
 class Conv1dArgs:
     x: ptr[f32]
+    x1: ptr[f32]  # of the second and the last third of the channels, where these come apart
+    x2: ptr[f32]
     taps: ptr[f32]  # [taps, n]: oldest first
     state: ptr[f32]  # [slot, taps - 1, n]: oldest first
     bias: ptr[f32]
@@ -191,15 +194,16 @@ class Conv1dArgs:
 @struct
 class DeltaNetArgs:
     u: ptr[f32]  # [rows, n_k + n_k + n_v, head_dim]: queries, keys, values
-    alpha: ptr[f32]  # [rows, n_v]
+    alpha: ptr[f32]  # [rows, n_v], or [rows, n_v, head_dim]
     beta: ptr[f32]  # [rows, n_v]
     a: ptr[f32]
-    dt_bias: ptr[f32]
+    dt_bias: ptr[f32]  # [n_v], or [n_v, head_dim]
     state: ptr[f32]  # [slot, n_v, head_dim of keys, head_dim of values]
     y: ptr[f32]  # [rows, n_v, head_dim]
     n_k: i32
     n_v: i32
     share: i32  # value heads in a row that share a key head; 0: value head h has key head h % n_k
+    lower_bound: f32  # of the logarithm of a channel's decay
     eps: f32
     scale: f32  # of queries
 

@@ -91,6 +91,8 @@ def _decode() -> dict[str, KernelEntry]:
         "add_shared": entry(elementwise.add_shared, "routed shared gate y n", "ceil(n / 256), rows"),
         "mul": entry(elementwise.mul, "a b y n", "ceil(n / 1024)"),
         "sigmoid_mul": entry(elementwise.sigmoid_mul, "x gate y n", "ceil(n / 1024)"),
+        "mul_heads": entry(elementwise.mul_heads, "a b y dim n", "ceil(n / 256)", GATED=False),
+        "sigmoid_mul_heads": entry(elementwise.mul_heads, "a b y dim n", "ceil(n / 256)", GATED=True),
         "argmax": entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
         "argmax_merge": entry(argmax.argmax_merge, "tops places y parts", "rows"),
@@ -359,9 +361,10 @@ def experts_down(
     )  # fmt: skip
 
 
-def conv1d(taps: int, *, gated: bool, bias: bool) -> KernelEntry:
+def conv1d(taps: int, *, gated: bool, bias: bool, apart: bool = False) -> KernelEntry:
     """A causal convolution; see `recurrent.GpuConvArgs`."""
-    return entry(recurrent.conv1d, "a", "ceil(channels / 256), sequences", TAPS=taps, GATED=gated, BIAS=bias)
+    form = {"TAPS": taps, "GATED": gated, "BIAS": bias, "APART": apart}
+    return entry(recurrent.conv1d, "a", "ceil(channels / 256), sequences", **form)
 
 
 def matvec_conv(kind: str, rows: int, taps: int, *, gated: bool, bias: bool) -> KernelEntry:
@@ -381,16 +384,16 @@ def matvec_conv(kind: str, rows: int, taps: int, *, gated: bool, bias: bool) -> 
     return entry(product_conv.matvec_conv, "w q d s n_groups a", groups, **constants)
 
 
-def delta_net(dim: int, *, norm: bool, packed: bool) -> KernelEntry:
-    """The gated delta rule for heads of `dim` elements, with the norm behind it; see `recurrent.GpuDeltaArgs`."""
+def delta_net(dim: int, *, norm: str, packed: bool, decay: str = "head") -> KernelEntry:
+    """The gated delta rule for heads of `dim` elements, with the norm behind it; see `recurrent.delta_rows`."""
     wide = dim > recurrent.FEW_VALUES and dim <= recurrent.IN_REGISTERS
     function = (recurrent.delta_net_128 if dim > 64 else recurrent.delta_net_64) if wide else recurrent.delta_net_32
-    return entry(function, "a", "heads, sequences, ceil(dim / lanes)", DIM=dim, NORM=norm, PACKED=packed)
+    return entry(function, "a", "heads, sequences, ceil(dim / lanes)", DIM=dim, NORM=norm, PACKED=packed, DECAY=decay)
 
 
-def gated_norm(dim: int) -> KernelEntry:
+def gated_norm(dim: int, activation: str = "silu") -> KernelEntry:
     """Norm and gate of heads of `dim` elements."""
-    return entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim)
+    return entry(recurrent.gated_norm, "o z weight y n_heads eps", "ceil(n_heads / 4)", DIM=dim, ACT=activation)
 
 
 def selective_scan(dim: int, size: int, *, per_channel: bool) -> KernelEntry:

@@ -42,10 +42,13 @@ FEW_VALUES = 32
 @struct
 class GpuConvArgs:
     """x, y: f32[rows, channels]; weight: f32[channels, TAPS]; state: f32[n_slots, TAPS - 1, channels]; bias:
-    f32[channels], with BIAS; by_row: 1 where workgroups belong to rows, 0 to slots.
+    f32[channels], with BIAS; by_row: 1 where workgroups belong to rows, 0 to slots. With APART, x, x1, x2 are a third
+    of the channels each.
     """
 
     x: ptr[f32]
+    x1: ptr[f32]
+    x2: ptr[f32]
     weight: ptr[f32]
     state: ptr[f32]
     bias: ptr[f32]
@@ -96,7 +99,7 @@ def convolved(window, taps, present: f32, extra: f32, KEPT: int, BIAS: bool, GAT
 
 
 @kernel(workgroup=256)
-def conv1d(a: ptr[GpuConvArgs, Space.CONSTANT], TAPS: int, GATED: bool, BIAS: bool):
+def conv1d(a: ptr[GpuConvArgs, Space.CONSTANT], TAPS: int, GATED: bool, BIAS: bool, APART: bool):
     """Workgroups: ceil(channels / 256) in x, rows or slots in y."""
     KEPT = TAPS - 1
     channel = workgroup_id(0) * CHANNELS + workitem_id()
@@ -108,6 +111,13 @@ def conv1d(a: ptr[GpuConvArgs, Space.CONSTANT], TAPS: int, GATED: bool, BIAS: bo
             weights = tuple(a.weight[channel * TAPS + i] for i in range(TAPS))
             extra = a.bias[channel] if BIAS else 0.0
             state = a.state + u64(slot) * u64(n * KEPT) + u64(channel)
+            source, width, place = a.x, n, channel
+            if APART:
+                width = n // 3
+                if channel >= width:
+                    source, place = a.x1, channel - width
+                if channel >= width * 2:
+                    source, place = a.x2, channel - width * 2
             window = regs(f32, KEPT)
             if positions[first] != 0:
                 for i in unroll(KEPT):
@@ -117,7 +127,7 @@ def conv1d(a: ptr[GpuConvArgs, Space.CONSTANT], TAPS: int, GATED: bool, BIAS: bo
                     if positions[row] == 0:
                         for i in unroll(KEPT):
                             window[i] = 0.0
-                    present = a.x[u64(row) * u64(n) + u64(channel)]
+                    present = source[u64(row) * u64(width) + u64(place)]
                     a.y[u64(row) * u64(n) + u64(channel)] = convolved(
                         window, weights, present, extra, KEPT, BIAS, GATED
                     )
@@ -129,8 +139,9 @@ def conv1d(a: ptr[GpuConvArgs, Space.CONSTANT], TAPS: int, GATED: bool, BIAS: bo
 class GpuDeltaArgs:
     """u: f32[rows, (2 n_k + n_v) * DIM], heads of q, of k, of v; alpha, beta: f32[rows, n_v]; decay, dt_bias: f32[n_v];
     state: f32[n_slots, n_v, DIM, DIM]. y: f32[rows, n_v * DIM], or q, d, s as `quantize` has them. The norm behind it,
-    with NORM: z as y, weight: f32[DIM]. by_row: as in `GpuConvArgs`; by_block: 1 where value head h has key head
-    h // (n_v / n_k), 0 where it has h % n_k.
+    with a gate: z as y, weight: f32[DIM]. by_row: as in `GpuConvArgs`; by_block: 1 where value head h has key head
+    h // (n_v / n_k), 0 where it has h % n_k. With decays of channels: alpha: f32[rows, n_v, DIM], dt_bias: f32[n_v,
+    DIM]; lower_bound: of their logarithms, where these are bounded.
     """
 
     u: ptr[f32]
@@ -155,6 +166,7 @@ class GpuDeltaArgs:
     eps: f32
     norm_eps: f32
     query_scale: f32
+    lower_bound: f32
 
 
 @inline
@@ -189,13 +201,14 @@ def four(p, i: int, DIM: int):
 
 
 @inline
-def held_step(held, q, k, v, g, b, DIM: int):
-    """One row on a column of the state in registers; its output."""
+def held_step(held, q, k, v, g, b, DIM: int, DECAY: str):
+    """One row on a column of the state in registers; its output. g: the decay, or those of all keys in LDS."""
     r: f32 = 0.0
     for i in unroll(0, DIM, 4):
         ks = four(k, i, DIM)
+        gs = (g, g, g, g) if DECAY == "head" else four(g, i, DIM)
         for j in unroll(len(ks)):
-            held[i + j] = g * held[i + j]
+            held[i + j] = gs[j] * held[i + j]
             r = fma(held[i + j], ks[j], r)
     d = b * (v - r)
     # Or else the compiler keeps the keys, in as many registers as the state takes.
@@ -210,11 +223,11 @@ def held_step(held, q, k, v, g, b, DIM: int):
 
 
 @inline
-def local_step(column, q, k, v, g, b, DIM: int):
+def local_step(column, q, k, v, g, b, DIM: int, DECAY: str):
     """The same on a column in LDS, its elements `FEW_VALUES` apart."""
     r: f32 = 0.0
     for i in range(u32(0), u32(DIM)):
-        x = g * column[i * FEW_VALUES]
+        x = (g if DECAY == "head" else g[i]) * column[i * FEW_VALUES]
         column[i * FEW_VALUES] = x
         r = fma(x, k[i], r)
     d = b * (v - r)
@@ -227,16 +240,24 @@ def local_step(column, q, k, v, g, b, DIM: int):
 
 
 @inline
-def rates(a, row: u32, head: u32):
-    """How much of the state stays, and how strongly the row writes."""
+def rates(a, decays, row: u32, head: u32, DIM: int, LANES: int, DECAY: str):
+    """How much of the state stays, and how strongly the row writes. decays: LDS for those of channels."""
     at = u64(row) * u64(a.n_v) + u64(head)
-    x = cast(a.alpha, ptr[f32, Space.CONSTANT])[at] + cast(a.dt_bias, ptr[f32, Space.CONSTANT])[head]
-    g = exp(cast(a.decay, ptr[f32, Space.CONSTANT])[head] * softplus(x))
-    return g, sigmoid(cast(a.beta, ptr[f32, Space.CONSTANT])[at])
+    factor = cast(a.decay, ptr[f32, Space.CONSTANT])[head]
+    strength = sigmoid(cast(a.beta, ptr[f32, Space.CONSTANT])[at])
+    if DECAY == "head":
+        x = cast(a.alpha, ptr[f32, Space.CONSTANT])[at] + cast(a.dt_bias, ptr[f32, Space.CONSTANT])[head]
+        return exp(factor * softplus(x)), strength
+    for start in unroll(0, DIM, LANES):
+        i = workitem_id() + start
+        if i < DIM:
+            x = a.alpha[at * DIM + u64(i)] + a.dt_bias[head * DIM + i]
+            decays[i] = exp(factor * softplus(x) if DECAY == "channel" else a.lower_bound * sigmoid(factor * x))
+    return decays, strength
 
 
 @inline
-def put_output(a, outs, o, row: u32, head: u32, value: u32, DIM: int, NORM: bool, PACKED: bool):
+def put_output(a, outs, o, row: u32, head: u32, value: u32, DIM: int, NORM: str, PACKED: bool):
     """A value of a row's output, normed and gated by z where that follows. outs: LDS of DIM elements."""
     at = u64(row) * u64(a.n_v * DIM) + u64(head * DIM + value)
     live = value < DIM
@@ -251,7 +272,7 @@ def put_output(a, outs, o, row: u32, head: u32, value: u32, DIM: int, NORM: bool
         one: f32 = 1.0
         dim: f32 = float(DIM)
         scale = one / sqrt(sum_of_squares(outs, DIM) / dim + a.norm_eps)
-        result = ((o * scale) * weight) * silu(z)
+        result = ((o * scale) * weight) * (silu(z) if NORM == "silu" else sigmoid(z))
     if PACKED:
         group = at >> GROUP_SHIFT
         quantize_one(result, a.q + at, a.d + group, a.s + group, live)
@@ -261,8 +282,10 @@ def put_output(a, outs, o, row: u32, head: u32, value: u32, DIM: int, NORM: bool
 
 
 @inline
-def delta_rows(a, DIM: int, LANES: int, NORM: bool, PACKED: bool):
-    """The work of `delta_net_*`: LANES values of a head of a sequence."""
+def delta_rows(a, DIM: int, LANES: int, NORM: str, PACKED: bool, DECAY: str):
+    """The work of `delta_net_*`: LANES values of a head of a sequence. NORM: the activation of the gate behind the norm
+    that follows; "" for none. DECAY: "head", or for those of channels "channel", "bounded".
+    """
     static_assert(DIM <= MOST_HEAD_DIM, f"heads of {DIM} elements: delta_net does {MOST_HEAD_DIM}")
     static_assert(not PACKED or DIM % GROUP == 0, f"heads of {DIM} elements are no whole groups")
     HELD = DIM <= IN_REGISTERS
@@ -273,6 +296,7 @@ def delta_rows(a, DIM: int, LANES: int, NORM: bool, PACKED: bool):
     # q and k of a row lie in one half while the waves that are behind still read the other.
     queries = shared(f32, 2 * DIM)
     keys = shared(f32, 2 * DIM)
+    decays = shared(f32, 1 if DECAY == "head" else 2 * DIM)
     outs = shared(f32, 2 * DIM if NORM else 1)
     columns = shared(f32, 1 if HELD else DIM * FEW_VALUES)
     column = columns + workitem_id()
@@ -300,13 +324,13 @@ def delta_rows(a, DIM: int, LANES: int, NORM: bool, PACKED: bool):
                 q, k = queries + half * DIM, keys + half * DIM
                 directions(a, q, k, row, key_head, DIM, LANES)
                 v = a.u[u64(row) * u64((a.n_k * 2 + a.n_v) * DIM) + u64((a.n_k * 2 + head) * DIM + inside)]
-                g, b = rates(a, row, head)
+                g, b = rates(a, decays + (half - half if DECAY == "head" else half * DIM), row, head, DIM, LANES, DECAY)
                 barrier()
                 o: f32 = 0.0
                 if HELD:
-                    o = held_step(held, q, k, v, g, b, DIM)
+                    o = held_step(held, q, k, v, g, b, DIM, DECAY)
                 else:
-                    o = local_step(column, q, k, v, g, b, DIM)
+                    o = local_step(column, q, k, v, g, b, DIM, DECAY)
                 put_output(a, outs + (half * DIM if NORM else half - half), o, row, head, value, DIM, NORM, PACKED)
                 half = half ^ 1
         if value < DIM:
@@ -315,27 +339,27 @@ def delta_rows(a, DIM: int, LANES: int, NORM: bool, PACKED: bool):
 
 
 @kernel(workgroup=32)
-def delta_net_32(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: bool, PACKED: bool):
+def delta_net_32(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: str, PACKED: bool, DECAY: str):
     """Heads of up to 32 elements, or of more than 128: heads in x, rows or slots in y, ceil(DIM / 32) in z."""
     static_assert(not NORM or DIM <= FEW_VALUES, "the norm needs all values of a head in one workgroup")
-    delta_rows(a, DIM, 32, NORM, PACKED)
+    delta_rows(a, DIM, 32, NORM, PACKED, DECAY)
 
 
 @kernel(workgroup=64)
-def delta_net_64(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: bool, PACKED: bool):
+def delta_net_64(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: str, PACKED: bool, DECAY: str):
     """Heads of up to 64 elements: heads in x, rows or slots in y."""
-    delta_rows(a, DIM, 64, NORM, PACKED)
+    delta_rows(a, DIM, 64, NORM, PACKED, DECAY)
 
 
 @kernel(workgroup=128)
-def delta_net_128(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: bool, PACKED: bool):
+def delta_net_128(a: ptr[GpuDeltaArgs, Space.CONSTANT], DIM: int, NORM: str, PACKED: bool, DECAY: str):
     """Heads of up to 128 elements: heads in x, rows or slots in y."""
-    delta_rows(a, DIM, 128, NORM, PACKED)
+    delta_rows(a, DIM, 128, NORM, PACKED, DECAY)
 
 
 @kernel(workgroup=128)
-def gated_norm(o: ptr[f32], z: ptr[f32], weight: ptr[f32], y: ptr[f32], n_heads: u32, eps: f32, DIM: int):
-    """y = norm(o) * weight * silu(z) of n_heads heads of all rows, a wave a head, four a workgroup."""
+def gated_norm(o: ptr[f32], z: ptr[f32], weight: ptr[f32], y: ptr[f32], n_heads: u32, eps: f32, DIM: int, ACT: str):
+    """y = norm(o) * weight * silu(z), or sigmoid(z), of n_heads heads of all rows, a wave a head, four a workgroup."""
     head = workgroup_id(0) * 4 + first_lane(workitem_id() >> 5)
     if head < n_heads:
         x: ptr[f32] = o + u64(head) * DIM
@@ -344,4 +368,4 @@ def gated_norm(o: ptr[f32], z: ptr[f32], weight: ptr[f32], y: ptr[f32], n_heads:
             i = lane_id() + start
             if i < DIM:
                 at = u64(head) * DIM + u64(i)
-                y[at] = ((o[at] * scale) * weight[i]) * silu(z[at])
+                y[at] = ((o[at] * scale) * weight[i]) * (silu(z[at]) if ACT == "silu" else sigmoid(z[at]))

@@ -17,20 +17,24 @@ from zinc_rt.kernels.cpu import structs
 def conv1d(low: CpuLowering, single: Single) -> None:
     """The convolution of a step's rows, and the inputs that are kept."""
     n = single.node
-    x, weight, state, positions, slots, *bias = n.inputs
+    attrs = attributes(n)
+    thirds = 3 if "apart" in attrs else 1
+    given = n.inputs[:thirds]
+    weight, state, positions, slots, *bias = n.inputs[thirds:]
     channels, taps = (int(d) for d in low.graph.buffer(weight).shape)
     arguments = {
-        "x": low.at(x),
+        **{name: low.at(x) for name, x in zip(("x", "x1", "x2"), given, strict=False)},
         "taps": External("taps", weight),
         "state": low.at(state),
         "y": low.at(n.outputs[0]),
         "bias": low.at(bias[0]) if bias else 0,
         "n": channels,
     }
-    kernel = low.choice.conv1d(taps, attributes(n)["activation"] == "silu")
+    kernel = low.choice.conv1d(taps, gated=attrs["activation"] == "silu", apart=thirds > 1)
+    units = thirds * -(-(channels // thirds) // CONV_CHUNK)
     low.emit(
-        n, "conv1d", kernel, structs.Conv1dArgs, arguments, -(-channels // CONV_CHUNK), UnitsPer.ONCE,
-        (x, state, positions, slots), n.outputs,
+        n, "conv1d", kernel, structs.Conv1dArgs, arguments, units, UnitsPer.ONCE,
+        (*given, state, positions, slots), n.outputs,
     )  # fmt: skip
 
 
@@ -40,13 +44,16 @@ def delta_net(low: CpuLowering, single: Single) -> None:
     n, attrs = single.node, attributes(single.node)
     u, alpha, beta, a, dt_bias, state, positions, slots = n.inputs
     n_k, n_v, dim = (int(attrs[key]) for key in ("n_k_heads", "n_v_heads", "head_dim"))
+    bound = attrs.get("lower_bound")
     arguments = {
         "u": low.at(u), "alpha": low.at(alpha), "beta": low.at(beta), "a": low.at(a), "dt_bias": low.at(dt_bias),
         "state": low.at(state), "y": low.at(n.outputs[0]), "n_k": n_k, "n_v": n_v,
         "share": n_v // n_k if attrs["pairing"] == "block" else 0, "eps": attrs["eps"], "scale": 1.0 / math.sqrt(dim),
+        "lower_bound": 0.0 if bound is None else bound,
     }  # fmt: skip
+    kernel = low.choice.delta_net(dim, channels="decay" in attrs, bounded=bound is not None)
     low.emit(
-        n, "delta_net", low.choice.delta_net(dim), structs.DeltaNetArgs, arguments, n_v, UnitsPer.ONCE,
+        n, "delta_net", kernel, structs.DeltaNetArgs, arguments, n_v, UnitsPer.ONCE,
         (u, alpha, beta, state, positions, slots), n.outputs,
     )  # fmt: skip
 
@@ -100,7 +107,8 @@ def gated_norm(low: CpuLowering, single: Single) -> None:
         "eps": attrs["eps"],
         "n_heads": int(attrs["n_heads"]),
     }
-    kernel = low.choice.gated_norm(int(attrs["head_dim"]), bool(attrs.get("gate_first")))
+    first, activation = bool(attrs.get("gate_first")), str(attrs.get("activation", "silu"))
+    kernel = low.choice.gated_norm(int(attrs["head_dim"]), activation, first=first)
     low.emit(
         n, "gated_norm", kernel, structs.GatedNormArgs, arguments, int(attrs["n_heads"]), UnitsPer.ROWS, (o, z),
         n.outputs,

@@ -54,7 +54,8 @@ class Convolution(NamedTuple):
 
 
 def _convolution(low: GpuLowering, n: Node) -> Convolution:
-    _, weight, state, positions, slots, *bias = n.inputs
+    apart = "apart" in n.attrs
+    weight, state, positions, slots, *bias = n.inputs[3 if apart else 1 :]
     channels, taps = (int(d) for d in low.graph.buffer(weight).shape)
     if not 2 <= taps <= MOST_TAPS:
         raise BackendError(
@@ -69,22 +70,26 @@ def _convolution(low: GpuLowering, n: Node) -> Convolution:
         **_rows(low, positions, slots),
     }
     form = {"taps": taps, "gated": attributes(n)["activation"] == "silu", "bias": bool(bias)}
+    if apart:
+        form["apart"] = True
     return Convolution(form, values, channels, state)
 
 
 @GPU.lowers(Op.SSM_CONV1D)
 def convolution(low: GpuLowering, single: Single) -> None:
     """A causal convolution of each channel; its last inputs are kept."""
-    n, x = single.node, single.node.inputs[0]
+    n = single.node
+    given = n.inputs[: 3 if "apart" in n.attrs else 1]
     made = _convolution(low, n)
-    block = ArgumentBlock(GpuConvArgs, {**made.values, "x": low.at(x)})
+    sources = {name: low.at(x) for name, x in zip(("x", "x1", "x2"), given, strict=False)}
+    block = ArgumentBlock(GpuConvArgs, {**made.values, **sources})
     low.emit(
         n,
         conv1d(**made.form),
         lambda s: (-(-made.channels // CHANNELS), _sequences(low, s)),
         (block,),
         "n_rows",
-        (x, made.state),
+        (*given, made.state),
         n.outputs,
         lambda s: s.n_rows * made.channels * made.form["taps"],
     )
@@ -139,17 +144,20 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
         "u": low.at(u), "alpha": low.at(alpha), "beta": low.at(beta), "decay": low.at(decay),
         "dt_bias": low.at(dt_bias), "state": low.at(state), "n_k": n_k, "n_v": heads,
         "by_block": int(attrs["pairing"] == "block"), "eps": float(attrs["eps"]), "query_scale": 1.0 / math.sqrt(dim),
+        "lower_bound": float(attrs.get("lower_bound", 0.0)),
         **dict(zip(("q", "d", "s") if packed else ("y",), results, strict=True)), **_rows(low, positions, slots),
     }  # fmt: skip
     reads: tuple[int, ...] = (u, alpha, beta, state)
+    decay = "bounded" if "lower_bound" in attrs else str(attrs.get("decay", "head"))
+    norm = ""
     if joined and n.norm is not None:
         _, z, weight = n.norm.inputs
         values |= {"z": low.at(z), "weight": low.at(weight), "norm_eps": float(attributes(n.norm)["eps"])}
-        reads = (*reads, z)
+        reads, norm = (*reads, z), str(attributes(n.norm)["activation"])
     blocks = 1 if dim <= IN_REGISTERS else -(-dim // FEW_VALUES)
     low.emit(
         node,
-        delta_net(dim, norm=joined, packed=packed),
+        delta_net(dim, norm=norm, packed=packed, decay=decay),
         lambda s: (heads, _sequences(low, s), blocks),
         (ArgumentBlock(GpuDeltaArgs, values),),
         "n_rows",
@@ -198,7 +206,7 @@ def selective_scan(low: GpuLowering, single: Single) -> None:
 
 @GPU.lowers(Op.SSM_GATED_NORM)
 def norm_of_heads(low: GpuLowering, single: Single) -> None:
-    """The norm of heads, times silu(z)."""
+    """The norm of heads, times silu(z) or sigmoid(z)."""
     _norm(low, single.node)
 
 
@@ -211,4 +219,12 @@ def _norm(low: GpuLowering, n: Node) -> None:
         low.emit(n, catalogue.gate_first_norm(dim), lambda s: (heads, s.n_rows), given, "n_rows", (o, z), n.outputs)
         return
     arguments = (low.at(o), low.at(z), low.at(weight), low.at(n.outputs[0]), lambda s: s.n_rows * heads, attrs["eps"])
-    low.emit(n, gated_norm(dim), lambda s: (-(-s.n_rows * heads // 4),), arguments, "n_rows", (o, z), n.outputs)
+    low.emit(
+        n,
+        gated_norm(dim, str(attrs["activation"])),
+        lambda s: (-(-s.n_rows * heads // 4),),
+        arguments,
+        "n_rows",
+        (o, z),
+        n.outputs,
+    )

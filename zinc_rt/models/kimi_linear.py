@@ -1,0 +1,91 @@
+"""`kimi-linear`, `bailingmoe3`: Kimi Linear and Ling 3: Kimi delta attention, latent attention between, experts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from zinc_rt.gguf import GGUFFile
+from zinc_rt.models.blocks import BranchBody, decoder, pre_norm_block
+from zinc_rt.models.config import read_info
+from zinc_rt.models.definition import ModelDefinition
+from zinc_rt.models.delta_net import DeltaNetSizes, KimiDeltaSpec
+from zinc_rt.models.errors import ModelError
+from zinc_rt.models.feed_forward import FeedForwardSpec
+from zinc_rt.models.keys import Keys
+from zinc_rt.models.latent import LatentAttentionSpec
+from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.rope_config import RopeConfig
+from zinc_rt.models.routed import RoutedSpec, Routing
+
+NAMES = ("kimi-linear", "bailingmoe3")
+
+_LEAST_LIMIT = 1e-6
+"""Limits of activations up to which there is none."""
+
+
+def define(file: GGUFFile, name: str) -> ModelDefinition:
+    """See `Architecture.define`."""
+    keys = Keys(file.metadata, name)
+    info, ling = read_info(file, keys), name == "bailingmoe3"
+    parts = GraphParts(file, info, keys.number("attention.layer_norm_rms_epsilon"))
+    kv_heads = keys.integers("attention.head_count_kv", info.n_layers, minimum=0)
+    n_heads = keys.integer("attention.head_count")
+    sizes = DeltaNetSizes(n_heads, n_heads, keys.integer("kda.head_dim"), keys.integer("ssm.conv_kernel"))
+    rotation, bound = None, None
+    if ling:
+        head_dim = keys.integer("attention.key_length_mla", maximum=4096)
+        rotation = parts.rotation(RopeConfig.from_keys(keys, head_dim, info.n_ctx_train, interleaved=True))
+        bound = _lower_bound(keys)
+    delta, latent = KimiDeltaSpec(sizes, bound), LatentAttentionSpec.from_keys(keys, rotation, gated=ling)
+    feed_forward = _feed_forward(keys, info.n_layers, normalise=None if ling else True)
+    return decoder(
+        parts, [pre_norm_block(latent if kv_heads[i] else delta, feed_forward[i]) for i in range(info.n_layers)]
+    )
+
+
+def _lower_bound(keys: Keys) -> float:
+    """Of the logarithm of decays."""
+    if not keys.flag("kda.safe_gate", True):
+        raise ModelError(f"{keys.name('kda.safe_gate')} is false; only decays with a lower bound are supported")
+    bound = keys.number("kda.gate_lower_bound", -5.0, minimum=-1e4)
+    if bound > 0:
+        raise ModelError(f"{keys.name('kda.gate_lower_bound')} is {bound}, it must be at most 0")
+    return bound
+
+
+def _feed_forward(keys: Keys, n_layers: int, *, normalise: bool | None) -> list[BranchBody]:
+    """Of each layer: dense in the first ones, then experts, and one that all rows share."""
+    routing, n_ff = (
+        Routing.from_keys(keys, normalise=normalise, default="sigmoid"),
+        keys.integer("expert_feed_forward_length"),
+    )
+    n_dense = keys.integer("leading_dense_block_count", 0, minimum=0, maximum=n_layers)
+    n_shared = keys.integer("expert_shared_feed_forward_length", 0, minimum=0)
+    n_shared = n_shared or n_ff * keys.integer("expert_shared_count", 0, minimum=0)
+    dense, shared = (
+        FeedForwardSpec(keys.integer("feed_forward_length")),
+        FeedForwardSpec(n_shared or 1, suffix="_shexp"),
+    )
+    routed = RoutedSpec(routing, n_ff, selection_bias=None)
+    limits, shared_limits = (_limits(keys, f"swiglu_clamp_{part}", n_layers) for part in ("exp", "shexp"))
+
+    def layer(i: int) -> BranchBody:
+        if i < n_dense:
+            return _clamped(dense, shared_limits[i])
+        experts = _clamped(routed, limits[i])
+        return replace(experts, shared=_clamped(shared, shared_limits[i])) if n_shared else experts
+
+    return [layer(i) for i in range(n_layers)]
+
+
+def _limits(keys: Keys, key: str, n_layers: int) -> tuple[float, ...]:
+    """The limit of activations of each layer, where the file has some."""
+    return keys.numbers(key, n_layers) if keys.has(key) else (0.0,) * n_layers
+
+
+Part = TypeVar("Part", FeedForwardSpec, RoutedSpec)
+
+
+def _clamped(part: Part, limit: float) -> Part:
+    return part if limit <= _LEAST_LIMIT else replace(part, activation="silu_clamped", limit=limit)
