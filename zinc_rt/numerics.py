@@ -89,11 +89,11 @@ GELU_CUBIC: Final = 0.07135481627159995
 GELU_QUICK: Final = 1.702
 """The quick form of GELU is x sigmoid(GELU_QUICK x)."""
 
-ACTIVATIONS: Final = ("silu", "gelu", "gelu_quick", "clamped")
+ACTIVATIONS: Final = ("silu", "gelu", "gelu_quick", "clamped", "relu", "silu_clamped")
 """What a gated feed-forward may do to its gate."""
 CLAMP_ALPHA: Final = 1.702
 CLAMP_LIMIT: Final = 7.0
-"""Of "clamped", where a graph does not say others."""
+"""Of "clamped", where a graph does not say others; "silu_clamped" has the limit, too."""
 
 
 def pages_for(n_tokens: int) -> int:

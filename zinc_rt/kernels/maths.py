@@ -133,13 +133,20 @@ def tanh(x):
 
 @inline
 def gated(gate, up, alpha, limit, ACT: str):
-    """activation(gate) * up of f32 lanes; alpha, limit: of "clamped", as lanes or scalars that fit them."""
+    """activation(gate) * up of f32 lanes; alpha, limit: of "clamped" and "silu_clamped", as lanes or scalars that fit
+    them.
+    """
     if ACT == "silu":
         return silu(gate) * up
     elif ACT == "gelu":
         return gelu(gate) * up
     elif ACT == "gelu_quick":
         return gelu_quick(gate) * up
+    elif ACT == "relu":
+        return select(gate < 0.0, 0.0, gate) * up
+    elif ACT == "silu_clamped":
+        g = silu(gate)
+        return select(g > limit, limit, g) * clamp(up, -limit, limit)
     static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
     g = select(gate > limit, limit, gate)
     return times_sigmoid(g, g * alpha) * (clamp(up, -limit, limit) + 1.0)

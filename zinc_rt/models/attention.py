@@ -30,8 +30,8 @@ class AttentionSpec:
     many positions, its own the last; in an encoder half as many before and behind its own; None for all. shared_kv: the
     layer whose keys and values this layer reads; it has none of its own then. out_gate: the rows of q hold each head's
     query and then its gate; the head's output is multiplied by the gate's sigmoid. gate_width: rows of `attn_gate`,
-    whose product with h opens the output in the same way, an element each. norm_after_rope: the norms stand behind the
-    rotation.
+    whose product with h opens the output in the same way, each an element or each a head. out_scale: a factor of the
+    output. norm_after_rope: the norms stand behind the rotation.
     """
 
     heads: HeadSizes
@@ -53,6 +53,7 @@ class AttentionSpec:
     softcap: float | None = None
     out_gate: bool = False
     gate_width: int | None = None
+    out_scale: float | None = None
     norm_after_rope: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
@@ -81,8 +82,11 @@ class AttentionSpec:
         out = self._attend(parts, q, self._cache(parts, kv, layer), p)
         if gate is not None:
             opened = parts.temp(f"{p}.attn_gated", parts.width(out))
-            parts.g.node(Op.SIGMOID_MUL, [out, gate], [opened], f"{p}.attn_gate.sigmoid_mul")
+            by_head = {} if parts.width(gate) == parts.width(out) else _heads_of(sizes)
+            parts.g.node(Op.SIGMOID_MUL, [out, gate], [opened], f"{p}.attn_gate.sigmoid_mul", **by_head)
             out = opened
+        if self.out_scale is not None:
+            out = parts.scale(out, self.out_scale, f"{p}.attn_scaled")
         return parts.project(out, f"{p}.attn_output", parts.info.n_embd, bias=self.out_bias)
 
     def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
@@ -172,6 +176,11 @@ class AttentionSpec:
             **{name: value for name, value in more.items() if value is not None},
         )
         return out
+
+
+def _heads_of(sizes: HeadSizes) -> dict[str, int]:
+    """The attributes of an operation on the output's heads."""
+    return {"n_heads": sizes.n_heads, "head_dim": sizes.value_dim}
 
 
 def _value_dim(sizes: HeadSizes) -> dict[str, int]:

@@ -81,6 +81,18 @@ class HeadSizes:
         check_heads(n_heads, n_kv_heads, value_dim, heads, kv_heads, keys.name("attention.value_length"))
         return cls(n_heads, n_kv_heads, head_dim, value_dim)
 
+    @classmethod
+    def of_layers(cls, keys: Keys, n_embd: int, n_layers: int) -> tuple[HeadSizes, ...]:
+        """As `from_keys`, of each layer; there may be other numbers of heads in each. Raises `ModelError`."""
+        counts = ("attention.head_count", "attention.head_count_kv")
+        if not any(keys.is_list(key) for key in counts):
+            return (cls.from_keys(keys, n_embd),) * n_layers
+        n_heads = keys.integers(counts[0], n_layers)
+        n_kv_heads = keys.integers(counts[1], n_layers) if keys.has(counts[1]) else n_heads
+        head_dim = keys.integer("attention.key_length")
+        value_dim = keys.integer("attention.value_length", head_dim)
+        return tuple(cls(*each, head_dim, value_dim) for each in zip(n_heads, n_kv_heads, strict=True))
+
     @property
     def q_width(self) -> int:
         """Elements of all query heads of a row."""

@@ -13,9 +13,9 @@ class FeedForwardSpec:
     """A dense gated feed-forward: gate, up, the activation of both, down.
 
     n_ff: elements between. bias: of all three; True needs them, False has none, None takes those that the file has.
-    activation: of the gate, one of `numerics.ACTIVATIONS`. gate_up: a tensor with the rows of the gate and then those
-    of up, for files without two tensors; the default is `ffn_up`, if it has rows for both. suffix: ends the names of
-    the three tensors.
+    activation: of the gate, one of `numerics.ACTIVATIONS`. limit: of "silu_clamped". gate_up: a tensor with the rows of
+    the gate and then those of up, for files without two tensors; the default is `ffn_up`, if it has rows for both.
+    suffix: ends the names of the three tensors.
     """
 
     n_ff: int
@@ -23,6 +23,7 @@ class FeedForwardSpec:
     activation: str = "silu"
     gate_up: str | None = None
     suffix: str = ""
+    limit: float | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
@@ -33,7 +34,7 @@ class FeedForwardSpec:
         else:
             gate = parts.project(h, f"{p}.ffn_gate{end}", self.n_ff, bias=self.bias)
             up = parts.project(h, f"{p}.ffn_up{end}", self.n_ff, bias=self.bias)
-        act = parts.gate(gate, up, f"{p}.ffn_act{end}", activation=self.activation)
+        act = parts.gate(gate, up, f"{p}.ffn_act{end}", activation=self.activation, limit=self.limit)
         return parts.project(act, f"{p}.ffn_down{end}", parts.info.n_embd, bias=self.bias)
 
     def _gate_up(self, parts: GraphParts, p: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from zinc_rt.ir.graph import BufferId
+from zinc_rt.ir.graph import Attr, BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
@@ -97,6 +97,7 @@ class RoutedSpec:
     factor for each expert, `ffn_down_exps.scale`) are chosen in the same way. Gate and up are read from
     `ffn_gate_up_exps` if the file has it. shared: the shared expert, a feed-forward whose tensors end in `_shexp`.
     shared_gate: whether a gate for each row multiplies it, `ffn_gate_inp_shexp`; True, False or None as for bias.
+    activation, limit: as of `FeedForwardSpec`.
     """
 
     routing: Routing
@@ -108,6 +109,7 @@ class RoutedSpec:
     shared: FeedForwardSpec | None = None
     shared_gate: bool | None = False
     activation: str = "silu"
+    limit: float | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`. The router and the experts read the same rows."""
@@ -159,7 +161,9 @@ class RoutedSpec:
         n_embd, width = parts.info.n_embd, self.routing.n_used * self.n_ff
         gate, up, act = (parts.temp(f"{p}.ffn_moe_{name}", width) for name in ("gate", "up", "act"))
         parts.g.node(Op.MOE_GATE_UP, [h, ids, *self._gate_up(parts, parts.width(h), p)], [gate, up], f"{p}.moe_gate_up")
-        attrs = {} if self.activation == "silu" else {"activation": self.activation}
+        attrs: dict[str, Attr] = {} if self.activation == "silu" else {"activation": self.activation}
+        if self.limit is not None:
+            attrs["limit"] = self.limit
         parts.g.node(Op.MOE_SWIGLU, [gate, up], [act], f"{p}.moe_swiglu", **attrs)
         down = [parts.weight(f"{p}.ffn_down_exps.weight", self.routing.n_experts, n_embd, self.n_ff)]
         down += self._biases(parts, p, "ffn_down_exps", n_embd)

@@ -130,13 +130,18 @@ class RowParts(GraphTensors):
         return y
 
     def gate(
-        self, gate: BufferId, up: BufferId, name: str, *, activation: str = "silu", up_start: int | None = None
-    ) -> BufferId:
-        """activation(gate) * up. up_start: where the elements of up begin, in rows that hold more."""
+        self, gate: BufferId, up: BufferId, name: str, *, activation: str = "silu", up_start: int | None = None,
+        limit: float | None = None,
+    ) -> BufferId:  # fmt: skip
+        """activation(gate) * up. up_start: where the elements of up begin, in rows that hold more. limit: of a clamped
+        activation.
+        """
         y = self.temp(name, self.width(gate))
         attrs: dict[str, Attr] = {} if activation == "silu" else {"activation": activation}
         if up_start is not None:
             attrs["up_start"] = up_start
+        if limit is not None:
+            attrs["limit"] = limit
         self.g.node(Op.SWIGLU, [gate, up], [y], f"{name}.swiglu", **attrs)
         return y
 

@@ -218,9 +218,9 @@ class TargetTuning:
         """Rows times a number, or held under a bound or between two. function: "scale", "softcap" or "clamp"."""
         return elementwise.scale, {"W": self.lanes, "CHUNK": SCALE_CHUNK, "WHAT": function}
 
-    def multiply(self, gated: bool) -> Kernel:
-        """a * b, or a * sigmoid(b)."""
-        return elementwise.multiply, {"GATED": gated, "W": self.lanes}
+    def multiply(self, *, gated: bool, heads: bool) -> Kernel:
+        """a * b, or a * sigmoid(b). heads: b has one element for each head."""
+        return elementwise.multiply, {"GATED": gated, "HEADS": heads, "W": self.lanes}
 
     def conv1d(self, taps: int, gated: bool) -> Kernel:
         """A causal convolution, with or without silu."""

@@ -302,7 +302,7 @@ class GpuFusion:
 
     def _gated_attention(self, node: Node) -> GatedAttend | None:
         made = self._made.get(node.inputs[0])
-        if not isinstance(made, Attend) or not self._takes(made.y, Op.SIGMOID_MUL):
+        if "head_dim" in node.attrs or not isinstance(made, Attend) or not self._takes(made.y, Op.SIGMOID_MUL):
             return None
         self._gone.add(id(made))
         return GatedAttend(node, made, node.inputs[1], node.outputs[0])

@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 
 from zinc_rt import numerics
-from zinc_rt.ir.definition import FLOAT32, ROW, AttrSpec, OpDefinition, Operands, OpSignature, activation, flat, weight
+from zinc_rt.ir.definition import (
+    FLOAT32,
+    HEADS,
+    ROW,
+    AttrSpec,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    activation,
+    flat,
+    heads,
+    weight,
+)
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
@@ -16,7 +28,9 @@ from zinc_rt.kernels.reference.mathfn import gelu, gelu_quick, sigmoid, silu, ti
 
 
 def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
-    """activation(gate) * up, each operation rounded once; attrs: `GATED`, of which "clamped" reads all."""
+    """activation(gate) * up, each operation rounded once; attrs: `GATED`, of which "clamped" reads all, and
+    "silu_clamped" the limit.
+    """
     with np.errstate(all="ignore"):
         if attrs["activation"] == "silu":
             return silu(gate) * up
@@ -24,7 +38,11 @@ def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
             return gelu(gate) * up
         if attrs["activation"] == "gelu_quick":
             return gelu_quick(gate) * up
+        if attrs["activation"] == "relu":
+            return np.where(gate < 0, np.float32(0.0), gate) * up
         alpha, limit = np.float32(attrs["alpha"]), np.float32(attrs["limit"])
+        if attrs["activation"] == "silu_clamped":
+            return np.minimum(silu(gate), limit) * np.clip(up, -limit, limit)
         g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)  # both keep NaN
         return times_sigmoid(g, g * alpha) * (u + np.float32(1.0))
 
@@ -62,16 +80,28 @@ GATED: Mapping[str, AttrSpec] = {
 """What a gate goes through: the activation, and the two numbers of "clamped"."""
 
 
+def _beside(at: Operands, factors: F32) -> tuple[F32, F32]:
+    """Rows and their factors in shapes that fit: one for each element, or for each head."""
+    x = at.inputs[0]
+    return (heads(at, x), factors[..., None]) if "head_dim" in at.attrs else (x, factors.reshape(x.shape))
+
+
 def _sigmoid_mul(at: Operands) -> None:
-    x, gate = at.inputs
+    x, gate = _beside(at, sigmoid(at.inputs[1]))
     with np.errstate(all="ignore"):
-        at.outputs[0][...] = x * sigmoid(gate).reshape(x.shape)
+        at.outputs[0][...] = (x * gate).reshape(at.outputs[0].shape)
 
 
 def _mul(at: Operands) -> None:
-    a, b = at.inputs
+    a, b = _beside(at, at.inputs[1])
     with np.errstate(all="ignore"):
-        at.outputs[0][...] = a * b.reshape(a.shape)
+        at.outputs[0][...] = (a * b).reshape(at.outputs[0].shape)
+
+
+def _by_head(first: str, second: str) -> OpSignature:
+    """The variant with a factor for each head of a row."""
+    rows, factors = activation(first, "R", "n_heads", "head_dim"), activation(second, "R", "n_heads")
+    return OpSignature((rows, factors), (activation("y", "R", "n_heads", "head_dim"),), HEADS)
 
 
 _Y = activation("y", "R", "n")
@@ -113,13 +143,15 @@ OPS = (
         OpSignature((ROW, activation("gate", "R", "n")), (_Y,)),
         reference=_sigmoid_mul,
         # x * (1 / (1 + exp(-gate)))
-        operations=lambda cost: 4 * cost.elements(0),
+        operations=lambda cost: cost.elements(0) + 3 * cost.elements(1),
+        variants=(_by_head("x", "gate"),),
     ),
     OpDefinition(
         Op.MUL,
         OpSignature((activation("a", "R", "n"), activation("b", "R", "n")), (_Y,)),
         reference=_mul,
         operations=lambda cost: cost.elements(0),
+        variants=(_by_head("a", "b"),),
         either_rows=True,
     ),
 )

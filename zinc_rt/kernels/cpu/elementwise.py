@@ -65,16 +65,25 @@ def scale(a: ptr[ScaleArgs], step: ptr[StepRecord], first: i32, last: i32, W: in
 
 
 @kernel
-def multiply(a: ptr[MulArgs], step: ptr[StepRecord], first: i32, last: i32, GATED: bool, W: int):
-    """Units: rows. y = a * b, or a * sigmoid(b)."""
-    n = a.n
-    for row in range(first, last):
-        offset = i64(row) * i64(n)
-        for at in range(0, n, W):
-            b = load_some(a.b + offset, at, n, W)
+def multiply(a: ptr[MulArgs], step: ptr[StepRecord], first: i32, last: i32, GATED: bool, HEADS: bool, W: int):
+    """Units: rows, or the heads of rows where HEADS. y = a * b, or a * sigmoid(b)."""
+    if HEADS:
+        for head in range(first, last):
+            by = splat(a.b[head], W)
             if GATED:
-                b = sigmoid(b)
-            store_some(a.y + offset, load_some(a.a + offset, at, n, W) * b, at, n, W)
+                by = sigmoid(by)
+            start = i64(head) * i64(a.dim)
+            for at in range(0, a.dim, W):
+                store_some(a.y + start, load_some(a.a + start, at, a.dim, W) * by, at, a.dim, W)
+    else:
+        n = a.n
+        for row in range(first, last):
+            offset = i64(row) * i64(n)
+            for at in range(0, n, W):
+                b = load_some(a.b + offset, at, n, W)
+                if GATED:
+                    b = sigmoid(b)
+                store_some(a.y + offset, load_some(a.a + offset, at, n, W) * b, at, n, W)
 
 
 @kernel

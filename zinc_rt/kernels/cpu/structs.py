@@ -170,12 +170,13 @@ class ScaleArgs:
 
 @struct
 class MulArgs:
-    """y = a * b, or a * sigmoid(b)."""
+    """y = a * b, or a * sigmoid(b). dim: elements for each of b, where b has one for a head."""
 
     a: ptr[f32]
     b: ptr[f32]
     y: ptr[f32]
     n: i32
+    dim: i32
 
 
 @struct

@@ -90,6 +90,8 @@ def _decode() -> dict[str, KernelEntry]:
         "add_shared": entry(elementwise.add_shared, "routed shared gate y n", "ceil(n / 256), rows"),
         "mul": entry(elementwise.mul, "a b y n", "ceil(n / 1024)"),
         "sigmoid_mul": entry(elementwise.sigmoid_mul, "x gate y n", "ceil(n / 1024)"),
+        "mul_heads": entry(elementwise.mul_heads, "a b y dim n", "ceil(n / 256)", GATED=False),
+        "sigmoid_mul_heads": entry(elementwise.mul_heads, "a b y dim n", "ceil(n / 256)", GATED=True),
         "argmax": entry(argmax.argmax, "x y n", "rows"),
         "argmax_parts": entry(argmax.argmax_parts, "x tops places n parts", "ceil(n / 2048), rows"),
         "argmax_merge": entry(argmax.argmax_merge, "tops places y parts", "rows"),

@@ -125,6 +125,17 @@ def sigmoid_mul(x: ptr[f32], gate: ptr[f32], y: ptr[f32], n: u32):
 
 
 @kernel(workgroup=256)
+def mul_heads(a: ptr[f32], b: ptr[f32], y: ptr[f32], dim: u32, n: u32, GATED: bool):
+    """y = a * b, or a * sigmoid(b), n elements; b has one for every `dim` of a. A workgroup does 256. y may be a."""
+    i = workgroup_id(0) * 256 + workitem_id()
+    if i < n:
+        by = b[i // dim]
+        if GATED:
+            by = sigmoid(by)
+        y[i] = a[i] * by
+
+
+@kernel(workgroup=256)
 def add_shared(routed: ptr[f32], shared: ptr[f32], gate: ptr[f32], y: ptr[f32], n: u32):
     """y[row] = routed[row] + sigmoid(gate[row]) * shared[row], rows of n; ceil(n / 256) workgroups in x, rows in y."""
     i = workgroup_id(0) * 256 + workitem_id()

@@ -101,11 +101,13 @@ def scale(low: CpuLowering, single: Single) -> None:
 
 @CPU.lowers(Op.MUL, Op.SIGMOID_MUL)
 def multiply(low: CpuLowering, single: Single) -> None:
-    """A product of rows, or rows gated by others."""
-    (a, b), y = single.node.inputs, single.node.outputs[0]
-    arguments = {"a": low.at(a), "b": low.at(b), "y": low.at(y), "n": low.width(y)}
-    kernel = low.choice.multiply(single.node.op is Op.SIGMOID_MUL)
-    low.emit(single.node, "multiply", kernel, structs.MulArgs, arguments, 1, low.scale(y), (a, b), (y,))
+    """A product of rows, or rows gated by others; b may have one element for each head."""
+    (a, b), y, attrs = single.node.inputs, single.node.outputs[0], single.node.attrs
+    by_head = "head_dim" in attrs
+    arguments = {"a": low.at(a), "b": low.at(b), "y": low.at(y), "n": low.width(y), "dim": attrs.get("head_dim", 0)}
+    kernel = low.choice.multiply(gated=single.node.op is Op.SIGMOID_MUL, heads=by_head)
+    units = int(attrs["n_heads"]) if by_head else 1
+    low.emit(single.node, "multiply", kernel, structs.MulArgs, arguments, units, low.scale(y), (a, b), (y,))
 
 
 @CPU.lowers(Gate)

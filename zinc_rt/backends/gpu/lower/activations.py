@@ -177,7 +177,12 @@ def gate(low: GpuLowering, n: Gate) -> None:
 
 @GPU.lowers(Op.MUL, Op.SIGMOID_MUL)
 def mul(low: GpuLowering, single: Single) -> None:
-    """A product of rows, or of rows and the sigmoid of others."""
-    (a, b), y = single.node.inputs, single.node.outputs[0]
-    kernel = "mul" if single.node.op is Op.MUL else "sigmoid_mul"
+    """A product of rows, or of rows and the sigmoid of others, which may have one element for each head."""
+    (a, b), y, attrs = single.node.inputs, single.node.outputs[0], single.node.attrs
+    kernel, width, counted = "mul" if single.node.op is Op.MUL else "sigmoid_mul", low.width(y), low.counted(y)
+    if "head_dim" in attrs:
+        arguments = (low.at(a), low.at(b), low.at(y), attrs["head_dim"], lambda s: getattr(s, counted) * width)
+        groups = lambda s: (-(-getattr(s, counted) * width // 256),)  # noqa: E731
+        low.emit(single.node, DECODE[f"{kernel}_heads"], groups, arguments, counted, (a, b), (y,))
+        return
     low.elements(single.node, kernel, low.counted(y), low.width(y), (low.at(a), low.at(b), low.at(y)), (a, b), (y,))
