@@ -73,7 +73,7 @@ def altered(
 def test_the_supported_architectures() -> None:
     dense = "llama qwen2 qwen2vl qwen3 qwen3vl smollm3 mistral3 phi3 olmo2 glm4 granite gemma2 gemma3 gemma4"
     routed = "qwen2moe qwen3moe qwen3vlmoe granitemoe gpt-oss glm4moe lfm2moe deepseek2 mistral4 minimax-m2 dots1"
-    routed += " bailingmoe2 olmoe ernie4_5-moe hunyuan-moe exaone-moe afmoe smallthinker mimo2 step35"
+    routed += " bailingmoe2 olmoe ernie4_5-moe hunyuan-moe exaone-moe afmoe smallthinker mimo2 step35 llama4"
     others = "muse-glimmer qwen35 qwen35moe qwen3next lfm2 bert nomic-bert gemma-embedding"
     assert set(supported()) == {*dense.split(), *routed.split(), *others.split()}
     assert issubclass(ModelError, ZincError)
@@ -87,7 +87,7 @@ def test_each_architecture_is_built_by_one_file() -> None:
     assert len(set(FILES)) == len(FILES)
 
 
-@pytest.mark.parametrize("name", ["mamba", "llama4", "Llama", "", "phimoe"])
+@pytest.mark.parametrize("name", ["mamba", "llama5", "Llama", "", "phimoe"])
 def test_unknown_architecture(name: str, tmp_path: Path) -> None:
     path = altered(tmp_path, keys={"general.architecture": name})
     with pytest.raises(ModelError) as caught:

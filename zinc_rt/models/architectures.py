@@ -18,7 +18,7 @@ from zinc_rt.utils.checks import show
 
 FILES = (
     "llama", "qwen2", "qwen3", "smollm3", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4",
-    "mixtures", "qwen35", "gpt_oss", "lfm2", "deepseek2", "bert", "muse_glimmer",
+    "mixtures", "qwen35", "gpt_oss", "lfm2", "deepseek2", "bert", "muse_glimmer", "llama4",
 )  # fmt: skip
 """Modules of this package, in the order in which their architectures are named in messages."""
 

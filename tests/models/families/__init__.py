@@ -18,6 +18,7 @@ from tests.models.families import (
     glm,
     gpt_oss,
     lfm2,
+    llama4,
     mixtures,
     olmo2,
     qwen35,
@@ -38,9 +39,10 @@ CASES: dict[str, Case] = {
     **lfm2.CASES,
     **deepseek2.CASES,
     **mixtures.CASES,
+    **llama4.CASES,
 }
 
-_ROWS = {*mixtures.CASES, "mistral4"}
+_ROWS = {*mixtures.CASES, *llama4.CASES, "mistral4"}
 """Architectures whose layers are of kinds that others have, put together in another way."""
 ARCHITECTURES = tuple(
     {case.architecture: name for name, case in reversed(CASES.items()) if name not in _ROWS}.values()
