@@ -42,6 +42,7 @@ class Shape:
     scale: float | None = None
     product: bool = False
     kv: DType = DType.F16
+    chunk: int | None = None
 
     @property
     def n_heads(self) -> int:
@@ -90,7 +91,7 @@ def add_nodes(net: Net, s: Shape) -> None:
     written = [b for name, b in sources.items() if name[0] != "q"]
     queries = [b for name, b in sources.items() if name[0] == "q"]
     net.node(Op.KV_WRITE, [*written, *where], caches, **s.attributes())
-    more, width = {"window": s.window, "softcap": s.softcap}, s.n_heads * s.out_dim
+    more, width = {"window": s.window, "softcap": s.softcap, "chunk": s.chunk}, s.n_heads * s.out_dim
     y = net.temp(width) if s.product else net.out("y", width)
     net.node(
         Op.FLASH_ATTN,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from tests.kernels import exact, oracle
 from tests.kernels.oracle import same_bits
 from zinc_rt import kernels
 from zinc_rt.ir.ops.argmax import argmax_rows
+from zinc_rt.ir.ops.elementwise import gated_rows
 from zinc_rt.kernels.reference.softmax import softmax
 from zinc_rt.seed.kernels.errors import EmptyInput, ShapeMismatch
 
@@ -38,6 +40,26 @@ def test_bit_for_bit(name: str) -> None:
         same_bits(run(name, a, b), [BINARY[name](x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)])
     a, b = (g.reshape(-1) for g in np.meshgrid(WILD, WILD))
     same_bits(run(name, a, b), [BINARY[name](x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)])
+
+
+def limited(x: float, low: float, high: float) -> float:
+    return high if x > high else low if x < low else x
+
+
+@pytest.mark.parametrize(
+    ("attrs", "formula"),
+    [
+        ({"activation": "relu"}, lambda g, u: exact.mul(0.0 if g < 0 else g, u)),
+        (
+            {"activation": "silu_clamped", "limit": 1.5},
+            lambda g, u: exact.mul(limited(exact.silu(g), -math.inf, 1.5), limited(u, -1.5, 1.5)),
+        ),
+    ],
+)
+def test_gates(attrs: dict[str, Any], formula: Callable[[float, float], float]) -> None:
+    gate, up = (g.reshape(-1) for g in np.meshgrid(WILD, np.float32([*WILD, 0.5, -2.0, 7.0])))
+    want = [formula(g, u) for g, u in zip(gate.tolist(), up.tolist(), strict=True)]
+    same_bits(gated_rows(gate, up, attrs | {"alpha": 1.0}), want)
 
 
 @binary

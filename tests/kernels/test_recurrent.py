@@ -202,6 +202,15 @@ def test_products_bit_for_bit() -> None:
     same_bits(run(Op.MUL, At([a, b], [y]))[0].reshape(-1), [mul(x, g) for x, g in pairs])
 
 
+def test_products_with_a_factor_for_each_head() -> None:
+    rng = np.random.default_rng(12)
+    x, each = rng.standard_normal((4, 15)).astype(np.float32), rng.standard_normal((4, 3)).astype(np.float32)
+    for op, factor in ((Op.MUL, lambda g: g), (Op.SIGMOID_MUL, sigmoid)):
+        (y,) = run(op, At([x, each], [np.empty_like(x)], n_heads=3, head_dim=5))
+        want = [mul(v, factor(g)) for v, g in zip(x.reshape(-1).tolist(), np.repeat(each, 5).tolist(), strict=True)]
+        same_bits(y.reshape(-1), want)
+
+
 def test_delta_rule_against_float64() -> None:
     """A sequence of 40 positions; the error is that of float32, not that of another formula."""
     rng, n_k, n_v, d, n = np.random.default_rng(11), 2, 4, 16, 40

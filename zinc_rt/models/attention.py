@@ -18,21 +18,23 @@ class AttentionSpec:
     """Grouped-query attention: projections, norms of heads, a rotation, the cache, attention, the output's projection.
 
     rotation: None for none (NoPE). qk_norm: RMS norm of each query and key head before the rotation; with whole_norm,
-    of all heads of a row together; with norm_after_rope, behind the rotation; with own_norms, a layer norm of each
-    head by its own weights. v_norm: each value head is normed, without a weight. k_as_v: if the file has no `attn_v`,
-    values are the keys before norm and rotation. q_factors: a table f32[n_ctx]; queries are multiplied by the factor of
-    their position after the rotation.
+    of all heads of a row together; with norm_after_rope, behind the rotation; with plain_norm, without a weight; with
+    own_norms, a layer norm of each head by its own weights. v_norm: each value head is normed, without a weight.
+    k_as_v: if the file has no `attn_v`, values are the keys before norm and rotation. q_factors: a table f32[n_ctx];
+    queries are multiplied by the factor of their position after the rotation.
 
     Biases: True needs them, False has none, None takes those that the file has. qkv: a tensor with the rows of q, k and
     v one after another, and with their biases; if the file has it, it is read instead of the three.
 
     scale: of the scores, None for 1 / sqrt(head_dim). softcap: scores become softcap * tanh(score / softcap). sinks:
     True needs `attn_sinks.weight`, one number a head, which only adds to the softmax's sum. window: a row sees that
-    many positions, its own the last; in an encoder half as many before and behind its own; None for all. shared_kv: the
-    layer whose keys and values this layer reads; it has none of its own then. out_gate: the rows of q hold each head's
-    query and then its gate; the head's output is multiplied by the gate's sigmoid. gate_width: rows of `attn_gate`,
-    whose product with h opens the output in the same way, an element each. norm_after_rope: the norms stand behind the
-    rotation.
+    many positions, its own the last; in an encoder half as many before and behind its own; None for all. chunk: a row
+    sees those of its chunk of so many. shared_kv: the layer whose keys and values this layer reads; it has none of its
+    own then.
+
+    out_gate: the rows of q hold each head's query and then its gate; the head's output is multiplied by the gate's
+    sigmoid. gate_width: rows of `attn_gate`, whose product with h opens the output in the same way, each an element or
+    each a head. out_scale: a factor of the output.
     """
 
     heads: HeadSizes
@@ -44,15 +46,18 @@ class AttentionSpec:
     out_bias: bool | None = False
     scale: float | None = None
     window: int | None = None
+    chunk: int | None = None
     shared_kv: int | None = None
     qkv: str = "attn_qkv"
     whole_norm: bool = False
+    plain_norm: bool = False
     v_norm: bool = False
     k_as_v: bool = False
     q_factors: BufferId | None = None
     sinks: bool = False
     softcap: float | None = None
     out_gate: bool = False
+    out_scale: float | None = None
     norm_after_rope: bool = False
     own_norms: bool = False
     gate_width: int | None = None
@@ -83,8 +88,11 @@ class AttentionSpec:
         out = self._attend(parts, q, self._cache(parts, kv, layer), p)
         if gate is not None:
             opened = parts.temp(f"{p}.attn_gated", parts.width(out))
-            parts.g.node(Op.SIGMOID_MUL, [out, gate], [opened], f"{p}.attn_gate.sigmoid_mul")
+            by_head = {} if parts.width(gate) == parts.width(out) else _heads_of(sizes)
+            parts.g.node(Op.SIGMOID_MUL, [out, gate], [opened], f"{p}.attn_gate.sigmoid_mul", **by_head)
             out = opened
+        if self.out_scale is not None:
+            out = parts.scale(out, self.out_scale, f"{p}.attn_scaled")
         return parts.project(out, f"{p}.attn_output", parts.info.n_embd, bias=self.out_bias)
 
     def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
@@ -114,9 +122,10 @@ class AttentionSpec:
     def _norm(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
         """The norm of queries or keys: of each head, or of all together."""
         if self.whole_norm:
-            return parts.norm(x, name)
-        norm = parts.head_layer_norm if self.own_norms else parts.head_norm
-        return norm(x, name, n_heads, self.heads.head_dim)
+            return parts.norm(x, name, weight=not self.plain_norm)
+        if self.own_norms:
+            return parts.head_layer_norm(x, name, n_heads, self.heads.head_dim)
+        return parts.head_norm(x, name, n_heads, self.heads.head_dim, weight=not self.plain_norm)
 
     def _gated_projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
         """Queries, gates, keys and values, without biases."""
@@ -144,7 +153,7 @@ class AttentionSpec:
         sizes = self.heads
         if self.shared_kv is not None:
             return parts.states.shared_cache(self.shared_kv, sizes)
-        cache = parts.states.kv_cache(layer, sizes, window=self.window)
+        cache = parts.states.kv_cache(layer, sizes, window=self.chunk or self.window)
         parts.g.node(
             Op.KV_WRITE,
             [*kv, *parts.where()],
@@ -157,7 +166,7 @@ class AttentionSpec:
         return cache
 
     def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
-        sizes, more, own = self.heads, {"softcap": self.softcap, "window": self.window}, []
+        sizes, more, own = self.heads, {"softcap": self.softcap, "window": self.window, "chunk": self.chunk}, []
         if not parts.causal:
             more = {"softcap": self.softcap, "reach": None if self.window is None else self.window // 2}
             more["whole"] = True if self.window is None else None
@@ -177,6 +186,11 @@ class AttentionSpec:
             **{name: value for name, value in more.items() if value is not None},
         )
         return out
+
+
+def _heads_of(sizes: HeadSizes) -> dict[str, int]:
+    """The attributes of an operation on the output's heads."""
+    return {"n_heads": sizes.n_heads, "head_dim": sizes.value_dim}
 
 
 def _value_dim(sizes: HeadSizes) -> dict[str, int]:

@@ -81,7 +81,7 @@ class HeadSizes:
         check_heads(self.n_heads, self.n_kv_heads, self.value_dim, "n_heads", "n_kv_heads", "value_dim")
 
     @classmethod
-    def of_layers(cls, keys: Keys, n_embd: int, n_layers: int) -> tuple[HeadSizes | None, ...]:
+    def of_hybrid(cls, keys: Keys, n_embd: int, n_layers: int) -> tuple[HeadSizes | None, ...]:
         """Those of each layer; None where `attention.head_count_kv` is 0. Raises `ModelError`."""
         kv_heads = keys.integers("attention.head_count_kv", n_layers, minimum=0)
         made = {n: cls.from_keys(keys, n_embd, n) for n in sorted(set(kv_heads) - {0})}
@@ -102,6 +102,18 @@ class HeadSizes:
         value_dim = keys.integer("attention.value_length", head_dim)
         check_heads(n_heads, n_kv_heads, value_dim, heads, kv_heads, keys.name("attention.value_length"))
         return cls(n_heads, n_kv_heads, head_dim, value_dim)
+
+    @classmethod
+    def of_layers(cls, keys: Keys, n_embd: int, n_layers: int) -> tuple[HeadSizes, ...]:
+        """As `from_keys`, of each layer; there may be other numbers of heads in each. Raises `ModelError`."""
+        counts = ("attention.head_count", "attention.head_count_kv")
+        if not any(keys.is_list(key) for key in counts):
+            return (cls.from_keys(keys, n_embd),) * n_layers
+        n_heads = keys.integers(counts[0], n_layers)
+        n_kv_heads = keys.integers(counts[1], n_layers) if keys.has(counts[1]) else n_heads
+        head_dim = keys.integer("attention.key_length")
+        value_dim = keys.integer("attention.value_length", head_dim)
+        return tuple(cls(*each, head_dim, value_dim) for each in zip(n_heads, n_kv_heads, strict=True))
 
     @property
     def q_width(self) -> int:

@@ -21,7 +21,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     keys = Keys(file.metadata, name)
     info = read_info(file, keys)
-    heads = HeadSizes.of_layers(keys, info.n_embd, info.n_layers)
+    heads = HeadSizes.of_hybrid(keys, info.n_embd, info.n_layers)
     attending = [sizes for sizes in heads if sizes is not None]
     parts = GraphParts(file, info, keys.number("attention.layer_norm_rms_epsilon"), paged=bool(attending))
     rotation = None

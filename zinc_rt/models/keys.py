@@ -90,6 +90,10 @@ class Keys:
         """Whether the file has the key with several values."""
         return isinstance(self._metadata.get(self.name(key)), np.ndarray | list | tuple)
 
+    def length(self, key: str) -> int:
+        """How many values the key has; 0 without it."""
+        return int(np.atleast_1d(self._metadata[self.name(key)]).size) if self.has(key) else 0
+
     def flags(self, key: str, n_layers: int) -> tuple[bool, ...]:
         """True or false for each layer, of a key that holds an array. Raises `ModelError`."""
         values = np.atleast_1d(self._value(key, None)).tolist()

@@ -10,20 +10,24 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, decoder
+from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, Layer, Residual, decoder
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition, PictureStyle, Sections
 from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
+from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
-from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.routed import RoutedSpec, Routing, expert_width
 from zinc_rt.models.windows import windowed_layers
+
+LEAST_LIMIT: Final = 1e-6
+"""A limit of an activation that is not above it is none."""
 
 
 @dataclass(frozen=True)
@@ -32,18 +36,22 @@ class Mixture:
 
     interleaved: pairs of the rotation are neighbours. head_norm: each query and key head is normed, None where the file
     has the tensors; whole_norm: all heads of a row together instead; norm_after_rope: behind the rotation. all_kv:
-    there are as many key heads as query heads, whatever the file says. out_gate: see `AttentionSpec.gate`.
+    there are as many key heads as query heads, whatever the file says. gate: what `attn_gate` opens: "elements" or
+    "heads" of the output, "" for nothing. sinks: layers that have the tensor have sinks. value_scale:
+    `attention.value_scale` is a factor of the output.
 
-    windows: layers have a window by `attention.sliding_window`, all but one of so many; window: how many positions,
-    None for what the key says; full_first: that one is the first of its period. unturned: which layers have no
-    rotation: "" for none, "full" for those without a window in models with one, "period" for one of every period.
+    windows: all layers but one of so many have a window, where the file does not say which; 1 where it must. window:
+    of how many positions, None for `attention.sliding_window`. full_first: the one comes first in its period. unturned:
+    layers without a rotation: "full" for those without a window in models with one, "period" for one of every period,
+    "" for none. local_base: layers with a window rotate by `rope.freq_base_swa`; local_dim: and by
+    `rope.dimension_count_swa` elements, the others by half of `rope.dimension_count`.
 
     gating, normalise: see `Routing.from_keys`; default_gating: of files that do not say it. scaled: whether
     `expert_weights_scale` counts. selection_bias: see `RoutedSpec`. shared: how wide the shared expert is: "" for none,
     "length" for what `expert_shared_feed_forward_length` says, "count" for `expert_shared_count` experts, "both" for
     so many of that length. shared_gate: a gate multiplies it. whole_width: `feed_forward_length` is an expert's width.
-    activation: of experts. early_router: the router reads the layer's input instead of the normed sum. step: whether
-    `interleave_moe_layer_step` says which layers have experts.
+    activation: of experts. clamped: `swiglu_clamp_exp` and `swiglu_clamp_shexp` bound it. early_router: the router
+    reads what the layer reads. step: `interleave_moe_layer_step` says which layers have experts; found: the tensors do.
 
     ffn_norm: the tensor of the second norm. post_norms: a norm stands behind each branch, too. embedding: the stream
     begins with embeddings times the root of their width. tied: see `GraphParts.head`. drafts: whether blocks that draft
@@ -55,7 +63,11 @@ class Mixture:
     whole_norm: bool = False
     norm_after_rope: bool = False
     all_kv: bool = False
-    out_gate: bool = False
+    gate: str = ""
+    sinks: bool = False
+    value_scale: bool = False
+    local_base: bool = False
+    local_dim: bool = False
     windows: int | None = None
     window: int | None = None
     full_first: bool = False
@@ -71,6 +83,8 @@ class Mixture:
     activation: str = "silu"
     early_router: bool = False
     step: bool = False
+    found: bool = False
+    clamped: bool = False
     ffn_norm: str = "ffn_norm"
     post_norms: bool = False
     embedding: bool = False
@@ -97,7 +111,19 @@ ROWS: Final = MappingProxyType({
     ),
     "exaone-moe": replace(_DENSE_FIRST, windows=4, unturned="full"),
     "afmoe": replace(
-        _DENSE_FIRST, out_gate=True, windows=4, unturned="period", post_norms=True, embedding=True
+        _DENSE_FIRST, gate="elements", windows=4, unturned="period", post_norms=True, embedding=True
+    ),
+    "smallthinker": replace(
+        _SOFTMAX, gating=None, windows=4, window=4096, full_first=True, unturned="full", selection_bias=False,
+        activation="relu", early_router=True,
+    ),
+    "mimo2": Mixture(
+        gating="sigmoid", normalise=True, scaled=False, sinks=True, value_scale=True, local_base=True, windows=1,
+        found=True, tied=False,
+    ),
+    "step35": Mixture(
+        head_norm=None, gate="heads", local_base=True, local_dim=True, windows=1, shared="length", clamped=True,
+        found=True, tied=False,
     ),
 })  # fmt: skip
 
@@ -121,7 +147,7 @@ def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
     return draft_head(parts, block(parts.info.n_layers)) if n_drafts else None
 
 
-def _read(file: GGUFFile, name: str) -> tuple[GraphParts, int, Callable[[int], BlockSpec]]:
+def _read(file: GGUFFile, name: str) -> tuple[GraphParts, int, Callable[[int], Layer]]:
     """An empty graph, how many blocks draft, and what a block is by its number."""
     keys, row = Keys(file.metadata, name), ROWS[name]
     info = read_info(file, keys)
@@ -130,57 +156,121 @@ def _read(file: GGUFFile, name: str) -> tuple[GraphParts, int, Callable[[int], B
     parts = GraphParts(file, info, keys.number("attention.layer_norm_rms_epsilon"))
     if name == "qwen3vlmoe":
         parts.picture_style = PictureStyle(Sections.ALTERNATING)
-    attention = _attention(parts, keys, row)
-    routed, has_experts = _experts(keys, row), _layers_with_experts(keys, row, info.n_layers)
-    dense: BranchBody | None = None
-    if not all(has_experts):
-        dense = FeedForwardSpec(keys.integer("feed_forward_length"))
+    attention = _attention(parts, keys, row, info.n_layers + n_drafts)
+    feed_forward = _feed_forward(parts, keys, row, info.n_layers + n_drafts)
     behind = ("post_attention_norm", "post_ffw_norm") if row.post_norms else (None, None)
 
-    def block(layer: int) -> BlockSpec:
-        drafts = layer >= info.n_layers
-        feed_forward = routed if dense is None or drafts or has_experts[layer] else dense
-        return BlockSpec(
-            (
-                Branch("attn", attention(layer), "attn_norm", behind[0]),
-                Branch("ffn", feed_forward, row.ffn_norm, behind[1]),
-            )
-        )
+    def block(layer: int) -> Layer:
+        attend, part = Branch("attn", attention(layer), "attn_norm", behind[0]), feed_forward(layer)
+        if row.early_router and isinstance(part, RoutedSpec):
+            return _EarlyRouter(attend, part)
+        return BlockSpec((attend, Branch("ffn", part, row.ffn_norm, behind[1])))
 
     return parts, n_drafts, block
 
 
-def _attention(parts: GraphParts, keys: Keys, row: Mixture) -> Callable[[int], AttentionSpec]:
+@dataclass(frozen=True)
+class _EarlyRouter:
+    """A layer whose router reads what the layer reads."""
+
+    attend: Branch
+    experts: RoutedSpec
+
+    def emit(self, parts: GraphParts, x: Residual, layer: int) -> None:
+        """See `Layer.emit`."""
+        logits = self.experts.logits(parts, x.value(), layer)
+        self.attend.emit(parts, x, layer)
+        h = x.norm(f"blk.{layer}.ffn_norm")
+        x.add(self.experts.emit_routed(parts, h, logits, layer), f"blk.{layer}.ffn_sum")
+
+
+def _attention(parts: GraphParts, keys: Keys, row: Mixture, n_blocks: int) -> Callable[[int], AttentionSpec]:
     """A layer's attention by its number."""
-    info = parts.info
-    heads = HeadSizes.from_keys(keys, info.n_embd)
+    n_layers = parts.info.n_layers
+    heads = HeadSizes.of_layers(keys, parts.info.n_embd, n_blocks)
     if row.all_kv:
-        heads = replace(heads, n_kv_heads=heads.n_heads)
-    rope = RopeConfig.from_keys(keys, heads.head_dim, info.n_ctx_train, interleaved=row.interleaved)
-    rotation = parts.rotation(rope, factors="rope_freqs.weight")
-    every = AttentionSpec(
-        heads,
-        rotation,
-        qk_norm=row.whole_norm or bool(row.head_norm),
-        whole_norm=row.whole_norm,
-        norm_after_rope=row.norm_after_rope,
-        gate_width=heads.out_width if row.out_gate else None,
-    )
+        heads = tuple(replace(each, n_kv_heads=each.n_heads) for each in heads)
+    rotations = _rotations(parts, keys, row, heads[0].head_dim)
     window = keys.integer("attention.sliding_window", 0, minimum=0) if row.windows else 0
-    local = windowed_layers(keys, info.n_layers, row.windows, first=row.full_first) if row.windows else ()
+    if row.windows == 1 and not window:
+        keys.integer("attention.sliding_window")  # is needed
+    period = None if row.windows == 1 else row.windows
+    local = windowed_layers(keys, n_layers, period, first=row.full_first) if row.windows else (False,) * n_layers
+    out_scale = keys.number("attention.value_scale", 1.0) if row.value_scale else 1.0
 
     def attention(layer: int) -> AttentionSpec:
-        one = every
-        if row.head_norm is None:
-            one = replace(one, qk_norm=parts.has(f"blk.{layer}.attn_q_norm.weight"))
-        if layer >= len(local):  # without windows, or a block that drafts
-            return one
-        if window and local[layer]:
-            return replace(one, window=row.window or window)
-        still = row.unturned and not local[layer] and (window or row.unturned == "period")
-        return replace(one, rotation=None) if still else one
+        sizes, near = heads[layer], layer < n_layers and local[layer]
+        still = row.unturned and layer < n_layers and not near and (window or row.unturned == "period")
+        normed = parts.has(f"blk.{layer}.attn_q_norm.weight") if row.head_norm is None else row.head_norm
+        return AttentionSpec(
+            sizes,
+            None if still else rotations[near],
+            qk_norm=row.whole_norm or normed,
+            whole_norm=row.whole_norm,
+            norm_after_rope=row.norm_after_rope,
+            window=(row.window or window) if near and window else None,
+            sinks=row.sinks and parts.has(f"blk.{layer}.attn_sinks.weight"),
+            gate_width={"": None, "elements": sizes.out_width, "heads": sizes.n_heads}[row.gate],
+            out_scale=None if out_scale == 1.0 else out_scale,
+        )
 
     return attention
+
+
+def _rotations(parts: GraphParts, keys: Keys, row: Mixture, head_dim: int) -> tuple[Rotation, Rotation]:
+    """That of layers without a window, and of those with one."""
+    factors = "rope_freqs.weight"
+    rope = RopeConfig.from_keys(keys, head_dim, parts.info.n_ctx_train, interleaved=row.interleaved)
+    if not row.local_base:
+        return (parts.rotation(rope, factors=factors),) * 2
+    near = replace(rope, base=keys.number("rope.freq_base_swa", 10000.0, minimum=1.0, above=True))
+    if not row.local_dim:
+        return parts.rotation(rope), parts.rotation(near, name="rope_local")
+    near = replace(near, dim=keys.integer("rope.dimension_count_swa", rope.dim, maximum=head_dim))
+    rope = replace(rope, dim=rope.dim // 2)
+    if rope.dim % 2 or near.dim % 2:
+        raise ModelError(f"{near.dim} and {rope.dim} elements of a head rotate, an even number is needed")
+    values = parts.rope_factors(factors, near if near.dim > rope.dim else rope)
+    own = None if values is None else values[: rope.dim // 2]
+    return parts.rotation(rope, factors=lambda n_ctx: own), parts.rotation(near, name="rope_local")
+
+
+def _feed_forward(parts: GraphParts, keys: Keys, row: Mixture, n_blocks: int) -> Callable[[int], BranchBody]:
+    """A layer's feed-forward by its number."""
+    n_layers = parts.info.n_layers
+    has_experts = _layers_with_experts(parts, keys, row, n_blocks)
+    dense = None if all(has_experts) else FeedForwardSpec(keys.integer("feed_forward_length"))
+    routed = _experts(keys, row) if any(has_experts) else None
+    limits, shared_limits = (
+        _limits(keys, row, key, n_layers, n_blocks) for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp")
+    )
+
+    def feed_forward(layer: int) -> BranchBody:
+        if routed is None or (dense is not None and not has_experts[layer]):
+            assert dense is not None  # one of the two is there
+            return _clamped(dense, shared_limits[layer])
+        experts = _clamped(routed, limits[layer])
+        return replace(experts, shared=_clamped(routed.shared, shared_limits[layer])) if routed.shared else experts
+
+    return feed_forward
+
+
+Part = TypeVar("Part", FeedForwardSpec, RoutedSpec)
+
+
+def _clamped(part: Part, limit: float) -> Part:
+    """The part with its activation held under a limit; none below `LEAST_LIMIT`."""
+    return part if limit <= LEAST_LIMIT else replace(part, activation="silu_clamped", limit=limit)
+
+
+def _limits(keys: Keys, row: Mixture, key: str, n_layers: int, n_blocks: int) -> tuple[float, ...]:
+    """Of each block's activation; 0 for none."""
+    if not row.clamped or not keys.has(key):
+        return (0.0,) * n_blocks
+    if not keys.is_list(key):
+        return (keys.number(key),) * n_blocks
+    given = n_blocks if keys.length(key) == n_blocks else n_layers  # blocks that draft may be left out
+    return keys.numbers(key, given) + (0.0,) * (n_blocks - given)
 
 
 def _experts(keys: Keys, row: Mixture) -> RoutedSpec:
@@ -210,7 +300,13 @@ def _shared_width(keys: Keys, row: Mixture, width: int) -> int:
     return count * (length or width if row.shared == "both" else width)
 
 
-def _layers_with_experts(keys: Keys, row: Mixture, n_layers: int) -> tuple[bool, ...]:
+def _layers_with_experts(parts: GraphParts, keys: Keys, row: Mixture, n_blocks: int) -> tuple[bool, ...]:
+    """Whether each block has experts; those that draft have."""
+    if row.found:
+        return tuple(parts.has(f"blk.{layer}.ffn_gate_inp.weight") for layer in range(n_blocks))
+    n_layers = parts.info.n_layers
     n_dense = keys.integer("leading_dense_block_count", 0, minimum=0, maximum=n_layers)
     step = keys.integer("interleave_moe_layer_step") if row.step else 1
-    return tuple(layer >= n_dense and (layer + 1) % step == 0 for layer in range(n_layers))
+    return tuple(layer >= n_dense and (layer + 1) % step == 0 for layer in range(n_layers)) + (True,) * (
+        n_blocks - n_layers
+    )

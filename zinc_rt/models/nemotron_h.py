@@ -63,7 +63,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     info = read_info(file, keys)
     n_blocks, n_drafts = info.n_layers, count_drafts(keys, info.n_layers)
     info = type(info)(**{**vars(info), "n_layers": n_blocks - n_drafts})
-    heads = HeadSizes.of_layers(keys, info.n_embd, n_blocks)
+    heads = HeadSizes.of_hybrid(keys, info.n_embd, n_blocks)
     widths = keys.integers("feed_forward_length", n_blocks, minimum=0)
     rms = "attention.layer_norm_rms_epsilon"
     eps = keys.number(rms if keys.has(rms) else "attention.layer_norm_epsilon")

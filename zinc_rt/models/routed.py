@@ -28,7 +28,7 @@ GATING_FUNCTIONS: Final = {1: "softmax", 2: "sigmoid", 3: "softmax_chosen"}
 class Routing:
     """How many experts there are, how a row's are chosen and weighed; see "Mixture of experts" in docs/how/numerics.md.
 
-    n_experts, n_used: of the layer, of a row. gating: "softmax", "sigmoid" or "softmax_chosen". normalise: the chosen
+    n_experts, n_used: of the layer, of a row. gating: one of `ir.ops.experts.GATINGS`. normalise: the chosen
     weights are made to sum to 1. scale: a factor of all weights. n_groups, n_groups_used: experts come from the best
     groups alone.
 
@@ -99,7 +99,8 @@ class RoutedSpec:
     `ffn_gate_up_exps` if the file has it. shared: the shared expert, a feed-forward whose tensors end in `_shexp`.
     shared_gate: whether a gate for each row multiplies it, `ffn_gate_inp_shexp`; True, False or None as for bias.
     activation, limit: as of `FeedForwardSpec`. gated: False for experts without a gate: up stands for it, so that the
-    activation "relu" squares.
+    activation "relu" squares. weigh_inputs: the weight of a row's expert, of which it uses one, multiplies what the
+    expert reads instead of what it gives.
     """
 
     routing: Routing
@@ -113,6 +114,7 @@ class RoutedSpec:
     activation: str = "silu"
     gated: bool = True
     limit: float | None = None
+    weigh_inputs: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`. The router and the experts read the same rows."""
@@ -126,7 +128,16 @@ class RoutedSpec:
         """The experts that the logits choose, over h, and the shared one: f32[n_rows, n_embd]."""
         p = f"blk.{layer}"
         ids, weights = self._choose(parts, logits, p)
-        routed = self._experts(parts, h, ids, weights, p)
+        read = h
+        if self.weigh_inputs:
+            n, used = parts.width(h), self.routing.n_used
+            if used != 1:
+                raise ModelError(f"expert_used_count is {used}; of experts that weigh what they read, a row uses one")
+            read, one = parts.temp(f"{p}.ffn_moe_in", n), parts.temp(f"{p}.ffn_moe_one", 1)
+            parts.g.node(Op.MUL, [h, weights], [read], f"{p}.ffn_moe_in.mul", n_heads=1, head_dim=n)
+            parts.g.node(Op.CLAMP, [weights], [one], f"{p}.ffn_moe_one.clamp", low=1.0, high=1.0)
+            weights = one
+        routed = self._experts(parts, read, ids, weights, p)
         if self.shared is None:
             return routed
         inputs = [routed, self.shared.emit(parts, h, layer)]

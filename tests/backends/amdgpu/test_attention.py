@@ -35,6 +35,7 @@ SHAPES = {
     "window 16": Shape(16, 2, 1, window=16, sinks=(1.0, -1.0)),
     "window 255": Shape(16, 1, 2, window=255),
     "window 256": Shape(24, 4, 1, window=256, sinks=SINKS),
+    "chunks": Shape(16, 2, 1, chunk=256, sinks=(1.0, -1.0)),
     "window 257": Shape(16, 1, 1, window=257, softcap=30.0),
     "sinks": Shape(32, 2, 2, sinks=SINKS),
     "soft cap": Shape(16, 3, 1, softcap=50.0),

@@ -246,6 +246,7 @@ CHOICES = {
     "chosen": Choice(32, 4, "softmax_chosen", normalise=False),
     "most": Choice(512, 32, "sigmoid", normalise=False),
     "one": Choice(3, 1, normalise=False, scale=0.5),
+    "sigmoid chosen": Choice(16, 1, "sigmoid_chosen", normalise=False),
     "all": Choice(5, 5, "softmax_chosen"),
     "scales": Choice(20, 3, bias=True, scaled=True),
     "groups": Choice(64, 6, "sigmoid", bias=True, groups=8, used=3),

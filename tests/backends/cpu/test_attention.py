@@ -51,6 +51,8 @@ MORE = {
     "window beyond the context": Shape(16, 1, 8, window=1 << 40),
     "sinks": Shape(64, 4, 2, sinks=(0.5, math.nan, math.inf, -math.inf, 3.0, -2.0, -0.0, 1e30)),
     "window and sinks": Shape(64, 8, 1, window=128, sinks=(0.5, math.nan, math.inf, -math.inf, 3.0, -2.0, -0.0, 1.0)),
+    "chunks": Shape(32, 2, 2, chunk=256, sinks=(0.5, 1.0, -1.0, math.nan)),
+    "wide chunks": Shape(16, 1, 3, chunk=512),
     "soft cap": Shape(80, 3, 1, softcap=50.0),
     "wider keys": Shape(24, 2, 2, value_dim=16),
     "wider values": Shape(16, 1, 3, value_dim=40, window=300, sinks=(1.0, 0.0, -1.0)),
@@ -61,8 +63,8 @@ MORE = {
 }
 
 MORE_SOON = (
-    "window 1", "window 16 of wide groups", "window 256", "sinks", "wider values", "latent", "latent of odd sizes",
-    "two latent heads",
+    "window 1", "window 16 of wide groups", "window 256", "chunks", "sinks", "wider values", "latent",
+    "latent of odd sizes", "two latent heads",
 )  # fmt: skip
 
 # Caches of blocks: shared heads, edges of splits, what a layer may have besides.
@@ -73,6 +75,7 @@ Q8 = {
     "window and soft cap": Shape(32, 2, 2, window=257, softcap=30.0, kv=DType.Q8_0),
     "wide, small window": Shape(128, 2, 1, window=3, kv=DType.Q8_0),
     "wider values": Shape(32, 1, 3, value_dim=96, window=300, kv=DType.Q8_0),
+    "chunks": Shape(32, 3, 1, chunk=256, kv=DType.Q8_0),
     "latent": Shape(96, 4, 1, rope=32, kv=DType.Q8_0),
     "two latent heads": Shape(160, 1, 2, rope=64, window=40, softcap=20.0, sinks=(1.0, -1.0), kv=DType.Q8_0),
 }

@@ -101,6 +101,8 @@ def gates(n: int) -> Case:
         {"activation": "gelu_quick"},
         {"activation": "clamped"},
         {"activation": "clamped", "alpha": 0.5, "limit": 0.25},
+        {"activation": "relu"},
+        {"activation": "silu_clamped", "limit": 0.25},
     ):
         which = str(len(net.b._nodes))
         net.node(Op.SWIGLU, [gate, up], [net.out(f"y{which}", n)], **attrs)
@@ -116,7 +118,9 @@ def gates(n: int) -> Case:
 
 @cache
 def factors(n: int) -> Case:
-    """Rows times a number, times one of their position, under a bound; of the step's rows and of the wanted ones."""
+    """Rows times a number, times one of their position or of their head, under a bound; of the step's rows and of the
+    wanted ones.
+    """
     rng = np.random.default_rng(n)
     net = Net(7, n_logits=3)
     x, last, positions = net.rows("x", n), net.rows("last", n, "n_logits"), net.indices("positions", "n_rows")
@@ -125,11 +129,24 @@ def factors(n: int) -> Case:
     net.node(Op.SCALE, [x], [net.out("scaled", n)], factor=-0.3)
     net.node(Op.SOFTCAP, [x], [net.out("capped", n)], cap=1.5)
     net.node(Op.CLAMP, [x], [net.out("clamped", n)], low=-0.5, high=0.0)
+    heads, each = net.rows("heads", 3 * n), net.rows("each", 3)
+    for op in (Op.MUL, Op.SIGMOID_MUL):
+        net.node(op, [heads, each], [net.out(op.name, 3 * n)], n_heads=3, head_dim=n)
     net.node(Op.POSITION_SCALE, [x, positions, table], [net.out("by position", n)])
     net.node(Op.SCALE, [last], [net.out("scaled last", n, "n_logits")], factor=1e30)
     net.node(Op.SOFTCAP, [last], [net.out("capped last", n, "n_logits")], cap=30.0)
     steps = [
-        Step(k, {"x": rows(rng, k, n), "last": rows(rng, w, n), "positions": rng.integers(0, 16, k)}, w)
+        Step(
+            k,
+            {
+                "x": rows(rng, k, n),
+                "last": rows(rng, w, n),
+                "positions": rng.integers(0, 16, k),
+                "heads": rows(rng, k, 3 * n),
+                "each": rows(rng, k, 3),
+            },
+            w,
+        )
         for k, w in ((7, 3), (1, 0), (4, 1))
     ]
     return net.case(steps)

@@ -20,6 +20,7 @@ from tests.models.families import (
     kimi_linear,
     layer_normed,
     lfm2,
+    llama4,
     mamba,
     mixtures,
     olmo2,
@@ -46,6 +47,7 @@ CASES: dict[str, Case] = {
     **plain.CASES,
     **layer_normed.CASES,
     **kimi_linear.CASES,
+    **llama4.CASES,
 }
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
 """The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""

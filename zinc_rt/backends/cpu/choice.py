@@ -142,6 +142,7 @@ class TargetTuning:
             W=self.lanes,
             LATENT=n.latent,
             WINDOWED=n.windowed,
+            CHUNKED=n.chunk is not None,
             CAPPED=n.softcap is not None,
             SINKS=n.sinks is not None,
             WHOLE=n.whole,
@@ -207,6 +208,7 @@ class TargetTuning:
             "VALUE": n.value_dim,
             "W": self.lanes,
             "WINDOWED": n.windowed,
+            "CHUNKED": n.chunk is not None,
             "SINKS": n.sinks is not None,
             "WHOLE": n.whole,
         }

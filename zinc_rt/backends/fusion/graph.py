@@ -228,6 +228,7 @@ class _Fusing:
             head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
             None if softcap is None else float(softcap), sinks[0] if sinks else None,
             "whole" in attrs or reach is not None, None if reach is None else min(int(reach), FARTHEST), own,
+            attrs.get("chunk"),
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Causal attention over cached keys and values, in splits of 256 positions.
 
-A query row at position p sees positions 0 .. p, or the last `window` of them. Scores are fma chains over the head
-dimension, or sums of integer products of groups where the caches hold q8_0 blocks. Within a split the output is an fma
-chain over positions; splits are merged in position order, and after them the sinks.
+A query row at position p sees positions 0 .. p, or the last `window` of them, or those of its `chunk` of positions.
+Scores are fma chains over the head dimension, or sums of integer products of groups where the caches hold q8_0 blocks.
+Within a split the output is an fma chain over positions; splits are merged in position order, and after them the sinks.
 
 Values have a cache of their own, or are the first elements of the keys. That is latent attention: a node with
 `latent_dim` and `rope_dim` has its queries in two parts, as `kv_write` gets the keys, and a single cache.
@@ -34,10 +34,13 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.kv_cache import CACHES, LATENT, LATENT_CACHE, WHERE, cached_width, parts_make_heads
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.attention import Scores, flash_attn_paged
-from zinc_rt.numerics import pages_for
+from zinc_rt.numerics import SPLIT, pages_for
 
 if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView
+
+LONGEST_CHUNK = 1 << 30
+"""Kernels count positions in 32 bits."""
 
 
 def _flash_attn(at: Operands) -> None:
@@ -54,6 +57,8 @@ def _flash_attn(at: Operands) -> None:
         reach = int(at.attrs["reach"])
         positions = np.minimum(positions, own + reach)
         how = how._replace(lowest=np.maximum(own - reach, 0))
+    if "chunk" in at.attrs:
+        how = how._replace(lowest=positions - positions % int(at.attrs["chunk"]))
     if sinks:
         how = how._replace(sinks=sinks[0])
     out = flash_attn_paged(q, k_cache, v_cache, positions, slots, pages, how)
@@ -67,9 +72,16 @@ def _heads_share_evenly(bound: Bindings) -> str | None:
     return None
 
 
+def _chunks_are_splits(bound: Bindings) -> str | None:
+    chunk, window = bound.value("chunk"), bound.value("window")
+    if chunk is not None and (chunk % SPLIT or chunk > LONGEST_CHUNK or window is not None):
+        return f"chunk {chunk} is no multiple of {SPLIT} up to {LONGEST_CHUNK}, or there is a window, too"
+    return None
+
+
 def _seen(cost: CostView) -> int:
-    """Positions that a row sees."""
-    window = cost.attrs.get("window")
+    """Positions that a row sees at the most."""
+    window = cost.attrs.get("chunk", cost.attrs.get("window"))
     if "reach" in cost.attrs:
         window = 2 * cost.attr("reach") + 1
     return cost.sizes.context if window is None else min(cost.sizes.context, int(window))
@@ -130,8 +142,8 @@ OPS = (
         OpSignature(
             _INPUTS,
             (activation("y", "R", "n_heads", "value_dim"),),
-            {**_ATTRS, **HEADS, "value_dim": VALUE_DIM},
-            (_heads_share_evenly,),
+            {**_ATTRS, **HEADS, "value_dim": VALUE_DIM, "chunk": AttrSpec(int, at_least=SPLIT, optional=True)},
+            (_heads_share_evenly, _chunks_are_splits),
         ),
         reference=_flash_attn,
         operations=_operations,

@@ -75,12 +75,14 @@ def seen_by(a, step, row: i32, WINDOWED: bool, WHOLE: bool):
 
 
 @inline
-def first_seen(window: i32, length: i32, WINDOWED: bool):
-    """The first position that a row sees, whose last is `length` - 1."""
+def first_seen(window: i32, length: i32, WINDOWED: bool, CHUNKED: bool):
+    """The first position that a row sees, whose last is `length` - 1. CHUNKED: that of its chunk of `window`."""
     first: i32 = 0
     if WINDOWED:
         if length > window:
             first = length - window
+    if CHUNKED:
+        first = i32(u32(length - 1) // u32(window)) * window
     return first
 
 
@@ -104,10 +106,11 @@ def whole_rows(a, step, q, sums, tile, state, part, row: i32, passes: i32, kv_he
     for pass_ in range(passes):
         gather(a, q + pass_ * (R * S.G * S.DIM), row + pass_ * R, kv_head, R, S)
     longest = length + (passes * R - 1)
-    for s in range(first_seen(window, length, S.WINDOWED) >> SPLIT_SHIFT, (longest + (SPLIT - 1)) >> SPLIT_SHIFT):
+    begin = first_seen(window, length, S.WINDOWED, S.CHUNKED) >> SPLIT_SHIFT
+    for s in range(begin, (longest + (SPLIT - 1)) >> SPLIT_SHIFT):
         for pass_ in range(passes):
             seen = length + pass_ * R
-            start = first_seen(window, seen, S.WINDOWED) >> SPLIT_SHIFT
+            start = first_seen(window, seen, S.WINDOWED, S.CHUNKED) >> SPLIT_SHIFT
             if s >= start and s * SPLIT < seen + (R - 1):
                 states = state + pass_ * (R * S.G * (S.VALUE + STATE))
                 target: ptr[f32] = part
@@ -132,7 +135,7 @@ def join_split(states, part, s: i32, length: i32, window: i32, R: int, S: Attent
         state = states + i * (S.VALUE + STATE)
         if length + r > s * SPLIT:
             # Of rows that share a window's edge with a split's, the later ones begin with the later split.
-            if first_seen(window, length + r, S.WINDOWED) >= s * SPLIT:
+            if first_seen(window, length + r, S.WINDOWED, S.CHUNKED) >= s * SPLIT:
                 for d in range(S.VALUE + 2):
                     state[d] = part[i * (S.VALUE + STATE) + d]
             else:
@@ -140,15 +143,16 @@ def join_split(states, part, s: i32, length: i32, window: i32, R: int, S: Attent
 
 
 @inline
-def following(step, row: i32, end: i32, WHOLE: bool):
+def following(a, step, row: i32, end: i32, WHOLE: bool, CHUNKED: bool):
     """How many rows from `row` on, before `end`, are consecutive positions of one sequence, each of which sees one more
-    than the one before.
+    than the one before, or of one chunk of it.
     """
     n: i32 = 1
     while (
         row + n < end
         and step.slots[row + n] == step.slots[row]
         and step.positions[row + n] == step.positions[row] + n
+        and (not CHUNKED or i32(u32(step.positions[row + n]) % u32(a.window)) != 0)
         and (not WHOLE or step.last_positions[row + n] == step.last_positions[row] + n)
     ):
         n += 1
@@ -174,7 +178,7 @@ def attention(a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i3
             row = i32(u32(unit) // u32(n_kv))
             kv_head = unit - row * n_kv
             length, window = seen_by(a, step, row, S.WINDOWED, S.WHOLE)
-            if s * SPLIT < length and (not S.WINDOWED or (s + 1) * SPLIT > length - window):
+            if s * SPLIT < length and (s + 1) * SPLIT > first_seen(window, length, S.WINDOWED, S.CHUNKED):
                 pages = step.page_table + i64(step.slots[row]) * i64(step.max_pages)
                 at = (i64(row) * i64(a.max_splits) + i64(s)) * i64(n_heads) + i64(kv_head * S.G)
                 out = a.partial + at * (S.VALUE + STATE)
@@ -190,7 +194,7 @@ def attention(a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i3
             units: i32 = minimum(minimum(last - u, blocks - block), PASSES)
             row: i32 = block * R
             end: i32 = minimum(row + units * R, step.n_rows)
-            passes = i32(u32(following(step, row, end, S.WHOLE)) // R)
+            passes = i32(u32(following(a, step, row, end, S.WHOLE, S.CHUNKED)) // R)
             if passes > 0:
                 whole_rows(a, step, q, sums, tile, state, part, row, passes, kv_head, R, S)
                 u += passes
@@ -207,7 +211,7 @@ def attention(a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i3
 @kernel
 def merge(
     a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i32, G: int, VALUE: int, W: int, WINDOWED: bool,
-    SINKS: bool, WHOLE: bool,
+    CHUNKED: bool, SINKS: bool, WHOLE: bool,
 ):  # fmt: skip
     """Units: (row, head) of a step whose attention was split up."""
     n_heads = a.n_kv * G
@@ -215,7 +219,7 @@ def merge(
         row = i32(u32(u) // u32(n_heads))
         head = u - row * n_heads
         length, window = seen_by(a, step, row, WINDOWED, WHOLE)
-        start = first_seen(window, length, WINDOWED) >> SPLIT_SHIFT
+        start = first_seen(window, length, WINDOWED, CHUNKED) >> SPLIT_SHIFT
         splits = (length + (SPLIT - 1)) >> SPLIT_SHIFT
         stride = i64(n_heads) * (VALUE + STATE)
         partial = a.partial + ((i64(row) * i64(a.max_splits)) * i64(n_heads) + i64(head)) * (VALUE + STATE)

@@ -31,9 +31,10 @@ class AttentionShape(NamedTuple):
     """What a kernel of attention is compiled for.
 
     G: query heads of a key-value head. DIM: elements of a key, ROPE of them (the last) with queries that come apart.
-    VALUE: elements of a value. W: lanes. LATENT: values are the first elements of keys. WINDOWED, CAPPED, SINKS:
-    whether there is a window, a soft cap, a sink. WHOLE: rows see up to a last position that the step says. QUANT: the
-    caches hold Q8_0 blocks, whose values are unpacked a page at a time; FLIP: see `kv_quant`.
+    VALUE: elements of a value. W: lanes. LATENT: values are the first elements of keys. WINDOWED, CHUNKED, CAPPED,
+    SINKS: whether there is a window, are chunks of whole splits, a soft cap, a sink. WHOLE: rows see up to a last
+    position that the step says. QUANT: the caches hold Q8_0 blocks, whose values are unpacked a page at a time; FLIP:
+    see `kv_quant`.
     """
 
     G: int
@@ -43,6 +44,7 @@ class AttentionShape(NamedTuple):
     W: int
     LATENT: bool
     WINDOWED: bool
+    CHUNKED: bool
     CAPPED: bool
     SINKS: bool
     WHOLE: bool

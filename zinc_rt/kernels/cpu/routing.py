@@ -140,7 +140,7 @@ def topk(a: ptr[TopkArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
             for at in range(0, n, W):
                 store(probs, sigmoid(load(probs, at, lanes=W)), at)
         else:
-            static_assert(GATING == "softmax_chosen", f"gating {GATING} is not known")
+            static_assert(GATING in ("softmax_chosen", "sigmoid_chosen"), f"gating {GATING} is not known")
         for at in range(0, n, W):
             v = load(probs, at, lanes=W)
             if not_null(a.bias):
@@ -162,6 +162,9 @@ def topk(a: ptr[TopkArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
                 j += 1
         if GATING == "softmax_chosen":
             softmax(some, k, W)
+        elif GATING == "sigmoid_chosen":
+            for at in range(0, k, W):
+                store(some, sigmoid(load(some, at, lanes=W)), at)
         if a.normalise != 0:
             total: f32 = 0.0
             for i in range(k):

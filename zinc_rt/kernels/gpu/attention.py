@@ -104,10 +104,11 @@ def unchanged(p: ptr[i32]):
 
 
 @inline
-def range_of(a, row: u32, WINDOW: bool, REACH: bool):
+def range_of(a, row: u32, WINDOW: bool, REACH: bool, CHUNK: bool):
     """How many positions lie up to the last one that a row sees, and the first one that it sees.
 
-    REACH: it sees `window` positions before and behind its own.
+    REACH: it sees `window` positions before and behind its own. CHUNK: those of its chunk of `window` positions, a
+    multiple of SPLIT.
     """
     length = unchanged(a.positions)[row] + 1
     first: u32 = 0
@@ -118,6 +119,8 @@ def range_of(a, row: u32, WINDOW: bool, REACH: bool):
         first = select(own > a.window, own - a.window, first)
     elif WINDOW:
         first = select(length > a.window, length - a.window, first)
+    elif CHUNK:
+        first = (length - 1) // a.window * a.window
     return length, first
 
 
@@ -179,7 +182,7 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
     CAP: bool = False, REACH: bool = False, QUANT: bool = False, SINKS: bool = False, PACKED: bool = False,
-    GATED: bool = False, WHOLE: bool = False,
+    GATED: bool = False, WHOLE: bool = False, CHUNK: bool = False,
 ):  # fmt: skip
     """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8, with PACKED VALUE
     of 32; VALUE up to 512. A split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then
@@ -194,7 +197,7 @@ def attention(
     kv_head = workgroup_id(1)
     row = workgroup_id(2)
     n_kv = a.n_kv
-    length, lowest = range_of(a, row, WINDOW, REACH)
+    length, lowest = range_of(a, row, WINDOW, REACH, CHUNK)
     split = place + (lowest >> SPLIT_SHIFT)
     if split * SPLIT < length:
         left = length - split * SPLIT

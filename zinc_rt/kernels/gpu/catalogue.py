@@ -244,7 +244,7 @@ def matvec_heads(
 def attention_kernel(
     dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
     sinks: bool = False, reach: bool = False, quantized: bool = False, packed: bool = False, gated: bool = False,
-    whole: bool = False,
+    whole: bool = False, chunk: bool = False,
 ) -> KernelEntry:  # fmt: skip
     """Attention for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
 
@@ -256,7 +256,7 @@ def attention_kernel(
         attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim,
         VALUE=dim - rope if value_dim is None else value_dim, ROPE=rope, WINDOW=window, CAP=cap, REACH=reach,
         QUANT=quantized, SINKS=sinks, PACKED=packed, GATED=gated,
-        WHOLE=whole,
+        WHOLE=whole, CHUNK=chunk,
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ MOST_CHOSEN = 32
 """Each lane writes one."""
 MOST_GROUPS = 32
 """Each lane adds up one."""
-GATINGS = ("softmax", "sigmoid", "softmax_chosen")
+GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen")
 
 
 @struct
@@ -82,7 +82,7 @@ def probabilities(values, E: int, GATING: str):
         for i in unroll(SLOTS):
             values[i] = sigmoid(values[i])
     else:
-        static_assert(GATING == "softmax_chosen", f"the router knows no gating {GATING}")
+        static_assert(GATING in ("softmax_chosen", "sigmoid_chosen"), f"the router knows no gating {GATING}")
 
 
 @inline
@@ -217,6 +217,8 @@ def choose(a, row: u64, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool
         one[0] = weight
         softmax_of(one, 1, K)
         weight = one[0]
+    elif GATING == "sigmoid_chosen":
+        weight = sigmoid(weight)
     if NORMALISE:
         weight = divided(weight, K)
     weight = weight * a.scale

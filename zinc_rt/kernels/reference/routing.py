@@ -41,6 +41,8 @@ def choose_experts(
         weights: F32 = np.take_along_axis(probs, ids, 1)
         if gating == "softmax_chosen":
             weights = softmax(weights)
+        elif gating == "sigmoid_chosen":
+            weights = sigmoid(weights)
         if normalise:
             total = np.zeros(len(logits), np.float32)
             for j in range(k):

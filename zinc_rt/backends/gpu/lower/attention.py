@@ -41,6 +41,8 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
     if windowed:
         seen = n.window if n.window is not None else 2 * (n.reach or 0) + 1
         most = min(most, (seen + SPLIT - 2) // SPLIT + 1)
+    elif n.chunk is not None:
+        most = min(most, n.chunk // SPLIT)
     values, tops = ("values", n.node.id), ("tops", n.node.id)
     packed = dim % GROUP == 0 and low.only_packed(y)
     whole = dim % GROUP != 0 and low.width(y) % GROUP == 0 and low.only_packed(y)
@@ -56,14 +58,15 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         "row_counters": low.counters(n.node, 1, "rows") if whole else 0,
         "positions": low.at(n.positions), "slots": low.at(n.slots), "page_table": low.at(n.page_table),
         "max_pages": low.sizes.max_pages, "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads,
-        "scale": n.scale, "sinks": 0 if n.sinks is None else low.at(n.sinks), "window": n.window or n.reach or 0,
+        "scale": n.scale, "sinks": 0 if n.sinks is None else low.at(n.sinks),
+        "window": n.window or n.reach or n.chunk or 0,
         "own": 0 if n.own is None else low.at(n.own), "softcap": n.softcap or 0.0,
         "gate": 0 if gate is None else low.at(gate),
     })  # fmt: skip
     entry = attention_kernel(
         n.head_dim, n.group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
         cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None, quantized=blocks,
-        packed=packed, gated=gate is not None, whole=whole,
+        packed=packed, gated=gate is not None, whole=whole, chunk=n.chunk is not None,
     )  # fmt: skip
     # The last workgroup loads what all have stored.
     reads = (*reads, n.k_cache, n.v_cache, values, tops, *((y,) if whole else ()), *(() if gate is None else (gate,)))

@@ -1,0 +1,43 @@
+"""Texts of more than a chunk, which is 256 positions here instead of 8192."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers import engine_for, logits_of, random_tokens, run_tokens
+from tests.models.families import CASES
+from tests.models.families.build import N_VOCAB, Made, write_case
+from tests.models.families.common import Net
+from tests.models.families.llama4 import forward
+from tests.models.test_families import NOTICED, WHOLE
+from tests.models.truth import error
+from zinc_rt.models import llama4
+
+CHUNK = 256
+TOKENS = random_tokens(7, 270, N_VOCAB - 2)
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Made:
+    monkeypatch.setattr(llama4, "CHUNK", CHUNK)
+    return write_case(tmp_path / "m.gguf", CASES["llama4"])
+
+
+def test_a_second_chunk(made: Made) -> None:
+    """From position 256 on most layers see nothing before it; from 255 on the others' queries are larger."""
+    want = forward(Net(made), TOKENS, CHUNK)
+    assert error(logits_of(made.path, TOKENS, n_ctx=512, kernels="reference"), want) < WHOLE
+    for what in ("chunks", "temperature"):
+        assert error(forward(Net(made, wrong=[what]), TOKENS, CHUNK)[255:], want[255:]) > NOTICED, what
+
+
+@pytest.mark.slow
+def test_pieces_on_the_cpu(made: Made) -> None:
+    want = logits_of(made.path, TOKENS, n_ctx=512, kernels="reference").view(np.uint32)
+    for chunk in (7, 135, len(TOKENS)):
+        with engine_for(made.path, n_batch=chunk, n_ctx=512) as engine:
+            got = run_tokens(engine, engine.open_sequence(), TOKENS, chunk)
+        np.testing.assert_array_equal(got.view(np.uint32), want)
