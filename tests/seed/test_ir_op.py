@@ -50,7 +50,7 @@ EXTENSION = """
 37 position_scale both m0
 38 group_matmul both m0
 39 layer_norm both m0
-40 gelu both m0
+40 activate both m0
 41 add_position both m0
 42 rotate both m0
 43 row_attn both m0
@@ -58,13 +58,14 @@ EXTENSION = """
 45 clamp both m0
 46 lora_a both m0
 47 lora_b both m0
+48 join_heads both m0
 """
 ROWS = [line.split() for line in (TABLE + EXTENSION).split("\n") if line]
 
 
 def test_the_table_has_28_opcodes_and_ours_follow() -> None:
     assert len(TABLE.split("\n")) - 2 == 28
-    assert [int(op) for op in Op] == list(range(48)) == [int(row[0]) for row in ROWS]
+    assert [int(op) for op in Op] == list(range(49)) == [int(row[0]) for row in ROWS]
 
 
 @pytest.mark.parametrize(("number", "enum_name", "stage", "milestone"), ROWS)

@@ -83,7 +83,7 @@ class Op(enum.IntEnum):
     CLAMP = 45
     LORA_A = 46
     LORA_B = 47
-    JOIN_HEADS = 52
+    JOIN_HEADS = 48
 
 
 def name(op: Op) -> str:
