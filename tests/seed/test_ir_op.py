@@ -50,7 +50,7 @@ EXTENSION = """
 37 position_scale both m0
 38 group_matmul both m0
 39 layer_norm both m0
-40 gelu both m0
+40 activate both m0
 41 add_position both m0
 42 rotate both m0
 43 row_attn both m0
@@ -59,6 +59,7 @@ EXTENSION = """
 46 lora_a both m0
 47 lora_b both m0
 48 ssm_scan both m0
+49 join_heads both m0
 """
 ROWS = [line.split() for line in (TABLE + EXTENSION).split("\n") if line]
 

@@ -85,7 +85,7 @@ class Op(enum.IntEnum):
     LORA_A = 46
     LORA_B = 47
     SSM_SCAN = 48
-    JOIN_HEADS = 52
+    JOIN_HEADS = 49
 
 
 def name(op: Op) -> str:

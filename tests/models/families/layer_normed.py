@@ -94,7 +94,7 @@ def case(
         attention__layer_norm_rms_epsilon=None, attention__layer_norm_epsilon=1e-5, **keys,
     )  # fmt: skip
     gelu = not gated and name != "nemotron"
-    return Case(name, metadata, shapes, forward, every, seed=seed, gelu=gelu)
+    return Case(name, metadata, shapes, forward, every, n_tokens=14, seed=seed, gelu=gelu)
 
 
 PARTLY: dict[str, Any] = {"rope__dimension_count": 8}

@@ -152,7 +152,7 @@ def expanded(*, factors: bool) -> Case:
     if factors:
         shapes |= {f"rope_factors_{which}.weight": (turned // 2,) for which in ("long", "short")}
     wrong = ("rope pairs", "rotated end", "residual scale", "logit scale", *["factors"] * factors)
-    return Case("minicpm3", keys, shapes, minicpm3, wrong, seed=3, sizes={"output_norm": 0.3})
+    return Case("minicpm3", keys, shapes, minicpm3, wrong, n_tokens=14, seed=3, sizes={"output_norm": 0.3})
 
 
 XIELU = {
@@ -165,7 +165,7 @@ XIELU = {
 
 def case(
     name: str, *wrong: str, n_layers: int = 2, tied: bool = False, norms: tuple[str, ...] = ("attn_norm", "ffn_norm"),
-    gated: bool = True, extra: Shapes | None = None, head_dim: int = HEAD_DIM, seed: int = 1, n_tokens: int = 24,
+    gated: bool = True, extra: Shapes | None = None, head_dim: int = HEAD_DIM, seed: int = 1, n_tokens: int = 14,
     biases: bool = False, head_norms: bool = False, bare: dict[str, Any] | None = None, **keys: Any,
 ) -> Case:  # fmt: skip
     ffn = ffn_shapes(N_EMBD, N_FF)

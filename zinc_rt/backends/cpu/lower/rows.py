@@ -51,8 +51,7 @@ def join_heads(low: CpuLowering, single: Single) -> None:
     sizes = {"n_heads": "n_heads", "n_tails": "n_tails", "n_x": "head_dim", "n_tail": "tail_dim"}
     arguments = {"x": low.at(node.inputs[0]), "tail": low.at(node.inputs[1]), "y": low.at(y)}
     arguments |= {name: int(node.attrs[attr]) for name, attr in sizes.items()}
-    kernel = rows.join_heads, {}
-    low.emit(node, "join heads", kernel, rows.JoinArgs, arguments, 1, UnitsPer.ROWS, node.inputs, (y,))
+    low.emit(node, "join heads", (rows.join_heads, {}), rows.JoinArgs, arguments, 1, UnitsPer.ROWS, node.inputs, (y,))
 
 
 @CPU.lowers(Op.GIVEN_ROWS)
