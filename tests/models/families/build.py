@@ -57,8 +57,8 @@ class Made:
 
 
 def base_keys(
-    *, n_layers: int = 2, n_embd: int = 64, heads: int = 6, kv_heads: int | list[int] = 2, head_dim: int = 16,
-    n_ff: int | list[int] = 96, eps: float = 1e-6, n_ctx: int = 512, **more: Any,
+    *, n_layers: int = 2, n_embd: int = 64, heads: int | list[int] = 6, kv_heads: int | list[int] = 2,
+    head_dim: int = 16, n_ff: int | list[int] = 96, eps: float = 1e-6, n_ctx: int = 512, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Keys that nearly all families have. `more` adds others, with __ for a dot; None removes one."""
     keys = {

@@ -169,7 +169,7 @@ def case(
 
 
 def reglu(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
-    return np.maximum(gate, 0) * up
+    return np.asarray(np.maximum(gate, 0) * up)
 
 
 def not_fourth(layer: int) -> bool:

@@ -222,13 +222,14 @@ class _Fusing:
             k, v, head_dim, value_dim = inputs.pop(0), inputs.pop(0), int(attrs["head_dim"]), int(attrs["value_dim"])
         positions, slots, pages, *sinks = inputs
         window, softcap, reach = attrs.get("window"), attrs.get("softcap"), attrs.get("reach")
+        chunk = attrs.get("chunk")
         own = sinks.pop() if reach is not None else None
         yield Attend(
             n, q, q_rope, k, v, positions, slots, pages, n.outputs[0], int(attrs["n_heads"]), int(attrs["n_kv_heads"]),
             head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
             None if softcap is None else float(softcap), sinks[0] if sinks else None,
             "whole" in attrs or reach is not None, None if reach is None else min(int(reach), FARTHEST), own,
-            attrs.get("chunk"),
+            None if chunk is None else int(chunk),
         )  # fmt: skip
 
 
