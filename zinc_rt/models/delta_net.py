@@ -161,45 +161,52 @@ class KimiDeltaSpec:
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
         p, s = f"blk.{layer}", self.sizes
-        heads = {"n_heads": s.n_v_heads, "head_dim": s.head_dim, "eps": parts.eps}
-        inputs = [
-            self._convolved(parts, h, p, layer),
-            self._low_rank(parts, h, f"{p}.ssm_f"),
-            parts.project(h, f"{p}.ssm_beta", s.n_v_heads),
-            parts.weight(f"{p}.ssm_a", s.n_v_heads, plain=True),
-            parts.weight(f"{p}.ssm_dt.bias", s.value_width),
-        ]
+        # All products with h first: what nothing stands between, a backend computes together.
+        qkv = self._projections(parts, h, p)
+        rates, gate = (self._narrow(parts, h, f"{p}.ssm_{part}") for part in "fg")
+        beta = parts.project(h, f"{p}.ssm_beta", s.n_v_heads)
+        u = self._convolved(parts, qkv, p, layer)
+        alpha, z = (self._widened(parts, x, f"{p}.ssm_{part}") for part, x in (("f", rates), ("g", gate)))
+        factors = [parts.weight(f"{p}.ssm_a", s.n_v_heads, plain=True), parts.weight(f"{p}.ssm_dt.bias", s.value_width)]
         state = parts.states.of_sequence(LAYERS, layer, "delta_state", (s.n_v_heads, s.head_dim, s.head_dim))
-        o = parts.temp(f"{p}.delta_net", s.value_width)
+        o, y = parts.temp(f"{p}.delta_net", s.value_width), parts.temp(f"{p}.ssm_norm", s.value_width)
         bound = {} if self.lower_bound is None else {"lower_bound": self.lower_bound}
         parts.g.node(
-            Op.SSM_DELTA_NET, [*inputs, state, *_rows(parts)], [o, state], f"{p}.ssm_delta_net", decay="channel",
-            n_k_heads=s.n_k_heads, n_v_heads=s.n_v_heads, head_dim=s.head_dim, eps=parts.eps, pairing="block", **bound,
+            Op.SSM_DELTA_NET, [u, alpha, beta, *factors, state, *_rows(parts)], [o, state], f"{p}.ssm_delta_net",
+            n_k_heads=s.n_k_heads, n_v_heads=s.n_v_heads, head_dim=s.head_dim, eps=parts.eps, pairing="block",
+            decay="channel", **bound,
         )  # fmt: skip
-        z, y = self._low_rank(parts, h, f"{p}.ssm_g"), parts.temp(f"{p}.ssm_norm", s.value_width)
         weight = parts.weight(f"{p}.ssm_norm.weight", s.head_dim)
-        parts.g.node(Op.SSM_GATED_NORM, [o, z, weight], [y], f"{p}.ssm_gated_norm", activation="sigmoid", **heads)
+        parts.g.node(
+            Op.SSM_GATED_NORM, [o, z, weight], [y], f"{p}.ssm_gated_norm", activation="sigmoid", eps=parts.eps,
+            n_heads=s.n_v_heads, head_dim=s.head_dim,
+        )  # fmt: skip
         return parts.project(y, f"{p}.attn_output", parts.info.n_embd)
 
-    def _convolved(self, parts: GraphParts, h: BufferId, p: str, layer: int) -> BufferId:
-        """Queries, keys and values, f32[n_rows, channels]."""
-        s, n, whole = self.sizes, self.sizes.key_width, f"{p}.attn_qkv"
+    def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
+        """What queries, keys and values are made from, f32[n_rows, key_width] each."""
+        n, whole = self.sizes.key_width, f"{p}.attn_qkv"
         if parts.has(f"{whole}.weight"):
-            made = parts.split_project(h, whole, (n, n, n))
-        else:
-            made = [parts.project(h, f"{p}.attn_{part}", n) for part in "qkv"]
+            return parts.split_project(h, whole, (n, n, n))
+        return [parts.project(h, f"{p}.attn_{part}", n) for part in "qkv"]
+
+    def _convolved(self, parts: GraphParts, qkv: list[BufferId], p: str, layer: int) -> BufferId:
+        """Queries, keys and values, f32[n_rows, channels]."""
+        s, names = self.sizes, [f"{p}.ssm_conv1d_{part}.weight" for part in "qkv"]
         kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (s.taps - 1, s.channels))
-        taps = parts.stacked(f"{p}.ssm_conv1d.weight", [f"{p}.ssm_conv1d_{part}.weight" for part in "qkv"], n, s.taps)
+        taps = parts.stacked(f"{p}.ssm_conv1d.weight", names, s.key_width, s.taps)
         u = parts.temp(f"{p}.ssm_conv1d", s.channels)
-        parts.g.node(Op.SSM_CONV1D, [*made, taps, kept, *_rows(parts)], [u, kept], f"{p}.ssm_conv1d.conv", apart=True)
+        parts.g.node(Op.SSM_CONV1D, [*qkv, taps, kept, *_rows(parts)], [u, kept], f"{p}.ssm_conv1d.conv", apart=True)
         return u
 
-    def _low_rank(self, parts: GraphParts, h: BufferId, name: str) -> BufferId:
-        """A product with `name`_a, or with `name`_b of such a one: f32[n_rows, value_width]."""
+    def _narrow(self, parts: GraphParts, h: BufferId, name: str) -> BufferId:
+        """The product with `name`_a, of low rank if another follows."""
         s = self.sizes
-        if not parts.has(f"{name}_b.weight"):
-            return parts.project(h, f"{name}_a", s.value_width)
-        return parts.project(parts.project(h, f"{name}_a", s.head_dim), f"{name}_b", s.value_width)
+        return parts.project(h, f"{name}_a", s.head_dim if parts.has(f"{name}_b.weight") else s.value_width)
+
+    def _widened(self, parts: GraphParts, x: BufferId, name: str) -> BufferId:
+        """The product with `name`_b, where the file has it: f32[n_rows, value_width]."""
+        return parts.project(x, f"{name}_b", self.sizes.value_width) if parts.has(f"{name}_b.weight") else x
 
 
 def _rows(parts: GraphParts) -> list[BufferId]:

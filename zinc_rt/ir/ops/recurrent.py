@@ -280,7 +280,8 @@ def _conv_operations(cost: CostView) -> int:
 
 
 def _conv_touched(cost: CostView) -> tuple[int, int]:
-    return _touched(4 if "apart" in cost.attrs else 2)(cost)
+    touched: tuple[int, int] = _touched(4 if "apart" in cost.attrs else 2)(cost)
+    return touched
 
 
 def _delta_operations(cost: CostView) -> int:

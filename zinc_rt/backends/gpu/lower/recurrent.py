@@ -148,7 +148,7 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
         **dict(zip(("q", "d", "s") if packed else ("y",), results, strict=True)), **_rows(low, positions, slots),
     }  # fmt: skip
     reads: tuple[int, ...] = (u, alpha, beta, state)
-    decay = "bounded" if "lower_bound" in attrs else str(attrs.get("decay", "head"))
+    kind = "bounded" if "lower_bound" in attrs else str(attrs.get("decay", "head"))
     norm = ""
     if joined and n.norm is not None:
         _, z, weight = n.norm.inputs
@@ -157,7 +157,7 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
     blocks = 1 if dim <= IN_REGISTERS else -(-dim // FEW_VALUES)
     low.emit(
         node,
-        delta_net(dim, norm=norm, packed=packed, decay=decay),
+        delta_net(dim, norm=norm, packed=packed, decay=kind),
         lambda s: (heads, _sequences(low, s), blocks),
         (ArgumentBlock(GpuDeltaArgs, values),),
         "n_rows",
