@@ -136,8 +136,8 @@ _JAIS_2 = PreTokenizer(
         + r"|\s",
     )
 )
-# Numbers are cut into threes from their ends: the rest in front, then threes. Both steps read a number once; a lookahead
-# at each three would take time by the square of its length.
+# Numbers are cut into threes from their ends: the rest in front, then threes. Both steps read a number once; a
+# lookahead at each three would take time by the square of its length.
 _THREES = r"\A{0}{{1,2}}(?=(?:{0}{{3}})+\z)"
 _AFMOE = PreTokenizer(
     (
