@@ -44,6 +44,7 @@ class Layout:
     config: Mapping[str, Any]
     keys: Mapping[str, Any] = field(default_factory=dict)
     general: Mapping[str, Any] = field(default_factory=dict)
+    layer: str = "model.layers"
 
 
 def interleaved(heads: int) -> Change:
@@ -429,4 +430,165 @@ MIXTURES: dict[str, Layout] = {
     ),
 }  # fmt: skip
 
-LAYOUTS = DENSE | MIXTURES
+SCAN_HEADS, SCAN_DIM, SCAN_STATE, GROUPS, TAPS = 6, 16, 8, 2, 4
+INNER, CHANNELS = SCAN_HEADS * SCAN_DIM, SCAN_HEADS * SCAN_DIM + 2 * GROUPS * SCAN_STATE
+
+
+def decays(x: Array) -> Array:
+    return -np.exp(x.astype(np.float64)).astype(np.float32).reshape(-1, 1)
+
+
+def scan(name: str) -> Parts:
+    """A layer's scan below a module."""
+    return linears(
+        {"ssm_in": (f"{name}.in_proj", (INNER + CHANNELS + SCAN_HEADS, E)), "ssm_out": (f"{name}.out_proj", (E, INNER))}
+    ) | {
+        "ssm_conv1d.weight": Part(f"{name}.conv1d.weight", (CHANNELS, 1, TAPS), lambda x: x[:, 0]),
+        "ssm_conv1d.bias": Part(f"{name}.conv1d.bias", (CHANNELS,)),
+        "ssm_dt.bias": Part(f"{name}.dt_bias", (SCAN_HEADS,)),
+        "ssm_a": Part(f"{name}.A_log", (SCAN_HEADS,), decays),
+        "ssm_d": Part(f"{name}.D", (SCAN_HEADS,), lambda x: x[:, None]),
+        "ssm_norm.weight": Part(f"{name}.norm.weight", (INNER,), lambda x: x.reshape(GROUPS, -1)),
+    }
+
+
+def mixers(parts: Parts) -> Parts:
+    """Modules of attention or feed-forward parts, below one that is called `mixer`."""
+    prefixes = ("self_attn.", "mlp.")
+    bare = {new: next(part.stored.removeprefix(p) for p in prefixes if part.stored.startswith(p)) for new, part in
+            parts.items()}  # fmt: skip
+    return {new: Part(f"mixer.{bare[new]}", part.shape, part.change, part.count) for new, part in parts.items()}
+
+
+def times(*runs: tuple[int, float]) -> Change:
+    """Rows of runs, each multiplied."""
+    factors = np.concatenate([np.full(n, factor, np.float32) for n, factor in runs])
+    return lambda x: x * factors[:, None]
+
+
+def multiplied(parts: Parts, **factors: float) -> Parts:
+    """Parts with factors of whole tensors."""
+    made = dict(parts)
+    for name, factor in factors.items():
+        part = parts[f"{name}.weight"]
+        made[f"{name}.weight"] = Part(part.stored, part.shape, times((part.shape[0], factor)))
+    return made
+
+
+MIXER_NORM = {"attn_norm.weight": Part("norm.weight", (E,))}
+SCAN_KEYS = {"ssm.conv_kernel": TAPS, "ssm.state_size": SCAN_STATE, "ssm.group_count": GROUPS,
+             "ssm.time_step_rank": SCAN_HEADS, "ssm.inner_size": INNER}  # fmt: skip
+MAMBA_CONFIG = {"mamba_n_heads": SCAN_HEADS, "mamba_d_head": SCAN_DIM, "mamba_d_state": SCAN_STATE,
+                "mamba_n_groups": GROUPS, "mamba_d_conv": TAPS}  # fmt: skip
+BACKBONE = ends("backbone.embeddings", "backbone.norm_f")
+NEMOTRON_CONFIG = renamed(rms_norm_eps="layer_norm_epsilon", rope_theta=None) | {
+    "mlp_hidden_act": "relu2", "mamba_num_heads": SCAN_HEADS, "mamba_head_dim": SCAN_DIM, "ssm_state_size": SCAN_STATE,
+    "n_groups": GROUPS, "conv_kernel": TAPS, "head_dim": D, "num_hidden_layers": 3,
+}  # fmt: skip
+RELU2_EXPERTS = {
+    f"ffn_{x}_exps.weight": Part(f"mixer.experts.*.{x}_proj.weight", shape, count=EXPERTS)
+    for x, shape in (("up", (EXPERT_FF, 24)), ("down", (24, EXPERT_FF)))
+}
+KDA = {
+    **attention(kv=H),
+    **linears({"ssm_f_a": ("self_attn.f_a_proj", (D, E)), "ssm_f_b": ("self_attn.f_b_proj", (H * D, D)),
+               "ssm_g_a": ("self_attn.g_a_proj", (D, E)), "ssm_g_b": ("self_attn.g_b_proj", (H * D, D)),
+               "ssm_beta": ("self_attn.b_proj", (H, E))}),
+    **{f"ssm_conv1d_{x}.weight": Part(f"self_attn.{x}_conv1d.weight", (H * D, 1, TAPS)) for x in "qkv"},
+    "ssm_norm.weight": Part("self_attn.o_norm.weight", (D,)),
+    "ssm_dt.bias": Part("self_attn.dt_bias", (H * D,)),
+    "ssm_a": Part("self_attn.A_log", (1, 1, H, 1), decays),
+}  # fmt: skip
+KIMI_LATENT = {name: part for name, part in LATENT_PARTS.items() if "attn_q_" not in name} | linears(
+    {"attn_q": ("self_attn.q_proj", (H * (NOPE + ROPE), E))}
+)
+
+HYBRIDS: dict[str, Layout] = {
+    "Mamba2ForCausalLM": Layout(
+        "mamba2", (scan("mixer") | MIXER_NORM,) * 2, BACKBONE,
+        {"vocab_size": VOCAB, "hidden_size": E, "num_hidden_layers": 2, "num_heads": SCAN_HEADS, "head_dim": SCAN_DIM,
+         "state_size": SCAN_STATE, "conv_kernel": TAPS, "n_groups": GROUPS, "layer_norm_epsilon": 1e-5,
+         "tie_word_embeddings": False, "hidden_act": "silu"},
+        SCAN_KEYS | {"attention.head_count": 0, "feed_forward_length": 0, "attention.key_length": None,
+                     "rope.freq_base": None, "attention.layer_norm_rms_epsilon": 1e-5},
+        layer="backbone.layers",
+    ),
+    "NemotronHForCausalLM": Layout(
+        "nemotron_h",
+        (scan("mixer") | MIXER_NORM, mixers(attention()) | MIXER_NORM, mixers(ffn(gate=False)) | MIXER_NORM),
+        BACKBONE, NEMOTRON_CONFIG | {"hybrid_override_pattern": "M*-"},
+        SCAN_KEYS | {"attention.head_count_kv": [0, KV, 0], "feed_forward_length": [0, 0, FF],
+                     "rope.freq_base": None, "attention.head_count": H},
+        layer="backbone.layers",
+    ),
+    "NemotronHForCausalLM with experts": Layout(
+        "nemotron_h_moe",
+        (scan("mixer") | MIXER_NORM, mixers(attention()) | MIXER_NORM,
+         router("mixer.gate", "mixer.gate.e_score_correction_bias") | RELU2_EXPERTS | MIXER_NORM
+         | ffn("mixer.shared_experts", suffix="_shexp", n=EXPERT_FF, gate=False)
+         | linears({"ffn_latent_down": ("mixer.fc1_latent_proj", (24, E)),
+                    "ffn_latent_up": ("mixer.fc2_latent_proj", (E, 24))})),
+        BACKBONE, NEMOTRON_CONFIG
+        | {"hybrid_override_pattern": "M*E", "n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "n_group": 1,
+           "moe_intermediate_size": EXPERT_FF, "moe_shared_expert_intermediate_size": EXPERT_FF, "n_shared_experts": 1,
+           "norm_topk_prob": True, "routed_scaling_factor": 2.5, "topk_group": 1, "moe_latent_size": 24},
+        SCAN_KEYS | ROUTED_KEYS | SIGMOID
+        | {"attention.head_count_kv": [0, KV, 0], "feed_forward_length": [0, 0, EXPERT_FF], "moe_latent_size": 24,
+           "expert_shared_feed_forward_length": EXPERT_FF},
+        layer="backbone.layers",
+    ),
+    "GraniteMoeHybridForCausalLM": Layout(
+        "granitehybrid",
+        tuple(
+            body | PRE | {
+                "ffn_gate.weight": Part("shared_mlp.input_linear.weight", (2 * FF, E), lambda x: x[:FF]),
+                "ffn_up.weight": Part("shared_mlp.input_linear.weight", (2 * FF, E), lambda x: x[FF:]),
+                "ffn_down.weight": Part("shared_mlp.output_linear.weight", (E, FF)),
+            } for body in (scan("mamba"), turned(attention()))
+        ),
+        ends(head=None), renamed(tie_word_embeddings=None) | MAMBA_CONFIG
+        | {"layer_types": ["mamba", "attention"], "position_embedding_type": "nope", "num_local_experts": 0,
+           "shared_intermediate_size": FF, "embedding_multiplier": 12.0, "residual_multiplier": 0.25,
+           "attention_multiplier": 0.125, "logits_scaling": 8.0},
+        SCAN_KEYS | {"attention.head_count_kv": [0, KV], "rope.scaling.finetuned": False, "logit_scale": 8.0,
+                     "embedding_scale": 12.0, "residual_scale": 0.25, "attention.scale": 0.125, "expert_count": None},
+    ),
+    "FalconH1ForCausalLM": Layout(
+        "falcon-h1",
+        (multiplied(scan("mamba") | attention() | ffn("feed_forward"), ssm_out=0.5, attn_q=0.75, attn_k=0.75 * 0.25,
+                    attn_v=0.75, attn_output=1.5, ffn_gate=0.875, ffn_down=1.25)
+         | {"ssm_in.weight": Part("mamba.in_proj.weight", (INNER + CHANNELS + SCAN_HEADS, E),
+                                  times(*zip((INNER, INNER, GROUPS * SCAN_STATE, GROUPS * SCAN_STATE, SCAN_HEADS),
+                                             (0.25, 0.5, 0.75, 1.0, 1.25), strict=True))),
+            "attn_norm.weight": Part("input_layernorm.weight", (E,)),
+            "ffn_norm": Part("pre_ff_layernorm.weight", (E,))},) * 2,
+        multiplied(ends(norm="model.final_layernorm"), token_embd=4.0, output=0.125),
+        SMALL | MAMBA_CONFIG
+        | {"mamba_d_ssm": INNER, "head_dim": D, "embedding_multiplier": 4.0, "lm_head_multiplier": 0.125,
+           "key_multiplier": 0.25, "attention_in_multiplier": 0.75, "attention_out_multiplier": 1.5,
+           "ssm_in_multiplier": 0.5, "ssm_out_multiplier": 0.5, "mlp_multipliers": [0.875, 1.25],
+           "ssm_multipliers": [0.5, 1.0, 1.5, 2.0, 2.5]},
+        SCAN_KEYS | {"rope.freq_base": 5e4, "attention.key_length": D, "feed_forward_length": FF},
+    ),
+    "KimiLinearForCausalLM": Layout(
+        "kimi-linear",
+        (KDA | PRE | ffn(),
+         KIMI_LATENT | PRE | router("block_sparse_moe.gate", "block_sparse_moe.gate.e_score_correction_bias")
+         | experts("block_sparse_moe.experts", "w1 w3 w2")
+         | ffn("block_sparse_moe.shared_experts", suffix="_shexp", n=EXPERT_FF)),
+        ends(), renamed(max_position_embeddings="model_max_length")
+        | {"num_key_value_heads": H, "num_experts": EXPERTS, "num_experts_per_token": 2, "head_dim": D,
+           "moe_intermediate_size": EXPERT_FF, "num_shared_experts": 1, "first_k_dense_replace": 1,
+           "routed_scaling_factor": 2.5, "moe_renormalize": True, "moe_router_activation_func": "sigmoid",
+           "num_expert_group": 1, "topk_group": 1, "mla_use_nope": True, "kv_lora_rank": LATENT, "q_lora_rank": None,
+           "qk_nope_head_dim": NOPE, "qk_rope_head_dim": ROPE, "v_head_dim": VALUE,
+           "linear_attn_config": {"full_attn_layers": [2], "kda_layers": [1], "num_heads": H, "head_dim": D,
+                                  "short_conv_kernel_size": TAPS}},
+        ROUTED_KEYS | SIGMOID
+        | {"attention.head_count_kv": [0, 1], "ssm.conv_kernel": TAPS, "kda.head_dim": D, "rope.dimension_count": ROPE,
+           "attention.key_length": LATENT + ROPE, "attention.key_length_mla": NOPE + ROPE, "context_length": 512,
+           "attention.value_length_mla": VALUE, "leading_dense_block_count": 1, "expert_shared_count": 1},
+    ),
+}  # fmt: skip
+
+LAYOUTS = DENSE | MIXTURES | HYBRIDS

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from zinc_rt.converting import hybrid_keys as hybrid
 from zinc_rt.converting import keys as k
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError
@@ -33,6 +34,7 @@ class Family:
         aliases: keys of config.json that stand for others.
         made: a function for tensors that the folder does not have, f32.
         scalars: keys that are lists of numbers of layers, which folders have as tensors, by the end of their names.
+        variant: what config.json changes in this record, as a name or what happens to tensors.
         tied: whether the head is the embedding's matrix, whatever the folder has.
         name_part: what `general.name` must hold where the vocabulary is SentencePiece's: the marks of Phi 3 eat the
             white space behind them, which readers know by this.
@@ -52,6 +54,7 @@ class Family:
     made: Callable[[Config], Factors] = lambda _: {}
     scalars: Mapping[str, str] = field(default_factory=dict)
     tied: bool = False
+    variant: Callable[[Family, Config], Family] = lambda family, _: family
 
 
 def _rules(names: Mapping[str, str], mode: How = How.COPY) -> dict[str, TensorRule]:
@@ -292,6 +295,80 @@ _MUSE_GLIMMER: Final[Rules] = _ENDS | _INTERLEAVED | _FFN | _rules({"self_attn.g
     },
     How.PLUS_ONE,
 )  # fmt: skip
+
+
+def _scan(name: str) -> dict[str, TensorRule]:
+    """The tensors of a scan, below a module's name."""
+    rules = {
+        "in_proj": TensorRule("ssm_in"), "conv1d.weight": TensorRule("ssm_conv1d.weight", How.FLAT),
+        "conv1d.bias": TensorRule("ssm_conv1d.bias"), "dt_bias": TensorRule("ssm_dt.bias"),
+        "A_log": TensorRule("ssm_a", How.COLUMN_NEGATIVE_EXP), "D": TensorRule("ssm_d", How.COLUMN),
+        "norm.weight": TensorRule("ssm_norm.weight", How.GROUPS), "out_proj": TensorRule("ssm_out"),
+    }  # fmt: skip
+    return {f"{name}.{old}": rule for old, rule in rules.items()}
+
+
+_MAMBA2: Final = _scan("mixer") | _rules(
+    {"embeddings": "token_embd", "norm": "attn_norm", "norm_f": "output_norm", "lm_head": "output"}
+)
+_NEMOTRON_H: Final = _MAMBA2 | _rules(
+    {f"mixer.{x}_proj": f"attn_{x}" for x in "qkv"}
+    | {"mixer.o_proj": "attn_output", "mixer.up_proj": "ffn_up", "mixer.down_proj": "ffn_down"}
+    | {f"mixer.experts.*.{x}_proj": f"ffn_{x}_exps" for x in ("up", "down")}
+    | {f"mixer.shared_experts.{x}_proj": f"ffn_{x}_shexp" for x in ("up", "down")}
+    | {
+        "mixer.gate": "ffn_gate_inp", "mixer.gate.e_score_correction_bias": "exp_probs_b.bias",
+        "mixer.fc1_latent_proj": "ffn_latent_down", "mixer.fc2_latent_proj": "ffn_latent_up",
+    }
+)  # fmt: skip
+_GRANITE_HYBRID: Final[Rules] = {**_GRANITE_MOE, **_scan("mamba")}
+_FALCON_H1: Final = _scan("mamba") | _ENDS | _ATTENTION | _rules(
+    {
+        "final_layernorm": "output_norm", "input_layernorm": "attn_norm", "pre_ff_layernorm.weight": "ffn_norm",
+        "feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up", "feed_forward.down_proj": "ffn_down",
+    }
+)  # fmt: skip
+_KIMI_LINEAR: Final[Rules] = {
+    **_ENDS, **_NORMS, **_LATENT, **_FFN, **_ATTENTION,
+    **_rules(
+        {f"block_sparse_moe.shared_experts.{x}_proj": f"ffn_{x}_shexp" for x in ("gate", "up", "down")}
+        | {
+            "self_attn.f_a_proj": "ssm_f_a", "self_attn.f_b_proj": "ssm_f_b", "self_attn.g_a_proj": "ssm_g_a",
+            "self_attn.g_b_proj": "ssm_g_b", "self_attn.b_proj": "ssm_beta", "self_attn.o_norm": "ssm_norm",
+            "self_attn.dt_bias": "ssm_dt.bias", "block_sparse_moe.gate.e_score_correction_bias": "exp_probs_b.bias",
+        }
+    ),
+    **_SPARSE,
+    **{f"self_attn.{x}_conv1d.weight": TensorRule(f"ssm_conv1d_{x}.weight", How.CHANNEL_PLANES) for x in "qkv"},
+    "self_attn.A_log": TensorRule("ssm_a", How.COLUMN_NEGATIVE_EXP),
+}  # fmt: skip
+
+
+def _with_experts(family: Family, c: Config) -> Family:
+    return replace(family, name="nemotron_h_moe") if c.has("num_experts_per_tok") else family
+
+
+def _without_experts(family: Family, c: Config) -> Family:
+    """Of Granite without experts the shared one is the feed-forward part."""
+    if c.integer("num_local_experts", 0):
+        return family
+    dense: Rules = {
+        "shared_mlp.input_linear": (TensorRule("ffn_gate", How.FIRST_HALF), TensorRule("ffn_up", How.SECOND_HALF)),
+        "shared_mlp.output_linear": TensorRule("ffn_down"),
+    }
+    return replace(family, rules={**family.rules, **dense})
+
+
+def _multiplied(family: Family, c: Config) -> Family:
+    """With the multipliers of Falcon H1 in the weights."""
+    factors = hybrid.falcon_h1_factors(c)
+    rules = {
+        old: replace(rule, factors=factors.get(rule.name, ())) if isinstance(rule, TensorRule) else rule
+        for old, rule in family.rules.items()
+    }
+    return replace(family, rules=rules)
+
+
 _XIELU: Final = {f"act_fn.{x}": f"xielu.{x}" for x in ("alpha_n", "alpha_p", "beta", "eps")}
 _DRAFTS: Final = ("mtp.", "model.visual.", "visual.")
 _TOWERS: Final = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
@@ -407,6 +484,32 @@ FAMILIES: Final = (
         made=k.muse_glimmer_norms,
         skipped=("model.vision_tower.", "model.vision_adapter.", "model.vision_projection."),
     ),
+    Family(
+        "mamba2", ("Mamba2ForCausalLM",), _MAMBA2, hybrid.mamba2, aliases={"rms_norm_eps": "layer_norm_epsilon"},
+        defaults={"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 1 << 20},
+    ),
+    Family(
+        "nemotron_h", ("NemotronHForCausalLM",), _NEMOTRON_H, hybrid.nemotron_h, variant=_with_experts,
+        aliases={
+            "rms_norm_eps": "layer_norm_epsilon", "num_experts": "n_routed_experts",
+            "num_shared_experts": "n_shared_experts", "head_dim": "attention_head_dim",
+        },
+        defaults={"scoring_func": "sigmoid"}, skipped=("mtp.",),
+    ),
+    Family(
+        "granitehybrid", ("GraniteMoeHybridForCausalLM",), _GRANITE_HYBRID, hybrid.granitehybrid,
+        variant=_without_experts, aliases={"n_groups": "mamba_n_groups"},
+    ),
+    Family(
+        "falcon-h1", ("FalconH1ForCausalLM",), _FALCON_H1, hybrid.falcon_h1, variant=_multiplied,
+        aliases={"n_groups": "mamba_n_groups"},
+    ),
+    Family(
+        "kimi-linear", ("KimiLinearForCausalLM",), _KIMI_LINEAR, hybrid.kimi_linear,
+        aliases={"num_experts_per_tok": "num_experts_per_token", "scoring_func": "moe_router_activation_func",
+                 "n_group": "num_expert_group",
+                 "norm_topk_prob": "moe_renormalize", "max_position_embeddings": "model_max_length"},
+    ),
 )  # fmt: skip
 
 CLASSES: Final = {name: family for family in FAMILIES for name in family.classes}
@@ -456,4 +559,5 @@ def family_of(folder: ModelFolder | NamedConfig) -> tuple[Family, Config]:
         )
     set_values = {key: value for key, value in values.items() if value is not None}
     set_values |= {name: set_values[theirs] for name, theirs in family.aliases.items() if theirs in set_values}
-    return family, Config({**family.defaults, **set_values})
+    config = Config({**family.defaults, **set_values})
+    return family.variant(family, config), config

@@ -148,6 +148,11 @@ def smollm3(c: Config) -> Keys:
 def granite(c: Config) -> Keys:
     """Granite: factors of the embedding, the branches, the scores and the logits."""
     c.require("position_embedding_type", "rope")
+    return granite_factors(c)
+
+
+def granite_factors(c: Config) -> Keys:
+    """Factors that all Granite models have."""
     return {
         "embedding_scale": c.number("embedding_multiplier", 1.0),
         "residual_scale": c.number("residual_multiplier", 1.0),

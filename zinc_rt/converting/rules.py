@@ -64,6 +64,7 @@ class How(enum.Enum):
     COLUMN = enum.auto()  # a vector as a matrix of one column
     COLUMN_NEGATIVE_EXP = enum.auto()
     GROUPS = enum.auto()  # a vector as a row for each group of a scan
+    CHANNEL_PLANES = enum.auto()  # taps of each channel, as planes of one row
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,9 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
         values = _plus_one
     elif rule.mode in (How.NEGATIVE_EXP, How.COLUMN_NEGATIVE_EXP):
         values = _negative_exp
-    if rule.mode in (How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS):
+    if rule.mode is How.CHANNEL_PLANES:
+        shape = (first.shape[0], 1, math.prod(first.shape[1:]))
+    elif rule.mode in (How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS):
         n = math.prod(shape)
         rows = n if rule.mode is not How.GROUPS else heads.groups
         if not rows or n % rows:
@@ -251,7 +254,7 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
     return Made(tensor_info(name, whole, type), made, source, width, index, values, rule.factors)
 
 
-_RESHAPED: Final = (How.FLAT, How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS)
+_RESHAPED: Final = (How.FLAT, How.CHANNEL_PLANES, How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS)
 
 
 def _latent_keys(name: str, stored: Stored, heads: HeadCounts) -> Made:
