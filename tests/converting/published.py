@@ -289,9 +289,10 @@ MIXTURES: dict[str, Layout] = {
     ),
     "Dots1ForCausalLM": Layout(
         "dots1",
-        (attention() | head_norms() | PRE | ffn(),
-         attention() | head_norms() | PRE | router(bias="mlp.gate.e_score_correction_bias") | experts() | SHARED),
-        ends(), SMALL | {"n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FF,
+        (attention(kv=H) | head_norms() | PRE | ffn(),
+         attention(kv=H) | head_norms() | PRE | router(bias="mlp.gate.e_score_correction_bias") | experts() | SHARED),
+        ends(), SMALL | {"num_key_value_heads": H, "n_routed_experts": EXPERTS, "num_experts_per_tok": 2,
+                         "moe_intermediate_size": EXPERT_FF,
                          "n_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
                          "norm_topk_prob": True, "n_group": 1, "topk_group": 1},
         ROUTED_KEYS | SIGMOID | {"expert_shared_count": 1, "leading_dense_block_count": 1},
@@ -381,9 +382,10 @@ MIXTURES: dict[str, Layout] = {
         tuple(
             attention() | PRE | body
             for body in (ffn("feed_forward"), STACKED | router("feed_forward.router")
-                         | ffn("feed_forward.shared_expert", suffix="_shexp", n=EXPERT_FF))
+                         | ffn("feed_forward.shared_expert", suffix="_shexp", n=EXPERT_FF)) * 2
         ),
-        ends(), SMALL | {"num_local_experts": EXPERTS, "num_experts_per_tok": 1, "intermediate_size": EXPERT_FF,
+        ends(), SMALL | {"num_hidden_layers": 4, "num_local_experts": EXPERTS, "num_experts_per_tok": 1,
+                         "intermediate_size": EXPERT_FF,
                          "intermediate_size_mlp": FF, "interleave_moe_layer_step": 2},
         {"expert_count": EXPERTS, "expert_used_count": 1, "feed_forward_length": FF,
          "expert_feed_forward_length": EXPERT_FF, "interleave_moe_layer_step": 2},
