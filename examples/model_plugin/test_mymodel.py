@@ -12,6 +12,7 @@ from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models import define
 
 LAYERS, EMBD, FF, HEADS, KV_HEADS, HEAD, VOCAB, EPS, BASE = 2, 64, 96, 4, 2, 24, 61, 1e-5, 1e4
+NAME = "my-model"
 TOKENS = [3, 14, 15, 9, 26, 5, 35, 8, 60]
 
 
@@ -31,13 +32,13 @@ def shapes() -> dict[str, tuple[int, ...]]:
 def written(path: Path) -> dict[str, np.ndarray]:
     """Write a file of random float32 tensors, and return these."""
     rng, writer = np.random.default_rng(1), GGUFWriter(path)
-    writer.add("general.architecture", "my-model")
+    writer.add("general.architecture", NAME)
     keys = {"block_count": LAYERS, "context_length": 512, "embedding_length": EMBD, "feed_forward_length": FF}
     heads = {"head_count": HEADS, "head_count_kv": KV_HEADS, "key_length": HEAD, "value_length": HEAD}
     for key, number in (keys | {f"attention.{key}": n for key, n in heads.items()}).items():
-        writer.add(f"my-model.{key}", number, ValueType.UINT32)
-    writer.add("my-model.attention.layer_norm_rms_epsilon", EPS)
-    writer.add("my-model.rope.freq_base", BASE)
+        writer.add(f"{NAME}.{key}", number, ValueType.UINT32)
+    writer.add(f"{NAME}.attention.layer_norm_rms_epsilon", EPS)
+    writer.add(f"{NAME}.rope.freq_base", BASE)
     tensors = {}
     for name, shape in shapes().items():
         size = 0.5 if len(shape) == 1 else shape[-1] ** -0.5

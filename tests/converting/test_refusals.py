@@ -88,7 +88,7 @@ REFUSED: tuple[tuple[Change, type[ZincError], str], ...] = (
     (setting(quantization_config={"quant_method": "fp8"}), ConvertError, "quantised already .'fp8'."),
     (setting(hidden_act="gelu"), ConvertError, "hidden_act = 'gelu', .* 'silu' would be"),
     (setting(use_sliding_window=True), ConvertError, "use_sliding_window = 'True'"),
-    (setting(rope_scaling={"rope_type": "dynamic", "factor": 2.0}), ConvertError, "rotation of type 'dynamic'"),
+    (setting(rope_scaling={"rope_type": "odd", "factor": 2.0}), ConvertError, "rotation of type 'odd'"),
     (setting(rope_scaling={"rope_type": "yarn", "factor": 2.0, "truncate": False}), ConvertError, "truncate"),
     (setting(rope_scaling=-1), ConvertError, "rope_scaling is '-1', an object is needed"),
     (setting(rope_parameters=[1]), ConvertError, "rope_parameters is '.1.', an object is needed"),

@@ -53,7 +53,9 @@ def of(folder: Path, n_rows: int) -> tuple[dict[str, Any], list[str]]:
 # ---------------------------------------------------------------- words
 
 
-@pytest.mark.parametrize("name", ["llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-v3"])
+@pytest.mark.parametrize(
+    "name", ["llama-bpe", "qwen2", "tekken", "gpt-4o", "deepseek-v3", "seed-coder", "bailingmoe", "tiny_aya"]
+)
 def test_words_are_known_by_their_expressions(name: str) -> None:
     written = json.loads(upstream(name).to_str())
     whole = PRE_TOKENIZERS[name].ignore_merges

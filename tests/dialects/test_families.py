@@ -14,6 +14,10 @@ THINK = ("<think>", "</think>")
 WORDS = {
     "hermes": "{% if tools %}<tools>{% endif %}<tool_call>\n</tool_call>",
     "qwen3-coder": "{% if tools %}{% endif %}<tool_call>\n<function=example>\n<parameter=a>",
+    "seed": "{% if tools %}{% endif %}<seed:tool_call>\n<function=example>\n<parameter=a>",
+    "minimax-m2": '{% if tools %}{% endif %}<minimax:tool_call>\n<invoke name="a">',
+    "nemotron-2": "{% if tools %}{% endif %}<TOOLCALL>[",
+    "kimi-k2": "{{ tools }}<|tool_calls_section_begin|><|tool_call_begin|>functions.",
     "llama3": '{% if tools %}{"name": function name, "parameters": dictionary}{% endif %}'.replace("function", '"f"'),
     "mistral": "[AVAILABLE_TOOLS]{{ tools }}[TOOL_CALLS][{",
     "mistral-named": "{{ tools }}[TOOL_CALLS]{{ name }}[ARGS]",
@@ -51,6 +55,9 @@ def test_reasoning_is_found_by_template_or_tokens() -> None:
     assert dialect_of(tokenizer(()), QWEN3).think == THINK
     assert dialect_of(tokenizer(THINK), CHATML).think == THINK
     assert dialect_of(tokenizer(("[THINK]", "[/THINK]")), MISTRAL).think == ("[THINK]", "[/THINK]")
+    seed = "<seed:think>", "</seed:think>"
+    assert dialect_of(tokenizer(()), f"{{{{ tools }}}}<seed:tool_call>{''.join(seed)}").think == seed
+    assert dialect_of(tokenizer(()), "<|START_THINKING|><|END_THINKING|>").think is not None
     assert dialect_of(tokenizer(("<|tool_call>", "<|channel>")), CHATML).think == ("<|channel>thought", "<channel|>")
 
 

@@ -61,6 +61,13 @@ WRITTEN = {
     "hermes": f'<tool_call>\n{{"name": "weather", "arguments": {WEATHER}}}\n</tool_call>',
     "qwen3-coder": "<tool_call>\n<function=weather>\n<parameter=city>\nZürich\n</parameter>\n<parameter=unit>\nC\n"
     "</parameter>\n</function>\n</tool_call>",
+    "seed": "<seed:tool_call>\n<function=weather>\n<parameter=city>Zürich</parameter>\n<parameter=unit>C</parameter>\n"
+    "</function>\n</seed:tool_call>",
+    "minimax-m2": '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Zürich</parameter>\n'
+    '<parameter name="unit">C</parameter>\n</invoke>\n</minimax:tool_call>',
+    "nemotron-2": f'<TOOLCALL>[{{"name": "weather", "arguments": {WEATHER}}}]</TOOLCALL>',
+    "kimi-k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+    f"{WEATHER}<|tool_call_end|><|tool_calls_section_end|>",
     "llama3": f'{{"name": "weather", "parameters": {WEATHER}}}',
     "mistral": f'[TOOL_CALLS] [{{"name": "weather", "arguments": {WEATHER}}}]',
     "mistral-named": f"[TOOL_CALLS]weather[ARGS]{WEATHER}",
@@ -94,6 +101,22 @@ def test_a_call_however_the_stream_is_cut(name: str, bound: bool) -> None:
         assert answer(dialect, text[:at], text[at:], bound=bound) == whole
 
 
+SECTIONS = {
+    "minimax-m2": '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">A</parameter>\n</invoke>\n'
+    '<invoke name="now">\n</invoke>\n</minimax:tool_call>',
+    "kimi-k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
+    '{"city": "A"}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>'
+    "<|tool_calls_section_end|>",
+}
+
+
+@pytest.mark.parametrize("bound", [False, True])
+@pytest.mark.parametrize("name", SECTIONS)
+def test_two_calls_between_the_same_marks(name: str, bound: bool) -> None:
+    found = answer(BY_NAME[name], *SECTIONS[name], bound=bound)
+    assert calls(found) == [("weather", '{"city": "A"}'), ("now", "{}")]
+
+
 def fragments(deltas: list[Delta]) -> list[str]:
     """The pieces of arguments."""
     return [delta.arguments for delta in deltas if isinstance(delta, CallDelta) and delta.arguments]
@@ -101,6 +124,8 @@ def fragments(deltas: list[Delta]) -> list[str]:
 
 PIECEWISE = {
     "qwen3-coder": ['{"city": "Zürich"', ', "unit": "C"', "}"],
+    "seed": ['{"city": "Zürich"', ', "unit": "C"', "}"],
+    "minimax-m2": ['{"city": "Zürich"', ', "unit": "C"', "}"],
     "gemma-4": ['{"city": "Zürich"', ', "unit": "C"}'],
     "functiongemma": ['{"city": "Zürich"', ', "unit": "C"}'],
 }

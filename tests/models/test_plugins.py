@@ -72,6 +72,19 @@ def test_the_example_passes_its_own_test(example: Path, tmp_path: Path) -> None:
     assert len((EXAMPLE / f"{MODULE}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
+@pytest.mark.skipif("seed_oss" not in supported(), reason="the package has no seed_oss to compare with")
+def test_the_example_is_seed_oss_by_another_name(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were written from one sheet, by different people: the bits are equal."""
+    test, bits = module_at(EXAMPLE / "test_mymodel.py"), []
+    for name in ("my-model", "seed_oss"):
+        monkeypatch.setattr(test, "NAME", name)
+        test.written(tmp_path / f"{name}.gguf")
+        bits.append(test.logits(tmp_path / f"{name}.gguf", "reference").tobytes())
+    assert bits[0] == bits[1]
+
+
 @pytest.mark.slow  # pip takes seconds
 def test_pip_installs_the_example(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the network."""

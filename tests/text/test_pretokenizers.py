@@ -49,6 +49,7 @@ UPSTREAM = {  # as the models' own tokenizer.json files have them
         r"|\s*[\r\n]|\s+(?!\S)|\s+",
     ),
     "minicpm5": (r"\p{N}{1,3}", _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+" + _TAIL_PLAIN),
+    "tiny_aya": (r"\d{1,3}(?=(?:\d{3})*\b)", _WORDS_WITH_CONTRACTION + r"|\p{N}{1,3}" + _TAIL),
     "kimi-k2": (
         r"[\p{Han}]+|"
         + _WORDS_WITH_CONTRACTION.replace(r"\p{M}]", r"\p{M}&&[^\p{Han}]]")
@@ -110,10 +111,12 @@ def as_llama_cpp(name: str) -> Tokenizer:
     """Ours, with llama.cpp's reading of the classes where it differs from upstream's (docs/how/tokenizers.md)."""
     row = PRE_TOKENIZERS[name]
     upper, lower = f"[{pretokenizers._UPPER}", f"[{pretokenizers._LOWER}"
-    marks = r"\p{M}" if name in ("granite-embed-multi-97m", "youtu") else ""
+    marks = r"\p{M}" if name in ("granite-embed-multi-97m", "youtu", "tiny_aya") else ""
     letters = rf"[\p{{L}}{marks}"
-    a, z = ("", "") if name in ("kimi-k2", "youtu") else ("&&[^a-z]", "&&[^A-Z]")
+    a, z = ("", "") if name in ("kimi-k2", "youtu", "tiny_aya") else ("&&[^a-z]", "&&[^A-Z]")
     patterns = tuple(p.replace(upper, letters + a).replace(lower, letters + z) for p in row.patterns)
+    if name in ("afmoe", "tiny_aya"):  # text before a number goes with its first digits into the next step
+        patterns = (r"\P{N}*\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))", *patterns[2:])
     data = recorded()["bpe"]
     made = Tokenizer.from_metadata(bpe_metadata(name))
     ids = {token: i for i, token in enumerate(data["tokens"])}
@@ -121,7 +124,7 @@ def as_llama_cpp(name: str) -> Tokenizer:
     return made
 
 
-OTHER_CLASSES = ("tekken", "gpt-4o", "granite-embed-multi-97m", "kimi-k2", "youtu")
+OTHER_CLASSES = ("tekken", "gpt-4o", "afmoe", "tiny_aya", "granite-embed-multi-97m", "kimi-k2", "youtu")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ def heads_of(c: Config) -> HeadCounts:
         if not k or not v:
             raise ConvertError(f"config.json says {v} value heads of delta nets and {k} of keys")
         return HeadCounts(heads.n_heads, heads.n_kv_heads, k, v, c.integer("linear_value_head_dim"))
-    return heads
+    if c.has("kv_lora_rank"):
+        return replace(heads, latent_k=c.integer("qk_nope_head_dim"), latent_v=c.integer("v_head_dim"))
+    return replace(heads, groups=c.integer("n_groups", 1))
 
 
 def head_dim_of(c: Config) -> int:
@@ -40,10 +43,10 @@ def head_dim_of(c: Config) -> int:
     return c.integer("head_dim", c.integer("hidden_size") // heads_of(c).n_heads)
 
 
-def decoder_keys(c: Config, *, act: str = "silu", truncated: bool = True) -> tuple[Keys, Factors]:
-    """What all decoders have. act: the activation, or the only one that is right. truncated: see `rope_keys`."""
-    c.require("hidden_act", act)
-    c.require("hidden_activation", act)
+def decoder_keys(c: Config, *, acts: Sequence[str] = ("silu",), truncated: bool = True) -> tuple[Keys, Factors]:
+    """What all decoders have. acts: names of the activation that is right. truncated: see `rope_keys`."""
+    c.require("hidden_act", *acts)
+    c.require("hidden_activation", *acts)
     heads, dim, n_layers = heads_of(c), head_dim_of(c), c.integer("num_hidden_layers")
     if n_layers > _MOST_LAYERS or dim > _WIDEST_HEAD:
         raise ConvertError(
@@ -81,8 +84,11 @@ def window(c: Config) -> Keys:
 def windows(c: Config, period: int) -> Keys:
     """A window, and the layers that have it where they are not all but the last one of each `period`."""
     n, window = c.integer("num_hidden_layers"), c.integer("sliding_window")
-    kinds, every = c.layer_types(n), c.integer("sliding_window_pattern", period)
+    kinds, letters = c.layer_types(n), c.get("sliding_window_pattern")
+    if kinds is None and isinstance(letters, str) and letters:
+        kinds = [("full_attention", "sliding_attention")[letters[i % len(letters)] == "L"] for i in range(n)]
     if kinds is None:
+        every = c.integer("sliding_window_pattern", period)
         flags = [every != 0 and (layer + 1) % every != 0 for layer in range(n)]
     else:
         other = set(kinds) - {"sliding_attention", "full_attention"}
@@ -142,6 +148,11 @@ def smollm3(c: Config) -> Keys:
 def granite(c: Config) -> Keys:
     """Granite: factors of the embedding, the branches, the scores and the logits."""
     c.require("position_embedding_type", "rope")
+    return granite_factors(c)
+
+
+def granite_factors(c: Config) -> Keys:
+    """Factors that all Granite models have."""
     return {
         "embedding_scale": c.number("embedding_multiplier", 1.0),
         "residual_scale": c.number("residual_multiplier", 1.0),
@@ -304,6 +315,227 @@ def lfm2(c: Config) -> Keys:
 def glm4(c: Config) -> Keys:
     """GLM 4."""
     return {}
+
+
+def layer_normed(c: Config) -> Keys:
+    """For norms that take the mean away; `rms_norm_eps` has the alias of their epsilon."""
+    return {"attention.layer_norm_rms_epsilon": None, "attention.layer_norm_epsilon": c.number("rms_norm_eps")}
+
+
+def nothing_more(c: Config) -> Keys:
+    """Nothing but what all have."""
+    return {}
+
+
+def seed_oss(c: Config) -> Keys:
+    """Seed-OSS."""
+    c.require("mlp_bias", False)
+    return {}
+
+
+def hunyuan(c: Config) -> Keys:
+    """Hunyuan: a rotation with an alpha stands for a context of 256k, whatever config.json says."""
+    c.require("use_cla", False)
+    alpha = rope_of(c).number("alpha", 0.0)
+    return {"context_length": 1 << 18} if alpha else {}
+
+
+def exaone4(c: Config) -> Keys:
+    """EXAONE 4: windows, of the large one."""
+    n = c.integer("num_hidden_layers")
+    usual = [(layer + 1) % 4 != 0 for layer in range(n)]
+    return {"attention.sliding_window_pattern": usual} | windows(c, 4) if c.has("sliding_window") else {}
+
+
+def minicpm(c: Config) -> Keys:
+    """MiniCPM: factors of the embedding and the branches, and what logits are divided by."""
+    c.require("num_experts", 0)
+    return {
+        "embedding_scale": c.number("scale_emb"),
+        "residual_scale": c.number("scale_depth") / math.sqrt(c.integer("num_hidden_layers")),
+        "logit_scale": c.integer("hidden_size") / c.number("dim_model_base"),
+    }
+
+
+def cohere2(c: Config) -> Keys:
+    """Command R7B and A."""
+    c.require("use_qk_norm", False)
+    c.require("rotary_pct", 1.0, 1)
+    return layer_normed(c) | windows(c, 4) | {"logit_scale": c.number("logit_scale")}
+
+
+def stablelm(c: Config) -> Keys:
+    """StableLM."""
+    return layer_normed(c) | {"use_parallel_residual": c.flag("use_parallel_residual", False)}
+
+
+def routing(c: Config) -> Keys:
+    """Of experts what config.json says, under the names that most families use; others have aliases."""
+    keys = experts(c)
+    for name, theirs in (
+        ("expert_feed_forward_length", "moe_intermediate_size"),
+        ("expert_shared_count", "num_shared_experts"),
+        ("leading_dense_block_count", "first_k_dense_replace"),
+        ("expert_group_count", "n_group"),
+        ("expert_group_used_count", "topk_group"),
+    ):
+        if c.has(theirs):
+            keys[name] = _alike(c, theirs)
+    if c.has("routed_scaling_factor"):
+        keys["expert_weights_scale"] = c.number("routed_scaling_factor")
+    if c.has("norm_topk_prob"):
+        keys["expert_weights_norm"] = c.flag("norm_topk_prob")
+    if c.has("scoring_func"):
+        c.require("scoring_func", "sigmoid", "softmax")
+        keys["expert_gating_func"] = 2 if c.get("scoring_func") == "sigmoid" else 1
+    return keys
+
+
+def _alike(c: Config, name: str) -> int:
+    """A whole number that some models list for each layer, the same for all."""
+    value = c.get(name)
+    if not isinstance(value, list):
+        return c.integer(name)
+    if not value or any(one != value[0] for one in value):
+        raise ConvertError(f"config.json: {name} differs by layer, which is not converted")
+    return Config({name: value[0]}).integer(name)
+
+
+def olmoe(c: Config) -> Keys:
+    """OLMoE: experts on all layers, whose shares are not made to add up to one."""
+    c.require("norm_topk_prob", False)
+    c.require("clip_qkv", None)
+    return experts(c)
+
+
+def bailingmoe2(c: Config) -> Keys:
+    """Ling and Ring 2."""
+    keys = routing(c)
+    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
+    shared = c.integer("moe_shared_expert_intermediate_size", shared)
+    return keys | ({"expert_shared_feed_forward_length": shared} if shared else {})
+
+
+def ernie4_5_moe(c: Config) -> Keys:
+    """ERNIE 4.5 with experts from one layer on."""
+    n = c.integer("num_hidden_layers")
+    c.require("moe_layer_end_index", n - 1, -1)
+    keys = routing(c) | {"interleave_moe_layer_step": c.integer("moe_layer_interval", 1)}
+    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
+    return keys | ({"expert_shared_feed_forward_length": shared} if shared else {})
+
+
+def hunyuan_moe(c: Config) -> Keys:
+    """Hunyuan A13B: experts on all layers, and a shared one."""
+    shared = _alike(c, "num_shared_experts") * c.integer("intermediate_size")
+    top = {"expert_used_count": _alike(c, "num_experts_per_tok")}
+    width = {"feed_forward_length": _alike(c, "moe_intermediate_size"), "expert_shared_feed_forward_length": shared}
+    counts = Config({"num_experts": c.get("num_experts"), "num_experts_per_tok": top["expert_used_count"]})
+    return hunyuan(c) | experts(counts) | width | {"expert_shared_count": _alike(c, "num_shared_experts")}
+
+
+def minimax_m2(c: Config) -> Keys:
+    """MiniMax M2: experts on all layers, part of each head turned."""
+    width = c.integer("intermediate_size")
+    return routing(c) | {"expert_feed_forward_length": width, "rope.dimension_count": c.integer("rotary_dim")}
+
+
+def afmoe(c: Config) -> Keys:
+    """Trinity."""
+    c.require("mup_enabled", True)
+    return routing(c) | windows(c, 4)
+
+
+def mimo2(c: Config) -> Keys:
+    """MiMo V2: layers with a window have other numbers of key and value heads."""
+    for name in ("head_dim", "num_attention_heads", "v_head_dim"):
+        c.require(f"swa_{name}", c.integer(name))
+    n, kinds = c.integer("num_hidden_layers"), c.get("hybrid_layer_pattern")
+    if not isinstance(kinds, list) or len(kinds) != n or set(kinds) - {0, 1}:
+        raise ConvertError(f"config.json has no hybrid_layer_pattern of {n} numbers 0 and 1")
+    counts = c.integer("num_key_value_heads"), c.integer("swa_num_key_value_heads")
+    keys = routing(c) | {
+        "attention.head_count_kv": np.array([counts[kind] for kind in kinds], np.int32),
+        "attention.sliding_window": c.integer("sliding_window"),
+        "attention.sliding_window_pattern": [kind == 1 for kind in kinds],
+        "attention.value_length": c.integer("v_head_dim"),
+        "rope.freq_base_swa": c.number("swa_rope_theta", 10000.0),
+    }
+    scale = c.number("attention_value_scale", 0.0)
+    return keys | ({"attention.value_scale": scale} if scale else {})
+
+
+def smallthinker(c: Config) -> Keys:
+    """SmallThinker."""
+    layout = c.get("sliding_window_layout", [])
+    width = c.integer("moe_intermediate_size")
+    keys = routing(c) | {"feed_forward_length": width}
+    keys["expert_gating_func"] = 1 if c.flag("moe_primary_router_apply_softmax", False) else 2
+    if isinstance(layout, list) and any(layout):
+        keys["attention.sliding_window"] = c.integer("sliding_window_size")
+    return keys
+
+
+def llama4(c: Config) -> Keys:
+    """Llama 4: `intermediate_size` is the experts'."""
+    c.require("attention_bias", False)
+    return experts(c) | {
+        "feed_forward_length": c.integer("intermediate_size_mlp"),
+        "expert_feed_forward_length": c.integer("intermediate_size"),
+        "interleave_moe_layer_step": c.integer("interleave_moe_layer_step", 1),
+    }
+
+
+def phimoe(c: Config) -> Keys:
+    """Phi 3.5 MoE."""
+    return experts(c)
+
+
+def mistral4(c: Config) -> Keys:
+    """Mistral Small 4: latent attention."""
+    rope, latent = rope_of(c), c.integer("kv_lora_rank")
+    turned = c.integer("qk_rope_head_dim")
+    keys = routing(c) | {
+        "attention.head_count_kv": 1,
+        "attention.key_length": latent + turned,
+        "attention.value_length": latent,
+        "attention.key_length_mla": c.integer("qk_nope_head_dim") + turned,
+        "attention.value_length_mla": c.integer("v_head_dim"),
+        "attention.kv_lora_rank": latent,
+        "rope.dimension_count": turned,
+    }
+    if c.has("q_lora_rank"):
+        keys["attention.q_lora_rank"] = c.integer("q_lora_rank")
+    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
+    keys |= {"expert_shared_feed_forward_length": shared} if shared else {}
+    slope = rope.number("llama_4_scaling_beta", 0.0)
+    if slope:
+        old = int(rope.number("original_max_position_embeddings"))
+        keys |= {"attention.temperature_scale": slope, "attention.temperature_length": old}
+    if rope.has("mscale_all_dim"):  # in files of latent attention with its factor of a tenth
+        keys |= {
+            "rope.scaling.yarn_log_multiplier": 0.1 * rope.number("mscale_all_dim"),
+            "rope.scaling.attn_factor": None,
+        }
+    return keys
+
+
+def muse_glimmer(c: Config) -> Keys:
+    """Muse Glimmer."""
+    usual = [(layer + 1) % 4 != 0 for layer in range(c.integer("num_hidden_layers"))]
+    keys = {"logit_scale": c.number("output_multiplier"), "attention.sliding_window_pattern": usual} | windows(c, 4)
+    cap = c.number("final_logit_softcapping", 0.0)
+    return keys | ({"final_logit_softcapping": cap} if cap else {})
+
+
+def muse_glimmer_norms(c: Config) -> Factors:
+    """Norms of heads that the folder has as one number: a factor of all queries."""
+    dim, factor = head_dim_of(c), c.number("qk_scale_factor")
+    made: Factors = {}
+    for layer in range(min(c.integer("num_hidden_layers"), _MOST_LAYERS)):
+        made[f"blk.{layer}.attn_q_norm.weight"] = np.full(dim, factor, np.float32)
+        made[f"blk.{layer}.attn_k_norm.weight"] = np.ones(dim, np.float32)
+    return made
 
 
 LFM2_ALIASES: Mapping[str, str] = {"rms_norm_eps": "norm_eps", "intermediate_size": "block_ff_dim"}

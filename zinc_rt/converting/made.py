@@ -88,11 +88,13 @@ class Columns:
     Args:
         stored: elements[matrices, inputs, n_outputs].
         item: bytes of an element.
+        n_inputs: how many are stored, where those of the rows are the first ones; 0 for as many as rows have.
     """
 
     stored: ByteRange
     n_outputs: int
     item: int
+    n_inputs: int = 0
 
     def flat(self) -> U8:
         """All matrices as they are stored."""
@@ -100,9 +102,10 @@ class Columns:
 
     def rows(self, which: slice | Index, size: int) -> U8:
         """Some columns, those of the second matrix behind those of the first: uint8[columns, size]."""
-        elements = self.flat().view(f"<u{self.item}").reshape(-1, size // self.item, self.n_outputs)
+        taken = size // self.item
+        elements = self.flat().view(f"<u{self.item}").reshape(-1, self.n_inputs or taken, self.n_outputs)[:, :taken]
         numbers = np.arange(len(elements) * self.n_outputs)[which]
-        made = np.empty((len(numbers), size // self.item), elements.dtype)
+        made = np.empty((len(numbers), taken), elements.dtype)
         matrix = numbers // self.n_outputs
         for one in np.unique(matrix):
             here = matrix == one
@@ -125,6 +128,7 @@ class Made:
         width: elements of a stored row.
         index: which rows of its one part its rows are; None for all, in their order.
         values: f32[n, width] to f32[n, elements of a row], what happens to rows; None for nothing.
+        factors: of runs of rows, each with how many they are; the last one goes on to the end.
     """
 
     info: TensorInfo
@@ -133,15 +137,20 @@ class Made:
     width: int
     index: Index | None = None
     values: Values | None = None
+    factors: Sequence[tuple[int, float]] = ()
 
     def rows(self, start: int, stop: int) -> U8:
         """Rows in the bytes of the tensor's type: uint8[stop - start, row_bytes]."""
         raw = self._stored(start, stop)
-        if self.values is None and self.source is self.info.type:
+        if self.values is None and not self.factors and self.source is self.info.type:
             return raw
         x = dequantize(self.source, raw)
         if self.values is not None:
             x = np.ascontiguousarray(self.values(x))
+        if self.factors:
+            ends = np.cumsum([n for n, _ in self.factors[:-1]])
+            run = np.searchsorted(ends, np.arange(start, stop), side="right")
+            x = x * np.array([factor for _, factor in self.factors], np.float32)[run, None]
         check_range(self.info.type, x, start)
         return quantize(self.info.type, x)
 

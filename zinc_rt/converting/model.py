@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,11 +19,12 @@ from zinc_rt.converting.folder import ModelFolder
 from zinc_rt.converting.keys import decoder_keys, heads_of
 from zinc_rt.converting.made import Made, held
 from zinc_rt.converting.rules import place
-from zinc_rt.converting.safetensors import FLOATS
+from zinc_rt.converting.safetensors import FLOATS, Stored
 from zinc_rt.converting.text.check import check_texts
 from zinc_rt.converting.text.special import special_keys
 from zinc_rt.converting.text.vocabulary import vocabulary_keys
 from zinc_rt.gguf import GGUFFile, ValueType
+from zinc_rt.gguf.dequantize import dequantize
 from zinc_rt.gguf.encode import encode_value, infer_type
 from zinc_rt.gguf.part import DEFAULT_ALIGNMENT
 from zinc_rt.gguf.tensors import TensorInfo
@@ -107,13 +109,19 @@ class ConvertedModel(Closing):
 
     def _tensors(self, family: Family, config: Config) -> tuple[dict[str, Made], dict[str, Any]]:
         try:
-            keys, factors = decoder_keys(config, act=family.act, truncated=family.truncated)
+            keys, factors = decoder_keys(config, acts=family.acts, truncated=family.truncated)
             keys |= family.keys(config)
+            factors |= family.made(config)
         except (ArithmeticError, ValueError) as error:  # of numbers that are fine each, as an interval of 0
             raise ConvertError(f"{self._folder.shown}/config.json has numbers that make no model: {error}") from error
+        scalars, lists = _scalars(self._folder.tensors, family.scalars, config.integer("num_hidden_layers"))
         tied = config.get("tie_word_embeddings")
         made, aside = place(
-            self._folder.tensors, family.rules, heads_of(config), skipped=family.skipped, tied=tied is True
+            {name: tensor for name, tensor in self._folder.tensors.items() if name not in scalars},
+            family.rules,
+            heads_of(config),
+            skipped=(*family.skipped, *_drafting(config)),
+            tied=tied is True or family.tied,
         )
         every = {one.info.name: one for one in made}
         if len(every) < len(made):
@@ -127,15 +135,16 @@ class ConvertedModel(Closing):
         parts = sorted({name.split(".")[0] for name in aside if "lm_head" not in name})
         if parts:
             self.notes.append(f"left aside: {', '.join(parts)}; the text model is converted")
-        return every, keys
+        return every, {f"{family.name}.{key}": value for key, value in keys.items() if value is not None} | lists
 
     def _metadata(self, family: Family, keys: Mapping[str, Any]) -> dict[str, Any]:
         embedding = self.tensors.get("token_embd.weight")
         if embedding is None:
             raise ConvertError(f"{self._folder.shown} has no embed_tokens.weight")
         n_rows = embedding.shape[0]
-        if keys["vocab_size"] != n_rows:
-            raise ConvertError(f"config.json has vocab_size = {keys['vocab_size']}, embed_tokens has {n_rows} rows")
+        said = keys[f"{family.name}.vocab_size"]
+        if said != n_rows:
+            raise ConvertError(f"config.json has vocab_size = {said}, embed_tokens has {n_rows} rows")
         vocabulary = vocabulary_keys(self._folder, n_rows)
         special, notes = special_keys(self._folder, vocabulary)
         self.notes += notes
@@ -147,7 +156,7 @@ class ConvertedModel(Closing):
         last = name.rpartition("-")[2]
         if last.lower() in _BASES:
             general["general.finetune"] = last
-        return general | {f"{family.name}.{key}": value for key, value in keys.items()} | vocabulary | special
+        return general | dict(keys) | vocabulary | special
 
     def _name(self, family: Family, vocabulary: Mapping[str, Any]) -> str:
         """The folder's name, in the hub's cache the model's.
@@ -185,3 +194,32 @@ class ConvertedModel(Closing):
     def close(self) -> None:
         """Release the files."""
         self._folder.close()
+
+
+def _drafting(config: Config) -> list[str]:
+    """How names of blocks that draft tokens begin: they stand behind the others."""
+    n = config.integer("num_hidden_layers")
+    return [f"layers.{n + i}." for i in range(min(config.integer("num_nextn_predict_layers", 0), 64))]
+
+
+def _scalars(
+    tensors: Mapping[str, Stored], wanted: Mapping[str, str], n_layers: int
+) -> tuple[set[str], dict[str, list[float]]]:
+    """Numbers of layers that are stored as tensors: these tensors' names, and a list of n_layers for each key.
+
+    wanted: the key by the end of the name. Raises `ConvertError`.
+    """
+    names, lists = set[str](), dict[str, list[float]]()
+    for end, key in wanted.items():
+        found = {name: tensor for name, tensor in tensors.items() if name.endswith(f".{end}")}
+        values = {}
+        for name, tensor in found.items():
+            layer = re.search(r"layers\.(\d+)\.", name)
+            if layer is None or math.prod(tensor.shape) != 1 or tensor.dtype not in FLOATS:
+                raise ConvertError(f"tensor {show(name)} is no number of a layer")
+            values[int(layer[1])] = float(dequantize(FLOATS[tensor.dtype], tensor.flat().reshape(1, -1))[0, 0])
+        if sorted(values) != list(range(n_layers)):
+            raise ConvertError(f"{len(values)} of {n_layers} layers have a tensor {show(end)}, which all need")
+        names |= found.keys()
+        lists[key] = [values[layer] for layer in range(n_layers)]
+    return names, lists

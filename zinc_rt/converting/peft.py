@@ -156,7 +156,7 @@ class PeftAdapter:
 
     def _changed(self, module: str, rule: TensorRule, heads: HeadCounts, a: F32, b: F32) -> tuple[F32, F32]:
         """A and B after what conversion does to the matrix."""
-        if rule.columns or rule.mode in (How.PLUS_ONE, How.NEGATIVE_EXP, How.DECAYS):
+        if rule.columns or rule.factors or rule.mode in (How.PLUS_ONE, How.NEGATIVE_EXP, How.DECAYS):
             raise ConvertError(f"{self.shown}: {show(module)} is no matrix of its own, which is not converted")
         if rule.mode in (How.COPY, How.FLAT):
             return a, b

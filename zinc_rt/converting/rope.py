@@ -46,7 +46,7 @@ def rope_keys(config: Config, rope: Config, head_dim: int, *, truncated: bool = 
     """Metadata without the architecture's prefix, and tensors of factors.
 
     truncated: whether the ends of YaRN's blend have to be whole pairs.
-    Raises `ConvertError` for another kind of scaling than none, linear, llama3, yarn and longrope.
+    Raises `ConvertError` for another kind of scaling than none, linear, dynamic, llama3, yarn and longrope.
     """
     dim = head_dim
     if rope.has("partial_rotary_factor"):
@@ -56,6 +56,11 @@ def rope_keys(config: Config, rope: Config, head_dim: int, *, truncated: bool = 
         dim = int(head_dim * share)
     keys: dict[str, Any] = {"rope.dimension_count": dim, "rope.freq_base": rope.number("rope_theta", 10000.0)}
     kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind == "dynamic":  # turns by another base beyond the context alone, or, with an alpha, always
+        alpha = rope.number("alpha", 0.0)
+        if alpha > 0 and dim > 2:
+            keys["rope.freq_base"] *= alpha ** (dim / (dim - 2))
+        return keys, {}
     if kind == "default":
         return keys, {}
     if kind == "linear":
@@ -67,8 +72,8 @@ def rope_keys(config: Config, rope: Config, head_dim: int, *, truncated: bool = 
     if kind in ("longrope", "su"):
         return _longrope(config, rope, keys, dim)
     raise ConvertError(
-        f"config.json has a rotation of type {show(str(kind))}, which is not converted; default, linear, llama3, yarn"
-        " and longrope are"
+        f"config.json has a rotation of type {show(str(kind))}, which is not converted; default, linear, dynamic,"
+        " llama3, yarn and longrope are"
     )
 
 
@@ -107,12 +112,13 @@ def _yarn(config: Config, rope: Config, truncated: bool) -> dict[str, Any]:
 def _longrope(config: Config, rope: Config, keys: dict[str, Any], dim: int) -> tuple[dict[str, Any], Factors]:
     name, longest = "original_max_position_embeddings", config.integer("max_position_embeddings")
     old = config.integer(name) if config.has(name) else int(rope.number(name, longest))
+    rope.require("short_mscale", rope.get("long_mscale"))
     stretched = longest / old if old != longest else rope.number("factor", 1.0)
     magnitude = 1.0 if stretched <= 1 else math.sqrt(1 + math.log(stretched) / math.log(old))
     keys |= {
         "rope.scaling.type": "longrope",
         "rope.scaling.original_context_length": old,
-        "rope.scaling.attn_factor": rope.number("attention_factor", magnitude),
+        "rope.scaling.attn_factor": rope.number("attention_factor", rope.number("long_mscale", magnitude)),
     }
     factors = {
         f"rope_factors_{which}.weight": np.array(rope.numbers(f"{which}_factor", dim // 2), np.float32)

@@ -21,7 +21,7 @@ from zinc_rt.utils.checks import show
 _LAYER: Final = re.compile(r"layers\.(\d+)\.(.+)")
 _ALONE: Final = -1
 """Stands for an expert's number in what is no expert's."""
-_EXPERT: Final = re.compile(r"\.experts\.(\d+)\.")
+_EXPERT: Final = re.compile(r"\.(experts|norms)\.(\d+)\.")
 
 
 class How(enum.Enum):
@@ -34,6 +34,10 @@ class How(enum.Enum):
     head, then the second ones. VALUES are outputs of value heads, CHANNELS those of queries, keys and values, INPUTS
     what a matrix reads of value heads, DECAYS the logarithms of their decays. PACKED_QKV and PACKED_Z are parts of one
     matrix that has all of a key head together.
+
+    GROUPED_Q, _K and _V are parts of a matrix that has the query heads of a key head, this, and its values together;
+    q and k are interleaved, too. LATENT_K and LATENT_V are parts of what makes keys and values of a latent vector: the
+    keys' matrix of each head is turned round.
     """
 
     COPY = enum.auto()
@@ -52,17 +56,28 @@ class How(enum.Enum):
     DECAYS = enum.auto()
     PACKED_QKV = enum.auto()
     PACKED_Z = enum.auto()
+    GROUPED_Q = enum.auto()
+    GROUPED_K = enum.auto()
+    GROUPED_V = enum.auto()
+    LATENT_K = enum.auto()
+    LATENT_V = enum.auto()
+    COLUMN = enum.auto()  # a vector as a matrix of one column
+    COLUMN_NEGATIVE_EXP = enum.auto()
+    GROUPS = enum.auto()  # a vector as a row for each group of a scan
+    CHANNEL_PLANES = enum.auto()  # taps of each channel, as planes of one row
 
 
 @dataclass(frozen=True)
 class TensorRule:
     """A tensor's name in the new file, without `blk.N.`, and what happens to it. What is a rule for a module lacks
     `.weight` and `.bias`; one for a tensor has them. columns: whether matrices are stored with their inputs first.
+    factors: of runs of rows, each with how many they are; the last one goes on to the end.
     """
 
     name: str
     mode: How = How.COPY
     columns: bool = False
+    factors: tuple[tuple[int, float], ...] = ()
 
 
 Rules = Mapping[str, TensorRule | tuple[TensorRule, ...]]
@@ -72,13 +87,18 @@ become. A tuple is several tensors from one."""
 
 @dataclass(frozen=True)
 class HeadCounts:
-    """Query heads, and key and value heads. Of delta nets: key heads, value heads, and elements of a head."""
+    """Query heads, and key and value heads. Of delta nets: key heads, value heads, and elements of a head. Of latent
+    attention: elements of a head's keys that are not turned, and of its values. Of scans: groups.
+    """
 
     n_heads: int
     n_kv_heads: int
     delta_k: int = 0
     delta_v: int = 0
     delta_dim: int = 0
+    latent_k: int = 0
+    latent_v: int = 0
+    groups: int = 1
 
 
 def place(
@@ -134,7 +154,10 @@ def _make_blocks(
     return Made(info, (Blocks(nibbles, scales),), GGMLType.MXFP4, width, index)
 
 
-_PREFIXES: Final = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+_PREFIXES: Final = (
+    "model.language_model.", "language_model.model.", "language_model.", "model.backbone.", "model.", "backbone.",
+    "ernie.",
+)  # fmt: skip
 
 
 def _bare(name: str) -> str:
@@ -152,7 +175,7 @@ def becomes(name: str, rules: Rules, bare: str | None = None) -> list[tuple[str,
     layer = _LAYER.fullmatch(bare)
     path = layer[2] if layer else bare
     expert = _EXPERT.search(f".{path}")
-    path = _EXPERT.sub(".experts.*.", f".{path}")[1:]
+    path = _EXPERT.sub(r".\1.*.", f".{path}")[1:]
     module, dot, kind = path.rpartition(".")
     rule = rules.get(path)
     suffix = ""
@@ -164,7 +187,7 @@ def becomes(name: str, rules: Rules, bare: str | None = None) -> list[tuple[str,
         )
     each = rule if isinstance(rule, tuple) else (rule,)
     before = f"blk.{layer[1]}." if layer else ""
-    return [(f"{before}{one.name}{suffix}", one, int(expert[1]) if expert else _ALONE) for one in each]
+    return [(f"{before}{one.name}{suffix}", one, int(expert[2]) if expert else _ALONE) for one in each]
 
 
 _FIRST: Final = ("token_embd", "rope_", "blk.", "output_norm", "output")
@@ -204,18 +227,50 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
     values: Values | None = None
     if rule.mode is How.PLUS_ONE:
         values = _plus_one
-    elif rule.mode is How.NEGATIVE_EXP:
+    elif rule.mode in (How.NEGATIVE_EXP, How.COLUMN_NEGATIVE_EXP):
         values = _negative_exp
-    elif rule.mode not in (How.COPY, How.FLAT):
+    if rule.mode is How.CHANNEL_PLANES:
+        shape = (first.shape[0], 1, math.prod(first.shape[1:]))
+    elif rule.mode in (How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS):
+        n = math.prod(shape)
+        rows = n if rule.mode is not How.GROUPS else heads.groups
+        if not rows or n % rows:
+            raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which {rows} groups cannot share")
+        shape = (rows, n // rows)
+    elif rule.mode is How.LATENT_K:
+        return _latent_keys(name, first, heads)
+    elif rule.mode not in (How.COPY, How.FLAT, How.PLUS_ONE, How.NEGATIVE_EXP):
         shape, index, values = _reordered(rule.mode, first.name, shape, heads, by_element=name.endswith(".bias"))
-    source, width = FLOATS[first.dtype], first.shape[-1] if rule.mode is not How.FLAT else shape[-1]
+    source = FLOATS[first.dtype]
+    width = first.shape[-1] if rule.mode not in _RESHAPED else shape[-1]
     made: list[ByteRange] = list(parts)
     if rule.columns:
         width = shape[-1]
         made = [Columns(part, part.shape[-1], source.block_bytes) for part in parts]
+    if rule.mode is How.LATENT_V:
+        shape = (heads.n_heads, shape[0] // heads.n_heads, *shape[1:])
     whole = shape if alone else (len(parts), *shape)
     type = GGMLType.F32 if left_as_it_is(name, whole) else source
-    return Made(tensor_info(name, whole, type), made, source, width, index, values)
+    return Made(tensor_info(name, whole, type), made, source, width, index, values, rule.factors)
+
+
+_RESHAPED: Final = (How.FLAT, How.CHANNEL_PLANES, How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS)
+
+
+def _latent_keys(name: str, stored: Stored, heads: HeadCounts) -> Made:
+    """Of the matrix that makes keys and values of latent vectors that part which makes keys, turned round: rows of the
+    new tensor are elements of the latent vector, for each head.
+    """
+    each = heads.latent_k + heads.latent_v
+    if len(stored.shape) != 2 or not heads.latent_k or stored.shape[0] != heads.n_heads * each:
+        raise ConvertError(
+            f"tensor {show(stored.name)} has the shape {stored.shape}; {heads.n_heads} heads with {heads.latent_k} keys"
+            f" and {heads.latent_v} values are needed"
+        )
+    source = FLOATS[stored.dtype]
+    columns = Columns(stored, stored.shape[1], source.block_bytes, each)
+    info = tensor_info(name, (heads.n_heads, stored.shape[1], heads.latent_k), source)
+    return Made(info, (columns,), source, heads.latent_k)
 
 
 def _plus_one(x: F32) -> F32:
@@ -262,6 +317,13 @@ def outputs_of(mode: How, n: int, heads: HeadCounts) -> Index | None:
     if mode in (How.Q, How.K):
         count = heads.n_heads if mode is How.Q else heads.n_kv_heads
         return None if n % (2 * count) else every.reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)
+    if mode in (How.GROUPED_Q, How.GROUPED_K, How.GROUPED_V):
+        return _grouped(mode, every, heads)
+    if mode is How.LATENT_V:
+        each = heads.latent_k + heads.latent_v
+        if not each or n != heads.n_heads * each:
+            return None
+        return every.reshape(heads.n_heads, each)[:, heads.latent_k :].reshape(-1)
     keys = heads.delta_k * heads.delta_dim
     if mode in (How.PACKED_QKV, How.PACKED_Z):
         return _unpacked(mode, every, heads)
@@ -281,3 +343,16 @@ def _unpacked(mode: How, every: Index, heads: HeadCounts) -> Index | None:
         return None
     q, k, v, z = np.split(every.reshape(heads.delta_k, -1), [d, 2 * d, 2 * d + values], axis=1)
     return z.reshape(-1) if mode is How.PACKED_Z else np.concatenate([x.reshape(-1) for x in (q, k, v)])
+
+
+def _grouped(mode: How, every: Index, heads: HeadCounts) -> Index | None:
+    """Queries, keys or values of a matrix that has those of each key head together."""
+    share = heads.n_heads // heads.n_kv_heads + 2
+    if heads.n_heads % heads.n_kv_heads or len(every) % (heads.n_kv_heads * share * 2):
+        return None
+    parts = every.reshape(heads.n_kv_heads, share, -1)
+    if mode is How.GROUPED_V:
+        return parts[:, -1].reshape(-1)
+    those = parts[:, :-2] if mode is How.GROUPED_Q else parts[:, -2]
+    count = heads.n_heads if mode is How.GROUPED_Q else heads.n_kv_heads
+    return those.reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)

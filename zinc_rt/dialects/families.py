@@ -59,12 +59,42 @@ DEEPSEEK_R1: Final = Dialect(
     ),
 )
 
+SEED: Final = Dialect("seed", TaggedCalls("<seed:tool_call>", "</seed:tool_call>", lines=False))
+MINIMAX: Final = Dialect(
+    "minimax-m2",
+    TaggedCalls(
+        "<minimax:tool_call>",
+        "</minimax:tool_call>",
+        function=('<invoke name="', '">', "</invoke>"),
+        parameter=('<parameter name="', '">'),
+        lines=False,
+        section=True,
+    ),
+)
+NEMOTRON: Final = Dialect("nemotron-2", JsonCalls("<TOOLCALL>", "</TOOLCALL>", listed=True))
+KIMI: Final = Dialect(
+    "kimi-k2",
+    NamedCalls(
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_argument_begin|>",
+        open="<|tool_call_begin|>",
+        close="<|tool_call_end|>",
+        end="<|tool_calls_section_end|>",
+        space="functions.",
+    ),
+)
+
 FAMILIES: Final = (
-    PLAIN, HERMES, QWEN3_CODER, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_IDS, GEMMA4, FUNCTION_GEMMA, GPT_OSS, PHI4,
-    GRANITE, DEEPSEEK, DEEPSEEK_R1,
+    PLAIN, HERMES, QWEN3_CODER, SEED, MINIMAX, NEMOTRON, KIMI, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_IDS, GEMMA4,
+    FUNCTION_GEMMA, GPT_OSS, PHI4, GRANITE, DEEPSEEK, DEEPSEEK_R1,
 )  # fmt: skip
 
-_THINKING: Final = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+_THINKING: Final = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
 
 
 def dialect_of(tokenizer: Tokenizer, template: str | None) -> Dialect:
@@ -89,6 +119,9 @@ def dialect_of(tokenizer: Tokenizer, template: str | None) -> Dialect:
 
 def _by_calls(tokenizer: Tokenizer, text: str) -> Dialect:
     """The family by its marks of calls, those that are in no other's template first."""
+    for family in (SEED, MINIMAX, NEMOTRON, KIMI):  # whose first marks no other family has
+        if family.calls is not None and family.calls.begin in text:
+            return family
     if "<|tool_call>" in text:
         return GEMMA4
     if "<start_function_call>" in text:

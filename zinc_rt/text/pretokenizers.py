@@ -136,6 +136,19 @@ _JAIS_2 = PreTokenizer(
         + r"|\s",
     )
 )
+# Numbers are cut into threes from their ends: the rest in front, then threes. Both steps read a number once; a
+# lookahead at each three would take time by the square of its length.
+_THREES = r"\A{0}{{1,2}}(?=(?:{0}{{3}})+\z)"
+_AFMOE = PreTokenizer(
+    (
+        r"\p{N}+",
+        _THREES.format(r"\p{N}") + r"|\p{N}{1,3}",
+        "[\u4e00-\u9fff\u3400-\u4dbf\u8c48-\ud7ff\ue000-\ufaff\u3040-\u30ff\uff65-\uff9f\u2f00-\u2fdf\u0e40-\u0eff"
+        "\u1780-\u17ff\u1000-\u109f\u1100-\u11ff]+",  # U+8C48, which U+F900 is composed to, begins a range
+        _marks(),
+    )
+)
+_TINY_AYA = PreTokenizer((r"(?<!\d)\d++\b", _THREES.format(r"\d"), *_GPT_4O.patterns))
 GEMMA4 = PreTokenizer((_LINES,), add_bos=True, raw=True)
 """What a file of tokenizer model "gemma4" has, whatever pre-tokenizer it names."""
 
@@ -170,6 +183,8 @@ _FAMILIES: tuple[tuple[PreTokenizer, tuple[str, ...]], ...] = (
     (_YOUTU, ("youtu",)),
     (_MINICPM5, ("minicpm5",)),
     (_LAGUNA, ("laguna",)),
+    (_AFMOE, ("afmoe",)),
+    (_TINY_AYA, ("tiny_aya", "cohere2moe")),
     (_UFAKZEKA, ("ufakzeka",)),
     (_SPARK, ("spark2_5",)),
     (_JAIS_2, ("jais-2",)),

@@ -10,6 +10,7 @@ from zinc_rt.utils.checks import show
 
 _CONTRACTION: Final = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _TAIL: Final = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_BLANK: Final = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _TAIL_SLASH: Final = _TAIL.replace("[\\r\\n]*|", "[\\r\\n/]*|", 1)
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
@@ -41,6 +42,14 @@ _KNOWN: Final[Mapping[tuple[str, ...], Mapping[bool, str]]] = {
     (_cased() + r"|\p{N}" + _TAIL_SLASH,): {True: "tekken"},
     (_cased(_CONTRACTION + "?") + r"|\p{N}{1,3}" + _TAIL_SLASH,): {False: "gpt-4o"},
     (r"\p{N}{1,3}", "[一-龥\u3040-ゟ\u30a0-ヿ]+", _DEEPSEEK_V3): {False: "deepseek-v3"},
+    (_CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}" + "\r\n" + r"]+" + _BLANK,): {
+        False: "seed-coder"
+    },
+    (
+        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]"
+        r"|\s+(?!\S)|\s+",
+    ): {False: "bailingmoe"},
+    (r"\d{1,3}(?=(?:\d{3})*\b)", _cased(_CONTRACTION + "?") + r"|\p{N}{1,3}" + _TAIL_SLASH): {False: "tiny_aya"},
 }
 """By the steps, and by whether a word that is a token stays whole (`ignore_merges`)."""
 
@@ -56,8 +65,8 @@ def pretokenizer_name(pre: Any, *, ignore_merges: bool) -> str:
         how = ", and words that are tokens stay whole" if found else ""
         raise ConvertError(
             f"tokenizer.json cuts text into words by {show(' then '.join(steps) or 'nothing')}{how}, which is none of"
-            " the ways that are converted; those of Llama 3, Qwen 2 to 3.5, GPT-2, SmolLM, Mistral (tekken), GPT-4o and"
-            " DeepSeek V3 are"
+            " the ways that are converted; those of Llama 3, Qwen 2 to 3.5, GPT-2, SmolLM, Mistral (tekken), GPT-4o,"
+            " DeepSeek V3, Seed, Ling 2 and Tiny Aya are"
         )
     return found[ignore_merges]
 

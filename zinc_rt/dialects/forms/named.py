@@ -1,4 +1,4 @@
-"""Calls as a name and a JSON object behind it: Mistral's later forms, DeepSeek."""
+"""Calls as a name and a JSON object behind it: Mistral's later forms, DeepSeek, Kimi K2."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ class NamedCalls:
     """`BEGIN [OPEN] [function PREFIX] name [SPLIT id] MIDDLE {...} [TAIL] [CLOSE] ... [END]`.
 
     With `open`, one `begin` holds all calls, each from `open` to `close`; without, `begin` is repeated. split: a mark
-    behind the name, before an id that the model makes up. tail: text behind the object.
+    behind the name, before an id that the model makes up. tail: text behind the object. space: what stands before the
+    name where the call's number stands behind it (`functions.NAME:0`); "" for names alone.
     """
 
     begin: str
@@ -36,6 +37,7 @@ class NamedCalls:
     tail: str = ""
     close: str = ""
     end: str = ""
+    space: str = ""
     bare: bool = False
 
     @property
@@ -54,7 +56,9 @@ class NamedCalls:
 
     def _call(self, lark: LarkText, tool: Tool) -> str:
         parts = [lark.literal("function"), lark.mark(self.prefix)] if self.prefix else []
-        parts.append(lark.literal(tool.name))
+        parts.append(lark.literal(f"{self.space}{tool.name}:" if self.space else tool.name))
+        if self.space:
+            parts.append("/[0-9]{1,4}/")
         if self.split:
             parts.append(f"({lark.mark(self.split)} /[a-zA-Z0-9]{{1,40}}/)?")
         parts.append(lark.mark(self.middle))
@@ -127,6 +131,8 @@ class NamedCalls:
         if mark and mark == self.split:
             _, mark = yield from cursor.until([self.middle], LONGEST_NAME)
         yield from cursor.space()
+        if self.space:
+            name = name.strip().removeprefix(self.space).rpartition(":")[0]
         return name.strip() if mark else ""
 
     def _read_end(self, cursor: TextCursor) -> Generator[None]:

@@ -1,4 +1,4 @@
-"""Calls with a tag around each argument: Qwen3-Coder, Qwen3.5 and later.
+"""Calls with a tag around each argument: Qwen3-Coder, Qwen3.5 and later, Nemotron 3, Seed-OSS, MiniMax M2.
 
 A text argument is written as it is, all others as JSON.
 """
@@ -30,18 +30,28 @@ from zinc_rt.grammar.texts import pattern_literal
 _STRING: Final = frozenset(["string"])
 _CLOSE: Final = "</parameter>"
 _NO_CLOSE: Final = r"~/((?s:.*)\n)?<\/parameter>(?s:.*)/"
+_NO_CLOSE_ANYWHERE: Final = r"~/(?s:.*)<\/parameter>(?s:.*)/"
 _PYTHON: Final = {"True": "true", "False": "false", "None": "null"}
 _UNREADABLE: Final = ("anyOf", "oneOf", "allOf", "$ref")
 _IGNORED: Final = ("patternProperties", "minProperties", "maxProperties", "not", "if", "dependentRequired")
-_NAME: Final = re.compile(r"[^<>\n]+")
+_NAME: Final = re.compile(r'[^<>"\n]+')
 
 
 @dataclass(frozen=True)
 class TaggedCalls:
-    """`BEGIN <function=NAME> <parameter=KEY> value </parameter> ... </function> END`, one on each line."""
+    """`BEGIN <function=NAME> <parameter=KEY> value </parameter> ... </function> END`, one on each line.
+
+    function: what stands before the name, behind it, and at the end. parameter: what stands before the key and behind
+    it. lines: whether a value stands on lines of its own. section: one `begin` holds all calls; without, it is
+    repeated.
+    """
 
     begin: str
     end: str
+    function: tuple[str, str, str] = ("<function=", ">", "</function>")
+    parameter: tuple[str, str] = ("<parameter=", ">")
+    lines: bool = True
+    section: bool = False
     bare: bool = False
 
     @property
@@ -52,11 +62,13 @@ class TaggedCalls:
     def grammar(self, lark: LarkText, tools: Sequence[Tool], parallel: bool) -> str:
         """See `CallForm`. Arguments come in the schema's order."""
         call = lark.any_of(self._call(lark, tool) for tool in tools)
+        if self.section:
+            item = lark.rule(f'{call} "\\n"')
+            return lark.rule(f'"\\n" {item}{"+" if parallel else ""} {lark.mark(self.end)}')
         one = lark.rule(f'"\\n" {call} "\\n" {lark.mark(self.end)}')
         return lark.rule(f"{one} (SPACE? {lark.mark(self.begin)} {one})*") if parallel else one
 
-    @staticmethod
-    def _call(lark: LarkText, tool: Tool) -> str:
+    def _call(self, lark: LarkText, tool: Tool) -> str:
         root = tool.parameters
         refused = (*_UNREADABLE, *_IGNORED) if tool.strict else _UNREADABLE
         if used := next((key for key in refused if key in root), None):
@@ -64,7 +76,7 @@ class TaggedCalls:
                 f"{used} at the top does not go with this model, whose calls name arguments one by one; use properties",
                 tool.where,
             )
-        parts = [lark.literal(f"<function={tool.name}>\n")]
+        parts = [lark.literal(f"{self.function[0]}{tool.name}{self.function[1]}\n")]
         required = set(root.get("required", ()))
         properties = dict(root.get("properties", {}))
         for key in sorted(required - properties.keys()):
@@ -72,71 +84,81 @@ class TaggedCalls:
         for key, schema in properties.items():
             if not _NAME.fullmatch(key):
                 raise GrammarError(f"the argument {key!r} cannot be written for this model; rename it", tool.where)
-            value = _value(lark, schema, tool, key)
-            one = lark.rule(f"{lark.literal(f'<parameter={key}>')} {value} " + r'"\n"')
+            value = _value(lark, schema, tool, key, self.lines)
+            one = lark.rule(f"{lark.literal(key.join(self.parameter))} {value} " + r'"\n"')
             parts.append(one if key in required else f"{one}?")
-        parts.append(lark.literal("</function>"))
+        parts.append(lark.literal(self.function[2]))
         return lark.rule(" ".join(parts))
 
     def read(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool) -> Reading:
         """See `CallForm`."""
-        if not (name := (yield from _read_name(cursor))):
-            return None
-        schema = tools[name].parameters if name in tools else {}
-        arguments: dict[str, str] = {}
-        while (found := (yield from _read_parameter(cursor, schema))) is not None:
-            if not found:
-                yield from cursor.close(self.end)
-                text = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments.items())
-                return [ParsedCall(name, f"{{{text}}}")]
-            arguments |= found
-        return None
+        calls: list[ParsedCall] = []
+        while name := (yield from self._read_name(cursor)):
+            schema = tools[name].parameters if name in tools else {}
+            arguments: dict[str, str] = {}
+            while found := (yield from self._read_parameter(cursor, schema)):
+                arguments |= found
+            if found is None:
+                return None
+            text = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in arguments.items())
+            calls.append(ParsedCall(name, f"{{{text}}}"))
+            if not self.section:
+                break
+        if calls:
+            yield from cursor.close(self.end)
+        return calls or None
 
     def tell(self, cursor: TextCursor, tools: Mapping[str, Tool], marked: bool, teller: CallTeller) -> Telling:
         """See `CallForm`. Arguments are told one by one, each when it is complete."""
-        if not (name := (yield from _read_name(cursor))):
-            return False
-        schema = tools[name].parameters if name in tools else {}
-        before = "{"
-        while (found := (yield from _read_parameter(cursor, schema))) is not None:
+        some = False
+        while name := (yield from self._read_name(cursor)):
+            schema = tools[name].parameters if name in tools else {}
+            before = "{"
+            while found := (yield from self._read_parameter(cursor, schema)):
+                if before == "{":
+                    teller.begin(name)
+                for key, value in found.items():
+                    teller.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: {value}")
+                before = ", "
+            if found is None:
+                return False
             if before == "{":
                 teller.begin(name)
-            if not found:
-                teller.arguments("}" if before != "{" else "{}")
-                yield from cursor.close(self.end)
-                return True
-            for key, value in found.items():
-                teller.arguments(f"{before}{json.dumps(key, ensure_ascii=False)}: {value}")
-            before = ", "
-        return False
+            teller.arguments("}" if before != "{" else "{}")
+            some = True
+            if not self.section:
+                break
+        if some:
+            yield from cursor.close(self.end)
+        return some
+
+    def _read_name(self, cursor: TextCursor) -> Generator[None, None, str]:
+        """The function's name with the tag around it; "" for none."""
+        yield from cursor.space()
+        if not (yield from cursor.accept(self.function[0])):
+            return ""
+        name, mark = yield from cursor.until([self.function[1]], LONGEST_NAME)
+        return name.strip() if mark else ""
+
+    def _read_parameter(
+        self, cursor: TextCursor, schema: Mapping[str, Any]
+    ) -> Generator[None, None, dict[str, str] | None]:
+        """An argument as JSON by its name; nothing in it at the end of the function, None for neither."""
+        yield from cursor.space()
+        if (yield from cursor.accept(self.function[2])):
+            return {}
+        if not (yield from cursor.accept(self.parameter[0])):
+            return None
+        key, mark = yield from cursor.until([self.parameter[1]], LONGEST_NAME)
+        value = yield from _read_value(cursor, self.lines)
+        return {key: _as_json(value, key, schema)} if mark and value is not None else None
 
 
-def _read_name(cursor: TextCursor) -> Generator[None, None, str]:
-    """The function's name with the tag around it; "" for none."""
-    yield from cursor.space()
-    if not (yield from cursor.accept("<function=")):
-        return ""
-    name, mark = yield from cursor.until([">"], LONGEST_NAME)
-    return name.strip() if mark else ""
-
-
-def _read_parameter(cursor: TextCursor, schema: Mapping[str, Any]) -> Generator[None, None, dict[str, str] | None]:
-    """An argument as JSON by its name; nothing in it at the end of the function, None for neither."""
-    yield from cursor.space()
-    if (yield from cursor.accept("</function>")):
-        return {}
-    if not (yield from cursor.accept("<parameter=")):
-        return None
-    key, mark = yield from cursor.until([">"], LONGEST_NAME)
-    value = yield from _read_value(cursor)
-    return {key: _as_json(value, key, schema)} if mark and value is not None else None
-
-
-def _read_value(cursor: TextCursor) -> Generator[None, None, str | None]:
+def _read_value(cursor: TextCursor, lines: bool) -> Generator[None, None, str | None]:
     """A value and what closes it. On lines of its own, it ends with `</parameter>` at the beginning of a line."""
-    own_line = (yield from cursor.peek(1)) == "\n"
+    own_line = lines and (yield from cursor.peek(1)) == "\n"
     value, mark = yield from cursor.until(["\n" + _CLOSE if own_line else _CLOSE])
-    return value.removeprefix("\n") if mark else None
+    return value.removeprefix("\n" if own_line else "") if mark else None
 
 
 def _as_json(value: str, key: str, schema: Mapping[str, Any]) -> str:
@@ -156,22 +178,24 @@ def _as_json(value: str, key: str, schema: Mapping[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _value(lark: LarkText, schema: Any, tool: Tool, key: str) -> str:
-    """The rule of an argument's value with the line feed before it and its closing tag."""
+def _value(lark: LarkText, schema: Any, tool: Tool, key: str, lines: bool) -> str:
+    """The rule of an argument's value with the line feed before it, if it has lines of its own, and its closing tag."""
+    edge = "\n" if lines else ""
     root, where = tool.parameters, f"{tool.where}.properties.{key}"
     if types_of(schema, root, where) != _STRING:
         document = {key: root[key] for key in ("$defs", "definitions") if key in root}
         full = {**resolve(schema, root, where), **document}
-        return lark.rule(r'"\n" ' + lark.json(full, where, not tool.strict) + " " + lark.literal("\n" + _CLOSE))
+        begin = r'"\n" ' if lines else ""
+        return lark.rule(begin + lark.json(full, where, not tool.strict) + " " + lark.literal(edge + _CLOSE))
     schema = resolve(schema, root, where)
     if "const" in schema or "enum" in schema:
         values = [schema["const"]] if "const" in schema else schema["enum"]
-        return lark.any_of(lark.literal(f"\n{value}\n{_CLOSE}") for value in values)
+        return lark.any_of(lark.literal(f"{edge}{value}{edge}{_CLOSE}") for value in values)
     limits = string_limits(schema, where)
     if not limits:
-        return lark.rule(r"/(\n(?s:.*))?\n<\/parameter>/", "[lazy]")
-    body = " & ".join([*limits, _NO_CLOSE, "/(?s:.*)/"])
-    return lark.terminal(rf'"\n" ({body}) "\n{_CLOSE}"')
+        return lark.rule(r"/(\n(?s:.*))?\n<\/parameter>/" if lines else r"/(?s:.*)<\/parameter>/", "[lazy]")
+    body = " & ".join([*limits, _NO_CLOSE if lines else _NO_CLOSE_ANYWHERE, "/(?s:.*)/"])
+    return lark.terminal(rf'"\n" ({body}) "\n{_CLOSE}"' if lines else f'({body}) "{_CLOSE}"')
 
 
 def string_limits(schema: Mapping[str, Any], where: str) -> list[str]:

@@ -1,0 +1,596 @@
+"""Layouts of published folders, as tables: what a layer holds under Hugging Face's names, and what becomes of it.
+
+Written from the models' own configurations and code, not from what is tested. `LAYOUTS` names them by class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+Change = Callable[[Array], Array]
+E, H, KV, D, FF, VOCAB, EXPERTS, EXPERT_FF = 64, 4, 2, 16, 96, 320, 4, 32
+
+
+@dataclass(frozen=True)
+class Part:
+    """A tensor of the new file: the folder's tensor, its shape there, and what is done to it.
+
+    count: how many tensors `*` in the name stands for, which become one.
+    """
+
+    stored: str
+    shape: tuple[int, ...]
+    change: Change = lambda x: x
+    count: int = 0
+
+
+Parts = dict[str, Part]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A class: the parts of each layer by their new names without `blk.N.`, and of the ends; config.json; keys of the
+    new file without the architecture's prefix, among those that other tests do not look at. None: a key that it lacks.
+    """
+
+    architecture: str
+    layers: tuple[Parts, ...]
+    ends: Parts
+    config: Mapping[str, Any]
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    general: Mapping[str, Any] = field(default_factory=dict)
+    layer: str = "model.layers"
+
+
+def interleaved(heads: int) -> Change:
+    """Rows of a head whose pairs are half a head apart, as neighbours."""
+
+    def change(x: Array) -> Array:
+        each = x.shape[0] // heads
+        order = [head * each + i // 2 + (i % 2) * (each // 2) for head in range(heads) for i in range(each)]
+        return x[order]
+
+    return change
+
+
+def plus_one(x: Array) -> Array:
+    return x + np.float32(1)
+
+
+def linears(names: Mapping[str, tuple[str, tuple[int, ...]]], *, bias: str = "") -> Parts:
+    """Modules with weights, and biases where their new names are in `bias`."""
+    made = {f"{new}.weight": Part(f"{old}.weight", shape) for new, (old, shape) in names.items()}
+    return made | {f"{n}.bias": Part(f"{old}.bias", s[:1]) for n, (old, s) in names.items() if n in bias.split()}
+
+
+def attention(*, bias: str = "", out: str = "o_proj", value: int = D, kv: int = KV) -> Parts:
+    sizes = {"attn_q": ("q_proj", H * D), "attn_k": ("k_proj", kv * D), "attn_v": ("v_proj", kv * value)}
+    names = {new: (f"self_attn.{old}", (n, E)) for new, (old, n) in sizes.items()}
+    return linears(names | {"attn_output": (f"self_attn.{out}", (E, H * value))}, bias=bias)
+
+
+def turned(parts: Parts) -> Parts:
+    """Queries and keys whose pairs become neighbours."""
+    made = dict(parts)
+    for name, heads in (("attn_q.weight", H), ("attn_k.weight", KV)):
+        made[name] = Part(parts[name].stored, parts[name].shape, interleaved(heads))
+    return made
+
+
+def head_norms(q: str = "q_norm", k: str = "k_norm", *, whole: bool = False) -> Parts:
+    sizes = (H * D, KV * D) if whole else (D, D)
+    return {f"attn_{x}_norm.weight": Part(f"self_attn.{n}.weight", (s,)) for x, n, s in zip("qk", (q, k), sizes)}
+
+
+def norms(change: Change = lambda x: x, *, bias: bool = False, **names: str) -> Parts:
+    made = {f"{new}.weight": Part(f"{old}.weight", (E,), change) for new, old in names.items()}
+    return made | ({f"{new}.bias": Part(f"{old}.bias", (E,)) for new, old in names.items()} if bias else {})
+
+
+def ffn(prefix: str = "mlp", *, suffix: str = "", n: int = FF, gate: bool = True, names: str = "_proj") -> Parts:
+    kinds = {"gate": (n, E), "up": (n, E), "down": (E, n)}
+    return linears(
+        {f"ffn_{x}{suffix}": (f"{prefix}.{x}{names}", shape) for x, shape in kinds.items() if gate or x != "gate"}
+    )
+
+
+def experts(prefix: str = "mlp.experts", names: str = "gate_proj up_proj down_proj") -> Parts:
+    kinds = {"gate": (EXPERT_FF, E), "up": (EXPERT_FF, E), "down": (E, EXPERT_FF)}
+    return {
+        f"ffn_{x}_exps.weight": Part(f"{prefix}.*.{old}.weight", shape, count=EXPERTS)
+        for old, (x, shape) in zip(names.split(), kinds.items(), strict=True)
+    }
+
+
+def router(name: str = "mlp.gate", bias: str = "") -> Parts:
+    made = {"ffn_gate_inp.weight": Part(f"{name}.weight", (EXPERTS, E))}
+    return made | ({"exp_probs_b.bias": Part(bias, (EXPERTS,))} if bias else {})
+
+
+PRE = norms(attn_norm="input_layernorm", ffn_norm="post_attention_layernorm")
+LN = norms(bias=True, attn_norm="input_layernorm", ffn_norm="post_attention_layernorm")
+
+
+def ends(
+    embedding: str = "model.embed_tokens", norm: str = "model.norm", head: str | None = "lm_head", *,
+    change: Change = lambda x: x, bias: bool = False,
+) -> Parts:  # fmt: skip
+    made = {"token_embd.weight": Part(f"{embedding}.weight", (VOCAB, E))}
+    made["output_norm.weight"] = Part(f"{norm}.weight", (E,), change)
+    if bias:
+        made["output_norm.bias"] = Part(f"{norm}.bias", (E,))
+    return made | ({"output.weight": Part(f"{head}.weight", (VOCAB, E))} if head else {})
+
+
+def grouped(which: str) -> Change:
+    """Of InternLM 2's rows, which are two query heads, a key head and its values for each of the key heads."""
+
+    def change(x: Array) -> Array:
+        heads = x.reshape(KV, H // KV + 2, D, E)
+        chosen = {"q": heads[:, : H // KV], "k": heads[:, H // KV], "v": heads[:, H // KV + 1]}[which]
+        rows = chosen.reshape(-1, E)
+        return rows if which == "v" else interleaved(H if which == "q" else KV)(rows)
+
+    return change
+
+
+NOPE, ROPE, VALUE, LATENT, QUERY = 16, 8, 24, 32, 40
+SMALL: dict[str, Any] = {
+    "vocab_size": VOCAB, "hidden_size": E, "intermediate_size": FF, "num_hidden_layers": 2, "num_attention_heads": H,
+    "num_key_value_heads": KV, "max_position_embeddings": 512, "rope_theta": 5e4, "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+}  # fmt: skip
+ROUTED = {"num_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FF}
+ROUTED_KEYS = {"expert_count": EXPERTS, "expert_used_count": 2, "expert_feed_forward_length": EXPERT_FF}
+LN_KEYS = {"attention.layer_norm_epsilon": 1e-5, "attention.layer_norm_rms_epsilon": None}
+SIGMOID = {"expert_weights_norm": True, "expert_weights_scale": 2.5, "expert_gating_func": 2}
+
+
+def renamed(**names: str | None) -> dict[str, Any]:
+    """The small configuration with keys of other names, or without them."""
+    made = {key: value for key, value in SMALL.items() if key not in names}
+    return made | {new: SMALL[old] for old, new in names.items() if new is not None}
+
+
+DENSE: dict[str, Layout] = {
+    "SeedOssForCausalLM": Layout(
+        "seed_oss",
+        (attention(bias="attn_q attn_k attn_v") | ffn()
+         | norms(attn_norm="input_layernorm", post_attention_norm="post_attention_layernorm"),) * 2,
+        ends(), SMALL | {"head_dim": D, "attention_bias": True, "attention_out_bias": False, "mlp_bias": False,
+                         "rope_scaling": {"rope_type": "default"}},
+        {"rope.freq_base": 5e4, "attention.key_length": D},
+    ),
+    "Ernie4_5ForCausalLM": Layout(
+        "ernie4_5", (attention() | ffn() | PRE,) * 2, ends(), SMALL | {"head_dim": D, "use_bias": False}
+    ),
+    "HunYuanDenseV1ForCausalLM": Layout(
+        "hunyuan-dense", (attention() | ffn() | PRE | head_norms("query_layernorm", "key_layernorm"),) * 2,
+        ends(head=None), SMALL | {"head_dim": D, "rope_theta": 1e4, "tie_word_embeddings": True, "use_cla": False,
+                                  "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
+        {"rope.freq_base": 1e4 * 1000 ** (D / (D - 2)), "context_length": 262144},
+    ),
+    "Exaone4ForCausalLM": Layout(
+        "exaone4",
+        (attention() | ffn() | head_norms()
+         | norms(post_attention_norm="post_attention_layernorm", post_ffw_norm="post_feedforward_layernorm"),) * 4,
+        ends(), SMALL | {"num_hidden_layers": 4, "sliding_window": 128, "sliding_window_pattern": "LLLG"},
+        {"attention.sliding_window": 128, "attention.sliding_window_pattern": [True, True, True, False]},
+    ),
+    "InternLM2ForCausalLM": Layout(
+        "internlm2",
+        ({f"attn_{x}.weight": Part("attention.wqkv.weight", ((H + 2 * KV) * D, E), grouped(x)) for x in "qkv"}
+         | linears({"attn_output": ("attention.wo", (E, H * D)), "ffn_gate": ("feed_forward.w1", (FF, E)),
+                    "ffn_up": ("feed_forward.w3", (FF, E)), "ffn_down": ("feed_forward.w2", (E, FF))})
+         | norms(attn_norm="attention_norm", ffn_norm="ffn_norm"),) * 2,
+        ends("model.tok_embeddings", head="output"),
+        SMALL | {"bias": False, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, {"rope.freq_base": 5e4},
+    ),
+    "MiniCPMForCausalLM": Layout(
+        "minicpm", (turned(attention()) | ffn() | PRE,) * 2, ends(head=None),
+        renamed(tie_word_embeddings=None) | {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16},
+        {"embedding_scale": 12.0, "residual_scale": 1.4 / 2**0.5, "logit_scale": 4.0},
+    ),
+    "GemmaForCausalLM": Layout(
+        "gemma",
+        (attention() | ffn()
+         | norms(plus_one, attn_norm="input_layernorm", ffn_norm="post_attention_layernorm"),) * 2,
+        ends(head=None, change=plus_one), renamed(tie_word_embeddings=None) | {"head_dim": D, "hidden_act": "gelu"},
+    ),
+    "ArceeForCausalLM": Layout(
+        "arcee", (turned(attention()) | ffn(gate=False) | PRE,) * 2, ends(), SMALL | {"hidden_act": "relu2"}
+    ),
+    "NemotronForCausalLM": Layout(
+        "nemotron",
+        (attention() | ffn(gate=False)
+         | norms(plus_one, bias=True, attn_norm="input_layernorm", ffn_norm="post_attention_layernorm"),) * 2,
+        ends(change=plus_one, bias=True),
+        renamed(rms_norm_eps="norm_eps") | {"hidden_act": "relu2", "partial_rotary_factor": 0.5},
+        LN_KEYS | {"rope.dimension_count": 8},
+    ),
+    "ApertusForCausalLM": Layout(
+        "apertus",
+        (attention() | ffn(gate=False) | head_norms()
+         | norms(attn_norm="attention_layernorm", ffn_norm="feedforward_layernorm"),) * 2,
+        ends(), SMALL | {"hidden_act": "xielu"},
+        general={f"xielu.{x}": x for x in ("alpha_n", "alpha_p", "beta", "eps")},
+    ),
+    "Cohere2ForCausalLM": Layout(
+        "cohere2", (attention() | ffn() | norms(attn_norm="input_layernorm"),) * 4, ends(head=None),
+        renamed(rms_norm_eps="layer_norm_eps", tie_word_embeddings=None)
+        | {"num_hidden_layers": 4, "logit_scale": 0.25, "rotary_pct": 1.0, "sliding_window": 64,
+           "sliding_window_pattern": 4},
+        LN_KEYS | {"logit_scale": 0.25, "attention.sliding_window": 64},
+    ),
+    "Starcoder2ForCausalLM": Layout(
+        "starcoder2",
+        (attention(bias="attn_q attn_k attn_v attn_output") | LN | linears(
+            {"ffn_up": ("mlp.c_fc", (FF, E)), "ffn_down": ("mlp.c_proj", (E, FF))}, bias="ffn_up ffn_down"),) * 2,
+        ends(head=None, bias=True),
+        renamed(rms_norm_eps="norm_epsilon", tie_word_embeddings=None)
+        | {"hidden_act": "gelu_pytorch_tanh", "use_bias": True, "sliding_window": 4096},
+        LN_KEYS | {"attention.sliding_window": None},
+    ),
+    "StableLmForCausalLM": Layout(
+        "stablelm",
+        (attention() | ffn() | norms(bias=True, attn_norm="input_layernorm")
+         | {"attn_q_norm.weight": Part("self_attn.q_layernorm.norms.*.weight", (D,), count=H),
+            "attn_k_norm.weight": Part("self_attn.k_layernorm.norms.*.weight", (D,), count=KV)},) * 2,
+        ends(bias=True),
+        renamed(rms_norm_eps="layer_norm_eps") | {"partial_rotary_factor": 0.25, "use_parallel_residual": True},
+        LN_KEYS | {"rope.dimension_count": 4, "use_parallel_residual": True},
+    ),
+}  # fmt: skip
+
+SHARED = ffn("mlp.shared_experts", suffix="_shexp", n=EXPERT_FF)
+STACKED: Parts = {
+    "ffn_gate_exps.weight": Part(
+        "feed_forward.experts.gate_up_proj", (EXPERTS, E, 2 * EXPERT_FF), lambda x: x[..., :EXPERT_FF].swapaxes(1, 2)
+    ),
+    "ffn_up_exps.weight": Part(
+        "feed_forward.experts.gate_up_proj", (EXPERTS, E, 2 * EXPERT_FF), lambda x: x[..., EXPERT_FF:].swapaxes(1, 2)
+    ),
+    "ffn_down_exps.weight": Part("feed_forward.experts.down_proj", (EXPERTS, EXPERT_FF, E), lambda x: x.swapaxes(1, 2)),
+}
+TOGETHER: Parts = {
+    "ffn_gate_exps.weight": Part("mlp.experts.gate_up_proj", (EXPERTS, 2 * EXPERT_FF, E), lambda x: x[:, :EXPERT_FF]),
+    "ffn_up_exps.weight": Part("mlp.experts.gate_up_proj", (EXPERTS, 2 * EXPERT_FF, E), lambda x: x[:, EXPERT_FF:]),
+    "ffn_down_exps.weight": Part("mlp.experts.down_proj", (EXPERTS, E, EXPERT_FF)),
+}
+LATENT_PARTS: Parts = linears(
+    {
+        "attn_q_a": ("self_attn.q_a_proj", (QUERY, E)), "attn_q_b": ("self_attn.q_b_proj", (H * (NOPE + ROPE), QUERY)),
+        "attn_kv_a_mqa": ("self_attn.kv_a_proj_with_mqa", (LATENT + ROPE, E)),
+        "attn_output": ("self_attn.o_proj", (E, H * VALUE)),
+    }
+) | {
+    "attn_q_a_norm.weight": Part("self_attn.q_a_layernorm.weight", (QUERY,)),
+    "attn_kv_a_norm.weight": Part("self_attn.kv_a_layernorm.weight", (LATENT,)),
+    "attn_k_b.weight": Part(
+        "self_attn.kv_b_proj.weight", (H * (NOPE + VALUE), LATENT),
+        lambda x: x.reshape(H, NOPE + VALUE, LATENT)[:, :NOPE].swapaxes(1, 2),
+    ),
+    "attn_v_b.weight": Part(
+        "self_attn.kv_b_proj.weight", (H * (NOPE + VALUE), LATENT),
+        lambda x: x.reshape(H, NOPE + VALUE, LATENT)[:, NOPE:],
+    ),
+}  # fmt: skip
+
+MIXTURES: dict[str, Layout] = {
+    "OlmoeForCausalLM": Layout(
+        "olmoe", (attention() | head_norms(whole=True) | PRE | router() | experts(),) * 2, ends(),
+        SMALL | ROUTED | {"intermediate_size": EXPERT_FF, "norm_topk_prob": False, "clip_qkv": None},
+        {"expert_count": EXPERTS, "expert_used_count": 2, "feed_forward_length": EXPERT_FF},
+    ),
+    "Dots1ForCausalLM": Layout(
+        "dots1",
+        (attention(kv=H) | head_norms() | PRE | ffn(),
+         attention(kv=H) | head_norms() | PRE | router(bias="mlp.gate.e_score_correction_bias") | experts() | SHARED),
+        ends(), SMALL | {"num_key_value_heads": H, "n_routed_experts": EXPERTS, "num_experts_per_tok": 2,
+                         "moe_intermediate_size": EXPERT_FF,
+                         "n_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
+                         "norm_topk_prob": True, "n_group": 1, "topk_group": 1},
+        ROUTED_KEYS | SIGMOID | {"expert_shared_count": 1, "leading_dense_block_count": 1},
+    ),
+    "BailingMoeV2ForCausalLM": Layout(
+        "bailingmoe2",
+        tuple(
+            linears({"attn_qkv": ("attention.query_key_value", ((H + 2 * KV) * D, E)),
+                     "attn_output": ("attention.dense", (E, H * D))})
+            | {f"attn_{x}_norm.weight": Part(f"attention.{n}_layernorm.weight", (D,)) for x, n in
+               (("q", "query"), ("k", "key"))}
+            | PRE | body for body in (ffn(), router(bias="mlp.gate.expert_bias") | experts() | SHARED)
+        ),
+        ends("model.word_embeddings"),
+        SMALL | ROUTED | {"num_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
+                          "norm_topk_prob": True, "n_group": 2, "topk_group": 1, "score_function": "sigmoid"},
+        ROUTED_KEYS | SIGMOID | {"expert_shared_feed_forward_length": EXPERT_FF, "rope.dimension_count": 8,
+                                 "expert_group_count": 2, "expert_group_used_count": 1},
+    ),
+    "Ernie4_5_MoeForCausalLM": Layout(
+        "ernie4_5-moe",
+        (attention() | PRE | ffn(),
+         attention() | PRE | router() | experts() | SHARED
+         | {"exp_probs_b.bias": Part("mlp.moe_statics.e_score_correction_bias", (1, EXPERTS), lambda x: x[0])}),
+        ends(), SMALL | {"moe_num_experts": EXPERTS, "moe_k": 2, "moe_intermediate_size": EXPERT_FF,
+                         "moe_num_shared_experts": 1, "moe_layer_start_index": 1, "moe_layer_end_index": 1,
+                         "moe_layer_interval": 1},
+        ROUTED_KEYS | {"interleave_moe_layer_step": 1, "leading_dense_block_count": 1,
+                       "expert_shared_feed_forward_length": EXPERT_FF},
+    ),
+    "HunYuanMoEV1ForCausalLM": Layout(
+        "hunyuan-moe",
+        (attention() | PRE | head_norms("query_layernorm", "key_layernorm") | router("mlp.gate.wg") | experts()
+         | ffn("mlp.shared_mlp", suffix="_shexp"),) * 2,
+        ends(), SMALL | {"num_experts": EXPERTS, "moe_topk": [2, 2], "moe_intermediate_size": [EXPERT_FF] * 2,
+                         "num_shared_expert": [1, 1], "use_cla": False},
+        {"expert_count": EXPERTS, "expert_used_count": 2, "feed_forward_length": EXPERT_FF,
+         "expert_shared_feed_forward_length": FF},
+    ),
+    "MiniMaxM2ForCausalLM": Layout(
+        "minimax-m2",
+        (attention() | PRE | head_norms(whole=True) | experts("block_sparse_moe.experts", "w1 w3 w2")
+         | router("block_sparse_moe.gate", "block_sparse_moe.e_score_correction_bias"),) * 2,
+        ends(), SMALL | {"num_local_experts": EXPERTS, "num_experts_per_tok": 2, "intermediate_size": EXPERT_FF,
+                         "rotary_dim": 8, "scoring_func": "sigmoid", "head_dim": D},
+        ROUTED_KEYS | {"feed_forward_length": EXPERT_FF, "expert_gating_func": 2, "rope.dimension_count": 8},
+    ),
+    "AfmoeForCausalLM": Layout(
+        "afmoe",
+        tuple(
+            attention() | head_norms() | linears({"attn_gate": ("self_attn.gate_proj", (H * D, E))}) | body
+            | norms(attn_norm="input_layernorm", post_attention_norm="post_attention_layernorm",
+                    ffn_norm="pre_mlp_layernorm", post_ffw_norm="post_mlp_layernorm")
+            for body in (ffn(), *[router("mlp.router.gate", "mlp.expert_bias") | experts() | SHARED] * 3)
+        ),
+        ends(), SMALL | ROUTED | {"num_hidden_layers": 4, "num_shared_experts": 1, "num_dense_layers": 1,
+                                  "route_norm": True, "route_scale": 2.5, "score_func": "sigmoid",
+                                  "sliding_window": 64, "mup_enabled": True, "global_attn_every_n_layers": 4},
+        ROUTED_KEYS | SIGMOID | {"leading_dense_block_count": 1, "attention.sliding_window": 64},
+    ),
+    "MiMoV2FlashForCausalLM": Layout(
+        "mimo2",
+        (attention(value=24) | PRE | ffn(),
+         attention(value=24, kv=4) | PRE | router(bias="mlp.gate.e_score_correction_bias") | experts()
+         | {"attn_sinks.weight": Part("self_attn.attention_sink_bias", (H,))}),
+        ends(), renamed(rms_norm_eps="layernorm_epsilon")
+        | {"n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FF, "head_dim": D,
+           "v_head_dim": 24, "swa_head_dim": D, "swa_v_head_dim": 24, "swa_num_attention_heads": H,
+           "swa_num_key_value_heads": 4, "hybrid_layer_pattern": [0, 1], "sliding_window": 64, "swa_rope_theta": 2e4,
+           "partial_rotary_factor": 0.5, "attention_value_scale": 0.7, "scoring_func": "sigmoid",
+           "norm_topk_prob": True},
+        ROUTED_KEYS | {"attention.head_count_kv": [2, 4], "attention.sliding_window_pattern": [False, True],
+                       "attention.value_length": 24, "attention.key_length": D, "attention.value_scale": 0.7,
+                       "rope.dimension_count": 8, "rope.freq_base_swa": 2e4, "expert_gating_func": 2},
+    ),
+    "SmallThinkerForCausalLM": Layout(
+        "smallthinker",
+        (attention() | PRE | router("block_sparse_moe.primary_router")
+         | experts("block_sparse_moe.experts", "gate up down"),) * 2,
+        ends(), renamed(intermediate_size=None)
+        | {"moe_num_primary_experts": EXPERTS, "moe_num_active_primary_experts": 2, "moe_ffn_hidden_size": EXPERT_FF,
+           "moe_primary_router_apply_softmax": False, "sliding_window_layout": [0, 1], "sliding_window_size": 4096},
+        ROUTED_KEYS | {"feed_forward_length": EXPERT_FF, "expert_gating_func": 2, "attention.sliding_window": 4096},
+    ),
+    "Llama4ForCausalLM": Layout(
+        "llama4",
+        tuple(
+            attention() | PRE | body
+            for body in (ffn("feed_forward"), STACKED | router("feed_forward.router")
+                         | ffn("feed_forward.shared_expert", suffix="_shexp", n=EXPERT_FF)) * 2
+        ),
+        ends(), SMALL | {"num_hidden_layers": 4, "num_local_experts": EXPERTS, "num_experts_per_tok": 1,
+                         "intermediate_size": EXPERT_FF,
+                         "intermediate_size_mlp": FF, "interleave_moe_layer_step": 2},
+        {"expert_count": EXPERTS, "expert_used_count": 1, "feed_forward_length": FF,
+         "expert_feed_forward_length": EXPERT_FF, "interleave_moe_layer_step": 2},
+    ),
+    "PhiMoEForCausalLM": Layout(
+        "phimoe",
+        (attention(bias="attn_q attn_k attn_v attn_output") | LN | router("block_sparse_moe.gate")
+         | experts("block_sparse_moe.experts", "w1 w3 w2"),) * 2,
+        ends(bias=True) | {"output.bias": Part("lm_head.bias", (VOCAB,))},
+        SMALL | {"num_local_experts": EXPERTS, "num_experts_per_tok": 2, "intermediate_size": EXPERT_FF,
+                 "original_max_position_embeddings": 128,
+                 "rope_scaling": {"type": "longrope", "long_mscale": 1.25, "short_mscale": 1.25,
+                                  "long_factor": [2.0] * 8, "short_factor": [1.0] * 8}},
+        {"expert_count": EXPERTS, "expert_used_count": 2, "feed_forward_length": EXPERT_FF,
+         "rope.scaling.attn_factor": 1.25, "rope.scaling.original_context_length": 128},
+    ),
+    "Mistral4ForCausalLM": Layout(
+        "mistral4", (LATENT_PARTS | PRE | router() | TOGETHER | SHARED,) * 2, ends(),
+        SMALL | {"n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FF,
+                 "n_shared_experts": 1, "first_k_dense_replace": 0, "routed_scaling_factor": 1.5, "n_group": 1,
+                 "topk_group": 1, "norm_topk_prob": True, "kv_lora_rank": LATENT, "q_lora_rank": QUERY,
+                 "qk_nope_head_dim": NOPE, "qk_rope_head_dim": ROPE, "v_head_dim": VALUE,
+                 "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "beta_fast": 32.0,
+                                     "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                     "llama_4_scaling_beta": 0.1}},
+        ROUTED_KEYS | {"attention.key_length": LATENT + ROPE, "attention.value_length": LATENT,
+                       "attention.key_length_mla": NOPE + ROPE, "attention.value_length_mla": VALUE,
+                       "attention.kv_lora_rank": LATENT, "attention.q_lora_rank": QUERY, "attention.head_count_kv": 1,
+                       "rope.dimension_count": ROPE, "attention.temperature_scale": 0.1,
+                       "attention.temperature_length": 128, "rope.scaling.yarn_log_multiplier": 0.1},
+    ),
+    "MuseGlimmerForConditionalGeneration": Layout(
+        "muse-glimmer",
+        (turned(attention()) | ffn() | linears({"attn_gate": ("self_attn.gate_proj", (H * D, E))})
+         | norms(plus_one, attn_norm="input_layernorm", post_attention_norm="post_attention_layernorm",
+                 ffn_norm="pre_feedforward_layernorm", post_ffw_norm="post_feedforward_layernorm")
+         | {"attn_q_norm.weight": Part("", (D,), lambda _: np.full(D, 1.5, np.float32)),
+            "attn_k_norm.weight": Part("", (D,), lambda _: np.ones(D, np.float32))},) * 4,
+        ends(), SMALL | {"num_hidden_layers": 4, "head_dim": D, "output_multiplier": 0.5, "sliding_window": 64,
+                         "final_logit_softcapping": 30.0, "qk_scale_factor": 1.5,
+                         "layer_types": ["sliding_attention"] * 3 + ["full_attention"]},
+        {"logit_scale": 0.5, "final_logit_softcapping": 30.0, "attention.sliding_window": 64,
+         "attention.sliding_window_pattern": [True, True, True, False]},
+    ),
+}  # fmt: skip
+
+SCAN_HEADS, SCAN_DIM, SCAN_STATE, GROUPS, TAPS = 6, 16, 8, 2, 4
+INNER, CHANNELS = SCAN_HEADS * SCAN_DIM, SCAN_HEADS * SCAN_DIM + 2 * GROUPS * SCAN_STATE
+
+
+def decays(x: Array) -> Array:
+    return -np.exp(x.astype(np.float64)).astype(np.float32).reshape(-1, 1)
+
+
+def scan(name: str) -> Parts:
+    """A layer's scan below a module."""
+    return linears(
+        {"ssm_in": (f"{name}.in_proj", (INNER + CHANNELS + SCAN_HEADS, E)), "ssm_out": (f"{name}.out_proj", (E, INNER))}
+    ) | {
+        "ssm_conv1d.weight": Part(f"{name}.conv1d.weight", (CHANNELS, 1, TAPS), lambda x: x[:, 0]),
+        "ssm_conv1d.bias": Part(f"{name}.conv1d.bias", (CHANNELS,)),
+        "ssm_dt.bias": Part(f"{name}.dt_bias", (SCAN_HEADS,)),
+        "ssm_a": Part(f"{name}.A_log", (SCAN_HEADS,), decays),
+        "ssm_d": Part(f"{name}.D", (SCAN_HEADS,), lambda x: x[:, None]),
+        "ssm_norm.weight": Part(f"{name}.norm.weight", (INNER,), lambda x: x.reshape(GROUPS, -1)),
+    }
+
+
+def mixers(parts: Parts) -> Parts:
+    """Modules of attention or feed-forward parts, below one that is called `mixer`."""
+    prefixes = ("self_attn.", "mlp.")
+    bare = {new: next(part.stored.removeprefix(p) for p in prefixes if part.stored.startswith(p)) for new, part in
+            parts.items()}  # fmt: skip
+    return {new: Part(f"mixer.{bare[new]}", part.shape, part.change, part.count) for new, part in parts.items()}
+
+
+def times(*runs: tuple[int, float]) -> Change:
+    """Rows of runs, each multiplied."""
+    factors = np.concatenate([np.full(n, factor, np.float32) for n, factor in runs])
+    return lambda x: x * factors[:, None]
+
+
+def multiplied(parts: Parts, **factors: float) -> Parts:
+    """Parts with factors of whole tensors."""
+    made = dict(parts)
+    for name, factor in factors.items():
+        part = parts[f"{name}.weight"]
+        made[f"{name}.weight"] = Part(part.stored, part.shape, times((part.shape[0], factor)))
+    return made
+
+
+MIXER_NORM = {"attn_norm.weight": Part("norm.weight", (E,))}
+SCAN_KEYS = {"ssm.conv_kernel": TAPS, "ssm.state_size": SCAN_STATE, "ssm.group_count": GROUPS,
+             "ssm.time_step_rank": SCAN_HEADS, "ssm.inner_size": INNER}  # fmt: skip
+MAMBA_CONFIG = {"mamba_n_heads": SCAN_HEADS, "mamba_d_head": SCAN_DIM, "mamba_d_state": SCAN_STATE,
+                "mamba_n_groups": GROUPS, "mamba_d_conv": TAPS}  # fmt: skip
+BACKBONE = ends("backbone.embeddings", "backbone.norm_f")
+NEMOTRON_CONFIG = renamed(rms_norm_eps="layer_norm_epsilon", rope_theta=None) | {
+    "mlp_hidden_act": "relu2", "mamba_num_heads": SCAN_HEADS, "mamba_head_dim": SCAN_DIM, "ssm_state_size": SCAN_STATE,
+    "n_groups": GROUPS, "conv_kernel": TAPS, "head_dim": D, "num_hidden_layers": 3,
+}  # fmt: skip
+RELU2_EXPERTS = {
+    f"ffn_{x}_exps.weight": Part(f"mixer.experts.*.{x}_proj.weight", shape, count=EXPERTS)
+    for x, shape in (("up", (EXPERT_FF, 24)), ("down", (24, EXPERT_FF)))
+}
+KDA = {
+    **attention(kv=H),
+    **linears({"ssm_f_a": ("self_attn.f_a_proj", (D, E)), "ssm_f_b": ("self_attn.f_b_proj", (H * D, D)),
+               "ssm_g_a": ("self_attn.g_a_proj", (D, E)), "ssm_g_b": ("self_attn.g_b_proj", (H * D, D)),
+               "ssm_beta": ("self_attn.b_proj", (H, E))}),
+    **{f"ssm_conv1d_{x}.weight": Part(f"self_attn.{x}_conv1d.weight", (H * D, 1, TAPS)) for x in "qkv"},
+    "ssm_norm.weight": Part("self_attn.o_norm.weight", (D,)),
+    "ssm_dt.bias": Part("self_attn.dt_bias", (H * D,)),
+    "ssm_a": Part("self_attn.A_log", (1, 1, H, 1), decays),
+}  # fmt: skip
+KIMI_LATENT = {name: part for name, part in LATENT_PARTS.items() if "attn_q_" not in name} | linears(
+    {"attn_q": ("self_attn.q_proj", (H * (NOPE + ROPE), E))}
+)
+
+HYBRIDS: dict[str, Layout] = {
+    "Mamba2ForCausalLM": Layout(
+        "mamba2", (scan("mixer") | MIXER_NORM,) * 2, BACKBONE,
+        {"vocab_size": VOCAB, "hidden_size": E, "num_hidden_layers": 2, "num_heads": SCAN_HEADS, "head_dim": SCAN_DIM,
+         "state_size": SCAN_STATE, "conv_kernel": TAPS, "n_groups": GROUPS, "layer_norm_epsilon": 1e-5,
+         "tie_word_embeddings": False, "hidden_act": "silu"},
+        SCAN_KEYS | {"attention.head_count": 0, "feed_forward_length": 0, "attention.key_length": None,
+                     "rope.freq_base": None, "attention.layer_norm_rms_epsilon": 1e-5},
+        layer="backbone.layers",
+    ),
+    "NemotronHForCausalLM": Layout(
+        "nemotron_h",
+        (scan("mixer") | MIXER_NORM, mixers(attention()) | MIXER_NORM, mixers(ffn(gate=False)) | MIXER_NORM),
+        BACKBONE, NEMOTRON_CONFIG | {"hybrid_override_pattern": "M*-"},
+        SCAN_KEYS | {"attention.head_count_kv": [0, KV, 0], "feed_forward_length": [0, 0, FF],
+                     "rope.freq_base": None, "attention.head_count": H},
+        layer="backbone.layers",
+    ),
+    "NemotronHForCausalLM with experts": Layout(
+        "nemotron_h_moe",
+        (scan("mixer") | MIXER_NORM, mixers(attention()) | MIXER_NORM,
+         router("mixer.gate", "mixer.gate.e_score_correction_bias") | RELU2_EXPERTS | MIXER_NORM
+         | ffn("mixer.shared_experts", suffix="_shexp", n=EXPERT_FF, gate=False)
+         | linears({"ffn_latent_down": ("mixer.fc1_latent_proj", (24, E)),
+                    "ffn_latent_up": ("mixer.fc2_latent_proj", (E, 24))})),
+        BACKBONE, NEMOTRON_CONFIG
+        | {"hybrid_override_pattern": "M*E", "n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "n_group": 1,
+           "moe_intermediate_size": EXPERT_FF, "moe_shared_expert_intermediate_size": EXPERT_FF, "n_shared_experts": 1,
+           "norm_topk_prob": True, "routed_scaling_factor": 2.5, "topk_group": 1, "moe_latent_size": 24},
+        SCAN_KEYS | ROUTED_KEYS | SIGMOID
+        | {"attention.head_count_kv": [0, KV, 0], "feed_forward_length": [0, 0, EXPERT_FF], "moe_latent_size": 24,
+           "expert_shared_feed_forward_length": EXPERT_FF},
+        layer="backbone.layers",
+    ),
+    "GraniteMoeHybridForCausalLM": Layout(
+        "granitehybrid",
+        tuple(
+            body | PRE | {
+                "ffn_gate.weight": Part("shared_mlp.input_linear.weight", (2 * FF, E), lambda x: x[:FF]),
+                "ffn_up.weight": Part("shared_mlp.input_linear.weight", (2 * FF, E), lambda x: x[FF:]),
+                "ffn_down.weight": Part("shared_mlp.output_linear.weight", (E, FF)),
+            } for body in (scan("mamba"), turned(attention()))
+        ),
+        ends(head=None), renamed(tie_word_embeddings=None) | MAMBA_CONFIG
+        | {"layer_types": ["mamba", "attention"], "position_embedding_type": "nope", "num_local_experts": 0,
+           "shared_intermediate_size": FF, "embedding_multiplier": 12.0, "residual_multiplier": 0.25,
+           "attention_multiplier": 0.125, "logits_scaling": 8.0},
+        SCAN_KEYS | {"attention.head_count_kv": [0, KV], "rope.scaling.finetuned": False, "logit_scale": 8.0,
+                     "embedding_scale": 12.0, "residual_scale": 0.25, "attention.scale": 0.125, "expert_count": None},
+    ),
+    "FalconH1ForCausalLM": Layout(
+        "falcon-h1",
+        (multiplied(scan("mamba") | attention() | ffn("feed_forward"), ssm_out=0.5, attn_q=0.75, attn_k=0.75 * 0.25,
+                    attn_v=0.75, attn_output=1.5, ffn_gate=0.875, ffn_down=1.25)
+         | {"ssm_in.weight": Part("mamba.in_proj.weight", (INNER + CHANNELS + SCAN_HEADS, E),
+                                  times(*zip((INNER, INNER, GROUPS * SCAN_STATE, GROUPS * SCAN_STATE, SCAN_HEADS),
+                                             (0.25, 0.5, 0.75, 1.0, 1.25), strict=True))),
+            "attn_norm.weight": Part("input_layernorm.weight", (E,)),
+            "ffn_norm": Part("pre_ff_layernorm.weight", (E,))},) * 2,
+        multiplied(ends(norm="model.final_layernorm"), token_embd=4.0, output=0.125),
+        SMALL | MAMBA_CONFIG
+        | {"mamba_d_ssm": INNER, "head_dim": D, "embedding_multiplier": 4.0, "lm_head_multiplier": 0.125,
+           "key_multiplier": 0.25, "attention_in_multiplier": 0.75, "attention_out_multiplier": 1.5,
+           "ssm_in_multiplier": 0.5, "ssm_out_multiplier": 0.5, "mlp_multipliers": [0.875, 1.25],
+           "ssm_multipliers": [0.5, 1.0, 1.5, 2.0, 2.5]},
+        SCAN_KEYS | {"rope.freq_base": 5e4, "attention.key_length": D, "feed_forward_length": FF},
+    ),
+    "KimiLinearForCausalLM": Layout(
+        "kimi-linear",
+        (KDA | PRE | ffn(),
+         KIMI_LATENT | PRE | router("block_sparse_moe.gate", "block_sparse_moe.gate.e_score_correction_bias")
+         | experts("block_sparse_moe.experts", "w1 w3 w2")
+         | ffn("block_sparse_moe.shared_experts", suffix="_shexp", n=EXPERT_FF)),
+        ends(), renamed(max_position_embeddings="model_max_length")
+        | {"num_key_value_heads": H, "num_experts": EXPERTS, "num_experts_per_token": 2, "head_dim": D,
+           "moe_intermediate_size": EXPERT_FF, "num_shared_experts": 1, "first_k_dense_replace": 1,
+           "routed_scaling_factor": 2.5, "moe_renormalize": True, "moe_router_activation_func": "sigmoid",
+           "num_expert_group": 1, "topk_group": 1, "mla_use_nope": True, "kv_lora_rank": LATENT, "q_lora_rank": None,
+           "qk_nope_head_dim": NOPE, "qk_rope_head_dim": ROPE, "v_head_dim": VALUE,
+           "linear_attn_config": {"full_attn_layers": [2], "kda_layers": [1], "num_heads": H, "head_dim": D,
+                                  "short_conv_kernel_size": TAPS}},
+        ROUTED_KEYS | SIGMOID
+        | {"attention.head_count_kv": [0, 1], "ssm.conv_kernel": TAPS, "kda.head_dim": D, "rope.dimension_count": ROPE,
+           "attention.key_length": LATENT + ROPE, "attention.key_length_mla": NOPE + ROPE, "context_length": 512,
+           "attention.value_length_mla": VALUE, "leading_dense_block_count": 1, "expert_shared_count": 1},
+    ),
+}  # fmt: skip
+
+LAYOUTS = DENSE | MIXTURES | HYBRIDS

@@ -1,0 +1,125 @@
+"""Folders with the layouts of published models become files whose tensors and keys are those of the tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+from tests.converting.folders import as_f32, write_safetensors, write_tokenizer
+from tests.converting.published import LAYOUTS, Layout
+from tests.models.families.build import add_vocabulary
+from zinc_rt.converting.model import ConvertedModel
+from zinc_rt.gguf import GGMLType
+from zinc_rt.models import supported
+
+
+class Recorded(dict[str, Any]):
+    """What a writer of GGUF files is told."""
+
+    def add(self, key: str, value: Any, _: Any = None) -> None:
+        self[key] = value
+
+
+def parts_of(layout: Layout) -> dict[str, Any]:
+    """All parts by their new names, with whole names of the folder."""
+    made = {name: (part, part.stored) for name, part in layout.ends.items()}
+    for i, layer in enumerate(layout.layers):
+        made |= {f"blk.{i}.{name}": (part, f"{layout.layer}.{i}.{part.stored}") for name, part in layer.items()}
+    return made
+
+
+def write(folder: Path, name: str, layout: Layout) -> dict[str, np.ndarray]:
+    """Write the folder; its tensors."""
+    rng, tensors = np.random.default_rng(3), dict[str, np.ndarray]()
+    for part, stored in parts_of(layout).values():
+        for number in range(max(part.count, 1)):
+            one = stored.replace("*", str(number))
+            if part.stored and one not in tensors:
+                tensors[one] = rng.standard_normal(part.shape).astype(np.float32)
+    for key in layout.general.values():
+        for i in range(len(layout.layers)):
+            tensors[f"model.layers.{i}.mlp.act_fn.{key}"] = rng.standard_normal(1).astype(np.float32)
+    folder.mkdir()
+    write_safetensors(folder / "model.safetensors", as_f32(tensors))
+    (folder / "config.json").write_text(
+        json.dumps({"architectures": [name.split(maxsplit=1)[0]]} | dict(layout.config))
+    )
+    words = Recorded()
+    add_vocabulary(words)  # type: ignore[arg-type]
+    tokens, merges = words["tokenizer.ggml.tokens"], words["tokenizer.ggml.merges"]
+    write_tokenizer(folder, tokens, merges, {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>"})
+    return tensors
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_tensors_and_keys(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the architecture runs, its definition is built from the new file, too, which reads every tensor and key."""
+    layout = LAYOUTS[name]
+    tensors = write(tmp_path / name, name, layout)
+    if layout.architecture not in supported():
+        monkeypatch.setattr(ConvertedModel, "_check", lambda _: None)
+    with ConvertedModel(tmp_path / name) as model:
+        parts = parts_of(layout)
+        given = {f"rope_factors_{x}.weight" for x in ("long", "short")} if "rope_scaling" in layout.config else set()
+        assert model.tensors.keys() - given == parts.keys()
+        for new, (part, stored) in parts.items():
+            all_of_it = [tensors.get(stored.replace("*", str(i)), np.zeros(0)) for i in range(max(part.count, 1))]
+            wanted = np.stack([part.change(x) for x in all_of_it]) if part.count else part.change(all_of_it[0])
+            tensor = model.tensors[new]
+            assert tensor.type is GGMLType.F32
+            assert tensor.shape == wanted.shape, new
+            got = model.raw(new).view(np.float32).reshape(wanted.shape)
+            np.testing.assert_allclose(got, wanted, rtol=1e-6 if new.endswith("ssm_a") else 0, atol=0, err_msg=new)
+        assert model.metadata["general.architecture"] == layout.architecture
+        for key, value in layout.keys.items():
+            got = model.metadata.get(f"{layout.architecture}.{key}")
+            same = got is value if value is None or isinstance(value, bool) else np.allclose(got, value, rtol=1e-12)
+            assert same, (key, got, value)
+        for key, end in layout.general.items():
+            stored = [f"model.layers.{i}.mlp.act_fn.{end}" for i in range(len(layout.layers))]
+            assert model.metadata[key] == [float(tensors[one][0]) for one in stored]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_names_as_the_gguf_package_has_them(name: str) -> None:
+    layout = LAYOUTS[name]
+    known = {text: number for number, text in gguf.MODEL_ARCH_NAMES.items()}
+    if layout.architecture not in known:
+        pytest.skip(f"this gguf package does not know {layout.architecture}")
+    table = gguf.get_tensor_name_map(known[layout.architecture], len(layout.layers))
+    split = (
+        "wqkv",
+        "gate_up_proj",
+        "kv_b_proj",
+        "moe_statics",
+        "norms.",
+        "shared_mlp.",
+    )  # becomes several, or is renamed on the way
+    for new, (part, stored) in parts_of(layout).items():
+        if not part.stored or any(word in stored for word in split):
+            continue
+        usual = stored.replace(".*.", ".").replace("expert_bias", "expert_bias.bias").replace("n_bias", "n.bias")
+        usual = usual.replace("backbone.layers.2.mixer.experts", "model.layers.2.mlp.experts")
+        usual = usual.replace("dt_bias", "dt.bias" if layout.architecture.endswith("moe") else "dt_proj.bias")
+        got = table.get_name(usual, try_suffixes=(".weight", ".bias"))
+        assert got is not None, usual
+        assert new in (got, f"{got}.weight", f"{got}.bias"), (stored, new, got)
+
+
+def test_numbers_that_a_layer_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the activation's numbers each layer needs its own."""
+    from zinc_rt.converting.errors import ConvertError
+
+    name = "ApertusForCausalLM"
+    tensors = write(tmp_path / "m", name, LAYOUTS[name])
+    del tensors["model.layers.1.mlp.act_fn.beta"]
+    write_safetensors(tmp_path / "m" / "model.safetensors", as_f32(tensors))
+    with pytest.raises(ConvertError, match=r"1 of 2 layers have a tensor 'act_fn.beta'"):
+        ConvertedModel(tmp_path / "m")
+    assert math.isfinite(float(tensors["model.layers.0.mlp.act_fn.beta"][0]))

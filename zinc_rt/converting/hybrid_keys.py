@@ -1,0 +1,133 @@
+"""Metadata of models with recurrent layers of the kinds of Mamba 2 and of Kimi, from config.json; see `keys`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from zinc_rt.converting.config import Config
+from zinc_rt.converting.errors import ConvertError
+from zinc_rt.converting.keys import Keys, experts, granite_factors, heads_of, routing
+
+_NO_ROTATION: Keys = {"rope.dimension_count": None, "rope.freq_base": None}
+
+
+def scan(c: Config, *, conv: str, state: str, groups: str, heads: str, width: str) -> Keys:
+    """Sizes of the scan; the arguments are the keys of config.json. width: of elements of a head."""
+    n_heads = c.integer(heads)
+    return {
+        "ssm.conv_kernel": c.integer(conv),
+        "ssm.state_size": c.integer(state),
+        "ssm.group_count": c.integer(groups),
+        "ssm.time_step_rank": n_heads,
+        "ssm.inner_size": n_heads * c.integer(width),
+    }
+
+
+def mamba2(c: Config) -> Keys:
+    """Mamba 2: no attention, so that any context fits."""
+    sizes = scan(c, conv="conv_kernel", state="state_size", groups="n_groups", heads="num_heads", width="head_dim")
+    gone = ("head_count_kv", "key_length", "value_length")
+    return (
+        _NO_ROTATION
+        | dict.fromkeys(f"attention.{name}" for name in gone)
+        | {"attention.head_count": 0, "feed_forward_length": 0}
+        | sizes
+    )
+
+
+def granitehybrid(c: Config) -> Keys:
+    """Granite 4 H: scans between layers of attention that do not turn."""
+    c.require("position_embedding_type", "nope", "rope")
+    n, kinds = c.integer("num_hidden_layers"), c.layer_types(c.integer("num_hidden_layers"))
+    if kinds is None or set(kinds) - {"mamba", "attention"}:
+        raise ConvertError(f"config.json does not list {n} layers of type mamba and attention")
+    kv = heads_of(c).n_kv_heads
+    turns = c.get("position_embedding_type") == "rope"
+    names = {"conv": "d_conv", "state": "d_state", "groups": "n_groups", "heads": "n_heads", "width": "d_head"}
+    keys = granite_factors(c) | scan(c, **{name: f"mamba_{theirs}" for name, theirs in names.items()})
+    keys["attention.head_count_kv"] = np.array([kv if kind == "attention" else 0 for kind in kinds], np.int32)
+    keys["rope.scaling.finetuned"] = turns
+    if not c.integer("num_local_experts", 0):
+        return keys | {"feed_forward_length": c.integer("shared_intermediate_size", c.integer("intermediate_size"))}
+    shared = c.integer("shared_intermediate_size", 0)
+    return keys | experts(c) | ({"expert_shared_feed_forward_length": shared} if shared else {})
+
+
+_LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+
+
+def nemotron_h(c: Config) -> Keys:
+    """Nemotron-H and Nemotron 3: a layer scans, or attends, or is a feed-forward part."""
+    n, pattern = c.integer("num_hidden_layers"), c.get("hybrid_override_pattern", c.get("layers_block_type"))
+    kinds = [_LETTERS.get(one, one) for one in pattern] if isinstance(pattern, str | list) else []
+    if len(kinds) != n or set(kinds) - {"mamba", "attention", "mlp", "moe"}:
+        raise ConvertError(f"config.json has no hybrid_override_pattern of {n} letters M, *, - and E")
+    c.require("mlp_hidden_act", "relu2")
+    moe = c.has("num_experts_per_tok")
+    width = c.integer("moe_intermediate_size" if moe else "intermediate_size")
+    kv = heads_of(c).n_kv_heads
+    sizes = scan(
+        c,
+        conv="conv_kernel",
+        state="ssm_state_size",
+        groups="n_groups",
+        heads="mamba_num_heads",
+        width="mamba_head_dim",
+    )
+    keys = _NO_ROTATION | sizes
+    keys["attention.head_count_kv"] = np.array([kv if kind == "attention" else 0 for kind in kinds], np.int32)
+    keys["feed_forward_length"] = np.array([width if kind in ("mlp", "moe") else 0 for kind in kinds], np.int32)
+    if moe:
+        keys |= routing(c) | {"expert_shared_feed_forward_length": c.integer("moe_shared_expert_intermediate_size")}
+        keys |= {"moe_latent_size": c.integer("moe_latent_size")} if c.has("moe_latent_size") else {}
+    return keys
+
+
+def falcon_h1(c: Config) -> Keys:
+    """Falcon H1: attention and a scan side by side in each layer. Its multipliers are in the weights."""
+    c.require("tie_word_embeddings", False)  # the two ends have multipliers of their own
+    names = {"conv": "d_conv", "state": "d_state", "groups": "n_groups", "heads": "n_heads", "width": "d_head"}
+    keys = scan(c, **{name: f"mamba_{theirs}" for name, theirs in names.items()})
+    if keys["ssm.inner_size"] != c.integer("mamba_d_ssm"):
+        raise ConvertError(f"config.json has mamba_d_ssm = {c.integer('mamba_d_ssm')}, its heads have another width")
+    return keys
+
+
+def kimi_linear(c: Config) -> Keys:
+    """Kimi Linear: delta nets with a decay for each channel, latent attention that does not turn, experts."""
+    n, linear = c.integer("num_hidden_layers"), c.part("linear_attn_config")
+    full = linear.get("full_attn_layers")
+    if not isinstance(full, list) or not all(type(layer) is int and 0 < layer <= n for layer in full):
+        raise ConvertError("config.json has no full_attn_layers, numbers of layers from 1 on")
+    if linear.integer("num_heads") != heads_of(c).n_heads:
+        raise ConvertError(
+            f"config.json has {linear.integer('num_heads')} heads of delta nets, as many as others are needed"
+        )
+    c.require("mla_use_nope", True)
+    latent, turned = c.integer("kv_lora_rank"), c.integer("qk_rope_head_dim")
+    return routing(c) | {
+        "attention.head_count_kv": np.array([int(layer + 1 in full) for layer in range(n)], np.int32),
+        "attention.key_length": latent + turned,
+        "attention.value_length": latent,
+        "attention.key_length_mla": c.integer("qk_nope_head_dim") + turned,
+        "attention.value_length_mla": c.integer("v_head_dim"),
+        "attention.kv_lora_rank": latent,
+        "rope.dimension_count": turned,
+        "ssm.conv_kernel": linear.integer("short_conv_kernel_size"),
+        "kda.head_dim": linear.integer("head_dim"),
+    }
+
+
+def falcon_h1_factors(c: Config) -> dict[str, tuple[tuple[int, float], ...]]:
+    """Multipliers of Falcon H1 by the names of tensors' parts: runs of rows, and what they are multiplied by."""
+    inner, state = c.integer("mamba_d_ssm"), c.integer("mamba_n_groups") * c.integer("mamba_d_state")
+    gate, down = c.numbers("mlp_multipliers", 2)
+    runs = (inner, inner, state, state, c.integer("mamba_n_heads"))
+    into, attended = c.number("ssm_in_multiplier"), c.number("attention_in_multiplier")
+    single = {
+        "token_embd": c.number("embedding_multiplier"), "output": c.number("lm_head_multiplier"), "ffn_gate": gate,
+        "ffn_down": down, "attn_q": attended, "attn_k": c.number("key_multiplier") * attended, "attn_v": attended,
+        "attn_output": c.number("attention_out_multiplier"), "ssm_out": c.number("ssm_out_multiplier"),
+    }  # fmt: skip
+    scanned = tuple((n, into * factor) for n, factor in zip(runs, c.numbers("ssm_multipliers", 5), strict=True))
+    return {name: ((1, factor),) for name, factor in single.items()} | {"ssm_in": scanned}
