@@ -21,6 +21,8 @@ Here the graph is what runs, so it has to say what a dense model computes:
   (the patches of a picture).
 - `GIVEN_ROWS`: rows that the caller brings in place of those of token ids, or adds to them (pictures in a text).
 - `CLAMP`: rows held between two numbers (around the products of Gemma 4's tower).
+- `INDEX_SCORES`, `INDEX_CHOICE`: scores of earlier positions or blocks of them, and the choice of those that a row's
+  attention sees (the lightning indexer of DeepSeek-V3.2).
 - `LORA_A`, `LORA_B`: the two products of low rank that an adapter adds to a product, other adapters for each row.
 """
 
@@ -81,6 +83,8 @@ class Op(enum.IntEnum):
     CLAMP = 45
     LORA_A = 46
     LORA_B = 47
+    INDEX_SCORES = 50
+    INDEX_CHOICE = 51
 
 
 def name(op: Op) -> str:

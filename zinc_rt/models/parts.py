@@ -51,6 +51,9 @@ class GraphParts(RowParts):
         eps: what norms add to the mean square.
         causal: whether rows see those before them only. An encoder's rows see all of their text.
         decodes: whether rows have logits; None for causal ones alone.
+
+    Attributes:
+        chosen: by layer, the positions that an indexer chose, for layers that take another's choice.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class GraphParts(RowParts):
     ) -> None:
         super().__init__(file, info, eps)
         self.causal = causal
+        self.chosen: dict[int, BufferId] = {}
         inputs = _STEP_INPUTS | ({} if causal else _ENCODES)
         if decodes or (decodes is None and causal):
             inputs |= _DECODES

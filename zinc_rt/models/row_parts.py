@@ -147,12 +147,14 @@ class RowParts(GraphTensors):
         self._widths[made] = width
         return made
 
-    def layer_norm(self, x: BufferId, name: str, y: BufferId | None = None) -> BufferId:
-        """The layer norm by the tensors `name`.weight and `name`.bias. y: where to; None for a fresh activation."""
+    def layer_norm(self, x: BufferId, name: str, y: BufferId | None = None, *, eps: float | None = None) -> BufferId:
+        """The layer norm by the tensors `name`.weight and `name`.bias. y: where to; None for a fresh activation. eps:
+        another one than the model's.
+        """
         n = self.width(x)
         made = self.temp(name, n) if y is None else y
         operands = [x, self.weight(f"{name}.weight", n), self.weight(f"{name}.bias", n)]
-        self.g.node(Op.LAYER_NORM, operands, [made], f"{name}.layer_norm", eps=self.eps)
+        self.g.node(Op.LAYER_NORM, operands, [made], f"{name}.layer_norm", eps=self.eps if eps is None else eps)
         return made
 
     def gelu(self, x: BufferId, name: str, *, quick: bool = False) -> BufferId:

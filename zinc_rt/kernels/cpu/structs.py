@@ -143,6 +143,7 @@ class AttentionArgs:
     window: i32  # positions that a row sees
     scale: f32
     softcap: f32
+    chosen: ptr[i32]  # [rows, max_pages]: bits of the positions that rows see, where they see chosen ones
 
 
 @struct
