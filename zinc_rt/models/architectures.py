@@ -18,7 +18,7 @@ from zinc_rt.utils.checks import show
 
 FILES = (
     "llama", "qwen2", "qwen3", "smollm3", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4",
-    "qwen2moe", "qwen3moe", "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "bert",
+    "qwen2moe", "qwen3moe", "qwen35", "gpt_oss", "lfm2", "glm4moe", "deepseek2", "qwen4exp", "bert",
 )  # fmt: skip
 """Modules of this package, in the order in which their architectures are named in messages."""
 

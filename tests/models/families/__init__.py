@@ -9,7 +9,20 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from tests import helpers
-from tests.models.families import deepseek2, dense, gemma2, gemma3, gemma4, glm, gpt_oss, lfm2, olmo2, qwen35, qwen_moe
+from tests.models.families import (
+    deepseek2,
+    dense,
+    gemma2,
+    gemma3,
+    gemma4,
+    glm,
+    gpt_oss,
+    lfm2,
+    olmo2,
+    qwen4exp,
+    qwen35,
+    qwen_moe,
+)
 from tests.models.families.build import Case
 
 CASES: dict[str, Case] = {
@@ -24,13 +37,14 @@ CASES: dict[str, Case] = {
     **gpt_oss.CASES,
     **lfm2.CASES,
     **deepseek2.CASES,
+    **qwen4exp.CASES,
 }
 
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
 """The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
-_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2)
+_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, qwen4exp)
 FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
-"""One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention."""
+"""A case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latents, streams."""
 
 
 def soon(names: Collection[str], cases: Iterable[str] = CASES) -> list[Any]:

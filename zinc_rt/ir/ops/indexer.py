@@ -26,6 +26,7 @@ from zinc_rt.ir.definition import (
     OpSignature,
     Port,
     activation,
+    flat,
     heads,
     index,
 )
@@ -76,13 +77,17 @@ def candidates_kept(position: int, top_k: int, block: int) -> int:
 
 def bits_of(words: I32) -> Bits:
     """A choice as bool[rows, positions]."""
-    return ((words[:, :, None] >> np.arange(PAGE_TOKENS, dtype=np.int32)) & 1).astype(bool).reshape(len(words), -1)
+    return (
+        ((words[:, :, None] >> np.arange(PAGE_TOKENS, dtype=np.int32)) & 1)
+        .astype(bool)
+        .reshape(len(words), words.shape[1] * PAGE_TOKENS)
+    )
 
 
 def _index_scores(at: Operands) -> None:
     q, cache, positions, slots, pages, *weights = at.inputs
     block, scale = int(at.attrs["block"]), float(at.attrs["scale"])
-    q, out = heads(at, q), at.outputs[0].reshape(len(q), -1)
+    q, out = heads(at, q), flat(at.outputs[0])
     for slot in np.unique(slots):
         rows = np.flatnonzero(slots == slot)
         length = int(positions[rows].max()) + 1

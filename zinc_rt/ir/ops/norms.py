@@ -43,15 +43,27 @@ def rms_norm_rows(x: F32, weight: F32 | None, eps: float) -> F32:
         return np.asarray(y if weight is None else y * weight).reshape(x.shape)
 
 
+def product_sums(x: F32, y: F32) -> F32:
+    """The sum of products of each two rows of f32[rows, n], by the norm's tree: f32[rows]. No product is -0.0 alone."""
+    with np.errstate(all="ignore"):
+        if x.shape[-1] <= NORM_LANES:
+            return fold_lanes((x * y + np.float32(0.0)).T, NORM_LANES)  # chains of one step from +0.0
+        return fold_lanes(fma_chain(_chains(x), _chains(y)), NORM_LANES)
+
+
+def _chains(x: F32) -> F32:
+    """Rows as f32[steps, NORM_LANES, rows]; a missing element changes nothing: fma(0, 0, acc) = acc."""
+    n = x.shape[-1]
+    chains = np.zeros((n + -n % NORM_LANES, x.shape[0]), np.float32)
+    chains[:n] = x.T
+    return chains.reshape(-1, NORM_LANES, x.shape[0])
+
+
 def square_sums(x: F32) -> F32:
     """The sum of squares of each row of f32[rows, n], by the norm's tree: f32[rows]."""
-    n = x.shape[-1]
     with np.errstate(all="ignore"):
-        if n > NORM_LANES:
-            # A missing element changes nothing: fma(0, 0, acc) = acc.
-            chains = np.zeros((n + -n % NORM_LANES, x.shape[0]), np.float32)
-            chains[:n] = x.T
-            chains = chains.reshape(-1, NORM_LANES, x.shape[0])
+        if x.shape[-1] > NORM_LANES:
+            chains = _chains(x)
             lanes = fma_chain(chains, chains)
         else:
             lanes = (x * x).T  # a chain of one step

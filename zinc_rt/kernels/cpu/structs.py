@@ -54,10 +54,13 @@ class Pack:
 
 @struct
 class EmbedArgs:
+    """ids: rows of the table; null: the step's tokens."""
+
     table: ptr[u8]
     row_bytes: i64
     y: ptr[f32]
     n: i32
+    ids: ptr[i32]
 
 
 @struct
