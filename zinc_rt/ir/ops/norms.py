@@ -48,22 +48,23 @@ def product_sums(x: F32, y: F32) -> F32:
     with np.errstate(all="ignore"):
         if x.shape[-1] <= NORM_LANES:
             return fold_lanes((x * y + np.float32(0.0)).T, NORM_LANES)  # chains of one step from +0.0
-        return fold_lanes(fma_chain(_chains(x), _chains(y)), NORM_LANES)
+        return fold_lanes(fma_chain(lanes_of(x), lanes_of(y)), NORM_LANES)
 
 
-def _chains(x: F32) -> F32:
-    """Rows as f32[steps, NORM_LANES, rows]; a missing element changes nothing: fma(0, 0, acc) = acc."""
-    n = x.shape[-1]
-    chains = np.zeros((n + -n % NORM_LANES, x.shape[0]), np.float32)
-    chains[:n] = x.T
-    return chains.reshape(-1, NORM_LANES, x.shape[0])
+def lanes_of(x: F32) -> F32:
+    """Rows f32[rows, n] as f32[steps, NORM_LANES, rows]; missing elements are 0: fma(0, 0, acc) = acc."""
+    rows, n = x.shape
+    steps = -(-n // NORM_LANES)
+    out = np.zeros((steps * NORM_LANES, rows), np.float32)
+    out[:n] = x.T
+    return out.reshape(steps, NORM_LANES, rows)
 
 
 def square_sums(x: F32) -> F32:
     """The sum of squares of each row of f32[rows, n], by the norm's tree: f32[rows]."""
     with np.errstate(all="ignore"):
         if x.shape[-1] > NORM_LANES:
-            chains = _chains(x)
+            chains = lanes_of(x)
             lanes = fma_chain(chains, chains)
         else:
             lanes = (x * x).T  # a chain of one step
