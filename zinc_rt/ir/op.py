@@ -85,13 +85,13 @@ class Op(enum.IntEnum):
     CLAMP = 45
     LORA_A = 46
     LORA_B = 47
-    INDEX_SCORES = 50
-    INDEX_CHOICE = 51
-    STREAM_NORM = 52
-    STREAM_SUM = 53
-    STREAM_ADD = 54
-    STREAM_GATE = 55
-    NGRAM_IDS = 56
+    INDEX_SCORES = 48
+    INDEX_CHOICE = 49
+    STREAM_NORM = 50
+    STREAM_SUM = 51
+    STREAM_ADD = 52
+    STREAM_GATE = 53
+    NGRAM_IDS = 54
 
 
 def name(op: Op) -> str:

@@ -76,6 +76,13 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.CLAMP: (_BOTH, Milestone.M0),
     Op.LORA_A: (_BOTH, Milestone.M0),
     Op.LORA_B: (_BOTH, Milestone.M0),
+    Op.INDEX_SCORES: (_BOTH, Milestone.M0),
+    Op.INDEX_CHOICE: (_BOTH, Milestone.M0),
+    Op.STREAM_NORM: (_BOTH, Milestone.M0),
+    Op.STREAM_SUM: (_BOTH, Milestone.M0),
+    Op.STREAM_ADD: (_BOTH, Milestone.M0),
+    Op.STREAM_GATE: (_BOTH, Milestone.M0),
+    Op.NGRAM_IDS: (_BOTH, Milestone.M0),
 }
 
 
