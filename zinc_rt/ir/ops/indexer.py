@@ -47,13 +47,13 @@ def index_scores(q: F32, keys: npt.NDArray[np.float16], weights: F32 | None, sca
     """Scores of candidates: f32[rows, candidates].
 
     q: f32[rows, heads, dim]. keys: f16[candidates, dim], one for all heads. weights: f32[rows, heads], None for a plain
-    sum. A product is a chain of fma over the elements; what is not above 0 counts as 0; heads are added in order, as
+    sum. A product is a chain of fma over the elements; what is below 0 counts as 0; heads are added in order, as
     fma with their weights; the sum is scaled.
     """
     by_element = np.ascontiguousarray(q.transpose(2, 0, 1), np.float64)[..., None]
     with np.errstate(all="ignore"):
         products = fma_chain(by_element, keys.T.astype(np.float64)[:, None, None, :])  # [rows, heads, candidates]
-        passed = np.where(products > 0, products, np.float32(0.0))
+        passed = np.where(products < 0, np.float32(0.0), products)
         total = np.zeros((len(q), len(keys)), np.float32)
         for head in range(q.shape[1]):
             part = passed[:, head]

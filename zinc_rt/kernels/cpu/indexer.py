@@ -63,7 +63,7 @@ def index_scores(
                             acc[i * H + h] = fma(k[h], element, acc[i * H + h])
                 for i in unroll(TOGETHER):
                     for h in unroll(H):
-                        passed = select(acc[i * H + h] > 0.0, acc[i * H + h], 0.0)
+                        passed = select(acc[i * H + h] < 0.0, 0.0, acc[i * H + h])
                         if WEIGHTED:
                             total[h] = fma(passed, splat(load(weights, head + i), W), total[h])
                         else:

@@ -55,7 +55,7 @@ def index_scores(a: ptr[GpuIndexScoresArgs], HEADS: int, DIM: int, BLOCK: int, W
             first = u64(row) * HEADS + u64(head)
             scores_of(k, a.q + first * DIM, products, TOGETHER, DIM)
             for i in unroll(TOGETHER):
-                passed = select(products[i] > 0.0, products[i], 0.0)
+                passed = select(products[i] < 0.0, 0.0, products[i])
                 if WEIGHTED:
                     total = fma(passed, a.weights[first + i], total)
                 else:

@@ -129,13 +129,14 @@ def product(numbers, j: u32, token: u32):
 @inline
 def remainder(word: u32, size: u32, rest: u32):
     """(rest * 2^32 + word) % size."""
-    out: u32 = rest
+    out: u64 = u64(rest)  # wider than needed: in SPIR-V LLVM has a function for words that shift into each other
     bits: u32 = word
+    most = u64(size)
     for _ in range(32):
-        out = (out << 1) | (bits >> 31)
+        out = (out << 1) | u64(bits >> 31)
         bits = bits << 1
-        out = select(out >= size, out - size, out)
-    return out
+        out = select(out >= most, out - most, out)
+    return u32(out)
 
 
 @kernel(workgroup=32)
