@@ -21,6 +21,8 @@ SCAN_BLOCK: Final = 32
 """Elements of a state that a selective scan reads as one chain."""
 SPLIT: Final = 256
 """Positions that attention works on before it merges."""
+LEAST_TOP: Final = -(2.0**127)
+"""What the maximum of a split's chosen scores is at the least: finite, so that a split without any has weights of 0."""
 PAGE_TOKENS: Final = 16
 """Positions of a page of the KV cache."""
 PAGES_OF_SPLIT: Final = SPLIT // PAGE_TOKENS

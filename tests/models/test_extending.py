@@ -14,7 +14,6 @@ import pytest
 import zinc_rt
 from tests.models.families import CASES
 from tests.models.families.embedders import EMBEDDERS
-from zinc_rt.converting.families import FAMILIES
 from zinc_rt.models import supported
 from zinc_rt.models.architectures import FILES as MODULES
 
@@ -54,13 +53,12 @@ def test_the_list_has_the_files_that_exist() -> None:
 
 @pytest.mark.parametrize("name", supported())
 def test_no_other_file_of_the_package_knows_an_architecture(name: str) -> None:
-    """The names of tokenizers and of projectors are partly the same words: those are the business of `text`,
-    `converting/text` and `models/towers`. The table of architectures knows files, whose names are partly those of
-    architectures; that of `zinc convert` says what folders become.
+    """The names of tokenizers, dialects and projectors are partly the same words: those are the business of `text`,
+    `converting`, `dialects` and `models/towers`. The table of architectures knows files, whose names are partly those
+    of architectures.
     """
-    modules = [p for p in PACKAGE.rglob("*.py") if p.parent.name not in ("text", "towers")]
+    modules = [p for p in PACKAGE.rglob("*.py") if p.parent.name not in ("text", "towers", "converting", "dialects")]
     tables = ["zinc_rt/models/architectures.py"] if name in MODULES else []
-    tables += ["zinc_rt/converting/families.py"] if name in {family.name for family in FAMILIES} else []
     assert {str(p.relative_to(ROOT)) for p in modules if name in strings(p)} == {FILE_OF[name], *tables}
 
 

@@ -60,13 +60,20 @@ EXTENSION = """
 47 lora_b both m0
 48 ssm_scan both m0
 49 join_heads both m0
+50 index_scores both m0
+51 index_choice both m0
+52 stream_norm both m0
+53 stream_sum both m0
+54 stream_add both m0
+55 stream_gate both m0
+56 ngram_ids both m0
 """
 ROWS = [line.split() for line in (TABLE + EXTENSION).split("\n") if line]
 
 
 def test_the_table_has_28_opcodes_and_ours_follow() -> None:
     assert len(TABLE.split("\n")) - 2 == 28
-    assert [int(op) for op in Op] == list(range(49)) == [int(row[0]) for row in ROWS]
+    assert [int(op) for op in Op] == list(range(57)) == [int(row[0]) for row in ROWS]
 
 
 @pytest.mark.parametrize(("number", "enum_name", "stage", "milestone"), ROWS)

@@ -72,8 +72,10 @@ class Part:
 
 
 def targets(graph: Graph) -> Iterator[AdapterTarget]:
-    """All products of a graph, in order."""
+    """All products of a graph, in order. Tables of which a token reads several rows are none."""
     for node in graph.nodes:
+        if "per_row" in node.attrs:
+            continue
         for place, output in _PLACES.get(node.op, ()):
             yield AdapterTarget(node, node.inputs[place], output)
 

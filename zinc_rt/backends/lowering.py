@@ -103,7 +103,7 @@ class Lowering:
 
     def width(self, buffer: int) -> int:
         """Elements of a row."""
-        return math.prod(int(d) for d in self.graph.buffer(buffer).shape[1:])
+        return math.prod(self.sizes.shape(self.graph.buffer(buffer).shape[1:]))
 
     def counted(self, buffer: int) -> Counted:
         """What a step has as many of as the buffer has rows."""

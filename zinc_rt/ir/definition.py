@@ -141,7 +141,8 @@ class OpDefinition(NamedTuple):
 
     signature: None for one that takes any buffers. reference: the NumPy kernel, which every backend has to equal.
     operations: arithmetic ones of a node. touched: bytes read and written; None: whole buffers.
-    variants: signatures that hold instead for nodes with one of their attributes that the first has not.
+    variants: signatures that hold instead for nodes with one of their attributes that the first has not; where several
+    do, the one of which a node has the most.
     either_rows: works on rows of the step or on wanted ones, as the buffers say.
     """
 
@@ -156,10 +157,12 @@ class OpDefinition(NamedTuple):
     def signature_of(self, attrs: Mapping[str, Attr]) -> OpSignature | None:
         """The signature that a node with these attributes must meet."""
         known = self.signature.attrs.keys() if self.signature is not None else set()
+        found, most = self.signature, 0
         for other in self.variants:
-            if (other.attrs.keys() - known) & attrs.keys():
-                return other
-        return self.signature
+            own = len((other.attrs.keys() - known) & attrs.keys())
+            if own > most:
+                found, most = other, own
+        return found
 
 
 def activation(name: str, *shape: Dim) -> Port:

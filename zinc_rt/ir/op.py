@@ -23,6 +23,10 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `GIVEN_ROWS`: rows that the caller brings in place of those of token ids, or adds to them (pictures in a text).
 - `CLAMP`: rows held between two numbers (around the products of Gemma 4's tower).
 - `JOIN_HEADS`: heads of two parts, one of which may be that of all heads (keys made from a latent vector for each).
+- `INDEX_SCORES`, `INDEX_CHOICE`: scores of earlier positions or blocks of them, and the choice of those that a row's
+  attention sees (the lightning indexer of DeepSeek-V3.2).
+- `STREAM_NORM`, `STREAM_SUM`, `STREAM_ADD`, `STREAM_GATE`: several residual streams (hyper-connections).
+- `NGRAM_IDS`: rows of a table by hashes of the last tokens (Qwen3.8's n-gram embedding).
 - `LORA_A`, `LORA_B`: the two products of low rank that an adapter adds to a product, other adapters for each row.
 - `SSM_SCAN`: the state of a selective state space model (Mamba 1 and 2), which `SSM_DELTA_NET` is not.
 """
@@ -86,6 +90,13 @@ class Op(enum.IntEnum):
     LORA_B = 47
     SSM_SCAN = 48
     JOIN_HEADS = 49
+    INDEX_SCORES = 50
+    INDEX_CHOICE = 51
+    STREAM_NORM = 52
+    STREAM_SUM = 53
+    STREAM_ADD = 54
+    STREAM_GATE = 55
+    NGRAM_IDS = 56
 
 
 def name(op: Op) -> str:

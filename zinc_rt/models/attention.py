@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.config import HeadSizes
 from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.states import KVCache
+
+
+class Chooser(Protocol):
+    """What chooses the positions that rows see."""
+
+    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
+        """The choice for rows h, i32[n_rows, max_pages]."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +37,8 @@ class AttentionSpec:
     scale: of the scores, None for 1 / sqrt(head_dim). softcap: scores become softcap * tanh(score / softcap). sinks:
     True needs `attn_sinks.weight`, one number a head, which only adds to the softmax's sum. window: a row sees that
     many positions, its own the last; in an encoder half as many before and behind its own; None for all. chunk: a row
-    sees those of its chunk of so many. shared_kv: the layer whose keys and values this layer reads; it has none of its
-    own then.
+    sees those of its chunk of so many. indexer: what chooses the positions that rows see; None where they see all, or
+    all of the window. shared_kv: the layer whose keys and values this layer reads; it has none of its own then.
 
     out_gate: the rows of q hold each head's query and then its gate; the head's output is multiplied by the gate's
     sigmoid. gate_width: rows of `attn_gate`, whose product with h opens the output in the same way, each an element or
@@ -61,6 +69,7 @@ class AttentionSpec:
     norm_after_rope: bool = False
     own_norms: bool = False
     gate_width: int | None = None
+    indexer: Chooser | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
@@ -85,7 +94,8 @@ class AttentionSpec:
             q, *kv = self._normed(parts, q, kv, p)
         if self.q_factors is not None:
             q = parts.position_scale(q, f"{p}.attn_q_scaled", self.q_factors)
-        out = self._attend(parts, q, self._cache(parts, kv, layer), p)
+        chosen = None if self.indexer is None else self.indexer.emit(parts, h, layer)
+        out = self._attend(parts, q, self._cache(parts, kv, layer), p, chosen)
         if gate is not None:
             opened = parts.temp(f"{p}.attn_gated", parts.width(out))
             by_head = {} if parts.width(gate) == parts.width(out) else _heads_of(sizes)
@@ -165,17 +175,18 @@ class AttentionSpec:
         )
         return cache
 
-    def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str) -> BufferId:
+    def _attend(self, parts: GraphParts, q: BufferId, cache: KVCache, p: str, chosen: BufferId | None) -> BufferId:
         sizes, more, own = self.heads, {"softcap": self.softcap, "window": self.window, "chunk": self.chunk}, []
         if not parts.causal:
             more = {"softcap": self.softcap, "reach": None if self.window is None else self.window // 2}
             more["whole"] = True if self.window is None else None
             own = [] if self.window is None else [parts.step["positions"]]
         sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
+        more["chosen"] = None if chosen is None else True
         out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(
             Op.FLASH_ATTN,
-            [q, cache.keys, cache.values, *parts.seen(), *own, *sinks],
+            [q, cache.keys, cache.values, *parts.seen(), *own, *sinks, *([] if chosen is None else [chosen])],
             [out],
             f"{p}.flash_attn",
             scale=1.0 / math.sqrt(sizes.head_dim) if self.scale is None else self.scale,

@@ -37,13 +37,13 @@ def parse_cache_format(name: object) -> CacheFormat:
 
 
 def with_cache(definition: ModelDefinition, wanted: CacheFormat) -> ModelDefinition:
-    """The definition with its KV caches in another format.
+    """The definition with its KV caches in another format. Those of indexers stay as they are.
 
     Raises:
         ModelError: a layer's heads are no whole number of the format's blocks.
     """
     dtype, graph = wanted.dtype, definition.graph
-    cached = {b for n in graph.nodes if n.op is Op.KV_WRITE for b in n.outputs}
+    cached = {b for n in graph.nodes if n.op is Op.KV_WRITE and "key_dim" not in n.attrs for b in n.outputs}
     if all(graph.buffer(b).dtype is dtype for b in cached):
         return definition
     _check_widths(graph, dtype)
@@ -65,7 +65,7 @@ def with_states_of(definition: ModelDefinition, dtypes: Mapping[str, DType]) -> 
 
 def _check_widths(graph: Graph, dtype: DType) -> None:
     for node in graph.nodes:
-        if node.op is Op.KV_WRITE:
+        if node.op is Op.KV_WRITE and "key_dim" not in node.attrs:
             attrs = attributes(node)
             parts = ("latent_dim", "rope_dim") if "latent_dim" in attrs else ("head_dim", "value_dim")
             for part in parts:

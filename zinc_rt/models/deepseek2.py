@@ -1,11 +1,13 @@
-"""`deepseek2`: DeepSeek-V2-Lite, GLM-4.7-Flash and kin. Latent attention, routed feed-forwards behind dense ones.
+"""`deepseek2`, `mistral4`, `deepseek32`, `glm-dsa`: latent attention, routed feed-forwards behind dense ones.
 
-`mistral4` is the same, with queries that grow with their position.
+DeepSeek-V2-Lite, GLM-4.7-Flash and kin; Mistral Small 4, whose queries grow with their position; with an indexer
+DeepSeek-V3.2 and GLM-5.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from zinc_rt.gguf import GGUFFile
@@ -15,20 +17,27 @@ from zinc_rt.models.definition import ModelDefinition, ModelInfo
 from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
+from zinc_rt.models.indexer import IndexerSpec, sources
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.latent import LatentAttentionSpec
-from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.rope_config import RopeConfig
 from zinc_rt.models.routed import RoutedSpec, Routing
 from zinc_rt.models.temperature import Temperature
 
-NAMES = ("deepseek2", "mistral4")
+NAMES = ("deepseek2", "mistral4", "deepseek32", "glm-dsa")
+_INDEXED = ("deepseek32", "glm-dsa")
+
+_SHARED_CHOICES = (True, True, *(True, False, False, False) * 19)
+"""Which layers of GLM-5 with a context of a million choose positions, where the file does not say it."""
+_LONG_CONTEXT = 1 << 20
 
 _GLM_FLASH = ((47, 48), 154_880)
 """Layers and vocabulary of the model whose first files do not say that its gating is a sigmoid."""
 
 _DRAFT_WEIGHTS = (
     "attn_q_a", "attn_q_a_norm", "attn_q_b", "attn_kv_a_mqa", "attn_kv_a_norm", "attn_k_b", "attn_v_b", "ffn_norm",
+    "indexer.attn_q_b", "indexer.attn_k", "indexer.k_norm", "indexer.proj",
 )  # fmt: skip
 """What a block that drafts has beside the usual."""
 
@@ -72,7 +81,7 @@ class DeepSeek2Info(ModelInfo):
         has_q_rank = keys.has("attention.q_lora_rank") and keys.integer("attention.q_lora_rank", minimum=0) > 0
         n_drafts = count_drafts(keys, info.n_layers)
         layers, vocabulary = _GLM_FLASH
-        sigmoid = info.n_layers in layers and info.n_vocab == vocabulary
+        sigmoid = architecture != "deepseek2" or (info.n_layers in layers and info.n_vocab == vocabulary)
         return cls(
             **{**vars(info), "n_layers": info.n_layers - n_drafts},
             n_heads=keys.integer("attention.head_count"),
@@ -104,12 +113,14 @@ def _yarn_share(rope: RopeConfig) -> float:
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     info, parts, dense, routed = _read(file, name)
-    leave_drafts(parts, info.n_drafts, others=_DRAFT_WEIGHTS, biases=("exp_probs_b",))
+    leave_drafts(parts, info.n_drafts, others=_DRAFT_WEIGHTS, biases=("exp_probs_b", "indexer.k_norm"))
     return decoder(parts, [dense] * info.n_dense + [routed] * (info.n_layers - info.n_dense))
 
 
 def define_draft_head(file: GGUFFile, name: str) -> ModelDefinition | None:
-    """See `models.define_draft_head`."""
+    """See `models.define_draft_head`. Blocks that draft with an indexer are not built."""
+    if name in _INDEXED:
+        return None
     info, parts, _, routed = _read(file, name)
     return draft_head(parts, routed) if info.n_drafts else None
 
@@ -118,6 +129,7 @@ def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Layer, 
     """The figures, an empty graph, and the two kinds of block: dense, and of experts."""
     info = DeepSeek2Info.from_file(file, name)
     parts = GraphParts(file, info, info.rms_eps)
+    rotation = parts.rotation(info.rope)
     attention = LatentAttentionSpec(
         info.n_heads,
         info.rank,
@@ -125,11 +137,39 @@ def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Layer, 
         info.rope.dim,
         info.value_dim,
         info.q_rank,
-        parts.rotation(info.rope),
+        rotation,
         info.scale,
         info.temperature.declare(parts),
+        indexer=_indexer(info, Keys(file.metadata, name), rotation),
     )
     shared = FeedForwardSpec(info.n_shared * info.n_ff_expert, suffix="_shexp") if info.n_shared else None
     routed = RoutedSpec(info.routing, info.n_ff_expert, selection_bias=None, shared=shared)
     dense = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
     return info, parts, dense, pre_norm_block(attention, routed)
+
+
+def _indexer(info: DeepSeek2Info, keys: Keys, rotation: Rotation) -> IndexerSpec | None:
+    """What chooses positions. Raises `ModelError` for sizes that contradict each other."""
+    if keys.architecture not in _INDEXED:
+        return None
+    if info.q_rank is None:
+        raise ModelError(f"{keys.name('attention.q_lora_rank')} is missing, which the indexer needs")
+    head_dim = keys.integer("attention.indexer.key_length", maximum=4096)
+    if head_dim < info.rope.dim:
+        raise ModelError(
+            f"{keys.name('attention.indexer.key_length')} is {head_dim}, less than"
+            f" {keys.name('rope.dimension_count')}, which is {info.rope.dim}"
+        )
+    types: Sequence[bool] = [True] * info.n_layers
+    if keys.architecture == "glm-dsa":
+        if keys.has("attention.indexer.types"):
+            types = keys.flags("attention.indexer.types", info.n_layers + info.n_drafts)[: info.n_layers]
+        elif info.n_ctx_train >= _LONG_CONTEXT:
+            types = (_SHARED_CHOICES + (False,) * info.n_layers)[: info.n_layers]
+    return IndexerSpec(
+        keys.integer("attention.indexer.head_count"),
+        head_dim,
+        keys.integer("attention.indexer.top_k"),
+        replace(rotation, interleaved=keys.architecture == "glm-dsa"),
+        sources(keys, types),
+    )

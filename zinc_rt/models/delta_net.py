@@ -78,11 +78,13 @@ class DeltaNetSpec:
     pairing: which key head a value head uses, as `ssm_delta_net` has it. Decay and strength come from `ssm_alpha` and
     `ssm_beta`, or from `ssm_ba`, whose rows hold, for each key head, the strengths of its value heads and then their
     decays. Queries, keys, values and the gate of the output come from `attn_qkv` and `attn_gate`, or from `ssm_in`,
-    whose rows hold them for each key head in turn, as the first converters left them.
+    whose rows hold them for each key head in turn, as the first converters left them. gate: what the gate of the output
+    goes through, "silu" or "sigmoid".
     """
 
     sizes: DeltaNetSizes
     pairing: str
+    gate: str = "silu"
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
@@ -101,7 +103,11 @@ class DeltaNetSpec:
             Op.SSM_DELTA_NET, [u, alpha, beta, *factors, state, *rows], [o, state], f"{p}.ssm_delta_net",
             n_k_heads=s.n_k_heads, n_v_heads=s.n_v_heads, head_dim=s.head_dim, eps=parts.eps, pairing=self.pairing,
         )  # fmt: skip
-        y = parts.temp(f"{p}.ssm_norm", s.value_width)
+        y = parts.temp(f"{p}.ssm_gated", s.value_width)
+        if self.gate == "sigmoid":
+            normed = parts.head_norm(o, f"{p}.ssm_norm", s.n_v_heads, s.head_dim)
+            parts.g.node(Op.SIGMOID_MUL, [normed, z], [y], f"{p}.ssm_norm.sigmoid_mul")
+            return parts.project(y, f"{p}.ssm_out", parts.info.n_embd)
         parts.g.node(
             Op.SSM_GATED_NORM,
             [o, z, parts.weight(f"{p}.ssm_norm.weight", s.head_dim)],

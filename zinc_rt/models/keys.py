@@ -70,6 +70,13 @@ class Keys:
                 )
         return tuple(value.tolist())
 
+    def whole_numbers(self, key: str, n: int) -> tuple[int, ...]:
+        """n integers from 0 up to 2^64 - 1, of a key that holds an array. Raises `ModelError`."""
+        values = np.atleast_1d(self._value(key, None)).tolist()
+        if len(values) != n or not all(isinstance(v, int) and 0 <= v < 1 << 64 for v in values):
+            raise ModelError(f"{self.name(key)} is {values[:8]}, {n} integers from 0 to 2^64 - 1 are needed")
+        return tuple(values)
+
     def number(self, key: str, default: float | None = None, *, minimum: float = 0.0, above: bool = False) -> float:
         """A finite float, at least `minimum` (or above it). Raises `ModelError`, also without key and default."""
         value = self._value(key, default)

@@ -13,6 +13,7 @@ from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.config import check_heads
 from zinc_rt.models.errors import ModelError
+from zinc_rt.models.indexer import IndexerSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts, Rotation
 
@@ -25,7 +26,7 @@ class LatentAttentionSpec:
     elements of a head's output. q_rank: elements between the two projections of queries, None for one projection.
     rotation: of the turned elements; None leaves them as they are. scale: of the scores. q_factors: see
     `AttentionSpec`. gated: whether the sigmoid of an element of a product with h, `attn_gate`, multiplies each head's
-    output.
+    output. indexer: what chooses the positions that rows see, which needs q_rank; None where they see all.
 
     Raises `ModelError` for more heads, or wider ones, than kernels do.
     """
@@ -40,6 +41,7 @@ class LatentAttentionSpec:
     scale: float
     q_factors: BufferId | None = None
     gated: bool = False
+    indexer: IndexerSpec | None = None
 
     def __post_init__(self) -> None:
         check_heads(
@@ -81,21 +83,25 @@ class LatentAttentionSpec:
         """See `BranchBody.emit`."""
         p = f"blk.{layer}"
         _refuse_old_files(parts, p)
-        q, q_turned = self._queries(parts, h, p)
+        q_latent = self._q_latent(parts, h, p)
+        q, q_turned = self._queries(parts, q_latent, p)
+        chosen = [] if self.indexer is None else [self.indexer.emit(parts, h, q_latent, layer)]
         latent, k_turned = parts.split_project(h, f"{p}.attn_kv_a_mqa", (self.rank, self.turned))
         latent = parts.head_norm(latent, f"{p}.attn_kv_a_norm", 1, self.rank)
         k_turned = self._turn(parts, k_turned, f"{p}.rope_k", 1)
         cache, sizes = parts.states.latent_cache(layer, self.rank + self.turned), self._sizes()
         parts.g.node(Op.KV_WRITE, [latent, k_turned, *parts.where()], [cache.keys], f"{p}.kv_write", **sizes)
         out = parts.temp(f"{p}.attn", self.n_heads * self.rank)
+        more = {"chosen": True} if chosen else {}
         parts.g.node(
             Op.FLASH_ATTN,
-            [q, q_turned, cache.keys, *parts.where()],
+            [q, q_turned, cache.keys, *parts.where(), *chosen],
             [out],
             f"{p}.flash_attn",
             scale=self.scale,
             n_heads=self.n_heads,
             **sizes,
+            **more,
         )
         values = parts.group_project(out, f"{p}.attn_v_b", self.n_heads, self.value)
         if self.gated:
@@ -112,13 +118,16 @@ class LatentAttentionSpec:
         """Attributes of the operations on the cache."""
         return {"n_kv_heads": 1, "latent_dim": self.rank, "rope_dim": self.turned}
 
-    def _queries(self, parts: GraphParts, h: BufferId, p: str) -> tuple[BufferId, BufferId]:
+    def _q_latent(self, parts: GraphParts, h: BufferId, p: str) -> BufferId:
+        """What queries are projected from: h, or where there are two projections the normed result of the first."""
+        if self.q_rank is None:
+            return h
+        return parts.norm(parts.project(h, f"{p}.attn_q_a", self.q_rank), f"{p}.attn_q_a_norm")
+
+    def _queries(self, parts: GraphParts, q_latent: BufferId, p: str) -> tuple[BufferId, BufferId]:
         """Queries in latent space and their rotated parts."""
-        name = f"{p}.attn_q"
-        if self.q_rank is not None:
-            h = parts.norm(parts.project(h, f"{p}.attn_q_a", self.q_rank), f"{p}.attn_q_a_norm")
-            name = f"{p}.attn_q_b"
-        plain, turned = parts.split_project(h, name, (self.plain, self.turned), heads=self.n_heads)
+        name = f"{p}.attn_q" if self.q_rank is None else f"{p}.attn_q_b"
+        plain, turned = parts.split_project(q_latent, name, (self.plain, self.turned), heads=self.n_heads)
         q = parts.group_project(plain, f"{p}.attn_k_b", self.n_heads, self.rank)
         turned = self._turn(parts, turned, f"{p}.rope_q", self.n_heads)
         if self.q_factors is not None:

@@ -54,6 +54,9 @@ class GraphParts(RowParts):
         decodes: whether rows have logits; None for causal ones alone.
         paged: whether any layer keeps keys and values.
         norms: of which kind the norms of rows are.
+
+    Attributes:
+        chosen: by layer, the positions that an indexer chose, for layers that take another's choice.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class GraphParts(RowParts):
     ) -> None:  # fmt: skip
         super().__init__(file, info, eps, norms)
         self.causal = causal
+        self.chosen: dict[int, BufferId] = {}
         inputs = _STEP_INPUTS | (_PAGED if paged else {}) | ({} if causal else _ENCODES)
         if decodes or (decodes is None and causal):
             inputs |= _DECODES

@@ -82,12 +82,12 @@ def _read(file: GGUFFile, name: str) -> tuple[HybridInfo, GraphParts, Layer, Lay
     attention = AttentionSpec(info.heads, parts.rotation(info.rope), qk_norm=True, out_gate=True)
     # Files of qwen3next keep the value heads of a key head together; the others have them one of each key head in turn.
     delta = DeltaNetSpec(info.delta, "block" if name == "qwen3next" else "modulo")
-    ffn = Branch("ffn", _feed_forward(keys), "post_attention_norm")
+    ffn = Branch("ffn", feed_forward(keys), "post_attention_norm")
     full, linear = (BlockSpec((Branch("attn", mixer, "attn_norm"), ffn)) for mixer in (attention, delta))
     return info, parts, full, linear
 
 
-def _feed_forward(keys: Keys) -> BranchBody:
+def feed_forward(keys: Keys) -> BranchBody:
     """Dense, or experts with a gated one that all rows share."""
     if not keys.integer("expert_count", 0, minimum=0):
         return FeedForwardSpec(keys.integer("feed_forward_length"))

@@ -72,6 +72,16 @@ class StateBooks:
         (keys,) = self._buffers(layer, 1, {name: head_dim})
         return self._keep(layer, KVCache(keys, keys, 1, head_dim, 0), [name], None)
 
+    def index_cache(self, layer: int, head_dim: int) -> BufferId:
+        """Declare the cache of an indexer's keys of a layer, one of `head_dim` elements a position."""
+        name = f"blk.{layer}.index_k_cache"
+        kept = self._kept.setdefault("keys of indexers", _Kept(StateKind.PAGES, None))
+        kept.layers.append(layer)
+        kept.buffers.append(name)
+        kept.position_bytes += DType.F16.row_bytes(head_dim)
+        kept.read_bytes += DType.F16.row_bytes(head_dim)
+        return self._g.buffer(name, BufferKind.STATE, DType.F16, ("n_pages", PAGE_TOKENS, 1, head_dim))
+
     def _buffers(self, layer: int, n_kv_heads: int, widths: Mapping[str, int]) -> list[BufferId]:
         if layer in self._caches:
             raise ModelError(f"block {layer} has a KV cache already")

@@ -78,6 +78,13 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.LORA_B: (_BOTH, Milestone.M0),
     Op.SSM_SCAN: (_BOTH, Milestone.M0),
     Op.JOIN_HEADS: (_BOTH, Milestone.M0),
+    Op.INDEX_SCORES: (_BOTH, Milestone.M0),
+    Op.INDEX_CHOICE: (_BOTH, Milestone.M0),
+    Op.STREAM_NORM: (_BOTH, Milestone.M0),
+    Op.STREAM_SUM: (_BOTH, Milestone.M0),
+    Op.STREAM_ADD: (_BOTH, Milestone.M0),
+    Op.STREAM_GATE: (_BOTH, Milestone.M0),
+    Op.NGRAM_IDS: (_BOTH, Milestone.M0),
 }
 
 

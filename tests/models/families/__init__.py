@@ -25,6 +25,7 @@ from tests.models.families import (
     mixtures,
     olmo2,
     plain,
+    qwen4exp,
     qwen35,
     qwen_moe,
 )
@@ -48,13 +49,14 @@ CASES: dict[str, Case] = {
     **layer_normed.CASES,
     **kimi_linear.CASES,
     **llama4.CASES,
+    **qwen4exp.CASES,
 }
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
 """The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
-_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba, kimi_linear)
+_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba, kimi_linear, qwen4exp)
 FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
 """One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention, state
-spaces, decays of channels.
+spaces, decays of channels, streams.
 """
 KINDS = (
     *FAMILIES,
@@ -68,6 +70,8 @@ KINDS = (
         "muse-glimmer",
         "ernie4_5-moe",
         "bailingmoe3-limits",
+        "glm-dsa",
+        "llama4",
     ),
 )
 """Cases that have each operation in each way that any case asks for it.

@@ -73,6 +73,7 @@ class Net:
         self.wrong, self.int8, self.kv16, self.gelu16 = frozenset(wrong), int8, kv16, gelu16
         self.asked: set[str] = set()
         self.closest_choice = math.inf
+        self.chosen = np.ones((0, 0), bool)  # positions that the last indexer chose
         self.eps = float(np.float32(self.keys.get("attention.layer_norm_rms_epsilon", 0.0)))
 
     def logits(self, tokens: Sequence[int]) -> Array:

@@ -35,15 +35,49 @@ def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None) -> np.ndarray:
         steps = np.arange(n) // net.number("attention.temperature_length")
         q = q * (1 + net.keys["attention.temperature_scale"] * np.log(steps + 1))[:, None, None]
     k = np.concatenate([latent[:, None], k_turned], axis=2)
+    seen = net.visible(n, None)
+    if net.has(f"{p}indexer.proj.weight"):
+        net.chosen = choice(net, h, p, rope)
+    elif "attention.indexer.top_k" in net.keys and not net.does("shared choice"):
+        net.chosen = seen
+    if "attention.indexer.top_k" in net.keys and net.does("choice"):
+        seen = net.chosen
     scale = 1 / math.sqrt(d)
     if net.keys.get("rope.scaling.type") == "yarn" and net.does("scale of yarn"):
         m = net.keys["rope.scaling.yarn_log_multiplier"] / 0.1
         scale *= (1 + 0.1 * m * math.log(net.keys["rope.scaling.factor"])) ** 2
-    o = net.attend(q, k, latent[:, None], scale, net.visible(n, None)).reshape(n, heads, rank)
+    o = net.attend(q, k, latent[:, None], scale, seen).reshape(n, heads, rank)
     o = np.stack([net.seen(o[:, i], f"{p}attn_v_b.weight") @ wv[i].T for i in range(heads)], axis=1)
     if net.has(f"{p}attn_gate.weight") and net.does("gate of heads"):
         o = o * sigmoid(net.product(h, f"{p}attn_gate"))[:, :, None]
     return net.product(o.reshape(n, -1), f"{p}attn_output")
+
+
+def choice(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
+    """The positions that each row sees, bool[n, n]: the best by the indexer (DeepSeek-V3.2 2025), of equal ones the
+    first.
+    """
+    heads, d, top_k = (net.number(f"attention.indexer.{k}") for k in ("head_count", "key_length", "top_k"))
+    n = len(h)
+    latent = net.norm(net.product(h, f"{p}attn_q_a"), f"{p}attn_q_a_norm")
+    q = net.product(latent, f"{p}indexer.attn_q_b").reshape(n, heads, d)
+    k = net.product(h, f"{p}indexer.attn_k")
+    k = k - k.mean(axis=1, keepdims=True)
+    k = k / np.sqrt((k * k).mean(axis=1, keepdims=True) + 1e-6)
+    k = k * net[f"{p}indexer.k_norm.weight"] + net[f"{p}indexer.k_norm.bias"]
+    turning = Rope(rope.frequencies, (net.made.case.architecture == "deepseek32") == net.does("indexer pairs"))
+    q, k = net.turn(q, turning), net.cached(net.turn(k[:, None], turning)[:, 0])
+    w = net.product(h, f"{p}indexer.proj") / math.sqrt(heads * d)
+    if not net.does("weights of heads"):
+        w = np.ones_like(w)
+    products = np.einsum("nhd,sd->nsh", q, k)
+    scores = np.einsum("nsh,nh->ns", np.maximum(products, 0) if net.does("relu") else products, w)
+    seen = np.zeros((n, n), bool)
+    for row in range(n):
+        order = np.argsort(-scores[row, : row + 1], kind="stable")
+        net.note_choice(scores[row, order], top_k)
+        seen[row, order[:top_k]] = True
+    return seen
 
 
 def forward(net: Net, tokens: list[int]) -> np.ndarray:
@@ -106,10 +140,19 @@ def case(
     )  # fmt: skip
     latent = attention_block(n_embd, heads, rank, plain, turned, value, q_rank=None if lite else q_rank)
     common = norm_shapes(n_embd, "attn_norm", "ffn_norm") | latent
+    if name in ("deepseek32", "glm-dsa"):
+        keys |= {"attention.indexer.head_count": 12, "attention.indexer.key_length": 64, "attention.indexer.top_k": 5}
+        wrong += ("choice", "indexer pairs", "weights of heads", "relu")
+    indexer: Shapes = {
+        "indexer.attn_q_b.weight": (12 * 64, q_rank), "indexer.attn_k.weight": (64, n_embd),
+        "indexer.k_norm.weight": (64,), "indexer.k_norm.bias": (64,), "indexer.proj.weight": (12, n_embd),
+    }  # fmt: skip
     routed = common | moe_shapes(n_embd, 32, n_experts, fused=fused) | ffn_shapes(n_embd, 64, suffix="_shexp")
     if bias:
         routed |= {"exp_probs_b.bias": (n_experts,)}
     blocks = [common | ffn_shapes(n_embd, 96), *[routed] * (n_layers - 1)]
+    chooses = more.get("attention__indexer__types", [name in ("deepseek32", "glm-dsa")] * n_layers)
+    blocks = [block | indexer if own else block for block, own in zip(blocks, chooses, strict=True)]
     right = ("rope pairs", "shared expert", "router normalised", *wrong, *["router scaled"] * (scale != 1))
     right += ("selection bias",) * bias
     return Case(name, keys, model_shapes(n_embd, blocks), forward, right, n_tokens=16, seed=seed)
@@ -132,6 +175,10 @@ CASES = {
         wrong=("temperature", "scale of yarn"), attention__temperature_scale=0.3, attention__temperature_length=5,
         rope__scaling__type="yarn", rope__scaling__factor=32.0, rope__scaling__original_context_length=16,
         rope__scaling__yarn_log_multiplier=0.1,
+    ),
+    "deepseek32": case(bias=True, expert_gating_func=2, name="deepseek32"),
+    "glm-dsa": case(
+        bias=True, expert_gating_func=2, name="glm-dsa", attention__indexer__types=[1, 0, 1], wrong=("shared choice",),
     ),
 }  # fmt: skip
 LITE_AS_SOLD = {"deepseek2-lite-of-27-layers": case(lite=True, n_layers=27)}

@@ -39,14 +39,16 @@ def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
     return block(net, x, p, net.rope(net.number("rope.dimension_count"), halves=True), full=True)
 
 
-def attention(net: Net, h: np.ndarray, p: str, rope: Rope) -> np.ndarray:
+def attention(net: Net, h: np.ndarray, p: str, rope: Rope, seen: np.ndarray | None = None) -> np.ndarray:
+    """seen: the positions that each row sees, where they are not all."""
     heads, kv, d = (net.number(f"attention.{k}") for k in ("head_count", "head_count_kv", "key_length"))
     n = len(h)
     q, k, v = net.qkv(h, p, (2 * heads * d, kv * d, kv * d))
     q, k, v = q.reshape(n, heads, 2 * d), k.reshape(n, kv, d), v.reshape(n, kv, d)
     q, gate = (q[..., :d], q[..., d:]) if net.does("query first") else (q[..., d:], q[..., :d])
     q, k = net.norm(q, f"{p}attn_q_norm"), net.norm(k, f"{p}attn_k_norm")
-    a = net.attend(net.turn(q, rope), net.turn(k, rope), v, 1 / math.sqrt(d), net.visible(n, None))
+    seen = net.visible(n, None) if seen is None else seen
+    a = net.attend(net.turn(q, rope), net.turn(k, rope), v, 1 / math.sqrt(d), seen)
     if net.does("attention gate"):
         a = a * sigmoid(gate.reshape(n, -1))
     return net.product(a, f"{p}attn_output")
@@ -97,7 +99,8 @@ def delta_net(net: Net, h: np.ndarray, p: str) -> np.ndarray:
         known = np.einsum("hkv,hk->hv", state, k[t])
         state = state + np.einsum("hk,hv->hkv", k[t], beta[t][:, None] * (v[t] - known))
         out[t] = np.einsum("hkv,hk->hv", state, q[t])
-    gated = rms(out, net[f"{p}ssm_norm.weight"], net.eps) * silu(z)
+    sigmoid_gate = net.made.case.architecture == "qwen4exp" and net.does("output gate")
+    gated = rms(out, net[f"{p}ssm_norm.weight"], net.eps) * (sigmoid(z) if sigmoid_gate else silu(z))
     return net.product(gated.reshape(n, -1), f"{p}ssm_out")
 
 

@@ -148,6 +148,7 @@ class TargetTuning:
             WHOLE=n.whole,
             QUANT=quantized,
             FLIP=quantized and bool(self.flip),
+            CHOSEN=n.chosen is not None,
         )
         return attention.attention, {"R": rows, "S": shape}
 

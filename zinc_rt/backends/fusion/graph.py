@@ -197,9 +197,9 @@ class _Fusing:
         yield from self._heads(n, self._chains.rope(n))
 
     def kv_write(self, n: Node) -> Iterator[FusedNode]:
-        where, names = tuple(n.inputs[2:5]), ("k_cache", "v_cache")
+        where, names = tuple(n.inputs[-3:]), ("k_cache", "v_cache")
         written = list(self._chains.kv_write(n))
-        if "latent_dim" in n.attrs:
+        if len(n.outputs) == 1:
             row, start = sum(heads.dim for heads in written), 0
             for heads in written:
                 yield HeadsWrite(n, heads, n.outputs[0], names[0], where, row, start)
@@ -224,12 +224,13 @@ class _Fusing:
         window, softcap, reach = attrs.get("window"), attrs.get("softcap"), attrs.get("reach")
         chunk = attrs.get("chunk")
         own = sinks.pop() if reach is not None else None
+        chosen = sinks.pop() if "chosen" in attrs else None
         yield Attend(
             n, q, q_rope, k, v, positions, slots, pages, n.outputs[0], int(attrs["n_heads"]), int(attrs["n_kv_heads"]),
             head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
             None if softcap is None else float(softcap), sinks[0] if sinks else None,
             "whole" in attrs or reach is not None, None if reach is None else min(int(reach), FARTHEST), own,
-            None if chunk is None else int(chunk),
+            None if chunk is None else int(chunk), chosen,
         )  # fmt: skip
 
 

@@ -85,8 +85,8 @@ class HeadChains:
         return self._now(n, known, Op.KV_WRITE)
 
     def kv_write(self, n: Node) -> Iterator[Heads]:
-        """What the cache gets: keys and values, or the two parts of keys."""
-        for source in n.inputs[:2]:
+        """What the cache gets: keys and values, the two parts of keys, or keys alone."""
+        for source in n.inputs[:-3]:
             yield self._kept.get(source) or self._plain(n, source)
 
     @staticmethod
@@ -107,5 +107,7 @@ def _split(n: Node, source: int) -> tuple[int, int]:
     if n.op is not Op.KV_WRITE:
         return int(n.attrs["n_heads"]), int(n.attrs["head_dim"])
     attrs, first = attributes(n), source == n.inputs[0]
+    if "key_dim" in attrs:
+        return int(attrs["n_kv_heads"]), int(attrs["key_dim"])
     sizes = ("latent_dim", "rope_dim") if "latent_dim" in attrs else ("head_dim", "value_dim")
     return int(attrs["n_kv_heads"]), int(attrs[sizes[0 if first else 1]])

@@ -6,6 +6,8 @@ Within a split the output is an fma chain over positions; splits are merged in p
 
 Values have a cache of their own, or are the first elements of the keys. That is latent attention: a node with
 `latent_dim` and `rope_dim` has its queries in two parts, as `kv_write` gets the keys, and a single cache.
+
+A node with `chosen` sees of those positions the ones that a last input names, as `index_choice` gives them.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from zinc_rt.ir.definition import (
 )
 from zinc_rt.ir.graph import DType
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.indexer import CHOSEN, bits_of
 from zinc_rt.ir.ops.kv_cache import CACHES, LATENT, LATENT_CACHE, WHERE, cached_width, parts_make_heads
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.attention import Scores, flash_attn_paged
@@ -52,6 +55,9 @@ def _flash_attn(at: Operands) -> None:
     else:
         q, k_cache, v_cache, positions, slots, pages, *sinks = at.inputs
         q = heads(at, q)
+    if at.attrs.get("chosen"):
+        (words,), sinks = sinks, []
+        how = how._replace(chosen=bits_of(words))
     if "reach" in at.attrs:
         (own,), sinks = sinks, []
         reach = int(at.attrs["reach"])
@@ -108,6 +114,7 @@ def _operations(cost: CostView) -> int:
         dim, sinks = value_dim + cost.attr("rope_dim"), len(cost.inputs) > len(_LATENT_INPUTS) - 1
     else:
         dim, value_dim, sinks = cost.attr("head_dim"), cost.attr("value_dim"), len(cost.inputs) > len(_INPUTS) - 1
+    sinks = sinks and "chosen" not in cost.attrs
     a_position = 2 * (dim + value_dim) + (8 if "softcap" in cost.attrs else 5)
     a_sink = 7 + value_dim if sinks else 0
     return cost.dim(3, 0) * cost.attr("n_heads") * (_seen(cost) * a_position + value_dim + a_sink)
@@ -129,6 +136,7 @@ _ATTRS = {
     "softcap": AttrSpec(float, above=0.0, optional=True),
 }
 
+_CHOSEN_ATTRS = {"scale": _ATTRS["scale"], "n_kv_heads": COUNT, "chosen": AttrSpec(bool)}
 _WHOLE_INPUTS = (*_INPUTS[:3], index("last_positions", "R"), *_INPUTS[4:-1])
 _WHOLE_ATTRS = {
     **{name: spec for name, spec in _ATTRS.items() if name != "window"},
@@ -153,6 +161,19 @@ OPS = (
                 _LATENT_INPUTS,
                 (activation("y", "R", "n_heads", "latent_dim"),),
                 {**_ATTRS, "n_heads": COUNT, **LATENT},
+                (_heads_share_evenly, parts_make_heads),
+            ),
+            # Rows that see chosen positions.
+            OpSignature(
+                (*_INPUTS[:-1], CHOSEN),
+                (activation("y", "R", "n_heads", "value_dim"),),
+                {**_CHOSEN_ATTRS, **HEADS, "value_dim": VALUE_DIM},
+                (_heads_share_evenly,),
+            ),
+            OpSignature(
+                (*_LATENT_INPUTS[:-1], CHOSEN),
+                (activation("y", "R", "n_heads", "latent_dim"),),
+                {**_CHOSEN_ATTRS, "n_heads": COUNT, **LATENT},
                 (_heads_share_evenly, parts_make_heads),
             ),
             # Encoders: each row sees its whole sequence, up to the sequence's last position.

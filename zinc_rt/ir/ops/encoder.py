@@ -25,17 +25,10 @@ from zinc_rt.ir.definition import (
     weight,
 )
 from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.norms import lanes_of
 from zinc_rt.kernels.reference.arith import F32, fma_chain, fold_lanes
 from zinc_rt.kernels.reference.mathfn import gelu, gelu_quick, relu2, xielu
 from zinc_rt.numerics import NORM_LANES
-
-
-def _lanes(x: F32) -> F32:
-    """Rows f32[rows, n] as f32[steps, 256, rows]; missing elements are 0."""
-    rows, n = x.shape
-    out = np.zeros((n + -n % NORM_LANES, rows), np.float32)
-    out[:n] = x.T
-    return out.reshape(-1, NORM_LANES, rows)
 
 
 def layer_norm_rows(x: F32, weight: F32, bias: F32, eps: float) -> F32:
@@ -48,10 +41,10 @@ def layer_norm_rows(x: F32, weight: F32, bias: F32, eps: float) -> F32:
     n = np.float32(x.shape[-1])
     with np.errstate(all="ignore"):
         sums = np.zeros((NORM_LANES, len(x)), np.float32)
-        for part in _lanes(x):
+        for part in lanes_of(x):
             sums = sums + part
         d = x - (fold_lanes(sums, NORM_LANES) / n)[:, None]
-        chains = _lanes(d)
+        chains = lanes_of(d)
         total = fold_lanes(fma_chain(chains, chains), NORM_LANES)
         scale = np.float32(1.0) / np.sqrt(total / n + np.float32(eps))
         return np.asarray(((d * scale[:, None]) * weight) + bias)

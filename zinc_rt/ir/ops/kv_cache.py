@@ -3,7 +3,8 @@
 A page holds 16 positions of one layer: cache f16[n_pages, 16, n_kv, head_dim], for values [.., value_dim]; or q8_0
 blocks of as many elements. A sequence's page table lists its pages in position order.
 
-A node with `latent_dim` and `rope_dim` writes keys alone, which come in two parts: values are their first part.
+A node with `latent_dim` and `rope_dim` writes keys alone, which come in two parts: values are their first part. A
+node with `key_dim` writes keys that have no values: an indexer's, in float16 whatever the other caches hold.
 """
 
 from __future__ import annotations
@@ -58,6 +59,13 @@ def cached_width(cache: F16 | U8, elements: int) -> int:
 
 
 def _kv_write(at: Operands) -> None:
+    if "key_dim" in at.attrs:
+        keys, positions, slots, pages = at.inputs
+        (cache,) = at.outputs
+        own = heads(at, keys, "n_kv_heads", "key_dim")
+        with np.errstate(over="ignore"):
+            cache[pages[slots, positions // PAGE_TOKENS], positions % PAGE_TOKENS] = own
+        return
     first, second, positions, slots, pages = at.inputs
     if "latent_dim" in at.attrs:
         latent, rope = heads(at, first, "n_kv_heads", "latent_dim"), heads(at, second, "n_kv_heads", "rope_dim")
@@ -70,10 +78,11 @@ def _kv_write(at: Operands) -> None:
 
 
 def _touched(cost: CostView) -> tuple[int, int]:
-    rows, head_rows = cost.dim(2, 0), cost.dim(2, 0) * cost.attr("n_kv_heads")
+    where = 1 if "key_dim" in cost.attrs else 2
+    rows, head_rows = cost.dim(where, 0), cost.dim(where, 0) * cost.attr("n_kv_heads")
     one_page_entry = DType.I32.row_bytes(1)
     cached = sum(head_rows * out.dtype.row_bytes(cost.sizes.dim(out.shape[-1])) for out in cost.outputs)
-    return cost.bytes_in(0, 1, 2, 3) + rows * one_page_entry, cached
+    return cost.bytes_in(*range(where + 2)) + rows * one_page_entry, cached
 
 
 def parts_make_heads(bound: Bindings) -> str | None:
@@ -90,6 +99,7 @@ def _cache(name: str, size: str = "head_dim") -> Port:
 
 CACHES = (_cache("k_cache"), _cache("v_cache", "value_dim"))
 LATENT_CACHE = CACHES[0]
+KEY_CACHE = Port("k_cache", frozenset({DType.F16}), ("P", PAGE_TOKENS, "n_kv_heads", "key_dim"), CACHE, role="k_cache")
 LATENT = {"latent_dim": COUNT, "rope_dim": COUNT}
 WHERE = (index("positions", "R"), index("slots", "R"), index("page_table", "S", "M"))
 
@@ -114,6 +124,11 @@ OPS = (
                 (LATENT_CACHE,),
                 {"n_kv_heads": COUNT, **LATENT},
                 (parts_make_heads,),
+            ),
+            OpSignature(
+                (activation("k", "R", "n_kv_heads", "key_dim"), *WHERE),
+                (KEY_CACHE,),
+                {"n_kv_heads": COUNT, "key_dim": COUNT},
             ),
         ),
     ),

@@ -43,15 +43,28 @@ def rms_norm_rows(x: F32, weight: F32 | None, eps: float) -> F32:
         return np.asarray(y if weight is None else y * weight).reshape(x.shape)
 
 
+def product_sums(x: F32, y: F32) -> F32:
+    """The sum of products of each two rows of f32[rows, n], by the norm's tree: f32[rows]. No product is -0.0 alone."""
+    with np.errstate(all="ignore"):
+        if x.shape[-1] <= NORM_LANES:
+            return fold_lanes((x * y + np.float32(0.0)).T, NORM_LANES)  # chains of one step from +0.0
+        return fold_lanes(fma_chain(lanes_of(x), lanes_of(y)), NORM_LANES)
+
+
+def lanes_of(x: F32) -> F32:
+    """Rows f32[rows, n] as f32[steps, NORM_LANES, rows]; missing elements are 0: fma(0, 0, acc) = acc."""
+    rows, n = x.shape
+    steps = -(-n // NORM_LANES)
+    out = np.zeros((steps * NORM_LANES, rows), np.float32)
+    out[:n] = x.T
+    return out.reshape(steps, NORM_LANES, rows)
+
+
 def square_sums(x: F32) -> F32:
     """The sum of squares of each row of f32[rows, n], by the norm's tree: f32[rows]."""
-    n = x.shape[-1]
     with np.errstate(all="ignore"):
-        if n > NORM_LANES:
-            # A missing element changes nothing: fma(0, 0, acc) = acc.
-            chains = np.zeros((n + -n % NORM_LANES, x.shape[0]), np.float32)
-            chains[:n] = x.T
-            chains = chains.reshape(-1, NORM_LANES, x.shape[0])
+        if x.shape[-1] > NORM_LANES:
+            chains = lanes_of(x)
             lanes = fma_chain(chains, chains)
         else:
             lanes = (x * x).T  # a chain of one step

@@ -116,7 +116,23 @@ def whole_rows(a, step, q, sums, tile, state, part, row: i32, passes: i32, kv_he
                 target: ptr[f32] = part
                 if s == start:
                     target = states
-                one_split(a, pages, q + pass_ * (R * S.G * S.DIM), target, sums, tile, kv_head, s, seen, window, R, S)
+                queries = q + pass_ * (R * S.G * S.DIM)
+                one_split(
+                    a,
+                    pages,
+                    queries,
+                    target,
+                    sums,
+                    tile,
+                    row + pass_ * R,
+                    step.max_pages,
+                    kv_head,
+                    s,
+                    seen,
+                    window,
+                    R,
+                    S,
+                )
                 if s > start:
                     join_split(states, part, s, seen, window, R, S)
     n_heads = a.n_kv * S.G
@@ -183,7 +199,7 @@ def attention(a: ptr[AttentionArgs], step: ptr[StepRecord], first: i32, last: i3
                 at = (i64(row) * i64(a.max_splits) + i64(s)) * i64(n_heads) + i64(kv_head * S.G)
                 out = a.partial + at * (S.VALUE + STATE)
                 gather(a, q, row, kv_head, 1, S)
-                one_split(a, pages, q, out, sums, tile, kv_head, s, length, window, 1, S)
+                one_split(a, pages, q, out, sums, tile, row, step.max_pages, kv_head, s, length, window, 1, S)
     else:
         # Units of one key-value head follow each other: those of a claim share its keys and values.
         blocks = i32(u32(step.n_rows + (R - 1)) // R)

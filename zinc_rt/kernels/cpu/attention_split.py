@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zinc_rt.kernels.cpu.attention_weights import weigh
+from zinc_rt.kernels.cpu.attention_weights import hide_unchosen, weigh
 from zinc_rt.kernels.cpu.kv_quant import quantized_page, quantized_scores, unpack_latent, unpack_values
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import fma, load, minimum, prefetch, regs, shuffle, splat, store, unroll
@@ -34,7 +34,7 @@ class AttentionShape(NamedTuple):
     VALUE: elements of a value. W: lanes. LATENT: values are the first elements of keys. WINDOWED, CHUNKED, CAPPED,
     SINKS: whether there is a window, are chunks of whole splits, a soft cap, a sink. WHOLE: rows see up to a last
     position that the step says. QUANT: the caches hold Q8_0 blocks, whose values are unpacked a page at a time; FLIP:
-    see `kv_quant`.
+    see `kv_quant`. CHOSEN: rows see chosen positions.
     """
 
     G: int
@@ -50,6 +50,7 @@ class AttentionShape(NamedTuple):
     WHOLE: bool
     QUANT: bool = False
     FLIP: bool = False
+    CHOSEN: bool = False
 
 
 @inline
@@ -288,9 +289,12 @@ def values_of_split(
 
 
 @inline
-def one_split(a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, window: i32, R: int, S: AttentionShape):
+def one_split(
+    a, pages, q, out, sums, tile, row, max_pages, kv_head: i32, s: i32, length: i32, window: i32, R: int,
+    S: AttentionShape,
+):  # fmt: skip
     """Split s for R consecutive rows, the first of which sees positions up to `length` - 1, and the G heads of a
-    key-value head.
+    key-value head. row: the first of them; max_pages: words of a row of chosen positions.
 
     Writes the weighted values to out f32[query, VALUE + STATE] and each query's max and sum to places VALUE and
     VALUE + 1, of the rows that see a position of the split.
@@ -331,5 +335,19 @@ def one_split(a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, w
         if S.WINDOWED:
             start = clamp(begin + r, 0, SPLIT)
         if start < here:
-            weigh(a, sums + i * SPLIT, out + i * (S.VALUE + STATE), start, here, S.VALUE, S.W, S.WINDOWED, S.CAPPED)
+            if S.CHOSEN:
+                words = a.chosen + (i64(row + r) * i64(max_pages) + i64(first_page))
+                hide_unchosen(sums + i * SPLIT, words, here, S.W)
+            weigh(
+                a,
+                sums + i * SPLIT,
+                out + i * (S.VALUE + STATE),
+                start,
+                here,
+                S.VALUE,
+                S.W,
+                S.WINDOWED,
+                S.CAPPED,
+                S.CHOSEN,
+            )
     values_of_split(a, pages, sums, tile, out, kv_head, first_page, begin, count, R, S)

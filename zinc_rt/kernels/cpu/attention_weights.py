@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from zinc_rt.kernels.maths import INFINITY, exp, exp_of_normal, tanh
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, high, iota, load, low, reduce_add, reduce_max, select, splat, store
+from zinc_rt.lang.ops import bitcast, high, iota, load, low, reduce_add, reduce_max, select, splat, store, unroll, zeros
 from zinc_rt.lang.types import f32, i32, u32, u64, vec
-from zinc_rt.numerics import TREE_LANES
+from zinc_rt.numerics import LEAST_TOP, PAGE_SHIFT, PAGE_TOKENS, TREE_LANES
 
 NORMAL = -86.0
 """From here up to 0 exponentials are normal numbers."""
@@ -53,16 +53,28 @@ def exp_of_difference(x, W: int):
 
 
 @inline
-def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bool, CAPPED: bool):
+def hide_unchosen(sums, words, count: i32, W: int):
+    """-infinity as the product of positions below `count` that a query does not see; words: their bits, by page."""
+    for page in range((count + (PAGE_TOKENS - 1)) >> PAGE_SHIFT):
+        word = words[page]
+        if word != (1 << PAGE_TOKENS) - 1:
+            for at in unroll(0, PAGE_TOKENS, W):
+                own = sums + (page * PAGE_TOKENS + at)
+                bit = splat(word, W) & (zeros(vec[i32, W]) + 1 << (iota(i32, W) + at))
+                store(own, select(bit == 0, -INFINITY, load(own, lanes=W)))
+
+
+@inline
+def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bool, CAPPED: bool, CHOSEN: bool = False):
     """Scores of one query to exponentials; their max and sum to out[VALUE], out[VALUE + 1].
 
-    Positions that the query does not see get weights of 0, or stay as they are.
+    Positions that the query does not see get weights of 0, or stay as they are. CHOSEN: some products are -infinity.
     """
     WIDE = max(TREE_LANES, 4 * W)
     start: i32 = 0
     if WINDOWED:
         start = begin & -WIDE
-    top: vec[f32, WIDE] = -INFINITY
+    top: vec[f32, WIDE] = LEAST_TOP if CHOSEN else -INFINITY
     for at in range(start, count, WIDE):
         score: vec[f32, WIDE] = scaled(a, load(sums, at, lanes=WIDE), WIDE, CAPPED)
         if not all_seen(at, begin, count, WIDE, WINDOWED):

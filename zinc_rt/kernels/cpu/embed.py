@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import float_element, format_of, group_words, integer
 from zinc_rt.formats.decode_scales import group_scale, scaled
+from zinc_rt.kernels.cpu.packs import not_null
 from zinc_rt.kernels.cpu.structs import EmbedArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
 from zinc_rt.lang.ops import unroll
@@ -13,11 +14,14 @@ from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 @kernel
 def embed(a: ptr[EmbedArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: str):
-    """Units: rows."""
+    """Units: rows of the table."""
     F = format_of(FMT)
     n = a.n
+    ids: ptr[i32] = step.token_ids
+    if not_null(a.ids):
+        ids = a.ids
     for row in range(first, last):
-        table = a.table + i64(step.token_ids[row]) * a.row_bytes
+        table = a.table + i64(ids[row]) * a.row_bytes
         y = a.y + i64(row) * i64(n)
         if not F.quantized:
             for i in range(n):

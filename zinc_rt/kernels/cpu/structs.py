@@ -54,10 +54,13 @@ class Pack:
 
 @struct
 class EmbedArgs:
+    """ids: rows of the table; null: the step's tokens."""
+
     table: ptr[u8]
     row_bytes: i64
     y: ptr[f32]
     n: i32
+    ids: ptr[i32]
 
 
 @struct
@@ -143,6 +146,7 @@ class AttentionArgs:
     window: i32  # positions that a row sees
     scale: f32
     softcap: f32
+    chosen: ptr[i32]  # [rows, max_pages]: bits of the positions that rows see, where they see chosen ones
 
 
 @struct

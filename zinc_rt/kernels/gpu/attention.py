@@ -10,7 +10,8 @@ those alone.
 
 Constants: G query heads of a key-value head; DIM elements of a key, of which the last ROPE have their queries in
 `q_rope`, and then the first VALUE are the value; VALUE elements of a value; WINDOW, CAP, SINKS: whether there are such;
-PACKED: whether y is int8 as `quantize` has it; GATED: whether it is multiplied by sigmoid(gate).
+PACKED: whether y is int8 as `quantize` has it; GATED: whether it is multiplied by sigmoid(gate); CHOSEN: whether rows
+see chosen positions.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from zinc_rt.lang.ops import (
     workitem_id,
 )
 from zinc_rt.lang.types import Space, f16, f32, i32, ptr, struct, u32, u64
-from zinc_rt.numerics import GROUP, PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
+from zinc_rt.numerics import GROUP, LEAST_TOP, PAGE_SHIFT, PAGE_TOKENS, PAGES_OF_SPLIT, SPLIT, SPLIT_SHIFT, TREE_LANES
 
 WAVES = 8
 """Of a workgroup. Each does 128 elements of a head at a time."""
@@ -95,6 +96,7 @@ class GpuAttentionArgs:
     q_scales: ptr[f32]  # with QUANT: q and q_rope are int8 then, with a scale for each 32
     rope_scales: ptr[f32]
     row_counters: ptr[u32]  # of each row, with WHOLE
+    chosen: ptr[i32]  # [rows, max_pages], with CHOSEN: bits of the positions that rows see
 
 
 @inline
@@ -182,7 +184,7 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
     CAP: bool = False, REACH: bool = False, QUANT: bool = False, SINKS: bool = False, PACKED: bool = False,
-    GATED: bool = False, WHOLE: bool = False, CHUNK: bool = False,
+    GATED: bool = False, WHOLE: bool = False, CHUNK: bool = False, CHOSEN: bool = False,
 ):  # fmt: skip
     """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8, with PACKED VALUE
     of 32; VALUE up to 512. A split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then
@@ -210,6 +212,9 @@ def attention(
         if WINDOW:
             live = (at < count) & (at >= begin)
         here = select(live, at, count - 1)
+        if CHOSEN:
+            words = a.chosen + (u64(row) * u64(a.max_pages) + u64(split * PAGES_OF_SPLIT))
+            live = live & ((u32(words[here >> PAGE_SHIFT]) >> (here & (PAGE_TOKENS - 1))) & 1 != 0)
         # A cache has fewer than 2^32 heads in all its pages.
         head = u64(row) * u64(n_kv * G) + u64(kv_head * G)
         scores = regs(f32, G)
@@ -236,9 +241,7 @@ def attention(
         for g in unroll(G):
             if g % portion(G, 2 * 8) == 0:
                 next_portion(g)
-            top: f32 = tops[g * 8]
-            for w in unroll(1, 8):
-                top = maximum(top, tops[g * 8 + w])
+            top: f32 = greatest(tops, g, CHOSEN)
             # Lanes whose position is not seen take e^0, which is thrown away.
             e = exp(select(live, scores[g] - top, 0.0))
             es[g * SPLIT + at] = select(live, e, 0.0)
@@ -249,9 +252,7 @@ def attention(
             for i in unroll(0, SPLIT, TREE_LANES):
                 total += es[g * SPLIT + lane_id() + i]
             total = wave_reduce_add(total)
-            top: f32 = tops[g * 8]
-            for w in unroll(1, 8):
-                top = maximum(top, tops[g * 8 + w])
+            top: f32 = greatest(tops, g, CHOSEN)
             if lane_id() == 0:
                 store(a.tops, concat(top, total), (out + u64(g)) * 2)
         part = at // ACROSS
@@ -278,6 +279,15 @@ def attention(
             if WHOLE:
                 if is_last(a.row_counters, row, n_kv):
                     quantize_row(a, row, n_kv * (G * VALUE // 4))
+
+
+@inline
+def greatest(tops, g: u32, CHOSEN: bool):
+    """The greatest score of a head that a split has: that of its waves' eight."""
+    top: f32 = LEAST_TOP if CHOSEN else tops[g * 8]
+    for w in unroll(0 if CHOSEN else 1, 8):
+        top = maximum(top, tops[g * 8 + w])
+    return top
 
 
 @inline

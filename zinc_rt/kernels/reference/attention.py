@@ -13,7 +13,7 @@ import numpy.typing as npt
 from zinc_rt.kernels.reference.arith import F32, I64, fma_chain, lane_tree_sum
 from zinc_rt.kernels.reference.kv_quant import BLOCK_BYTES, U8, Q8Rows, elements_of, quantized_products, unpack_heads
 from zinc_rt.kernels.reference.mathfn import exp, tanh
-from zinc_rt.numerics import GROUP, PAGE_TOKENS, SPLIT, TREE_LANES
+from zinc_rt.numerics import GROUP, LEAST_TOP, PAGE_TOKENS, SPLIT, TREE_LANES
 
 _TILE = 1 << 15  # elements of an accumulator: scores of some rows, or their outputs
 
@@ -28,7 +28,8 @@ class Scores(NamedTuple):
     scale: their factor. softcap: the bound that `cap * tanh(score / cap)` keeps them in, None for none. window: a row
     sees that many positions, its own the last; None for all. sinks: f32[heads], logits that only add to the softmax's
     sum, NaN for none; None where no head has one. lowest: i64[rows], the first position that each row sees, rising with
-    the last one; None for what the window says.
+    the last one; None for what the window says. chosen: bool[rows, positions], the positions that each row sees of
+    those; None for all.
     """
 
     scale: float
@@ -36,6 +37,12 @@ class Scores(NamedTuple):
     window: int | None = None
     sinks: F32 | None = None
     lowest: npt.NDArray[np.integer] | None = None
+    chosen: npt.NDArray[np.bool_] | None = None
+
+    def of_rows(self, rows: slice | I64) -> Scores:
+        """The same for some of the rows."""
+        lowest = None if self.lowest is None else self.lowest[rows]
+        return self._replace(lowest=lowest, chosen=None if self.chosen is None else self.chosen[rows])
 
 
 def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np.integer], scoring: Scores) -> F32:
@@ -52,8 +59,7 @@ def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np
     with np.errstate(all="ignore"):
         for r in range(0, n, step):
             rows = slice(r, r + step)
-            here = scoring if scoring.lowest is None else scoring._replace(lowest=scoring.lowest[rows])
-            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), here)
+            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), scoring.of_rows(rows))
     return out.reshape(n, heads, value_dim)
 
 
@@ -87,6 +93,7 @@ def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, scoring: Scor
             v[start:stop].reshape(count, -1, n_kv, v.shape[2]),
             (lowest[live:done] - start, positions[live:done] - start),
             scoring,
+            None if scoring.chosen is None else scoring.chosen[live:done, start:stop],
         )
         for i in range(count):
             m, s, o = (part[:, i] for part in parts)
@@ -113,11 +120,14 @@ def _spans(positions: I64, lowest: I64) -> list[tuple[int, int]]:
     return spans
 
 
-def _splits(products: F32, v: Cached, seen: tuple[I64, I64], scoring: Scores) -> tuple[F32, F32, F32]:
+def _splits(
+    products: F32, v: Cached, seen: tuple[I64, I64], scoring: Scores, chosen: npt.NDArray[np.bool_] | None
+) -> tuple[F32, F32, F32]:
     """Each split's max f32[n, splits, n_kv, rep], sum of exponentials, weighted values f32[n, splits, n_kv, rep, dim].
 
     products: f32[n, splits, n_kv, rep, <= 256] of queries and keys; v: [splits, <= 256, n_kv, dim]. seen: the first and
     the last position that each row sees, from the split's start on: all of them where there are several splits.
+    chosen: bool[n, positions of all splits], those that count; None for all.
     """
     length, (first, last) = v.shape[1], seen
     scores = products * np.float32(scoring.scale)
@@ -131,6 +141,9 @@ def _splits(products: F32, v: Cached, seen: tuple[I64, I64], scoring: Scores) ->
     if where is not None:
         scores[where] = -np.inf
     m = scores.max(axis=-1)
+    if chosen is not None:
+        scores[np.broadcast_to(~chosen.reshape(len(chosen), v.shape[0], 1, 1, length), scores.shape)] = -np.inf
+        m = np.maximum(scores.max(axis=-1), np.float32(LEAST_TOP))
     p = exp(scores - m[..., None])
     if where is not None:
         p[where] = 0.0
@@ -172,12 +185,9 @@ def flash_attn_paged(
     out = np.empty((*q.shape[:2], width), np.float32)
     for slot in np.unique(slots):
         rows = np.flatnonzero(slots == slot)
-        if scoring.lowest is None:
-            rows = rows[np.argsort(positions[rows], kind="stable")]
-            here = scoring
-        else:
-            rows = rows[np.argsort(scoring.lowest[rows] + positions[rows], kind="stable")]
-            here = scoring._replace(lowest=scoring.lowest[rows])
+        order = positions[rows] if scoring.lowest is None else scoring.lowest[rows] + positions[rows]
+        rows = rows[np.argsort(order, kind="stable")]
+        here = scoring.of_rows(rows)
         length = int(positions[rows[-1]]) + 1
         pages = page_table[slot, : -(-length // PAGE_TOKENS)]
         k, v = (_heads(cache[pages].reshape(-1, *cache.shape[2:])[:length]) for cache in (k_cache, v_cache))

@@ -25,6 +25,7 @@ def embed(low: CpuLowering, single: Single) -> None:
         "row_bytes": b.dtype.row_bytes(width),
         "y": low.at(y),
         "n": width,
+        "ids": low.at(ids) if "per_row" in single.node.attrs else 0,
     }
     low.emit(
         single.node,
@@ -32,7 +33,7 @@ def embed(low: CpuLowering, single: Single) -> None:
         low.choice.embed(b.dtype.ggml),
         structs.EmbedArgs,
         arguments,
-        1,
+        int(single.node.attrs.get("per_row", 1)),
         UnitsPer.ROWS,
         (ids,),
         (y,),

@@ -27,13 +27,15 @@ def embed(low: GpuLowering, single: Single) -> None:
     kind = low.format_of(single.node, table)
     span = 256 if kind in FLOATS else 2048
     rows, numbers = low.at(table), low.at(ids)
-    if table not in product_weights(low.graph) and n_bytes(low.graph.buffer(table), low.sizes) >= HOST_TABLE:
+    per_row = int(single.node.attrs.get("per_row", 1))
+    large = n_bytes(low.graph.buffer(table), low.sizes) >= HOST_TABLE
+    if large and "per_row" not in single.node.attrs and table not in product_weights(low.graph):
         low.out.gathered[table] = ids
         rows, numbers = TempSpec(("gathered", table)), TempSpec("row numbers")
     low.emit(
         single.node,
         DECODE[f"embed_{kind.lower()}"],
-        lambda s: (-(-width // span), s.n_rows),
+        lambda s: (-(-width // span), s.n_rows * per_row),
         (rows, numbers, low.at(y), width),
         "n_rows",
         (ids,),

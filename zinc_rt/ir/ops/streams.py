@@ -1,0 +1,156 @@
+"""Hyper-connections: several streams of rows, f32[rows, streams, n], in place of one residual.
+
+A sub-layer reads a sum of the streams and adds to each of them. Streams are added in order.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from zinc_rt.ir.definition import (
+    ACTIVATION,
+    COUNT,
+    EPS,
+    FLOAT32,
+    AttrSpec,
+    OpDefinition,
+    Operands,
+    OpSignature,
+    Port,
+    activation,
+    flat,
+    weight,
+)
+from zinc_rt.ir.op import Op
+from zinc_rt.ir.ops.norms import product_sums, rms_norm_rows
+from zinc_rt.ir.unify import Bindings
+from zinc_rt.kernels.reference.arith import F32, fma
+from zinc_rt.kernels.reference.mathfn import sigmoid
+
+LEAST_AGREEMENT = 1e-6
+"""What the root is taken of at the least in the gate of `stream_gate`."""
+
+
+def _apart(at: Operands, rows: F32) -> F32:
+    """Rows with their streams apart: a view f32[rows, streams, n]."""
+    n_streams = int(at.attrs["n_streams"])
+    return np.asarray(flat(rows)).reshape(len(rows), n_streams, flat(rows).shape[1] // n_streams)
+
+
+def _stream_norm(at: Operands) -> None:
+    x, w = at.inputs
+    scaled = rms_norm_rows(_apart(at, x), None, float(at.attrs["eps"]))
+    with np.errstate(all="ignore"):
+        at.outputs[0][...] = (flat(scaled) * w).reshape(at.outputs[0].shape)
+
+
+def _stream_sum(at: Operands) -> None:
+    x, *weights = at.inputs
+    streams = _apart(at, x)
+    total = np.zeros_like(streams[:, 0])
+    with np.errstate(all="ignore"):
+        for s in range(streams.shape[1]):
+            total = fma(streams[:, s], weights[0][:, s, None], total) if weights else total + streams[:, s]
+        if not weights:
+            total = total * np.float32(1.0 / streams.shape[1])
+    at.outputs[0][...] = total.reshape(at.outputs[0].shape)
+
+
+def _stream_add(at: Operands) -> None:
+    y, *rest = at.inputs
+    out = _apart(at, at.outputs[0])
+    if not rest:
+        out[...] = flat(y)[:, None]
+        return
+    x, gates, *mix = rest
+    streams = _apart(at, x)
+    n = streams.shape[1]
+    with np.errstate(all="ignore"):
+        if "scale" in at.attrs:
+            gates = sigmoid(gates * np.float32(at.attrs["scale"])) * np.float32(2.0)
+        kept = streams
+        if mix:
+            shares = mix[0].reshape(len(x), n, n)
+            kept = np.zeros_like(streams)
+            for s in range(n):
+                kept = fma(streams[:, s : s + 1], shares[:, s, :, None], kept)
+        out[...] = fma(flat(y)[:, None], gates[:, :, None], kept)
+
+
+def _stream_gate(at: Operands) -> None:
+    key, query, value = at.inputs
+    k, q = _apart(at, key), _apart(at, query)
+    n = k.shape[2]
+    with np.errstate(all="ignore"):
+        s = product_sums(k.reshape(-1, n), q.reshape(-1, n)) * np.float32(1.0 / math.sqrt(n))
+        root = np.sqrt(np.maximum(np.abs(s), np.float32(LEAST_AGREEMENT)))
+        gate = sigmoid(np.where(s < 0, -root, np.where(s > 0, root, np.float32(0.0))).astype(np.float32))
+        _apart(at, at.outputs[0])[...] = flat(value)[:, None] * gate.reshape(*k.shape[:2], 1)
+
+
+def _a_weight_for_each(bound: Bindings) -> str | None:
+    n, streams, weights = (bound.value(name) for name in ("n", "n_streams", "n_weights"))
+    if n and streams and weights and n * streams != weights:
+        return f"{streams} streams of {n} elements have {n * streams} weights, not {weights}"
+    return None
+
+
+_STREAMS = {"n_streams": COUNT}
+_X = activation("x", "R", "n_streams", "n")
+_GATES = Port("gates", FLOAT32, ("R", "n_streams"), ACTIVATION, view=True, optional=True)
+
+OPS = (
+    OpDefinition(
+        Op.STREAM_NORM,
+        OpSignature(
+            (_X, weight("weight", "n_weights", dtypes=FLOAT32)),
+            (activation("y", "R", "n_streams", "n"),),
+            {**_STREAMS, "eps": EPS},
+            (_a_weight_for_each,),
+        ),
+        reference=_stream_norm,
+        operations=lambda cost: 4 * cost.elements(0) + 4 * cost.dim(0, 0) * cost.attr("n_streams"),
+    ),
+    OpDefinition(
+        Op.STREAM_SUM,
+        OpSignature((_X, _GATES), (activation("y", "R", "n"),), _STREAMS),
+        reference=_stream_sum,
+        operations=lambda cost: 2 * cost.elements(0),
+    ),
+    OpDefinition(
+        Op.STREAM_ADD,
+        OpSignature(
+            (
+                activation("y", "R", "n"),
+                Port("x", FLOAT32, ("R", "n_streams", "n"), ACTIVATION, view=True, optional=True),
+                _GATES,
+                Port("mix", FLOAT32, ("R", "n_streams", "n_streams"), ACTIVATION, view=True, optional=True),
+            ),
+            (activation("streams", "R", "n_streams", "n"),),
+            {**_STREAMS, "scale": AttrSpec(float, optional=True)},
+        ),
+        reference=_stream_add,
+        operations=lambda cost: (
+            2
+            * cost.elements(0)
+            * cost.attr("n_streams")
+            * (1 + (cost.attr("n_streams") if len(cost.inputs) > 3 else 0))
+        ),
+    ),
+    OpDefinition(
+        Op.STREAM_GATE,
+        OpSignature(
+            (
+                activation("key", "R", "n_streams", "n"),
+                activation("query", "R", "n_streams", "n"),
+                activation("value", "R", "n"),
+            ),
+            (activation("y", "R", "n_streams", "n"),),
+            _STREAMS,
+        ),
+        reference=_stream_gate,
+        operations=lambda cost: 3 * cost.elements(0) + 8 * cost.dim(0, 0) * cost.attr("n_streams"),
+    ),
+)
