@@ -74,7 +74,7 @@ def test_the_supported_architectures() -> None:
     dense = "llama qwen2 qwen2vl qwen3 qwen3vl smollm3 mistral3 phi3 olmo2 glm4 granite gemma2 gemma3 gemma4"
     routed = "qwen2moe qwen3moe qwen3vlmoe granitemoe gpt-oss glm4moe lfm2moe deepseek2"
     others = "qwen35 qwen35moe qwen3next lfm2 bert nomic-bert gemma-embedding"
-    others += " mamba2 nemotron_h nemotron_h_moe granitehybrid falcon-h1"
+    others += " mamba mamba2 jamba nemotron_h nemotron_h_moe granitehybrid falcon-h1"
     assert set(supported()) == {*dense.split(), *routed.split(), *others.split()}
     assert issubclass(ModelError, ZincError)
 
@@ -87,7 +87,7 @@ def test_each_architecture_is_built_by_one_file() -> None:
     assert len(set(FILES)) == len(FILES)
 
 
-@pytest.mark.parametrize("name", ["mamba", "llama4", "Llama", "", "phimoe"])
+@pytest.mark.parametrize("name", ["rwkv7", "llama4", "Llama", "", "phimoe"])
 def test_unknown_architecture(name: str, tmp_path: Path) -> None:
     path = altered(tmp_path, keys={"general.architecture": name})
     with pytest.raises(ModelError) as caught:
