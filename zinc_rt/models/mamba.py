@@ -21,7 +21,9 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     keys = Keys(file.metadata, name)
     info, eps = read_info(file, keys), keys.number("attention.layer_norm_rms_epsilon")
     if name != "jamba":
-        mixer: BranchBody = MambaSpec.from_keys(keys) if name == "mamba" else Mamba2Spec(ScanSizes.from_keys(keys))
+        mixer: BranchBody = (
+            MambaSpec.from_keys(keys) if name == "mamba" else Mamba2Spec(ScanSizes.from_keys(keys), conv_bias=True)
+        )
         alone = BlockSpec((Branch("attn", mixer, "attn_norm"),))
         return decoder(GraphParts(file, info, eps, paged=False), [alone] * info.n_layers)
     heads = HeadSizes.of_layers(keys, info.n_embd, info.n_layers)

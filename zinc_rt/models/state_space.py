@@ -61,16 +61,19 @@ class ScanSizes:
 @dataclass(frozen=True)
 class Mamba2Spec:
     """Mamba 2: a projection to gate, inputs and step sizes; a convolution of each channel; the scan; the gate, then the
-    norm of groups where the file has `ssm_norm`; the output.
+    norm of groups; the output. norm, conv_bias: True needs `ssm_norm`, the convolution's bias; None takes it where the
+    file has it.
     """
 
     sizes: ScanSizes
+    norm: bool | None = True
+    conv_bias: bool | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
         p, s = f"blk.{layer}", self.sizes
         z, entered, dt = parts.split_project(h, f"{p}.ssm_in", (s.inner, s.channels, s.n_heads))
-        u = convolution(parts, entered, layer, s.taps)
+        u = convolution(parts, entered, layer, s.taps, bias=self.conv_bias)
         state = parts.states.of_sequence(LAYERS, layer, "scan_state", (s.n_heads, s.state_size, s.inner // s.n_heads))
         factors = [
             parts.weight(f"{p}.ssm_a", s.n_heads, 1, plain=True),
@@ -86,7 +89,7 @@ class Mamba2Spec:
 
     def _gated(self, parts: GraphParts, y: BufferId, z: BufferId, p: str) -> BufferId:
         s, name = self.sizes, f"{p}.ssm_norm.weight"
-        if not parts.has(name):
+        if not self.norm and not parts.has(name):
             return parts.gate(z, y, f"{p}.ssm_gated")
         sizes = {"n_heads": s.n_groups, "head_dim": s.inner // s.n_groups}
         out = parts.temp(f"{p}.ssm_norm", s.inner)
@@ -100,7 +103,7 @@ class MambaSpec:
     """Mamba 1: each of `inner` channels has a step size, and a decay for each of `state_size` elements of its state.
 
     rank: elements that step sizes are projected from. taps: of the convolution, the present included. norm: whether
-    these elements, and what is written and read, are normed; with weights where the file has them.
+    these elements, and what is written and read, are normed. norm_weights: whether these norms have weights.
 
     Raises `ModelError` with the numbers.
     """
@@ -110,25 +113,33 @@ class MambaSpec:
     state_size: int
     taps: int
     norm: bool = False
+    norm_weights: bool = False
 
     def __post_init__(self) -> None:
         check_state(self.state_size, self.taps)
 
     @classmethod
     def from_keys(cls, keys: Keys, *, norm: bool = False) -> MambaSpec:
-        """Read `ssm.*`. norm: whether files have norms without saying so. Raises `ModelError`."""
+        """Read `ssm.*`. norm: whether files have norms with weights, and do not say so. Raises `ModelError`."""
         names = ("inner_size", "time_step_rank", "state_size", "conv_kernel")
-        return cls(*(keys.integer(f"ssm.{name}") for name in names), norm=norm or keys.flag("ssm.dt_b_c_rms", False))
+        return cls(
+            *(keys.integer(f"ssm.{name}") for name in names),
+            norm=norm or keys.flag("ssm.dt_b_c_rms", False),
+            norm_weights=norm,
+        )
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
         p, n, size = f"blk.{layer}", self.inner, self.state_size
         entered, z = parts.split_project(h, f"{p}.ssm_in", (n, n))
-        x = convolution(parts, entered, layer, self.taps)
+        x = convolution(parts, entered, layer, self.taps, bias=True)
         given = parts.split_project(x, f"{p}.ssm_x", (self.rank, size, size))
         if self.norm:
             names = (f"{p}.ssm_{of}_norm" for of in ("dt", "b", "c"))
-            given = [self._normed(parts, v, name) for v, name in zip(given, names, strict=True)]
+            given = [
+                parts.head_norm(v, name, 1, parts.width(v), weight=self.norm_weights)
+                for v, name in zip(given, names, strict=True)
+            ]
         low, b, c = given
         dt = parts.project(low, f"{p}.ssm_dt", n, bias=True)
         decays, skip = parts.table(f"{p}.ssm_a", size), parts.vector(f"{p}.ssm_d", n)
@@ -144,10 +155,6 @@ class MambaSpec:
         )  # fmt: skip
         return parts.project(parts.gate(z, y, f"{p}.ssm_gated"), f"{p}.ssm_out", parts.info.n_embd)
 
-    @staticmethod
-    def _normed(parts: GraphParts, x: BufferId, name: str) -> BufferId:
-        return parts.head_norm(x, name, 1, parts.width(x), weight=parts.has(f"{name}.weight"))
-
 
 def check_state(state_size: int, taps: int) -> None:
     """Raise `ModelError` for sizes that kernels are not compiled for."""
@@ -159,12 +166,14 @@ def check_state(state_size: int, taps: int) -> None:
             raise ModelError(f"{value} {what} are not supported; {least} to {most} are")
 
 
-def convolution(parts: GraphParts, x: BufferId, layer: int, n_taps: int) -> BufferId:
-    """The causal convolution of each channel of x by `ssm_conv1d`, with a bias where the file has one, then silu."""
+def convolution(parts: GraphParts, x: BufferId, layer: int, n_taps: int, *, bias: bool | None) -> BufferId:
+    """The causal convolution of each channel of x by `ssm_conv1d`, then silu. bias: True needs it, None takes the
+    file's.
+    """
     p, n = f"blk.{layer}", parts.width(x)
     kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (n_taps - 1, n))
-    taps, bias = parts.weight(f"{p}.ssm_conv1d.weight", n, n_taps, plain=True), f"{p}.ssm_conv1d.bias"
-    biases = [parts.weight(bias, n)] if parts.has(bias) else []
+    taps, tensor = parts.weight(f"{p}.ssm_conv1d.weight", n, n_taps, plain=True), f"{p}.ssm_conv1d.bias"
+    biases = [parts.weight(tensor, n)] if bias or parts.has(tensor) else []
     y = parts.temp(f"{p}.ssm_conv1d", n)
     parts.g.node(Op.SSM_CONV1D, [x, taps, kept, *rows_of(parts), *biases], [y, kept], f"{p}.ssm_conv1d.conv")
     return y
