@@ -122,11 +122,8 @@ class MambaSpec:
     def from_keys(cls, keys: Keys, *, norm: bool = False) -> MambaSpec:
         """Read `ssm.*`. norm: whether files have norms with weights, and do not say so. Raises `ModelError`."""
         names = ("inner_size", "time_step_rank", "state_size", "conv_kernel")
-        return cls(
-            *(keys.integer(f"ssm.{name}") for name in names),
-            norm=norm or keys.flag("ssm.dt_b_c_rms", False),
-            norm_weights=norm,
-        )
+        inner, rank, state_size, taps = (keys.integer(f"ssm.{name}") for name in names)
+        return cls(inner, rank, state_size, taps, norm or keys.flag("ssm.dt_b_c_rms", False), norm)
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
