@@ -332,6 +332,39 @@ def test_recurrent_layers(n_slots: int) -> None:
     assert delta.bytes_written == 4 * rows * n_v * d + state
 
 
+def naive_scan(n_heads: int, dim: int, size: int) -> None:
+    for _ in range(n_heads):
+        step = (1.0 + (Counted() + Counted()).exp()).exp()  # the logarithm of a softplus counts like an exponential
+        decay = (step * Counted()).exp()
+        for _ in range(dim):
+            added, blocks = step * Counted(), []
+            state = [decay * s + Counted() * added for s in numbers(size)]
+            for start in range(0, size, 32):
+                blocks.append(dot(state[start : start + 32], numbers(len(state[start : start + 32]))))
+            sum(blocks[1:], blocks[0]) + Counted() * Counted()
+
+
+def test_scans() -> None:
+    n_heads, dim, groups, size, rows = 4, 8, 2, 40, 3
+    b = GraphBuilder("g")
+    width = n_heads * dim + 2 * groups * size
+    u, dt = (b.buffer(f"x{i}", INPUT, F32, ["n_rows", n]) for i, n in enumerate((width, n_heads)))
+    where = [b.buffer(name, INPUT, I32, ["n_rows"]) for name in ("positions", "slots")]
+    kept = b.buffer("s", STATE, F32, ["n_slots", n_heads, size, dim])
+    factors = [b.buffer(f"w{i}", WEIGHT, F32, s) for i, s in enumerate(([n_heads, 1], [n_heads], [n_heads, 1]))]
+    y = b.buffer("y", OUTPUT, F32, ["n_rows", n_heads * dim])
+    sizes = {"n_heads": n_heads, "head_dim": dim, "n_groups": groups, "state_size": size}
+    b.node(Op.SSM_SCAN, [u, dt, *factors, kept, *where], [y, kept], **sizes)
+    (scan,) = graph_cost(b.build(), CostSizes(n_rows=rows, n_slots=2)).nodes
+    Counted.count = 0
+    for _ in range(rows):
+        naive_scan(n_heads, dim, size)
+    assert scan.operations == Counted.count
+    state = 4 * 2 * n_heads * size * dim
+    assert scan.bytes_read == 4 * (rows * (width + n_heads + 2) + 3 * n_heads) + state
+    assert scan.bytes_written == 4 * rows * n_heads * dim + state
+
+
 def test_operations_without_a_formula_are_named_not_guessed() -> None:
     b = GraphBuilder("g")
     x, y = b.buffer("x", INPUT, F32, ["n_rows", 8]), b.buffer("y", OUTPUT, F16, ["n_rows", 8])

@@ -179,6 +179,87 @@ def test_the_pairings_differ() -> None:
     assert (outs[0] == outs[1]).all(axis=(0, 2)).tolist() == [True, False, True, True, False, True]
 
 
+def scan_oracle(x: Any, b: Any, c: Any, rates: Any, d: Any, state: Any) -> Any:
+    """Rows of heads of elements. x: [row][head][p]; b, c: [row][head][n]; rates: dt and decays [row][head][p][n]."""
+    out = []
+    for row, position, slot in zip(range(len(x)), POSITIONS.tolist(), ROWS_OF.tolist(), strict=True):
+        y: list[list[float]] = []
+        for h, elements in enumerate(x[row]):
+            old = [[0.0] * len(elements) for _ in b[row][h]] if position == 0 else state[slot][h]
+            line = []
+            for p, value in enumerate(elements):
+                dt, decays = rates(row, h, p)
+                for n, write in enumerate(b[row][h]):
+                    old[n][p] = fma(write, mul(dt, value), mul(decays[n], old[n][p]))
+                sums = []
+                for start in range(0, len(old), 32):
+                    r = 0.0
+                    for n in range(start, min(start + 32, len(old))):
+                        r = fma(old[n][p], c[row][h][n], r)
+                    sums.append(r)
+                total = sums[0]
+                for r in sums[1:]:
+                    total = add(total, r)
+                line.append(fma(d(h, p), value, total))
+            state[slot][h] = old
+            y.append(line)
+        out.append(y)
+    return out
+
+
+def test_scan_bit_for_bit() -> None:
+    """Heads in groups, with a state that is no whole number of blocks."""
+    rng, heads, dim, groups, size = np.random.default_rng(21), 4, 3, 2, 70
+    u, dt, a, bias, d, state = (
+        rng.standard_normal(shape).astype(np.float32)
+        for shape in (
+            (5, heads * dim + 2 * groups * size),
+            (5, heads),
+            (heads, 1),
+            (heads,),
+            (heads, 1),
+            (SLOTS, heads, size, dim),
+        )
+    )
+    a = -np.exp(a)
+    kept, y = state.tolist(), np.empty((5, heads, dim), np.float32)
+    x, b, c = np.split(u, [heads * dim, heads * dim + groups * size], axis=1)
+    b, c = (np.repeat(part.reshape(5, groups, size), heads // groups, axis=1).tolist() for part in (b, c))
+
+    def rates(row: int, h: int, p: int) -> tuple[float, list[float]]:
+        step = softplus(add(float(dt[row, h]), float(bias[h])))
+        return step, [exp(mul(float(a[h, 0]), step))] * size
+
+    want = scan_oracle(x.reshape(5, heads, dim).tolist(), b, c, rates, lambda h, p: float(d[h, 0]), kept)
+    sizes = {"n_heads": heads, "head_dim": dim, "n_groups": groups, "state_size": size}
+    run(Op.SSM_SCAN, At([u, dt, a, bias, d, state, POSITIONS, ROWS_OF], [y, state], **sizes))
+    same_bits(y, want)
+    same_bits(state, kept)
+
+
+def test_scan_of_channels_bit_for_bit() -> None:
+    rng, dim, size = np.random.default_rng(22), 5, 7
+    x, dt, b, c, rates, state = (
+        rng.standard_normal(shape).astype(np.float32)
+        for shape in ((5, dim), (5, dim), (5, size), (5, size), (size + 1, dim), (SLOTS, size, dim))
+    )
+    rates[:-1] = -np.exp(rates[:-1])
+    kept, y = state[:, None].tolist(), np.empty((5, dim), np.float32)
+
+    def of(row: int, h: int, p: int) -> tuple[float, list[float]]:
+        step = softplus(float(dt[row, p]))
+        return step, [exp(mul(float(rates[n, p]), step)) for n in range(size)]
+
+    one = [rows[:, None].tolist() for rows in (x, b, c)]
+    want = scan_oracle(*one, of, lambda h, p: float(rates[size, p]), kept)
+    at = At(
+        [x, b, c, dt, rates, state, POSITIONS, ROWS_OF], [y, state], head_dim=dim, state_size=size, per_channel=True
+    )
+    run(Op.SSM_SCAN, at)
+    same_bits(y[:, None], want)
+    same_bits(state[:, None], kept)
+
+
 @pytest.mark.parametrize(("activation", "opened"), [("silu", silu), ("sigmoid", sigmoid)])
 def test_gated_norm_bit_for_bit(activation: str, opened: Any) -> None:
     rng = np.random.default_rng(9)
@@ -190,6 +271,20 @@ def test_gated_norm_bit_for_bit(activation: str, opened: Any) -> None:
         [mul(n, opened(g)) for n, g in zip(oracle.rms_norm(head, w.tolist(), EPS), gate, strict=True)]
         for head, gate in zip(o.reshape(12, 6).tolist(), z.reshape(12, 6).tolist(), strict=True)
     ]
+    same_bits(y.reshape(12, 6), want)
+
+
+def test_norm_behind_the_gate_bit_for_bit() -> None:
+    rng = np.random.default_rng(23)
+    o, z = rng.standard_normal((2, 3, 4, 6)).astype(np.float32) * 3
+    w, ones = rng.standard_normal((4, 6)).astype(np.float32), [1.0] * 6
+    y = np.empty((3, 24), np.float32)
+    run(Op.SSM_GATED_NORM, At([o, z.reshape(3, 24), w], [y], eps=EPS, n_heads=4, head_dim=6, gate_first=True))
+    want = []
+    for i, (head, gate) in enumerate(zip(o.reshape(12, 6).tolist(), z.reshape(12, 6).tolist(), strict=True)):
+        gated = [mul(v, silu(g)) for v, g in zip(head, gate, strict=True)]
+        normed = oracle.rms_norm(gated, ones, EPS)
+        want.append([mul(v, weight) for v, weight in zip(normed, w[i % 4].tolist(), strict=True)])
     same_bits(y.reshape(12, 6), want)
 
 

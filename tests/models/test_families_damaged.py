@@ -132,6 +132,7 @@ def needed(case: Case) -> list[str]:
     last = int(case.keys["block_count"]) - int(case.keys.get("nextn_predict_layers", 0)) - 1
     shown = [t for t in case.shapes if not t.startswith("blk.") or t.startswith(f"blk.{last}.")]
     optional = NOT_NEEDED + ("output.weight",) * (case.architecture not in OWN_OUTPUT)
+    optional += ("ssm_norm.weight",) * (case.architecture == "falcon-h1")
     return [t for t in shown if ".bias" not in t and t.removeprefix(f"blk.{last}.") not in optional]
 
 

@@ -40,5 +40,5 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     keys, info = Keys(file.metadata, name), DenseInfo.from_file(file, name, interleaved_rope=False)
     parts = GraphParts(file, info, keys.number("attention.layer_norm_rms_epsilon"))
     attention = AttentionSpec(info.heads, parts.rotation(info.rope), scale=info.attention_scale)
-    block = TwoMixers(attention, Mamba2Spec(ScanSizes.from_keys(keys)), FeedForwardSpec(info.n_ff))
+    block = TwoMixers(attention, Mamba2Spec(ScanSizes.from_keys(keys), norm=None), FeedForwardSpec(info.n_ff))
     return decoder(parts, [block] * info.n_layers)

@@ -65,6 +65,46 @@ def gated(net: Net, y: np.ndarray, z: np.ndarray, p: str, groups: int) -> np.nda
     return norm(y * silu(z)) if net.does("gate first") else norm(y) * silu(z)
 
 
+def mamba1(net: Net, h: np.ndarray, p: str) -> np.ndarray:
+    inner, rank, size = (net.number(f"ssm.{key}") for key in ("inner_size", "time_step_rank", "state_size"))
+    x, z = np.split(net.product(h, f"{p}ssm_in"), 2, axis=1)
+    if not net.does("inputs first"):
+        x, z = z, x
+    x = conv(net, x, p)
+    dt, b, c = np.split(net.product(x, f"{p}ssm_x"), [rank, rank + size], axis=1)
+    if net.keys.get("ssm.dt_b_c_rms", False) and net.does("norms"):
+        dt, b, c = (rms(v, np.ones(v.shape[1]), net.eps) for v in (dt, b, c))
+    if net.has(f"{p}ssm_dt_norm.weight") and net.does("norms"):
+        dt, b, c = (net.norm(v, f"{p}ssm_{of}_norm") for v, of in ((dt, "dt"), (b, "b"), (c, "c")))
+    dt = net.seen(dt, f"{p}ssm_dt.weight") @ net[f"{p}ssm_dt.weight"].T
+    dt = softplus(dt + net[f"{p}ssm_dt.bias"] if net.does("dt bias") else dt)
+    a, d = net[f"{p}ssm_a"], net[f"{p}ssm_d"]
+    state, y = np.zeros((inner, size)), np.empty_like(x)
+    for t in range(len(h)):
+        before = state
+        state = np.exp(dt[t][:, None] * a) * state + (dt[t] * x[t])[:, None] * b[t]
+        y[t] = (state if net.does("present state") else before) @ c[t]
+        if net.does("skip"):
+            y[t] += d * x[t]
+    return net.product(y * silu(z), f"{p}ssm_out")
+
+
+def mamba1_shapes(n_embd: int, rank: int, size: int, *, norms: bool = False) -> Shapes:
+    inner = 2 * n_embd
+    made: Shapes = {
+        "ssm_in.weight": (2 * inner, n_embd),
+        "ssm_conv1d.weight": (inner, 4),
+        "ssm_conv1d.bias": (inner,),
+        "ssm_x.weight": (rank + 2 * size, inner),
+        "ssm_dt.weight": (inner, rank),
+        "ssm_dt.bias": (inner,),
+        "ssm_a": (inner, size),
+        "ssm_d": (inner,),
+        "ssm_out.weight": (n_embd, inner),
+    }
+    return made | (norm_shapes(rank, "ssm_dt_norm") | norm_shapes(size, "ssm_b_norm", "ssm_c_norm") if norms else {})
+
+
 def mamba2_shapes(n_embd: int, inner: int, heads: int, groups: int, size: int, *, norm: bool = True) -> Shapes:
     channels = inner + 2 * groups * size
     return {
@@ -97,10 +137,23 @@ SIZES = (128, 8, 2, 48)
 
 
 def forward(net: Net, tokens: list[int]) -> np.ndarray:
+    mixer = mamba2 if net.made.case.architecture == "mamba2" else mamba1
     x = net["token_embd.weight"][tokens]
     for layer in range(net.number("block_count")):
         p = f"blk.{layer}."
-        x = x + mamba2(net, net.norm(x, f"{p}attn_norm"), p)
+        x = x + mixer(net, net.norm(x, f"{p}attn_norm"), p)
+    return net.head(net.norm(x, "output_norm"))
+
+
+def jamba(net: Net, tokens: list[int]) -> np.ndarray:
+    x = net["token_embd.weight"][tokens]
+    for layer, kv in enumerate(net.keys["attention.head_count_kv"]):
+        p = f"blk.{layer}."
+        h = net.norm(x, f"{p}attn_norm")
+        x = x + (attention(net, h, p, kv, None) if kv else mamba1(net, h, p))
+        f = net.norm(x, f"{p}ffn_norm")
+        routed = net.has(f"{p}ffn_gate_inp.weight")
+        x = x + (net.moe(f, p, normalise=False) if routed else net.ffn(f, p))
     return net.head(net.norm(x, "output_norm"))
 
 
@@ -222,15 +275,47 @@ def nemotron_case(*, experts: bool = False, latent: int = 0, biases: bool = Fals
     return Case("nemotron_h_moe" if experts else "nemotron_h", keys, shapes, nemotron, wrong, seed=seed)
 
 
+def without_attention(**more: Any) -> dict[str, Any]:
+    """The keys of models without it."""
+    left_out = ("attention.head", "attention.key", "attention.value", "rope.")
+    return {key: value for key, value in base_keys(n_ff=0, **more).items() if not key.startswith(left_out)}
+
+
 def mamba2_case(*, seed: int = 1) -> Case:
-    keys = {
-        key: value
-        for key, value in base_keys(n_ff=0, **ssm_keys(*SIZES)).items()
-        if not key.startswith(("attention.head", "attention.key", "attention.value", "rope."))
-    }
     block = norm_shapes(64, "attn_norm") | mamba2_shapes(64, *SIZES)
     wrong = (*WRONG, "groups of heads", "gate first")
+    keys = without_attention(**ssm_keys(*SIZES))
     return Case("mamba2", keys, model_shapes(64, [block] * 2), forward, wrong, seed=seed)
+
+
+def mamba1_case(*, norm: bool = False) -> Case:
+    block = norm_shapes(64, "attn_norm") | mamba1_shapes(64, 8, 16)
+    keys = without_attention(**ssm_keys(128, 8, 1, 16), **({"ssm__dt_b_c_rms": True} if norm else {}))
+    del keys["ssm.group_count"]
+    wrong = (*WRONG, "inputs first", *(("norms",) if norm else ()))
+    return Case("mamba", keys, model_shapes(64, [block] * 2), forward, wrong)
+
+
+def jamba_case(*, seed: int = 1) -> Case:
+    kv_heads = [0, 2, 0, 0]
+    keys = base_keys(
+        n_layers=4,
+        heads=4,
+        kv_heads=kv_heads,
+        rope__freq_base=None,
+        expert_count=8,
+        expert_used_count=2,
+        **ssm_keys(128, 8, 1, 16),
+    )
+    del keys["ssm.group_count"]
+    blocks = [
+        norm_shapes(64, "attn_norm", "ffn_norm")
+        | (attention_shapes(64, 4, kv, 16) if kv else mamba1_shapes(64, 8, 16, norms=True))
+        | (moe_shapes(64, 96, 8) if layer % 2 else ffn_shapes(64, 96))
+        for layer, kv in enumerate(kv_heads)
+    ]
+    wrong = (*WRONG, "inputs first", "norms", "router normalised")
+    return Case("jamba", keys, model_shapes(64, blocks), jamba, wrong, seed=seed)
 
 
 def granite_case(*, experts: bool, rope: bool, seed: int = 1) -> Case:
@@ -256,6 +341,9 @@ def granite_case(*, experts: bool, rope: bool, seed: int = 1) -> Case:
 
 CASES = {
     "mamba2": mamba2_case(),
+    "mamba": mamba1_case(),
+    "mamba-norms": mamba1_case(norm=True),
+    "jamba": jamba_case(),
     "granitehybrid": granite_case(experts=True, rope=False, seed=26),
     "granitehybrid-dense": granite_case(experts=False, rope=True),
     "falcon-h1": falcon_case(norm=False),

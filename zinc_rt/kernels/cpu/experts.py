@@ -14,8 +14,8 @@ from zinc_rt.kernels.cpu.packs import load_some, not_null, store_group, store_so
 from zinc_rt.kernels.cpu.structs import ExpertDownArgs, ExpertGateArgs, Pack, StepRecord
 from zinc_rt.kernels.maths import gated
 from zinc_rt.lang.kernel import inline, kernel
-from zinc_rt.lang.ops import array, fma, load, regs, splat, store, tile_release, unroll
-from zinc_rt.lang.types import f32, i32, i64, ptr, u8, u32, vec
+from zinc_rt.lang.ops import array, cast, fma, load, regs, splat, store, tile_release, unroll
+from zinc_rt.lang.types import f32, i32, i64, ptr, u8, u32, u64, vec
 from zinc_rt.numerics import GROUP, GROUP_SHIFT
 
 
@@ -114,6 +114,7 @@ def expert_gate_up(
     up = array(f32, PANEL_ROWS * GROUP, zero=False)
     scratch = matrix_scratch(GATE, TILES)
     other = scratch if GATE == UP else matrix_scratch(UP, TILES)
+    one_matrix = cast(a.gate, u64) == cast(a.up, u64)
     job: i32 = i32(u32(first) // u32(parts))
     g: i32 = first - job * parts
     for unit in range(first, last):
@@ -137,9 +138,14 @@ def expert_gate_up(
             count: i32 = tiles - g * 2
             if count > 2:
                 count = 2
+            second: ptr[f32] = up
             if GATE == UP:
-                # One body for both matrices: gate's tiles, then up's.
-                for i in range(2 * count):
+                # One body for both matrices: gate's tiles, then up's, unless these are the same (see `RoutedSpec`).
+                n_tiles: i32 = 2 * count
+                if one_matrix:
+                    n_tiles = count
+                    second = gate
+                for i in range(n_tiles):
                     half: i32 = i
                     source: ptr[u8] = a.gate
                     out: ptr[f32] = gate
@@ -148,6 +154,7 @@ def expert_gate_up(
                         half = i - count
                         source = a.up
                         out = up
+                    if i >= count or one_matrix:
                         following = beyond
                     tile = source + i64(e * tiles + g * 2 + half) * a.gate_bytes
                     if half + 1 < count:
@@ -175,7 +182,7 @@ def expert_gate_up(
                     gate[i * GROUP + c] = 0.0
                     up[i * GROUP + c] = 0.0
             bias = i64(e) * i64(n_out)
-            put_activations(a, slot, panel, n, block, g, gate, up, a.gate_bias + bias, a.up_bias + bias, W, ACT)
+            put_activations(a, slot, panel, n, block, g, gate, second, a.gate_bias + bias, a.up_bias + bias, W, ACT)
         g += 1
         if g == parts:
             g = 0

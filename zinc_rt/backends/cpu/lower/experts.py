@@ -60,7 +60,8 @@ def expert_gate(low: CpuLowering, given: ExpertGate) -> None:
     low.emit(
         n.node, "experts", low.choice.expert_gate_up(gate.kind, up.kind, str(attrs["activation"])),
         structs.ExpertGateArgs, arguments, -(-gate.n_out // GROUP), _jobs(low, choice),
-        (rows.key, slots.key, route.key), writes, (gate.n_bytes + up.n_bytes) // choice.n_experts,  # a job's
+        (rows.key, slots.key, route.key), writes,
+        sum(low.matrices[w].n_bytes for w in {n.gate, n.up}) // choice.n_experts,  # a job's
     )  # fmt: skip
 
 
