@@ -66,7 +66,7 @@ ALL: dict[str, Callable[[], Case]] = {
     "norm 64": lambda: normed(1, 2, 64),
     "norm 128": lambda: normed(1, 2, 128, T.Q4_K),
     "norm 256": lambda: normed(1, 1, 256, T.Q6_K),
-    "channels, norm 64": lambda: normed(1, 1, 64, activation="sigmoid", decay="channel", lower_bound=-5.0),
+    "channels, norm 32": lambda: normed(1, 1, 32, activation="sigmoid", decay="channel"),
     "channels 160": lambda: delta(1, 1, 160, "block", decay="channel"),
     "product, conv 4": lambda: convolved(52, 4, T.Q8_0, False),
     "float product, conv 3 with bias": lambda: convolved(13, 3, T.F32, True),
@@ -81,7 +81,7 @@ def backend() -> Iterator[AmdBackend]:
 
 SOON = (
     *("conv 2 with bias", "wild conv", "delta 32", "delta 64 in blocks", "delta of odd size", "wild delta"),
-    *("conv of thirds", "channels of odd size", "sigmoid norm", "channels, norm 64", "norm 64"),
+    *("conv of thirds", "channels of odd size", "sigmoid norm", "channels, norm 32", "norm 64"),
     *("product, conv 4", "float product, conv 3 with bias", "wild scan"),
 )
 """The widest heads take longest and are slow tests, and the whole layer, which `test_fusion.py` has in a model."""
