@@ -286,6 +286,7 @@ def test_a_projector_that_does_not_fit(mmproj: Path, tmp_path: Path) -> None:
     found.model.close()
 
 
+@pytest.mark.slow  # takes long; `test_router.py` has the router, the tests below the pictures
 def test_the_command_and_a_router(mmproj: Path, tmp_path: Path) -> None:
     """A picture through both; one of more than 4 MiB is not too large for either."""
     ask = chat("See", picture())

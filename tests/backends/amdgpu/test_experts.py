@@ -125,7 +125,6 @@ SOON = (
     "clamped",
     "biases",
     "long down",
-    "one of each kind",
     "many",
 )
 """One of the formats whose blocks lie otherwise than those of the mixed layers, and what layers have besides."""

@@ -43,7 +43,7 @@ def host() -> Iterator[Model]:
 @pytest.mark.parametrize(
     "how",
     [
-        {"temperature": 0},
+        pytest.param({"temperature": 0}, marks=pytest.mark.slow),
         pytest.param({"temperature": 1.3, "top_k": 5, "seed": 8}, marks=pytest.mark.slow),
         pytest.param({"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 9}, marks=pytest.mark.slow),
         {"temperature": 0.9, "top_k": 0, "top_p": 0.9, "seed": 10, "repetition_penalty": 1.3, "repeat_last_n": 6},

@@ -60,7 +60,7 @@ def test_activations_next_to_a_tie(gpu: Stage, rng: np.random.Generator) -> None
     assert same(d, want[1])
 
 
-@pytest.mark.parametrize("kind", m.by_kind(m.QUANTISED))
+@pytest.mark.parametrize("kind", m.by_kind(m.QUANTISED, m.FEW))
 def test_memory_that_is_read(rng: np.random.Generator, kind: GGMLType) -> None:
     """Weights and activations, nothing behind them, and every byte of the weights asked for by one request a row."""
     groups, n_rows = 40, 5
@@ -136,8 +136,8 @@ def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind:
     assert (y[rows:] == 55).all()
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "F16"])
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("kind", ["Q8_0", pytest.param("Q4_K", marks=pytest.mark.slow), "F16"])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_bias_is_added_last(gpu: Stage, rng: np.random.Generator, kind: str, rows: int) -> None:
     """One more rounded sum a result, also where the product or the bias is no number."""
     kinds, n, n_rows = GGMLType[kind], 512, 6
