@@ -113,13 +113,15 @@ def test_float_weights(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> 
             assert (y[5:] == 55).all()
 
 
-ALIKE = ("F32", "IQ4_XS", "NVFP4", "Q2_K", "Q3_K")
-"""Formats that differ from others in how they are decoded alone, which one row of activations shows."""
+SEVERAL = (("Q4_0", 3), ("F16", 3), ("Q5_K", 2), ("BF16", 4), ("Q8_0", 8), ("Q4_K", 8), ("IQ2_XS", 8))
+"""Each number of rows, and each way to read weights. The others differ in how they are decoded, which one row of
+activations shows, and are slow tests.
+"""
 
 
 @pytest.mark.parametrize(
     ("kind", "rows"),
-    [pytest.param(kind, n, marks=pytest.mark.slow if kind in ALIKE else ()) for kind, n in BLOCKS],
+    [pytest.param(kind, n, marks=() if (kind, n) in SEVERAL else pytest.mark.slow) for kind, n in BLOCKS],
 )
 def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind: str, rows: int) -> None:
     """Rows of weights that no wave has four of, and groups that no lane has as many of as the others."""
