@@ -73,6 +73,7 @@ def test_logits_stay_near(name: str, floats: Path, wanted: np.ndarray, tmp_path:
         assert {t.name: t.type for t in file.tensors.values()} == {c.tensor.name: c.type for c in work.choices}
 
 
+@pytest.mark.slow  # `tests/backends/cpu/test_whole_models.py` has such a model
 def test_native_kernels_give_the_same_bits(floats: Path, tmp_path: Path) -> None:
     convert(floats, tmp_path / "q.gguf", "Q4_K_M")
     both = [logits_of(tmp_path / "q.gguf", TOKENS, kernels=kernels) for kernels in ("reference", "native")]

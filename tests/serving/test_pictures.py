@@ -102,6 +102,7 @@ def test_a_storm_twice_and_on_few_pages(mmproj: Path) -> None:
     same(mmproj, n_slots=8, kv_tokens=256)
 
 
+@pytest.mark.slow  # `test_process.py` kills engines, the tests below have pictures
 def test_an_engine_that_is_killed(mmproj: Path) -> None:
     """The next one gets the pictures again."""
     killed: list[int] = []
