@@ -6,7 +6,8 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
@@ -82,6 +83,12 @@ def test_the_page_names_what_the_tests_ask_for() -> None:
     assert sorted(named) == sorted(asked_for(PROJECT["optional-dependencies"]["test"]))
 
 
+@cache
+def owners() -> Mapping[str, list[str]]:
+    """The distributions by what they are imported as; to read them takes a second."""
+    return packages_distributions()
+
+
 def imported(paths: Iterable[Path]) -> set[str]:
     """The distributions that modules import, the project's own apart."""
     modules: set[str] = set()
@@ -92,8 +99,7 @@ def imported(paths: Iterable[Path]) -> set[str]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules.add(node.module.partition(".")[0])
     outside = modules - sys.stdlib_module_names - {p.name for p in ROOT.iterdir() if p.is_dir()}
-    owners = packages_distributions()
-    return {str(canonicalize_name(owners.get(name, [name])[0])) for name in outside}
+    return {str(canonicalize_name(owners().get(name, [name])[0])) for name in outside}
 
 
 def test_what_runs_imports_what_is_declared_alone() -> None:

@@ -52,7 +52,11 @@ def run(
         return [part.view(np.uint32) for part in rows]
 
 
-@pytest.mark.parametrize("spec", [LLAMA, QWEN2, replace(QWEN3, tied=True)], ids=lambda spec: spec.architecture)
+@pytest.mark.parametrize(
+    "spec",
+    [pytest.param(LLAMA, marks=pytest.mark.slow), QWEN2, replace(QWEN3, tied=True)],
+    ids=lambda spec: spec.architecture,
+)
 def test_it_is_as_if_merged(spec: Spec, tmp_path: Path) -> None:
     """On all products, the embedding and the head, against the model whose weights have it."""
     tiny = write_model(tmp_path / "model.gguf", spec)
@@ -71,7 +75,9 @@ def test_it_is_as_if_merged(spec: Spec, tmp_path: Path) -> None:
     assert np.abs(without.view(np.float32) - want.view(np.float32)).max() > 0.1
 
 
-@pytest.mark.parametrize("weights", [T.Q8_0, T.Q4_K, T.F16], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "weights", [pytest.param(T.Q8_0, marks=pytest.mark.slow), T.Q4_K, T.F16], ids=lambda kind: kind.name
+)
 def test_the_same_bits_whoever_is_beside(weights: Any, tmp_path: Path) -> None:
     """Several adapters at once, in one step; on both kernels; a row without any as if none were loaded."""
     n_embd = 256 if weights is T.Q4_K else 64

@@ -19,7 +19,7 @@ from benchmarks import rdna_kernels
 from tests.amdgpu_emu.core.stage import Stage
 from tests.compiled import gpu_kernel
 from tests.helpers import soon
-from tests.kernels.material import by_kind
+from tests.kernels.material import FEW, by_kind
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.kernels.amd.catalogue import KERNELS
 from zinc_rt.kernels.gpu.catalogue import FLOATS, QUANTIZED, matvec_rows
@@ -423,7 +423,7 @@ def table_bytes(kind: str) -> int:
     return 0 if grid is None else len(grid.words) * 4 * BYTES // 256
 
 
-@pytest.mark.parametrize("kind", by_kind((*QUANTIZED, *FLOATS)))
+@pytest.mark.parametrize("kind", by_kind((*QUANTIZED, *FLOATS), FEW))
 def test_matrix_vector_kernels_read_their_weights_once(kind: str) -> None:
     made, columns = gpu_kernel(KERNELS[f"matvec_{kind.lower()}"].spec), 4096
     part, shared = rdna_kernels.measured(made, kind, 16, columns)

@@ -58,7 +58,7 @@ def added(path: Path) -> dict[str, np.ndarray]:
         return made
 
 
-@pytest.mark.parametrize("name", soon(("llama", "qwen3moe", "qwen35"), ("granite", "phi3", "granitemoe", "gemma2")))
+@pytest.mark.parametrize("name", soon(("granitemoe",), ("granite", "phi3", "granitemoe", "gemma2")))
 def test_it_is_what_merged_matrices_become(name: str, tmp_path: Path) -> None:
     _, tensors = folders.write_folder(tmp_path / "base", name)
     pairs = drawn(tensors)

@@ -176,7 +176,7 @@ def test_logits(name: str, folder: Path) -> None:
         assert error(PictureNet(case, tokens, wrong=(fault,)).logits(tokens), want) > 0.02, fault
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", soon(("qwen3vl", "gemma3", "qwen35"), KINDS))
 def test_texts_have_the_bits_that_they_have_without_pictures(name: str, folder: Path) -> None:
     case, tokens = made(folder, name), random_tokens(5, 24, N_VOCAB - 2)
     for kernels in ("reference", "native"):

@@ -34,8 +34,14 @@ def run(what: str, record: str = "", timeout: int = 250) -> dict[str, object]:
     return out
 
 
-@pytest.mark.parametrize("what", ["refused", "learned"])
-@pytest.mark.parametrize("record", UNKNOWN)
+@pytest.mark.parametrize(
+    ("record", "what"),
+    [
+        pytest.param(record, what, marks=() if what == "refused" or record == "codebook" else pytest.mark.slow)
+        for record in UNKNOWN
+        for what in ("refused", "learned")
+    ],
+)
 def test_every_tier_refuses_by_name(record: str, what: str) -> None:
     said = run(what, record)
     assert len(said) >= 21

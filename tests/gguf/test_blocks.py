@@ -57,7 +57,7 @@ def test_every_type_of_the_oracle_is_known_by_name_and_size() -> None:
 
 @ids
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_dequantize_any_bytes(kind: GGMLType, data: st.DataObject) -> None:
     n_rows, n_blocks = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
     width = n_blocks * kind.block_bytes
@@ -236,7 +236,7 @@ FEW = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, 127.0, -128.0, 1e-45, -1e-40, 
 
 @pytest.mark.parametrize("kind", WRITTEN, ids=lambda t: t.name)
 @given(x=hnp.arrays(np.float32, st.tuples(st.integers(1, 3), st.sampled_from([32, 64])), elements=FINITE | TAME | FEW))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_quantize_gives_the_bytes_of_the_oracle(kind: GGMLType, x: np.ndarray) -> None:
     np.testing.assert_array_equal(blocks.quantize(kind, x), oracle_bytes(kind, x))
 
@@ -254,7 +254,7 @@ def test_quantize_halfway_cases_and_ties(kind: GGMLType) -> None:
 
 @pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.F16, GGMLType.BF16], ids=lambda t: t.name)
 @given(bits=hnp.arrays(np.uint32, st.tuples(st.integers(1, 3), st.integers(1, 40))))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_plain_floats_are_stored_like_the_oracle(kind: GGMLType, bits: np.ndarray) -> None:
     x = bits.view(np.float32)
     np.testing.assert_array_equal(blocks.quantize(kind, x), oracle_bytes(kind, x))

@@ -81,7 +81,7 @@ def tensors(draw: st.DrawFn) -> tuple[GGMLType, tuple[int, ...], bytes]:
     alignment=st.sampled_from([8, 32, 64, 1024]),
     version=st.sampled_from([2, 3]),
 )
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_round_trip(
     tmp_path: Path, values: dict[str, Any], stored: dict[str, Any], alignment: int, version: int
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ OF_EACH_KIND = (
 """A format of each way to hold integers, scales and minima. Products of the others are slow tests; how each format is
 decoded, the tests of embeddings check for all of them.
 """
+FEW = ("Q8_0", "Q4_K", "IQ2_S", "NVFP4", "F16")
+"""For what depends on how blocks are read rather than on how they are decoded."""
 SCALE_BYTES = {T[f.name]: f.halves for f in table.quantized()}
 """Where the float16 scales of a block lie."""
 EXPONENT = {T[f.name]: f.d for f in table.quantized() if f.scale == table.Scale.POWER_OF_TWO}
@@ -34,10 +36,10 @@ WILD_F16 = [*FINITE_F16, 0x7C00, 0xFC00, 0x7E00, 0xFE01]
 AWKWARD_E = [0, 1, 2, 3, 100, 128, 200, 254, 255]
 
 
-def by_kind(formats: Iterable[GGMLType | str]) -> list[Any]:
+def by_kind(formats: Iterable[GGMLType | str], soon: Collection[str] = OF_EACH_KIND) -> list[Any]:
     """Parameters of a test by their names: one format of each kind by default, the others where slow tests run."""
     names = {of: of if isinstance(of, str) else of.name for of in formats}
-    marks = {name: () if name in OF_EACH_KIND else pytest.mark.slow for name in names.values()}
+    marks = {name: () if name in soon else pytest.mark.slow for name in names.values()}
     return [pytest.param(of, id=name, marks=marks[name]) for of, name in names.items()]
 
 

@@ -64,6 +64,7 @@ def test_a_vector_depends_on_its_text_alone(reference: zinc_rt.Model, n_batch: i
         model.engine.cache.check_integrity()
 
 
+@pytest.mark.slow  # takes long; `tests/models/test_embedders.py` has a small embedder
 def test_the_emulated_gpu_gives_the_same(reference: zinc_rt.Model) -> None:
     texts = [[5, 6, 7], [8]]
     with zinc_rt.load(device="emu", embeddings=True, pooling="mean") as model:

@@ -77,6 +77,7 @@ def test_chunks_on_native_kernels(path: Path, want: np.ndarray, chunk: int) -> N
             np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
 
 
+@pytest.mark.slow  # takes long; `tests/backends/amdgpu/test_attention.py` has such caches
 def test_an_emulated_gpu(path: Path, want: np.ndarray) -> None:
     with engine_for(path, n_ctx=32, n_batch=9, device=Device.emu, kv="q8_0") as engine:
         got = run_tokens(engine, engine.open_sequence(), TOKENS[:11], 9)

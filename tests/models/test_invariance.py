@@ -62,7 +62,7 @@ def engine(request: pytest.FixtureRequest, tiny: Tiny) -> Iterator[Engine]:
         made.cache.check_integrity()
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 16, 64])
+@pytest.mark.parametrize("chunk", [1, 7, pytest.param(16, marks=pytest.mark.slow), 64])
 def test_chunks(chunk: int, engine: Engine, prompts: list[list[int]], alone: list[np.ndarray]) -> None:
     for prompt, want in zip(prompts[:2], alone, strict=False):
         slot = engine.open_sequence()

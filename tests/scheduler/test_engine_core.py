@@ -111,7 +111,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(REQUESTS, st.integers(1, 5), st.integers(1, 40), st.integers(0, 20))
 def test_every_request_ends_as_it_would_alone(
     drawn: list[tuple[int, int | None, str, QoS, int, int | None]], n_slots: int, n_batch: int, spare: int
@@ -284,8 +284,18 @@ def test_a_tenant_that_comes_back_does_not_wait_for_another_ones_answers() -> No
         same(found[request.id], alone(request))
 
 
-@pytest.mark.parametrize("n_slots", range(1, 13))
-@pytest.mark.parametrize("n_before", range(5))
+CLASSES_SOON = ((1, 0), (2, 1), (4, 3), (7, 2), (12, 4))
+"""The other numbers of slots and of requests are slow tests."""
+
+
+@pytest.mark.parametrize(
+    ("n_slots", "n_before"),
+    [
+        pytest.param(n, before, marks=() if (n, before) in CLASSES_SOON else pytest.mark.slow)
+        for n in range(1, 13)
+        for before in range(5)
+    ],
+)
 def test_a_higher_class_does_not_wait_for_a_lower_ones_answers(n_slots: int, n_before: int) -> None:
     """However many were admitted before, and whoever's turn it is."""
     core = core_on(FakeEngine(n_slots=n_slots, n_batch=32, n_ctx=256))

@@ -348,6 +348,7 @@ async def apart(**options: Any) -> AsyncIterator[tuple[Real, bytes]]:
         yield server, await server.say(NEIGHBOUR)
 
 
+@pytest.mark.slow  # takes long; others here have one of the two faults each
 def test_an_engine_that_is_stopped_and_no_files_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP: it hangs, is ended and replaced; the first times the system has no files for a new one."""
     pair, failures = socket.socketpair, [2]

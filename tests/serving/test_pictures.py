@@ -102,6 +102,7 @@ def test_a_storm_twice_and_on_few_pages(mmproj: Path) -> None:
     same(mmproj, n_slots=8, kv_tokens=256)
 
 
+@pytest.mark.slow  # `test_process.py` kills engines, the tests below have pictures
 def test_an_engine_that_is_killed(mmproj: Path) -> None:
     """The next one gets the pictures again."""
     killed: list[int] = []
@@ -286,6 +287,7 @@ def test_a_projector_that_does_not_fit(mmproj: Path, tmp_path: Path) -> None:
     found.model.close()
 
 
+@pytest.mark.slow  # takes long; `test_router.py` has the router, the tests below the pictures
 def test_the_command_and_a_router(mmproj: Path, tmp_path: Path) -> None:
     """A picture through both; one of more than 4 MiB is not too large for either."""
     ask = chat("See", picture())

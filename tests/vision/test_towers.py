@@ -86,15 +86,22 @@ def test_rows_are_those_of_float64(kind: str, weights: GGMLType, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("small_pictures")
-@pytest.mark.parametrize("kind", towers.KINDS)
-def test_every_backend_gives_the_same_bits(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [
+        pytest.param(kind, weights, id=f"{kind}-{weights.name}", marks=() if i % 2 == j else pytest.mark.slow)
+        for i, kind in enumerate(towers.KINDS)
+        for j, weights in enumerate((GGMLType.F16, GGMLType.Q8_0))
+    ],
+)
+def test_every_backend_gives_the_same_bits(kind: str, weights: GGMLType, tmp_path: Path) -> None:
+    """By default each tower with one of the two kinds of weights."""
     shown = [picture(24, 24), picture(40, 30, 1), picture(16, 32, 2)]
-    for weights in (GGMLType.F16, GGMLType.Q8_0):
-        path = towers.write(tmp_path / f"{weights.name}.gguf", kind, weights).path
-        want = rows(ReferenceBackend(), path, *shown)
-        for threads in (1, 3):
-            for a, b in zip(want, rows(CpuBackend(threads=threads), path, *shown), strict=True):
-                assert np.array_equal(a.view(np.uint32), b.view(np.uint32))
+    path = towers.write(tmp_path / "mmproj.gguf", kind, weights).path
+    want = rows(ReferenceBackend(), path, *shown)
+    for threads in (1, 3):
+        for a, b in zip(want, rows(CpuBackend(threads=threads), path, *shown), strict=True):
+            assert np.array_equal(a.view(np.uint32), b.view(np.uint32))
 
 
 @pytest.mark.parametrize("weights", soon((GGMLType.Q4_0,), (GGMLType.Q4_0, GGMLType.Q6_K)))

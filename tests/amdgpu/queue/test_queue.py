@@ -101,7 +101,7 @@ def expected(program: list[tuple[Any, ...]], memory: list[np.ndarray[Any, Any]])
             memory[target][at : at + len(values)] = values
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(submissions=st.lists(programs(), min_size=1, max_size=4))
 def test_random_batches_give_the_same_memory_through_every_interface(submissions: list[list[tuple[Any, ...]]]) -> None:
     truth = [np.arange(N, dtype=np.uint32) + 1000 * i for i in range(3)]

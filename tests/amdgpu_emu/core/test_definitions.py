@@ -14,6 +14,7 @@ import pytest
 
 from amdgpu_emu.core.errors import Unsupported
 from amdgpu_emu.isa.opcodes import Opcode, OperandType
+from tests import helpers
 from tests.amdgpu_emu.core.defined import compare, conversions, floats, integers, packed, scalars  # noqa: F401
 from tests.amdgpu_emu.core.defined.harness import (
     DEFINED,
@@ -117,8 +118,11 @@ def check(name: str, columns: Any, how: How, definition: Any = None, rows_of: An
     assert compared
 
 
-def each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
-    """Run a test with each of these instructions, a family at a time; all that fail are named."""
+def each(names: Iterable[str], one_in: int = 1) -> Callable[[Callable[[str], None]], Callable[[str], None]]:
+    """Run a test with each of these instructions, a family at a time; all that fail are named.
+
+    one_in: by default one of so many families is tried, and the others where slow tests run.
+    """
     families = defaultdict(list)
     for name in names:
         families["_".join(name.split("_")[:2])].append(name)
@@ -134,7 +138,8 @@ def each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[[st
             assert not wrong, "\n".join(wrong)
 
         run.__doc__ = test.__doc__
-        return pytest.mark.parametrize("family", list(families))(run)
+        soon = list(families)[::one_in]
+        return pytest.mark.parametrize("family", helpers.soon(soon, families))(run)
 
     return decorate
 
@@ -235,7 +240,7 @@ MODAL = [
 ]  # fmt: skip
 
 
-@each(MODAL)
+@each(MODAL, one_in=3)
 def test_modes(name: str) -> None:
     """Rounding in every direction; subnormals that are flushed as sources, as results, and as both."""
     columns = columns_of(name, 120, 20)
@@ -266,7 +271,7 @@ def free(name: str) -> bool:
     return not name.startswith((*ACCUMULATES, "v_div_fmas")) and not any(t.place in "kv" and t.place for t in op.src)
 
 
-@each([n for n in VECTOR if free(n)])
+@each([n for n in VECTOR if free(n)], one_in=3)
 def test_sources_that_are_the_same_for_all_lanes(name: str) -> None:
     """Scalar registers and constants, first, second, and everywhere."""
     _, op = OPCODES[name]

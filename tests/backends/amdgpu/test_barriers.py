@@ -84,6 +84,7 @@ def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return write_model(tmp_path_factory.mktemp("models") / "model.gguf", replace(SPECS[request.param], n_layers=1)).path
 
 
+@pytest.mark.slow  # takes long; `test_fusion.py` does it with a model of more kinds of layers
 def test_steps_are_ordered(path: Path) -> None:
     tokens, core = random_tokens(5, 10, 61), Observed()
     options = Options(Device.gpu_kfd, n_ctx=32, n_batch=6)

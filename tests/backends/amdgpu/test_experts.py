@@ -125,7 +125,6 @@ SOON = (
     "clamped",
     "biases",
     "long down",
-    "one of each kind",
     "many",
 )
 """One of the formats whose blocks lie otherwise than those of the mixed layers, and what layers have besides."""
@@ -164,7 +163,7 @@ TILED = {
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in ("blocks", "floats") else pytest.param(name, marks=pytest.mark.slow) for name in TILED]
+    "name", [name if name == "blocks" else pytest.param(name, marks=pytest.mark.slow) for name in TILED]
 )
 def test_steps_of_many_rows(backend: AmdBackend, name: str) -> None:
     """Experts of no row, of a few, of more than a tile has."""

@@ -46,9 +46,7 @@ MEMORY = {
 }
 """Calls that a model's life makes after its interface is open; what that takes has tests with the interfaces."""
 SOON = (
-    ("cs", "AMDGPU_GEM_VA"),
     ("cs", "AMDGPU_CS"),
-    ("kfd", "mmap"),
     ("kfd", "KFD_MAP_MEMORY_TO_GPU"),
     ("umq", "mmap"),
 )

@@ -43,11 +43,17 @@ def test_the_references_logits(spec: str, model: GpuModel, device: Device, chunk
     assert_same(got.view(np.uint32), want.view(np.uint32), f"{model.name}, {device}")
 
 
-@pytest.mark.parametrize(("model", "interface"), [
-        (RX7900XTX, "umq"), (RX7800XT, "kfd"), (RX7600, "cs"), (STRIX_HALO, "kfd"), (STRIX_HALO, "umq"),
-        (STRIX_POINT, "cs"),
+@pytest.mark.parametrize(
+    ("model", "interface"),
+    [
+        (RX7900XTX, "umq"),
+        pytest.param(RX7800XT, "kfd", marks=pytest.mark.slow),
+        (RX7600, "cs"),
+        (STRIX_HALO, "kfd"),
+        pytest.param(STRIX_HALO, "umq", marks=pytest.mark.slow),
+        pytest.param(STRIX_POINT, "cs", marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_the_self_test(model: GpuModel, interface: str) -> None:
     with amd_backend(interface, models=[model]) as (backend, _):
         assert backend.features.isa == "gfx{}{}{}".format(*model.gfx)

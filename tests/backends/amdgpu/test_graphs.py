@@ -54,7 +54,7 @@ def test_more_random_graphs(backend: AmdBackend, seed: int) -> None:
     check(backend, *random_case(seed))
 
 
-SOON = (T.Q4_0, T.Q6_K, T.F16)
+SOON = (T.Q6_K, T.F16)
 """`tests/kernels/gpu/test_matvec.py` multiplies by all kinds."""
 
 

@@ -52,7 +52,7 @@ def lives(lowered: GpuLowered) -> dict[Any, tuple[int, int]]:
 
 
 @given(lowerings(), ROWS, ROWS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_what_is_alive_shares_no_memory(lowered: GpuLowered, n_rows: int, most: int) -> None:
     shape, largest = StepShape(min(n_rows, most), 0, 1), StepShape(most, 0, 1)
     capacity = arena_bytes(graph(), lowered, largest)  # type: ignore[arg-type]
@@ -81,7 +81,7 @@ def test_a_step_of_one_row_needs_no_full_barrier(lowered: GpuLowered, most: int)
 
 
 @given(lowerings(), ROWS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_light_barrier_rewrites_nothing_that_was_loaded(lowered: GpuLowered, n_rows: int) -> None:
     shape = StepShape(n_rows, 0, 1)
     where = placed(graph(), lowered, shape, 0)  # no room: shared as far as lives allow

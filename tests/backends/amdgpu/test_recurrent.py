@@ -80,11 +80,13 @@ def backend() -> Iterator[AmdBackend]:
 
 
 SOON = (
-    *("conv 2 with bias", "wild conv", "delta 32", "delta 64 in blocks", "delta of odd size", "wild delta"),
+    *("wild conv", "delta 32 in blocks", "delta of odd size", "wild delta"),
     *("conv of thirds", "channels of odd size", "sigmoid norm", "channels, norm 32", "norm 64"),
     *("product, conv 4", "float product, conv 3 with bias", "wild scan"),
 )
-"""The widest heads take longest and are slow tests, and the whole layer, which `test_fusion.py` has in a model."""
+"""Each kernel once. The others are slow tests, as are the widest heads, which take longest, and the whole layer, which
+`test_fusion.py` has in a model.
+"""
 
 
 @pytest.mark.parametrize("name", [n if n in SOON else pytest.param(n, marks=pytest.mark.slow) for n in ALL])

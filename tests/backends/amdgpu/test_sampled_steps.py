@@ -43,7 +43,7 @@ def host() -> Iterator[Model]:
 @pytest.mark.parametrize(
     "how",
     [
-        {"temperature": 0},
+        pytest.param({"temperature": 0}, marks=pytest.mark.slow),
         pytest.param({"temperature": 1.3, "top_k": 5, "seed": 8}, marks=pytest.mark.slow),
         pytest.param({"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 9}, marks=pytest.mark.slow),
         {"temperature": 0.9, "top_k": 0, "top_p": 0.9, "seed": 10, "repetition_penalty": 1.3, "repeat_last_n": 6},
@@ -118,6 +118,7 @@ def test_no_token_is_possible(emulated: Model) -> None:
         emulated.generate(PROMPT, max_tokens=1, temperature=0, logit_bias=bias)
 
 
+@pytest.mark.slow  # takes long; `tests/kernels/gpu/test_sampling.py` has rows of several parameters
 def test_several_sequences_with_their_own_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one step, each with its sampler, against the host's choice from the same step's logits."""
     path = write_model(tmp_path / "model.gguf", replace(QWEN3, n_layers=1)).path

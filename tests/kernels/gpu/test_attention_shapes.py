@@ -75,7 +75,7 @@ def scratch_and_waves(target: str, names: list[tuple[str, bool]]) -> dict[str, t
     return {name: (k.scratch_bytes, k.occupancy >= LEAST_WAVES) for name, k in compiled(entries, target).items()}
 
 
-@pytest.mark.parametrize("target", ["gfx1201", "gfx1100"])
+@pytest.mark.parametrize("target", ["gfx1201", pytest.param("gfx1100", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("shape", DECIDING, ids=str)
 def test_the_deciding_shapes_stay_in_registers(target: str, shape: tuple[str, bool]) -> None:
     assert set(scratch_and_waves(target, [shape]).values()) == {(0, True)}

@@ -60,7 +60,7 @@ def test_activations_next_to_a_tie(gpu: Stage, rng: np.random.Generator) -> None
     assert same(d, want[1])
 
 
-@pytest.mark.parametrize("kind", m.by_kind(m.QUANTISED))
+@pytest.mark.parametrize("kind", m.by_kind(m.QUANTISED, m.FEW))
 def test_memory_that_is_read(rng: np.random.Generator, kind: GGMLType) -> None:
     """Weights and activations, nothing behind them, and every byte of the weights asked for by one request a row."""
     groups, n_rows = 40, 5
@@ -113,13 +113,15 @@ def test_float_weights(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> 
             assert (y[5:] == 55).all()
 
 
-ALIKE = ("F32", "IQ4_XS", "NVFP4", "Q2_K", "Q3_K")
-"""Formats that differ from others in how they are decoded alone, which one row of activations shows."""
+SEVERAL = (("Q4_0", 3), ("F16", 3), ("Q5_K", 2), ("BF16", 4), ("Q8_0", 8), ("Q4_K", 8), ("IQ2_XS", 8))
+"""Each number of rows, and each way to read weights. The others differ in how they are decoded, which one row of
+activations shows, and are slow tests.
+"""
 
 
 @pytest.mark.parametrize(
     ("kind", "rows"),
-    [pytest.param(kind, n, marks=pytest.mark.slow if kind in ALIKE else ()) for kind, n in BLOCKS],
+    [pytest.param(kind, n, marks=() if (kind, n) in SEVERAL else pytest.mark.slow) for kind, n in BLOCKS],
 )
 def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind: str, rows: int) -> None:
     """Rows of weights that no wave has four of, and groups that no lane has as many of as the others."""
@@ -136,8 +138,8 @@ def test_several_rows_of_activations(gpu: Stage, rng: np.random.Generator, kind:
     assert (y[rows:] == 55).all()
 
 
-@pytest.mark.parametrize("kind", ["Q8_0", "Q4_K", "F16"])
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("kind", ["Q8_0", pytest.param("Q4_K", marks=pytest.mark.slow), "F16"])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_bias_is_added_last(gpu: Stage, rng: np.random.Generator, kind: str, rows: int) -> None:
     """One more rounded sum a result, also where the product or the bias is no number."""
     kinds, n, n_rows = GGMLType[kind], 512, 6

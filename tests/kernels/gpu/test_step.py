@@ -135,7 +135,7 @@ def test_argmax(gpu: Stage, rng: np.random.Generator, n: int) -> None:
     assert y.tolist() == argmax_rows(x).tolist()
 
 
-@pytest.mark.parametrize("kind", [*m.QUANTISED, *m.FLOATS], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", m.by_kind([*m.QUANTISED, *m.FLOATS]))
 def test_embedding(gpu: Stage, rng: np.random.Generator, kind: GGMLType) -> None:
     n, ids = 512, np.array([3, 0, 4], np.int32)
     if kind in m.QUANTISED:

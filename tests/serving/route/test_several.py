@@ -55,5 +55,5 @@ def refused(*options: str) -> str:
 
 
 def test_what_cannot_be_started_says_why() -> None:
-    assert refused("--device", "emu,cuda:7") == "zinc: error: the server on cuda:7 did not start: it ended with code 1"
+    assert refused("--device", "cpu,cuda:7") == "zinc: error: the server on cuda:7 did not start: it ended with code 1"
     assert "--records is the folder of one server" in refused("--device", "cpu,cpu", "--records", "x")
