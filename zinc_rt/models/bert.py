@@ -17,12 +17,13 @@ from zinc_rt.ir.op import Op
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import BranchBody
 from zinc_rt.models.config import HeadSizes, read_info
-from zinc_rt.models.definition import ModelDefinition, ModelInfo
+from zinc_rt.models.definition import ModelDefinition, ModelInfo, Ranking
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.hidden import HIDDEN
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.ranking import ranks, score_head
 from zinc_rt.models.rope_config import RopeConfig
 
 F32 = npt.NDArray[np.float32]
@@ -79,6 +80,8 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         x = _norm(parts, total, f"{p}.attn_output_norm")
         total = parts.add(x, feed_forward.emit(parts, x, layer), f"{p}.ffn_sum")
         x = _norm(parts, total, f"{p}.layer_output_norm", last=layer == info.n_layers - 1)
+    if name == "bert" and ranks(keys):
+        score_head(parts, keys, Ranking("cls"))
     return parts.finish()
 
 

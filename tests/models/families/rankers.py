@@ -1,0 +1,58 @@
+"""Models whose answer is a score: BERT's classifier, and Qwen3-Reranker's "yes" against "no".
+
+`score` makes it of the last hidden rows of a query and a text put together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from tests.models.families import dense
+from tests.models.families.build import Case, Shapes
+from tests.models.families.common import Net, softmax
+from tests.models.families.embedders import FIRST, bert_case
+
+RANK = 4
+
+
+def score(net: Net, tokens: list[int]) -> float:
+    rows, architecture = net.logits(tokens), net.made.case.architecture
+    last = (architecture == "qwen3") == net.does("pooling")
+    x = rows[-1] if last else rows[0]
+    if net.has("cls.weight") and net.does("first layer"):
+        x = net.product(x, "cls")
+        if net.does("tanh"):
+            x = np.tanh(x)
+    if net.has("cls.output.weight"):
+        x = net.product(x, "cls.output")
+    if architecture == "qwen3" and net.does("softmax"):
+        x = softmax(x)
+    return float(x[0])
+
+
+def bert_ranker(name: str, first: bool, last: bool) -> Case:
+    plain = bert_case(name, FIRST)
+    n = plain.keys["embedding_length"]
+    head: Shapes = {}
+    if first:
+        head |= {"cls.weight": (n, n), "cls.bias": (n,)}
+    if last:
+        head |= {"cls.output.weight": (1, n), "cls.output.bias": (1,)}
+    wrong = ["pooling", "biases"] + ["first layer", "tanh"] * first
+    return replace(plain, keys={**plain.keys, "pooling_type": RANK}, shapes={**plain.shapes, **head}, wrong=wrong)
+
+
+def qwen3_ranker() -> Case:
+    plain = dense.case("qwen3", norms=True, head_dim=24, tied=True, pooling_type=RANK)
+    shapes = {**plain.shapes, "cls.output.weight": (2, plain.keys["embedding_length"])}
+    return replace(plain, shapes=shapes, forward=dense.hidden, wrong=["pooling", "softmax", "causal"])
+
+
+RANKERS = {
+    "qwen3-reranker": qwen3_ranker(),
+    "bert-reranker": bert_ranker("bert", True, True),
+    "bert-reranker-short": bert_ranker("bert", False, True),
+    "bert-reranker-first": bert_ranker("bert", True, False),
+}

@@ -1,0 +1,38 @@
+"""Models that rank against float64 formulas written without the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import zinc_rt
+from tests.helpers import random_tokens
+from tests.models.families.build import N_VOCAB, write_case
+from tests.models.families.common import Net
+from tests.models.families.rankers import RANKERS, score
+
+LENGTHS = (24, 1, 33)
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_scores(name: str, tmp_path: Path) -> None:
+    """Near the formulas' scores, equal on the CPU, alone or beside other pairs; and the formulas notice mistakes."""
+    case = RANKERS[name]
+    made = write_case(tmp_path / "model.gguf", case)
+    pairs = [random_tokens(seed, n, N_VOCAB - 2) for seed, n in enumerate(LENGTHS)]
+    want = np.array([score(Net(made), tokens) for tokens in pairs])
+    for what in case.wrong:
+        net = Net(made, wrong=[what])
+        assert abs(score(net, pairs[0]) - want[0]) > 0.02, what
+        assert not net.unasked(), what
+    with zinc_rt.load(made.path, device="cpu", kernels="reference") as model:
+        assert model.ranker is not None
+        got = model.ranker.scores(pairs)
+    print(name, np.abs(got - want).max())
+    assert np.abs(got - want).max() < 1e-3
+    with zinc_rt.load(made.path, device="cpu") as model:
+        assert model.ranker is not None
+        assert (model.ranker.scores(pairs) == got).all()
+        assert (np.concatenate([model.ranker.scores([pair]) for pair in pairs]) == got).all()
