@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.helpers import random_tokens
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.common import Net
 from tests.models.families.rankers import RANKERS, score
+from zinc_rt.models.errors import ModelError
 
 LENGTHS = (24, 1, 33)
 
@@ -30,9 +32,19 @@ def test_scores(name: str, tmp_path: Path) -> None:
     with zinc_rt.load(made.path, device="cpu", kernels="reference") as model:
         assert model.ranker is not None
         got = model.ranker.scores(pairs)
-    print(name, np.abs(got - want).max())
     assert np.abs(got - want).max() < 1e-3
     with zinc_rt.load(made.path, device="cpu") as model:
         assert model.ranker is not None
         assert (model.ranker.scores(pairs) == got).all()
         assert (np.concatenate([model.ranker.scores([pair]) for pair in pairs]) == got).all()
+
+
+def test_a_ranker_without_a_head(tmp_path: Path) -> None:
+    """A file that says it ranks and has nothing to make scores with, or whose head has a wrong shape."""
+    case = RANKERS["bert-reranker-short"]
+    bare = {name: shape for name, shape in case.shapes.items() if not name.startswith("cls")}
+    with pytest.raises(ModelError, match=r"neither cls.weight nor cls.output.weight"):
+        zinc_rt.load(write_case(tmp_path / "bare.gguf", replace(case, shapes=bare)).path)
+    odd = {**case.shapes, "cls.output.weight": (1, 95)}
+    with pytest.raises(ModelError, match=r"tensor cls.output.weight has shape \[1, 95\]"):
+        zinc_rt.load(write_case(tmp_path / "odd.gguf", replace(case, shapes=odd)).path)

@@ -80,8 +80,8 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         x = _norm(parts, total, f"{p}.attn_output_norm")
         total = parts.add(x, feed_forward.emit(parts, x, layer), f"{p}.ffn_sum")
         x = _norm(parts, total, f"{p}.layer_output_norm", last=layer == info.n_layers - 1)
-    if name == "bert" and ranks(keys):
-        score_head(parts, keys, Ranking("cls"))
+    if name == "bert" and ranks(file.metadata):
+        score_head(parts, Ranking("cls"))
     return parts.finish()
 
 

@@ -175,7 +175,8 @@ class ModelDefinition:
     kind of layer that keeps state. weights: by buffer name, the rows of the file; several records stand for matrices
     one below another, of one tensor. host_tensors: tensors that the constants were made from. unread: known tensors
     that no step needs. pooled_layers: what vectors of whole texts go through, one after another. ranking: of a model
-    that ranks texts. picture_style: of the architecture. pictures: how the graph takes rows of pictures; None for one without.
+    that ranks texts. picture_style: of the architecture. pictures: how the graph takes rows of pictures; None for one
+    without.
 
     Raises `ModelError` if the parts do not belong together: a buffer without its record or a record without its buffer.
     """

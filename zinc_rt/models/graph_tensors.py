@@ -202,13 +202,20 @@ class GraphTensors:
         return dequantize(tensor.type, self.file.raw(name))
 
     def project_pooled(
-        self, name: str, n_out: int | None, n_in: int, *, bias: bool = False, activation: str = "", norm: str | None = None,
+        self,
+        name: str,
+        n_out: int | None,
+        n_in: int,
+        *,
+        bias: bool = False,
+        activation: str = "",
+        norm: str | None = None,
         eps: float = 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A layer of the tensor `name`.weight that vectors of whole texts go through, after those before it.
 
-        n_out: None for as many rows as there are. bias: whether `name`.bias counts where the file has it. activation, eps: see `PooledLayer`. norm: the layer norm
-        by `norm`.weight and `norm`.bias, where the file has them.
+        n_out: None for as many rows as there are. bias: whether `name`.bias counts where the file has it. activation,
+        eps: see `PooledLayer`. norm: the layer norm by `norm`.weight and `norm`.bias, where the file has them.
 
         Raises `ModelError`, `UnsupportedTensorType`.
         """

@@ -14,7 +14,6 @@ from zinc_rt.models.blocks import decoder, encoder, pre_norm_block
 from zinc_rt.models.config import DenseInfo
 from zinc_rt.models.definition import ModelDefinition, PictureStyle, Ranking, Sections
 from zinc_rt.models.feed_forward import FeedForwardSpec
-from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.ranking import ranks, score_head
 
@@ -24,14 +23,13 @@ NAMES = ("qwen3", "qwen3vl")
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     info = DenseInfo.from_file(file, name, interleaved_rope=False)
-    keys = Keys(file.metadata, name)
-    parts = GraphParts(file, info, info.rms_eps, decodes=not ranks(keys))
+    parts = GraphParts(file, info, info.rms_eps, decodes=not ranks(file.metadata))
     if name == "qwen3vl":
         parts.picture_style = PictureStyle(Sections.ALTERNATING)
     attention = AttentionSpec(info.heads, parts.rotation(info.rope, factors="rope_freqs.weight"), qk_norm=True)
     block = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
-    if not ranks(keys):
+    if not ranks(file.metadata):
         return decoder(parts, [block] * info.n_layers)
-    score_head(parts, keys, Ranking("last", softmax=True))
+    score_head(parts, Ranking("last", softmax=True))
     parts.leave(["output.weight"])
     return encoder(parts, [block] * info.n_layers)
