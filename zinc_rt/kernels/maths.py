@@ -16,6 +16,8 @@ from zinc_rt.numerics import (
     LN2_LOW,
     LOG2_E,
     SOFTPLUS_POLY,
+    TAIL_POLY,
+    TAIL_STEP,
     TANH_POLY,
     TANH_SMALL,
 )
@@ -113,6 +115,17 @@ def gelu_quick(x):
 
 
 @inline
+def gelu_erf(x):
+    """GELU with erf, of f32 lanes."""
+    t = 1.0 / (absolute(x) * TAIL_STEP + 1.0)
+    p = t * TAIL_POLY[0] + TAIL_POLY[1]
+    for i in unroll(2, len(TAIL_POLY)):
+        p = p * t + TAIL_POLY[i]
+    beyond = x * (p * exp((x * x) * -0.5))
+    return select(x < 0.0, beyond, x - beyond)
+
+
+@inline
 def clamp(x, low, high):
     """x held in low .. high, of f32 lanes or scalars; NaN stays."""
     return select(x > high, high, select(x < low, low, x))
@@ -140,6 +153,8 @@ def gated(gate, up, alpha, limit, ACT: str):
         return gelu(gate) * up
     elif ACT == "gelu_quick":
         return gelu_quick(gate) * up
+    elif ACT == "gelu_erf":
+        return gelu_erf(gate) * up
     static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
     g = select(gate > limit, limit, gate)
     return times_sigmoid(g, g * alpha) * (clamp(up, -limit, limit) + 1.0)

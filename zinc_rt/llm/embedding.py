@@ -18,7 +18,7 @@ from zinc_rt.engine.options import DEFAULT_N_CTX, MAX_BATCH
 from zinc_rt.engine.prompts import known_tokens
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
-from zinc_rt.kernels.reference.mathfn import tanh
+from zinc_rt.kernels.reference.mathfn import gelu_erf, tanh
 from zinc_rt.models import ModelDefinition
 from zinc_rt.models.definition import PooledLayer
 from zinc_rt.models.errors import ModelError
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
-_ACTIVATIONS = {"tanh": tanh}
+_ACTIVATIONS = {"tanh": tanh, "gelu_erf": gelu_erf}
 """By `PooledLayer.activation`."""
 N_SLOTS = 32
 """Texts in a step at the most."""

@@ -45,7 +45,9 @@ def bert_ranker(name: str, first: bool, last: bool) -> Case:
 
 
 def qwen3_ranker() -> Case:
+    labels = {"classifier.output_labels": ["yes", "no"]}
     plain = dense.case("qwen3", norms=True, head_dim=24, tied=True, pooling_type=RANK)
+    plain = replace(plain, keys={**plain.keys, **labels})
     shapes = {**plain.shapes, "cls.output.weight": (2, plain.keys["embedding_length"])}
     return replace(plain, shapes=shapes, forward=dense.hidden, wrong=["pooling", "softmax", "causal"])
 

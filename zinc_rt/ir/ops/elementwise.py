@@ -12,7 +12,7 @@ from zinc_rt.ir.definition import FLOAT32, ROW, AttrSpec, OpDefinition, Operands
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.mathfn import gelu, gelu_quick, sigmoid, silu, times_sigmoid
+from zinc_rt.kernels.reference.mathfn import gelu, gelu_erf, gelu_quick, sigmoid, silu, times_sigmoid
 
 
 def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
@@ -24,6 +24,8 @@ def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
             return gelu(gate) * up
         if attrs["activation"] == "gelu_quick":
             return gelu_quick(gate) * up
+        if attrs["activation"] == "gelu_erf":
+            return gelu_erf(gate) * up
         alpha, limit = np.float32(attrs["alpha"]), np.float32(attrs["limit"])
         g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)  # both keep NaN
         return times_sigmoid(g, g * alpha) * (u + np.float32(1.0))

@@ -1,4 +1,4 @@
-"""float32 exp, sigmoid, silu, both gelus, tanh and softplus: one definition, the same bits on every backend.
+"""float32 exp, sigmoid, silu, the gelus, tanh and softplus: one definition, the same bits on every backend.
 
 Every operation below is one correctly rounded float32 operation in the order written; nothing is fused.
 docs/how/numerics.md states the same steps in prose.
@@ -18,6 +18,7 @@ EXP_MIN, EXP_MAX = np.float32(numerics.EXP_MIN), np.float32(numerics.EXP_MAX)
 TANH_SMALL, TANH_POLY = np.float32(numerics.TANH_SMALL), tuple(np.float32(c) for c in numerics.TANH_POLY)
 GELU_LINEAR, GELU_CUBIC = np.float32(numerics.GELU_LINEAR), np.float32(numerics.GELU_CUBIC)
 GELU_QUICK = np.float32(numerics.GELU_QUICK)
+TAIL_STEP, TAIL_POLY = np.float32(numerics.TAIL_STEP), tuple(np.float32(c) for c in numerics.TAIL_POLY)
 SOFTPLUS_POLY = tuple(np.float32(c) for c in numerics.SOFTPLUS_POLY)
 
 ONE, TWO = np.float32(1.0), np.float32(2.0)
@@ -95,6 +96,19 @@ def gelu_quick(x: F32) -> F32:
     with np.errstate(over="ignore", under="ignore"):
         w = x * GELU_QUICK
     return times_sigmoid(x, np.asarray(w))
+
+
+def gelu_erf(x: F32) -> F32:
+    """0.5 x (1 + erf(x / sqrt(2))), f32, within 8 ulp for x >= -2; below that the argument of exp has lost bits: within
+    2^-18 of the value where x >= -10. Of either infinity it is NaN.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        t = ONE / (ONE + TAIL_STEP * np.abs(x))
+        p: F32 = np.full_like(t, TAIL_POLY[0])
+        for c in TAIL_POLY[1:]:
+            p = p * t + c
+        beyond = x * (p * exp((x * x) * np.float32(-0.5)))
+        return np.asarray(np.where(x < 0, beyond, x - beyond))
 
 
 def tanh(x: F32) -> F32:
