@@ -1,11 +1,13 @@
-"""`bert` and `nomic-bert`: encoders that embed texts. Every row sees all others of its text, norms stand behind sums.
+"""BERT and its relatives: encoders that embed texts, or rank them. Every row sees all others of its text.
 
-bert (MiniLM, bge, mxbai, arctic): learned positions, GELU, biases. nomic-bert (v1, v1.5): a rotation, SwiGLU.
+bert (MiniLM, bge, mxbai, arctic): learned positions, GELU, biases, norms behind sums. jina-bert-v3: a rotation in place
+of positions. nomic-bert (v1, v1.5): a rotation, SwiGLU. modern-bert: norms before branches and without biases, windows
+on two layers of three with a rotation of their own, a gate with GELU.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +24,16 @@ from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.hidden import HIDDEN
 from zinc_rt.models.keys import Keys
-from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.ranking import ranks, score_head
 from zinc_rt.models.rope_config import RopeConfig
+from zinc_rt.models.windows import windowed_layers
 
 F32 = npt.NDArray[np.float32]
 
-NAMES = ("bert", "nomic-bert")
+NAMES = ("bert", "nomic-bert", "jina-bert-v3", "modern-bert")
+_PERIOD = 3
+"""Layers of modern-bert of which the first sees everything, where the file does not say."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class EncoderInfo(ModelInfo):
     eps: float
 
     @classmethod
-    def from_keys(cls, file: GGUFFile, keys: Keys) -> EncoderInfo:
+    def from_file(cls, file: GGUFFile, keys: Keys) -> EncoderInfo:
         """Raises `ModelError`."""
         if keys.flag("attention.causal", False):
             raise ModelError(f"{keys.name('attention.causal')} is true; encoders are supported where it is false")
@@ -70,31 +75,84 @@ class PlainFeedForward:
 def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     keys = Keys(file.metadata, name)
-    info = EncoderInfo.from_keys(file, keys)
+    info = EncoderInfo.from_file(file, keys)
     parts = GraphParts(file, info, info.eps, causal=False)
-    attention, feed_forward = (_bert if name == "bert" else _nomic)(parts, info, keys)
+    make = {"nomic-bert": _nomic, "jina-bert-v3": _jina_v3, "modern-bert": _modern}.get(name, _bert)
+    layers = make(parts, info, keys)
     x = _embed(parts, info, positions=name == "bert")
-    for layer in range(info.n_layers):
-        p = f"blk.{layer}"
-        total = parts.add(x, attention.emit(parts, x, layer), f"{p}.attn_sum")
-        x = _norm(parts, total, f"{p}.attn_output_norm")
-        total = parts.add(x, feed_forward.emit(parts, x, layer), f"{p}.ffn_sum")
-        x = _norm(parts, total, f"{p}.layer_output_norm", last=layer == info.n_layers - 1)
-    if name == "bert" and ranks(file.metadata):
-        score_head(parts, Ranking("cls"))
+    for layer, block in enumerate(layers):
+        x = block.emit(parts, x, layer, last=layer == info.n_layers - 1)
+    if ranks(file.metadata) and name in RANKINGS:
+        rank, activation = RANKINGS[name]
+        if name == "modern-bert" and keys.integer("classifier.pooling_type", 0, minimum=0) == 1:
+            rank = Ranking("mean")
+        score_head(parts, rank, activation=activation, eps=info.eps)
     return parts.finish()
 
 
-def _bert(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[BranchBody, BranchBody]:
+RANKINGS = {"bert": (Ranking("cls"), "tanh"), "modern-bert": (Ranking("cls"), "gelu_erf")}
+"""How files that rank do so, and the activation of their first layer."""
+
+
+@dataclass(frozen=True)
+class EncoderBlock:
+    """A layer of an encoder, with norms behind the sums, or before the branches."""
+
+    attention: BranchBody
+    feed_forward: BranchBody
+    before: bool = False
+
+    def emit(self, parts: GraphParts, x: BufferId, layer: int, *, last: bool) -> BufferId:
+        """The stream behind block `layer`. last: the model's output is made of it."""
+        p = f"blk.{layer}"
+        if self.before:
+            h = _norm(parts, x, f"{p}.attn_norm") if layer or parts.has(f"{p}.attn_norm.weight") else x
+            x = parts.add(x, self.attention.emit(parts, h, layer), f"{p}.attn_sum")
+            h = _norm(parts, x, f"{p}.ffn_norm")
+            x = parts.add(x, self.feed_forward.emit(parts, h, layer), f"{p}.ffn_sum")
+            return _norm(parts, x, "output_norm", last=True) if last else x
+        total = parts.add(x, self.attention.emit(parts, x, layer), f"{p}.attn_sum")
+        x = _norm(parts, total, f"{p}.attn_output_norm")
+        total = parts.add(x, self.feed_forward.emit(parts, x, layer), f"{p}.ffn_sum")
+        return _norm(parts, total, f"{p}.layer_output_norm", last=last)
+
+
+def _bert(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock]:
     attention = AttentionSpec(info.heads, None, q_bias=True, k_bias=True, v_bias=True, out_bias=True)
-    return attention, PlainFeedForward(info.n_ff)
+    return [EncoderBlock(attention, PlainFeedForward(info.n_ff))] * info.n_layers
 
 
-def _nomic(parts: GraphParts, info: EncoderInfo, keys: Keys) -> tuple[BranchBody, BranchBody]:
+def _rotation(parts: GraphParts, info: EncoderInfo, keys: Keys) -> Rotation:
+    return parts.rotation(RopeConfig.from_keys(keys, info.heads.head_dim, info.n_ctx_train, interleaved=False))
+
+
+def _jina_v3(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock]:
+    rotation = _rotation(parts, info, keys)
+    attention = AttentionSpec(info.heads, rotation, q_bias=True, k_bias=True, v_bias=True, out_bias=True)
+    return [EncoderBlock(attention, PlainFeedForward(info.n_ff))] * info.n_layers
+
+
+def _nomic(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock]:
     if keys.integer("moe_every_n_layers", 0, minimum=0):
         raise ModelError(f"{keys.name('moe_every_n_layers')} is set: nomic-embed-text-v2-moe is not supported, v1.5 is")
+    attention = AttentionSpec(info.heads, _rotation(parts, info, keys), out_bias=None)
+    return [EncoderBlock(attention, FeedForwardSpec(info.n_ff))] * info.n_layers
+
+
+def _modern(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock]:
     rope = RopeConfig.from_keys(keys, info.heads.head_dim, info.n_ctx_train, interleaved=False)
-    return AttentionSpec(info.heads, parts.rotation(rope), out_bias=None), FeedForwardSpec(info.n_ff)
+    base = keys.number("rope.freq_base_swa", 10000.0, minimum=1.0, above=True)
+    everywhere = AttentionSpec(info.heads, parts.rotation(rope))
+    near = replace(
+        everywhere,
+        rotation=parts.rotation(rope.unscaled(base), name="rope_local"),
+        window=keys.integer("attention.sliding_window"),
+    )
+    feed_forward = FeedForwardSpec(info.n_ff, activation="gelu_erf")
+    return [
+        EncoderBlock(near if windowed else everywhere, feed_forward, before=True)
+        for windowed in windowed_layers(keys, info.n_layers, _PERIOD, first=True)
+    ]
 
 
 def _embed(parts: GraphParts, info: EncoderInfo, *, positions: bool) -> BufferId:
@@ -129,5 +187,6 @@ def _first(table: F32, n_ctx: int) -> F32:
 
 
 def _norm(parts: GraphParts, x: BufferId, name: str, *, last: bool = False) -> BufferId:
-    """The layer norm by `name`; the last one is the model's output."""
-    return parts.layer_norm(x, name, parts.output(HIDDEN, parts.width(x)) if last else None)
+    """The layer norm by `name`, in modern-bert without a bias; the last one is the model's output."""
+    y = parts.output(HIDDEN, parts.width(x)) if last else None
+    return parts.layer_norm(x, name, y, bias=parts.info.architecture != "modern-bert")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import Attr, BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
@@ -25,6 +27,7 @@ class RowParts(GraphTensors):
         super().__init__(file, info)
         self.eps = eps
         self._widths: dict[BufferId, int] = {}
+        self._zero: dict[int, BufferId] = {}
 
     def temp(self, name: str, width: int) -> BufferId:
         """A fresh activation f32[n_rows, width]."""
@@ -147,13 +150,22 @@ class RowParts(GraphTensors):
         self._widths[made] = width
         return made
 
-    def layer_norm(self, x: BufferId, name: str, y: BufferId | None = None) -> BufferId:
-        """The layer norm by the tensors `name`.weight and `name`.bias. y: where to; None for a fresh activation."""
+    def layer_norm(self, x: BufferId, name: str, y: BufferId | None = None, *, bias: bool = True) -> BufferId:
+        """The layer norm by the tensors `name`.weight and `name`.bias. y: where to; None for a fresh activation. bias:
+        False for a norm without, whose bias is 0.
+        """
         n = self.width(x)
         made = self.temp(name, n) if y is None else y
-        operands = [x, self.weight(f"{name}.weight", n), self.weight(f"{name}.bias", n)]
+        shift = self.weight(f"{name}.bias", n) if bias else self._zeros(n)
+        operands = [x, self.weight(f"{name}.weight", n), shift]
         self.g.node(Op.LAYER_NORM, operands, [made], f"{name}.layer_norm", eps=self.eps)
         return made
+
+    def _zeros(self, n: int) -> BufferId:
+        """A vector of zeros, one for all that need it."""
+        if n not in self._zero:
+            self._zero[n] = self.constant(f"zeros_{n}", (n,), _always(np.zeros(n, np.float32)))
+        return self._zero[n]
 
     def gelu(self, x: BufferId, name: str, *, quick: bool = False) -> BufferId:
         """GELU of every element, in its form with tanh or the quick one."""

@@ -37,13 +37,13 @@ def layer_norm(net: Net, x: np.ndarray, name: str) -> np.ndarray:
     centred = x - x.mean(axis=-1, keepdims=True) if net.does("mean") else x
     eps = float(np.float32(net.keys["attention.layer_norm_epsilon"]))
     y = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + eps) * net[f"{name}.weight"]
-    return y + net[f"{name}.bias"] if net.does("norm biases") else y
+    return y + net[f"{name}.bias"] if net.has(f"{name}.bias") and net.does("norm biases") else y
 
 
 def bert(net: Net, tokens: list[int]) -> np.ndarray:
     n, n_embd, heads = len(tokens), net.number("embedding_length"), net.number("attention.head_count")
     d = n_embd // heads
-    rope = net.rope(d, halves=True) if net.made.case.architecture == "nomic-bert" else None
+    rope = net.rope(d, halves=True) if "rope.freq_base" in net.keys else None
     x = net["token_embd.weight"][tokens] + net["token_types.weight"][0]
     if net.has("position_embd.weight") and net.does("positions"):
         x = x + net["position_embd.weight"][:n]
@@ -64,10 +64,51 @@ def bert(net: Net, tokens: list[int]) -> np.ndarray:
     return x
 
 
+def gelu_erf(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def modern_bert(net: Net, tokens: list[int]) -> np.ndarray:
+    """ModernBERT (Warner 2024): norms before, windows of n/2 on each side with their own rotation, GEGLU."""
+    n, n_embd, heads = len(tokens), net.number("embedding_length"), net.number("attention.head_count")
+    d, reach = n_embd // heads, net.number("attention.sliding_window") // 2 + (not net.does("window"))
+    x = layer_norm(net, net["token_embd.weight"][tokens], "token_embd_norm")
+    distance = np.abs(np.arange(n)[:, None] - np.arange(n))
+    for layer in range(net.number("block_count")):
+        p, near = f"blk.{layer}.", layer % 3 != 0
+        rope = net.rope(d, halves=True, base=10000.0 if near and net.does("local rope") else None)
+        seen = net.visible(n, None, causal=not net.does("both ways")) & (~np.bool_(near) | (distance <= reach))
+        h = layer_norm(net, x, f"{p}attn_norm") if layer else x
+        q, k, v = (y.reshape(n, heads, d) for y in net.qkv(h, p, (n_embd, n_embd, n_embd)))
+        a = net.attend(net.turn(q, rope), net.turn(k, rope), v, 1 / math.sqrt(d), seen)
+        x = x + net.product(a, f"{p}attn_output")
+        act = gelu_erf if net.does("gelu") else lambda gate: gate / (1 + np.exp(-gate))
+        x = x + net.ffn(layer_norm(net, x, f"{p}ffn_norm"), p, act=lambda gate, up, act=act: act(gate) * up)
+    return layer_norm(net, x, "output_norm")
+
+
+def modern_case(pooling: int, **more: Any) -> Case:
+    n_embd, heads, n_ff, n_layers = 96, 6, 128, 4
+    keys = base_keys(
+        n_embd=n_embd, heads=heads, kv_heads=heads, n_ff=n_ff, n_layers=n_layers, n_ctx=64, attention__key_length=None,
+        attention__value_length=None, attention__layer_norm_rms_epsilon=None, attention__layer_norm_epsilon=1e-5,
+        attention__causal=False, attention__sliding_window=9, rope__freq_base=160000.0, rope__freq_base_swa=10000.0,
+        pooling_type=pooling, **more,
+    )  # fmt: skip
+    shapes: Shapes = {"token_embd.weight": (N_VOCAB, n_embd)} | norm_shapes(n_embd, "token_embd_norm", "output_norm")
+    for i in range(n_layers):
+        block: Shapes = {"attn_qkv.weight": (3 * n_embd, n_embd), "attn_output.weight": (n_embd, n_embd)}
+        block |= {"ffn_up.weight": (2 * n_ff, n_embd), "ffn_down.weight": (n_embd, n_ff)}
+        block |= norm_shapes(n_embd, *(["attn_norm"] if i else []), "ffn_norm")
+        shapes |= {f"blk.{i}.{part}": shape for part, shape in block.items()}
+    wrong = ["window", "local rope", "both ways", "gelu", "gate first", "mean", "rope pairs", "pooling"]
+    return Case("modern-bert", keys, shapes, modern_bert, wrong)
+
+
 def bert_case(name: str, pooling: int) -> Case:
     n_embd, heads, n_ff, n_ctx = 96, 6, 128, 64
-    nomic = name == "nomic-bert"
-    more: dict[str, Any] = {"rope__freq_base": 1000.0} if nomic else {"rope__freq_base": None}
+    nomic, turned = name == "nomic-bert", name in ("nomic-bert", "jina-bert-v3")
+    more: dict[str, Any] = {"rope__freq_base": 1000.0 if turned else None}
     keys = base_keys(
         n_embd=n_embd, heads=heads, kv_heads=heads, n_ff=n_ff, n_ctx=n_ctx, attention__key_length=None,
         attention__value_length=None, attention__layer_norm_rms_epsilon=None, attention__layer_norm_epsilon=1e-5,
@@ -80,16 +121,18 @@ def bert_case(name: str, pooling: int) -> Case:
             "attn_output.weight": (n_embd, n_embd),
             "ffn_gate.weight": (n_ff, n_embd),
         }
+    elif turned:
+        parts = {"attn_qkv.weight": (3 * n_embd, n_embd), "attn_output.weight": (n_embd, n_embd)}
     parts |= {"ffn_up.weight": (n_ff, n_embd), "ffn_down.weight": (n_embd, n_ff)}
     if not nomic:
         parts |= {part.replace("weight", "bias"): shape[:1] for part, shape in parts.items()}
     parts |= both_of("attn_output_norm", n_embd) | both_of("layer_output_norm", n_embd)
     shapes: Shapes = {"token_embd.weight": (N_VOCAB, n_embd), "token_types.weight": (2, n_embd)}
     shapes |= both_of("token_embd_norm", n_embd)
-    if not nomic:
+    if not turned:
         shapes["position_embd.weight"] = (n_ctx, n_embd)
     shapes |= {f"blk.{i}.{part}": shape for i in range(2) for part, shape in parts.items()}
-    wrong = ["pooling", "mean", "norm biases", "both ways", "rope pairs" if nomic else "positions"]
+    wrong = ["pooling", "mean", "norm biases", "both ways", "rope pairs" if turned else "positions"]
     return Case(name, keys, shapes, bert, wrong + ["biases"] * (not nomic), gelu=not nomic)
 
 
@@ -121,6 +164,8 @@ EMBEDDERS = {
     "bert-first": bert_case("bert", FIRST),
     "bert-mean": bert_case("bert", MEAN),
     "nomic-bert": bert_case("nomic-bert", MEAN),
+    "jina-bert-v3": bert_case("jina-bert-v3", MEAN),
+    "modern-bert": modern_case(MEAN),
     "gemma-embedding": gemma_case(),
     "gemma-embedding-dense": gemma_case(dense_layers=True),
     "qwen3-embedding": qwen3_case(),

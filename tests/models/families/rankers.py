@@ -12,7 +12,7 @@ import numpy as np
 from tests.models.families import dense
 from tests.models.families.build import Case, Shapes
 from tests.models.families.common import Net, softmax
-from tests.models.families.embedders import FIRST, bert_case
+from tests.models.families.embedders import FIRST, bert_case, gelu_erf, layer_norm, modern_case
 
 RANK = 4
 
@@ -21,10 +21,14 @@ def score(net: Net, tokens: list[int]) -> float:
     rows, architecture = net.logits(tokens), net.made.case.architecture
     last = (architecture == "qwen3") == net.does("pooling")
     x = rows[-1] if last else rows[0]
+    if net.keys.get("classifier.pooling_type") == 1 and net.does("mean of rows"):
+        x = rows.mean(axis=0)
     if net.has("cls.weight") and net.does("first layer"):
         x = net.product(x, "cls")
-        if net.does("tanh"):
-            x = np.tanh(x)
+        if net.does("activation"):
+            x = gelu_erf(x) if architecture == "modern-bert" else np.tanh(x)
+    if net.has("cls.norm.weight"):
+        x = layer_norm(net, x, "cls.norm")
     if net.has("cls.output.weight"):
         x = net.product(x, "cls.output")
     if architecture == "qwen3" and net.does("softmax"):
@@ -40,7 +44,7 @@ def bert_ranker(name: str, first: bool, last: bool) -> Case:
         head |= {"cls.weight": (n, n), "cls.bias": (n,)}
     if last:
         head |= {"cls.output.weight": (1, n), "cls.output.bias": (1,)}
-    wrong = ["pooling", "biases"] + ["first layer", "tanh"] * first
+    wrong = ["pooling", "biases"] + ["first layer", "activation"] * first
     return replace(plain, keys={**plain.keys, "pooling_type": RANK}, shapes={**plain.shapes, **head}, wrong=wrong)
 
 
@@ -52,7 +56,18 @@ def qwen3_ranker() -> Case:
     return replace(plain, shapes=shapes, forward=dense.hidden, wrong=["pooling", "softmax", "causal"])
 
 
+def modern_ranker(**more: int) -> Case:
+    plain = modern_case(RANK, **more)
+    n = plain.keys["embedding_length"]
+    head: Shapes = {"cls.weight": (n, n), "cls.output.weight": (1, n), "cls.output.bias": (1,)}
+    wrong = ["mean of rows" if more else "pooling", "activation", "biases"]
+    shapes = {**plain.shapes, **head, "cls.norm.weight": (n,)}
+    return replace(plain, shapes=shapes, wrong=wrong)
+
+
 RANKERS = {
+    "modern-bert-reranker": modern_ranker(),
+    "modern-bert-reranker-mean": modern_ranker(classifier__pooling_type=1),
     "qwen3-reranker": qwen3_ranker(),
     "bert-reranker": bert_ranker("bert", True, True),
     "bert-reranker-short": bert_ranker("bert", False, True),
