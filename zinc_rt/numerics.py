@@ -89,7 +89,7 @@ GELU_CUBIC: Final = 0.07135481627159995
 GELU_QUICK: Final = 1.702
 """The quick form of GELU is x sigmoid(GELU_QUICK x)."""
 
-# The exact GELU is x times the normal distribution's share below x. Above |x| there is q = e^(-x^2 / 2) P(t) of it, with
+# The exact GELU is x times the normal distribution's share below x. Above |x| there is e^(-x^2 / 2) P(t) of it, with
 # t = 1 / (1 + TAIL_STEP |x|).
 TAIL_STEP: Final = 0.25
 TAIL_POLY: Final = (

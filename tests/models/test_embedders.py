@@ -47,7 +47,7 @@ def test_vectors(name: str, tmp_path: Path) -> None:
         assert (np.concatenate([model.embed([tokens]) for tokens in texts]) == got).all()
 
 
-LARGE = ("nomic-bert", "gemma-embedding")
+LARGE = ("nomic-bert", "gemma-embedding", "jina-bert-v2", "jina-bert-v2-code", "jina-bert-v3", "modern-bert")
 """`tests/kernels/test_encoder.py` tries their kernels."""
 
 

@@ -12,6 +12,9 @@ from zinc_rt.models.config import HeadSizes
 from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.states import KVCache
 
+_EVERYTHING = 1 << 30
+"""How far a row of an encoder sees whose scores fall with distance: farther than any text goes."""
+
 
 @dataclass(frozen=True)
 class AttentionSpec:
@@ -29,7 +32,8 @@ class AttentionSpec:
     True needs `attn_sinks.weight`, one number a head, which only adds to the softmax's sum. window: a row sees that
     many positions, its own the last; in an encoder half as many before and behind its own; None for all. shared_kv: the
     layer whose keys and values this layer reads; it has none of its own then. out_gate: the rows of q hold each head's
-    query and then its gate; the head's output is multiplied by the gate's sigmoid.
+    query and then its gate; the head's output is multiplied by the gate's sigmoid. slopes: of an encoder, a table
+    f32[n_heads]; a score falls by its head's slope for each position between the two.
     """
 
     heads: HeadSizes
@@ -50,6 +54,7 @@ class AttentionSpec:
     sinks: bool = False
     softcap: float | None = None
     out_gate: bool = False
+    slopes: BufferId | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
@@ -97,6 +102,8 @@ class AttentionSpec:
 
     def _norm(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
         """The norm of queries or keys: of each head, or of all together."""
+        if self.whole_norm and parts.has(f"{name}.bias"):
+            return parts.layer_norm(x, name)
         return parts.norm(x, name) if self.whole_norm else parts.head_norm(x, name, n_heads, self.heads.head_dim)
 
     def _gated_projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
@@ -143,6 +150,8 @@ class AttentionSpec:
             more = {"softcap": self.softcap, "reach": None if self.window is None else self.window // 2}
             more["whole"] = True if self.window is None else None
             own = [] if self.window is None else [parts.step["positions"]]
+            if self.slopes is not None:
+                more, own = {"reach": _EVERYTHING}, [parts.step["positions"], self.slopes]
         sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
         out = parts.temp(f"{p}.attn", sizes.out_width)
         parts.g.node(

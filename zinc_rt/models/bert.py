@@ -1,8 +1,9 @@
 """BERT and its relatives: encoders that embed texts, or rank them. Every row sees all others of its text.
 
-bert (MiniLM, bge, mxbai, arctic): learned positions, GELU, biases, norms behind sums. jina-bert-v3: a rotation in place
-of positions. nomic-bert (v1, v1.5): a rotation, SwiGLU. modern-bert: norms before branches and without biases, windows
-on two layers of three with a rotation of their own, a gate with GELU.
+bert (MiniLM, bge, mxbai, arctic): learned positions, GELU, biases, norms behind sums. jina-bert-v2: ALiBi in place of
+positions, a gate, and for code norms of queries and keys. jina-bert-v3: a rotation in place of positions. nomic-bert
+(v1, v1.5): a rotation, SwiGLU. modern-bert: norms before branches and without biases, windows on two layers of three
+with a rotation of their own, a gate with GELU.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from zinc_rt.models.windows import windowed_layers
 
 F32 = npt.NDArray[np.float32]
 
-NAMES = ("bert", "nomic-bert", "jina-bert-v3", "modern-bert")
+NAMES = ("bert", "nomic-bert", "jina-bert-v2", "jina-bert-v3", "modern-bert")
 _PERIOD = 3
 """Layers of modern-bert of which the first sees everything, where the file does not say."""
 
@@ -77,21 +78,23 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     keys = Keys(file.metadata, name)
     info = EncoderInfo.from_file(file, keys)
     parts = GraphParts(file, info, info.eps, causal=False)
-    make = {"nomic-bert": _nomic, "jina-bert-v3": _jina_v3, "modern-bert": _modern}.get(name, _bert)
+    make = {"nomic-bert": _nomic, "jina-bert-v2": _jina_v2, "jina-bert-v3": _jina_v3, "modern-bert": _modern}.get(
+        name, _bert
+    )
     layers = make(parts, info, keys)
     x = _embed(parts, info, positions=name == "bert")
     for layer, block in enumerate(layers):
         x = block.emit(parts, x, layer, last=layer == info.n_layers - 1)
     if ranks(file.metadata) and name in RANKINGS:
-        rank, activation = RANKINGS[name]
-        if name == "modern-bert" and keys.integer("classifier.pooling_type", 0, minimum=0) == 1:
-            rank = Ranking("mean")
-        score_head(parts, rank, activation=activation, eps=info.eps)
+        first = name != "modern-bert" or keys.integer("classifier.pooling_type", 1) == _FIRST
+        score_head(parts, Ranking("cls" if first else "mean"), activation=RANKINGS[name], eps=info.eps)
     return parts.finish()
 
 
-RANKINGS = {"bert": (Ranking("cls"), "tanh"), "modern-bert": (Ranking("cls"), "gelu_erf")}
-"""How files that rank do so, and the activation of their first layer."""
+RANKINGS = {"bert": "tanh", "jina-bert-v2": "tanh", "modern-bert": "gelu_erf"}
+"""The activation of the first layer that makes scores, of architectures that may rank."""
+_FIRST = 2
+"""`modern-bert.classifier.pooling_type` where scores are made of the first row; without the key it is the mean."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,10 @@ class EncoderBlock:
             x = parts.add(x, self.feed_forward.emit(parts, h, layer), f"{p}.ffn_sum")
             return _norm(parts, x, "output_norm", last=True) if last else x
         total = parts.add(x, self.attention.emit(parts, x, layer), f"{p}.attn_sum")
-        x = _norm(parts, total, f"{p}.attn_output_norm")
+        y = _norm(parts, total, f"{p}.attn_output_norm")
+        if parts.has(f"{p}.attn_norm_2.weight"):
+            y = _norm(parts, parts.add(y, x, f"{p}.attn_again_sum"), f"{p}.attn_norm_2")
+        x = y
         total = parts.add(x, self.feed_forward.emit(parts, x, layer), f"{p}.ffn_sum")
         return _norm(parts, total, f"{p}.layer_output_norm", last=last)
 
@@ -124,6 +130,24 @@ def _bert(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock
 
 def _rotation(parts: GraphParts, info: EncoderInfo, keys: Keys) -> Rotation:
     return parts.rotation(RopeConfig.from_keys(keys, info.heads.head_dim, info.n_ctx_train, interleaved=False))
+
+
+def _jina_v2(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock]:
+    n = info.heads.n_heads
+    slopes = parts.constant("alibi_slopes", (n,), lambda n_ctx: _slopes(n))
+    normed = parts.has("blk.0.attn_q_norm.weight")
+    attention = AttentionSpec(info.heads, None, qk_norm=normed, whole_norm=normed, out_bias=None, slopes=slopes)
+    return [EncoderBlock(attention, FeedForwardSpec(info.n_ff, bias=None, activation="gelu"))] * info.n_layers
+
+
+def _slopes(n_heads: int) -> F32:
+    """Of ALiBi (Press 2021): 2^(-8 h / n) for h = 1 .. n of n heads; where n is no power of two, those of the greatest
+    below it, then every other one of the next.
+    """
+    power = 1 << (n_heads.bit_length() - 1)
+    first = [2.0 ** (-8.0 * h / power) for h in range(1, power + 1)]
+    more = [2.0 ** (-4.0 * h / power) for h in range(1, 2 * power, 2)]
+    return np.array([*first, *more][:n_heads], np.float32)
 
 
 def _jina_v3(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock]:

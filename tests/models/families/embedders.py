@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.models.families import dense, gemma3
 from tests.models.families.build import N_VOCAB, Case, Shapes, base_keys, norm_shapes
-from tests.models.families.common import Net
+from tests.models.families.common import Net, swiglu
 
 MEAN, FIRST, LAST = 1, 2, 3
 
@@ -40,6 +40,16 @@ def layer_norm(net: Net, x: np.ndarray, name: str) -> np.ndarray:
     return y + net[f"{name}.bias"] if net.has(f"{name}.bias") and net.does("norm biases") else y
 
 
+def alibi(net: Net, n: int, heads: int) -> np.ndarray:
+    """f64[heads, n, n]: -|i - j| / 2^(8 h / heads), of 6 heads those of 4 and then the first and third of 8."""
+    power = 2 ** int(math.log2(heads))
+    exponents = [8 * h / power for h in range(1, power + 1)] + [4 * h / power for h in range(1, 2 * power, 2)]
+    if not net.does("slopes"):
+        exponents = exponents[::-1]
+    distance = np.abs(np.arange(n)[:, None] - np.arange(n))
+    return np.array([-(2.0**-e) * distance for e in exponents[:heads]])
+
+
 def bert(net: Net, tokens: list[int]) -> np.ndarray:
     n, n_embd, heads = len(tokens), net.number("embedding_length"), net.number("attention.head_count")
     d = n_embd // heads
@@ -54,9 +64,19 @@ def bert(net: Net, tokens: list[int]) -> np.ndarray:
         if rope is not None:
             q, k = net.turn(q, rope), net.turn(k, rope)
         seen = net.visible(n, None, causal=not net.does("both ways"))
-        a = net.product(net.attend(q, k, v, 1 / math.sqrt(d), seen), f"{p}attn_output")
-        x = layer_norm(net, x + a, f"{p}attn_output_norm")
-        if net.has(f"{p}ffn_gate.weight"):
+        if net.has(f"{p}attn_q_norm.weight") and net.does("qk norm"):
+            q, k = (
+                layer_norm(net, y.reshape(n, -1), f"{p}attn_{m}_norm").reshape(y.shape) for y, m in ((q, "q"), (k, "k"))
+            )
+        bias = alibi(net, n, heads) if net.made.case.architecture == "jina-bert-v2" else None
+        a = net.product(net.attend(q, k, v, 1 / math.sqrt(d), seen, bias=bias), f"{p}attn_output")
+        y = layer_norm(net, x + a, f"{p}attn_output_norm")
+        if net.has(f"{p}attn_norm_2.weight") and net.does("second norm"):
+            y = layer_norm(net, y + x, f"{p}attn_norm_2")
+        x = y
+        if bias is not None:
+            f = net.ffn(x, p, act=net.geglu if net.does("gelu") else swiglu)
+        elif net.has(f"{p}ffn_gate.weight"):
             f = net.ffn(x, p)
         else:
             f = net.product(net.gelu(net.product(x, f"{p}ffn_up")), f"{p}ffn_down")
@@ -136,6 +156,27 @@ def bert_case(name: str, pooling: int) -> Case:
     return Case(name, keys, shapes, bert, wrong + ["biases"] * (not nomic), gelu=not nomic)
 
 
+def jina_v2_case(*, code: bool = False) -> Case:
+    """The English model has 6 heads here, the one for code 4, fused gates, and norms of queries and keys."""
+    heads, n_embd, n_ff = (4, 64, 128) if code else (6, 96, 128)
+    plain = bert_case("jina-bert-v2", MEAN)
+    keys = {**plain.keys, "attention.head_count": heads, "attention.head_count_kv": heads, "embedding_length": n_embd}
+    block: Shapes = {f"attn_{part}.weight": (n_embd, n_embd) for part in ("q", "k", "v", "output")}
+    block |= {name.replace("weight", "bias"): shape[:1] for name, shape in block.items()}
+    block |= {"ffn_down.weight": (n_embd, n_ff), "ffn_down.bias": (n_embd,)}
+    block |= both_of("attn_output_norm", n_embd) | both_of("layer_output_norm", n_embd)
+    if code:
+        block |= {"ffn_up.weight": (2 * n_ff, n_embd)} | both_of("attn_q_norm", n_embd) | both_of("attn_k_norm", n_embd)
+        block |= both_of("attn_norm_2", n_embd)
+    else:
+        block |= {"ffn_up.weight": (n_ff, n_embd), "ffn_gate.weight": (n_ff, n_embd)}
+    shapes: Shapes = {"token_embd.weight": (N_VOCAB, n_embd), "token_types.weight": (2, n_embd)}
+    shapes |= both_of("token_embd_norm", n_embd)
+    shapes |= {f"blk.{i}.{part}": shape for i in range(2) for part, shape in block.items()}
+    wrong = ["pooling", "mean", "norm biases", "both ways", "biases", "slopes", "gelu"]
+    return replace(plain, keys=keys, shapes=shapes, wrong=wrong + ["qk norm", "second norm", "gate first"] * code)
+
+
 def both_of(name: str, n: int) -> Shapes:
     return norm_shapes(n, name) | {f"{name}.bias": (n,)}
 
@@ -165,6 +206,8 @@ EMBEDDERS = {
     "bert-mean": bert_case("bert", MEAN),
     "nomic-bert": bert_case("nomic-bert", MEAN),
     "jina-bert-v3": bert_case("jina-bert-v3", MEAN),
+    "jina-bert-v2": jina_v2_case(),
+    "jina-bert-v2-code": jina_v2_case(code=True),
     "modern-bert": modern_case(MEAN),
     "gemma-embedding": gemma_case(),
     "gemma-embedding-dense": gemma_case(dense_layers=True),

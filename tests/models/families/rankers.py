@@ -12,7 +12,7 @@ import numpy as np
 from tests.models.families import dense
 from tests.models.families.build import Case, Shapes
 from tests.models.families.common import Net, softmax
-from tests.models.families.embedders import FIRST, bert_case, gelu_erf, layer_norm, modern_case
+from tests.models.families.embedders import FIRST, bert_case, gelu_erf, jina_v2_case, layer_norm, modern_case
 
 RANK = 4
 
@@ -56,18 +56,27 @@ def qwen3_ranker() -> Case:
     return replace(plain, shapes=shapes, forward=dense.hidden, wrong=["pooling", "softmax", "causal"])
 
 
-def modern_ranker(**more: int) -> Case:
-    plain = modern_case(RANK, **more)
+def modern_ranker(first: int) -> Case:
+    plain = modern_case(RANK, classifier__pooling_type=first)
     n = plain.keys["embedding_length"]
     head: Shapes = {"cls.weight": (n, n), "cls.output.weight": (1, n), "cls.output.bias": (1,)}
-    wrong = ["mean of rows" if more else "pooling", "activation", "biases"]
+    wrong = ["mean of rows" if first == 1 else "pooling", "activation", "biases"]
     shapes = {**plain.shapes, **head, "cls.norm.weight": (n,)}
     return replace(plain, shapes=shapes, wrong=wrong)
 
 
+def jina_ranker() -> Case:
+    """Jina's first: one layer, whose only output is the score."""
+    plain = jina_v2_case()
+    head: Shapes = {"cls.weight": (1, plain.keys["embedding_length"]), "cls.bias": (1,)}
+    wrong = ["slopes", "activation", "pooling"]
+    return replace(plain, keys={**plain.keys, "pooling_type": RANK}, shapes={**plain.shapes, **head}, wrong=wrong)
+
+
 RANKERS = {
-    "modern-bert-reranker": modern_ranker(),
-    "modern-bert-reranker-mean": modern_ranker(classifier__pooling_type=1),
+    "jina-bert-v2-reranker": jina_ranker(),
+    "modern-bert-reranker": modern_ranker(2),
+    "modern-bert-reranker-mean": modern_ranker(1),
     "qwen3-reranker": qwen3_ranker(),
     "bert-reranker": bert_ranker("bert", True, True),
     "bert-reranker-short": bert_ranker("bert", False, True),

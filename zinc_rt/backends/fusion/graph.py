@@ -222,12 +222,13 @@ class _Fusing:
             k, v, head_dim, value_dim = inputs.pop(0), inputs.pop(0), int(attrs["head_dim"]), int(attrs["value_dim"])
         positions, slots, pages, *sinks = inputs
         window, softcap, reach = attrs.get("window"), attrs.get("softcap"), attrs.get("reach")
-        own = sinks.pop() if reach is not None else None
+        own, slopes, sinks = (sinks[0], sinks[1:], []) if reach is not None else (None, [], sinks)
         yield Attend(
             n, q, q_rope, k, v, positions, slots, pages, n.outputs[0], int(attrs["n_heads"]), int(attrs["n_kv_heads"]),
             head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
             None if softcap is None else float(softcap), sinks[0] if sinks else None,
             "whole" in attrs or reach is not None, None if reach is None else min(int(reach), FARTHEST), own,
+            slopes[0] if slopes else None,
         )  # fmt: skip
 
 

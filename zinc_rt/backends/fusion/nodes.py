@@ -106,7 +106,7 @@ class Attend(NamedTuple):
     elements of keys, and both caches are one. window: positions that a row sees, its own the last, None for all.
     softcap: the bound of scores, None for none. sinks: a buffer, f32[n_heads], None for none. whole: `positions` are
     the last ones that rows see rather than their own. reach: how far a row then sees before and behind its own
-    position, which is in `own`; None for all.
+    position, which is in `own`; None for all. slopes: a buffer, f32[n_heads], by which scores fall with distance.
     """
 
     node: Node
@@ -129,6 +129,7 @@ class Attend(NamedTuple):
     whole: bool = False
     reach: int | None = None
     own: int | None = None
+    slopes: int | None = None
 
     @property
     def windowed(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zinc_rt.kernels.cpu.attention_weights import weigh
+from zinc_rt.kernels.cpu.attention_weights import slope_down, weigh
 from zinc_rt.kernels.cpu.kv_quant import quantized_page, quantized_scores, unpack_latent, unpack_values
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import fma, load, minimum, prefetch, regs, shuffle, splat, store, unroll
@@ -31,9 +31,10 @@ class AttentionShape(NamedTuple):
     """What a kernel of attention is compiled for.
 
     G: query heads of a key-value head. DIM: elements of a key, ROPE of them (the last) with queries that come apart.
-    VALUE: elements of a value. W: lanes. LATENT: values are the first elements of keys. WINDOWED, CAPPED, SINKS:
-    whether there is a window, a soft cap, a sink. WHOLE: rows see up to a last position that the step says. QUANT: the
-    caches hold Q8_0 blocks, whose values are unpacked a page at a time; FLIP: see `kv_quant`.
+    VALUE: elements of a value. W: lanes. LATENT: values are the first elements of keys. WINDOWED, CAPPED, SINKS,
+    SLOPES: whether there is a window, a soft cap, a sink, a slope of scores by distance. WHOLE: rows see up to a last
+    position that the step says. QUANT: the caches hold Q8_0 blocks, whose values are unpacked a page at a time; FLIP:
+    see `kv_quant`.
     """
 
     G: int
@@ -46,6 +47,7 @@ class AttentionShape(NamedTuple):
     CAPPED: bool
     SINKS: bool
     WHOLE: bool
+    SLOPES: bool = False
     QUANT: bool = False
     FLIP: bool = False
 
@@ -329,5 +331,12 @@ def one_split(a, pages, q, out, sums, tile, kv_head: i32, s: i32, length: i32, w
         if S.WINDOWED:
             start = clamp(begin + r, 0, SPLIT)
         if start < here:
-            weigh(a, sums + i * SPLIT, out + i * (S.VALUE + STATE), start, here, S.VALUE, S.W, S.WINDOWED, S.CAPPED)
+            if S.SLOPES:
+                # The window is a.window positions before the row's own, itself and those behind.
+                own = count + r - window + a.window
+                slope_down(sums + i * SPLIT, a.scale, a.slopes[kv_head * S.G + i - r * S.G], own, here, S.W)
+            weigh(
+                a, sums + i * SPLIT, out + i * (S.VALUE + STATE), start, here, S.VALUE, S.W, S.WINDOWED, S.CAPPED,
+                SCALED=S.SLOPES,
+            )  # fmt: skip
     values_of_split(a, pages, sums, tile, out, kv_head, first_page, begin, count, R, S)

@@ -129,7 +129,7 @@ class HeadsArgs:
 
 @struct
 class AttentionArgs:
-    """q_rope: the last elements of queries, where they come apart. sinks, window, softcap: where there are such."""
+    """q_rope: the last elements of queries, where they come apart. sinks, window, softcap, slopes: where there are."""
 
     q: ptr[f32]  # [rows, heads, head_dim], without the elements of q_rope
     q_rope: ptr[f32]  # [rows, heads, elements]
@@ -143,6 +143,7 @@ class AttentionArgs:
     window: i32  # positions that a row sees
     scale: f32
     softcap: f32
+    slopes: ptr[f32]  # [heads]
 
 
 @struct

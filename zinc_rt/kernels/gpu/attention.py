@@ -95,6 +95,7 @@ class GpuAttentionArgs:
     q_scales: ptr[f32]  # with QUANT: q and q_rope are int8 then, with a scale for each 32
     rope_scales: ptr[f32]
     row_counters: ptr[u32]  # of each row, with WHOLE
+    slopes: ptr[f32]  # of each head, with SLOPES and REACH
 
 
 @inline
@@ -179,7 +180,7 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
     CAP: bool = False, REACH: bool = False, QUANT: bool = False, SINKS: bool = False, PACKED: bool = False,
-    GATED: bool = False, WHOLE: bool = False,
+    GATED: bool = False, WHOLE: bool = False, SLOPES: bool = False,
 ):  # fmt: skip
     """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8, with PACKED VALUE
     of 32; VALUE up to 512. A split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then
@@ -223,6 +224,10 @@ def attention(
         scale = a.scale
         for g in unroll(G):
             scores[g] = scores[g] * scale
+            if SLOPES:
+                own, there = unchanged(a.own)[row], split * SPLIT + at
+                between = f32(select(there > own, there - own, own - there))
+                scores[g] = scores[g] - a.slopes[kv_head * G + g] * between
             if CAP:
                 scores[g] = a.softcap * tanh(scores[g] / a.softcap)
             scores[g] = select(live, scores[g], -INFINITY)

@@ -28,7 +28,8 @@ class Scores(NamedTuple):
     scale: their factor. softcap: the bound that `cap * tanh(score / cap)` keeps them in, None for none. window: a row
     sees that many positions, its own the last; None for all. sinks: f32[heads], logits that only add to the softmax's
     sum, NaN for none; None where no head has one. lowest: i64[rows], the first position that each row sees, rising with
-    the last one; None for what the window says.
+    the last one; None for what the window says. slopes: f32[heads], by which scores fall for each position between a
+    row's own, i64[rows] in own, and the key's; None for none.
     """
 
     scale: float
@@ -36,6 +37,13 @@ class Scores(NamedTuple):
     window: int | None = None
     sinks: F32 | None = None
     lowest: npt.NDArray[np.integer] | None = None
+    slopes: F32 | None = None
+    own: npt.NDArray[np.integer] | None = None
+
+    def of_rows(self, rows: slice | npt.NDArray[np.integer]) -> Scores:
+        """The same for some of the rows."""
+        lowest, own = (x if x is None else x[rows] for x in (self.lowest, self.own))
+        return self._replace(lowest=lowest, own=own)
 
 
 def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np.integer], scoring: Scores) -> F32:
@@ -52,8 +60,7 @@ def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np
     with np.errstate(all="ignore"):
         for r in range(0, n, step):
             rows = slice(r, r + step)
-            here = scoring if scoring.lowest is None else scoring._replace(lowest=scoring.lowest[rows])
-            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), here)
+            out[rows] = _attend(grouped[rows], k, v, np.asarray(positions[rows], np.int64), scoring.of_rows(rows))
     return out.reshape(n, heads, value_dim)
 
 
@@ -86,7 +93,7 @@ def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, scoring: Scor
             _products(q[live:done], queries[:, live:done], k, slice(start, stop), count),
             v[start:stop].reshape(count, -1, n_kv, v.shape[2]),
             (lowest[live:done] - start, positions[live:done] - start),
-            scoring,
+            scoring if scoring.own is None else scoring._replace(own=scoring.own[live:done] - start),
         )
         for i in range(count):
             m, s, o = (part[:, i] for part in parts)
@@ -124,6 +131,10 @@ def _splits(products: F32, v: Cached, seen: tuple[I64, I64], scoring: Scores) ->
     if scoring.softcap is not None:
         cap = np.float32(scoring.softcap)
         scores = cap * tanh(scores / cap)
+    if scoring.slopes is not None and scoring.own is not None:
+        places = np.arange(v.shape[0] * length).reshape(1, v.shape[0], 1, 1, length)
+        between = np.abs(places - scoring.own[:, None, None, None, None]).astype(np.float32)
+        scores = scores - scoring.slopes.reshape(1, 1, *scores.shape[2:4], 1) * between
     at = np.arange(length)[None, :]
     hidden = (at > last[:, None]) | (at < first[:, None])  # bool[n, length]
     masked = v.shape[0] == 1 and bool(hidden.any())
@@ -177,7 +188,7 @@ def flash_attn_paged(
             here = scoring
         else:
             rows = rows[np.argsort(scoring.lowest[rows] + positions[rows], kind="stable")]
-            here = scoring._replace(lowest=scoring.lowest[rows])
+            here = scoring.of_rows(rows)
         length = int(positions[rows[-1]]) + 1
         pages = page_table[slot, : -(-length // PAGE_TOKENS)]
         k, v = (_heads(cache[pages].reshape(-1, *cache.shape[2:])[:length]) for cache in (k_cache, v_cache))

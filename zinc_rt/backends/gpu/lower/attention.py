@@ -58,12 +58,12 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         "max_pages": low.sizes.max_pages, "max_splits": lambda s: min(s.splits, most), "n_kv": n.n_kv_heads,
         "scale": n.scale, "sinks": 0 if n.sinks is None else low.at(n.sinks), "window": n.window or n.reach or 0,
         "own": 0 if n.own is None else low.at(n.own), "softcap": n.softcap or 0.0,
-        "gate": 0 if gate is None else low.at(gate),
+        "gate": 0 if gate is None else low.at(gate), "slopes": 0 if n.slopes is None else low.at(n.slopes),
     })  # fmt: skip
     entry = attention_kernel(
         n.head_dim, n.group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
         cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None, quantized=blocks,
-        packed=packed, gated=gate is not None, whole=whole,
+        packed=packed, gated=gate is not None, whole=whole, slopes=n.slopes is not None,
     )  # fmt: skip
     # The last workgroup loads what all have stored.
     reads = (*reads, n.k_cache, n.v_cache, values, tops, *((y,) if whole else ()), *(() if gate is None else (gate,)))
