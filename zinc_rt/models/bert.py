@@ -2,8 +2,8 @@
 
 bert (MiniLM, bge, mxbai, arctic): learned positions, GELU, biases, norms behind sums. jina-bert-v2: ALiBi in place of
 positions, a gate, and for code norms of queries and keys. jina-bert-v3: a rotation in place of positions. nomic-bert
-(v1, v1.5): a rotation, SwiGLU. modern-bert: norms before branches and without biases, windows on two layers of three
-with a rotation of their own, a gate with GELU.
+(v1, v1.5): a rotation, SwiGLU; nomic-bert-moe (v2): GELU, and experts without a gate on every other layer. modern-bert:
+norms before branches and without biases, windows on two layers of three with a rotation of their own, a gate with GELU.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.ranking import ranks, score_head
 from zinc_rt.models.rope_config import RopeConfig
+from zinc_rt.models.routed import RoutedSpec, Routing
 from zinc_rt.models.windows import windowed_layers
 
 F32 = npt.NDArray[np.float32]
 
-NAMES = ("bert", "nomic-bert", "jina-bert-v2", "jina-bert-v3", "modern-bert")
+NAMES = ("bert", "nomic-bert", "nomic-bert-moe", "jina-bert-v2", "jina-bert-v3", "modern-bert")
 _PERIOD = 3
 """Layers of modern-bert of which the first sees everything, where the file does not say."""
 
@@ -78,9 +79,13 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     keys = Keys(file.metadata, name)
     info = EncoderInfo.from_file(file, keys)
     parts = GraphParts(file, info, info.eps, causal=False)
-    make = {"nomic-bert": _nomic, "jina-bert-v2": _jina_v2, "jina-bert-v3": _jina_v3, "modern-bert": _modern}.get(
-        name, _bert
-    )
+    make = {
+        "nomic-bert": _nomic,
+        "nomic-bert-moe": _nomic,
+        "jina-bert-v2": _jina_v2,
+        "jina-bert-v3": _jina_v3,
+        "modern-bert": _modern,
+    }.get(name, _bert)
     layers = make(parts, info, keys)
     x = _embed(parts, info, positions=name == "bert")
     for layer, block in enumerate(layers):
@@ -157,10 +162,14 @@ def _jina_v3(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBl
 
 
 def _nomic(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock]:
-    if keys.integer("moe_every_n_layers", 0, minimum=0):
-        raise ModelError(f"{keys.name('moe_every_n_layers')} is set: nomic-embed-text-v2-moe is not supported, v1.5 is")
+    every = keys.integer("moe_every_n_layers", 0, minimum=0)
     attention = AttentionSpec(info.heads, _rotation(parts, info, keys), out_bias=None)
-    return [EncoderBlock(attention, FeedForwardSpec(info.n_ff))] * info.n_layers
+    if not every:
+        return [EncoderBlock(attention, FeedForwardSpec(info.n_ff))] * info.n_layers
+    routing = Routing.from_keys(keys, gating="softmax", normalise=False)
+    routed = RoutedSpec(routing, info.n_ff, activation="gelu_alone", gated=False)
+    plain = EncoderBlock(attention, PlainFeedForward(info.n_ff))
+    return [replace(plain, feed_forward=routed) if i % every == 1 else plain for i in range(info.n_layers)]
 
 
 def _modern(parts: GraphParts, info: EncoderInfo, keys: Keys) -> list[EncoderBlock]:

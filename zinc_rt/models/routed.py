@@ -101,6 +101,7 @@ class RoutedSpec:
     factor for each expert, `ffn_down_exps.scale`) are chosen in the same way. Gate and up are read from
     `ffn_gate_up_exps` if the file has it. shared: the shared expert, a feed-forward whose tensors end in `_shexp`.
     shared_gate: whether a gate for each row multiplies it, `ffn_gate_inp_shexp`; True, False or None as for bias.
+    gated: False for experts without a gate: up stands for it, as for the activation "gelu_alone".
     """
 
     routing: Routing
@@ -112,6 +113,7 @@ class RoutedSpec:
     shared: FeedForwardSpec | None = None
     shared_gate: bool | None = False
     activation: str = "silu"
+    gated: bool = True
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`. The router and the experts read the same rows."""
@@ -175,7 +177,7 @@ class RoutedSpec:
         """The matrices of gate and up, then their biases."""
         e, f, fused = self.routing.n_experts, self.n_ff, f"{p}.ffn_gate_up_exps"
         if not parts.has(f"{fused}.weight"):
-            names = [f"{p}.ffn_gate_exps", f"{p}.ffn_up_exps"]
+            names = [f"{p}.ffn_{'gate' if self.gated else 'up'}_exps", f"{p}.ffn_up_exps"]
             matrices = [parts.weight(f"{name}.weight", e, f, n_in) for name in names]
             biases = [bias for name in names for bias in self._biases(parts, "", name, f)]
             if len(biases) == 1:

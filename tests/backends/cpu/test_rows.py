@@ -100,6 +100,7 @@ def gates(n: int) -> Case:
         {"activation": "gelu"},
         {"activation": "gelu_quick"},
         {"activation": "gelu_erf"},
+        {"activation": "gelu_alone"},
         {"activation": "clamped"},
         {"activation": "clamped", "alpha": 0.5, "limit": 0.25},
     ):

@@ -303,7 +303,8 @@ class Net:
             if not self.does("gate first"):
                 gate, up = up, gate
         else:
-            gate, up = part(x, "ffn_gate_exps"), part(x, "ffn_up_exps")
+            up = part(x, "ffn_up_exps")
+            gate = part(x, "ffn_gate_exps") if self.has(f"{p}ffn_gate_exps.weight") else up
         y = part(act(gate, up), "ffn_down_exps")
         scale = self.t.get(f"{p}ffn_down_exps.scale")
         return y if scale is None or not self.does("expert scales") else y * scale[e]

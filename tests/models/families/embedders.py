@@ -74,7 +74,9 @@ def bert(net: Net, tokens: list[int]) -> np.ndarray:
         if net.has(f"{p}attn_norm_2.weight") and net.does("second norm"):
             y = layer_norm(net, y + x, f"{p}attn_norm_2")
         x = y
-        if bias is not None:
+        if net.has(f"{p}ffn_gate_inp.weight"):
+            f = net.moe(x, p, normalise=False, act=lambda gate, up: net.gelu(up))
+        elif bias is not None:
             f = net.ffn(x, p, act=net.geglu if net.does("gelu") else swiglu)
         elif net.has(f"{p}ffn_gate.weight"):
             f = net.ffn(x, p)
@@ -156,6 +158,19 @@ def bert_case(name: str, pooling: int) -> Case:
     return Case(name, keys, shapes, bert, wrong + ["biases"] * (not nomic), gelu=not nomic)
 
 
+def nomic_moe_case() -> Case:
+    plain = bert_case("jina-bert-v3", MEAN)
+    keys = {**plain.keys, "moe_every_n_layers": 2, "expert_count": 6, "expert_used_count": 2}
+    n, n_ff = plain.keys["embedding_length"], plain.keys["feed_forward_length"]
+    shapes = {
+        name: shape for name, shape in plain.shapes.items() if not name.startswith(("blk.1.ffn_up", "blk.1.ffn_down"))
+    }
+    shapes |= {"blk.1.ffn_gate_inp.weight": (6, n), "blk.1.ffn_up_exps.weight": (6, n_ff, n)}
+    shapes |= {"blk.1.ffn_down_exps.weight": (6, n, n_ff)}
+    wrong = [*plain.wrong, "router normalised"]
+    return replace(plain, architecture="nomic-bert-moe", keys=keys, shapes=shapes, wrong=wrong)
+
+
 def jina_v2_case(*, code: bool = False) -> Case:
     """The English model has 6 heads here, the one for code 4, fused gates, and norms of queries and keys."""
     heads, n_embd, n_ff = (4, 64, 128) if code else (6, 96, 128)
@@ -208,6 +223,7 @@ EMBEDDERS = {
     "jina-bert-v3": bert_case("jina-bert-v3", MEAN),
     "jina-bert-v2": jina_v2_case(),
     "jina-bert-v2-code": jina_v2_case(code=True),
+    "nomic-bert-moe": nomic_moe_case(),
     "modern-bert": modern_case(MEAN),
     "gemma-embedding": gemma_case(),
     "gemma-embedding-dense": gemma_case(dense_layers=True),

@@ -24,6 +24,8 @@ def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
             return gelu(gate) * up
         if attrs["activation"] == "gelu_quick":
             return gelu_quick(gate) * up
+        if attrs["activation"] == "gelu_alone":
+            return gelu(gate)
         if attrs["activation"] == "gelu_erf":
             return gelu_erf(gate) * up
         alpha, limit = np.float32(attrs["alpha"]), np.float32(attrs["limit"])
