@@ -74,7 +74,8 @@ def test_the_supported_architectures() -> None:
     dense = "llama qwen2 qwen2vl qwen3 qwen3vl smollm3 mistral3 phi3 olmo2 glm4 granite gemma2 gemma3 gemma4"
     routed = "qwen2moe qwen3moe qwen3vlmoe granitemoe gpt-oss glm4moe lfm2moe deepseek2"
     others = "qwen35 qwen35moe qwen3next lfm2 bert nomic-bert gemma-embedding"
-    assert set(supported()) == {*dense.split(), *routed.split(), *others.split()}
+    encoders = "modern-bert jina-bert-v2 jina-bert-v3 nomic-bert-moe"
+    assert set(supported()) == {*dense.split(), *routed.split(), *others.split(), *encoders.split()}
     assert issubclass(ModelError, ZincError)
 
 

@@ -215,7 +215,7 @@ class Embedder:
 def _applied(layer: PooledLayer, vector: F64) -> F64:
     """A layer's vector: sums and the norm in float64, activations in float32, as docs/how/numerics.md has them."""
     # Not a library's product of matrices, whose order of additions depends on the processor.
-    y = np.add.reduce(layer.matrix * vector, axis=1)
+    y: F64 = np.add.reduce(layer.matrix * vector, axis=1)
     if layer.bias is not None:
         y = y + layer.bias
     if layer.activation:
