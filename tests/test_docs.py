@@ -41,6 +41,7 @@ NOT_RUN = {
     "check": "submits to the machine's cards: tests/cli",
     "emu": "takes long: tests/amdgpu_emu/test_docs.py",
     "--device emu": "takes long: tests/backends/amdgpu",
+    "rerank": "needs a model that ranks: tests/cli/test_rerank.py",
     "convert": "needs a folder of a model: tests/cli/test_convert.py",
     "kernels": "compiles GPU kernels: tests/cli",
     "--lora": "needs an adapter: tests/cli/test_adapters.py",

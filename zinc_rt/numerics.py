@@ -93,7 +93,27 @@ GELU_CUBIC: Final = 0.07135481627159995
 GELU_QUICK: Final = 1.702
 """The quick form of GELU is x sigmoid(GELU_QUICK x)."""
 
-ACTIVATIONS: Final = ("silu", "gelu", "gelu_quick", "relu", "clamped", "silu_clamped")
+# The exact GELU is x times the normal distribution's share below x. Above |x| there is e^(-x^2 / 2) P(t) of it, with
+# t = 1 / (1 + TAIL_STEP |x|).
+TAIL_STEP: Final = 0.25
+TAIL_POLY: Final = (
+    float.fromhex("0x1.1617acp-5"),
+    float.fromhex("-0x1.91c59cp-3"),
+    float.fromhex("0x1.947b5ap-2"),
+    float.fromhex("-0x1.5578ecp-2"),
+    float.fromhex("0x1.37cb4p-2"),
+    float.fromhex("-0x1.4df688p-6"),
+    float.fromhex("0x1.f1f0eep-4"),
+    float.fromhex("0x1.846252p-4"),
+    float.fromhex("0x1.9a89b6p-4"),
+    float.fromhex("-0x1.6a60e2p-16"),
+)
+"""Minimax fit of e^(a^2 / 2) erfc(a / sqrt(2)) / 2 on 0 <= a <= 14; its relative error is 2^-26."""
+
+ACTIVATIONS: Final = (
+    *("silu", "gelu", "gelu_quick", "gelu_erf", "gelu_alone"),
+    *("relu", "clamped", "silu_clamped"),
+)
 """What a gated feed-forward may do to its gate."""
 UNGATED: Final = ("gelu", "gelu_quick", "relu2", "xielu")
 """What a feed-forward without a gate may do to its elements."""

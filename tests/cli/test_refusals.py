@@ -108,9 +108,9 @@ def test_show_says_why_a_tokenizer_does_not_run(tiny: Path, tmp_path: Path, zinc
     assert "no: tokenizer.ggml.pre: unknown pre-tokenizer 'gpt-9'; what would run" in " ".join(outcome.out.split())
 
 
-def test_show_says_that_a_reranker_does_not_run(tmp_path: Path, zinc: Zinc) -> None:
+def test_show_says_that_an_unknown_reranker_does_not_run(tmp_path: Path, zinc: Zinc) -> None:
     write_tiny_model(tmp_path / "m.gguf", pooling=4)
-    assert "is a reranker, whose scores are not computed here" in zinc("show", tmp_path / "m.gguf").out
+    assert "what makes scores of architecture 'llama' is not known here" in zinc("show", tmp_path / "m.gguf").out
 
 
 def test_show_counts_the_parts_of_a_split_model(tmp_path: Path, zinc: Zinc) -> None:

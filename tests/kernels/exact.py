@@ -168,6 +168,24 @@ def gelu_quick(x: float) -> float:
     return times_sigmoid(x, mul(x, GELU_QUICK))
 
 
+TAIL_POLY = [
+    float.fromhex(c)
+    for c in (
+        "0x1.1617acp-5", "-0x1.91c59cp-3", "0x1.947b5ap-2", "-0x1.5578ecp-2", "0x1.37cb4p-2", "-0x1.4df688p-6",
+        "0x1.f1f0eep-4", "0x1.846252p-4", "0x1.9a89b6p-4", "-0x1.6a60e2p-16",
+    )
+]  # fmt: skip
+
+
+def gelu_erf(x: float) -> float:
+    t = div(1.0, add(1.0, mul(0.25, abs(x))))
+    p = TAIL_POLY[0]
+    for coefficient in TAIL_POLY[1:]:
+        p = add(mul(p, t), coefficient)
+    b = mul(x, mul(p, exp(mul(mul(x, x), -0.5))))
+    return b if x < 0 else sub(x, b)
+
+
 TANH_POLY = [
     float.fromhex(c) for c in ("-0x1.75e1cep-8", "0x1.52269cp-6", "-0x1.b83c5ap-5", "0x1.110726p-3", "-0x1.555532p-2")
 ]

@@ -115,11 +115,14 @@ def test_gpu() -> None:
 
 
 HEADS, KV_HEADS, DIM, N_CTX = 4, 2, 16, 304
+FAR, SLOPES = 1 << 30, (0.25, 0.0625, 0.3, 1e-3)
 
 
 @cache
 def both_ways(reach: int | None) -> Case:
-    """Two sequences in a step, whose rows see what lies behind them; reach: so far at the most, both ways."""
+    """Two sequences in a step, whose rows see what lies behind them; reach: so far at the most, both ways, and where
+    that is the whole text, scores fall with distance.
+    """
     rng = np.random.default_rng(1)
     net = Net(308, n_ctx=N_CTX, n_slots=2, n_pages=40)
     q, k, v = net.rows("q", HEADS * DIM), net.rows("k", KV_HEADS * DIM), net.rows("v", KV_HEADS * DIM)
@@ -127,6 +130,8 @@ def both_ways(reach: int | None) -> Case:
     last, caches = net.indices("last_positions", "n_rows"), net.caches(KV_HEADS, DIM)
     net.node(Op.KV_WRITE, [k, v, positions, slots, pages], caches, n_kv_heads=KV_HEADS, head_dim=DIM)
     own, attrs = ([], {"whole": True}) if reach is None else ([positions], {"reach": reach})
+    if reach == FAR:
+        own.append(net.vector(np.float32(SLOPES)))
     net.node(
         Op.FLASH_ATTN,
         [q, *caches, last, slots, pages, *own],
@@ -158,31 +163,37 @@ def seen_both_ways(reach: int | None) -> Outputs:
     return expected(both_ways(reach))
 
 
-@pytest.mark.parametrize("reach", [None, 1, 20, 260])
+@pytest.mark.parametrize("reach", [None, 1, 20, 260, FAR])
 def test_rows_see_what_lies_behind_them(reach: int | None) -> None:
-    """The reference against float64 formulas over float16 keys and values; a reach one farther is noticed."""
+    """The reference against float64 formulas over float16 keys and values; a reach one farther is noticed, and
+    so are heads whose slopes are exchanged.
+    """
     case = both_ways(reach)
     for step, got in zip(case.steps, seen_both_ways(reach), strict=True):
         n, slots, at = step.n_rows, np.asarray(step.inputs["slots"]), np.asarray(step.inputs["positions"])
         q, k, v = (np.float64(step.inputs[name]).reshape(n, -1, DIM) for name in "qkv")
         k, v = (np.repeat(np.float64(np.float16(x)), HEADS // KV_HEADS, axis=1) for x in (k, v))
 
-        def formula(far: int | None, q=q, k=k, v=v, slots=slots, at=at) -> np.ndarray:
+        def formula(far: int | None, slopes=SLOPES, q=q, k=k, v=v, slots=slots, at=at) -> np.ndarray:
             hidden = slots[:, None] != slots
             if far is not None:
                 hidden = hidden | (np.abs(at[:, None] - at) > far)
             scores = np.where(hidden, -np.inf, np.einsum("ihd,jhd->hij", q, k) * 0.25)
+            if far == FAR:
+                scores = scores - np.array(slopes)[:, None, None] * np.abs(at[:, None] - at)
             p = np.exp(scores - scores.max(-1, keepdims=True))
             return np.einsum("hij,jhd->ihd", p / p.sum(-1, keepdims=True), v)
 
         y = got["y"].view(np.float32)[:n].reshape(n, HEADS, DIM)
         assert np.abs(y - formula(reach)).max() < 2e-5
-        if reach is not None and n > 2 * reach + 40:
+        if reach == FAR and n > 2:
+            assert np.abs(y - formula(FAR, SLOPES[::-1])).max() > 1e-2
+        elif reach is not None and n > 2 * reach + 40:
             assert np.abs(y - formula(reach + 1)).max() > 1e-3
 
 
 @pytest.mark.parametrize("isa", BEST_AND_LEAST)
-@pytest.mark.parametrize("reach", [None, 1, 20, 260])
+@pytest.mark.parametrize("reach", [None, 1, 20, 260, FAR])
 def test_both_ways_on_the_cpu(reach: int | None, isa: str) -> None:
     for threads in (1, 2):
         check(both_ways(reach), seen_both_ways(reach), isa, threads)
@@ -190,5 +201,5 @@ def test_both_ways_on_the_cpu(reach: int | None, isa: str) -> None:
 
 def test_both_ways_on_the_gpu() -> None:
     with amd_backend() as (backend, _):
-        for reach in (None, 260):
+        for reach in (None, 260, FAR):
             check_gpu(backend, both_ways(reach), seen_both_ways(reach))

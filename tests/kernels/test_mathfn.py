@@ -22,6 +22,7 @@ FUNCTIONS: dict[str, tuple[Function, Callable[[float], float]]] = {
     "softplus": (mathfn.softplus, exact.softplus),
     "gelu": (mathfn.gelu, exact.gelu),
     "gelu_quick": (mathfn.gelu_quick, exact.gelu_quick),
+    "gelu_erf": (mathfn.gelu_erf, exact.gelu_erf),
     "tanh": (mathfn.tanh, exact.tanh),
 }
 # Below -88.72 exp(-x) overflows, which sigmoid and silu say of themselves.
@@ -32,14 +33,25 @@ LEAST = {
     "softplus": -104.5,
     "gelu": -1.0,
     "gelu_quick": -1.0,
+    "gelu_erf": -2.0,
     "tanh": -200.0,
 }
 MOST = {
     "exp": 89.0, "sigmoid": 120.0, "silu": 3.0e38, "softplus": 3.0e38, "gelu": 3.0e38, "gelu_quick": 3.0e38,
+    "gelu_erf": 3.0e38,
     "tanh": 3.0e38,
 }  # fmt: skip
 # The largest errors over every float32 in these ranges, found by trying them all, rounded up.
-ULPS = {"exp": 0.8, "sigmoid": 2.0, "silu": 2.0, "softplus": 2.0, "gelu": 2.5, "gelu_quick": 2.5, "tanh": 1.34}
+ULPS = {
+    "exp": 0.8,
+    "sigmoid": 2.0,
+    "silu": 2.0,
+    "softplus": 2.0,
+    "gelu": 2.5,
+    "gelu_quick": 2.5,
+    "gelu_erf": 8.0,
+    "tanh": 1.34,
+}
 
 named = pytest.mark.parametrize("name", FUNCTIONS)
 
@@ -55,6 +67,8 @@ def truth(name: str, x: np.ndarray) -> np.ndarray:
         return wide / (1.0 + np.exp(-2.0 * math.sqrt(2.0 / math.pi) * (wide + 0.044715 * wide**3)))
     if name == "gelu_quick":
         return wide / (1.0 + np.exp(-1.702 * wide))
+    if name == "gelu_erf":
+        return np.array([0.5 * v * math.erfc(-v / math.sqrt(2.0)) for v in wide.flat]).reshape(wide.shape)
     if name == "softplus":
         return np.maximum(wide, 0.0) + np.log1p(np.exp(-np.abs(wide)))
     return (wide if name == "silu" else 1.0) / (1.0 + np.exp(-wide))
@@ -137,6 +151,10 @@ SPECIAL = {
     ],
     "gelu_quick": [
         (0.0, 0.0), (-0.0, 0.0), (1e30, 1e30), (-1e30, 0.0), (-60.0, 0.0), (20.0, 20.0), (math.inf, math.nan),
+        (-math.inf, math.nan), (math.nan, math.nan),
+    ],
+    "gelu_erf": [
+        (0.0, 0.0), (-0.0, 0.0), (1e30, 1e30), (-1e30, 0.0), (-20.0, 0.0), (20.0, 20.0), (math.inf, math.nan),
         (-math.inf, math.nan), (math.nan, math.nan),
     ],
     "tanh": [

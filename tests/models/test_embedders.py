@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from tests.helpers import random_tokens
+from tests.helpers import random_tokens, soon
 from tests.models.families.build import N_VOCAB, write_case
 from tests.models.families.common import Net
 from tests.models.families.embedders import EMBEDDERS, vector
@@ -31,15 +31,29 @@ def test_the_formulas_notice(name: str, tmp_path: Path) -> None:
         assert not net.unasked(), what
 
 
+def texts_of(name: str) -> list[list[int]]:
+    return [random_tokens(seed, n, N_VOCAB - 2) for seed, n in ((5, EMBEDDERS[name].n_tokens), (6, 1), (7, 33))]
+
+
 @pytest.mark.parametrize("name", EMBEDDERS)
 def test_vectors(name: str, tmp_path: Path) -> None:
-    """Near the formulas' vector, equal on the CPU, alone or beside other texts."""
-    made = write_case(tmp_path / "model.gguf", EMBEDDERS[name])
-    texts = [random_tokens(seed, n, N_VOCAB - 2) for seed, n in ((5, EMBEDDERS[name].n_tokens), (6, 1), (7, 33))]
+    """Near the formulas' vector."""
+    made, texts = write_case(tmp_path / "model.gguf", EMBEDDERS[name]), texts_of(name)
     want = np.stack([vector(Net(made), tokens) for tokens in texts])
     with zinc_rt.load(made.path, device="cpu", kernels="reference") as model:
+        assert np.abs(model.embed(texts) - want).max() < 1e-3
+
+
+KINDS = ("bert-mean", "gemma-embedding", "jina-bert-v2", "qwen3-embedding")
+"""Learned positions; windows both ways; slopes by distance; a decoder. The others run on the CPU in slow tests."""
+
+
+@pytest.mark.parametrize("name", soon(KINDS, EMBEDDERS))
+def test_on_the_cpu(name: str, tmp_path: Path) -> None:
+    """Equal to the reference, alone or beside other texts."""
+    made, texts = write_case(tmp_path / "model.gguf", EMBEDDERS[name]), texts_of(name)
+    with zinc_rt.load(made.path, device="cpu", kernels="reference") as model:
         got = model.embed(texts)
-    assert np.abs(got - want).max() < 1e-3
     with zinc_rt.load(made.path, device="cpu") as model:
         with pytest.raises(UsageError, match="embeddings=False" if name.startswith("qwen3") else "generates none"):
             model.logits(texts[0])
@@ -47,7 +61,15 @@ def test_vectors(name: str, tmp_path: Path) -> None:
         assert (np.concatenate([model.embed([tokens]) for tokens in texts]) == got).all()
 
 
-LARGE = ("nomic-bert", "gemma-embedding")
+LARGE = (
+    "nomic-bert",
+    "gemma-embedding",
+    "jina-bert-v2",
+    "jina-bert-v2-code",
+    "jina-bert-v3",
+    "modern-bert",
+    "nomic-bert-moe",
+)
 """`tests/kernels/test_encoder.py` tries their kernels."""
 
 

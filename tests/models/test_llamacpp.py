@@ -25,6 +25,7 @@ from tests.models.families import CASES, JUDGED, judge
 from tests.models.families.build import N_VOCAB, Case, write_case
 from tests.models.families.common import Net
 from tests.models.families.embedders import EMBEDDERS, FIRST, LAST, MEAN, vector
+from tests.models.families.rankers import RANKERS, score
 
 PYTHON_ENV = "ZINC_LLAMACPP_PYTHON"
 LENGTHS = (1, 2, 5, 9)
@@ -110,3 +111,13 @@ def test_vectors(name: str, tmp_path: Path) -> None:
     for table, within in ((False, 5e-4 if case.gelu else 2e-6), (True, 5e-5)):
         mine = np.array([vector(Net(made, kv16=False, gelu16=table), prompt) for prompt in prompts])
         assert np.abs(mine - want).max() < within
+
+
+@pytest.mark.parametrize("name", RANKERS)
+def test_scores(name: str, tmp_path: Path) -> None:
+    made = write_case(tmp_path / f"{name}.gguf", RANKERS[name])
+    prompts = [random_tokens(seed, n, N_VOCAB - 2) for seed, n in enumerate((2, 5, 9, 24))]
+    want = ask(made.path, prompts, embedding="RANK")[:, 0]
+    exact, table = (np.array([score(Net(made, kv16=False, gelu16=g), prompt) for prompt in prompts]) for g in (0, 1))
+    assert np.abs(exact - want).max() < (5e-2 if RANKERS[name].gelu else 1e-5)
+    assert np.abs(table - want).max() < 2e-4

@@ -162,7 +162,7 @@ def test_names_that_are_taken(site: Path, tmp_path: Path, capsys: pytest.Capture
         rows = json.loads(capsys.readouterr().out)["plug_ins"]
         assert main(["env"]) == 0
         out = capsys.readouterr().out
-    assert architecture_for("qwen2").NAMES[0] == "qwen2"
+    assert "qwen2" in architecture_for("qwen2").NAMES
     assert {(row["architecture"], row["package"]): row["status"] for row in rows} == {
         ("made", "zinc-rt-theirs 0.1.0"): "not used: the program has this name",
         ("my-model", "zinc-rt-theirs 0.1.0"): "not used: zinc-rt-twice 0.1.0 has this name",

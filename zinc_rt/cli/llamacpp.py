@@ -202,10 +202,10 @@ TABLE: Final = (
     _refused("-nocb", "--no-cont-batching", note="-np 1 computes one request at a time"),
     _refused("-to", "--timeout", value="N", note="`seconds` in the file of --tenants limits requests"),
     _refused("--slot-save-path", value="FOLDER", note="prefixes are kept in memory: --kv-memory"),
-    _refused("--reranking", "--rerank", note="models that rank do not run here; compare vectors of --embeddings"),
+    _nothing("--reranking", "--rerank", note="a model that ranks is served so"),
 )  # fmt: skip
 
-OF_MODELS: Final = frozenset({"run", "chat", "serve", "bench", "perplexity", "embed"})
+OF_MODELS: Final = frozenset({"run", "chat", "serve", "bench", "perplexity", "embed", "rerank"})
 """The verbs that take the table's options."""
 
 BY_NAME: Final = {name: row for row in TABLE for name in row.names}

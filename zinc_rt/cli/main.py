@@ -26,7 +26,7 @@ EXIT_USAGE: Final = 2
 EXIT_FAILURE: Final = 1
 
 GROUPS: Final = {
-    "Text": ("run", "chat", "embed", "tokenize"),
+    "Text": ("run", "chat", "embed", "rerank", "tokenize"),
     "Models": ("pull", "list", "rm", "show", "convert", "quantize", "perplexity"),
     "Servers": ("serve", "route", "keys", "replay", "ps"),
     "This machine": ("check", "bench", "cache", "env"),

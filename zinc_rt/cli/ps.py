@@ -15,7 +15,7 @@ from typing import Final
 from zinc_rt.cli import options as o
 from zinc_rt.cli.terminal import say, write, write_table
 
-_RUNNING: Final = ("run", "chat", "serve", "route", "bench", "embed", "perplexity", "replay")
+_RUNNING: Final = ("run", "chat", "serve", "route", "bench", "embed", "rerank", "perplexity", "replay")
 _PROC: Final = Path("/proc")
 _STARTED: Final = 19  # the field of /proc/PID/stat behind the name
 

@@ -14,6 +14,7 @@ from zinc_rt.ir.ops import product_bytes
 from zinc_rt.mem.plan import format_bytes
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.cache_format import CacheFormat, with_cache
+from zinc_rt.models.ranking import ranks
 from zinc_rt.models.towers import define_tower, is_projector, projector_kind
 from zinc_rt.text.kinds import read_kind
 from zinc_rt.utils.checks import printable
@@ -190,7 +191,7 @@ def _needs_or_why_not(file: GGUFFile, kv: CacheFormat) -> tuple[Needs | None, st
             AdapterFile(file)
             return None, ""
         definition = with_cache(define(file), kv)
-        pooling_of(file)
+        pooling_of(file, definition)
         read_kind(file.metadata)
     except ZincError as error:
         reason = error.problem if isinstance(error, GGUFError) else str(error)
@@ -200,6 +201,8 @@ def _needs_or_why_not(file: GGUFFile, kv: CacheFormat) -> tuple[Needs | None, st
 
 def _figures(file: GGUFFile, arch: str | None) -> dict[str, Any]:
     figures: dict[str, Any] = {}
+    if ranks(file.metadata):
+        figures["ranks"] = "texts by how well they answer a query (zinc rerank, /v1/rerank)"
     for name, pattern in _FIGURES:
         value = _scalar(file, pattern.format(arch=arch))
         if value is not None:

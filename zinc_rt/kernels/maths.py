@@ -16,6 +16,8 @@ from zinc_rt.numerics import (
     LN2_LOW,
     LOG2_E,
     SOFTPLUS_POLY,
+    TAIL_POLY,
+    TAIL_STEP,
     TANH_POLY,
     TANH_SMALL,
 )
@@ -113,6 +115,17 @@ def gelu_quick(x):
 
 
 @inline
+def gelu_erf(x):
+    """GELU with erf, of f32 lanes."""
+    t = 1.0 / (absolute(x) * TAIL_STEP + 1.0)
+    p = t * TAIL_POLY[0] + TAIL_POLY[1]
+    for i in unroll(2, len(TAIL_POLY)):
+        p = p * t + TAIL_POLY[i]
+    beyond = x * (p * exp((x * x) * -0.5))
+    return select(x < 0.0, beyond, x - beyond)
+
+
+@inline
 def relu2(x):
     """max(x, 0)^2 of f32 lanes."""
     r = select(x <= 0.0, 0.0, x)
@@ -175,6 +188,10 @@ def gated(gate, up, alpha, limit, ACT: str):
     elif ACT == "silu_clamped":
         g = silu(gate)
         return select(g > limit, limit, g) * clamp(up, -limit, limit)
+    elif ACT == "gelu_alone":
+        return gelu(gate)
+    elif ACT == "gelu_erf":
+        return gelu_erf(gate) * up
     static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
     g = select(gate > limit, limit, gate)
     return times_sigmoid(g, g * alpha) * (clamp(up, -limit, limit) + 1.0)

@@ -33,6 +33,7 @@ from zinc_rt.llm.input_processor import (
 from zinc_rt.llm.load import LoadOptions, load
 from zinc_rt.llm.many import Progress, counting, noted
 from zinc_rt.llm.model import Model
+from zinc_rt.llm.ranking import RankedText
 from zinc_rt.sampling.generation import Chunk, Generation
 from zinc_rt.sampling.params import SamplingOverrides, SamplingParams
 from zinc_rt.sampling.processors import LogitsProcessor, check_processors
@@ -209,6 +210,10 @@ class AsyncModel:
     ) -> npt.NDArray[np.float32]:
         """`Model.embed`, on a worker thread."""
         return await asyncio.to_thread(self.model.embed, texts, normalize=normalize, dimensions=dimensions)
+
+    async def rerank(self, query: str, texts: Iterable[str], *, top_n: int | None = None) -> list[RankedText]:
+        """`Model.rerank`, on a worker thread."""
+        return await asyncio.to_thread(self.model.rerank, query, texts, top_n=top_n)
 
 
 class _Text(Generic[T]):

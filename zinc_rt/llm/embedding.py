@@ -18,9 +18,12 @@ from zinc_rt.engine.options import DEFAULT_N_CTX, MAX_BATCH
 from zinc_rt.engine.prompts import known_tokens
 from zinc_rt.errors import UsageError
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.reference.mathfn import gelu_erf, tanh
 from zinc_rt.models import ModelDefinition
+from zinc_rt.models.definition import PooledLayer
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.hidden import reads_whole
+from zinc_rt.models.ranking import RANK, RANKERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
 
+_ACTIVATIONS = {"tanh": tanh, "gelu_erf": gelu_erf}
+"""By `PooledLayer.activation`."""
 N_SLOTS = 32
 """Texts in a step at the most."""
 _N_BATCH = 512
@@ -44,27 +49,30 @@ class Pooling(enum.StrEnum):
 
 
 _BY_NUMBER = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
-"""`<architecture>.pooling_type`; 0 is none, 4 a reranker's head."""
-_RANK = 4
+"""`<architecture>.pooling_type`; 0 is none, `RANK` that of a model that ranks."""
 
 
-def pooling_of(file: GGUFFile) -> Pooling | None:
-    """The pooling that the file names; None where it names none, so that it is no embedding model.
+def pooling_of(file: GGUFFile, definition: ModelDefinition) -> Pooling | None:
+    """The pooling that the file names, or with which its model ranks; None where it names none, so that it does
+    neither.
 
     Raises:
-        ModelError: `pooling_type` is no known number, or the file is a reranker.
+        ModelError: `pooling_type` is no known number, or the model ranks and nothing here makes its scores.
     """
-    key = f"{file.metadata.get('general.architecture')}.pooling_type"
+    key = f"{definition.info.architecture}.pooling_type"
     number = file.metadata.get(key)
+    if definition.ranking is not None:
+        return Pooling(definition.ranking.pooling)
     if number is None or number == 0:
         return None
-    if number == _RANK:
+    if number == RANK:
         raise ModelError(
-            f"{key} is {_RANK}: {file.path} is a reranker, whose scores are not computed here; embedding models are"
-        )
+            f"{key} is {RANK}: {file.path} ranks texts, and what makes scores of architecture"
+            f" {definition.info.architecture!r} is not known here"
+        ).with_advice(f"what would run: a model of architecture {RANKERS} that ranks")
     if not isinstance(number, int) or number not in _BY_NUMBER:
         known = ", ".join(f"{n} ({pooling})" for n, pooling in _BY_NUMBER.items())
-        raise ModelError(f"{key} is {number!r}; known are 0 (none), {known}")
+        raise ModelError(f"{key} is {number!r}; known are 0 (none), {known}, {RANK} (rank)")
     return _BY_NUMBER[number]
 
 
@@ -91,14 +99,14 @@ def embedding_options(options: Options, definition: ModelDefinition, n_batch: in
 class Embedder:
     """Texts to vectors, on an engine whose model ends with hidden states.
 
-    n_embd: elements of a row. projections: see `ModelDefinition`.
+    n_embd: elements of a row. layers: what vectors go through, see `ModelDefinition.pooled_layers`.
     """
 
     engine: Engine
     tokenizer: Tokenizer
     n_embd: int
     pooling: Pooling
-    projections: tuple[F32, ...] = ()
+    layers: tuple[PooledLayer, ...] = ()
 
     def embed(
         self, texts: Sequence[str | Sequence[int]], *, normalize: bool = True, dimensions: int | None = None
@@ -133,12 +141,11 @@ class Embedder:
     @property
     def n_out(self) -> int:
         """Elements of a vector."""
-        return len(self.projections[-1]) if self.projections else self.n_embd
+        return len(self.layers[-1].matrix) if self.layers else self.n_embd
 
     def _project(self, vector: F64) -> F64:
-        for matrix in self.projections:
-            # Not a library's product of matrices, whose order of additions depends on the processor.
-            vector = np.add.reduce(matrix * vector, axis=1)
+        for layer in self.layers:
+            vector = _applied(layer, vector)
         return vector
 
     def _width(self, dimensions: int | None) -> int:
@@ -203,6 +210,20 @@ class Embedder:
         finally:
             for seq_id in seq_ids.values():
                 self.engine.close_sequence(seq_id)
+
+
+def _applied(layer: PooledLayer, vector: F64) -> F64:
+    """A layer's vector: sums and the norm in float64, activations in float32, as docs/how/numerics.md has them."""
+    # Not a library's product of matrices, whose order of additions depends on the processor.
+    y: F64 = np.add.reduce(layer.matrix * vector, axis=1)
+    if layer.bias is not None:
+        y = y + layer.bias
+    if layer.activation:
+        y = _ACTIVATIONS[layer.activation](y.astype(np.float32)).astype(np.float64)
+    if layer.norm is not None:
+        y = y - np.add.reduce(y) / len(y)
+        y = y / np.sqrt(np.add.reduce(y * y) / len(y) + layer.eps) * layer.norm
+    return y if layer.norm_bias is None else y + layer.norm_bias
 
 
 class _Pool:

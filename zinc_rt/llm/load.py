@@ -100,7 +100,8 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
             of the record; None leaves what that says.
         n_ctx, n_batch, n_slots, kv, kv_tokens, kv_memory, state_memory: the same of `cache`.
         spec, draft_model, draft_max, draft_min: the same of `drafts`.
-        embeddings: load to `embed` texts, not to generate (None: where the file is an embedding model).
+        embeddings: load to `embed` texts, not to generate (None: where the file is an embedding model). A file that
+            ranks is loaded to `rerank`, and takes None alone.
         pooling: "mean", "cls" or "last", how a text's rows become its vector (None: the file's, else "last").
         mmproj: the file of the model's projector, with which it reads pictures; "auto" for the one beside the model's
             file, where there is one that fits.
@@ -166,7 +167,10 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         file = GGUFFile.open(path)  # a file that cannot be used is told before anything is said of devices
         definition = define(file)
         _refuse_tokenizer(file.metadata)
-        found = pooling_of(file)
+        found = pooling_of(file, definition)
+        if definition.ranking is not None and (embeddings is not None or wanted is not None):
+            asked = "generates none" if embeddings is False else "has no vectors to pool" if wanted else "embeds none"
+            raise UsageError(f"{file.path} ranks texts and {asked}; use `zinc rerank`, or Model.rerank")
         if embeddings is False and ends_hidden(definition.graph):
             raise UsageError(
                 f"architecture {definition.info.architecture!r} embeds texts and cannot generate any; use `zinc embed`,"

@@ -41,6 +41,7 @@ from zinc_rt.llm.input_processor import (
 )
 from zinc_rt.llm.logits import LogitsRows
 from zinc_rt.llm.many import Progress, counting, finished
+from zinc_rt.llm.ranking import NO_RANKER, RankedText, Ranker, ranked
 from zinc_rt.mem.errors import MemoryPlanError
 from zinc_rt.mem.plan import MemoryPlan, available_memory, format_bytes
 from zinc_rt.models import ModelDefinition, ModelInfo
@@ -54,6 +55,7 @@ from zinc_rt.scheduler.messages import Grammar
 from zinc_rt.scheduler.options import CoreOptions, CoreVocabulary
 from zinc_rt.scheduler.output import T
 from zinc_rt.speculation.drafter import Drafter
+from zinc_rt.text.pairs import PairPrompt
 from zinc_rt.utils.checks import path_text, show, true_or_false, whole_numbers
 from zinc_rt.utils.closing import Closing
 
@@ -94,6 +96,7 @@ class Model(Closing):
         engine: the device with the model on it.
         input_processor, client: the first makes requests, the second has them computed.
         embedder: makes vectors; None for a model that generates.
+        ranker: makes scores; None for a model that does not rank.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Model(Closing):
         self._notify, self._drafter, self._projector = notify, drafter, projector
         self._adapters = adapters
         self.embedder: Embedder | None = None
+        self.ranker: Ranker | None = None
         self._lock = CoreLock()  # held while a step runs, and while what it gave is read
         self.client = InProcessClient(self._lock, self._check_running)
         self.input_processor = InputProcessor(
@@ -133,13 +137,16 @@ class Model(Closing):
             # weights, those of experts above all, are then read for more rows.
             self.client.serve(self.make_core(CoreOptions(max_prefill_ms=_PREFILL_MS)))
         else:
-            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.projections)
+            self.embedder = Embedder(engine, tokenizer, self.info.n_embd, pooling, definition.pooled_layers)
+        if self.embedder is not None and definition.ranking is not None:
+            prompt = PairPrompt.from_metadata(file.metadata, tokenizer)
+            self.ranker = Ranker(self.embedder, definition.ranking, prompt)
         self._looked = 0.0  # when the file was compared with what it was
 
     def __repr__(self) -> str:
         if self._own._closed:
             return f"<Model {self.name!r}, closed>"
-        does = "generates" if self.engine.generates else "embeds"
+        does = "ranks" if self.ranker is not None else "generates" if self.engine.generates else "embeds"
         return (
             f"<Model {self.name!r}: {self.architecture}, {self.quantization}, n_ctx={self.n_ctx},"
             f" device={str(self.device)!r}, {does}>"
@@ -347,6 +354,8 @@ class Model(Closing):
         self._check_open()
         if self.embedder is None:
             raise UsageError("the model is loaded to generate; load it with embeddings=True to embed texts")
+        if self.ranker is not None:
+            raise UsageError("the model ranks texts and embeds none; use Model.rerank (`zinc rerank`, /v1/rerank)")
         if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
             raise UsageError(f"texts is {show(texts)}; give a list of texts or of lists of token ids, or one of them")
         true_or_false("normalize", normalize)
@@ -357,6 +366,34 @@ class Model(Closing):
             self._check_running()
             vectors = self.embedder.embed(cast("list[Prompt]", given), normalize=normalize, dimensions=dimensions)
         return vectors[0] if alone else vectors
+
+    def rerank(self, query: str, texts: Iterable[str], *, top_n: int | None = None) -> list[RankedText]:
+        """Texts in order of how well they answer a query, for models that rank.
+
+        Args:
+            query: a question, or what is looked for.
+            texts: any number of them.
+            top_n: the best so many; None for all.
+
+        Returns:
+            The best text first, each with its score and its number among `texts`.
+
+        Raises:
+            UsageError: an argument is wrong, or the model does not rank.
+            EngineError, TokenizerError: a text cannot be computed, as one that is too long with the query.
+            FileChanged, ModelClosed: the model, or its file, is gone.
+        """
+        self._check_open()
+        if self.ranker is None:
+            raise UsageError(f"a model of architecture {self.architecture!r} {NO_RANKER}")
+        if not isinstance(texts, Iterable) or isinstance(texts, str | bytes | Mapping):
+            raise UsageError(f"texts is {show(texts)}; give a list of texts")
+        given = list(texts)
+        pairs = self.ranker.pairs(query, given)
+        with self._lock:
+            self._check_running()
+            scores = self.ranker.scores(pairs)
+        return ranked(given, scores, top_n)
 
     def image_embeddings(self, picture: PictureSource) -> npt.NDArray[np.float32]:
         """The rows that stand for a picture in a text, for models loaded with a projector (`mmproj`).
@@ -614,6 +651,8 @@ class Model(Closing):
     def _check_generates(self) -> None:
         """Raises `UsageError` where the model ends with hidden states."""
         if self.embedder is not None:
+            if self.ranker is not None:
+                raise UsageError("the model ranks texts and generates none; use Model.rerank (`zinc rerank`)")
             only = f"architecture {self.architecture!r} generates none"
             advice = only if self.engine.whole_sequences else "load it with embeddings=False to generate"
             raise UsageError(f"the model is loaded to embed texts; {advice}")

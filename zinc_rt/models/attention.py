@@ -13,6 +13,9 @@ from zinc_rt.models.config import HeadSizes
 from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.states import KVCache
 
+_EVERYTHING = 1 << 30
+"""How far a row of an encoder sees whose scores fall with distance: farther than any text goes."""
+
 
 class Chooser(Protocol):
     """What chooses the positions that rows see."""
@@ -42,7 +45,8 @@ class AttentionSpec:
 
     out_gate: the rows of q hold each head's query and then its gate; the head's output is multiplied by the gate's
     sigmoid. gate_width: rows of `attn_gate`, whose product with h opens the output in the same way, each an element or
-    each a head. out_scale: a factor of the output.
+    each a head. out_scale: a factor of the output. slopes: of an encoder, a table
+    f32[n_heads]; a score falls by its head's slope for each position between the two.
     """
 
     heads: HeadSizes
@@ -70,6 +74,7 @@ class AttentionSpec:
     own_norms: bool = False
     gate_width: int | None = None
     indexer: Chooser | None = None
+    slopes: BufferId | None = None
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
@@ -131,6 +136,8 @@ class AttentionSpec:
 
     def _norm(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
         """The norm of queries or keys: of each head, or of all together."""
+        if self.whole_norm and parts.has(f"{name}.bias"):
+            return parts.layer_norm(x, name)
         if self.whole_norm:
             return parts.norm(x, name, weight=not self.plain_norm)
         if self.own_norms:
@@ -181,6 +188,8 @@ class AttentionSpec:
             more = {"softcap": self.softcap, "reach": None if self.window is None else self.window // 2}
             more["whole"] = True if self.window is None else None
             own = [] if self.window is None else [parts.step["positions"]]
+            if self.slopes is not None:
+                more, own = {"reach": _EVERYTHING}, [parts.step["positions"], self.slopes]
         sinks = [parts.weight(f"{p}.attn_sinks.weight", sizes.n_heads)] if self.sinks else []
         more["chosen"] = None if chosen is None else True
         out = parts.temp(f"{p}.attn", sizes.out_width)

@@ -139,6 +139,34 @@ class PictureInputs:
     max_rows: int | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class PooledLayer:
+    """What vectors of whole texts go through: activation(matrix x + bias), then a layer norm.
+
+    matrix: f32[n_out, n_in]. bias, norm, norm_bias: f32[n_out]; None for none. activation: "tanh", "gelu_erf", or empty
+    for none. eps: of the norm.
+    """
+
+    matrix: F32
+    bias: F32 | None = None
+    activation: str = ""
+    norm: F32 | None = None
+    norm_bias: F32 | None = None
+    eps: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """How a model ranks texts: by the first number that its pooled layers make of a query and a text put together.
+
+    pooling: which vector they start from, as `llm.embedding.Pooling` names it. softmax: whether the numbers become
+    probabilities first.
+    """
+
+    pooling: str
+    softmax: bool = False
+
+
 @dataclass(frozen=True)
 class ModelDefinition:
     """All that a backend and the engine need to run a model.
@@ -146,8 +174,9 @@ class ModelDefinition:
     graph: the decode step. constants: by buffer name, the function that computes the table. states: one record for each
     kind of layer that keeps state. weights: by buffer name, the rows of the file; several records stand for matrices
     one below another, of one tensor. host_tensors: tensors that the constants were made from. unread: known tensors
-    that no step needs. projections: matrices f32[n_out, n_in] that vectors of whole texts are multiplied by, one after
-    another. picture_style: of the architecture. pictures: how the graph takes rows of pictures; None for one without.
+    that no step needs. pooled_layers: what vectors of whole texts go through, one after another. ranking: of a model
+    that ranks texts. picture_style: of the architecture. pictures: how the graph takes rows of pictures; None for one
+    without.
 
     Raises `ModelError` if the parts do not belong together: a buffer without its record or a record without its buffer.
     """
@@ -159,9 +188,10 @@ class ModelDefinition:
     weights: Mapping[str, WeightRows | tuple[WeightRows, ...]]
     host_tensors: frozenset[str] = field(default_factory=frozenset)
     unread: frozenset[str] = field(default_factory=frozenset)
-    projections: tuple[F32, ...] = ()
+    pooled_layers: tuple[PooledLayer, ...] = ()
     picture_style: PictureStyle = PictureStyle()
     pictures: PictureInputs | None = None
+    ranking: Ranking | None = None
 
     def __post_init__(self) -> None:
         held = [name for state in self.states for name in state.buffers]

@@ -18,6 +18,8 @@ from zinc_rt.models.definition import (
     ModelDefinition,
     ModelInfo,
     PictureStyle,
+    PooledLayer,
+    Ranking,
     StateSpec,
     WeightRows,
 )
@@ -34,6 +36,7 @@ class GraphTensors:
 
     Attributes:
         picture_style: what is peculiar to texts with pictures, where the architecture says something of it.
+        ranking: how the model ranks texts, where it does.
     """
 
     def __init__(self, file: GGUFFile, info: ModelInfo) -> None:
@@ -47,9 +50,10 @@ class GraphTensors:
         self._rows: dict[str, WeightRows | tuple[WeightRows, ...]] = {}
         self._constants: dict[str, MakeConstant] = {}
         self._host: set[str] = set()
-        self._projections: list[F32] = []
+        self._pooled: list[PooledLayer] = []
         self._unread: set[str] = set()
         self.picture_style = PictureStyle()
+        self.ranking: Ranking | None = None
 
     def has(self, name: str) -> bool:
         """Whether the file has the tensor."""
@@ -210,15 +214,31 @@ class GraphTensors:
         self._host.add(name)
         return dequantize(tensor.type, self.file.raw(name))
 
-    def project_pooled(self, name: str, n_out: int, n_in: int) -> None:
-        """A matrix of the tensor `name`.weight that vectors of whole texts are multiplied by, after those before it.
+    def project_pooled(
+        self,
+        name: str,
+        n_out: int | None,
+        n_in: int,
+        *,
+        bias: bool = False,
+        activation: str = "",
+        norm: str | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """A layer of the tensor `name`.weight that vectors of whole texts go through, after those before it.
+
+        n_out: None for as many rows as there are. bias: whether `name`.bias counts where the file has it. activation,
+        eps: see `PooledLayer`. norm: the layer norm by `norm`.weight and `norm`.bias, where the file has them.
 
         Raises `ModelError`, `UnsupportedTensorType`.
         """
         rows = self.table(f"{name}.weight", n_in)
-        if len(rows) != n_out:
+        if len(rows) != (n_out or len(rows)):
             raise ModelError(f"tensor {name}.weight has {len(rows)} rows, the metadata calls for {n_out}")
-        self._projections.append(rows)
+        shift = self.vector(f"{name}.bias", len(rows)) if bias else None
+        factors = None if norm is None else self.vector(f"{norm}.weight", len(rows))
+        shifts = None if norm is None else self.vector(f"{norm}.bias", len(rows))
+        self._pooled.append(PooledLayer(rows, shift, activation, factors, shifts, eps))
 
     def number(self, name: str) -> float | None:
         """The value of an F32 tensor of one element; None where the file has no such tensor.
@@ -271,8 +291,9 @@ class GraphTensors:
             self._rows,
             frozenset(self._host),
             frozenset(self._unread),
-            tuple(self._projections),
+            tuple(self._pooled),
             self.picture_style,
+            ranking=self.ranking,
         )
 
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import decoder, pre_norm_block, sandwich_block
+from zinc_rt.models.blocks import decoder, encoder, pre_norm_block, sandwich_block
 from zinc_rt.models.config import DenseInfo
-from zinc_rt.models.definition import ModelDefinition, PictureStyle, Sections
+from zinc_rt.models.definition import ModelDefinition, PictureStyle, Ranking, Sections
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
+from zinc_rt.models.ranking import ranks, score_head
 from zinc_rt.models.windows import windowed_layers
 
 NAMES = (
@@ -94,7 +95,8 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     """See `Architecture.define`."""
     spec, keys = SPECS[name], Keys(file.metadata, name)
     info = DenseInfo.from_file(file, name, interleaved_rope=spec.neighbours)
-    parts = GraphParts(file, info, info.eps)
+    ranking = name == "qwen3" and ranks(file.metadata)
+    parts = GraphParts(file, info, info.eps, decodes=not ranking)
     if spec.sections is not None:
         parts.picture_style = PictureStyle(spec.sections)
     full = AttentionSpec(
@@ -130,6 +132,10 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
             blocks.append(sandwich_block(attention, feed_forward, before=False))
         else:
             blocks.append(pre_norm_block(attention, feed_forward, ffn_norm=spec.ffn_norm))
+    if ranking:  # in place of the head there are its rows for "yes" and "no"
+        score_head(parts, Ranking("last", softmax=True))
+        parts.leave(["output.weight"])
+        return encoder(parts, blocks)
     scale = math.sqrt(info.n_embd) if spec.embedding_root else None
     return decoder(parts, blocks, tied=spec.tied, embedding_scale=scale)
 

@@ -99,8 +99,8 @@ class RoutedSpec:
     `ffn_gate_up_exps` if the file has it. shared: the shared expert, a feed-forward whose tensors end in `_shexp`.
     shared_gate: whether a gate for each row multiplies it, `ffn_gate_inp_shexp`; True, False or None as for bias.
     activation, limit: as of `FeedForwardSpec`. gated: False for experts without a gate: up stands for it, so that the
-    activation "relu" squares. weigh_inputs: the weight of a row's expert, of which it uses one, multiplies what the
-    expert reads instead of what it gives.
+    activation "relu" squares, and "gelu_alone" is one of up. weigh_inputs: the weight of a row's expert, of which it
+    uses one, multiplies what the expert reads instead of what it gives.
     """
 
     routing: Routing

@@ -61,6 +61,7 @@ class PreTokenizer:
     patterns: tuple[str, ...]
     ignore_merges: bool = False  # a word that is a token stays whole, even where merges would not build it
     add_bos: bool = False  # what holds when the file has no tokenizer.ggml.add_bos_token
+    add_sep: bool = False  # the same of tokenizer.ggml.add_sep_token
     raw: bool = False  # tokens are text with U+2581 for a space, and not bytes in GPT-2's table
 
 
@@ -79,6 +80,7 @@ _QWEN35 = PreTokenizer(
     )
 )
 _GPT_2 = PreTokenizer((_GPT2,))
+_ROBERTA = PreTokenizer((_GPT2,), add_sep=True)
 _SMOLLM = PreTokenizer((r"\p{N}", _GPT2))
 _DEFAULT = PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"))
 _FALCON = PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"))
@@ -176,6 +178,7 @@ _FAMILIES: tuple[tuple[PreTokenizer, tuple[str, ...]], ...] = (
         ("gpt-2", "phi-2", "gigachat", "a.x-4.0", "mellum", "exaone4", "mpt", "olmo", "jais", "trillion",
          "granite-docling", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de", "modern-bert"),
     ),
+    (_ROBERTA, ("roberta-bpe", "jina-v1-en", "jina-v2-code")),
     (_SMOLLM, ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2")),
     (_FALCON, ("falcon",)),
     (_BAILING, ("bailingmoe", "bailingmoe2", "llada-moe")),

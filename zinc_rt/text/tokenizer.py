@@ -43,6 +43,8 @@ class Tokenizer:
     n_vocab: int
     add_bos: bool  # encode(add_special=True) begins with bos_id
     add_eos: bool  # encode(add_special=True) ends with eos_id, for "bert" with its separator
+    sep_id: int | None  # stands between the two texts of a pair
+    add_sep: bool  # encode_pair(...) puts sep_id before the second text, behind what ends the first
     space_prefix: bool  # text is encoded with a space before it, which decoding takes away again
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
@@ -75,6 +77,9 @@ class Tokenizer:
             self.add_bos = self.bos_id is not None
         self.add_eos = _read_add(metadata, "eos", self._end_id, add_eos)
         self.n_vocab = len(self._vocabulary.tokens)
+        self.sep_id = md.token_id(metadata, KEY + "seperator_token_id", self.n_vocab)  # the format's spelling
+        twice = kind == "t5" or (row is not None and row.add_sep)
+        self.add_sep = md.boolean(metadata, KEY + "add_sep_token", twice) and self.sep_id is not None
         self._for_special = {key: metadata.get(key) for key in ("general.name", KEY + "pre")}
         self._pieces: dict[int, bytes] = {}
 
@@ -151,6 +156,22 @@ class Tokenizer:
         if add_special and self.add_eos and self._end_id is not None:
             ids.append(self._end_id)
         return ids
+
+    def encode_pair(self, first: str, second: str) -> list[int]:
+        """Token ids of two texts of which a model is asked what the one has to do with the other, with what the file
+        asks for at the ends and between them. Names of control tokens in the texts are plain text. Raises
+        TokenizerError.
+        """
+        ids = [[self.bos_id]] if self.add_bos else []
+        end = [self._end_id] if self.add_eos else []
+        between = [*end, self.sep_id] if self.add_sep else end
+        for text, behind in ((first, between), (second, end)):
+            ids += [self.encode(text, add_special=False, parse_special=False), behind]
+        return [id_ for part in ids for id_ in part if id_ is not None]
+
+    def split(self, text: str) -> list[str | int]:
+        """`text` as plain pieces, none of them empty, and the ids of the special tokens that it names."""
+        return self._special.split(_without_surrogates(text), True)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = False) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD.

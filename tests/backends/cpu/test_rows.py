@@ -99,6 +99,8 @@ def gates(n: int) -> Case:
     for attrs in (
         {"activation": "gelu"},
         {"activation": "gelu_quick"},
+        {"activation": "gelu_erf"},
+        {"activation": "gelu_alone"},
         {"activation": "clamped"},
         {"activation": "clamped", "alpha": 0.5, "limit": 0.25},
         {"activation": "relu"},
@@ -191,7 +193,7 @@ def silu_everywhere() -> Case:
     net = Net(len(gate))
     x, up = net.rows("gate", 64), net.rows("up", 64)
     net.node(Op.SWIGLU, [x, up], [net.out("y", 64)])
-    for activation in ("gelu", "gelu_quick", "clamped"):
+    for activation in ("gelu", "gelu_quick", "gelu_erf", "clamped"):
         net.node(Op.SWIGLU, [x, up], [net.out(activation, 64)], activation=activation)
     net.node(Op.SOFTCAP, [x], [net.out("tanh", 64)], cap=1.0)
     return net.case([Step(len(gate), {"gate": gate, "up": np.full_like(gate, scale)}) for scale in (1.0, 2.0**-30)])

@@ -229,10 +229,11 @@ class Net:
         seen: Array,
         sinks: Array | None = None,
         cap: float | None = None,
+        bias: Array | None = None,
     ) -> Array:
         """f64[n, heads * value_dim] from q f64[n, heads, d], k f64[n, kv_heads, d], v f64[n, kv_heads, value_dim].
 
-        cap: what scores are held under.
+        cap: what scores are held under. bias: f64[heads, n, n], added to scores.
         """
         n, heads = q.shape[:2]
         kv_heads = k.shape[1]
@@ -240,7 +241,7 @@ class Net:
         out = np.empty((n, heads, v.shape[2]))
         for head in range(heads):
             shared = head // (heads // kv_heads) if self.does("shared heads") else head % kv_heads
-            scores = q[:, head] @ k[:, shared].T * scale
+            scores = q[:, head] @ k[:, shared].T * scale + (0 if bias is None else bias[head])
             scores = np.where(seen, scores if cap is None else cap * np.tanh(scores / cap), -np.inf)
             if sinks is not None and self.does("sinks"):
                 scores = np.concatenate([scores, np.full((n, 1), sinks[head])], axis=1)

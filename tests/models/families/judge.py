@@ -53,7 +53,11 @@ def main() -> None:
     rows = []
     for prompt in request["prompts"]:
         if embedding is not None:
-            found = ask(server.listening_address, "/embedding", {"content": prompt})
+            found = ask(
+                server.listening_address,
+                "/embedding",
+                {"content": prompt, "embd_normalize": 2 - 3 * (embedding == "RANK")},
+            )
             rows.append(found[0]["embedding"][0])
             continue
         # The probabilities are those before sampling; the bias is not in them.

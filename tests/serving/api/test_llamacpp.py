@@ -67,7 +67,8 @@ def test_a_model_without_marks_fills_in_nothing(bench: MakeBench) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_infill")
         for path in ("/rerank", "/v1/rerank"):
             answer = await b.http.post(path, json={"query": "a", "documents": ["b"]})
-            assert (answer.status_code, answer.json()["error"]["code"]) == (501, "not_supported")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "wrong_kind_of_model")
+            assert "rerankers of architecture bert" in answer.json()["error"]["message"]
         assert b.client.submitted == []
         assert b.service.admission.inside == 0
 

@@ -18,6 +18,7 @@ from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest
 from zinc_rt.serving.api.embeddings import EmbeddingRequest
 from zinc_rt.serving.api.fields import ApiField, FieldRule, table
+from zinc_rt.serving.api.rerank import RerankRequest
 from zinc_rt.serving.api.responses import ResponsesRequest
 from zinc_rt.serving.api.served_model import ServedModel
 
@@ -53,6 +54,7 @@ TABLES = {
     "/v1/responses": (fields.RESPONSES, [ResponsesRequest]),
     "/v1/messages": (fields.ANTHROPIC, [MessagesRequest, CountRequest]),
     "/v1/embeddings": (fields.EMBEDDINGS, [EmbeddingRequest]),
+    "/v1/rerank": (fields.RERANK, [RerankRequest]),
 }
 
 

@@ -146,6 +146,7 @@ class TargetTuning:
             CAPPED=n.softcap is not None,
             SINKS=n.sinks is not None,
             WHOLE=n.whole,
+            SLOPES=n.slopes is not None,
             QUANT=quantized,
             FLIP=quantized and bool(self.flip),
             CHOSEN=n.chosen is not None,

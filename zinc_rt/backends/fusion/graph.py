@@ -223,14 +223,14 @@ class _Fusing:
         positions, slots, pages, *sinks = inputs
         window, softcap, reach = attrs.get("window"), attrs.get("softcap"), attrs.get("reach")
         chunk = attrs.get("chunk")
-        own = sinks.pop() if reach is not None else None
+        own, slopes, sinks = (sinks[0], sinks[1:], []) if reach is not None else (None, [], sinks)
         chosen = sinks.pop() if "chosen" in attrs else None
         yield Attend(
             n, q, q_rope, k, v, positions, slots, pages, n.outputs[0], int(attrs["n_heads"]), int(attrs["n_kv_heads"]),
             head_dim, value_dim, float(attrs["scale"]), None if window is None else min(int(window), FARTHEST),
             None if softcap is None else float(softcap), sinks[0] if sinks else None,
             "whole" in attrs or reach is not None, None if reach is None else min(int(reach), FARTHEST), own,
-            None if chunk is None else int(chunk), chosen,
+            None if chunk is None else int(chunk), chosen, slopes[0] if slopes else None,
         )  # fmt: skip
 
 

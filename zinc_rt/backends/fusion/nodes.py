@@ -107,7 +107,8 @@ class Attend(NamedTuple):
     softcap: the bound of scores, None for none. sinks: a buffer, f32[n_heads], None for none. whole: `positions` are
     the last ones that rows see rather than their own. reach: how far a row then sees before and behind its own
     position, which is in `own`; None for all. chunk: rows see the positions of their chunk alone, of so many each.
-    chosen: a choice of the positions that rows see, None for all.
+    chosen: a choice of the positions that rows see, None for all. slopes: a buffer, f32[n_heads], by which scores fall
+    with distance.
     """
 
     node: Node
@@ -132,6 +133,7 @@ class Attend(NamedTuple):
     own: int | None = None
     chunk: int | None = None
     chosen: int | None = None
+    slopes: int | None = None
 
     @property
     def windowed(self) -> bool:

@@ -59,10 +59,12 @@ def _flash_attn(at: Operands) -> None:
         (words,), sinks = sinks, []
         how = how._replace(chosen=bits_of(words))
     if "reach" in at.attrs:
-        (own,), sinks = sinks, []
+        (own, *slopes), sinks = sinks, []
         reach = int(at.attrs["reach"])
         positions = np.minimum(positions, own + reach)
         how = how._replace(lowest=np.maximum(own - reach, 0))
+        if slopes:
+            how = how._replace(slopes=slopes[0], own=own)
     if "chunk" in at.attrs:
         how = how._replace(lowest=positions - positions % int(at.attrs["chunk"]))
     if sinks:
@@ -183,9 +185,10 @@ OPS = (
                 {**_WHOLE_ATTRS, "whole": AttrSpec(bool)},
                 (_heads_share_evenly,),
             ),
-            # The same, but no farther behind them, or before them, than a number of positions.
+            # The same, but no farther behind them, or before them, than a number of positions. With slopes, one a head,
+            # scores fall by the slope for each position between (ALiBi, Press 2021).
             OpSignature(
-                (*_WHOLE_INPUTS, WHERE[0]),
+                (*_WHOLE_INPUTS, WHERE[0], Port("slopes", FLOAT32, ("n_heads",), READ_ONLY, optional=True)),
                 (activation("y", "R", "n_heads", "value_dim"),),
                 {**_WHOLE_ATTRS, "reach": AttrSpec(int, at_least=1)},
                 (_heads_share_evenly,),

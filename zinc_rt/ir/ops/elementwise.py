@@ -24,7 +24,7 @@ from zinc_rt.ir.definition import (
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.mathfn import gelu, gelu_quick, sigmoid, silu, times_sigmoid
+from zinc_rt.kernels.reference.mathfn import gelu, gelu_erf, gelu_quick, sigmoid, silu, times_sigmoid
 
 
 def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
@@ -40,6 +40,10 @@ def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
             return gelu_quick(gate) * up
         if attrs["activation"] == "relu":
             return np.where(gate < 0, np.float32(0.0), gate) * up
+        if attrs["activation"] == "gelu_alone":
+            return gelu(gate)
+        if attrs["activation"] == "gelu_erf":
+            return gelu_erf(gate) * up
         alpha, limit = np.float32(attrs["alpha"]), np.float32(attrs["limit"])
         if attrs["activation"] == "silu_clamped":
             return np.minimum(silu(gate), limit) * np.clip(up, -limit, limit)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from zinc_rt.kernels.cpu.attention_weights import hide_unchosen, weigh
+from zinc_rt.kernels.cpu.attention_weights import hide_unchosen, slope_down, weigh
 from zinc_rt.kernels.cpu.kv_quant import quantized_page, quantized_scores, unpack_latent, unpack_values
 from zinc_rt.lang.kernel import inline
 from zinc_rt.lang.ops import fma, load, minimum, prefetch, regs, shuffle, splat, store, unroll
@@ -32,9 +32,9 @@ class AttentionShape(NamedTuple):
 
     G: query heads of a key-value head. DIM: elements of a key, ROPE of them (the last) with queries that come apart.
     VALUE: elements of a value. W: lanes. LATENT: values are the first elements of keys. WINDOWED, CHUNKED, CAPPED,
-    SINKS: whether there is a window, are chunks of whole splits, a soft cap, a sink. WHOLE: rows see up to a last
-    position that the step says. QUANT: the caches hold Q8_0 blocks, whose values are unpacked a page at a time; FLIP:
-    see `kv_quant`. CHOSEN: rows see chosen positions.
+    SINKS, SLOPES: whether there is a window, are chunks of whole splits, a soft cap, a sink, a slope of scores by
+    distance. WHOLE: rows see up to a last position that the step says. QUANT: the caches hold Q8_0 blocks, whose values
+    are unpacked a page at a time; FLIP: see `kv_quant`. CHOSEN: rows see chosen positions.
     """
 
     G: int
@@ -48,6 +48,7 @@ class AttentionShape(NamedTuple):
     CAPPED: bool
     SINKS: bool
     WHOLE: bool
+    SLOPES: bool = False
     QUANT: bool = False
     FLIP: bool = False
     CHOSEN: bool = False
@@ -338,16 +339,12 @@ def one_split(
             if S.CHOSEN:
                 words = a.chosen + (i64(row + r) * i64(max_pages) + i64(first_page))
                 hide_unchosen(sums + i * SPLIT, words, here, S.W)
+            if S.SLOPES:
+                # The window is a.window positions before the row's own, itself and those behind.
+                own = count + r - window + a.window
+                slope_down(sums + i * SPLIT, a.scale, a.slopes[kv_head * S.G + i - r * S.G], own, here, S.W)
             weigh(
-                a,
-                sums + i * SPLIT,
-                out + i * (S.VALUE + STATE),
-                start,
-                here,
-                S.VALUE,
-                S.W,
-                S.WINDOWED,
-                S.CAPPED,
-                S.CHOSEN,
-            )
+                a, sums + i * SPLIT, out + i * (S.VALUE + STATE), start, here, S.VALUE, S.W, S.WINDOWED, S.CAPPED,
+                S.CHOSEN, S.SLOPES,
+            )  # fmt: skip
     values_of_split(a, pages, sums, tile, out, kv_head, first_page, begin, count, R, S)

@@ -7,7 +7,21 @@ from __future__ import annotations
 
 from zinc_rt.kernels.maths import INFINITY, exp, exp_of_normal, tanh
 from zinc_rt.lang.kernel import inline
-from zinc_rt.lang.ops import bitcast, high, iota, load, low, reduce_add, reduce_max, select, splat, store, unroll, zeros
+from zinc_rt.lang.ops import (
+    absolute,
+    bitcast,
+    high,
+    iota,
+    load,
+    low,
+    reduce_add,
+    reduce_max,
+    select,
+    splat,
+    store,
+    unroll,
+    zeros,
+)
 from zinc_rt.lang.types import f32, i32, u32, u64, vec
 from zinc_rt.numerics import LEAST_TOP, PAGE_SHIFT, PAGE_TOKENS, TREE_LANES
 
@@ -42,6 +56,14 @@ def scaled(a, score, W: int, CAPPED: bool):
 
 
 @inline
+def slope_down(sums, scale: f32, slope: f32, own: i32, count: i32, W: int):
+    """Scores of one query from products, less the slope for each position between a key's and its own."""
+    for at in range(0, count, W):
+        between = absolute(f32(iota(i32, W) + splat(at - own, W)))
+        store(sums, load(sums, at, lanes=W) * splat(scale, W) - splat(slope, W) * between, at)
+
+
+@inline
 def exp_of_difference(x, W: int):
     """e^x of what is not above 0, or NaN."""
     y: vec[f32, W] = 0.0
@@ -65,10 +87,14 @@ def hide_unchosen(sums, words, count: i32, W: int):
 
 
 @inline
-def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bool, CAPPED: bool, CHOSEN: bool = False):
+def weigh(
+    a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bool, CAPPED: bool, CHOSEN: bool = False,
+    SCALED: bool = False,
+):  # fmt: skip
     """Scores of one query to exponentials; their max and sum to out[VALUE], out[VALUE + 1].
 
     Positions that the query does not see get weights of 0, or stay as they are. CHOSEN: some products are -infinity.
+    SCALED: they are scores already, and no products.
     """
     WIDE = max(TREE_LANES, 4 * W)
     start: i32 = 0
@@ -76,7 +102,9 @@ def weigh(a, sums, out, begin: i32, count: i32, VALUE: int, W: int, WINDOWED: bo
         start = begin & -WIDE
     top: vec[f32, WIDE] = LEAST_TOP if CHOSEN else -INFINITY
     for at in range(start, count, WIDE):
-        score: vec[f32, WIDE] = scaled(a, load(sums, at, lanes=WIDE), WIDE, CAPPED)
+        score: vec[f32, WIDE] = load(sums, at, lanes=WIDE)
+        if not SCALED:
+            score = scaled(a, score, WIDE, CAPPED)
         if not all_seen(at, begin, count, WIDE, WINDOWED):
             score = select(seen(at, begin, count, WIDE, WINDOWED), score, -INFINITY)
         store(sums, score, at)

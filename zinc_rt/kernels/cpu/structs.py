@@ -132,7 +132,7 @@ class HeadsArgs:
 
 @struct
 class AttentionArgs:
-    """q_rope: the last elements of queries, where they come apart. sinks, window, softcap: where there are such."""
+    """q_rope: the last elements of queries, where they come apart. sinks, window, softcap, slopes: where there are."""
 
     q: ptr[f32]  # [rows, heads, head_dim], without the elements of q_rope
     q_rope: ptr[f32]  # [rows, heads, elements]
@@ -147,6 +147,7 @@ class AttentionArgs:
     scale: f32
     softcap: f32
     chosen: ptr[i32]  # [rows, max_pages]: bits of the positions that rows see, where they see chosen ones
+    slopes: ptr[f32]  # [heads]
 
 
 @struct

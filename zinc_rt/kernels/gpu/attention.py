@@ -97,6 +97,7 @@ class GpuAttentionArgs:
     rope_scales: ptr[f32]
     row_counters: ptr[u32]  # of each row, with WHOLE
     chosen: ptr[i32]  # [rows, max_pages], with CHOSEN: bits of the positions that rows see
+    slopes: ptr[f32]  # of each head, with SLOPES and REACH
 
 
 @inline
@@ -184,7 +185,7 @@ def add_values(values, weights, sums, n: int, HEADS: int):
 def attention(
     a: ptr[GpuAttentionArgs, Space.CONSTANT], G: int, DIM: int, VALUE: int, ROPE: int = 0, WINDOW: bool = False,
     CAP: bool = False, REACH: bool = False, QUANT: bool = False, SINKS: bool = False, PACKED: bool = False,
-    GATED: bool = False, WHOLE: bool = False, CHUNK: bool = False, CHOSEN: bool = False,
+    GATED: bool = False, WHOLE: bool = False, CHUNK: bool = False, CHOSEN: bool = False, SLOPES: bool = False,
 ):  # fmt: skip
     """Workgroups: splits in x, key-value heads in y, rows in z. DIM, ROPE and VALUE: multiples of 8, with PACKED VALUE
     of 32; VALUE up to 512. A split that its row does not reach writes nothing. QUANT: the caches hold Q8_0 blocks; then
@@ -231,6 +232,10 @@ def attention(
         scale = a.scale
         for g in unroll(G):
             scores[g] = scores[g] * scale
+            if SLOPES:
+                own, there = unchanged(a.own)[row], split * SPLIT + at
+                between = f32(select(there > own, there - own, own - there))
+                scores[g] = scores[g] - a.slopes[kv_head * G + g] * between
             if CAP:
                 scores[g] = a.softcap * tanh(scores[g] / a.softcap)
             scores[g] = select(live, scores[g], -INFINITY)

@@ -244,20 +244,20 @@ def matvec_heads(
 def attention_kernel(
     dim: int, group: int, *, value_dim: int | None = None, rope: int = 0, window: bool = False, cap: bool = False,
     sinks: bool = False, reach: bool = False, quantized: bool = False, packed: bool = False, gated: bool = False,
-    whole: bool = False, chunk: bool = False, chosen: bool = False,
+    whole: bool = False, chunk: bool = False, chosen: bool = False, slopes: bool = False,
 ) -> KernelEntry:  # fmt: skip
     """Attention for `group` query heads to a key-value head; see `attention.GpuAttentionArgs`.
 
     dim: elements of a key. value_dim: of a value, as many if not said. rope: see the kernel. quantized: over caches of
     Q8_0 blocks, and queries as int8. packed: the result as int8; value_dim is a multiple of 32 then. gated: times the
-    sigmoid of a gate. whole: as int8, too, where rows are multiples of 32.
-    chosen: rows see chosen positions.
+    sigmoid of a gate. whole: as int8, too, where rows are multiples of 32. chosen: rows see chosen positions. slopes:
+    scores fall with distance.
     """
     return entry(
         attention.attention, "a", "splits, n_kv, rows", G=group, DIM=dim,
         VALUE=dim - rope if value_dim is None else value_dim, ROPE=rope, WINDOW=window, CAP=cap, REACH=reach,
         QUANT=quantized, SINKS=sinks, PACKED=packed, GATED=gated,
-        WHOLE=whole, CHUNK=chunk, CHOSEN=chosen,
+        WHOLE=whole, CHUNK=chunk, CHOSEN=chosen, SLOPES=slopes,
     )  # fmt: skip
 
 

@@ -29,7 +29,8 @@ class Scores(NamedTuple):
     sees that many positions, its own the last; None for all. sinks: f32[heads], logits that only add to the softmax's
     sum, NaN for none; None where no head has one. lowest: i64[rows], the first position that each row sees, rising with
     the last one; None for what the window says. chosen: bool[rows, positions], the positions that each row sees of
-    those; None for all.
+    those; None for all. slopes: f32[heads], by which scores fall for each position between a row's own, i64[rows] in
+    own, and the key's; None for none.
     """
 
     scale: float
@@ -38,11 +39,13 @@ class Scores(NamedTuple):
     sinks: F32 | None = None
     lowest: npt.NDArray[np.integer] | None = None
     chosen: npt.NDArray[np.bool_] | None = None
+    slopes: F32 | None = None
+    own: npt.NDArray[np.integer] | None = None
 
     def of_rows(self, rows: slice | I64) -> Scores:
         """The same for some of the rows."""
-        lowest = None if self.lowest is None else self.lowest[rows]
-        return self._replace(lowest=lowest, chosen=None if self.chosen is None else self.chosen[rows])
+        lowest, own = (x if x is None else x[rows] for x in (self.lowest, self.own))
+        return self._replace(lowest=lowest, own=own, chosen=None if self.chosen is None else self.chosen[rows])
 
 
 def attend_rows(q: F32, k: Cached | Q8Rows, v: Cached, positions: npt.NDArray[np.integer], scoring: Scores) -> F32:
@@ -92,7 +95,7 @@ def _attend(q: F32, k: Cached | Q8Rows, v: Cached, positions: I64, scoring: Scor
             _products(q[live:done], queries[:, live:done], k, slice(start, stop), count),
             v[start:stop].reshape(count, -1, n_kv, v.shape[2]),
             (lowest[live:done] - start, positions[live:done] - start),
-            scoring,
+            scoring if scoring.own is None else scoring._replace(own=scoring.own[live:done] - start),
             None if scoring.chosen is None else scoring.chosen[live:done, start:stop],
         )
         for i in range(count):
@@ -134,6 +137,10 @@ def _splits(
     if scoring.softcap is not None:
         cap = np.float32(scoring.softcap)
         scores = cap * tanh(scores / cap)
+    if scoring.slopes is not None and scoring.own is not None:
+        places = np.arange(v.shape[0] * length).reshape(1, v.shape[0], 1, 1, length)
+        between = np.abs(places - scoring.own[:, None, None, None, None]).astype(np.float32)
+        scores = scores - scoring.slopes.reshape(1, 1, *scores.shape[2:4], 1) * between
     at = np.arange(length)[None, :]
     hidden = (at > last[:, None]) | (at < first[:, None])  # bool[n, length]
     masked = v.shape[0] == 1 and bool(hidden.any())

@@ -18,6 +18,7 @@ EXP_MIN, EXP_MAX = np.float32(numerics.EXP_MIN), np.float32(numerics.EXP_MAX)
 TANH_SMALL, TANH_POLY = np.float32(numerics.TANH_SMALL), tuple(np.float32(c) for c in numerics.TANH_POLY)
 GELU_LINEAR, GELU_CUBIC = np.float32(numerics.GELU_LINEAR), np.float32(numerics.GELU_CUBIC)
 GELU_QUICK = np.float32(numerics.GELU_QUICK)
+TAIL_STEP, TAIL_POLY = np.float32(numerics.TAIL_STEP), tuple(np.float32(c) for c in numerics.TAIL_POLY)
 SOFTPLUS_POLY = tuple(np.float32(c) for c in numerics.SOFTPLUS_POLY)
 
 ONE, TWO = np.float32(1.0), np.float32(2.0)
@@ -110,6 +111,19 @@ def xielu(x: F32, alpha_p: float, alpha_n: float, beta: float, eps: float) -> F3
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         below = ((exp(np.where(x > highest, highest, x)) - ONE) - x) * n
         return np.asarray(np.where(x > 0, (x * x) * p, below) + x * b)
+
+
+def gelu_erf(x: F32) -> F32:
+    """0.5 x (1 + erf(x / sqrt(2))), f32, within 8 ulp for x >= -2; below that the argument of exp has lost bits: within
+    2^-18 of the value where x >= -10. Of either infinity it is NaN.
+    """
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        t = ONE / (ONE + TAIL_STEP * np.abs(x))
+        p: F32 = np.full_like(t, TAIL_POLY[0])
+        for c in TAIL_POLY[1:]:
+            p = p * t + c
+        beyond = x * (p * exp((x * x) * np.float32(-0.5)))
+        return np.asarray(np.where(x < 0, beyond, x - beyond))
 
 
 def tanh(x: F32) -> F32:

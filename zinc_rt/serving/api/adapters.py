@@ -56,7 +56,7 @@ async def load_adapter(service: Service, call: Call) -> None:
     """Load an adapter while the server runs; for administrators."""
     service.check_admin(call)
     call.id = new_id("lora-")
-    service.enter(call, embeds=None)
+    service.enter(call, None)
     request = converted(read_json(await call.body()), LoadRequest)
     if not service.model.adapters.slots:  # before a file is looked at: without keys everyone is an administrator
         said = "the server was started without room for more adapters; start it with --lora-slots"
@@ -77,7 +77,7 @@ async def unload_adapter(service: Service, call: Call) -> None:
     """Forget an adapter, once the requests that use it have ended; for administrators."""
     service.check_admin(call)
     call.id = new_id("lora-")
-    service.enter(call, embeds=None)
+    service.enter(call, None)
     request = converted(read_json(await call.body()), UnloadRequest)
     if service.model.adapters.find(request.lora_name) is None:
         said = f"no adapter {show(request.lora_name)} is loaded"

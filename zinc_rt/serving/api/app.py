@@ -21,6 +21,7 @@ from zinc_rt.serving.api import (
     ollama,
     page,
     replays,
+    rerank,
     responses,
     tokens,
 )
@@ -78,7 +79,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/slots", llamacpp.slots, counted=False),
     Endpoint("POST", "/apply-template", llamacpp.apply_template, body=llamacpp.TemplateRequest),
     Endpoint("POST", "/infill", llamacpp.infill, body=llamacpp.InfillRequest, fields=llamacpp.INFILL),
-    *(Endpoint("POST", path, llamacpp.rerank, body=llamacpp.RerankRequest) for path in ("/v1/rerank", "/rerank")),
+    *(Endpoint("POST", path, rerank.rerank, body=rerank.RerankRequest, fields=fields.RERANK) for path in rerank.PATHS),
     Endpoint("GET", "/lora-adapters", adapters.show_adapters, counted=False),
     Endpoint("POST", "/lora-adapters", adapters.scale_adapters, counted=False),
     Endpoint("POST", "/v1/load_lora_adapter", adapters.load_adapter, body=adapters.LoadRequest),

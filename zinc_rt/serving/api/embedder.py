@@ -1,11 +1,11 @@
-"""`EmbeddingClient`: a model that embeds, on a second thread; it takes no requests for text."""
+"""`EmbeddingClient`: a model that embeds or ranks, on a second thread; it takes no requests for text."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from zinc_rt.scheduler.messages import (
     CancelReason,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class EmbeddingClient:
-    """An `EngineClient` whose engine embeds. load: opens the model; it runs on the engine's thread."""
+    """An `EngineClient` whose engine embeds or ranks. load: opens the model; it runs on the engine's thread."""
 
     def __init__(self, load: Callable[[], Model]) -> None:
         self._load = load
@@ -45,34 +45,42 @@ class EmbeddingClient:
 
     @property
     def dimensions(self) -> int | None:
-        """Elements of a vector, once the model is loaded."""
-        if self._model is None or self._model.embedder is None:
+        """Elements of a vector, once the model is loaded; None for one that ranks."""
+        if self._model is None or self._model.embedder is None or self._model.ranker is not None:
             return None
         return self._model.embedder.n_out
 
     async def embed(self, texts: Sequence[Sequence[int]], dimensions: int | None) -> npt.NDArray[np.float32]:
         """Vectors of texts, f32[n_texts, dimensions or all]. Raises what `Model.embed` raises."""
+        return await self._run(lambda model: model.embed(list(texts), dimensions=dimensions))
+
+    async def scores(self, pairs: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+        """Scores of pairs, f32[n_pairs]. Raises what `Ranker.scores` raises."""
+
+        def work(model: Model) -> npt.NDArray[np.float32]:
+            assert model.ranker is not None
+            return model.ranker.scores(pairs)
+
+        return await self._run(work)
+
+    async def _run(self, work: Callable[[Model], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
         model = self._model
         assert model is not None
-
-        def work() -> Any:
-            return model.embed(list(texts), dimensions=dimensions)
-
         self._running += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work, model)
         finally:
             self._running -= 1
             self._steps += 1
 
     async def change_adapters(self, message: LoadAdapter | UnloadAdapter) -> None:
         """See `EngineClient`."""
-        raise AdapterRefused("the model embeds texts, and takes no adapters")
+        raise AdapterRefused("the model generates no text, and takes no adapters")
 
     def submit(self, output: RequestOutput[T]) -> LiveRequest[T]:
         """See `EngineClient`."""
         live = LiveRequest(output, 0.0, lambda _: None)
-        message = "the model embeds texts and generates none"
+        message = "the model generates no text"
         live.take(Failed(output.request.id, Fault.wrong_kind_of_model, message))
         return live
 

@@ -19,7 +19,7 @@ from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import EMBEDDINGS
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.requests import read
-from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.service import Gives, Service
 
 
 class EmbeddingRequest(msgspec.Struct, kw_only=True):
@@ -35,7 +35,7 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True):
 async def embeddings(service: Service, call: Call) -> None:
     """Vectors of texts."""
     call.id = new_id("embd-")
-    ticket = service.enter(call, embeds=True)
+    ticket = service.enter(call, Gives.VECTORS)
     request = read(call, await call.body(), EmbeddingRequest, EMBEDDINGS, service.config.strict)
     async with call.attended():
         service.model.check_name(request.model)

@@ -196,6 +196,16 @@ EMBEDDINGS: Final = (
 )
 
 
+RERANK: Final = (
+    _obeyed("documents", "1 to 1,024 texts, or objects with a `text`"),
+    _obeyed("model", "this server's model or one of its aliases, else 404 (`--alias '*'`: any); may be left out"),
+    _obeyed("query", "a text"),
+    _obeyed("return_documents", '`true`: each result has its `document`, `{"text": ...}`'),
+    _obeyed("top_n", "the best so many; all where it is omitted"),
+    _accepted("user", "nothing depends on it"),
+)
+
+
 def judge(fields: Sequence[ApiField], given: Mapping[str, Any], strict: bool) -> tuple[dict[str, Any], list[str]]:
     """The fields to obey and the names of those that are ignored.
 

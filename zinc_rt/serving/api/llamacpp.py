@@ -70,15 +70,6 @@ class TemplateRequest(msgspec.Struct, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-class RerankRequest(msgspec.Struct, kw_only=True):
-    """Texts to be put into order by how well they answer a question."""
-
-    query: str
-    documents: list[str]
-    model: str | None = None
-    top_n: int | None = None
-
-
 async def props(service: Service, call: Call) -> None:
     """What the server and its model are."""
     model = service.model
@@ -114,7 +105,7 @@ async def slots(service: Service, call: Call) -> None:
 async def apply_template(service: Service, call: Call) -> None:
     """The prompt of a conversation, as a text."""
     call.id = new_id("tmpl-")
-    service.enter(call, embeds=None)
+    service.enter(call, None)
     request = converted(read_json(await call.body()), TemplateRequest)
     async with call.attended():
         asked = ChatRequest(
@@ -122,16 +113,6 @@ async def apply_template(service: Service, call: Call) -> None:
         )
         made = await prompt_of(service, asked)
         await call.reply_json({"prompt": made.text})
-
-
-async def rerank(service: Service, call: Call) -> None:
-    """Refused: no model that this server runs ranks texts."""
-    raise ApiError(
-        501,
-        f"the model {service.model.name!r} does not rank texts, and models that do are not computed here; compare"
-        " vectors of /v1/embeddings instead",
-        code="not_supported",
-    )
 
 
 async def infill(service: Service, call: Call) -> None:

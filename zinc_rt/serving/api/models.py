@@ -34,6 +34,7 @@ def _record(service: Service, name: str) -> dict[str, Any]:
             "tools": model.chat is not None and model.chat.dialect.takes_tools,
             "pictures": model.pictures is not None,
             "dimensions": model.dimensions,
+            "ranks": model.pairs is not None,
             "defaults": {name: getattr(model.defaults, name) for name in _SHOWN},
         },
     }

@@ -27,7 +27,7 @@ from zinc_rt.serving.api.generate import run
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.pictures import PlacedPart
 from zinc_rt.serving.api.requests import S, converted, given_sampling, ignore, read_json, stops_of, takes_sampling
-from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.service import Gives, Service
 from zinc_rt.serving.api.sse import event_stream
 from zinc_rt.serving.api.usage import completion_tokens, prompt_tokens
 
@@ -183,7 +183,7 @@ async def generate(service: Service, call: Call) -> None:
 async def embed(service: Service, call: Call) -> None:
     """Vectors of texts."""
     call.id = new_id("ollama-")
-    ticket = service.enter(call, embeds=True)
+    ticket = service.enter(call, Gives.VECTORS)
     request = _read(service, call, await call.body(), OllamaEmbed, EMBED)
     async with call.attended():
         name = _name(service, request.model)
@@ -242,8 +242,8 @@ def error_line(error: ApiError) -> bytes:
 
 
 def _capabilities(service: Service) -> list[str]:
-    if service.embedder is not None:
-        return ["embedding"]
+    if service.gives is not Gives.TEXT:
+        return ["embedding"] if service.gives is Gives.VECTORS else []
     dialect = service.model.chat.dialect if service.model.chat is not None else None
     return [
         "completion",

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from zinc_rt import numerics
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.llm.chat import ChatFormat
+from zinc_rt.models.ranking import ranks
 from zinc_rt.quantizing.presets import quantization_of
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.serving.api.config import DEFAULTS
@@ -22,6 +23,7 @@ from zinc_rt.serving.api.errors import ApiError, invalid, too_long
 from zinc_rt.serving.api.pictures import RequestPictures, shown_part
 from zinc_rt.serving.api.served_adapters import ServedAdapters
 from zinc_rt.text import ChatTemplate, ChatTemplateMissing, Tokenizer, TokenizerError
+from zinc_rt.text.pairs import PairPrompt
 
 T = TypeVar("T")
 
@@ -59,7 +61,7 @@ class ServedModel:
     a time, by `lock`. n_ctx: tokens of prompt and answer together. created: seconds since 1970. fingerprint: changes
     with the weights. adapters: that requests may choose. dimensions: elements of a vector for a model that embeds, else
     None. defaults: values of parameters that requests leave out. pictures: reads those of requests; None for a model
-    that reads none.
+    that reads none. pairs: makes prompts of a query and a text; None for a model that does not rank.
     """
 
     names: tuple[str, ...]
@@ -75,6 +77,7 @@ class ServedModel:
     any_name: bool = False
     file: ModelFile = field(default_factory=ModelFile)
     pictures: RequestPictures | None = None
+    pairs: PairPrompt | None = None
     adapters: ServedAdapters = field(default_factory=ServedAdapters)
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "zinc-text"))
 
@@ -120,6 +123,7 @@ class ServedModel:
             architecture=str(file.metadata.get("general.architecture", "")),
             file=ModelFile.read(file),
             pictures=pictures,
+            pairs=PairPrompt.from_metadata(file.metadata, tokenizer) if ranks(file.metadata) else None,
         )
 
     def close(self) -> None:

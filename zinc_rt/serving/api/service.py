@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hmac
 import logging
 import math
@@ -12,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
+from zinc_rt.llm.ranking import NO_RANKER
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import EngineInfo, Grammar, Submit
 from zinc_rt.serving.api.admission import AdmissionControl, Ticket
@@ -39,6 +41,22 @@ _BROKEN: Final = 256
 """Streams whose clients left and can still go on where they were."""
 _STUCK: Final = 30.0
 """Seconds without a step, while requests run, after which the server calls itself unhealthy."""
+
+
+class Gives(enum.Enum):
+    """What requests can have of a model."""
+
+    TEXT = "text"
+    VECTORS = "vectors"
+    SCORES = "scores"
+
+
+_WRONG_KIND: Final = {
+    Gives.TEXT: "generates text; start it with --embeddings to embed",
+    Gives.VECTORS: "embeds texts and generates none",
+    Gives.SCORES: "ranks texts and neither generates nor embeds any; ask /v1/rerank",
+}
+"""What is said of a model that is asked for something else, unless that is scores."""
 
 
 class Service:
@@ -191,15 +209,20 @@ class Service:
             metrics.inter_token.labels(qos).observe(now - choice.last)
         choice.last = now
 
-    def enter(self, call: Call, *, embeds: bool | None = False) -> Ticket:
-        """Reserve a place for a request. embeds: whether it wants vectors, not text; None for neither.
+    @property
+    def gives(self) -> Gives:
+        """What requests can have of the model."""
+        if self.model.pairs is not None:
+            return Gives.SCORES
+        return Gives.TEXT if self.embedder is None else Gives.VECTORS
+
+    def enter(self, call: Call, wanted: Gives | None = Gives.TEXT) -> Ticket:
+        """Reserve a place for a request. wanted: what it asks for; None for nothing that the model computes.
 
         Raises `ApiError`.
         """
-        if embeds is not None and embeds != (self.embedder is not None):
-            said = (
-                "generates text; start it with --embeddings to embed" if embeds else "embeds texts and generates none"
-            )
+        if wanted is not None and wanted is not self.gives:
+            said = NO_RANKER if wanted is Gives.SCORES else _WRONG_KIND[self.gives]
             raise ApiError(400, f"the model {said}", param="model", code="wrong_kind_of_model")
         if (no := self.unready()) is not None:
             raise no

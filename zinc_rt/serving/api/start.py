@@ -18,6 +18,7 @@ from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.llm.adapters import lora_requests
 from zinc_rt.llm.load import built_in_model, load, open_projector
 from zinc_rt.models import define
+from zinc_rt.models.ranking import ranks
 from zinc_rt.scheduler.messages import StepReport
 from zinc_rt.serving.api.config import ServerConfig
 from zinc_rt.serving.api.embedder import EmbeddingClient
@@ -42,7 +43,8 @@ _CORE: Final = "zinc_rt.serving.load_engine:open_core"
 @dataclass(frozen=True, slots=True)
 class EngineChoice:
     """Which engine serves. options: of `zinc_rt.load`. core: options of the loop of steps. one_process: it runs on a
-    thread of this process. embeddings: it embeds texts. stamps: of the file, see `open_core`.
+    thread of this process. embeddings: it embeds texts. ranks: the file's model ranks them. stamps: of the file, see
+    `open_core`.
     """
 
     path: Path | None = None
@@ -50,6 +52,7 @@ class EngineChoice:
     core: dict[str, Any] = field(default_factory=dict)
     one_process: bool = False
     embeddings: bool = False
+    ranks: bool = False
     pooling: str | None = None
     stamps: list[list[int]] | None = None
 
@@ -61,11 +64,13 @@ def make_client(
     background: Background | None = None,
 ) -> EngineClient:
     """The engine's client; nothing is loaded yet."""
-    if choice.embeddings:
+    if choice.embeddings or choice.ranks:
         others = ("n_slots", "kv_memory", "state_memory", "mmproj")
         one = {key: value for key, value in choice.options.items() if key not in others}
         return EmbeddingClient(
-            partial(load, choice.path, embeddings=True, pooling=choice.pooling, notify=notify, **one)
+            partial(
+                load, choice.path, embeddings=choice.embeddings or None, pooling=choice.pooling, notify=notify, **one
+            )
         )
     path = None if choice.path is None else str(choice.path)
     arguments = {"path": path, "stamps": choice.stamps, **choice.options, **choice.core}
@@ -116,6 +121,7 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
 
     with GGUFFile.open(path) as file:
         tokenizer, stamps = Tokenizer.from_metadata(file.metadata), file.stamps
+        choice = replace(choice, ranks=ranks(file.metadata))
         pictures, shown = _pictures(config, choice, path, file, notify)
         projector = None if shown is None else Path(shown.path)
         model = ServedModel.read(file, tokenizer, 0, config.alias, pictures, projector)
@@ -144,7 +150,7 @@ def _pictures(
     Raises `ZincError` for a projector that cannot be used.
     """
     mmproj = choice.options.get("mmproj")
-    if mmproj is None or choice.embeddings:
+    if mmproj is None or choice.embeddings or choice.ranks:
         return None, None
     found = open_projector(str(mmproj), str(path), file, define(file), notify)
     if found is None:

@@ -47,7 +47,7 @@ class DetokenizeRequest(msgspec.Struct, kw_only=True):
 async def tokenize(service: Service, call: Call) -> None:
     """Token ids of a text or of a conversation."""
     call.id = new_id("tok-")
-    service.enter(call, embeds=None)
+    service.enter(call, None)
     body = await call.body()
     if service.model.pictures is None:
         _check_size(len(body))
@@ -93,7 +93,7 @@ def _tokenized(model: ServedModel, request: TokenizeRequest, chat: ChatRequest |
 async def detokenize(service: Service, call: Call) -> None:
     """The text of token ids."""
     call.id = new_id("tok-")
-    service.enter(call, embeds=None)
+    service.enter(call, None)
     request = converted(read_json(await call.body()), DetokenizeRequest)
     service.model.check_name(request.model)
     async with call.attended():

@@ -44,7 +44,7 @@ def attention(low: CpuLowering, n: Attend) -> None:
         "q": low.at(n.q), "q_rope": low.optional(n.q_rope), "k_cache": low.at(n.k_cache), "v_cache": low.at(n.v_cache),
         "sinks": low.optional(n.sinks), "y": low.at(n.y), "partial": TempRef(partial), "n_kv": n.n_kv_heads,
         "max_splits": out.max_splits, "window": n.window or n.reach or n.chunk or 0, "scale": n.scale,
-        "softcap": n.softcap or 0.0, "chosen": low.optional(n.chosen),
+        "softcap": n.softcap or 0.0, "chosen": low.optional(n.chosen), "slopes": low.optional(n.slopes),
     }  # fmt: skip
     kernel = low.choice.attention(n, out.attention_rows, quantized=quantized)
     low.emit(

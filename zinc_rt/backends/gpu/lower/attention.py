@@ -62,11 +62,13 @@ def _attention(low: GpuLowering, n: Attend, y: int, gate: int | None) -> None:
         "window": n.window or n.reach or n.chunk or 0,
         "own": 0 if n.own is None else low.at(n.own), "softcap": n.softcap or 0.0,
         "gate": 0 if gate is None else low.at(gate), "chosen": 0 if n.chosen is None else low.at(n.chosen),
+        "slopes": 0 if n.slopes is None else low.at(n.slopes),
     })  # fmt: skip
     entry = attention_kernel(
         n.head_dim, n.group, value_dim=dim, rope=n.head_dim - dim if n.latent else 0, window=windowed,
         cap=n.softcap is not None, sinks=n.sinks is not None, reach=n.reach is not None, quantized=blocks,
         packed=packed, gated=gate is not None, whole=whole, chunk=n.chunk is not None, chosen=n.chosen is not None,
+        slopes=n.slopes is not None,
     )  # fmt: skip
     # The last workgroup loads what all have stored.
     reads = (
