@@ -44,15 +44,8 @@ _DRAFT_WEIGHTS = (
 
 @dataclass(frozen=True)
 class DeepSeek2Info(ModelInfo):
-    """Sizes of the family. head_dim: elements of a query head, of which the last `rope.dim` rotate. n_drafts: blocks
-    behind the others that draft further tokens, which no step needs.
-    """
+    """Sizes of the family. n_drafts: blocks behind the others that draft further tokens, which no step needs."""
 
-    n_heads: int
-    head_dim: int
-    value_dim: int
-    rank: int
-    q_rank: int | None
     n_drafts: int
     n_dense: int
     n_ff: int
@@ -71,24 +64,11 @@ class DeepSeek2Info(ModelInfo):
         info = read_info(file, keys)
         head_dim = keys.integer("attention.key_length_mla", maximum=4096)
         rope = RopeConfig.from_keys(keys, head_dim, info.n_ctx_train, interleaved=True)
-        if not keys.has("rope.dimension_count"):
-            raise ModelError(f"the file has no {keys.name('rope.dimension_count')}, which says what part rotates")
-        if rope.dim == head_dim:
-            raise ModelError(
-                f"{keys.name('rope.dimension_count')} is {rope.dim}, it must be less than"
-                f" {keys.name('attention.key_length_mla')}, which is {head_dim}"
-            )
-        has_q_rank = keys.has("attention.q_lora_rank") and keys.integer("attention.q_lora_rank", minimum=0) > 0
         n_drafts = count_drafts(keys, info.n_layers)
         layers, vocabulary = _GLM_FLASH
         sigmoid = architecture != "deepseek2" or (info.n_layers in layers and info.n_vocab == vocabulary)
         return cls(
             **{**vars(info), "n_layers": info.n_layers - n_drafts},
-            n_heads=keys.integer("attention.head_count"),
-            head_dim=head_dim,
-            value_dim=keys.integer("attention.value_length_mla", maximum=4096),
-            rank=keys.integer("attention.kv_lora_rank"),
-            q_rank=keys.integer("attention.q_lora_rank") if has_q_rank else None,
             n_drafts=n_drafts,
             n_dense=keys.integer("leading_dense_block_count", 0, minimum=0, maximum=info.n_layers - n_drafts),
             n_ff=keys.integer("feed_forward_length"),
@@ -130,30 +110,20 @@ def _read(file: GGUFFile, name: str) -> tuple[DeepSeek2Info, GraphParts, Layer, 
     info = DeepSeek2Info.from_file(file, name)
     parts = GraphParts(file, info, info.rms_eps)
     rotation = parts.rotation(info.rope)
-    attention = LatentAttentionSpec(
-        info.n_heads,
-        info.rank,
-        info.head_dim - info.rope.dim,
-        info.rope.dim,
-        info.value_dim,
-        info.q_rank,
-        rotation,
-        info.scale,
-        info.temperature.declare(parts),
-        indexer=_indexer(info, Keys(file.metadata, name), rotation),
-    )
+    keys = Keys(file.metadata, name)
+    attention = LatentAttentionSpec.from_keys(keys, rotation, scale=info.scale)
+    if name in _INDEXED and attention.q_rank is None:
+        raise ModelError(f"{keys.name('attention.q_lora_rank')} is missing, which the indexer needs")
+    indexer = _indexer(info, keys, rotation) if name in _INDEXED else None
+    attention = replace(attention, q_factors=info.temperature.declare(parts), indexer=indexer)
     shared = FeedForwardSpec(info.n_shared * info.n_ff_expert, suffix="_shexp") if info.n_shared else None
     routed = RoutedSpec(info.routing, info.n_ff_expert, selection_bias=None, shared=shared)
     dense = pre_norm_block(attention, FeedForwardSpec(info.n_ff))
     return info, parts, dense, pre_norm_block(attention, routed)
 
 
-def _indexer(info: DeepSeek2Info, keys: Keys, rotation: Rotation) -> IndexerSpec | None:
+def _indexer(info: DeepSeek2Info, keys: Keys, rotation: Rotation) -> IndexerSpec:
     """What chooses positions. Raises `ModelError` for sizes that contradict each other."""
-    if keys.architecture not in _INDEXED:
-        return None
-    if info.q_rank is None:
-        raise ModelError(f"{keys.name('attention.q_lora_rank')} is missing, which the indexer needs")
     head_dim = keys.integer("attention.indexer.key_length", maximum=4096)
     if head_dim < info.rope.dim:
         raise ModelError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.blocks import BranchBody, decoder, pre_norm_block
@@ -16,12 +15,9 @@ from zinc_rt.models.keys import Keys
 from zinc_rt.models.latent import LatentAttentionSpec
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.rope_config import RopeConfig
-from zinc_rt.models.routed import RoutedSpec, Routing
+from zinc_rt.models.routed import RoutedSpec, Routing, clamp_limits, clamped
 
 NAMES = ("kimi-linear", "bailingmoe3")
-
-_LEAST_LIMIT = 1e-6
-"""Limits of activations up to which there is none."""
 
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:
@@ -68,24 +64,12 @@ def _feed_forward(keys: Keys, n_layers: int, *, normalise: bool | None) -> list[
         FeedForwardSpec(n_shared or 1, suffix="_shexp"),
     )
     routed = RoutedSpec(routing, n_ff, selection_bias=None)
-    limits, shared_limits = (_limits(keys, f"swiglu_clamp_{part}", n_layers) for part in ("exp", "shexp"))
+    limits, shared_limits = (clamp_limits(keys, f"swiglu_clamp_{part}", n_layers) for part in ("exp", "shexp"))
 
     def layer(i: int) -> BranchBody:
         if i < n_dense:
-            return _clamped(dense, shared_limits[i])
-        experts = _clamped(routed, limits[i])
-        return replace(experts, shared=_clamped(shared, shared_limits[i])) if n_shared else experts
+            return clamped(dense, shared_limits[i])
+        experts = clamped(routed, limits[i])
+        return replace(experts, shared=clamped(shared, shared_limits[i])) if n_shared else experts
 
     return [layer(i) for i in range(n_layers)]
-
-
-def _limits(keys: Keys, key: str, n_layers: int) -> tuple[float, ...]:
-    """The limit of activations of each layer, where the file has some."""
-    return keys.numbers(key, n_layers) if keys.has(key) else (0.0,) * n_layers
-
-
-Part = TypeVar("Part", FeedForwardSpec, RoutedSpec)
-
-
-def _clamped(part: Part, limit: float) -> Part:
-    return part if limit <= _LEAST_LIMIT else replace(part, activation="silu_clamped", limit=limit)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
@@ -23,11 +23,8 @@ from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts, Rotation
 from zinc_rt.models.rope_config import RopeConfig
-from zinc_rt.models.routed import RoutedSpec, Routing, expert_width
+from zinc_rt.models.routed import RoutedSpec, Routing, clamp_limits, clamped, expert_width
 from zinc_rt.models.windows import windowed_layers
-
-LEAST_LIMIT: Final = 1e-6
-"""A limit of an activation that is not above it is none."""
 
 
 @dataclass(frozen=True)
@@ -242,35 +239,18 @@ def _feed_forward(parts: GraphParts, keys: Keys, row: Mixture, n_blocks: int) ->
     dense = None if all(has_experts) else FeedForwardSpec(keys.integer("feed_forward_length"))
     routed = _experts(keys, row) if any(has_experts) else None
     limits, shared_limits = (
-        _limits(keys, row, key, n_layers, n_blocks) for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp")
+        clamp_limits(keys, key, n_layers, n_blocks) if row.clamped else (0.0,) * n_blocks
+        for key in ("swiglu_clamp_exp", "swiglu_clamp_shexp")
     )
 
     def feed_forward(layer: int) -> BranchBody:
         if routed is None or (dense is not None and not has_experts[layer]):
             assert dense is not None  # one of the two is there
-            return _clamped(dense, shared_limits[layer])
-        experts = _clamped(routed, limits[layer])
-        return replace(experts, shared=_clamped(routed.shared, shared_limits[layer])) if routed.shared else experts
+            return clamped(dense, shared_limits[layer])
+        experts = clamped(routed, limits[layer])
+        return replace(experts, shared=clamped(routed.shared, shared_limits[layer])) if routed.shared else experts
 
     return feed_forward
-
-
-Part = TypeVar("Part", FeedForwardSpec, RoutedSpec)
-
-
-def _clamped(part: Part, limit: float) -> Part:
-    """The part with its activation held under a limit; none below `LEAST_LIMIT`."""
-    return part if limit <= LEAST_LIMIT else replace(part, activation="silu_clamped", limit=limit)
-
-
-def _limits(keys: Keys, row: Mixture, key: str, n_layers: int, n_blocks: int) -> tuple[float, ...]:
-    """Of each block's activation; 0 for none."""
-    if not row.clamped or not keys.has(key):
-        return (0.0,) * n_blocks
-    if not keys.is_list(key):
-        return (keys.number(key),) * n_blocks
-    given = n_blocks if keys.length(key) == n_blocks else n_layers  # blocks that draft may be left out
-    return keys.numbers(key, given) + (0.0,) * (n_blocks - given)
 
 
 def _experts(keys: Keys, row: Mixture) -> RoutedSpec:

@@ -14,6 +14,7 @@ from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.drafts import count_drafts, leave_drafts
 from zinc_rt.models.errors import ModelError
+from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.routed import RoutedSpec, Routing
@@ -22,19 +23,9 @@ from zinc_rt.models.state_space import Mamba2Spec, ScanSizes
 NAMES = ("nemotron_h", "nemotron_h_moe")
 
 
-@dataclass(frozen=True)
-class SquaredFeedForward:
-    """down max(up h, 0)^2, with the biases that the file has. suffix: ends the names of the tensors."""
-
-    n_ff: int
-    suffix: str = ""
-
-    def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
-        """See `BranchBody.emit`."""
-        p, end = f"blk.{layer}", self.suffix
-        up = parts.project(h, f"{p}.ffn_up{end}", self.n_ff, bias=None)
-        act = parts.gate(up, up, f"{p}.ffn_act{end}", activation="relu")
-        return parts.project(act, f"{p}.ffn_down{end}", parts.info.n_embd, bias=None)
+def _squared(n_ff: int, suffix: str = "") -> FeedForwardSpec:
+    """down max(up h, 0)^2, with the biases that the file has."""
+    return FeedForwardSpec(n_ff, bias=None, activation="relu2", gated=False, suffix=suffix)
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     def mixer(layer: int) -> BranchBody:
         sizes = heads[layer]
         if widths[layer]:
-            return SquaredFeedForward(widths[layer]) if experts is None else experts[layer]
+            return _squared(widths[layer]) if experts is None else experts[layer]
         return mamba if sizes is None else AttentionSpec(sizes, None, out_bias=None, scale=scale)
 
     return decoder(parts, [BlockSpec((Branch("attn", mixer(layer), "attn_norm"),)) for layer in range(info.n_layers)])
@@ -98,11 +89,11 @@ def _experts(keys: Keys, n_layers: int, n_ff: tuple[int, ...]) -> list[BranchBod
             )
         routing = Routing.from_keys(keys, gating="sigmoid", n_used=used[i])
         width = n_ff[i] // used[i] if widths is None else widths[i]
-        always = SquaredFeedForward(shared[i], suffix="_shexp")
+        always = _squared(shared[i], suffix="_shexp")
         spec = RoutedSpec(
             routing, width, selection_bias=True, shared=None if latent else always, activation="relu", gated=False
         )
         return LatentExperts(spec, always, latent) if latent else spec
 
-    nothing = SquaredFeedForward(0)
+    nothing = _squared(0)
     return [layer(i) if n_ff[i] else nothing for i in range(n_layers)]

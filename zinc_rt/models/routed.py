@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from zinc_rt.ir.graph import Attr, BufferId
 from zinc_rt.ir.op import Op
 from zinc_rt.models.blocks import BranchBody
 from zinc_rt.models.errors import ModelError
+from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 
@@ -222,3 +223,27 @@ def expert_width(keys: Keys, n_used: int) -> int:
             f"{keys.name('feed_forward_length')} is {n_ff}, not a multiple of the {n_used} experts of a row"
         )
     return n_ff // n_used
+
+
+LEAST_LIMIT: Final = 1e-6
+"""A limit of an activation that is not above it is none."""
+
+Part = TypeVar("Part", FeedForwardSpec, RoutedSpec)
+
+
+def clamp_limits(keys: Keys, key: str, n_layers: int, n_blocks: int | None = None) -> tuple[float, ...]:
+    """The limit of the activation of each block, 0 for none. n_blocks: those that draft included, which the file may
+    leave out; None where there are none. Raises `ModelError`.
+    """
+    n_blocks = n_layers if n_blocks is None else n_blocks
+    if not keys.has(key):
+        return (0.0,) * n_blocks
+    if not keys.is_list(key):
+        return (keys.number(key),) * n_blocks
+    given = n_blocks if keys.length(key) == n_blocks else n_layers
+    return keys.numbers(key, given) + (0.0,) * (n_blocks - given)
+
+
+def clamped(part: Part, limit: float) -> Part:
+    """The part with its activation held under a limit; as it is where the limit is none."""
+    return part if limit <= LEAST_LIMIT else replace(part, activation="silu_clamped", limit=limit)
