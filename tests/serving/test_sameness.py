@@ -151,8 +151,7 @@ def test_a_warm_cache() -> None:
     same(FEW, _reused, times=2, n_slots=16)
 
 
-@pytest.mark.slow  # `test_process.py` kills engines by default
-@pytest.mark.parametrize("n", [FEW, MANY])
+@pytest.mark.parametrize("n", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_an_engine_that_is_killed_again_and_again(n: int) -> None:
     draw, left, kills = random.Random(3), [60], 2 if n == FEW else 8
     clients: list[Real] = []

@@ -163,7 +163,7 @@ TILED = {
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "blocks" else pytest.param(name, marks=pytest.mark.slow) for name in TILED]
+    "name", [name if name in ("blocks", "floats") else pytest.param(name, marks=pytest.mark.slow) for name in TILED]
 )
 def test_steps_of_many_rows(backend: AmdBackend, name: str) -> None:
     """Experts of no row, of a few, of more than a tile has."""
@@ -245,7 +245,6 @@ CHOICES = {
     "chosen": Choice(32, 4, "softmax_chosen", normalise=False),
     "most": Choice(512, 32, "sigmoid", normalise=False),
     "one": Choice(3, 1, normalise=False, scale=0.5),
-    "sigmoid chosen": Choice(16, 1, "sigmoid_chosen", normalise=False),
     "all": Choice(5, 5, "softmax_chosen"),
     "scales": Choice(20, 3, bias=True, scaled=True),
     "groups": Choice(64, 6, "sigmoid", bias=True, groups=8, used=3),

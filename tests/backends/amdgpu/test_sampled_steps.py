@@ -118,7 +118,6 @@ def test_no_token_is_possible(emulated: Model) -> None:
         emulated.generate(PROMPT, max_tokens=1, temperature=0, logit_bias=bias)
 
 
-@pytest.mark.slow  # takes long; `tests/kernels/gpu/test_sampling.py` has rows of several parameters
 def test_several_sequences_with_their_own_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one step, each with its sampler, against the host's choice from the same step's logits."""
     path = write_model(tmp_path / "model.gguf", replace(QWEN3, n_layers=1)).path
