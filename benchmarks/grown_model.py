@@ -58,7 +58,34 @@ def _scan(inner: int, state: int, heads: int, groups: int) -> dict[str, Any]:
 
 
 WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
-    # State spaces. heads of a scan: `ssm.time_step_rank`.
+    # Dense.
+    "seed_oss": (155_136, _sizes(5120, 80, 8, 128, 27_648)),
+    "ernie4_5": (103_424, _sizes(1024, 16, 2, 128, 3072)),
+    "hunyuan-dense": (128_167, _sizes(4096, 32, 8, 128, 14_336)),
+    "exaone4": (102_400, _sizes(2048, 32, 8, 64, 4096)),
+    "internlm2": (92_544, _sizes(4096, 32, 8, 128, 14_336)),
+    "minicpm": (73_448, _sizes(4096, 32, 2, 128, 16_384)),
+    "gemma": (256_000, _sizes(3072, 16, 16, 256, 24_576)),
+    "arcee": (128_004, _sizes(2560, 20, 4, 128, 18_432)),
+    "nemotron": (256_000, _sizes(4096, 48, 8, 128, 16_384)),
+    "apertus": (131_072, _sizes(4096, 32, 8, 128, 21_504)),
+    "cohere2": (255_000, _sizes(4096, 32, 8, 128, 14_336)),
+    "starcoder2": (49_152, _sizes(4608, 36, 4, 128, 18_432)),
+    "stablelm": (100_352, _sizes(2048, 32, 32, 64, 5632)),
+    "falcon": (65_024, _sizes(4544, 71, 1, 64, 18_176)),
+    "muse-glimmer": (200_000, _sizes(5120, 40, 8, 128, 17_408)),
+    # Experts.
+    "minimax-m2": (200_064, {**_sizes(3072, 48, 8, 128, 1536), **_experts(64, 8, 1536)}),
+    "dots1": (152_064, {**_sizes(4096, 32, 32, 128, 10_944), **_experts(128, 6, 1408)}),
+    "bailingmoe2": (157_184, {**_sizes(2048, 16, 4, 128, 5120), **_experts(256, 8, 512)}),
+    "olmoe": (50_304, {**_sizes(2048, 16, 16, 128, 1024), **_experts(64, 8, 1024)}),
+    "ernie4_5-moe": (103_424, {**_sizes(2560, 20, 4, 128, 12_288), **_experts(64, 6, 1536)}),
+    "hunyuan-moe": (128_167, {**_sizes(4096, 32, 8, 128, 3072), **_experts(64, 8, 3072)}),
+    "exaone-moe": (153_600, {**_sizes(6144, 64, 8, 128, 18_432), **_experts(64, 8, 2048)}),
+    "afmoe": (200_192, {**_sizes(2048, 32, 4, 128, 6144), **_experts(128, 8, 1024)}),
+    "smallthinker": (151_936, {**_sizes(2560, 28, 4, 128, 768), **_experts(64, 6, 768)}),
+    "glm4moe": (151_552, {**_sizes(4096, 96, 8, 128, 10_944), **_experts(128, 8, 1408)}),
+    # State spaces: `ssm.time_step_rank` is the number of heads of a scan.
     "mamba2": (50_288, {"embedding_length": 2560, **_scan(5120, 128, 80, 1)}),
     "granitehybrid": (
         100_352,
@@ -69,7 +96,7 @@ WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
         },
     ),
     "falcon-h1": (130_048, {**_sizes(3072, 12, 2, 128, 12_288), **_scan(3072, 256, 24, 1)}),
-    "glm4moe": (151_552, {**_sizes(4096, 96, 8, 128, 10_944), **_experts(128, 8, 1408)}),
+    "nemotron_h": (131_072, {**_sizes(4096, 32, 8, 128, 21_504), **_scan(8192, 128, 128, 8)}),
 }
 """Of a case: the published model's vocabulary, and the keys that say its widths."""
 
