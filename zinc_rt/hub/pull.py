@@ -133,8 +133,7 @@ def why_not(path: Path) -> str:
 
     try:
         with GGUFFile.open(path) as file:
-            define(file)
-            pooling_of(file)
+            pooling_of(file, define(file))
             read_kind(file.metadata)
     except ZincError as error:
         return error.problem if isinstance(error, GGUFError) else str(error)

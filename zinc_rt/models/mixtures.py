@@ -248,7 +248,9 @@ def _feed_forward(parts: GraphParts, keys: Keys, row: Mixture, n_blocks: int) ->
             assert dense is not None  # one of the two is there
             return clamped(dense, shared_limits[layer])
         experts = clamped(routed, limits[layer])
-        return replace(experts, shared=clamped(routed.shared, shared_limits[layer])) if routed.shared else experts
+        if not isinstance(experts.shared, FeedForwardSpec):
+            return experts
+        return replace(experts, shared=clamped(experts.shared, shared_limits[layer]))
 
     return feed_forward
 

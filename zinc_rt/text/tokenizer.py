@@ -7,7 +7,7 @@ adds the beginning and end tokens. Decoding joins the bytes of the tokens.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -162,7 +162,7 @@ class Tokenizer:
         asks for at the ends and between them. Names of control tokens in the texts are plain text. Raises
         TokenizerError.
         """
-        ids = [[self.bos_id]] if self.add_bos else []
+        ids: list[Sequence[int | None]] = [[self.bos_id]] if self.add_bos else []
         end = [self._end_id] if self.add_eos else []
         between = [*end, self.sep_id] if self.add_sep else end
         for text, behind in ((first, between), (second, end)):
