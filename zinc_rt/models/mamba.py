@@ -26,7 +26,7 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         )
         alone = BlockSpec((Branch("attn", mixer, "attn_norm"),))
         return decoder(GraphParts(file, info, eps, paged=False), [alone] * info.n_layers)
-    heads = HeadSizes.of_layers(keys, info.n_embd, info.n_layers)
+    heads = HeadSizes.of_hybrid(keys, info.n_embd, info.n_layers)
     parts, mamba = GraphParts(file, info, eps, paged=any(heads)), MambaSpec.from_keys(keys, norm=True)
     dense = FeedForwardSpec(keys.integer("feed_forward_length"))
     routed: BranchBody = dense

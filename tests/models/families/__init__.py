@@ -60,19 +60,9 @@ spaces, decays of channels, streams.
 """
 KINDS = (
     *FAMILIES,
-    *("qwen2moe", "qwen3next", "gemma4-experts", "mistral3", "nemotron_h_moe-latent"),
-    *(
-        "arcee",
-        "apertus",
-        "stablelm-parallel",
-        "gptneox",
-        "minicpm3",
-        "muse-glimmer",
-        "ernie4_5-moe",
-        "bailingmoe3-limits",
-        "glm-dsa",
-        "llama4",
-    ),
+    *("qwen2moe", "qwen3next", "gemma4-experts", "mistral3", "nemotron_h_moe-latent", "mamba", "glm-dsa", "llama4"),
+    *("arcee", "apertus", "stablelm-parallel", "gptneox", "minicpm3", "muse-glimmer", "ernie4_5-moe", "smallthinker"),
+    *("bailingmoe3-limits", "mimo2"),
 )
 """Cases that have each operation in each way that any case asks for it.
 
