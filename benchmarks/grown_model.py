@@ -24,13 +24,15 @@ from random_model import MIXES, pool, vocabulary
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests, which are no package of an installation
 from tests.models.families import CASES
-from tests.models.families.build import N_VOCAB, Case, made_up, write_case
+from tests.models.families.build import Case, made_up, write_case
 from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, TensorInfo, ValueType
 from zinc_rt.models.architectures import architecture_for
 from zinc_rt.models.graph_tensors import GraphTensors
 
 Shape = tuple[int, ...]
 _HEADS = "attention.head_count"
+_BY_TOKEN = ("token_embd.weight", "output.weight", "output.bias")
+"""Tensors with a row for each token, of which a case has few."""
 
 
 def _sizes(n_embd: int, heads: int, kv_heads: int, head_dim: int, n_ff: int, **more: Any) -> dict[str, Any]:
@@ -57,6 +59,20 @@ def _scan(inner: int, state: int, heads: int, groups: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _latent(rank: int, plain: int, turned: int, value: int, q_rank: int) -> dict[str, Any]:
+    return {
+        "attention.kv_lora_rank": rank, "attention.key_length_mla": plain + turned,
+        "attention.value_length_mla": value, "attention.q_lora_rank": q_rank, "rope.dimension_count": turned,
+    }  # fmt: skip
+
+
+_INDEXED = {
+    **_latent(512, 128, 64, 128, 1536),
+    "attention.indexer.head_count": 64,
+    "attention.indexer.key_length": 128,
+    "attention.indexer.top_k": 2048,
+}
+
 WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
     # Dense.
     "seed_oss": (155_136, _sizes(5120, 80, 8, 128, 27_648)),
@@ -74,7 +90,7 @@ WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
     "stablelm": (100_352, _sizes(2048, 32, 32, 64, 5632)),
     "falcon": (65_024, _sizes(4544, 71, 1, 64, 18_176)),
     "muse-glimmer": (200_000, _sizes(5120, 40, 8, 128, 17_408)),
-    # Experts.
+    # Experts. Those of hundreds are fewer here: a token reads as many.
     "minimax-m2": (200_064, {**_sizes(3072, 48, 8, 128, 1536), **_experts(64, 8, 1536)}),
     "dots1": (152_064, {**_sizes(4096, 32, 32, 128, 10_944), **_experts(128, 6, 1408)}),
     "bailingmoe2": (157_184, {**_sizes(2048, 16, 4, 128, 5120), **_experts(256, 8, 512)}),
@@ -84,6 +100,34 @@ WIDTHS: dict[str, tuple[int, Mapping[str, Any]]] = {
     "exaone-moe": (153_600, {**_sizes(6144, 64, 8, 128, 18_432), **_experts(64, 8, 2048)}),
     "afmoe": (200_192, {**_sizes(2048, 32, 4, 128, 6144), **_experts(128, 8, 1024)}),
     "smallthinker": (151_936, {**_sizes(2560, 28, 4, 128, 768), **_experts(64, 6, 768)}),
+    "mistral4": (
+        131_072,
+        {
+            **_sizes(4096, 32, 1, 320, 12_288, attention__value_length=256),
+            **_experts(128, 4, 2048),
+            **_latent(256, 128, 64, 128, 1024),
+        },
+    ),
+    "deepseek32": (
+        129_280,
+        {**_sizes(7168, 32, 1, 576, 18_432, attention__value_length=512), **_experts(32, 8, 2048), **_INDEXED},
+    ),
+    "mimo2": (
+        152_576,
+        {
+            **_sizes(4096, 64, 8, 192, 16_384, attention__value_length=128, rope__dimension_count=64),
+            **_experts(64, 8, 2048),
+        },
+    ),
+    "llama4": (202_048, {**_sizes(5120, 40, 8, 128, 16_384, rope__dimension_count=128), **_experts(16, 1, 8192)}),
+    "kimi-linear": (
+        163_840,
+        {
+            **_sizes(2304, 32, 1, 576, 9216, attention__value_length=512, kda__head_dim=128),
+            **_experts(256, 8, 1024),
+            **{k: v for k, v in _latent(512, 128, 64, 128, 0).items() if k != "attention.q_lora_rank"},
+        },
+    ),
     "glm4moe": (151_552, {**_sizes(4096, 96, 8, 128, 10_944), **_experts(128, 8, 1408)}),
     # State spaces: `ssm.time_step_rank` is the number of heads of a scan.
     "mamba2": (50_288, {"embedding_length": 2560, **_scan(5120, 128, 80, 1)}),
@@ -109,7 +153,7 @@ def shapes_of(case: Case) -> dict[str, Shape]:
         found[name] = tuple(shape)
         kind = GGMLType.F32
         there = self.file.tensors.get(name)
-        return TensorInfo(name, tuple(shape), kind, 0) if there is None else replace(there, shape=tuple(shape))
+        return TensorInfo(name, tuple(shape), kind, 0, 0) if there is None else replace(there, shape=tuple(shape))
 
     def vector(self: GraphTensors, name: str, n: int) -> Any:
         if name not in self.file.tensors:
@@ -151,6 +195,8 @@ def write(path: Path, name: str, mix: str) -> int:
     for key, value in case.keys.items():
         whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
         writer.add(f"{case.architecture}.{key}", value, ValueType.UINT32 if whole else None)
+    for key, value in case.bare.items():
+        writer.add(key, value)
     tokens, merges = vocabulary(n_vocab)
     kinds = np.array([1] * (len(tokens) - 2) + [3, 3], np.int32)
     text = {"model": "gpt2", "pre": "qwen2", "tokens": tokens, "token_type": kinds, "merges": merges}
@@ -159,7 +205,7 @@ def write(path: Path, name: str, mix: str) -> int:
     writer.add("tokenizer.ggml.eos_token_id", n_vocab - 1, ValueType.UINT32)
     pools: dict[GGMLType, Any] = {}
     for tensor, small in shapes_of(case).items():
-        shape = tuple(n_vocab if size == N_VOCAB and i == 0 else size for i, size in enumerate(small))
+        shape = (n_vocab, *small[1:]) if tensor in _BY_TOKEN else small
         kind = _format_of(tensor, shape, mix, case)
         if kind is GGMLType.F32:
             writer.add_tensor(tensor, made_up(tensor, shape, rng), kind, shape)

@@ -37,7 +37,8 @@ class Keys:
         if full in self._metadata:
             return self._metadata[full]
         if default is None:
-            raise ModelError(f"the file has no {full}, which architecture {self._prefix!r} needs; it may be incomplete")
+            named = self._metadata.get("general.architecture", self._prefix)  # some keys have another prefix
+            raise ModelError(f"the file has no {full}, which architecture {show(named)} needs; it may be incomplete")
         return default
 
     def integer(self, key: str, default: int | None = None, *, minimum: int = 1, maximum: int = 1 << 24) -> int:
