@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from random_model import MIXES, pool, vocabulary
+from random_model import MIXES, pool, text_keys
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests, which are no package of an installation
 from tests.models.families import CASES
@@ -190,19 +190,10 @@ def write(path: Path, name: str, mix: str) -> int:
     case, n_vocab = grown(name)
     rng = np.random.default_rng(0)
     writer = GGUFWriter(path)
-    writer.add("general.architecture", case.architecture)
-    writer.add("general.file_type", MIXES[mix].file_type)
-    for key, value in case.keys.items():
-        whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 32
-        writer.add(f"{case.architecture}.{key}", value, ValueType.UINT32 if whole else None)
-    for key, value in case.bare.items():
-        writer.add(key, value)
-    tokens, merges = vocabulary(n_vocab)
-    kinds = np.array([1] * (len(tokens) - 2) + [3, 3], np.int32)
-    text = {"model": "gpt2", "pre": "qwen2", "tokens": tokens, "token_type": kinds, "merges": merges}
-    for key, value in {**text, "add_bos_token": False}.items():
-        writer.add(f"tokenizer.ggml.{key}", value)
-    writer.add("tokenizer.ggml.eos_token_id", n_vocab - 1, ValueType.UINT32)
+    keys = {f"{case.architecture}.{key}": value for key, value in case.keys.items()} | case.bare
+    first = {"general.architecture": case.architecture, "general.file_type": MIXES[mix].file_type}
+    for key, value in (first | keys | text_keys(n_vocab)).items():
+        writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
     pools: dict[GGMLType, Any] = {}
     for tensor, small in shapes_of(case).items():
         shape = (n_vocab, *small[1:]) if tensor in _BY_TOKEN else small

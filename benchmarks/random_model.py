@@ -103,9 +103,9 @@ def vocabulary(n: int) -> tuple[list[str], list[str]]:
     ]
 
 
-def metadata(name: str, quant: str, sizes: Sizes) -> dict[str, Any]:
-    """The keys of the file."""
-    tokens, merges = vocabulary(sizes.n_vocab)
+def text_keys(n_vocab: int) -> dict[str, Any]:
+    """The tokenizer's keys of a file."""
+    tokens, merges = vocabulary(n_vocab)
     n = len(tokens)
     text = {
         "model": "gpt2",
@@ -117,13 +117,18 @@ def metadata(name: str, quant: str, sizes: Sizes) -> dict[str, Any]:
         "eos_token_id": n - 1,
         "add_bos_token": False,
     }
+    return {f"tokenizer.ggml.{key}": value for key, value in text.items()}
+
+
+def metadata(name: str, quant: str, sizes: Sizes) -> dict[str, Any]:
+    """The keys of the file."""
     return {
         "general.architecture": sizes.architecture,
         "general.name": f"random {name}",
         "general.file_type": MIXES[quant].file_type,
         "general.quantization_version": 2,
         **{f"{sizes.architecture}.{key}": value for key, value in sizes.keys().items()},
-        **{f"tokenizer.ggml.{key}": value for key, value in text.items()},
+        **text_keys(sizes.n_vocab),
     }
 
 
@@ -140,11 +145,6 @@ def parse(name: str) -> tuple[Sizes, str]:
     if not 0 < n_layers <= sizes.n_layers:
         raise ValueError(f"{name} has {n_layers} layers, {cut[1]} has 1 to {sizes.n_layers}")
     return replace(sizes, n_layers=n_layers), quant
-
-
-def is_vector(name: str, shape: Shape) -> bool:
-    """Whether a tensor stays float32 and is no product."""
-    return len(shape) == 1 or shape[-1] == 1 or name.endswith((".bias", "_norm.weight"))
 
 
 def _vector(name: str, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
@@ -166,7 +166,7 @@ def write(path: Path, name: str) -> int:
     for key, value in metadata(name, quant, sizes).items():
         writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
     tensors = [
-        (tensor, None if is_vector(tensor, shape) else sizes.format_of(role, layer, quant), shape)
+        (tensor, None if len(shape) == 1 or tensor.endswith(".bias") else sizes.format_of(role, layer, quant), shape)
         for tensor, role, layer, shape in shapes(sizes)
     ]
     largest: dict[GGMLType, int] = {}
@@ -195,7 +195,8 @@ def write_holes(path: Path, name: str) -> int:
     for key, value in metadata(name, quant, sizes).items():
         writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
     for tensor, role, layer, shape in shapes(sizes):
-        kind = T.F32 if is_vector(tensor, shape) else sizes.format_of(role, layer, quant)
+        vector = len(shape) == 1 or tensor.endswith(".bias")
+        kind = T.F32 if vector else sizes.format_of(role, layer, quant)
         writer.add_tensor(tensor, np.zeros(math.prod(shape[:-1]) * kind.row_bytes(shape[-1]), np.uint8), kind, shape)
     with path.open("wb") as out:
         for i, part in enumerate(writer._parts()):

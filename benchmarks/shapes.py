@@ -207,78 +207,6 @@ class Hybrid(Routed):
 
 
 @dataclass(frozen=True)
-class KimiLinear(Routed):
-    """kimi-linear: three layers of delta attention, then a latent one. The defaults are Kimi Linear 48B-A3B's."""
-
-    n_embd: int = 2304
-    n_layers: int = 27
-    heads: Heads = Heads(32, 1, 128)
-    n_ff: int = 9216
-    n_vocab: int = 163_840
-    architecture: str = "kimi-linear"
-    n_experts: int = 256
-    n_ff_expert: int = 1024
-    rank: int = 512
-    turned: int = 64
-
-    def keys(self) -> dict[str, Any]:
-        """See `Sizes.keys`."""
-        return {
-            **super().keys(),
-            "attention.head_count_kv": [int(self._latent(i)) for i in range(self.n_layers)],
-            "attention.kv_lora_rank": self.rank,
-            "attention.key_length_mla": self.heads.head_dim + self.turned,
-            "attention.value_length_mla": self.heads.head_dim,
-            "rope.dimension_count": self.turned,
-            "kda.head_dim": self.heads.head_dim,
-            "ssm.conv_kernel": 4,
-            "leading_dense_block_count": 1,
-            "expert_shared_count": 1,
-            "expert_gating_func": 2,
-            "expert_weights_scale": 2.446,
-        }
-
-    def _latent(self, i: int) -> bool:
-        return i % 4 == 3 or i == 26
-
-    def layer(self, i: int) -> dict[str, Shape]:
-        """See `Sizes.layer`."""
-        n, h, d = self.n_embd, self.heads.n_heads, self.heads.head_dim
-        output: dict[str, Shape] = {"attn_norm": (n,), "attn_output": (n, h * d)}
-        if self._latent(i):
-            mixer: dict[str, Shape] = {
-                "attn_q": (h * (d + self.turned), n),
-                "attn_kv_a_mqa": (self.rank + self.turned, n),
-                "attn_kv_a_norm": (self.rank,),
-                "attn_k_b": (h, self.rank, d),
-                "attn_v_b": (h, d, self.rank),
-            }
-        else:
-            mixer = {f"attn_{part}": (h * d, n) for part in "qkv"}
-            mixer |= {f"ssm_conv1d_{part}": (h * d, 1, 4) for part in "qkv"}
-            for part in "fg":
-                mixer |= {f"ssm_{part}_a": (d, n), f"ssm_{part}_b": (h * d, d)}
-            mixer |= {"ssm_dt.bias": (h * d,), "ssm_a.": (h,), "ssm_beta": (h, n), "ssm_norm": (d,)}
-        return {**output, **mixer, **self.feed_forward(i)}
-
-    def feed_forward(self, i: int) -> dict[str, Shape]:
-        """Dense in the first layer; else experts with one that is always on."""
-        n, f = self.n_embd, self.n_ff_expert
-        if i == 0:
-            return Sizes.feed_forward(self, i)
-        shared = {"ffn_gate_shexp": (f, n), "ffn_up_shexp": (f, n), "ffn_down_shexp": (n, f)}
-        return {**super().feed_forward(i), "exp_probs_b.bias": (self.n_experts,), **shared}
-
-    def format_of(self, role: str, layer: int, quant: str) -> GGMLType:
-        """See `Sizes.format_of`. Rows of 128 elements are no whole number of K-quants' blocks."""
-        if role.startswith("ssm_conv1d"):
-            return T.F32
-        kind = super().format_of(role, layer, quant)
-        narrow = role in ("attn_k_b", "ssm_f_b", "ssm_g_b") and kind.block_size > self.heads.head_dim
-        return T.Q5_0 if narrow else kind
-
-
-@dataclass(frozen=True)
 class GptOss(Routed):
     """gpt-oss. The defaults are gpt-oss-20b's."""
 
@@ -414,100 +342,6 @@ class Lfm2(Sizes):
 
 
 @dataclass(frozen=True)
-class ScanLayer:
-    """A Mamba 2 layer: channels, heads, groups, elements of a channel's state. The defaults are Mamba2-1.3B's."""
-
-    inner: int = 4096
-    n_heads: int = 64
-    n_groups: int = 1
-    n_state: int = 128
-    taps: int = 4
-
-    def keys(self) -> dict[str, Any]:
-        """The keys under `ssm`."""
-        names = ("inner_size", "time_step_rank", "group_count", "state_size", "conv_kernel")
-        values = (self.inner, self.n_heads, self.n_groups, self.n_state, self.taps)
-        return {f"ssm.{name}": value for name, value in zip(names, values, strict=True)}
-
-    def tensors(self, n_embd: int) -> dict[str, Shape]:
-        """Those of a layer, with the norm before it."""
-        channels = self.inner + 2 * self.n_groups * self.n_state
-        return {
-            "attn_norm": (n_embd,),
-            "ssm_in": (self.inner + channels + self.n_heads, n_embd),
-            "ssm_conv1d": (channels, self.taps),
-            "ssm_conv1d.bias": (channels,),
-            "ssm_dt.bias": (self.n_heads,),
-            "ssm_a.": (self.n_heads, 1),
-            "ssm_d.": (self.n_heads, 1),
-            "ssm_norm": (self.n_groups, self.inner // self.n_groups),
-            "ssm_out": (n_embd, self.inner),
-        }
-
-
-@dataclass(frozen=True)
-class Mamba2(Sizes):
-    """mamba2. The defaults are Mamba2-1.3B's."""
-
-    n_embd: int = 2048
-    n_layers: int = 48
-    n_ff: int = 0
-    n_vocab: int = 50_288
-    architecture: str = "mamba2"
-    scan: ScanLayer = ScanLayer()
-
-    def keys(self) -> dict[str, Any]:
-        """See `Sizes.keys`."""
-        return {**super().keys(), **self.scan.keys()}
-
-    def layer(self, i: int) -> dict[str, Shape]:
-        """See `Sizes.layer`."""
-        return self.scan.tensors(self.n_embd)
-
-
-@dataclass(frozen=True)
-class GraniteHybrid(Routed):
-    """granitehybrid: every tenth layer is attention. The defaults are Granite 4.0 H Tiny's (7B-A1B)."""
-
-    n_embd: int = 1536
-    n_layers: int = 40
-    heads: Heads = Heads(12, 4, 128)
-    n_ff: int = 512
-    n_vocab: int = 100_352
-    tied: bool = True
-    architecture: str = "granitehybrid"
-    n_experts: int = 64
-    n_chosen: int = 6
-    n_ff_expert: int = 512
-    n_ff_shared: int = 1024
-    scan: ScanLayer = ScanLayer(3072, 48)
-
-    def keys(self) -> dict[str, Any]:
-        """See `Sizes.keys`."""
-        kv_heads = [self.heads.n_kv_heads if i % 10 == 5 else 0 for i in range(self.n_layers)]
-        return {
-            **super().keys(),
-            **self.scan.keys(),
-            "attention.head_count_kv": kv_heads,
-            "expert_shared_feed_forward_length": self.n_ff_shared,
-            "rope.scaling.finetuned": False,
-            "embedding_scale": 12.0,
-            "residual_scale": 0.22,
-            "attention.scale": 0.0078125,
-            "logit_scale": 6.0,
-        }
-
-    def layer(self, i: int) -> dict[str, Shape]:
-        """See `Sizes.layer`."""
-        mixer = self.scan.tensors(self.n_embd)
-        if i % 10 == 5:
-            mixer = {k: v for k, v in self.attention(self.heads).items() if k not in ("attn_q_norm", "attn_k_norm")}
-        n, f = self.n_embd, self.n_ff_shared
-        shared = {"ffn_gate_shexp": (f, n), "ffn_up_shexp": (f, n), "ffn_down_shexp": (n, f)}
-        return {**mixer, **self.feed_forward(i), **shared}
-
-
-@dataclass(frozen=True)
 class Mix:
     """Which format which matrix has.
 
@@ -572,10 +406,7 @@ SIZES: dict[str, Sizes] = {
     "toy": Sizes(n_embd=64, heads=Heads(2, 1, 64), n_ff=128, n_vocab=512),
     "qwen3-30b-a3b": Routed(),
     "qwen3.6-35b-a3b": Hybrid(),
-    "kimi-linear-48b-a3b": KimiLinear(),
     "gpt-oss-20b": GptOss(),
-    "mamba2-1.3b": Mamba2(),
-    "granite-4.0-h-tiny": GraniteHybrid(),
     "gemma-4-e4b": Gemma4(),
     # Small models of the kinds of layers that agents meet, for long texts.
     "agent-attention": Sizes(n_embd=512, n_layers=2, heads=Heads(4, 2, 128), n_ff=1024, n_vocab=320),

@@ -102,10 +102,8 @@ class AttentionSpec:
         chosen = None if self.indexer is None else self.indexer.emit(parts, h, layer)
         out = self._attend(parts, q, self._cache(parts, kv, layer), p, chosen)
         if gate is not None:
-            opened = parts.temp(f"{p}.attn_gated", parts.width(out))
             by_head = {} if parts.width(gate) == parts.width(out) else _heads_of(sizes)
-            parts.g.node(Op.SIGMOID_MUL, [out, gate], [opened], f"{p}.attn_gate.sigmoid_mul", **by_head)
-            out = opened
+            out = parts.times_sigmoid(out, gate, f"{p}.attn_gated", node=f"{p}.attn_gate", **by_head)
         if self.out_scale is not None:
             out = parts.scale(out, self.out_scale, f"{p}.attn_scaled")
         return parts.project(out, f"{p}.attn_output", parts.info.n_embd, bias=self.out_bias)

@@ -91,7 +91,7 @@ class DeltaNetSpec:
         p, s = f"blk.{layer}", self.sizes
         x, z = self._inputs(parts, h, p)
         alpha, beta = self._rates(parts, h, p)
-        rows = _rows(parts)
+        rows = parts.in_order()
         kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (s.taps - 1, s.channels))
         taps = parts.weight(f"{p}.ssm_conv1d.weight", s.channels, s.taps, plain=True)
         u = parts.temp(f"{p}.ssm_conv1d", s.channels)
@@ -103,21 +103,7 @@ class DeltaNetSpec:
             Op.SSM_DELTA_NET, [u, alpha, beta, *factors, state, *rows], [o, state], f"{p}.ssm_delta_net",
             n_k_heads=s.n_k_heads, n_v_heads=s.n_v_heads, head_dim=s.head_dim, eps=parts.eps, pairing=self.pairing,
         )  # fmt: skip
-        y = parts.temp(f"{p}.ssm_gated", s.value_width)
-        if self.gate == "sigmoid":
-            normed = parts.head_norm(o, f"{p}.ssm_norm", s.n_v_heads, s.head_dim)
-            parts.g.node(Op.SIGMOID_MUL, [normed, z], [y], f"{p}.ssm_norm.sigmoid_mul")
-            return parts.project(y, f"{p}.ssm_out", parts.info.n_embd)
-        parts.g.node(
-            Op.SSM_GATED_NORM,
-            [o, z, parts.weight(f"{p}.ssm_norm.weight", s.head_dim)],
-            [y],
-            f"{p}.ssm_gated_norm",
-            eps=parts.eps,
-            n_heads=s.n_v_heads,
-            head_dim=s.head_dim,
-        )
-        return parts.project(y, f"{p}.ssm_out", parts.info.n_embd)
+        return parts.project(_gated_norm(parts, o, z, p, s, self.gate), f"{p}.ssm_out", parts.info.n_embd)
 
     def _inputs(self, parts: GraphParts, h: BufferId, p: str) -> tuple[BufferId, BufferId]:
         """What the convolution reads, f32[n_rows, channels], and the gate of the output, f32[n_rows, value_width]."""
@@ -175,19 +161,14 @@ class KimiDeltaSpec:
         alpha, z = (self._widened(parts, x, f"{p}.ssm_{part}") for part, x in (("f", rates), ("g", gate)))
         factors = [parts.weight(f"{p}.ssm_a", s.n_v_heads, plain=True), parts.weight(f"{p}.ssm_dt.bias", s.value_width)]
         state = parts.states.of_sequence(LAYERS, layer, "delta_state", (s.n_v_heads, s.head_dim, s.head_dim))
-        o, y = parts.temp(f"{p}.delta_net", s.value_width), parts.temp(f"{p}.ssm_norm", s.value_width)
+        o = parts.temp(f"{p}.delta_net", s.value_width)
         bound = {} if self.lower_bound is None else {"lower_bound": self.lower_bound}
         parts.g.node(
-            Op.SSM_DELTA_NET, [u, alpha, beta, *factors, state, *_rows(parts)], [o, state], f"{p}.ssm_delta_net",
+            Op.SSM_DELTA_NET, [u, alpha, beta, *factors, state, *parts.in_order()], [o, state], f"{p}.ssm_delta_net",
             n_k_heads=s.n_k_heads, n_v_heads=s.n_v_heads, head_dim=s.head_dim, eps=parts.eps, pairing="block",
             decay="channel", **bound,
         )  # fmt: skip
-        weight = parts.weight(f"{p}.ssm_norm.weight", s.head_dim)
-        parts.g.node(
-            Op.SSM_GATED_NORM, [o, z, weight], [y], f"{p}.ssm_gated_norm", activation="sigmoid", eps=parts.eps,
-            n_heads=s.n_v_heads, head_dim=s.head_dim,
-        )  # fmt: skip
-        return parts.project(y, f"{p}.attn_output", parts.info.n_embd)
+        return parts.project(_gated_norm(parts, o, z, p, s, "sigmoid"), f"{p}.attn_output", parts.info.n_embd)
 
     def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
         """What queries, keys and values are made from, f32[n_rows, key_width] each."""
@@ -202,7 +183,9 @@ class KimiDeltaSpec:
         kept = parts.states.of_sequence(LAYERS, layer, "conv_state", (s.taps - 1, s.channels))
         taps = parts.stacked(f"{p}.ssm_conv1d.weight", names, s.key_width, s.taps)
         u = parts.temp(f"{p}.ssm_conv1d", s.channels)
-        parts.g.node(Op.SSM_CONV1D, [*qkv, taps, kept, *_rows(parts)], [u, kept], f"{p}.ssm_conv1d.conv", apart=True)
+        parts.g.node(
+            Op.SSM_CONV1D, [*qkv, taps, kept, *parts.in_order()], [u, kept], f"{p}.ssm_conv1d.conv", apart=True
+        )
         return u
 
     def _narrow(self, parts: GraphParts, h: BufferId, name: str) -> BufferId:
@@ -215,6 +198,11 @@ class KimiDeltaSpec:
         return parts.project(x, f"{name}_b", self.sizes.value_width) if parts.has(f"{name}_b.weight") else x
 
 
-def _rows(parts: GraphParts) -> list[BufferId]:
-    """What says which rows follow each other."""
-    return [parts.step["positions"], parts.step["slots"]]
+def _gated_norm(parts: GraphParts, o: BufferId, z: BufferId, p: str, sizes: DeltaNetSizes, gate: str) -> BufferId:
+    """The norm of each head of o by `ssm_norm`, times the gate's activation of z."""
+    y, weight = parts.temp(f"{p}.ssm_norm", sizes.value_width), parts.weight(f"{p}.ssm_norm.weight", sizes.head_dim)
+    parts.g.node(
+        Op.SSM_GATED_NORM, [o, z, weight], [y], f"{p}.ssm_gated_norm", eps=parts.eps, n_heads=sizes.n_v_heads,
+        head_dim=sizes.head_dim, activation=gate,
+    )  # fmt: skip
+    return y

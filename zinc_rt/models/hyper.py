@@ -29,9 +29,9 @@ class Streams:
         """What a sub-layer gets, f32[n_rows, n_embd], and the norms of all streams. name: of the tensors, to `_`."""
         n = self.norm(parts, streams, f"{name}_norm")
         low = parts.scale(parts.project(n, f"{name}_down", self.rank), 1.0 / self.count, f"{name}_down.mean")
-        opened = self._times_sigmoid(parts, low, low, f"{name}_down.silu")
+        opened = parts.times_sigmoid(low, low, f"{name}_down.silu")
         gates = parts.project(opened, f"{name}_up", parts.width(n))
-        gated = self._times_sigmoid(parts, n, gates, f"{name}_gated")
+        gated = parts.times_sigmoid(n, gates, f"{name}_gated")
         mean = parts.temp(f"{name}_mean", parts.info.n_embd)
         parts.g.node(Op.STREAM_SUM, [gated], [mean], f"{name}.stream_sum", n_streams=self.count)
         return mean, n
@@ -58,12 +58,6 @@ class Streams:
     def _to_all(self, parts: GraphParts, operands: list[BufferId], name: str, **attrs: float) -> BufferId:
         y = parts.temp(name, self.count * parts.info.n_embd)
         parts.g.node(Op.STREAM_ADD, operands, [y], f"{name}.stream_add", n_streams=self.count, **attrs)
-        return y
-
-    @staticmethod
-    def _times_sigmoid(parts: GraphParts, x: BufferId, gate: BufferId, name: str) -> BufferId:
-        y = parts.temp(name, parts.width(x))
-        parts.g.node(Op.SIGMOID_MUL, [x, gate], [y], f"{name}.sigmoid_mul")
         return y
 
 

@@ -105,13 +105,10 @@ class LatentAttentionSpec:
         )
         values = parts.group_project(out, f"{p}.attn_v_b", self.n_heads, self.value)
         if self.gated:
-            gate, opened = (
-                parts.project(h, f"{p}.attn_gate", self.n_heads),
-                parts.temp(f"{p}.gated", parts.width(values)),
+            gate, heads = parts.project(h, f"{p}.attn_gate", self.n_heads), {"n_heads": self.n_heads}
+            values = parts.times_sigmoid(
+                values, gate, f"{p}.gated", node=f"{p}.attn_gate", head_dim=self.value, **heads
             )
-            heads = {"n_heads": self.n_heads, "head_dim": self.value}
-            parts.g.node(Op.SIGMOID_MUL, [values, gate], [opened], f"{p}.attn_gate.sigmoid_mul", **heads)
-            values = opened
         return parts.project(values, f"{p}.attn_output", parts.info.n_embd)
 
     def _sizes(self) -> dict[str, int]:

@@ -38,8 +38,9 @@ class ShortConvSpec:
         taps = parts.weight(f"{p}.conv.weight", n, self.taps, plain=True)
         entered, mixed = parts.temp(f"{p}.entered", n), parts.temp(f"{p}.mixed", n)
         parts.g.node(Op.MUL, [b, u], [entered], f"{p}.entered.mul")
-        rows = [parts.step["positions"], parts.step["slots"]]
-        parts.g.node(Op.SSM_CONV1D, [entered, taps, kept, *rows], [mixed, kept], f"{p}.conv", activation="none")
+        parts.g.node(
+            Op.SSM_CONV1D, [entered, taps, kept, *parts.in_order()], [mixed, kept], f"{p}.conv", activation="none"
+        )
         out = parts.temp(f"{p}.gated", n)
         parts.g.node(Op.MUL, [c, mixed], [out], f"{p}.gated.mul")
         return parts.project(out, f"{p}.out_proj", n)

@@ -97,8 +97,7 @@ class NgramEmbedding:
         weights = parts.constant(f"{p}_conv1d.taps", taps.shape, lambda n_ctx: taps)
         kept = parts.states.of_sequence(_KEPT, self.layer, "ple_conv_state", (reach - 1, wide))
         mixed = parts.temp(f"{p}_conv1d", wide)
-        rows = [parts.step["positions"], parts.step["slots"]]
-        parts.g.node(Op.SSM_CONV1D, [normed, weights, kept, *rows], [mixed, kept], f"{p}_conv1d.conv")
+        parts.g.node(Op.SSM_CONV1D, [normed, weights, kept, *parts.in_order()], [mixed, kept], f"{p}_conv1d.conv")
         return parts.add(x, parts.add(gated, mixed, f"{p}_sum"), f"{p}_streams")
 
     def _rows(self, parts: GraphParts) -> BufferId:
@@ -112,10 +111,9 @@ class NgramEmbedding:
         given = parts.constant("ple.numbers", numbers.shape, lambda n_ctx: numbers)
         kept = parts.states.of_sequence(_KEPT, self.layer, "token_state", (self.size - 1,))
         ids = parts.places("ple.ids", self.heads)
-        step = parts.step
         parts.g.node(
             Op.NGRAM_IDS,
-            [step["token_ids"], given, kept, step["positions"], step["slots"]],
+            [parts.step["token_ids"], given, kept, *parts.in_order()],
             [ids, kept],
             "ple.ngram_ids",
             ngram=self.size,

@@ -165,6 +165,10 @@ class GraphParts(RowParts):
         """What says where a row's keys and values are: its position, its sequence, the page table."""
         return [self.step["positions"], self.step["slots"], self.step["page_table"]]
 
+    def in_order(self) -> list[BufferId]:
+        """What says which rows follow each other: a row's position, its sequence."""
+        return [self.step["positions"], self.step["slots"]]
+
     def seen(self) -> list[BufferId]:
         """What says which keys and values a row sees: the last position, its sequence, the page table."""
         last = self.step["positions" if self.causal else LAST_POSITIONS]

@@ -66,8 +66,9 @@ class BlockIndexerSpec:
         )
         kept = parts.states.of_sequence("indexer", layer, "index_state", (self.block - 1, self.head_dim))
         mean = parts.temp(f"{p}.k_mean", self.head_dim)
-        rows = [parts.step["positions"], parts.step["slots"]]
-        parts.g.node(Op.SSM_CONV1D, [k, shares, kept, *rows], [mean, kept], f"{p}.k_mean.conv", activation="none")
+        parts.g.node(
+            Op.SSM_CONV1D, [k, shares, kept, *parts.in_order()], [mean, kept], f"{p}.k_mean.conv", activation="none"
+        )
         return mean
 
 

@@ -95,6 +95,14 @@ class RowParts(GraphTensors):
         self.g.node(Op.MATMUL, [x, weight], [y], f"{name}.matmul")
         return y
 
+    def times_sigmoid(self, x: BufferId, gate: BufferId, name: str, *, node: str = "", **heads: int) -> BufferId:
+        """x * sigmoid(gate). node: what the node is called after, `name` if not said. heads: n_heads and head_dim where
+        the gate has one element for each head.
+        """
+        y = self.temp(name, self.width(x))
+        self.g.node(Op.SIGMOID_MUL, [x, gate], [y], f"{node or name}.sigmoid_mul", **heads)
+        return y
+
     def biased(self, y: BufferId, name: str, bias: bool | None = True) -> BufferId:
         """y + `name`.bias. bias: True needs it, False has none, None takes what is there."""
         if not self._biased(name, bias):

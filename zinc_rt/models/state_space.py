@@ -82,7 +82,7 @@ class Mamba2Spec:
         ]
         y = parts.temp(f"{p}.ssm_scan", s.inner)
         parts.g.node(
-            Op.SSM_SCAN, [u, dt, *factors, state, *rows_of(parts)], [y, state], f"{p}.ssm_scan.scan",
+            Op.SSM_SCAN, [u, dt, *factors, state, *parts.in_order()], [y, state], f"{p}.ssm_scan.scan",
             n_heads=s.n_heads, head_dim=s.inner // s.n_heads, n_groups=s.n_groups, state_size=s.state_size,
         )  # fmt: skip
         return parts.project(self._gated(parts, y, z, p), f"{p}.ssm_out", parts.info.n_embd)
@@ -147,7 +147,7 @@ class MambaSpec:
         state = parts.states.of_sequence(LAYERS, layer, "scan_state", (size, n))
         y = parts.temp(f"{p}.ssm_scan", n)
         parts.g.node(
-            Op.SSM_SCAN, [x, b, c, dt, factors, state, *rows_of(parts)], [y, state], f"{p}.ssm_scan.scan",
+            Op.SSM_SCAN, [x, b, c, dt, factors, state, *parts.in_order()], [y, state], f"{p}.ssm_scan.scan",
             head_dim=n, state_size=size, per_channel=True,
         )  # fmt: skip
         return parts.project(parts.gate(z, y, f"{p}.ssm_gated"), f"{p}.ssm_out", parts.info.n_embd)
@@ -172,10 +172,5 @@ def convolution(parts: GraphParts, x: BufferId, layer: int, n_taps: int, *, bias
     taps, tensor = parts.weight(f"{p}.ssm_conv1d.weight", n, n_taps, plain=True), f"{p}.ssm_conv1d.bias"
     biases = [parts.weight(tensor, n)] if bias or parts.has(tensor) else []
     y = parts.temp(f"{p}.ssm_conv1d", n)
-    parts.g.node(Op.SSM_CONV1D, [x, taps, kept, *rows_of(parts), *biases], [y, kept], f"{p}.ssm_conv1d.conv")
+    parts.g.node(Op.SSM_CONV1D, [x, taps, kept, *parts.in_order(), *biases], [y, kept], f"{p}.ssm_conv1d.conv")
     return y
-
-
-def rows_of(parts: GraphParts) -> list[BufferId]:
-    """What says which sequence a row belongs to, and its place in that."""
-    return [parts.step["positions"], parts.step["slots"]]
