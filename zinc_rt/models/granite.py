@@ -6,6 +6,7 @@ The block is that of `llama`, with factors of the embedding, of what both branch
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
@@ -35,10 +36,24 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         rotation = parts.rotation(info.rope, factors="rope_freqs.weight")
     attention = AttentionSpec(info.heads, rotation, scale=info.attention_scale)
     feed_forward = experts(keys, info.n_ff) if routed else FeedForwardSpec(info.n_ff)
-    block = pre_norm_block(attention, feed_forward, scale=keys.number("residual_scale", usual[1]) or None)
+    return factored(parts, keys, [attention] * info.n_layers, feed_forward, usual)
+
+
+def factored(
+    parts: GraphParts,
+    keys: Keys,
+    mixers: Sequence[BranchBody],
+    feed_forward: BranchBody,
+    usual: tuple[float, float, float | None] = (0.0, 0.0, None),
+) -> ModelDefinition:
+    """The decoder of layers of a mixer and a feed-forward each, with the factors of embedding, branches and logits.
+
+    usual: these three of a file without their keys; 0 is no factor, None that the key is needed. Raises `ModelError`.
+    """
+    scale = keys.number("residual_scale", usual[1]) or None
     return decoder(
         parts,
-        [block] * info.n_layers,
+        [pre_norm_block(mixer, feed_forward, scale=scale) for mixer in mixers],
         embedding_scale=keys.number("embedding_scale", usual[0]) or None,
         logit_scale=1.0 / keys.number("logit_scale", usual[2], minimum=2.0**-100),
     )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
-from zinc_rt.models.blocks import decoder, pre_norm_block
 from zinc_rt.models.config import HeadSizes, read_info
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.feed_forward import FeedForwardSpec
-from zinc_rt.models.granite import experts
+from zinc_rt.models.granite import experts, factored
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.rope_config import RopeConfig
@@ -31,16 +30,5 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     mamba, scale = Mamba2Spec(ScanSizes.from_keys(keys)), keys.number("attention.scale", 0.0) or None
     n_ff, routed = keys.integer("feed_forward_length"), keys.integer("expert_count", 0, minimum=0)
     feed_forward = experts(keys, n_ff) if routed else FeedForwardSpec(n_ff)
-    residual = keys.number("residual_scale", 0.0) or None
-    blocks = [
-        pre_norm_block(
-            mamba if sizes is None else AttentionSpec(sizes, rotation, scale=scale), feed_forward, scale=residual
-        )
-        for sizes in heads
-    ]
-    return decoder(
-        parts,
-        blocks,
-        embedding_scale=keys.number("embedding_scale", 0.0) or None,
-        logit_scale=1.0 / keys.number("logit_scale", minimum=2.0**-100),
-    )
+    mixers = [mamba if sizes is None else AttentionSpec(sizes, rotation, scale=scale) for sizes in heads]
+    return factored(parts, keys, mixers, feed_forward)
