@@ -112,6 +112,9 @@ def router(name: str = "mlp.gate", bias: str = "") -> Parts:
     return made | ({"exp_probs_b.bias": Part(bias, (EXPERTS,))} if bias else {})
 
 
+DENSE_4H = linears(
+    {"ffn_up": ("mlp.dense_h_to_4h", (FF, E)), "ffn_down": ("mlp.dense_4h_to_h", (E, FF))}, bias="ffn_up ffn_down"
+)
 PRE = norms(attn_norm="input_layernorm", ffn_norm="post_attention_layernorm")
 LN = norms(bias=True, attn_norm="input_layernorm", ffn_norm="post_attention_layernorm")
 
@@ -125,6 +128,17 @@ def ends(
     if bias:
         made["output_norm.bias"] = Part(f"{norm}.bias", (E,))
     return made | ({"output.weight": Part(f"{head}.weight", (VOCAB, E))} if head else {})
+
+
+def together(kv: int) -> Change:
+    """Rows that are the query heads, the key head and the values of each key head, as all queries, keys and values."""
+
+    def change(x: Array) -> Array:
+        heads = x.reshape(kv, H // kv + 2, D, -1)
+        parts = heads[:, :-2], heads[:, -2], heads[:, -1]
+        return np.concatenate([part.reshape(-1, *x.shape[1:]) for part in parts])
+
+    return change
 
 
 def grouped(which: str) -> Change:
@@ -245,6 +259,35 @@ DENSE: dict[str, Layout] = {
         renamed(rms_norm_eps="layer_norm_eps") | {"partial_rotary_factor": 0.25, "use_parallel_residual": True},
         LN_KEYS | {"rope.dimension_count": 4, "use_parallel_residual": True},
     ),
+    "GPTNeoXForCausalLM": Layout(
+        "gptneox",
+        (LN | DENSE_4H | linears({"attn_output": ("attention.dense", (E, H * D))}, bias="attn_output")
+         | {f"attn_qkv.{x}": Part(f"attention.query_key_value.{x}", (3 * H * D, *wide), together(H))
+            for x, wide in (("weight", (E,)), ("bias", ()))},) * 2,
+        ends("gpt_neox.embed_in", "gpt_neox.final_layer_norm", "embed_out", bias=True),
+        renamed(rms_norm_eps="layer_norm_eps", rope_theta="rotary_emb_base", num_key_value_heads=None)
+        | {"hidden_act": "gelu", "rotary_pct": 0.25, "use_parallel_residual": True},
+        LN_KEYS | {"rope.dimension_count": 4, "rope.freq_base": 5e4, "use_parallel_residual": True},
+        layer="gpt_neox.layers",
+    ),
+    **{
+        f"FalconForCausalLM {form}": Layout(
+            "falcon",
+            (linears({"attn_output": ("self_attention.dense", (E, H * D)), "ffn_up": ("mlp.dense_h_to_4h", (4 * E, E)),
+                      "ffn_down": ("mlp.dense_4h_to_h", (E, 4 * E))})
+             | {"attn_qkv.weight": Part("self_attention.query_key_value.weight", ((H + 2 * kv) * D, E), together(kv))}
+             | norms(bias=True, **names),) * 2,
+            ends("transformer.word_embeddings", "transformer.ln_f", bias=True),
+            renamed(rms_norm_eps="layer_norm_epsilon", intermediate_size=None, num_key_value_heads="num_kv_heads")
+            | {"alibi": False, "bias": False, "parallel_attn": True, "multi_query": True, **config},
+            LN_KEYS | {"attention.head_count_kv": kv, "feed_forward_length": 4 * E, "context_length": 512},
+            layer="transformer.h",
+        )
+        for form, kv, config, names in (
+            ("7B", 1, {"num_kv_heads": H, "new_decoder_architecture": False}, {"attn_norm": "input_layernorm"}),
+            ("40B", KV, {"new_decoder_architecture": True}, {"attn_norm": "ln_mlp", "attn_norm_2": "ln_attn"}),
+        )
+    },
 }  # fmt: skip
 
 SHARED = ffn("mlp.shared_experts", suffix="_shexp", n=EXPERT_FF)
@@ -280,6 +323,42 @@ LATENT_PARTS: Parts = linears(
         lambda x: x.reshape(H, NOPE + VALUE, LATENT)[:, NOPE:],
     ),
 }  # fmt: skip
+INDEXER: Parts = linears(
+    {"indexer.attn_q_b": ("self_attn.indexer.wq_b", (2 * 64, QUERY)),
+     "indexer.attn_k": ("self_attn.indexer.wk", (64, E)), "indexer.proj": ("self_attn.indexer.weights_proj", (2, E))}
+) | {f"indexer.k_norm.{x}": Part(f"self_attn.indexer.k_norm.{x}", (64,)) for x in ("weight", "bias")}  # fmt: skip
+LATENT_CONFIG = {
+    "kv_lora_rank": LATENT, "q_lora_rank": QUERY, "qk_nope_head_dim": NOPE, "qk_rope_head_dim": ROPE,
+    "v_head_dim": VALUE,
+}  # fmt: skip
+LATENT_KEYS = {
+    "attention.key_length": LATENT + ROPE, "attention.value_length": LATENT, "attention.key_length_mla": NOPE + ROPE,
+    "attention.value_length_mla": VALUE, "attention.kv_lora_rank": LATENT, "attention.q_lora_rank": QUERY,
+    "rope.dimension_count": ROPE,
+}  # fmt: skip
+ROUTED_LATENT = SMALL | LATENT_CONFIG | {
+    "n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FF, "n_shared_experts": 1,
+    "routed_scaling_factor": 2.5, "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+}  # fmt: skip
+INDEX_CONFIG = {"scoring_func": "sigmoid", "index_n_heads": 2, "index_head_dim": 64, "index_topk": 48,
+                "first_k_dense_replace": 1}  # fmt: skip
+INDEX_KEYS = {
+    "attention.indexer.head_count": 2, "attention.indexer.key_length": 64, "attention.indexer.top_k": 48,
+    "attention.head_count_kv": 1, "leading_dense_block_count": 1, "expert_shared_count": 1,
+}  # fmt: skip
+STEP_NORMS: Parts = norms(plus_one, attn_norm="input_layernorm", ffn_norm="post_attention_layernorm") | {
+    name: Part(part.stored, part.shape, plus_one) for name, part in head_norms().items()
+}
+
+
+def step_attention(heads: int, kv: int) -> Parts:
+    """Of Step 3.5, with so many heads."""
+    return STEP_NORMS | linears(
+        {"attn_q": ("self_attn.q_proj", (heads * D, E)), "attn_k": ("self_attn.k_proj", (kv * D, E)),
+         "attn_v": ("self_attn.v_proj", (kv * D, E)), "attn_output": ("self_attn.o_proj", (E, heads * D)),
+         "attn_gate": ("self_attn.g_proj", (heads, E))}
+    )  # fmt: skip
+
 
 MIXTURES: dict[str, Layout] = {
     "OlmoeForCausalLM": Layout(
@@ -404,18 +483,74 @@ MIXTURES: dict[str, Layout] = {
     ),
     "Mistral4ForCausalLM": Layout(
         "mistral4", (LATENT_PARTS | PRE | router() | TOGETHER | SHARED,) * 2, ends(),
-        SMALL | {"n_routed_experts": EXPERTS, "num_experts_per_tok": 2, "moe_intermediate_size": EXPERT_FF,
-                 "n_shared_experts": 1, "first_k_dense_replace": 0, "routed_scaling_factor": 1.5, "n_group": 1,
-                 "topk_group": 1, "norm_topk_prob": True, "kv_lora_rank": LATENT, "q_lora_rank": QUERY,
-                 "qk_nope_head_dim": NOPE, "qk_rope_head_dim": ROPE, "v_head_dim": VALUE,
-                 "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "beta_fast": 32.0,
-                                     "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0,
-                                     "llama_4_scaling_beta": 0.1}},
-        ROUTED_KEYS | {"attention.key_length": LATENT + ROPE, "attention.value_length": LATENT,
-                       "attention.key_length_mla": NOPE + ROPE, "attention.value_length_mla": VALUE,
-                       "attention.kv_lora_rank": LATENT, "attention.q_lora_rank": QUERY, "attention.head_count_kv": 1,
-                       "rope.dimension_count": ROPE, "attention.temperature_scale": 0.1,
-                       "attention.temperature_length": 128, "rope.scaling.yarn_log_multiplier": 0.1},
+        ROUTED_LATENT
+        | {"first_k_dense_replace": 0,
+           "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "beta_fast": 32.0,
+                               "original_max_position_embeddings": 128, "mscale": 1.0, "mscale_all_dim": 1.0,
+                               "llama_4_scaling_beta": 0.1}},
+        ROUTED_KEYS | LATENT_KEYS
+        | {"attention.head_count_kv": 1, "attention.temperature_scale": 0.1,
+           "attention.temperature_length": 128, "rope.scaling.yarn_log_multiplier": 0.1},
+    ),
+    **{
+        name: Layout(
+            architecture,
+            (LATENT_PARTS | INDEXER | PRE | ffn(),
+             LATENT_PARTS | INDEXER | PRE | SHARED | experts() | router(bias="mlp.gate.e_score_correction_bias")),
+            ends(), ROUTED_LATENT | INDEX_CONFIG | more, ROUTED_KEYS | LATENT_KEYS | INDEX_KEYS | SIGMOID | keys,
+        )
+        for name, architecture, more, keys in (
+            ("DeepseekV32ForCausalLM", "deepseek32",
+             {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128, "mscale": 1.0,
+                               "mscale_all_dim": 1.0}}, {"rope.scaling.yarn_log_multiplier": 0.1}),
+            ("GlmMoeDsaForCausalLM", "glm-dsa", {"indexer_types": ["full", "full"]},
+             {"attention.indexer.types": [True, True]}),
+        )
+    },
+    "MiniCPM3ForCausalLM": Layout(
+        "minicpm3",
+        ({name: part for name, part in LATENT_PARTS.items() if name not in ("attn_k_b.weight", "attn_v_b.weight")}
+         | linears({"attn_kv_b": ("self_attn.kv_b_proj", (H * (NOPE + VALUE), LATENT))}) | PRE | ffn(),) * 2,
+        ends(head=None), renamed(tie_word_embeddings=None) | LATENT_CONFIG
+        | {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256, "num_key_value_heads": H,
+           "rope_scaling": {"type": "longrope", "original_max_position_embeddings": 512, "long_factor": [2.0] * 4,
+                            "short_factor": [1.0] * 4}},
+        {"attention.key_length": NOPE + ROPE, "attention.value_length": VALUE, "attention.kv_lora_rank": LATENT,
+         "attention.q_lora_rank": QUERY, "rope.dimension_count": ROPE, "rope.scaling.attn_factor": 1.0},
+    ),
+    "ExaoneMoEForCausalLM": Layout(
+        "exaone-moe",
+        (attention() | head_norms() | PRE | ffn(),
+         *[attention() | head_norms() | PRE | SHARED | experts() | router(bias="mlp.e_score_correction_bias")] * 3),
+        ends(), SMALL | ROUTED
+        | {"num_hidden_layers": 4, "num_shared_experts": 1, "first_last_k_dense_replace": 1, "norm_topk_prob": True,
+           "routed_scaling_factor": 2.5, "sliding_window": 128, "sliding_window_pattern": "LLLG", "n_group": 1,
+           "topk_group": 1},
+        ROUTED_KEYS | SIGMOID
+        | {"attention.sliding_window": 128, "attention.sliding_window_pattern": [True, True, True, False],
+           "leading_dense_block_count": 1, "expert_shared_count": 1, "expert_shared_feed_forward_length": EXPERT_FF},
+    ),
+    "Step3p5ForCausalLM": Layout(
+        "step35",
+        (step_attention(H, KV) | ffn(),
+         step_attention(2 * H, H) | ffn("share_expert", suffix="_shexp", n=EXPERT_FF)
+         | router("moe.gate", "moe.router_bias")
+         | {f"ffn_{x}_exps.weight": Part(f"moe.{x}_proj.weight", (EXPERTS, *shape)) for x, shape in
+            (("gate", (EXPERT_FF, E)), ("up", (EXPERT_FF, E)), ("down", (E, EXPERT_FF)))}),
+        ends(change=plus_one), renamed(num_key_value_heads="num_attention_groups", rms_norm_eps=None)
+        | {"head_dim": D, "rope_theta": [5e6, 1e4], "layer_types": ["full_attention", "sliding_attention"],
+           "partial_rotary_factors": [0.5, 1.0], "sliding_window": 64, "use_head_wise_attn_gate": True,
+           "attention_other_setting": {"num_attention_heads": 2 * H, "num_attention_groups": H},
+           "moe_num_experts": EXPERTS, "moe_top_k": 2, "moe_intermediate_size": EXPERT_FF,
+           "share_expert_dim": EXPERT_FF, "moe_layers_enum": "1",
+           "moe_router_activation": "sigmoid", "moe_router_scaling_factor": 2.5,
+           "norm_expert_weight": True, "swiglu_limits": [None, 7], "swiglu_limits_shared": [0.0],
+           "num_nextn_predict_layers": 1},
+        ROUTED_KEYS | SIGMOID
+        | {"attention.head_count": [H, 2 * H], "attention.head_count_kv": [KV, H], "rope.dimension_count": D,
+           "rope.freq_base": 5e6, "rope.freq_base_swa": 1e4, "attention.sliding_window_pattern": [False, True],
+           "swiglu_clamp_exp": [0.0, 7.0], "swiglu_clamp_shexp": [0.0, 0.0], "leading_dense_block_count": 1,
+           "expert_shared_feed_forward_length": EXPERT_FF, "attention.layer_norm_rms_epsilon": 1e-5},
     ),
     "MuseGlimmerForConditionalGeneration": Layout(
         "muse-glimmer",
@@ -504,6 +639,43 @@ KDA = {
 KIMI_LATENT = {name: part for name, part in LATENT_PARTS.items() if "attn_q_" not in name} | linears(
     {"attn_q": ("self_attn.q_proj", (H * (NOPE + ROPE), E))}
 )
+RANK = 4
+
+
+def first_scan(name: str) -> Parts:
+    """A layer's scan of the first kind below a module."""
+    return linears(
+        {"ssm_in": (f"{name}.in_proj", (4 * E, E)), "ssm_x": (f"{name}.x_proj", (RANK + 2 * SCAN_STATE, 2 * E)),
+         "ssm_dt": (f"{name}.dt_proj", (2 * E, RANK)), "ssm_out": (f"{name}.out_proj", (E, 2 * E))}, bias="ssm_dt"
+    ) | {
+        "ssm_conv1d.weight": Part(f"{name}.conv1d.weight", (2 * E, 1, TAPS), lambda x: x[:, 0]),
+        "ssm_conv1d.bias": Part(f"{name}.conv1d.bias", (2 * E,)), "ssm_d": Part(f"{name}.D", (2 * E,)),
+        "ssm_a": Part(f"{name}.A_log", (2 * E, SCAN_STATE), lambda x: decays(x).reshape(x.shape)),
+    }  # fmt: skip
+
+
+def below_attention(parts: Parts) -> Parts:
+    """Modules whose name is `attention`."""
+    return {
+        new: Part(part.stored.replace("self_attn.", "attention."), part.shape, part.change)
+        for new, part in parts.items()
+    }
+
+
+MAMBA1_CONFIG = {
+    "vocab_size": VOCAB, "hidden_size": E, "num_hidden_layers": 2, "intermediate_size": 2 * E, "state_size": SCAN_STATE,
+    "conv_kernel": TAPS, "time_step_rank": RANK, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": False,
+    "hidden_act": "silu", "use_bias": False, "use_conv_bias": True,
+}  # fmt: skip
+MAMBA1_KEYS = {
+    "ssm.conv_kernel": TAPS,
+    "ssm.state_size": SCAN_STATE,
+    "ssm.time_step_rank": RANK,
+    "ssm.inner_size": 2 * E,
+}
+LING_KDA = {name: part for name, part in KDA.items() if not name.startswith(("ssm_f_", "ssm_g_"))} | linears(
+    {"ssm_f_a": ("self_attn.f_proj", (H * D, E)), "ssm_g_a": ("self_attn.g_proj", (H * D, E))}
+) | {"ssm_a": Part("self_attn.A_log", (H,), lambda x: -decays(x))}  # fmt: skip
 
 HYBRIDS: dict[str, Layout] = {
     "Mamba2ForCausalLM": Layout(
@@ -590,6 +762,51 @@ HYBRIDS: dict[str, Layout] = {
         | {"attention.head_count_kv": [0, 1], "ssm.conv_kernel": TAPS, "kda.head_dim": D, "rope.dimension_count": ROPE,
            "attention.key_length": LATENT + ROPE, "attention.key_length_mla": NOPE + ROPE, "context_length": 512,
            "attention.value_length_mla": VALUE, "leading_dense_block_count": 1, "expert_shared_count": 1},
+    ),
+    "MambaForCausalLM": Layout(
+        "mamba", (first_scan("mixer") | MIXER_NORM,) * 2, BACKBONE, MAMBA1_CONFIG | {"model_type": "mamba"},
+        MAMBA1_KEYS | {"ssm.dt_b_c_rms": False, "attention.head_count": 0, "rope.freq_base": None},
+        layer="backbone.layers",
+    ),
+    "FalconMambaForCausalLM": Layout(
+        "mamba", (first_scan("mixer") | MIXER_NORM,) * 2, BACKBONE, MAMBA1_CONFIG | {"model_type": "falcon_mamba"},
+        MAMBA1_KEYS | {"ssm.dt_b_c_rms": True}, layer="backbone.layers",
+    ),
+    "JambaForCausalLM": Layout(
+        "jamba",
+        tuple(
+            norms(attn_norm="input_layernorm", ffn_norm="pre_ff_layernorm") | mixer | body
+            for mixer, body in (
+                (first_scan("mamba") | {f"ssm_{x}_norm.weight": Part(f"mamba.{x}_layernorm.weight", (n,)) for x, n in
+                                        (("dt", RANK), ("b", SCAN_STATE), ("c", SCAN_STATE))},
+                 ffn("feed_forward", n=EXPERT_FF)),
+                (attention(), router("feed_forward.router")
+                 | experts("feed_forward.experts", "gate_proj up_proj down_proj")),
+            )
+        ),
+        ends(norm="model.final_layernorm"), SMALL
+        | {"intermediate_size": EXPERT_FF, "mamba_expand": 2, "mamba_d_state": SCAN_STATE, "mamba_d_conv": TAPS,
+           "mamba_dt_rank": RANK, "attn_layer_offset": 1, "attn_layer_period": 2, "num_experts": EXPERTS,
+           "num_experts_per_tok": 2},
+        MAMBA1_KEYS | {"attention.head_count_kv": [0, KV], "expert_count": EXPERTS, "expert_used_count": 2,
+                       "rope.freq_base": None, "feed_forward_length": EXPERT_FF},
+    ),
+    "BailingMoeV3ForCausalLM": Layout(
+        "bailingmoe3",
+        (below_attention(LING_KDA) | PRE | ffn(),
+         below_attention(LATENT_PARTS) | linears({"attn_gate": ("attention.g_proj", (H, E))}) | PRE | SHARED | experts()
+         | router(bias="mlp.gate.expert_bias")),
+        ends("model.word_embeddings"), SMALL | ROUTED | LATENT_CONFIG
+        | {"num_key_value_heads": H, "head_dim": D, "layer_group_size": 2, "no_kda_lora": True, "kda_safe_gate": True,
+           "kda_lower_bound": -5.0, "gated_attention_proj_granularity_type": "head_wise",
+           "short_conv_kernel_size": TAPS, "moe_shared_expert_intermediate_size": EXPERT_FF,
+           "num_shared_experts": 1, "first_k_dense_replace": 1,
+           "routed_scaling_factor": 2.5, "norm_topk_prob": True, "score_function": "sigmoid", "n_group": 1,
+           "topk_group": 1, "expert_swiglu_limit_list": [None, 7.0, None]},
+        ROUTED_KEYS | SIGMOID | LATENT_KEYS
+        | {"attention.head_count_kv": [0, 1], "ssm.conv_kernel": TAPS, "kda.head_dim": D, "kda.gate_lower_bound": -5.0,
+           "kda.safe_gate": True, "swiglu_clamp_exp": [0.0, 7.0], "swiglu_clamp_shexp": None,
+           "expert_shared_feed_forward_length": EXPERT_FF, "leading_dense_block_count": 1},
     ),
 }  # fmt: skip
 

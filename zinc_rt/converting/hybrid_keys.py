@@ -1,4 +1,4 @@
-"""Metadata of models with recurrent layers of the kinds of Mamba 2 and of Kimi, from config.json; see `keys`."""
+"""Metadata of models with recurrent layers of the kinds of Mamba and of Kimi, from config.json; see `keys`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import numpy as np
 
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError
-from zinc_rt.converting.keys import Keys, experts, granite_factors, heads_of, routing
+from zinc_rt.converting.keys import Keys, experts, granite_factors, heads_of
+from zinc_rt.converting.latent_keys import latent_sizes
+from zinc_rt.converting.mixture_keys import clamps, routing
 
 _NO_ROTATION: Keys = {"rope.dimension_count": None, "rope.freq_base": None}
 
@@ -23,9 +25,8 @@ def scan(c: Config, *, conv: str, state: str, groups: str, heads: str, width: st
     }
 
 
-def mamba2(c: Config) -> Keys:
-    """Mamba 2: no attention, so that any context fits."""
-    sizes = scan(c, conv="conv_kernel", state="state_size", groups="n_groups", heads="num_heads", width="head_dim")
+def _scans_alone(sizes: Keys) -> Keys:
+    """No attention, so that any context fits."""
     gone = ("head_count_kv", "key_length", "value_length")
     return (
         _NO_ROTATION
@@ -33,6 +34,45 @@ def mamba2(c: Config) -> Keys:
         | {"attention.head_count": 0, "feed_forward_length": 0}
         | sizes
     )
+
+
+def mamba2(c: Config) -> Keys:
+    """Mamba 2."""
+    return _scans_alone(
+        scan(c, conv="conv_kernel", state="state_size", groups="n_groups", heads="num_heads", width="head_dim")
+    )
+
+
+def _first_scan(c: Config, *, inner: int, conv: str, state: str, rank: str) -> Keys:
+    """Sizes of the scan of Mamba 1; the names are keys of config.json. inner: its channels."""
+    low = -(-c.integer("hidden_size") // 16) if c.get(rank) == "auto" else c.integer(rank)
+    return {
+        "ssm.conv_kernel": c.integer(conv),
+        "ssm.state_size": c.integer(state),
+        "ssm.time_step_rank": low,
+        "ssm.inner_size": inner,
+    }
+
+
+def mamba(c: Config) -> Keys:
+    """Mamba, and Falcon Mamba, which norms what scans are made of."""
+    c.require("use_bias", False)
+    c.require("use_conv_bias", True)
+    inner = c.integer("intermediate_size")
+    sizes = _first_scan(c, inner=inner, conv="conv_kernel", state="state_size", rank="time_step_rank")
+    return _scans_alone(sizes) | {"ssm.dt_b_c_rms": c.get("model_type") == "falcon_mamba"}
+
+
+def jamba(c: Config) -> Keys:
+    """Jamba: attention that does not turn in one layer of some, experts in every second."""
+    c.require("mamba_conv_bias", True)
+    c.require("mamba_proj_bias", False)
+    inner = c.integer("mamba_expand") * c.integer("hidden_size")
+    keys = _NO_ROTATION | _first_scan(c, inner=inner, conv="mamba_d_conv", state="mamba_d_state", rank="mamba_dt_rank")
+    first, period, n_kv = c.integer("attn_layer_offset"), c.integer("attn_layer_period"), heads_of(c).n_kv_heads
+    attending = [period and i >= first and (i - first) % period == 0 for i in range(c.integer("num_hidden_layers"))]
+    keys["attention.head_count_kv"] = np.array([n_kv if here else 0 for here in attending], np.int32)
+    return keys | (experts(c) if c.integer("num_experts", 1) > 1 else {})
 
 
 def granitehybrid(c: Config) -> Keys:
@@ -104,18 +144,44 @@ def kimi_linear(c: Config) -> Keys:
             f"config.json has {linear.integer('num_heads')} heads of delta nets, as many as others are needed"
         )
     c.require("mla_use_nope", True)
-    latent, turned = c.integer("kv_lora_rank"), c.integer("qk_rope_head_dim")
-    return routing(c) | {
-        "attention.head_count_kv": np.array([int(layer + 1 in full) for layer in range(n)], np.int32),
-        "attention.key_length": latent + turned,
-        "attention.value_length": latent,
-        "attention.key_length_mla": c.integer("qk_nope_head_dim") + turned,
-        "attention.value_length_mla": c.integer("v_head_dim"),
-        "attention.kv_lora_rank": latent,
-        "rope.dimension_count": turned,
-        "ssm.conv_kernel": linear.integer("short_conv_kernel_size"),
-        "kda.head_dim": linear.integer("head_dim"),
-    }
+    return (
+        routing(c)
+        | latent_sizes(c)
+        | {
+            "attention.head_count_kv": np.array([int(layer + 1 in full) for layer in range(n)], np.int32),
+            "ssm.conv_kernel": linear.integer("short_conv_kernel_size"),
+            "kda.head_dim": linear.integer("head_dim"),
+        }
+    )
+
+
+def attending_layers(c: Config) -> list[bool]:
+    """Which layers of Ling 3 attend: the last one of each group, and those behind the last whole group."""
+    n, group = c.integer("num_hidden_layers"), c.integer("layer_group_size")
+    return [(i + 1) % group == 0 or i >= n // group * group for i in range(n)]
+
+
+def bailingmoe3(c: Config) -> Keys:
+    """Ling 3: as Kimi Linear, with a bound of decays, attention that turns and is gated, and bounds of activations."""
+    c.require("no_kda_lora", True, absent=False)
+    c.require("kda_safe_gate", True, absent=False)
+    c.require("gated_attention_proj_granularity_type", "head_wise", absent="")
+    n = c.integer("num_hidden_layers")
+    keys = (
+        routing(c)
+        | latent_sizes(c)
+        | {
+            "attention.head_count_kv": np.array(attending_layers(c), np.int32),
+            "ssm.conv_kernel": c.integer("short_conv_kernel_size"),
+            "kda.head_dim": c.integer("head_dim"),
+            "kda.safe_gate": True,
+            "kda.gate_lower_bound": c.number("kda_lower_bound"),
+            "expert_shared_feed_forward_length": c.integer("moe_shared_expert_intermediate_size"),
+        }
+    )
+    for key, name in (("exp", "expert_swiglu_limit_list"), ("shexp", "share_expert_swiglu_limit_list")):
+        keys |= clamps(c, f"swiglu_clamp_{key}", name, n)
+    return keys
 
 
 def falcon_h1_factors(c: Config) -> dict[str, tuple[tuple[int, float], ...]]:

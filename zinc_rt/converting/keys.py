@@ -369,155 +369,27 @@ def stablelm(c: Config) -> Keys:
     return layer_normed(c) | {"use_parallel_residual": c.flag("use_parallel_residual", False)}
 
 
-def routing(c: Config) -> Keys:
-    """Of experts what config.json says, under the names that most families use; others have aliases."""
-    keys = experts(c)
-    for name, theirs in (
-        ("expert_feed_forward_length", "moe_intermediate_size"),
-        ("expert_shared_count", "num_shared_experts"),
-        ("leading_dense_block_count", "first_k_dense_replace"),
-        ("expert_group_count", "n_group"),
-        ("expert_group_used_count", "topk_group"),
-    ):
-        if c.has(theirs):
-            keys[name] = _alike(c, theirs)
-    if c.has("routed_scaling_factor"):
-        keys["expert_weights_scale"] = c.number("routed_scaling_factor")
-    if c.has("norm_topk_prob"):
-        keys["expert_weights_norm"] = c.flag("norm_topk_prob")
-    if c.has("scoring_func"):
-        c.require("scoring_func", "sigmoid", "softmax")
-        keys["expert_gating_func"] = 2 if c.get("scoring_func") == "sigmoid" else 1
-    return keys
+def gptneox(c: Config) -> Keys:
+    """GPT-NeoX and Pythia."""
+    return layer_normed(c) | {"use_parallel_residual": c.flag("use_parallel_residual", True)}
 
 
-def _alike(c: Config, name: str) -> int:
-    """A whole number that some models list for each layer, the same for all."""
-    value = c.get(name)
-    if not isinstance(value, list):
-        return c.integer(name)
-    if not value or any(one != value[0] for one in value):
-        raise ConvertError(f"config.json: {name} differs by layer, which is not converted")
-    return Config({name: value[0]}).integer(name)
+def falcon_values(c: Config) -> Keys:
+    """Of Falcon: one head of keys and values, unless it is of the newer form, and an ungated feed-forward."""
+    newer = c.flag("new_decoder_architecture", False)
+    if not newer:
+        c.require("multi_query", True)
+    width = c.integer("ffn_hidden_size", 4 * c.integer("hidden_size"))
+    return {"num_key_value_heads": c.integer("num_kv_heads") if newer else 1, "intermediate_size": width}
 
 
-def olmoe(c: Config) -> Keys:
-    """OLMoE: experts on all layers, whose shares are not made to add up to one."""
-    c.require("norm_topk_prob", False)
-    c.require("clip_qkv", None)
-    return experts(c)
-
-
-def bailingmoe2(c: Config) -> Keys:
-    """Ling and Ring 2."""
-    keys = routing(c)
-    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
-    shared = c.integer("moe_shared_expert_intermediate_size", shared)
-    return keys | ({"expert_shared_feed_forward_length": shared} if shared else {})
-
-
-def ernie4_5_moe(c: Config) -> Keys:
-    """ERNIE 4.5 with experts from one layer on."""
-    n = c.integer("num_hidden_layers")
-    c.require("moe_layer_end_index", n - 1, -1)
-    keys = routing(c) | {"interleave_moe_layer_step": c.integer("moe_layer_interval", 1)}
-    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
-    return keys | ({"expert_shared_feed_forward_length": shared} if shared else {})
-
-
-def hunyuan_moe(c: Config) -> Keys:
-    """Hunyuan A13B: experts on all layers, and a shared one."""
-    shared = _alike(c, "num_shared_experts") * c.integer("intermediate_size")
-    top = {"expert_used_count": _alike(c, "num_experts_per_tok")}
-    width = {"feed_forward_length": _alike(c, "moe_intermediate_size"), "expert_shared_feed_forward_length": shared}
-    counts = Config({"num_experts": c.get("num_experts"), "num_experts_per_tok": top["expert_used_count"]})
-    return hunyuan(c) | experts(counts) | width | {"expert_shared_count": _alike(c, "num_shared_experts")}
-
-
-def minimax_m2(c: Config) -> Keys:
-    """MiniMax M2: experts on all layers, part of each head turned."""
-    width = c.integer("intermediate_size")
-    return routing(c) | {"expert_feed_forward_length": width, "rope.dimension_count": c.integer("rotary_dim")}
-
-
-def afmoe(c: Config) -> Keys:
-    """Trinity."""
-    c.require("mup_enabled", True)
-    return routing(c) | windows(c, 4)
-
-
-def mimo2(c: Config) -> Keys:
-    """MiMo V2: layers with a window have other numbers of key and value heads."""
-    for name in ("head_dim", "num_attention_heads", "v_head_dim"):
-        c.require(f"swa_{name}", c.integer(name))
-    n, kinds = c.integer("num_hidden_layers"), c.get("hybrid_layer_pattern")
-    if not isinstance(kinds, list) or len(kinds) != n or set(kinds) - {0, 1}:
-        raise ConvertError(f"config.json has no hybrid_layer_pattern of {n} numbers 0 and 1")
-    counts = c.integer("num_key_value_heads"), c.integer("swa_num_key_value_heads")
-    keys = routing(c) | {
-        "attention.head_count_kv": np.array([counts[kind] for kind in kinds], np.int32),
-        "attention.sliding_window": c.integer("sliding_window"),
-        "attention.sliding_window_pattern": [kind == 1 for kind in kinds],
-        "attention.value_length": c.integer("v_head_dim"),
-        "rope.freq_base_swa": c.number("swa_rope_theta", 10000.0),
-    }
-    scale = c.number("attention_value_scale", 0.0)
-    return keys | ({"attention.value_scale": scale} if scale else {})
-
-
-def smallthinker(c: Config) -> Keys:
-    """SmallThinker."""
-    layout = c.get("sliding_window_layout", [])
-    width = c.integer("moe_intermediate_size")
-    keys = routing(c) | {"feed_forward_length": width}
-    keys["expert_gating_func"] = 1 if c.flag("moe_primary_router_apply_softmax", False) else 2
-    if isinstance(layout, list) and any(layout):
-        keys["attention.sliding_window"] = c.integer("sliding_window_size")
-    return keys
-
-
-def llama4(c: Config) -> Keys:
-    """Llama 4: `intermediate_size` is the experts'."""
-    c.require("attention_bias", False)
-    return experts(c) | {
-        "feed_forward_length": c.integer("intermediate_size_mlp"),
-        "expert_feed_forward_length": c.integer("intermediate_size"),
-        "interleave_moe_layer_step": c.integer("interleave_moe_layer_step", 1),
-    }
-
-
-def phimoe(c: Config) -> Keys:
-    """Phi 3.5 MoE."""
-    return experts(c)
-
-
-def mistral4(c: Config) -> Keys:
-    """Mistral Small 4: latent attention."""
-    rope, latent = rope_of(c), c.integer("kv_lora_rank")
-    turned = c.integer("qk_rope_head_dim")
-    keys = routing(c) | {
-        "attention.head_count_kv": 1,
-        "attention.key_length": latent + turned,
-        "attention.value_length": latent,
-        "attention.key_length_mla": c.integer("qk_nope_head_dim") + turned,
-        "attention.value_length_mla": c.integer("v_head_dim"),
-        "attention.kv_lora_rank": latent,
-        "rope.dimension_count": turned,
-    }
-    if c.has("q_lora_rank"):
-        keys["attention.q_lora_rank"] = c.integer("q_lora_rank")
-    shared = c.integer("num_shared_experts", 0) * c.integer("moe_intermediate_size")
-    keys |= {"expert_shared_feed_forward_length": shared} if shared else {}
-    slope = rope.number("llama_4_scaling_beta", 0.0)
-    if slope:
-        old = int(rope.number("original_max_position_embeddings"))
-        keys |= {"attention.temperature_scale": slope, "attention.temperature_length": old}
-    if rope.has("mscale_all_dim"):  # in files of latent attention with its factor of a tenth
-        keys |= {
-            "rope.scaling.yarn_log_multiplier": 0.1 * rope.number("mscale_all_dim"),
-            "rope.scaling.attn_factor": None,
-        }
-    return keys
+def falcon(c: Config) -> Keys:
+    """Falcon, but for those with slopes in place of a rotation."""
+    c.require("alibi", False)
+    c.require("bias", False)
+    c.require("parallel_attn", True)
+    c.require("activation", "gelu")
+    return layer_normed(c) | {"tensor_data_layout": "jploski"}
 
 
 def muse_glimmer(c: Config) -> Keys:

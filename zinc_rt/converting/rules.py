@@ -18,7 +18,7 @@ from zinc_rt.gguf.types import GGMLType
 from zinc_rt.quantizing.plan import left_as_it_is
 from zinc_rt.utils.checks import show
 
-_LAYER: Final = re.compile(r"layers\.(\d+)\.(.+)")
+_LAYER: Final = re.compile(r"(?:layers|h)\.(\d+)\.(.+)")
 _ALONE: Final = -1
 """Stands for an expert's number in what is no expert's."""
 _EXPERT: Final = re.compile(r"\.(experts|norms)\.(\d+)\.")
@@ -36,8 +36,8 @@ class How(enum.Enum):
     matrix that has all of a key head together.
 
     GROUPED_Q, _K and _V are parts of a matrix that has the query heads of a key head, this, and its values together;
-    q and k are interleaved, too. LATENT_K and LATENT_V are parts of what makes keys and values of a latent vector: the
-    keys' matrix of each head is turned round.
+    q and k are interleaved, too. GROUPED is all queries, keys and values of one, behind each other. LATENT_K and
+    LATENT_V are parts of what makes keys and values of a latent vector: the keys' matrix of each head is turned round.
     """
 
     COPY = enum.auto()
@@ -56,6 +56,7 @@ class How(enum.Enum):
     DECAYS = enum.auto()
     PACKED_QKV = enum.auto()
     PACKED_Z = enum.auto()
+    GROUPED = enum.auto()
     GROUPED_Q = enum.auto()
     GROUPED_K = enum.auto()
     GROUPED_V = enum.auto()
@@ -82,7 +83,7 @@ class TensorRule:
 
 Rules = Mapping[str, TensorRule | tuple[TensorRule, ...]]
 """By the names of modules, or of tensors, behind `model.` or `layers.N.`, with * for an expert's number: what they
-become. A tuple is several tensors from one."""
+become. A tuple is several tensors from one. A rule for one layer alone has its number, `layers.N.`."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def place(
     aside = []
     for name, tensor in tensors.items():
         bare = _bare(name)
-        if name.endswith("rotary_emb.inv_freq") or _nibbles(name) in tensors:
+        if name.endswith(_BUFFERS) or _nibbles(name) in tensors:
             continue
         if name.startswith(tuple(skipped)) or bare.startswith(tuple(skipped)) or (tied and bare == "lm_head.weight"):
             aside.append(name)
@@ -130,6 +131,8 @@ def place(
     return sorted(made, key=_order), aside
 
 
+_BUFFERS: Final = ("rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")
+"""Ends of the names of what old folders keep beside weights."""
 _NIBBLES, _SCALES = "_blocks", "_scales"
 
 
@@ -156,7 +159,7 @@ def _make_blocks(
 
 _PREFIXES: Final = (
     "model.language_model.", "language_model.model.", "language_model.", "model.backbone.", "model.", "backbone.",
-    "ernie.",
+    "ernie.", "transformer.", "gpt_neox.",
 )  # fmt: skip
 
 
@@ -176,11 +179,13 @@ def becomes(name: str, rules: Rules, bare: str | None = None) -> list[tuple[str,
     path = layer[2] if layer else bare
     expert = _EXPERT.search(f".{path}")
     path = _EXPERT.sub(r".\1.*.", f".{path}")[1:]
-    module, dot, kind = path.rpartition(".")
-    rule = rules.get(path)
-    suffix = ""
-    if rule is None and kind in ("weight", "bias"):
-        rule, suffix = rules.get(module), dot + kind
+    rule, suffix = None, ""
+    for whole in (bare, path):
+        module, dot, kind = whole.rpartition(".")
+        suffix = dot + kind if kind in ("weight", "bias") and whole not in rules else ""
+        rule = rules.get(module if suffix else whole)
+        if rule is not None:
+            break
     if rule is None:
         raise ConvertError(
             f"tensor {show(name)} is none that models of this architecture have: it is a variant that is not converted"
@@ -317,7 +322,7 @@ def outputs_of(mode: How, n: int, heads: HeadCounts) -> Index | None:
     if mode in (How.Q, How.K):
         count = heads.n_heads if mode is How.Q else heads.n_kv_heads
         return None if n % (2 * count) else every.reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)
-    if mode in (How.GROUPED_Q, How.GROUPED_K, How.GROUPED_V):
+    if mode in (How.GROUPED, How.GROUPED_Q, How.GROUPED_K, How.GROUPED_V):
         return _grouped(mode, every, heads)
     if mode is How.LATENT_V:
         each = heads.latent_k + heads.latent_v
@@ -351,6 +356,8 @@ def _grouped(mode: How, every: Index, heads: HeadCounts) -> Index | None:
     if heads.n_heads % heads.n_kv_heads or len(every) % (heads.n_kv_heads * share * 2):
         return None
     parts = every.reshape(heads.n_kv_heads, share, -1)
+    if mode is How.GROUPED:
+        return np.concatenate([part.reshape(-1) for part in (parts[:, :-2], parts[:, -2], parts[:, -1])])
     if mode is How.GROUPED_V:
         return parts[:, -1].reshape(-1)
     those = parts[:, :-2] if mode is How.GROUPED_Q else parts[:, -2]
