@@ -18,6 +18,10 @@ WORDS = {
     "minimax-m2": '{% if tools %}{% endif %}<minimax:tool_call>\n<invoke name="a">',
     "nemotron-2": "{% if tools %}{% endif %}<TOOLCALL>[",
     "kimi-k2": "{{ tools }}<|tool_calls_section_begin|><|tool_call_begin|>functions.",
+    "command-r7b": '{{ tools }}<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": ',
+    "apertus": "{{ tools }}<|tools_prefix|>",
+    "lfm2": "{% if tools %}List of tools: [{% endif %}",
+    "hunyuan": '{{ tools }}<tool_calls>[{"name": ',
     "llama3": '{% if tools %}{"name": function name, "parameters": dictionary}{% endif %}'.replace("function", '"f"'),
     "mistral": "[AVAILABLE_TOOLS]{{ tools }}[TOOL_CALLS][{",
     "mistral-named": "{{ tools }}[TOOL_CALLS]{{ name }}[ARGS]",
@@ -67,6 +71,15 @@ def test_templates_of_the_tests() -> None:
     for template in (CHATML, MISTRAL, LLAMA3, "", None):
         assert dialect_of(tokenizer(()), template).calls is None
     assert dialect_of(tokenizer(HARMONY), None).harmony
+
+
+def test_smollm3() -> None:
+    """Its own template has tools under the name `xml_tools`; an edited one that shows none makes no calls."""
+    own = "{%- if xml_tools or python_tools -%}<tools></tools><tool_call></tool_call>{%- endif -%}<think></think>"
+    assert dialect_of(tokenizer(()), own).name == "hermes"
+    edited = "{%- if message.role == 'tool' -%}user{%- endif -%}<think></think>"
+    assert dialect_of(tokenizer(()), edited).name == "plain"
+    assert dialect_of(tokenizer(()), edited).think == THINK
 
 
 @pytest.mark.parametrize(

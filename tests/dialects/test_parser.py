@@ -68,6 +68,11 @@ WRITTEN = {
     "nemotron-2": f'<TOOLCALL>[{{"name": "weather", "arguments": {WEATHER}}}]</TOOLCALL>',
     "kimi-k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
     f"{WEATHER}<|tool_call_end|><|tool_calls_section_end|>",
+    "command-r7b": f'<|START_ACTION|>[\n    {{"tool_call_id": "0", "tool_name": "weather", "parameters": {WEATHER}}}\n]'
+    "<|END_ACTION|>",
+    "apertus": f'<|tools_prefix|>[{{"weather": {WEATHER}}}]<|tools_suffix|>',
+    "lfm2": """<|tool_call_start|>[weather(city='Zürich', unit="C")]<|tool_call_end|>""",
+    "hunyuan": f'<tool_calls>[{{"name": "weather", "arguments": {WEATHER}}}]</tool_calls>',
     "llama3": f'{{"name": "weather", "parameters": {WEATHER}}}',
     "mistral": f'[TOOL_CALLS] [{{"name": "weather", "arguments": {WEATHER}}}]',
     "mistral-named": f"[TOOL_CALLS]weather[ARGS]{WEATHER}",
@@ -102,6 +107,10 @@ def test_a_call_however_the_stream_is_cut(name: str, bound: bool) -> None:
 
 
 SECTIONS = {
+    "command-r7b": '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "A"}}'
+    ',\n    {"tool_call_id": "1", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>',
+    "apertus": '<|tools_prefix|>[{"weather": {"city": "A"}}, {"now": {}}]<|tools_suffix|>',
+    "lfm2": """<|tool_call_start|>[weather(city="A"), now()]<|tool_call_end|>""",
     "minimax-m2": '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">A</parameter>\n</invoke>\n'
     '<invoke name="now">\n</invoke>\n</minimax:tool_call>',
     "kimi-k2": "<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>"
@@ -117,12 +126,25 @@ def test_two_calls_between_the_same_marks(name: str, bound: bool) -> None:
     assert calls(found) == [("weather", '{"city": "A"}'), ("now", "{}")]
 
 
+def test_values_of_python() -> None:
+    """Those of both notations, nested, with quotes and escapes of both."""
+    text = r"""<|tool_call_start|>[f(a=True, b=None, c=[1, -2.50, 'x\'y'], d={"k": {'l': false}}, e="\u00e9\/\n")]"""
+    ((name, arguments),) = calls(answer(BY_NAME["lfm2"], text))
+    assert (name, arguments) == (
+        "f",
+        """{"a": true, "b": null, "c": [1, -2.50, "x'y"], "d": {"k": {"l": false}}, "e": "é/\\n"}""",
+    )
+    for wrong in ("[f(a=b)]", "[f(1)]", "[]", "f()", "[f(a='b]"):
+        assert answer(BY_NAME["lfm2"], f"<|tool_call_start|>{wrong}<|tool_call_end|>").tool_calls == (), wrong
+
+
 def fragments(deltas: list[Delta]) -> list[str]:
     """The pieces of arguments."""
     return [delta.arguments for delta in deltas if isinstance(delta, CallDelta) and delta.arguments]
 
 
 PIECEWISE = {
+    "lfm2": [WEATHER],
     "qwen3-coder": ['{"city": "Zürich"', ', "unit": "C"', "}"],
     "seed": ['{"city": "Zürich"', ', "unit": "C"', "}"],
     "minimax-m2": ['{"city": "Zürich"', ', "unit": "C"', "}"],

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from zinc_rt.dialects.forms.gemma import GemmaCalls
 from zinc_rt.dialects.forms.json_calls import JsonCalls
 from zinc_rt.dialects.forms.named import NamedCalls
+from zinc_rt.dialects.forms.python_calls import PythonCalls
 from zinc_rt.dialects.forms.tagged import TaggedCalls
+from zinc_rt.dialects.forms.telling import CallShape
 from zinc_rt.dialects.record import Dialect
 from zinc_rt.text.harmony import speaks_harmony
 
@@ -84,8 +86,23 @@ KIMI: Final = Dialect(
     ),
 )
 
+COMMAND: Final = Dialect(
+    "command-r7b",
+    JsonCalls(
+        "<|START_ACTION|>",
+        "<|END_ACTION|>",
+        arguments="parameters",
+        listed=True,
+        shape=CallShape("tool_name", "tool_call_id"),
+    ),
+)
+APERTUS: Final = Dialect("apertus", JsonCalls("<|tools_prefix|>", "<|tools_suffix|>", listed=True, shape=CallShape("")))
+LFM2: Final = Dialect("lfm2", PythonCalls("<|tool_call_start|>", "<|tool_call_end|>"))
+HUNYUAN: Final = Dialect("hunyuan", JsonCalls("<tool_calls>", "</tool_calls>", listed=True))
+
 FAMILIES: Final = (
-    PLAIN, HERMES, QWEN3_CODER, SEED, MINIMAX, NEMOTRON, KIMI, LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_IDS, GEMMA4,
+    PLAIN, HERMES, QWEN3_CODER, SEED, MINIMAX, NEMOTRON, KIMI, COMMAND, APERTUS, LFM2, HUNYUAN,
+    LLAMA3, MISTRAL, MISTRAL_NAMED, MISTRAL_IDS, GEMMA4,
     FUNCTION_GEMMA, GPT_OSS, PHI4, GRANITE, DEEPSEEK, DEEPSEEK_R1,
 )  # fmt: skip
 
@@ -94,6 +111,7 @@ _THINKING: Final = (
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|inner_prefix|>", "<|inner_suffix|>"),
 )
 
 
@@ -119,9 +137,11 @@ def dialect_of(tokenizer: Tokenizer, template: str | None) -> Dialect:
 
 def _by_calls(tokenizer: Tokenizer, text: str) -> Dialect:
     """The family by its marks of calls, those that are in no other's template first."""
-    for family in (SEED, MINIMAX, NEMOTRON, KIMI):  # whose first marks no other family has
+    for family in (SEED, MINIMAX, NEMOTRON, KIMI, COMMAND, APERTUS, LFM2):  # whose first marks no other family has
         if family.calls is not None and family.calls.begin in text:
             return family
+    if tokenizer.token_id("<|tool_call_start|>") is not None:  # some templates of LFM2 do not write calls
+        return LFM2
     if "<|tool_call>" in text:
         return GEMMA4
     if "<start_function_call>" in text:
@@ -132,6 +152,8 @@ def _by_calls(tokenizer: Tokenizer, text: str) -> Dialect:
         if "[ARGS]" not in text:
             return MISTRAL
         return MISTRAL_IDS if "[CALL_ID]" in text else MISTRAL_NAMED
+    if "<tool_calls>" in text and "<tool_call>" not in text:
+        return HUNYUAN
     if "<tool_call>" in text:
         return QWEN3_CODER if "<function=" in text else HERMES if "<arg_key>" not in text else PLAIN
     if "<|tool_call|>" in text:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from zinc_rt.text import Tokenizer
 
 MARK: Final = re.compile(
-    r"<\|.*>|<.*\|>|<\uff5c.*\uff5c>|<escape>|\[/?[A-Z_]+\]|</?(?:think|tool_call|tool_response|tools|arg_key|arg_value"
+    r"<\|.*>|<.*\|>|<\uff5c.*\uff5c>|<escape>|\[/?[A-Z_]+\]|</?(?:think|tool_calls?|tool_response|tools|arg_key|arg_value"
     r"|start_function_call|end_function_call)>|<(?:start|end)_function_call>|</?(?:seed|minimax):(?:think|tool_call)>"
     r"|</?TOOLCALL>",
     re.DOTALL,

@@ -69,18 +69,8 @@ class TaggedCalls:
         return lark.rule(f"{one} (SPACE? {lark.mark(self.begin)} {one})*") if parallel else one
 
     def _call(self, lark: LarkText, tool: Tool) -> str:
-        root = tool.parameters
-        refused = (*_UNREADABLE, *_IGNORED) if tool.strict else _UNREADABLE
-        if used := next((key for key in refused if key in root), None):
-            raise GrammarError(
-                f"{used} at the top does not go with this model, whose calls name arguments one by one; use properties",
-                tool.where,
-            )
+        properties, required = arguments_of(tool)
         parts = [lark.literal(f"{self.function[0]}{tool.name}{self.function[1]}\n")]
-        required = set(root.get("required", ()))
-        properties = dict(root.get("properties", {}))
-        for key in sorted(required - properties.keys()):
-            properties[key] = True
         for key, schema in properties.items():
             if not _NAME.fullmatch(key):
                 raise GrammarError(f"the argument {key!r} cannot be written for this model; rename it", tool.where)
@@ -152,6 +142,25 @@ class TaggedCalls:
         key, mark = yield from cursor.until([self.parameter[1]], LONGEST_NAME)
         value = yield from _read_value(cursor, self.lines)
         return {key: _as_json(value, key, schema)} if mark and value is not None else None
+
+
+def arguments_of(tool: Tool) -> tuple[dict[str, Any], set[str]]:
+    """The schemas of a function's arguments by their names, and which of them are required.
+
+    Raises `GrammarError` where the arguments are no list of names.
+    """
+    root = tool.parameters
+    refused = (*_UNREADABLE, *_IGNORED) if tool.strict else _UNREADABLE
+    if used := next((key for key in refused if key in root), None):
+        raise GrammarError(
+            f"{used} at the top does not go with this model, whose calls name arguments one by one; use properties",
+            tool.where,
+        )
+    required = set(root.get("required", ()))
+    properties = dict(root.get("properties", {}))
+    for key in sorted(required - properties.keys()):
+        properties[key] = True
+    return properties, required
 
 
 def _read_value(cursor: TextCursor, lines: bool) -> Generator[None, None, str | None]:

@@ -5,11 +5,45 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from zinc_rt.dialects.forms.base import CallTeller, ParsedCall, call_of
+from zinc_rt.dialects.forms.base import CallTeller, ParsedCall, call_of, clean_json, json_value, members
 
-_HEAD: Final = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)+")\s*,\s*"(?:arguments|parameters)"\s*:\s*', re.DOTALL)
+
+@dataclass(frozen=True)
+class CallShape:
+    """Of a call as a JSON object: the key of its name, and of the number before it where it has one.
+
+    name: "" where the function's name itself is the key of the arguments, the only one.
+    """
+
+    name: str = "name"
+    number: str = ""
+
+    @cached_property
+    def head(self) -> re.Pattern[str]:
+        """What stands before the arguments; its group is the name, in quotes."""
+        text = r'("(?:[^"\\]|\\.)+")\s*'
+        if not self.name:
+            return re.compile(rf"\{{\s*{text}:\s*", re.DOTALL)
+        before = rf'(?:"{self.number}"\s*:\s*"[^"]*"\s*,\s*)?' if self.number else ""
+        return re.compile(rf'\{{\s*{before}"{self.name}"\s*:\s*{text},\s*"(?:arguments|parameters)"\s*:\s*', re.DOTALL)
+
+    def call(self, text: str) -> ParsedCall | None:
+        """The call that an object is; None for none."""
+        if self.name:
+            return call_of(text, (self.name,), ("arguments", "parameters"))
+        try:
+            ((name, arguments),) = members(text).items()
+            given = isinstance(json_value(arguments), dict)
+        except ValueError:
+            return None
+        return ParsedCall(name, clean_json(arguments)) if name and given else None
+
+
+USUAL: Final = CallShape()
 
 
 class JsonText:
@@ -38,10 +72,11 @@ class CallObjects:
 
     A call with the members name and arguments, in this order, is reported from the first bracket of the arguments on.
     Any other object is reported at its end, if it is a call. names: those that may be called, None for all.
+    shape: of the objects.
     """
 
-    def __init__(self, teller: CallTeller, names: Collection[str] | None) -> None:
-        self._teller, self._names = teller, names
+    def __init__(self, teller: CallTeller, names: Collection[str] | None, shape: CallShape) -> None:
+        self._teller, self._names, self._shape = teller, names, shape
         self._json = JsonText()
         self._depth = 0
         self._call = 1  # depth inside a call's object
@@ -79,7 +114,7 @@ class CallObjects:
             self._object, self._told = "", False
             self.wrong = bracket != "{"
         elif self._depth == self._call + 1 and bracket == "{" and not self._told:
-            head = _HEAD.fullmatch(self._object)
+            head = self._shape.head.fullmatch(self._object)
             name = json.loads(head[1], strict=False) if head is not None and _is_json(head[1]) else ""
             if name and (self._names is None or name in self._names):
                 self._telling = self._told = True
@@ -98,7 +133,7 @@ class CallObjects:
         """An object is complete: tell of it, if nothing was told. Whether there was one."""
         if self._told or not self._object:
             return False
-        call = call_of(self._object, ("name",), ("arguments", "parameters"))
+        call = self._shape.call(self._object)
         if call is None or (self._names is not None and call.name not in self._names):
             self.wrong = True
             return False
