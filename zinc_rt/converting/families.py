@@ -156,7 +156,7 @@ FAMILIES: Final = (
         "cohere2", ("Cohere2ForCausalLM",), n.QWEN, k.cohere2, aliases={"rms_norm_eps": "layer_norm_eps"}, tied=True
     ),
     Family(
-        "starcoder2", ("Starcoder2ForCausalLM",), n.STARCODER2, k.layer_normed, acts=_GELU,
+        "starcoder2", ("Starcoder2ForCausalLM",), n.STARCODER2, k.starcoder2, acts=_GELU,
         aliases={"rms_norm_eps": "norm_epsilon"},
     ),
     Family("stablelm", ("StableLmForCausalLM",), n.STABLELM, k.stablelm, aliases={"rms_norm_eps": "layer_norm_eps"}),

@@ -322,6 +322,11 @@ def layer_normed(c: Config) -> Keys:
     return {"attention.layer_norm_rms_epsilon": None, "attention.layer_norm_epsilon": c.number("rms_norm_eps")}
 
 
+def starcoder2(c: Config) -> Keys:
+    """StarCoder 2: a window on all layers."""
+    return layer_normed(c) | window(c)
+
+
 def nothing_more(c: Config) -> Keys:
     """Nothing but what all have."""
     return {}

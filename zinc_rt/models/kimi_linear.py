@@ -34,9 +34,13 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         rotation = parts.rotation(RopeConfig.from_keys(keys, head_dim, info.n_ctx_train, interleaved=True))
         bound = _lower_bound(keys)
     delta, latent = KimiDeltaSpec(sizes, bound), LatentAttentionSpec.from_keys(keys, rotation, gated=ling)
+
+    def attends(layer: int) -> BranchBody:  # files from before the matrices were split hold both in one
+        return latent.expanded if not ling and parts.has(f"blk.{layer}.attn_kv_b.weight") else latent
+
     feed_forward = _feed_forward(keys, info.n_layers, normalise=None if ling else True)
     return decoder(
-        parts, [pre_norm_block(latent if kv_heads[i] else delta, feed_forward[i]) for i in range(info.n_layers)]
+        parts, [pre_norm_block(attends(i) if kv_heads[i] else delta, feed_forward[i]) for i in range(info.n_layers)]
     )
 
 

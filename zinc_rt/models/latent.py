@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from zinc_rt.ir.graph import BufferId
 from zinc_rt.ir.op import Op
-from zinc_rt.models.config import check_heads
+from zinc_rt.models.attention import AttentionSpec
+from zinc_rt.models.config import HeadSizes, check_heads
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.indexer import IndexerSpec
 from zinc_rt.models.keys import Keys
@@ -79,11 +80,24 @@ class LatentAttentionSpec:
             gated=gated,
         )
 
+    @property
+    def expanded(self) -> ExpandedLatentSpec:
+        """The same attention by keys and values of each head, for files that have their matrices in one."""
+        return ExpandedLatentSpec(
+            heads=HeadSizes(self.n_heads, self.n_heads, self.plain + self.turned, self.value),
+            rotation=None,
+            scale=self.scale,
+            q_rank=self.q_rank,
+            rank=self.rank,
+            turned=self.turned,
+            turns=self.rotation,
+        )
+
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`."""
         p = f"blk.{layer}"
         _refuse_old_files(parts, p)
-        q_latent = self._q_latent(parts, h, p)
+        q_latent = _q_latent(parts, h, p, self.q_rank)
         q, q_turned = self._queries(parts, q_latent, p)
         chosen = [] if self.indexer is None else [self.indexer.emit(parts, h, q_latent, layer)]
         latent, k_turned = parts.split_project(h, f"{p}.attn_kv_a_mqa", (self.rank, self.turned))
@@ -115,15 +129,9 @@ class LatentAttentionSpec:
         """Attributes of the operations on the cache."""
         return {"n_kv_heads": 1, "latent_dim": self.rank, "rope_dim": self.turned}
 
-    def _q_latent(self, parts: GraphParts, h: BufferId, p: str) -> BufferId:
-        """What queries are projected from: h, or where there are two projections the normed result of the first."""
-        if self.q_rank is None:
-            return h
-        return parts.norm(parts.project(h, f"{p}.attn_q_a", self.q_rank), f"{p}.attn_q_a_norm")
-
     def _queries(self, parts: GraphParts, q_latent: BufferId, p: str) -> tuple[BufferId, BufferId]:
         """Queries in latent space and their rotated parts."""
-        name = f"{p}.attn_q" if self.q_rank is None else f"{p}.attn_q_b"
+        name = _q_matrix(p, self.q_rank)
         plain, turned = parts.split_project(q_latent, name, (self.plain, self.turned), heads=self.n_heads)
         q = parts.group_project(plain, f"{p}.attn_k_b", self.n_heads, self.rank)
         turned = self._turn(parts, turned, f"{p}.rope_q", self.n_heads)
@@ -135,6 +143,44 @@ class LatentAttentionSpec:
     def _turn(self, parts: GraphParts, x: BufferId, name: str, n_heads: int) -> BufferId:
         """The rotation, where there is one."""
         return x if self.rotation is None else parts.rope(x, name, self.rotation, n_heads, self.turned)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpandedLatentSpec(AttentionSpec):
+    """Attention whose keys and values are made for each head from a latent vector. The last elements of queries and
+    keys are turned; those of keys are the same for all heads. q_rank: elements of the vector that queries come from,
+    None where they come from h. rank: of that of keys and values. turned: elements that `turns` turns; None leaves them
+    as they are.
+    """
+
+    q_rank: int | None
+    rank: int
+    turned: int
+    turns: Rotation | None
+
+    def _projections(self, parts: GraphParts, h: BufferId, p: str) -> list[BufferId]:
+        """Queries, keys and values, turned."""
+        n, plain = self.heads.n_heads, self.heads.head_dim - self.turned
+        q_latent = _q_latent(parts, h, p, self.q_rank)
+        q, q_turned = parts.split_project(q_latent, _q_matrix(p, self.q_rank), (plain, self.turned), heads=n)
+        latent, k_turned = parts.split_project(h, f"{p}.attn_kv_a_mqa", (self.rank, self.turned))
+        latent = parts.norm(latent, f"{p}.attn_kv_a_norm")
+        k, v = parts.split_project(latent, f"{p}.attn_kv_b", (plain, self.heads.value_dim), heads=n)
+        if self.turns is not None:
+            q_turned = parts.rope(q_turned, f"{p}.rope_q", self.turns, n, self.turned)
+            k_turned = parts.rope(k_turned, f"{p}.rope_k", self.turns, 1, self.turned)
+        q = parts.join_heads(q, q_turned, f"{p}.attn_q_whole", n, n)
+        return [q, parts.join_heads(k, k_turned, f"{p}.attn_k_whole", n), v]
+
+
+def _q_latent(parts: GraphParts, h: BufferId, p: str, rank: int | None) -> BufferId:
+    """What queries are projected from: h, or where there are two projections the normed result of the first."""
+    return h if rank is None else parts.norm(parts.project(h, f"{p}.attn_q_a", rank), f"{p}.attn_q_a_norm")
+
+
+def _q_matrix(p: str, rank: int | None) -> str:
+    """The matrix of the projection of queries, or of the second one."""
+    return f"{p}.attn_q" if rank is None else f"{p}.attn_q_b"
 
 
 def _refuse_old_files(parts: GraphParts, p: str) -> None:

@@ -18,7 +18,7 @@ from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
-from zinc_rt.models.windows import windowed_layers
+from zinc_rt.models.windows import ALL, windowed_layers
 
 NAMES = ("cohere2", "starcoder2", "stablelm", "nemotron", "gptneox", "falcon")
 
@@ -36,8 +36,8 @@ class Parallel(enum.StrEnum):
 class LayerNormedSpec:
     """What an architecture differs in. bias: of q, k, v and the attention's output, ffn_bias: of the feed-forward (see
     `FeedForwardSpec.bias`). activation, gated: of the feed-forward. neighbours: a pair of the rotation is two
-    neighbours. windows: all layers but one of every so many have a window, and they alone a rotation. logit_scale:
-    whether logits are multiplied by the key of that name.
+    neighbours. windows: all layers but one of every so many have a window, and they alone a rotation; ALL: all layers,
+    where the file has one. logit_scale: whether logits are multiplied by the key of that name.
     """
 
     norms: NormKind = NormKind.LAYER
@@ -57,7 +57,7 @@ SPECS: Final[Mapping[str, LayerNormedSpec]] = {
         NormKind.LAYER_WITHOUT_BIAS, Parallel.ALWAYS, ffn_bias=False, activation="silu", gated=True, neighbours=True,
         windows=4, logit_scale=True, tied=True,
     ),
-    "starcoder2": LayerNormedSpec(bias=True, ffn_bias=True),
+    "starcoder2": LayerNormedSpec(bias=True, ffn_bias=True, windows=ALL),
     "stablelm": LayerNormedSpec(parallel=Parallel.WITHOUT_NORM, ffn_bias=False, activation="silu", gated=True),
     "nemotron": LayerNormedSpec(activation="relu2", tied=False),
     "gptneox": LayerNormedSpec(parallel=Parallel.KEY, bias=True, ffn_bias=True, tied=False),
@@ -73,17 +73,18 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     normed = parts.has("blk.0.attn_q_norm.weight")
     full = AttentionSpec(
         info.heads,
-        None if spec.windows else parts.rotation(info.rope),
+        None if spec.windows > 0 else parts.rotation(info.rope),
         qk_norm=normed,
         own_norms=normed,
         q_bias=spec.bias,
         k_bias=spec.bias,
         v_bias=spec.bias,
         out_bias=spec.bias,
+        window=keys.integer("attention.sliding_window", 0, minimum=0) or None if spec.windows == ALL else None,
     )
     feed_forward = FeedForwardSpec(info.n_ff, spec.ffn_bias, activation=spec.activation, gated=spec.gated)
     blocks = [_block(parts, keys, spec.parallel, full, feed_forward)] * info.n_layers
-    if spec.windows:
+    if spec.windows > 0:
         local = replace(full, rotation=parts.rotation(info.rope), window=keys.integer("attention.sliding_window"))
         windowed = _block(parts, keys, spec.parallel, local, feed_forward)
         layers = zip(windowed_layers(keys, info.n_layers, spec.windows), blocks, strict=True)

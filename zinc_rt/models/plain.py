@@ -23,7 +23,7 @@ from zinc_rt.models.feed_forward import FeedForwardSpec
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 from zinc_rt.models.ranking import ranks, score_head
-from zinc_rt.models.windows import windowed_layers
+from zinc_rt.models.windows import ALL, windowed_layers
 
 NAMES = (
     "llama", "qwen2", "qwen2vl", "qwen3", "qwen3vl", "smollm3", "seed_oss", "ernie4_5", "internlm2", "arcee",
@@ -43,10 +43,6 @@ class Unrotated(enum.StrEnum):
 
     FOURTH = "every fourth"
     FULL = "those without a window, in models with windows"
-
-
-ALL: Final = -1
-"""Windows on all layers."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from zinc_rt.models.keys import Keys
+
+ALL: Final = -1
+"""In place of a period: windows on all layers."""
 
 
 def windowed_layers(keys: Keys, n_layers: int, period: int | None = None, *, first: bool = False) -> tuple[bool, ...]:

@@ -28,6 +28,12 @@ def attention(net: Net, h: np.ndarray, p: str, rope: Rope | None) -> np.ndarray:
     q_turned = q[..., plain:]
     if rope is not None:
         q_turned, k_turned = net.turn(q_turned, rope), net.turn(k_turned, rope)
+    if net.has(f"{p}attn_kv_b.weight"):  # keys and values of each head, as the cache holds them
+        kv = net.product(latent, f"{p}attn_kv_b").reshape(n, heads, -1)
+        k = np.concatenate([kv[..., :plain], np.repeat(k_turned, heads, axis=1)], axis=2)
+        q = np.concatenate([q[..., :plain], q_turned], axis=2)
+        o = net.attend(q, k, kv[..., plain:], 1 / math.sqrt(d), net.visible(n, None))
+        return net.product(o.reshape(n, -1), f"{p}attn_output")
     wk, wv = net[f"{p}attn_k_b.weight"], net[f"{p}attn_v_b.weight"]  # [head, rank, plain], [head, value, rank]
     q_latent = np.stack([net.seen(q[:, i, :plain], f"{p}attn_k_b.weight") @ wk[i].T for i in range(heads)], axis=1)
     q = np.concatenate([q_latent, q_turned], axis=2)

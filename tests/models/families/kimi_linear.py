@@ -87,7 +87,9 @@ def limited(net: Net, part: str, layer: int) -> Gated:
     return lambda gate, up: np.minimum(silu(gate), limit) * np.clip(up, -limit, limit)
 
 
-def case(name: str, *, fused: bool = False, wrong: Sequence[str] = (), seed: int = 1, **more: Any) -> Case:
+def case(
+    name: str, *, fused: bool = False, together: bool = False, wrong: Sequence[str] = (), seed: int = 1, **more: Any
+) -> Case:  # fmt: skip
     ling = name == "bailingmoe3"
     n_embd, heads, d, rank, turned, plain, value, taps = 64, 3, 32, 64, 16, 32, 32, 4
     width, kv_heads = heads * d, [0, 1, 0]
@@ -119,6 +121,10 @@ def case(name: str, *, fused: bool = False, wrong: Sequence[str] = (), seed: int
     latent = deepseek2.attention_block(n_embd, heads, rank, plain, turned, value, q_rank=32 if ling else None)
     if ling:
         latent["attn_gate.weight"] = (heads, n_embd)
+    if together:
+        for part in ("attn_k_b.weight", "attn_v_b.weight"):
+            del latent[part]
+        latent["attn_kv_b.weight"] = (heads * (plain + value), rank)
     norms = norm_shapes(n_embd, "attn_norm", "ffn_norm")
     routed = moe_shapes(n_embd, 32, 8) | {"exp_probs_b.bias": (8,)} | ffn_shapes(n_embd, 32, suffix="_shexp")
     blocks = [
@@ -141,6 +147,7 @@ def case(name: str, *, fused: bool = False, wrong: Sequence[str] = (), seed: int
 CASES = {
     "kimi-linear": case("kimi-linear"),
     "kimi-linear-fused-qkv": case("kimi-linear", fused=True),
+    "kimi-linear-kv-together": case("kimi-linear", together=True),
     "bailingmoe3": case("bailingmoe3", seed=8),
     "bailingmoe3-limits": case(
         "bailingmoe3", wrong=("limits",), seed=3, swiglu_clamp_exp=[0.0, 0.5, 0.7], swiglu_clamp_shexp=[0.6, 0.0, 0.5]

@@ -63,7 +63,7 @@ def forward(net: Net, tokens: list[int]) -> np.ndarray:
             y = x + attention(net, first, p, rope if turns else None, window)
             x = y + feed_forward(net, second if net.does("side by side") else layer_norm(net, y, f"{p}attn_norm"), p)
         else:
-            x = x + attention(net, h, p, rope, None)
+            x = x + attention(net, h, p, rope, width)
             x = x + feed_forward(net, layer_norm(net, x, f"{p}ffn_norm"), p)
     logits = net.head(layer_norm(net, x, "output_norm"))
     return logits * net.keys.get("logit_scale", 1.0) if net.does("logit scale") else logits
@@ -104,6 +104,7 @@ CASES = {
         norm_bias=False, gated=True, tied=True, n_layers=4, attention__sliding_window=9, logit_scale=0.25,
     ),
     "starcoder2": case("starcoder2", biases=True),
+    "starcoder2-windows": case("starcoder2", "window", biases=True, attention__sliding_window=6),
     "stablelm": case("stablelm", gated=True, **PARTLY),
     "stablelm-parallel": case(
         "stablelm", "qk norm", "side by side", gated=True, norms=("attn_norm",), head_norms=True, **PARTLY
