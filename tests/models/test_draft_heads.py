@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers import T, random_tokens
+from tests.helpers import T, logits_of, random_tokens
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from tests.models.families.common import Net
@@ -36,7 +36,11 @@ MODELS: dict[str, Case] = {
     "qwen3next": with_block(CASES["qwen3next"]),
     "glm4moe": CASES["glm4moe-mtp"],
     "deepseek2": with_block(CASES["deepseek2"]),
+    "mimo2": with_block(CASES["mimo2"]),
+    "step35": with_block(CASES["step35"]),
 }
+LEFT_OUT = {"exaone-moe": with_block(CASES["exaone-moe"]), "bailingmoe2": CASES["bailingmoe2"]}
+"""Models whose block is known and not run."""
 TOKENS = random_tokens(3, 21, N_VOCAB - 2)
 RIGHT, NOTICED = 2e-3, 0.03
 
@@ -160,6 +164,15 @@ def test_parts_of_blocks_are_refused(folder: Path) -> None:
         parts = GraphParts(file, define(file).info, 1e-6)
         with pytest.raises(ModelError, match=r"eh_proj.* cut into 8: 16 elements are no whole .* of 32"):
             parts.weight_columns("blk.3.nextn.eh_proj.weight", (64, 128), 0, 8)
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_a_block_that_is_left_out(name: str, folder: Path) -> None:
+    """The model's logits are those of the formulas, and there is no head."""
+    case = write_case(folder / f"{name}-left.gguf", LEFT_OUT[name])
+    with GGUFFile.open(case.path) as file:
+        assert define_draft_head(file) is None
+    assert error(logits_of(case.path, TOKENS, kernels="reference"), Net(case).logits(TOKENS)) < RIGHT
 
 
 @pytest.mark.parametrize("name", ["qwen35", "glm4moe", "qwen3"])

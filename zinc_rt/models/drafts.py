@@ -38,6 +38,8 @@ GROUPED: Final = (
     "attn_q_norm",
     "attn_k_norm",
     "ffn_gate_inp_shexp",
+    "attn_gate",
+    "attn_sinks",
 )
 """The others where attention is grouped-query attention."""
 GROUPED_BIASES: Final = ("attn_q", "attn_k", "attn_v", "attn_qkv", "exp_probs_b")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -16,7 +17,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import BlockSpec, Branch, BranchBody, Layer, Residual, decoder
 from zinc_rt.models.config import HeadSizes, read_info
-from zinc_rt.models.definition import ModelDefinition, PictureStyle, Sections
+from zinc_rt.models.definition import F32, ModelDefinition, PictureStyle, Sections
 from zinc_rt.models.drafts import count_drafts, draft_head, leave_drafts
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.feed_forward import FeedForwardSpec
@@ -116,11 +117,11 @@ ROWS: Final = MappingProxyType({
     ),
     "mimo2": Mixture(
         gating="sigmoid", normalise=True, scaled=False, sinks=True, value_scale=True, local_base=True, windows=1,
-        found=True, tied=False,
+        found=True, tied=False, drafts=True,
     ),
     "step35": Mixture(
         head_norm=None, gate="heads", local_base=True, local_dim=True, windows=1, shared="length", clamped=True,
-        found=True, tied=False,
+        found=True, tied=False, drafts=True,
     ),
 })  # fmt: skip
 
@@ -187,21 +188,23 @@ def _attention(parts: GraphParts, keys: Keys, row: Mixture, n_blocks: int) -> Ca
     heads = HeadSizes.of_layers(keys, parts.info.n_embd, n_blocks)
     if row.all_kv:
         heads = tuple(replace(each, n_kv_heads=each.n_heads) for each in heads)
-    rotations = _rotations(parts, keys, row, heads[0].head_dim)
+    rotation = _rotations(parts, keys, row, heads[0].head_dim)
     window = keys.integer("attention.sliding_window", 0, minimum=0) if row.windows else 0
     if row.windows == 1 and not window:
         keys.integer("attention.sliding_window")  # is needed
     period = None if row.windows == 1 else row.windows
-    local = windowed_layers(keys, n_layers, period, first=row.full_first) if row.windows else (False,) * n_layers
+    # Files may say it of the blocks that draft, too.
+    n_said = n_blocks if keys.length("attention.sliding_window_pattern") == n_blocks else n_layers
+    local = windowed_layers(keys, n_said, period, first=row.full_first) if row.windows else (False,) * n_layers
     out_scale = keys.number("attention.value_scale", 1.0) if row.value_scale else 1.0
 
     def attention(layer: int) -> AttentionSpec:
-        sizes, near = heads[layer], layer < n_layers and local[layer]
+        sizes, near = heads[layer], layer < len(local) and local[layer]
         still = row.unturned and layer < n_layers and not near and (window or row.unturned == "period")
         normed = parts.has(f"blk.{layer}.attn_q_norm.weight") if row.head_norm is None else row.head_norm
         return AttentionSpec(
             sizes,
-            None if still else rotations[near],
+            None if still else rotation(near),
             qk_norm=row.whole_norm or normed,
             whole_norm=row.whole_norm,
             norm_after_rope=row.norm_after_rope,
@@ -214,22 +217,32 @@ def _attention(parts: GraphParts, keys: Keys, row: Mixture, n_blocks: int) -> Ca
     return attention
 
 
-def _rotations(parts: GraphParts, keys: Keys, row: Mixture, head_dim: int) -> tuple[Rotation, Rotation]:
-    """That of layers without a window, and of those with one."""
+def _rotations(parts: GraphParts, keys: Keys, row: Mixture, head_dim: int) -> Callable[[bool], Rotation]:
+    """The rotation of layers with a window, or without one. Its table is declared when it is first asked for: a graph
+    has no table that nothing uses.
+    """
     factors = "rope_freqs.weight"
     rope = RopeConfig.from_keys(keys, head_dim, parts.info.n_ctx_train, interleaved=row.interleaved)
     if not row.local_base:
-        return (parts.rotation(rope, factors=factors),) * 2
-    near = replace(rope, base=keys.number("rope.freq_base_swa", 10000.0, minimum=1.0, above=True))
-    if not row.local_dim:
-        return parts.rotation(rope), parts.rotation(near, name="rope_local")
-    near = replace(near, dim=keys.integer("rope.dimension_count_swa", rope.dim, maximum=head_dim))
-    rope = replace(rope, dim=rope.dim // 2)
-    if rope.dim % 2 or near.dim % 2:
-        raise ModelError(f"{near.dim} and {rope.dim} elements of a head rotate, an even number is needed")
-    values = parts.rope_factors(factors, near if near.dim > rope.dim else rope)
-    own = None if values is None else values[: rope.dim // 2]
-    return parts.rotation(rope, factors=lambda n_ctx: own), parts.rotation(near, name="rope_local")
+        one = cache(lambda: parts.rotation(rope, factors=factors))
+        return lambda near: one()
+    local = replace(rope, base=keys.number("rope.freq_base_swa", 10000.0, minimum=1.0, above=True))
+    own: F32 | None = None
+    if row.local_dim:
+        local = replace(local, dim=keys.integer("rope.dimension_count_swa", rope.dim, maximum=head_dim))
+        rope = replace(rope, dim=rope.dim // 2)
+        if rope.dim % 2 or local.dim % 2:
+            raise ModelError(f"{local.dim} and {rope.dim} elements of a head rotate, an even number is needed")
+        values = parts.rope_factors(factors, local if local.dim > rope.dim else rope)
+        own = None if values is None else values[: rope.dim // 2]
+
+    @cache
+    def rotation(near: bool) -> Rotation:
+        if near:
+            return parts.rotation(local, name="rope_local")
+        return parts.rotation(rope, factors=lambda n_ctx: own)
+
+    return rotation
 
 
 def _feed_forward(parts: GraphParts, keys: Keys, row: Mixture, n_blocks: int) -> Callable[[int], BranchBody]:

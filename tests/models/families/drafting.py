@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tests.models.families import deepseek2, glm, qwen35
+from tests.models.families import deepseek2, glm, mixtures, qwen35
 from tests.models.families.build import N_VOCAB, Case, drafting_shapes
 from tests.models.families.common import Net
 
@@ -17,6 +17,8 @@ BLOCKS: dict[str, Callable[[Net, np.ndarray, str], np.ndarray]] = {
     "qwen3next": qwen35.draft_block,
     "glm4moe": glm.draft_block,
     "deepseek2": deepseek2.draft_block,
+    "mimo2": mixtures.draft_block,
+    "step35": mixtures.draft_block,
 }
 """What the block computes between its input and its norm, by architecture."""
 
@@ -51,5 +53,6 @@ def with_block(case: Case, *, own: bool = False) -> Case:
     if own:
         shapes |= {f"nextn.{name}.weight": (N_VOCAB, n_embd) for name in ("embed_tokens", "shared_head_head")}
         del shapes["nextn.shared_head_norm.weight"]
-    keys = {**case.keys, "block_count": n + 1, "nextn_predict_layers": 1}
+    keys = {key: [*v, v[-1]] if isinstance(v, list) and len(v) == n else v for key, v in case.keys.items()}
+    keys |= {"block_count": n + 1, "nextn_predict_layers": 1}
     return replace(case, keys=keys, shapes=case.shapes | {f"blk.{n}.{name}": s for name, s in shapes.items()})

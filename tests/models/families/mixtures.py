@@ -114,21 +114,29 @@ def feed_forward(net: Net, f: np.ndarray, layer: int, ways: Ways, x: np.ndarray)
     return y + net.ffn(f, p, shared_act, suffix="_shexp") if shared else y
 
 
+def block_of(net: Net, x: np.ndarray, layer: int, ways: Ways) -> np.ndarray:
+    def post(y: np.ndarray, name: str) -> np.ndarray:
+        if not net.has(f"{name}.weight") or not net.does("post norms"):
+            return y
+        eps = net.eps if ways.post_eps is None or not net.does("post eps") else ways.post_eps
+        return rms(y, net[f"{name}.weight"], eps)
+
+    p, before = f"blk.{layer}.", x
+    x = x + post(attention(net, net.norm(x, f"{p}attn_norm"), layer, ways), f"{p}post_attention_norm")
+    return x + post(feed_forward(net, net.norm(x, f"{p}ffn_norm"), layer, ways, before), f"{p}post_ffw_norm")
+
+
+def draft_block(net: Net, x: np.ndarray, p: str) -> np.ndarray:
+    return block_of(net, x, int(p.split(".")[1]), {"mimo2": MIMO, "step35": STEP}[net.made.case.architecture])
+
+
 def forward(ways: Ways) -> Callable[[Net, list[int]], np.ndarray]:
     def run(net: Net, tokens: list[int]) -> np.ndarray:
-        def post(y: np.ndarray, name: str) -> np.ndarray:
-            if not net.has(f"{name}.weight") or not net.does("post norms"):
-                return y
-            eps = net.eps if ways.post_eps is None or not net.does("post eps") else ways.post_eps
-            return rms(y, net[f"{name}.weight"], eps)
-
         x = net["token_embd.weight"][tokens]
         if net.does("embedding"):
             x = ways.embedding(net, x)
         for layer in range(net.number("block_count") - net.keys.get("nextn_predict_layers", 0)):
-            p, before = f"blk.{layer}.", x
-            x = x + post(attention(net, net.norm(x, f"{p}attn_norm"), layer, ways), f"{p}post_attention_norm")
-            x = x + post(feed_forward(net, net.norm(x, f"{p}ffn_norm"), layer, ways, before), f"{p}post_ffw_norm")
+            x = block_of(net, x, layer, ways)
         logits = net.head(net.norm(x, "output_norm"))
         if "logit_scale" in net.keys and net.does("logit scale"):
             logits = logits * net.keys["logit_scale"]
@@ -194,11 +202,14 @@ def muse_glimmer() -> Case:
     )  # fmt: skip
 
 
+MIMO = Ways(norm="", local=lambda layer: layer > 0, dense=first, scaled=False, near_base=True)
+STEP = Ways(local=lambda layer: layer > 0, dense=first, near_base=True, halved=True, gating="sigmoid")
+
+
 def mimo2() -> Case:
     """Layers with a window have more key heads, sinks, and another base; one tensor holds q, k and v of two widths."""
     d, d_value, heads = 24, 16, 4
     local = (False, True, True)
-    ways = Ways(norm="", local=lambda layer: local[layer], dense=first, scaled=False, near_base=True)
     kv_heads = [1, 2, 2]
     blocks = []
     for layer, kv in enumerate(kv_heads):
@@ -216,13 +227,12 @@ def mimo2() -> Case:
         attention__sliding_window_pattern=list(local), expert_gating_func=2,
     )  # fmt: skip
     wrong = ("router normalised", "rope pairs", "selection bias", "window", "sinks", "value scale", "local rope")
-    return Case("mimo2", keys, model_shapes(E, blocks), forward(ways), wrong)
+    return Case("mimo2", keys, model_shapes(E, blocks), forward(MIMO), wrong)
 
 
 def step35() -> Case:
     """Layers with a window have more query heads."""
     local, n_heads, kv = (False, True, True, True), [4, 6, 6, 6], 2
-    ways = Ways(local=lambda layer: local[layer], dense=first, near_base=True, halved=True, gating="sigmoid")
     blocks = []
     for layer, heads in enumerate(n_heads):
         block = common(heads=heads, kv=kv) | {"attn_gate.weight": (heads, E)}
@@ -236,7 +246,7 @@ def step35() -> Case:
     )  # fmt: skip
     wrong = (*ROUTED, "selection bias", "router scaled", "window", "gate", "local rope", "half of the rotation")
     shapes = model_shapes(E, blocks) | {"rope_freqs.weight": (D // 2,)}
-    return Case("step35", keys, shapes, forward(ways), (*wrong, "limits", "factors"), seed=2)
+    return Case("step35", keys, shapes, forward(STEP), (*wrong, "limits", "factors"), seed=2)
 
 
 ROUTED = ("router normalised", "rope pairs", "qk norm")
