@@ -810,4 +810,101 @@ HYBRIDS: dict[str, Layout] = {
     ),
 }  # fmt: skip
 
-LAYOUTS = DENSE | MIXTURES | HYBRIDS
+BERT_ENDS: Parts = {
+    "token_embd.weight": Part("embeddings.word_embeddings.weight", (VOCAB, E)),
+    "token_types.weight": Part("embeddings.token_type_embeddings.weight", (2, E)),
+}
+
+
+def both(new: str, old: str, *shape: int) -> Parts:
+    """Weights and biases."""
+    return {f"{new}.weight": Part(f"{old}.weight", shape), f"{new}.bias": Part(f"{old}.bias", shape[:1])}
+
+
+def bert_block(attention: str, up: str, down: str) -> Parts:
+    """A layer of encoders whose norms stand behind the sums."""
+    return (
+        both("attn_qkv", f"{attention}.Wqkv", 3 * E, E) | both("attn_output", f"{attention}.out_proj", E, E)
+        | both("attn_output_norm", "norm1", E) | both("layer_output_norm", "norm2", E)
+        | both("ffn_up", up, FF, E) | both("ffn_down", down, E, FF)
+    )  # fmt: skip
+
+
+ENCODER = {
+    "vocab_size": VOCAB, "hidden_size": E, "intermediate_size": FF, "num_hidden_layers": 2, "num_attention_heads": H,
+    "max_position_embeddings": 512, "hidden_act": "gelu", "layer_norm_eps": 1e-5,
+}  # fmt: skip
+ENCODER_KEYS = {
+    "attention.layer_norm_epsilon": 1e-5, "attention.causal": False, "feed_forward_length": FF, "context_length": 512
+}  # fmt: skip
+MODERN = {
+    "token_embd.weight": Part("embeddings.tok_embeddings.weight", (VOCAB, E)),
+    "token_embd_norm.weight": Part("embeddings.norm.weight", (E,)),
+    "output_norm.weight": Part("final_norm.weight", (E,)),
+}
+MODERN_BLOCK = linears(
+    {"attn_qkv": ("attn.Wqkv", (3 * E, E)), "attn_output": ("attn.Wo", (E, E)), "ffn_up": ("mlp.Wi", (2 * FF, E)),
+     "ffn_down": ("mlp.Wo", (E, FF))}
+) | {"ffn_norm.weight": Part("mlp_norm.weight", (E,))}  # fmt: skip
+MODERN_CONFIG = {key: value for key, value in ENCODER.items() if key not in ("layer_norm_eps", "hidden_act")} | {
+    "norm_eps": 1e-5, "hidden_activation": "gelu", "attention_bias": False, "mlp_bias": False, "norm_bias": False,
+    "local_attention": 128, "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 1e4,
+    "classifier_pooling": "mean", "classifier_activation": "gelu", "classifier_bias": False,
+}  # fmt: skip
+MODERN_KEYS = ENCODER_KEYS | {
+    "attention.sliding_window": 128, "attention.sliding_window_pattern": 3, "rope.freq_base": 160000.0,
+    "rope.freq_base_swa": 1e4,
+}  # fmt: skip
+EXPERTS_BLOCK = {name: part for name, part in bert_block("attn", "", "").items() if not name.startswith("ffn_")} | {
+    "ffn_gate_inp.weight": Part("mlp.router.layer.weight", (EXPERTS, E)),
+    "ffn_up_exps.weight": Part("mlp.experts.mlp.w1", (EXPERTS * FF, E), lambda x: x.reshape(EXPERTS, FF, E)),
+    "ffn_down_exps.weight": Part(
+        "mlp.experts.mlp.w2", (EXPERTS * FF, E), lambda x: x.reshape(EXPERTS, FF, E).swapaxes(1, 2)
+    ),
+}
+ENCODERS: dict[str, Layout] = {
+    "ModernBertModel": Layout(
+        "modern-bert", (MODERN_BLOCK, MODERN_BLOCK | {"attn_norm.weight": Part("attn_norm.weight", (E,))}),
+        MODERN, MODERN_CONFIG, MODERN_KEYS | {"pooling_type": None}, layer="layers",
+    ),
+    "ModernBertForSequenceClassification": Layout(
+        "modern-bert", (MODERN_BLOCK, MODERN_BLOCK | {"attn_norm.weight": Part("attn_norm.weight", (E,))}),
+        {name: Part(f"model.{part.stored}", part.shape) for name, part in MODERN.items()}
+        | {"cls.weight": Part("head.dense.weight", (E, E)), "cls.norm.weight": Part("head.norm.weight", (E,))}
+        | both("cls.output", "classifier", 1, E),
+        MODERN_CONFIG, MODERN_KEYS | {"pooling_type": 4, "classifier.pooling_type": 1}, layer="model.layers",
+    ),
+    "JinaBertForMaskedLM": Layout(
+        "jina-bert-v2",
+        ({name: part for x, n in (("q", "query"), ("k", "key"), ("v", "value"))
+          for name, part in both(f"attn_{x}", f"attention.self.{n}", E, E).items()}
+         | both("attn_output", "attention.output.dense", E, E) | both("ffn_down", "mlp.wo", E, FF)
+         | both("attn_output_norm", "attention.output.LayerNorm", E) | both("layer_output_norm", "mlp.layernorm", E)
+         | {"ffn_up.weight": Part("mlp.gated_layers.weight", (2 * FF, E))},) * 2,
+        {name: Part(f"bert.{part.stored}", part.shape)
+         for name, part in (BERT_ENDS | both("token_embd_norm", "embeddings.LayerNorm", E)).items()},
+        ENCODER | {"position_embedding_type": "alibi", "feed_forward_type": "geglu", "emb_pooler": "mean"},
+        ENCODER_KEYS | {"pooling_type": 1}, layer="bert.encoder.layer",
+    ),
+    "XLMRobertaModel": Layout(
+        "jina-bert-v3", (bert_block("mixer", "mlp.fc1", "mlp.fc2"),) * 2,
+        {"token_embd.weight": Part("roberta.embeddings.word_embeddings.parametrizations.weight.original", (VOCAB, E)),
+         "token_types.weight": Part("roberta.embeddings.token_type_embeddings.weight", (1, E))}
+        | both("token_embd_norm", "roberta.emb_ln", E),
+        ENCODER | {"position_embedding_type": "rotary", "rotary_emb_base": 20000.0},
+        ENCODER_KEYS | {"rope.freq_base": 2e4}, layer="roberta.encoder.layers",
+    ),
+    "NomicBertModel": Layout(
+        "nomic-bert-moe", (bert_block("attn", "mlp.fc1", "mlp.fc2"), EXPERTS_BLOCK),
+        BERT_ENDS | both("token_embd_norm", "emb_ln", E),
+        {"vocab_size": VOCAB, "n_embd": E, "n_inner": FF, "n_layer": 2, "n_head": H, "layer_norm_epsilon": 1e-5,
+         "max_trained_positions": 512, "activation_function": "gelu", "num_experts": EXPERTS, "moe_top_k": 2,
+         "moe_every_n_layers": 2, "rotary_emb_base": 1e4, "prenorm": False, "rotary_emb_interleaved": False,
+         "rotary_emb_fraction": 1.0, "causal": False},
+        ENCODER_KEYS | {"moe_every_n_layers": 2, "expert_count": EXPERTS, "expert_used_count": 2,
+                        "rope.freq_base": 1e4},
+        layer="encoder.layers",
+    ),
+}  # fmt: skip
+
+LAYOUTS = DENSE | MIXTURES | HYBRIDS | ENCODERS

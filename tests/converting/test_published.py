@@ -100,11 +100,16 @@ def test_names_as_the_gguf_package_has_them(name: str) -> None:
         "moe_statics",
         "norms.",
         "shared_mlp.",
+        "classifier.",
     )  # becomes several, or is renamed on the way
     for new, (part, stored) in parts_of(layout).items():
         if not part.stored or any(word in stored for word in split):
             continue
         usual = stored.replace(".*.", ".").replace("expert_bias", "expert_bias.bias").replace("n_bias", "n.bias")
+        usual = usual.replace(".parametrizations.", ".").removesuffix(".original").removeprefix("roberta.")
+        usual = usual.removeprefix("bert.") if layout.architecture == "jina-bert-v2" else usual
+        usual = usual.removeprefix("model.") if layout.architecture == "modern-bert" else usual
+        usual += ".weight" * usual.endswith((".w1", ".w2"))
         usual = usual.replace("backbone.layers.2.mixer.experts", "model.layers.2.mlp.experts")
         usual = usual.replace("dt_bias", "dt.bias" if layout.architecture.endswith("moe") else "dt_proj.bias")
         got = table.get_name(usual, try_suffixes=(".weight", ".bias"))

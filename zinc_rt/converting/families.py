@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from zinc_rt.converting import encoder_keys as encoders
 from zinc_rt.converting import hybrid_keys as hybrid
 from zinc_rt.converting import keys as k
 from zinc_rt.converting import latent_keys as latent
@@ -39,6 +40,7 @@ class Family:
         scalars: keys that are lists of numbers of layers, which folders have as tensors, by the end of their names.
         settled: a function for values that stand in place of config.json's.
         variant: what config.json changes in this record, as a name or what happens to tensors.
+        encodes: whether it makes vectors or scores of texts, and generates none.
         tied: whether the head is the embedding's matrix, whatever the folder has.
         name_part: what `general.name` must hold where the vocabulary is SentencePiece's: the marks of Phi 3 eat the
             white space behind them, which readers know by this.
@@ -60,6 +62,7 @@ class Family:
     tied: bool = False
     variant: Callable[[Family, Config], Family] = lambda family, _: family
     settled: Callable[[Config], Mapping[str, Any]] = lambda _: {}
+    encodes: bool = False
 
 
 def _gates_by_layer(family: Family, c: Config) -> Family:
@@ -70,6 +73,11 @@ def _gates_by_layer(family: Family, c: Config) -> Family:
         if here
     }
     return replace(family, rules={**family.rules, **gates})
+
+
+def _without_head(family: Family, c: Config) -> Family:
+    """A head of its training makes no scores."""
+    return family if encoders.ranks(c) else replace(family, skipped=("head.", "decoder."))
 
 
 def _with_experts(family: Family, c: Config) -> Family:
@@ -101,6 +109,7 @@ _XIELU: Final = {f"act_fn.{x}": f"xielu.{x}" for x in ("alpha_n", "alpha_p", "be
 _DRAFTS: Final = ("mtp.", "model.visual.", "visual.")
 _TOWERS: Final = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
 _GELU: Final = ("gelu_pytorch_tanh",)
+_POOLERS: Final = ("pooler.", "cls.", "lm_head.")
 _ALONE: Final = {"num_attention_heads": 1, "num_key_value_heads": 1, "max_position_embeddings": 1 << 20}
 """Of models without attention."""
 
@@ -288,6 +297,28 @@ FAMILIES: Final = (
                  "num_experts_per_tok": "moe_top_k", "routed_scaling_factor": "moe_router_scaling_factor",
                  "norm_topk_prob": "norm_expert_weight"},
         defaults={"rms_norm_eps": 1e-5},
+    ),
+    Family(
+        "modern-bert", ("ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"),
+        n.MODERN_BERT, encoders.modern_bert, acts=("gelu",), encodes=True, variant=_without_head,
+        aliases={"layer_norm_eps": "norm_eps"},
+    ),
+    Family(
+        "jina-bert-v2", ("JinaBertModel", "JinaBertForMaskedLM"), n.JINA_V2, encoders.jina_v2, acts=("gelu",),
+        encodes=True, skipped=_POOLERS,
+    ),
+    Family(
+        "jina-bert-v3", ("XLMRobertaModel",), n.JINA_V3, encoders.jina_v3, acts=("gelu",), encodes=True,
+        skipped=_POOLERS,
+    ),
+    Family(
+        "nomic-bert-moe", ("NomicBertModel",), n.NOMIC_MOE, encoders.nomic_moe, acts=("gelu",), encodes=True,
+        aliases={
+            "hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer",
+            "num_attention_heads": "n_head", "layer_norm_eps": "layer_norm_epsilon", "n_groups": "num_experts",
+            "max_position_embeddings": "max_trained_positions", "hidden_act": "activation_function",
+        },
+        skipped=_POOLERS,
     ),
 )  # fmt: skip
 

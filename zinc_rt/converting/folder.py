@@ -60,16 +60,27 @@ class ModelFolder(Closing):
 
     def json(self, name: str) -> dict[str, Any] | None:
         """The object in a JSON file, None where there is no such file. Raises `ConvertError`."""
+        value = self._json(name)
+        if value is not None and not isinstance(value, dict):
+            raise ConvertError(f"{printable(str(self.path / name))} is no JSON object")
+        return value
+
+    def json_list(self, name: str) -> list[Any]:
+        """The list in a JSON file, an empty one where there is no such file. Raises `ConvertError`."""
+        value = self._json(name)
+        if value is not None and not isinstance(value, list):
+            raise ConvertError(f"{printable(str(self.path / name))} is no JSON list")
+        return value or []
+
+    def _json(self, name: str) -> Any:
+        """What is in a JSON file, None where there is no such file. Raises `ConvertError`."""
         text = self.text(name)
         if text is None:
             return None
         try:
-            value = json.loads(text)
+            return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ConvertError(f"{printable(str(self.path / name))} is no JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise ConvertError(f"{printable(str(self.path / name))} is no JSON object")
-        return value
 
     def text(self, name: str) -> str | None:
         """The text in a file, None where there is no such file. Raises `ConvertError`."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zinc_rt.converting.config import Config
+from zinc_rt.converting.encoder_keys import encoder_keys, pooling_keys
 from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.families import Family, family_of
 from zinc_rt.converting.folder import ModelFolder
@@ -109,8 +110,9 @@ class ConvertedModel(Closing):
 
     def _tensors(self, family: Family, config: Config) -> tuple[dict[str, Made], dict[str, Any]]:
         try:
-            keys, factors = decoder_keys(config, acts=family.acts, truncated=family.truncated)
-            keys |= family.keys(config)
+            sizes = encoder_keys if family.encodes else decoder_keys
+            keys, factors = sizes(config, acts=family.acts, truncated=family.truncated)
+            keys |= family.keys(config) | (pooling_keys(self._folder, config) if family.encodes else {})
             factors |= family.made(config)
         except (ArithmeticError, ValueError) as error:  # of numbers that are fine each, as an interval of 0
             raise ConvertError(f"{self._folder.shown}/config.json has numbers that make no model: {error}") from error
@@ -146,7 +148,7 @@ class ConvertedModel(Closing):
         if said != n_rows:
             raise ConvertError(f"config.json has vocab_size = {said}, embed_tokens has {n_rows} rows")
         vocabulary = vocabulary_keys(self._folder, n_rows)
-        special, notes = special_keys(self._folder, vocabulary)
+        special, notes = special_keys(self._folder, vocabulary, encodes=family.encodes)
         self.notes += notes
         text = self._folder.text("tokenizer.json")
         if text is not None:

@@ -357,3 +357,37 @@ STEP35: Final = QWEN | _rules(
     {"norm": "output_norm", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm",
      "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}, How.PLUS_ONE
 )  # fmt: skip
+
+
+_CLASSIFIER: Final = _rules({"head.dense": "cls", "head.norm": "cls.norm", "classifier": "cls.output"})
+"""What makes scores of a reranker."""
+MODERN_BERT: Final = _CLASSIFIER | _rules(
+    {
+        "embeddings.tok_embeddings": "token_embd", "embeddings.norm": "token_embd_norm", "attn_norm": "attn_norm",
+        "attn.Wqkv": "attn_qkv", "attn.Wo": "attn_output", "mlp_norm": "ffn_norm", "mlp.Wi": "ffn_up",
+        "mlp.Wo": "ffn_down", "final_norm": "output_norm",
+    }
+)  # fmt: skip
+_BERT_ENDS: Final = _rules(
+    {"embeddings.word_embeddings": "token_embd", "embeddings.token_type_embeddings": "token_types"}
+)
+JINA_V2: Final = _BERT_ENDS | _rules(
+    {f"attention.self.{name}": f"attn_{name[0]}" for name in ("query", "key", "value")}
+    | {
+        "embeddings.LayerNorm": "token_embd_norm", "attention.output.dense": "attn_output",
+        "attention.output.LayerNorm": "attn_output_norm", "mlp.gated_layers": "ffn_up", "mlp.wo": "ffn_down",
+        "mlp.layernorm": "layer_output_norm",
+    }
+)  # fmt: skip
+JINA_V3: Final = _BERT_ENDS | _rules(
+    {
+        "emb_ln": "token_embd_norm", "mixer.Wqkv": "attn_qkv", "mixer.out_proj": "attn_output",
+        "norm1": "attn_output_norm", "norm2": "layer_output_norm", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down",
+    }
+)  # fmt: skip
+NOMIC_MOE: Final = JINA_V3 | _rules(
+    {"attn.Wqkv": "attn_qkv", "attn.out_proj": "attn_output", "mlp.router.layer": "ffn_gate_inp"}
+) | {
+    "mlp.experts.mlp.w1": TensorRule("ffn_up_exps.weight", How.PER_GROUP),
+    "mlp.experts.mlp.w2": TensorRule("ffn_down_exps.weight", How.PER_GROUP, columns=True),
+}  # fmt: skip

@@ -18,7 +18,7 @@ from zinc_rt.gguf.types import GGMLType
 from zinc_rt.quantizing.plan import left_as_it_is
 from zinc_rt.utils.checks import show
 
-_LAYER: Final = re.compile(r"(?:layers|h)\.(\d+)\.(.+)")
+_LAYER: Final = re.compile(r"(?:layers?|h)\.(\d+)\.(.+)")
 _ALONE: Final = -1
 """Stands for an expert's number in what is no expert's."""
 _EXPERT: Final = re.compile(r"\.(experts|norms)\.(\d+)\.")
@@ -65,6 +65,7 @@ class How(enum.Enum):
     COLUMN = enum.auto()  # a vector as a matrix of one column
     COLUMN_NEGATIVE_EXP = enum.auto()
     GROUPS = enum.auto()  # a vector as a row for each group of a scan
+    PER_GROUP = enum.auto()  # rows of all groups, which are experts, as a matrix for each
     CHANNEL_PLANES = enum.auto()  # taps of each channel, as planes of one row
 
 
@@ -89,7 +90,8 @@ become. A tuple is several tensors from one. A rule for one layer alone has its 
 @dataclass(frozen=True)
 class HeadCounts:
     """Query heads, and key and value heads. Of delta nets: key heads, value heads, and elements of a head. Of latent
-    attention: elements of a head's keys that are not turned, and of its values. Of scans: groups.
+    attention: elements of a head's keys that are not turned, and of its values. Of scans: groups; of experts that are
+    one matrix: experts.
     """
 
     n_heads: int
@@ -116,6 +118,9 @@ def place(
     for name, tensor in tensors.items():
         bare = _bare(name)
         if name.endswith(_BUFFERS) or _nibbles(name) in tensors:
+            continue
+        if name.endswith((".lora_A", ".lora_B")):
+            aside.append("adapters of tasks")
             continue
         if name.startswith(tuple(skipped)) or bare.startswith(tuple(skipped)) or (tied and bare == "lm_head.weight"):
             aside.append(name)
@@ -159,14 +164,14 @@ def _make_blocks(
 
 _PREFIXES: Final = (
     "model.language_model.", "language_model.model.", "language_model.", "model.backbone.", "model.", "backbone.",
-    "ernie.", "transformer.", "gpt_neox.",
+    "ernie.", "transformer.", "gpt_neox.", "roberta.encoder.", "roberta.", "bert.encoder.", "bert.", "encoder.",
 )  # fmt: skip
 
 
 def _bare(name: str) -> str:
     """Without what all names of a model begin with."""
     prefix = next((p for p in _PREFIXES if name.startswith(p)), "")
-    return name[len(prefix) :]
+    return name[len(prefix) :].replace(".parametrizations.", ".").removesuffix(".original")
 
 
 def becomes(name: str, rules: Rules, bare: str | None = None) -> list[tuple[str, TensorRule, int]]:
@@ -224,6 +229,8 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
         raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, which no weight has")
     if rule.mode in (How.FLAT, How.CHANNELS):
         shape = tuple(n for n in shape if n != 1) or (1,)
+    if rule.mode is How.PER_GROUP and shape[0] % heads.groups == 0:
+        shape = (heads.groups, shape[0] // heads.groups, *shape[1:])
     if rule.columns:
         if len(shape) < 2:
             raise ConvertError(f"tensor {show(first.name)} has the shape {shape}, matrices are needed")
@@ -244,7 +251,7 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
         shape = (rows, n // rows)
     elif rule.mode is How.LATENT_K:
         return _latent_keys(name, first, heads)
-    elif rule.mode not in (How.COPY, How.FLAT, How.PLUS_ONE, How.NEGATIVE_EXP):
+    elif rule.mode not in (How.COPY, How.FLAT, How.PLUS_ONE, How.NEGATIVE_EXP, How.PER_GROUP):
         shape, index, values = _reordered(rule.mode, first.name, shape, heads, by_element=name.endswith(".bias"))
     source = FLOATS[first.dtype]
     width = first.shape[-1] if rule.mode not in _RESHAPED else shape[-1]

@@ -14,19 +14,24 @@ from zinc_rt.text.vocab import KEY, TokenKind
 from zinc_rt.utils.checks import show
 
 _ROLES: Final = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+_OF_ENCODERS: Final = {"cls": "cls", "sep": "seperator", "mask": "mask"}  # the format's spelling
+_INSTEAD: Final = {"bos": "cls", "eos": "sep"}
+"""The tokens at the ends of an encoder's text."""
 
 
-def special_keys(folder: ModelFolder, vocabulary: Keys) -> tuple[Keys, list[str]]:
+def special_keys(folder: ModelFolder, vocabulary: Keys, *, encodes: bool = False) -> tuple[Keys, list[str]]:
     """Ids of tokens with a role, what is added at the ends of a text, the chat template; and what to tell the user.
 
-    vocabulary: as `vocabulary_keys` gives it. Raises `ConvertError` for contradictions.
+    vocabulary: as `vocabulary_keys` gives it. encodes: of an encoder. Raises `ConvertError` for contradictions.
     """
     named = folder.json("tokenizer_config.json") or {}
     texts: list[str] = vocabulary[f"{KEY}tokens"]
     ids = {text: id_ for id_, text in enumerate(texts) if vocabulary[f"{KEY}token_type"][id_] != TokenKind.UNUSED}
     keys: Keys = {}
-    for role, name in _ROLES.items():
-        id_ = _id_of(folder, named, role, ids, len(texts))
+    for role, name in (_ROLES | (_OF_ENCODERS if encodes else {})).items():
+        own = _INSTEAD.get(role, role) if encodes else role
+        id_ = _id_of(folder, named, own, ids, len(texts))
+        id_ = _id_of(folder, named, role, ids, len(texts)) if id_ is None else id_
         if id_ is not None:
             keys[f"{KEY}{name}_token_id"] = id_
     for role in ("bos", "eos"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.folder import ModelFolder
 from zinc_rt.converting.text.pretokenizers import is_byte_level, pretokenizer_name
 from zinc_rt.converting.text.sentencepiece import Pieces, read_pieces
+from zinc_rt.text.charsmap import CHARSMAP
 from zinc_rt.text.spm import SPACE
 from zinc_rt.text.vocab import KEY, TokenKind
 from zinc_rt.utils.checks import show
@@ -33,6 +35,9 @@ def vocabulary_keys(folder: ModelFolder, n_rows: int) -> Keys:
             return _byte_level(folder, parsed, model, n_rows)
         if pieces is None and model.get("byte_fallback"):
             return _spm(folder, _pieces_of(parsed, model), parsed, n_rows)
+    kind = model.get("type") if isinstance(model, dict) else None
+    if parsed is not None and isinstance(model, dict) and kind in ("WordPiece", "Unigram"):
+        return (_wordpiece if kind == "WordPiece" else _unigram)(folder, parsed, model, n_rows)
     if pieces is not None:
         read = read_pieces(pieces, f"{folder.shown}/tokenizer.model")
         if parsed is not None:  # what the model is used with today
@@ -43,10 +48,9 @@ def vocabulary_keys(folder: ModelFolder, n_rows: int) -> Keys:
             f"{folder.shown} has no tokenizer.json and no tokenizer.model; fetch them, or let"
             " AutoTokenizer.from_pretrained(..).save_pretrained(..) write the first"
         )
-    kind = model.get("type") if isinstance(model, dict) else None
     raise ConvertError(
-        f"{folder.shown}/tokenizer.json has a model of type {show(str(kind))}, which is not converted; byte-level BPE"
-        " and BPE with byte fallback are"
+        f"{folder.shown}/tokenizer.json has a model of type {show(str(kind))}, which is not converted; byte-level BPE,"
+        " BPE with byte fallback, WordPiece and Unigram are"
     )
 
 
@@ -146,6 +150,54 @@ def _spm(folder: ModelFolder, pieces: Pieces, parsed: Mapping[str, Any] | None, 
     keys = {f"{KEY}model": "llama", f"{KEY}pre": "default", **table.keys(), f"{KEY}scores": table.scores}
     keys[f"{KEY}add_space_prefix"] = pieces.space_prefix
     return keys | ({f"{KEY}remove_extra_whitespaces": True} if pieces.merge_spaces else {})
+
+
+def _wordpiece(folder: ModelFolder, parsed: Mapping[str, Any], model: Mapping[str, Any], n_rows: int) -> Keys:
+    """BERT's words. Files mark the beginnings of words, a tokenizer.json the other pieces."""
+    normalizer, inside = parsed.get("normalizer"), model.get("continuing_subword_prefix", "##")
+    if not isinstance(normalizer, dict) or normalizer.get("type") != "BertNormalizer" or not isinstance(inside, str):
+        raise ConvertError(f"tokenizer.json prepares text by {show(str(normalizer))}, which is not converted")
+    table = _Table(n_rows)
+    for text, id_ in _vocab(model).items():
+        table.put(id_, text.removeprefix(inside) if text.startswith(inside) else SPACE + text, TokenKind.NORMAL)
+    table.add(added_tokens(folder, parsed))
+    lower = bool(normalizer.get("lowercase"))
+    strip = normalizer.get("strip_accents")
+    made = {"lowercase": lower, "strip_accents": lower if strip is None else bool(strip)}
+    return {f"{KEY}model": "bert", f"{KEY}pre": "default", **table.keys()} | {
+        f"{KEY}normalizer.{name}": value for name, value in made.items()
+    }
+
+
+def _unigram(folder: ModelFolder, parsed: Mapping[str, Any], model: Mapping[str, Any], n_rows: int) -> Keys:
+    """SentencePiece's unigrams, as XLM-RoBERTa has them."""
+    listed, unknown = model.get("vocab"), model.get("unk_id")
+    if not isinstance(listed, list) or not all(
+        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str) and isinstance(one[1], int | float)
+        for one in listed
+    ):
+        raise ConvertError("tokenizer.json has a model without a vocab of texts and scores")
+    table = _Table(n_rows)
+    for id_, (text, score) in enumerate(listed):
+        table.put(id_, text, TokenKind.UNKNOWN if id_ == unknown else TokenKind.NORMAL, score)
+    table.add(added_tokens(folder, parsed))
+    steps = [*_steps(parsed.get("normalizer"), "normalizers"), *_steps(parsed.get("pre_tokenizer"), "pretokenizers")]
+    kinds = {step.get("type") for step in steps}
+    keys = {f"{KEY}model": "t5", f"{KEY}pre": "default", **table.keys(), f"{KEY}scores": table.scores}
+    keys |= {f"{KEY}add_space_prefix": "Metaspace" in kinds}
+    keys |= {f"{KEY}remove_extra_whitespaces": bool(kinds & {"WhitespaceSplit", "Replace"})}
+    table_of_text = next(
+        (step.get("precompiled_charsmap") for step in steps if step.get("type") == "Precompiled"), None
+    )
+    if isinstance(table_of_text, str):
+        keys[CHARSMAP] = np.frombuffer(base64.b64decode(table_of_text), np.uint8)
+    return keys
+
+
+def _steps(value: Any, name: str) -> list[Mapping[str, Any]]:
+    """The steps of a sequence, or the only one. name: of their list."""
+    listed = value.get(name) if isinstance(value, dict) and value.get("type") == "Sequence" else [value]
+    return [step for step in listed or () if isinstance(step, dict)]
 
 
 def _pieces_of(parsed: Mapping[str, Any], model: Mapping[str, Any]) -> Pieces:
