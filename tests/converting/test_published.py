@@ -14,6 +14,7 @@ import pytest
 from tests.converting.folders import as_f32, write_safetensors, write_tokenizer
 from tests.converting.published import LAYOUTS, Layout
 from tests.models.families.build import add_vocabulary
+from zinc_rt.converting.errors import ConvertError
 from zinc_rt.converting.model import ConvertedModel
 from zinc_rt.gguf import GGMLType
 from zinc_rt.models import supported
@@ -119,8 +120,6 @@ def test_names_as_the_gguf_package_has_them(name: str) -> None:
 
 def test_numbers_that_a_layer_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the activation's numbers each layer needs its own."""
-    from zinc_rt.converting.errors import ConvertError
-
     name = "ApertusForCausalLM"
     tensors = write(tmp_path / "m", name, LAYOUTS[name])
     del tensors["model.layers.1.mlp.act_fn.beta"]
@@ -128,3 +127,33 @@ def test_numbers_that_a_layer_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ConvertError, match=r"1 of 2 layers have a tensor 'act_fn.beta'"):
         ConvertedModel(tmp_path / "m")
     assert math.isfinite(float(tensors["model.layers.0.mlp.act_fn.beta"][0]))
+
+
+@pytest.mark.parametrize(
+    ("said", "want"),
+    [
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, 1),
+        ({"pooling_mode_cls_token": True}, 2),
+        ({"pooling_mode_lasttoken": True}, 3),
+        ({"pooling_mode_max_tokens": True}, "makes vectors in a way that is not converted"),
+        (None, None),
+    ],
+)
+def test_how_vectors_are_made(said: dict[str, bool] | None, want: int | str | None, tmp_path: Path) -> None:
+    """As sentence-transformers says beside the model; weights of adapters are left aside."""
+    name, folder = "XLMRobertaModel", tmp_path / "m"
+    tensors = write(folder, name, LAYOUTS[name])
+    tensors["roberta.emb_ln.parametrizations.weight.0.lora_A"] = np.zeros((5, 4, 64), np.float32)
+    write_safetensors(folder / "model.safetensors", as_f32(tensors))
+    if said is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(said))
+        listed = [{"path": "", "type": "Transformer"}, {"path": "1_Pooling", "type": "a.b.Pooling"}]
+        (folder / "modules.json").write_text(json.dumps(listed))
+    if isinstance(want, str):
+        with pytest.raises(ConvertError, match=want):
+            ConvertedModel(folder)
+        return
+    with ConvertedModel(folder) as model:
+        assert model.metadata.get("jina-bert-v3.pooling_type") == want
+        assert model.notes == ["left aside: adapters of tasks; the text model is converted"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.converting import folders
-from tests.text import test_pretokenizers
+from tests.text import test_embedders, test_pretokenizers
 from tests.text.random_texts import random_texts
 from tests.text.test_pretokenizers import UPSTREAM
 from tests.text.vocabularies import KEY, recorded, spm_metadata
@@ -34,7 +34,7 @@ def upstream(name: str) -> Any:
     return Library.from_str(test_pretokenizers.upstream(name).to_str())
 
 
-def of(folder: Path, n_rows: int) -> tuple[dict[str, Any], list[str]]:
+def of(folder: Path, n_rows: int, *, encodes: bool = False) -> tuple[dict[str, Any], list[str]]:
     """The keys of a folder's tokenizer, compared with its tokenizer.json if it has one."""
     for name in ("config.json", "tokenizer_config.json"):
         if not (folder / name).exists():
@@ -43,7 +43,7 @@ def of(folder: Path, n_rows: int) -> tuple[dict[str, Any], list[str]]:
         folders.write_safetensors(folder / "model.safetensors", {})
     with ModelFolder(folder) as opened:
         keys = vocabulary_keys(opened, n_rows)
-        special, notes = special_keys(opened, keys)
+        special, notes = special_keys(opened, keys, encodes=encodes)
         text = opened.text("tokenizer.json")
         if text is not None:
             check_texts(keys | special, text)
@@ -293,3 +293,49 @@ def test_chat_templates(tmp_path: Path) -> None:
     assert keys["tokenizer.chat_templates"] == ["tool_use"]
     (tmp_path / "chat_template.jinja").write_text("C")
     assert of(tmp_path, made.get_vocab_size())[0]["tokenizer.chat_template"] == "C"
+
+
+# ---------------------------------------------------------------- encoders
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_wordpiece(lowercase: bool, tmp_path: Path) -> None:
+    made = test_embedders.upstream_bert(lowercase)
+    made.add_special_tokens(["[PAD]", "[CLS]", "[SEP]", "[UNK]"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    named = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "cls", "sep", "unk")}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named | {"add_bos_token": True, "add_eos_token": True}))
+    keys, notes = of(tmp_path, made.get_vocab_size(), encodes=True)
+    assert notes == []
+    tokenizer = Tokenizer.from_metadata(keys)
+    assert (tokenizer.kind, keys[f"{KEY}normalizer.lowercase"]) == ("bert", lowercase)
+    assert tokenizer.encode("River stones") == [1, *made.encode("River stones", add_special_tokens=False).ids, 2]
+    for text in random_texts(5, 200):
+        text = text.replace("\x85", " ").replace("\u2581", " ")
+        assert tokenizer.encode(text, add_special=False) == made.encode(text, add_special_tokens=False).ids
+
+
+def test_unigrams(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Library
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    spaces = test_embedders.charsmap(dict.fromkeys(["\t", "\n", "\r", "\x0b", "\x0c", "\x85", "\u2028", "\u3000"], " "))
+    words = ["\u2581", "\u2581river", "\u2581stone", "s", "er", "riv", "e", "r", "i", "v", "t", "o", "n", "water"]
+    own = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    made = Library(models.Unigram([*own, *((word, -1.0 - i / 7) for i, word in enumerate(words))], 3, False))
+    made.normalizer = normalizers.Precompiled(spaces)
+    made.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    made.add_special_tokens([text for text, _ in own])
+    made.save(str(tmp_path / "tokenizer.json"))
+    named = {
+        "cls_token": "<s>",
+        "sep_token": "</s>",
+        "unk_token": "<unk>",
+        "add_bos_token": True,
+        "add_eos_token": True,
+    }
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(named))
+    keys, _ = of(tmp_path, made.get_vocab_size(), encodes=True)
+    tokenizer = Tokenizer.from_metadata(keys)
+    assert tokenizer.encode("rivers  stones") == [0, *made.encode("rivers stones", add_special_tokens=False).ids, 2]
+    assert keys[f"{KEY}seperator_token_id"] == 2

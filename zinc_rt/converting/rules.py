@@ -119,8 +119,9 @@ def place(
         bare = _bare(name)
         if name.endswith(_BUFFERS) or _nibbles(name) in tensors:
             continue
-        if name.endswith((".lora_A", ".lora_B")):
-            aside.append("adapters of tasks")
+        own = next((what for ends, what in _ASIDE.items() if name.endswith(ends)), "")
+        if own:
+            aside.append(own)
             continue
         if name.startswith(tuple(skipped)) or bare.startswith(tuple(skipped)) or (tied and bare == "lm_head.weight"):
             aside.append(name)
@@ -138,6 +139,8 @@ def place(
 
 _BUFFERS: Final = ("rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")
 """Ends of the names of what old folders keep beside weights."""
+_ASIDE: Final = {(".lora_A", ".lora_B"): "adapters of tasks", ("mlp.experts.bias",): "what stands behind experts"}
+"""Ends of names of tensors that a file has no place for, and what they are."""
 _NIBBLES, _SCALES = "_blocks", "_scales"
 
 
