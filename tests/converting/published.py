@@ -45,6 +45,7 @@ class Layout:
     keys: Mapping[str, Any] = field(default_factory=dict)
     general: Mapping[str, Any] = field(default_factory=dict)
     layer: str = "model.layers"
+    whole_numbers: Mapping[str, list[int]] = field(default_factory=dict)
 
 
 def interleaved(heads: int) -> Change:
@@ -809,6 +810,68 @@ HYBRIDS: dict[str, Layout] = {
            "expert_shared_feed_forward_length": EXPERT_FF, "leading_dense_block_count": 1},
     ),
 }  # fmt: skip
+
+STREAMS, LOW, NGRAM_WIDTH = 2, 8, 16
+QWEN_EXPERTS = {
+    **router(), **TOGETHER, **ffn("mlp.shared_expert", suffix="_shexp", n=EXPERT_FF),
+    "ffn_gate_inp_shexp.weight": Part("mlp.shared_expert_gate.weight", (1, E), lambda x: x[0]),
+}  # fmt: skip
+
+
+def hyper(old: str, new: str, *, end: bool = False) -> Parts:
+    """The gates of streams."""
+    shapes = {"down": ("input_mix_weight_down", (LOW, STREAMS * E)), "up": ("input_mix_weight_up", (STREAMS * E, LOW))}
+    shapes |= {} if end else {"inject": ("block_inject_weight", (STREAMS, STREAMS * E))}
+    return linears({f"{new}_{x}": (f"{old}.{name}", shape) for x, (name, shape) in shapes.items()}) | {
+        f"{new}_norm.weight": Part(f"{old}.hc_norm.weight", (STREAMS, E), lambda x: plus_one(x).reshape(-1))
+    }
+
+
+HYPER = hyper("attn_hyper_connection", "hc_attn") | hyper("mlp_hyper_connection", "hc_ffn") | QWEN_EXPERTS
+DELTA = linears(
+    {"attn_qkv": ("linear_attn.in_proj_qkv", (3 * 2 * D, E)), "attn_gate": ("linear_attn.in_proj_z", (2 * D, E)),
+     "ssm_alpha": ("linear_attn.in_proj_a", (2, E)), "ssm_beta": ("linear_attn.in_proj_b", (2, E)),
+     "ssm_out": ("linear_attn.out_proj", (E, 2 * D))}
+) | {
+    "ssm_conv1d.weight": Part("linear_attn.conv1d.weight", (3 * 2 * D, 1, TAPS), lambda x: x[:, 0]),
+    "ssm_a": Part("linear_attn.A_log", (2,), lambda x: decays(x)[:, 0]),
+    "ssm_dt.bias": Part("linear_attn.dt_bias", (2,)), "ssm_norm.weight": Part("linear_attn.norm.weight", (D,)),
+}  # fmt: skip
+PLE = linears({"ple_key": ("ple.key_proj", (STREAMS * E, E)), "ple_value": ("ple.value_proj", (E, E))}) | {
+    **{
+        f"ple_norm_{x}.weight": Part(f"ple.norm_{x}.weight", (STREAMS * E,), plus_one) for x in ("key", "query", "conv")
+    },
+    "ple_conv1d.weight": Part("ple.conv1d.weight", (STREAMS * E, 1, TAPS), lambda x: x[:, 0]),
+}
+CHOOSING = {
+    **attention(), "attn_q.weight": Part("self_attn.q_proj.weight", (2 * H * D, E)),
+    **{name: Part(part.stored, part.shape, plus_one) for name, part in head_norms().items()},
+    **{f"indexer.{x}_proj.weight": Part("self_attn.indexer.index_qk_proj.weight", (3 * D, E),
+                                        lambda q, cut=cut: q[cut])
+       for x, cut in (("q", slice(0, 2 * D)), ("k", slice(2 * D, None)))},
+    **{f"indexer.{x}_norm.weight": Part(f"self_attn.indexer.{x}_layernorm.weight", (D,), plus_one) for x in "qk"},
+}  # fmt: skip
+HYBRIDS["Qwen4ExpForCausalLM"] = Layout(
+    "qwen4exp", (DELTA | HYPER, DELTA | HYPER | PLE, CHOOSING | HYPER),
+    {name: part for name, part in ends().items() if name != "output_norm.weight"}
+    | hyper("model.hyper_connection_mixer", "output_hc", end=True)
+    | {"per_layer_token_embd.weight": Part("model.ngram_embedding.shard_*.weight", (32, NGRAM_WIDTH), count=2)},
+    SMALL | ROUTED
+    | {"num_hidden_layers": 3, "head_dim": D, "full_attention_interval": 3, "linear_num_key_heads": 2,
+       "linear_num_value_heads": 2, "linear_key_head_dim": D, "linear_value_head_dim": D,
+       "linear_conv_kernel_dim": TAPS, "shared_expert_intermediate_size": EXPERT_FF, "norm_topk_prob": True,
+       "hc_count": STREAMS, "hc_lowrank": LOW, "indexer_n_heads": 2, "indexer_head_dim": D, "indexer_budget": 8,
+       "indexer_compress_ratio": 4, "ple_layer_ids": [2], "ngram_size": 3, "heads_per_ngram": 2,
+       "ple_conv_kernel_size": TAPS, "eos_token_id": [5, 7], "partial_rotary_factor": 0.5},
+    ROUTED_KEYS
+    | {"hyper_connection.count": STREAMS, "hyper_connection.low_rank": LOW, "attention.indexer.head_count": 2,
+       "attention.indexer.top_k": 8, "attention.compress_ratios": [0, 0, 4], "ple.layers": [1], "ple.ngram_size": 3,
+       "ple.eos_token_id": 7, "embedding_length_per_layer_input": NGRAM_WIDTH, "ple.head_vocab_sizes": [16] * 4,
+       "ple.layer_multipliers": [2**44 + 1, 2**44 + 3, 2**44 + 5]},
+    whole_numbers={"ple.ple_embedding.layer_multipliers": [2**44 + 1, 2**44 + 3, 2**44 + 5],
+                   "ple.ple_embedding.ngram_heads_offsets": [0, 16, 32, 48],
+                   "ple.ple_embedding.ngram_heads_vocab_sizes": [16] * 4},
+)  # fmt: skip
 
 BERT_ENDS: Parts = {
     "token_embd.weight": Part("embeddings.word_embeddings.weight", (VOCAB, E)),

@@ -15,6 +15,7 @@ from tests.converting.folders import as_f32, write_safetensors, write_tokenizer
 from tests.converting.published import LAYOUTS, Layout
 from tests.models.families.build import add_vocabulary
 from zinc_rt.converting.errors import ConvertError
+from zinc_rt.converting.made import Made, SmallArray, tensor_info
 from zinc_rt.converting.model import ConvertedModel
 from zinc_rt.gguf import GGMLType
 from zinc_rt.models import supported
@@ -47,7 +48,11 @@ def write(folder: Path, name: str, layout: Layout) -> dict[str, np.ndarray]:
         for i in range(len(layout.layers)):
             tensors[f"model.layers.{i}.mlp.act_fn.{key}"] = rng.standard_normal(1).astype(np.float32)
     folder.mkdir()
-    write_safetensors(folder / "model.safetensors", as_f32(tensors))
+    whole = {
+        f"{layout.layer}.1.{key}": ("I64", (len(values),), np.array(values, "<i8").tobytes())
+        for key, values in layout.whole_numbers.items()
+    }
+    write_safetensors(folder / "model.safetensors", as_f32(tensors) | whole)
     (folder / "config.json").write_text(
         json.dumps({"architectures": [name.split(maxsplit=1)[0]]} | dict(layout.config))
     )
@@ -71,7 +76,8 @@ def test_tensors_and_keys(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert model.tensors.keys() - given == parts.keys()
         for new, (part, stored) in parts.items():
             all_of_it = [tensors.get(stored.replace("*", str(i)), np.zeros(0)) for i in range(max(part.count, 1))]
-            wanted = np.stack([part.change(x) for x in all_of_it]) if part.count else part.change(all_of_it[0])
+            rows = np.concatenate if "shard_" in stored else np.stack  # experts, or parts of a table
+            wanted = rows([part.change(x) for x in all_of_it]) if part.count else part.change(all_of_it[0])
             tensor = model.tensors[new]
             assert tensor.type is GGMLType.F32
             assert tensor.shape == wanted.shape, new
@@ -157,3 +163,13 @@ def test_how_vectors_are_made(said: dict[str, bool] | None, want: int | str | No
     with ConvertedModel(folder) as model:
         assert model.metadata.get("jina-bert-v3.pooling_type") == want
         assert model.notes == ["left aside: adapters of tasks; the text model is converted"]
+
+
+def test_rows_of_parts_of_several_sizes() -> None:
+    """A table in parts, of which the last one is shorter, is read at any rows."""
+    x = np.arange(28, dtype=np.float32).reshape(7, 4)
+    parts = [SmallArray(x[a:b].reshape(-1)) for a, b in ((0, 3), (3, 6), (6, 7))]
+    made = Made(tensor_info("t.weight", x.shape, GGMLType.F32), parts, GGMLType.F32, 4)
+    for start in range(8):
+        for stop in range(start + 1, 8):
+            np.testing.assert_array_equal(made.rows(start, stop).view(np.float32), x[start:stop])

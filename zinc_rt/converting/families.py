@@ -38,6 +38,7 @@ class Family:
         aliases: keys of config.json that stand for others.
         made: a function for tensors that the folder does not have, f32.
         scalars: keys that are lists of numbers of layers, which folders have as tensors, by the end of their names.
+        numbers: keys that are lists of whole numbers, which folders have as tensors, by the end of their names.
         settled: a function for values that stand in place of config.json's.
         variant: what config.json changes in this record, as a name or what happens to tensors.
         encodes: whether it makes vectors or scores of texts, and generates none.
@@ -59,6 +60,7 @@ class Family:
     name_part: str = ""
     made: Callable[[Config], Factors] = lambda _: {}
     scalars: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
     tied: bool = False
     variant: Callable[[Family, Config], Family] = lambda family, _: family
     settled: Callable[[Config], Mapping[str, Any]] = lambda _: {}
@@ -143,6 +145,15 @@ FAMILIES: Final = (
     Family(
         "qwen3next", ("Qwen3NextForCausalLM",), {**n.QWEN35, **n.PACKED_DELTA, **n.EXPERTS, **n.SHARED, **n.TOGETHER},
         k.qwen3next, defaults=k.QUARTER, skipped=_DRAFTS,
+    ),
+    Family(
+        "qwen4exp", ("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration"), n.QWEN4EXP, hybrid.qwen4exp,
+        defaults=k.QUARTER, skipped=_DRAFTS,
+        numbers={
+            "ple_embedding.layer_multipliers": "ple.layer_multipliers",
+            "ple_embedding.ngram_heads_offsets": "ple.head_offsets",
+            "ple_embedding.ngram_heads_vocab_sizes": "ple.head_vocab_sizes",
+        },
     ),
     Family("gpt-oss", ("GptOssForCausalLM",), n.GPT_OSS, k.gpt_oss, truncated=False, blocks="mxfp4"),
     Family("lfm2", ("Lfm2ForCausalLM",), n.LFM2, k.lfm2, aliases=k.LFM2_ALIASES),

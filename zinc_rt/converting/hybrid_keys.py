@@ -6,7 +6,7 @@ import numpy as np
 
 from zinc_rt.converting.config import Config
 from zinc_rt.converting.errors import ConvertError
-from zinc_rt.converting.keys import Keys, experts, granite_factors, heads_of
+from zinc_rt.converting.keys import Keys, experts, granite_factors, heads_of, qwen35moe
 from zinc_rt.converting.latent_keys import latent_sizes
 from zinc_rt.converting.mixture_keys import clamps, routing
 
@@ -153,6 +153,36 @@ def kimi_linear(c: Config) -> Keys:
             "kda.head_dim": linear.integer("head_dim"),
         }
     )
+
+
+def qwen4exp(c: Config) -> Keys:
+    """Qwen3.8-Flash-Next: Qwen 3.5's layers between streams, an indexer of blocks, and an embedding of n-grams."""
+    keys = qwen35moe(c) | {
+        "hyper_connection.count": c.integer("hc_count"),
+        "hyper_connection.low_rank": c.integer("hc_lowrank"),
+        "attention.indexer.head_count": c.integer("indexer_n_heads"),
+        "attention.indexer.key_length": c.integer("indexer_head_dim"),
+        "attention.indexer.top_k": c.integer("indexer_budget"),
+    }
+    block = c.integer("indexer_compress_ratio")
+    keys["attention.compress_ratios"] = np.array(
+        [0 if recurrent else block for recurrent in keys["attention.recurrent_layers"]], np.int32
+    )
+    layers, end = c.get("ple_layer_ids", []), c.get("eos_token_id")
+    end = end[-1] if isinstance(end, list) and end else end
+    if not isinstance(layers, list) or len(layers) > 1 or not all(type(layer) is int and layer > 0 for layer in layers):
+        raise ConvertError("config.json has ple_layer_ids that are no list of one layer, counted from 1")
+    if not layers:
+        return keys
+    size, heads = c.integer("ngram_size"), c.integer("heads_per_ngram")
+    return keys | {
+        "ple.layers": np.array([layers[0] - 1], np.int32),
+        "ple.ngram_size": size,
+        "ple.heads_per_ngram": heads,
+        "ple.conv_kernel": c.integer("ple_conv_kernel_size"),
+        "ple.eos_token_id": Config({"eos_token_id": end}).integer("eos_token_id"),
+        "embedding_length_per_layer_input": c.integer("hidden_size") // max(1, (size - 1) * heads),
+    }
 
 
 def attending_layers(c: Config) -> list[bool]:

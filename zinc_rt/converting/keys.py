@@ -32,7 +32,8 @@ def heads_of(c: Config) -> HeadCounts:
         k, v = c.integer("linear_num_key_heads"), c.integer("linear_num_value_heads")
         if not k or not v:
             raise ConvertError(f"config.json says {v} value heads of delta nets and {k} of keys")
-        return HeadCounts(heads.n_heads, heads.n_kv_heads, k, v, c.integer("linear_value_head_dim"))
+        index = c.integer("indexer_n_heads", 0) * c.integer("indexer_head_dim", 0)
+        return HeadCounts(heads.n_heads, heads.n_kv_heads, k, v, c.integer("linear_value_head_dim"), index_rows=index)
     if c.has("kv_lora_rank"):
         return replace(heads, latent_k=c.integer("qk_nope_head_dim"), latent_v=c.integer("v_head_dim"))
     return replace(heads, groups=c.integer("n_groups", 1))

@@ -123,7 +123,7 @@ class Made:
 
     Args:
         info: its name, shape and type, as if it stood in a file; no offset.
-        parts: the stored tensors whose rows are its rows, one after the other; all of one size.
+        parts: the stored tensors whose rows are its rows, one after the other.
         source: the type of the stored elements.
         width: elements of a stored row.
         index: which rows of its one part its rows are; None for all, in their order.
@@ -161,11 +161,12 @@ class Made:
             return only.rows(slice(start, stop) if self.index is None else self.index[start:stop], size)
         if self.index is not None:
             return np.asarray(self.parts[0].flat().reshape(-1, size)[self.index[start:stop]])
-        each = self.info.n_rows // len(self.parts)
-        found = []
-        for number in range(start // each, -(-stop // each)):
-            rows, first = self.parts[number].flat().reshape(-1, size), number * each
-            found.append(rows[max(0, start - first) : min(each, stop - first)])
+        found, first = [], 0
+        for part in self.parts:
+            rows = part.flat().reshape(-1, size)
+            if start < first + len(rows) and first < stop:
+                found.append(rows[max(0, start - first) : stop - first])
+            first += len(rows)
         return found[0] if len(found) == 1 else np.concatenate(found)
 
     def release(self) -> None:

@@ -36,6 +36,7 @@ from zinc_rt.utils.checks import show
 from zinc_rt.utils.closing import Closing
 
 U8 = NDArray[np.uint8]
+U64 = NDArray[np.uint64]
 _HEAD: Final = "output.weight"
 _BASES: Final = ("base", "pt", "pretrained")
 """How names of models end that nobody tuned to answer, though they have a chat template."""
@@ -117,6 +118,8 @@ class ConvertedModel(Closing):
         except (ArithmeticError, ValueError) as error:  # of numbers that are fine each, as an interval of 0
             raise ConvertError(f"{self._folder.shown}/config.json has numbers that make no model: {error}") from error
         scalars, lists = _scalars(self._folder.tensors, family.scalars, config.integer("num_hidden_layers"))
+        whole, found = _whole_numbers(self._folder.tensors, family.numbers)
+        scalars, keys = scalars | whole, keys | found
         tied = config.get("tie_word_embeddings")
         made, aside = place(
             {name: tensor for name, tensor in self._folder.tensors.items() if name not in scalars},
@@ -224,4 +227,21 @@ def _scalars(
             raise ConvertError(f"{len(values)} of {n_layers} layers have a tensor {show(end)}, which all need")
         names |= found.keys()
         lists[key] = [values[layer] for layer in range(n_layers)]
+    return names, lists
+
+
+def _whole_numbers(tensors: Mapping[str, Stored], wanted: Mapping[str, str]) -> tuple[set[str], dict[str, U64]]:
+    """Lists of whole numbers that are stored as tensors: these tensors' names, and u64[n] for each key.
+
+    wanted: the key by the end of the name. Raises `ConvertError`.
+    """
+    names, lists = set[str](), dict[str, U64]()
+    for name, tensor in tensors.items():
+        key = next((key for end, key in wanted.items() if name.endswith(f".{end}")), None)
+        if key is None:
+            continue
+        if tensor.dtype not in ("I64", "U64"):
+            raise ConvertError(f"tensor {show(name)} is stored as {tensor.dtype}; whole numbers of 64 bits are needed")
+        names.add(name)
+        lists[key] = tensor.flat().view("<u8").astype(np.uint64)
     return names, lists

@@ -391,3 +391,21 @@ NOMIC_MOE: Final = JINA_V3 | _rules(
     "mlp.experts.mlp.w1": TensorRule("ffn_up_exps.weight", How.PER_GROUP),
     "mlp.experts.mlp.w2": TensorRule("ffn_down_exps.weight", How.PER_GROUP, columns=True),
 }  # fmt: skip
+_STREAMS: Final = {"attn_hyper_connection": "hc_attn", "mlp_hyper_connection": "hc_ffn",
+                   "hyper_connection_mixer": "output_hc"}  # fmt: skip
+_GATES: Final = {
+    "input_mix_weight_down": "down", "input_mix_weight_up": "up", "block_inject_weight": "inject"
+}  # fmt: skip
+QWEN4EXP: Final[Rules] = {
+    **QWEN35, **DELTA, **EXPERTS, **SHARED, **TOGETHER,
+    **_rules({f"{old}.{gate}": f"{new}_{part}" for old, new in _STREAMS.items() for gate, part in _GATES.items()}),
+    **_rules({f"{old}.hc_norm": f"{new}_norm" for old, new in _STREAMS.items()}, How.PLUS_ONE),
+    **_rules({f"ple.norm_{x}": f"ple_norm_{x}" for x in ("key", "query", "conv")}, How.PLUS_ONE),
+    **_rules({f"self_attn.indexer.{x}_layernorm": f"indexer.{x}_norm" for x in "qk"}, How.PLUS_ONE),
+    **_rules({"ple.key_proj": "ple_key", "ple.value_proj": "ple_value"}),
+    "ple.conv1d": TensorRule("ple_conv1d", How.FLAT),
+    "self_attn.indexer.index_qk_proj": (
+        TensorRule("indexer.q_proj", How.INDEX_Q), TensorRule("indexer.k_proj", How.INDEX_K)
+    ),
+    "ngram_embedding.shard_*": TensorRule("per_layer_token_embd", How.ROWS),
+}  # fmt: skip

@@ -21,7 +21,7 @@ from zinc_rt.utils.checks import show
 _LAYER: Final = re.compile(r"(?:layers?|h)\.(\d+)\.(.+)")
 _ALONE: Final = -1
 """Stands for an expert's number in what is no expert's."""
-_EXPERT: Final = re.compile(r"\.(experts|norms)\.(\d+)\.")
+_EXPERT: Final = re.compile(r"\.(?P<of>experts\.|norms\.|shard_)(?P<number>\d+)\.")
 
 
 class How(enum.Enum):
@@ -65,6 +65,9 @@ class How(enum.Enum):
     COLUMN = enum.auto()  # a vector as a matrix of one column
     COLUMN_NEGATIVE_EXP = enum.auto()
     GROUPS = enum.auto()  # a vector as a row for each group of a scan
+    ROWS = enum.auto()  # of several tensors, one behind the other
+    INDEX_Q = enum.auto()  # of an indexer's queries and its key
+    INDEX_K = enum.auto()
     PER_GROUP = enum.auto()  # rows of all groups, which are experts, as a matrix for each
     CHANNEL_PLANES = enum.auto()  # taps of each channel, as planes of one row
 
@@ -91,7 +94,7 @@ become. A tuple is several tensors from one. A rule for one layer alone has its 
 class HeadCounts:
     """Query heads, and key and value heads. Of delta nets: key heads, value heads, and elements of a head. Of latent
     attention: elements of a head's keys that are not turned, and of its values. Of scans: groups; of experts that are
-    one matrix: experts.
+    one matrix: experts. index_rows: outputs of an indexer's queries.
     """
 
     n_heads: int
@@ -102,6 +105,7 @@ class HeadCounts:
     latent_k: int = 0
     latent_v: int = 0
     groups: int = 1
+    index_rows: int = 0
 
 
 def place(
@@ -186,7 +190,7 @@ def becomes(name: str, rules: Rules, bare: str | None = None) -> list[tuple[str,
     layer = _LAYER.fullmatch(bare)
     path = layer[2] if layer else bare
     expert = _EXPERT.search(f".{path}")
-    path = _EXPERT.sub(r".\1.*.", f".{path}")[1:]
+    path = _EXPERT.sub(r".\g<of>*.", f".{path}")[1:]
     rule, suffix = None, ""
     for whole in (bare, path):
         module, dot, kind = whole.rpartition(".")
@@ -200,7 +204,7 @@ def becomes(name: str, rules: Rules, bare: str | None = None) -> list[tuple[str,
         )
     each = rule if isinstance(rule, tuple) else (rule,)
     before = f"blk.{layer[1]}." if layer else ""
-    return [(f"{before}{one.name}{suffix}", one, int(expert[2]) if expert else _ALONE) for one in each]
+    return [(f"{before}{one.name}{suffix}", one, int(expert["number"]) if expert else _ALONE) for one in each]
 
 
 _FIRST: Final = ("token_embd", "rope_", "blk.", "output_norm", "output")
@@ -225,7 +229,8 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
                 f"tensor {show(part.name)} is stored as {part.dtype}; converted are {', '.join(FLOATS)}: take the"
                 " folder of the model before it was quantised"
             )
-        if (part.dtype, part.shape) != (first.dtype, first.shape):
+        same = slice(1 if rule.mode is How.ROWS else 0, None)
+        if part.dtype != first.dtype or part.shape[same] != first.shape[same]:
             raise ConvertError(f"tensors {show(first.name)} and {show(part.name)} differ in type or shape")
     shape = first.shape
     if not shape or 0 in shape:
@@ -241,7 +246,7 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
     index: Index | None = None
     values: Values | None = None
     if rule.mode is How.PLUS_ONE:
-        values = _plus_one
+        values, shape = _plus_one, (math.prod(shape),)
     elif rule.mode in (How.NEGATIVE_EXP, How.COLUMN_NEGATIVE_EXP):
         values = _negative_exp
     if rule.mode is How.CHANNEL_PLANES:
@@ -254,7 +259,7 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
         shape = (rows, n // rows)
     elif rule.mode is How.LATENT_K:
         return _latent_keys(name, first, heads)
-    elif rule.mode not in (How.COPY, How.FLAT, How.PLUS_ONE, How.NEGATIVE_EXP, How.PER_GROUP):
+    elif rule.mode not in (How.COPY, How.FLAT, How.PLUS_ONE, How.NEGATIVE_EXP, How.PER_GROUP, How.ROWS):
         shape, index, values = _reordered(rule.mode, first.name, shape, heads, by_element=name.endswith(".bias"))
     source = FLOATS[first.dtype]
     width = first.shape[-1] if rule.mode not in _RESHAPED else shape[-1]
@@ -265,11 +270,13 @@ def _make(name: str, rule: TensorRule, stored: Mapping[int, Stored], heads: Head
     if rule.mode is How.LATENT_V:
         shape = (heads.n_heads, shape[0] // heads.n_heads, *shape[1:])
     whole = shape if alone else (len(parts), *shape)
+    if rule.mode is How.ROWS:
+        whole = (sum(part.shape[0] for part in parts), *shape[1:])
     type = GGMLType.F32 if left_as_it_is(name, whole) else source
     return Made(tensor_info(name, whole, type), made, source, width, index, values, rule.factors)
 
 
-_RESHAPED: Final = (How.FLAT, How.CHANNEL_PLANES, How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS)
+_RESHAPED: Final = (How.FLAT, How.PLUS_ONE, How.CHANNEL_PLANES, How.COLUMN, How.COLUMN_NEGATIVE_EXP, How.GROUPS)
 
 
 def _latent_keys(name: str, stored: Stored, heads: HeadCounts) -> Made:
@@ -329,6 +336,9 @@ def outputs_of(mode: How, n: int, heads: HeadCounts) -> Index | None:
             How.ODD: slice(1, n, 2),
         }
         return None if n % 2 else every[cut[mode]]
+    if mode in (How.INDEX_Q, How.INDEX_K):
+        rows = heads.index_rows
+        return None if not 0 < rows < n else every[:rows] if mode is How.INDEX_Q else every[rows:]
     if mode in (How.Q, How.K):
         count = heads.n_heads if mode is How.Q else heads.n_kv_heads
         return None if n % (2 * count) else every.reshape(count, 2, -1).swapaxes(1, 2).reshape(-1)
