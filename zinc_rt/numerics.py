@@ -31,6 +31,12 @@ PAGE_SHIFT: Final = PAGE_TOKENS.bit_length() - 1
 SUM_BLOCK: Final = 1024
 """Scores whose sum sampling forms from left to right before it adds such sums."""
 
+MIXER_REACH: Final = 10737418 * 2.0**-29
+"""How far below the best a logit takes part in a sparse mixer's weight, as a share of the greater of the two:
+0.02 in float32."""
+MIXER_OUT: Final = -1e30
+"""Stands for a logit that does not: its exponential is 0."""
+
 LEAST_EXPERT_WEIGHTS: Final = 2.0**-14
 """What the weights of a row's experts are divided by at the least, where they are normalised."""
 

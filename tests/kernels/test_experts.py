@@ -44,6 +44,18 @@ def best(values: list[float], places: list[int], n: int) -> list[int]:
     return found
 
 
+def near_softmax(logits: list[float], gone: list[int], e: int) -> float:
+    """The weight of a sparse mixer: e's softmax among the logits near it, without those chosen before."""
+    top, reach = logits[e], float(np.float32(0.02))
+    left = []
+    for place, x in enumerate(logits):
+        most = x if x >= -x else -x
+        most = most if most >= top else top
+        near = exact.sub(top, x) <= exact.mul(most, reach)
+        left.append(x if near and place not in gone else float(np.float32(-1e30)))
+    return oracle.softmax(left)[e]
+
+
 def chosen(
     logits: list[float], k: int, *, gating: str = "softmax", bias: list[float] | None = None,
     expert_scale: list[float] | None = None, normalise: bool = False, scale: float = 1.0, n_groups: int = 1,
@@ -64,8 +76,11 @@ def chosen(
             scores.append(choice[two[0]] if size == 1 else exact.add(choice[two[0]], choice[two[1]]))
         groups = best(scores, list(range(n_groups)), n_groups_used)
         allowed = [e for e in allowed if e // size in groups]
-    ids = sorted(best(choice, allowed, k))
+    order = best(choice, allowed, k)
+    ids = sorted(order)
     weights = [probs[e] for e in ids]
+    if gating == "sparse_mixer":
+        weights = [near_softmax(logits, order[: order.index(e)], e) for e in ids]
     if gating == "softmax_chosen":
         weights = oracle.softmax(weights)
     if normalise:
@@ -86,6 +101,7 @@ CASES: list[tuple[int, dict[str, Any], bool, bool]] = [
     (24, {"k": 5, "gating": "sigmoid", "normalise": True, "n_groups": 6, "n_groups_used": 2}, True, True),
     (6, {"k": 2, "n_groups": 6, "n_groups_used": 3}, False, False),
     (33, {"k": 4, "gating": "softmax_chosen"}, False, False),
+    (16, {"k": 2, "gating": "sparse_mixer"}, False, False),
 ]
 
 

@@ -77,7 +77,7 @@ def test_each_architecture_is_built_by_one_file() -> None:
     assert len(set(FILES)) == len(FILES)
 
 
-@pytest.mark.parametrize("name", ["rwkv7", "llama5", "Llama", "", "phimoe"])
+@pytest.mark.parametrize("name", ["rwkv7", "llama5", "Llama", ""])
 def test_unknown_architecture(name: str, tmp_path: Path) -> None:
     path = altered(tmp_path, keys={"general.architecture": name})
     with pytest.raises(ModelError) as caught:

@@ -116,7 +116,7 @@ def test_a_layer_scale_that_is_no_number(value: float, tmp_path: Path) -> None:
         changed(tmp_path, "gemma4", {}, given={"blk.2.layer_output_scale.weight": [value]})
 
 
-@pytest.mark.parametrize("name", ["clip", "phimoe", "gemma3n"])
+@pytest.mark.parametrize("name", ["clip", "gemma3n"])
 def test_relatives_are_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     write_case(tmp_path / "m.gguf", replace(CASES["qwen3"], architecture=name))
     with GGUFFile.open(tmp_path / "m.gguf") as file, pytest.raises(ModelError) as caught:

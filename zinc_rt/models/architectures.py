@@ -27,7 +27,6 @@ REFUSED = {
     "clip": "the file is the projector of a model that reads pictures; open the file of its text part",
     "gemma3n": "its layers keep several streams, which nothing here computes",
     "gemma4-assistant": "it drafts tokens for a gemma4 model and is none by itself; run that with --spec mtp -md FILE",
-    "phimoe": "its norms and its router are not those by which other programs run such files, so none could be checked",
 }
 """Relatives of what is supported, and in a few words why they are not."""
 

@@ -157,6 +157,7 @@ def decoder(
     embedding_norm: bool = False,
     logit_scale: float | None = None,
     logit_softcap: float | None = None,
+    head_bias: bool = False,
 ) -> ModelDefinition:
     """The whole decode step: embedding, blocks, a last norm, head. An architecture with more writes these lines itself.
 
@@ -164,7 +165,7 @@ def decoder(
         parts: with the architecture's constants declared.
         blocks: one for each layer; several may be one object.
         output_norm: the last norm's tensor without `.weight`.
-        tied, logit_scale, logit_softcap: see `GraphParts.head`.
+        tied, logit_scale, logit_softcap, head_bias: see `GraphParts.head`.
         embedding_scale: a factor of the embedding's rows.
         embedding_norm: whether they are normed, without a weight.
 
@@ -172,7 +173,8 @@ def decoder(
         ModelError, UnsupportedTensorType: a tensor is missing, or is not as the metadata has it.
     """
     x = _stream(parts, blocks, embedding_scale, embedding_norm)
-    parts.head(parts.norm(x.value(), output_norm), tied=tied, scale=logit_scale, softcap=logit_softcap)
+    h = parts.norm(x.value(), output_norm)
+    parts.head(h, tied=tied, scale=logit_scale, softcap=logit_softcap, bias=head_bias)
     return parts.finish()
 
 

@@ -189,12 +189,13 @@ class GraphParts(RowParts):
         scale: float | None = None,
         softcap: float | None = None,
         matrix: str | None = None,
+        bias: bool = False,
     ) -> None:
         """Logits of the wanted rows and their argmax.
 
         tied: True takes the embedding as the matrix, False needs `output.weight`, None takes that where the file has it
         and else the embedding. scale: a factor of the logits. softcap: they are held under it, by its tanh. matrix:
-        another tensor, which counts where the file has it.
+        another tensor, which counts where the file has it. bias: whether `output.bias` is added first.
         """
         separate = self.has("output.weight") if tied is None else not tied
         name = "output.weight" if separate else "token_embd.weight"
@@ -202,15 +203,17 @@ class GraphParts(RowParts):
         shape = ("n_logits", self.info.n_vocab)
         logits = self.g.buffer("logits", BufferKind.OUTPUT, DType.F32, shape)
         weight = self.weight(name, self.info.n_vocab, self.info.n_embd)
-        after: list[tuple[Op, str, float]] = []
+        after: list[tuple[Op, list[BufferId], dict[str, float]]] = []
+        if bias:
+            after.append((Op.BIAS_ADD, [self.weight("output.bias", self.info.n_vocab)], {}))
         if scale is not None:
-            after.append((Op.SCALE, "factor", scale))
+            after.append((Op.SCALE, [], {"factor": scale}))
         if softcap is not None:
-            after.append((Op.SOFTCAP, "cap", softcap))
+            after.append((Op.SOFTCAP, [], {"cap": softcap}))
         # Products, each what follows on them, and the last into the output.
         stages = [self.g.buffer(f"logits.{i}", BufferKind.TEMP, DType.F32, shape) for i in range(len(after))] + [logits]
         self.g.node(Op.LM_HEAD, [h, weight, self.step["logit_rows"]], [stages[0]], "lm_head")
-        for (op, key, value), x, y in zip(after, stages, stages[1:], strict=False):
-            self.g.node(op, [x], [y], f"logits.{op.name.lower()}", **{key: value})
+        for (op, more, attrs), x, y in zip(after, stages, stages[1:], strict=False):
+            self.g.node(op, [x, *more], [y], f"logits.{op.name.lower()}", **attrs)
         tokens = self.g.buffer("tokens", BufferKind.OUTPUT, DType.I32, ("n_logits",))
         self.g.node(Op.ARGMAX, [logits], [tokens], "argmax")

@@ -243,6 +243,7 @@ CHOICES = {
     "8 of 256": Choice(256, 8),
     "sigmoid": Choice(40, 6, "sigmoid", scale=2.5, bias=True),
     "chosen": Choice(32, 4, "softmax_chosen", normalise=False),
+    "mixer": Choice(40, 3, "sparse_mixer", normalise=False),
     "most": Choice(512, 32, "sigmoid", normalise=False),
     "one": Choice(3, 1, normalise=False, scale=0.5),
     "all": Choice(5, 5, "softmax_chosen"),

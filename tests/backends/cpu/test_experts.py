@@ -72,6 +72,8 @@ TOPK: dict[str, tuple[int, dict[str, Any], tuple[bool, bool]]] = {
     "lone groups": (9, {"k": 4, "n_groups": 9, "n_groups_used": 5}, (False, False)),
     "chosen": (32, {"k": 4, "gating": "softmax_chosen"}, (False, False)),
     "sigmoid chosen": (40, {"k": 3, "gating": "sigmoid_chosen"}, (False, False)),
+    "mixer": (16, {"k": 2, "gating": "sparse_mixer"}, (False, False)),
+    "mixer of many": (70, {"k": 5, "gating": "sparse_mixer"}, (False, False)),
     "chosen of many": (100, {"k": 40, "gating": "softmax_chosen", "normalise": True}, (True, True)),
 }
 

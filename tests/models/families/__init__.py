@@ -24,6 +24,7 @@ from tests.models.families import (
     mamba,
     mixtures,
     olmo2,
+    phimoe,
     plain,
     qwen4exp,
     qwen35,
@@ -50,6 +51,7 @@ CASES: dict[str, Case] = {
     **kimi_linear.CASES,
     **llama4.CASES,
     **qwen4exp.CASES,
+    **phimoe.CASES,
 }
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
 """The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
@@ -62,7 +64,7 @@ KINDS = (
     *FAMILIES,
     *("qwen2moe", "qwen3next", "gemma4-experts", "mistral3", "nemotron_h_moe-latent", "mamba", "glm-dsa", "llama4"),
     *("arcee", "apertus", "stablelm-parallel", "gptneox", "minicpm3", "muse-glimmer", "ernie4_5-moe", "smallthinker"),
-    *("bailingmoe3-limits", "mimo2"),
+    *("bailingmoe3-limits", "mimo2", "phimoe"),
 )
 """Cases that have each operation in each way that any case asks for it.
 
@@ -78,7 +80,7 @@ def soon(names: Collection[str], cases: Iterable[str] = CASES) -> list[Any]:
 
 NOT_JUDGED = (
     "deepseek2-lite", "llama-windows", "mistral3-windows", "exaone4-windows", "minicpm-old", "starcoder2-windows",
-    "kimi-linear-kv-together",
+    "kimi-linear-kv-together", "phimoe",
 )  # fmt: skip
 JUDGED: dict[str, Case] = {name: case for name, case in CASES.items() if name not in NOT_JUDGED}
 """What llama.cpp is asked about; it has no windows in two of these architectures, and turns a factor of the third

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView
     from zinc_rt.ir.unify import Bindings
 
-GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen")
+GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen", "sparse_mixer")
 
 
 def _gate_topk(at: Operands) -> None:

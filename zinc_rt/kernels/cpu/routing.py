@@ -34,7 +34,7 @@ from zinc_rt.lang.ops import (
     zeros,
 )
 from zinc_rt.lang.types import f32, i32, i64, ptr, u32, vec
-from zinc_rt.numerics import GROUP, LEAST_EXPERT_WEIGHTS, TREE_LANES
+from zinc_rt.numerics import GROUP, LEAST_EXPERT_WEIGHTS, MIXER_OUT, MIXER_REACH, TREE_LANES
 
 # Order of choices as integers: what was chosen or may not be, then NaN, then all numbers from -infinity on.
 CHOSEN = -0x80000000
@@ -89,6 +89,19 @@ def softmax(x: ptr[f32], n: i32, W: int):
 
 
 @inline
+def mixed(logits: ptr[f32], key: ptr[i32], near: ptr[f32], n: i32, e: i32, W: int):
+    """The softmax of e's logit among those that are near it and were not chosen before. near: scratch."""
+    top = splat(logits[e], W)
+    for at in range(0, n, W):
+        v = load(logits, at, lanes=W)
+        takes_part = top - v <= maximum(maximum(v, -v), top) * MIXER_REACH
+        free = load(key, at, lanes=W) != CHOSEN
+        store(near, select(free, select(takes_part, v, MIXER_OUT), MIXER_OUT), at)
+    softmax(near, n, W)
+    return near[e]
+
+
+@inline
 def keep_best_groups(choice: ptr[f32], key: ptr[i32], n: i32, groups: i32, used: i32, W: int, MOST: int):
     """CHOSEN for all experts but those of the `used` groups with the largest sums of their two best."""
     score = array(i32, MOST, zero=False)
@@ -128,6 +141,7 @@ def topk(a: ptr[TopkArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
     key = array(i32, MOST, zero=False)
     taken = array(i32, MOST, zero=False)
     some = array(f32, MOST, zero=False)
+    won = array(f32, MOST, zero=False)
     for row in range(first, last):
         x = a.logits + i64(row) * i64(n)
         ids = a.ids + i64(row) * i64(k)
@@ -140,7 +154,8 @@ def topk(a: ptr[TopkArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
             for at in range(0, n, W):
                 store(probs, sigmoid(load(probs, at, lanes=W)), at)
         else:
-            static_assert(GATING in ("softmax_chosen", "sigmoid_chosen"), f"gating {GATING} is not known")
+            known = ("softmax_chosen", "sigmoid_chosen", "sparse_mixer")
+            static_assert(GATING in known, f"gating {GATING} is not known")
         for at in range(0, n, W):
             v = load(probs, at, lanes=W)
             if not_null(a.bias):
@@ -152,13 +167,18 @@ def topk(a: ptr[TopkArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
             keep_best_groups(choice, key, n, a.n_groups, a.n_groups_used, W, MOST)
         for _ in range(k):
             e = best_of(key, n, W)
+            if GATING == "sparse_mixer":
+                won[e] = mixed(probs, key, choice, n, e, W)
             key[e] = CHOSEN
             taken[e] = 1
         j: i32 = 0
         for e in range(n):
             if taken[e] != 0:
                 ids[j] = e
-                some[j] = probs[e]
+                if GATING == "sparse_mixer":
+                    some[j] = won[e]
+                else:
+                    some[j] = probs[e]
                 j += 1
         if GATING == "softmax_chosen":
             softmax(some, k, W)

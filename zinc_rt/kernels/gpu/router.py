@@ -19,7 +19,7 @@ from zinc_rt.lang.ops import (
     workgroup_id,
 )
 from zinc_rt.lang.types import Space, f32, i32, ptr, struct, u32, u64
-from zinc_rt.numerics import LEAST_EXPERT_WEIGHTS, TREE_LANES
+from zinc_rt.numerics import LEAST_EXPERT_WEIGHTS, MIXER_OUT, MIXER_REACH, TREE_LANES
 
 INFINITY = float("inf")
 MOST_EXPERTS = 512
@@ -28,7 +28,7 @@ MOST_CHOSEN = 32
 """Each lane writes one."""
 MOST_GROUPS = 32
 """Each lane adds up one."""
-GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen")
+GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen", "sparse_mixer")
 
 
 @struct
@@ -82,7 +82,8 @@ def probabilities(values, E: int, GATING: str):
         for i in unroll(SLOTS):
             values[i] = sigmoid(values[i])
     else:
-        static_assert(GATING in ("softmax_chosen", "sigmoid_chosen"), f"the router knows no gating {GATING}")
+        known = ("softmax_chosen", "sigmoid_chosen", "sparse_mixer")
+        static_assert(GATING in known, f"the router knows no gating {GATING}")
 
 
 @inline
@@ -178,6 +179,40 @@ def ascending(mine, K: int):
 
 
 @inline
+def mixed(values, numbers, mine, expert, E: int, K: int):
+    """The softmax of the logit of each lane's expert among those near it that were not chosen before.
+
+    values, numbers: the logits, in registers and shared. mine: lane i has the i-th choice. expert: those by id.
+    """
+    SLOTS = -(-E // TREE_LANES)
+    order = shared(u32, TREE_LANES)
+    weights = shared(f32, SLOTS * TREE_LANES)
+    order[lane_id()] = mine
+    barrier()
+    gone = regs(u32, SLOTS)
+    for i in unroll(SLOTS):
+        gone[i] = 0
+    out: f32 = 0.0
+    near = regs(f32, SLOTS)
+    for turn in range(u32(0), u32(K)):
+        chosen = order[turn]
+        top = numbers[chosen]
+        for i in unroll(SLOTS):
+            v = values[i]
+            takes_part = top - v <= maximum(maximum(v, -v), top) * MIXER_REACH
+            near[i] = select(gone[i] == 0, select(takes_part, v, MIXER_OUT), MIXER_OUT)
+        softmax_of(near, SLOTS, E)
+        for i in unroll(SLOTS):
+            weights[lane_id() + i * TREE_LANES] = near[i]
+        barrier()
+        out = select(expert == chosen, weights[chosen], out)
+        barrier()
+        for i in unroll(SLOTS):
+            gone[i] = select(lane_id() + i * TREE_LANES == chosen, 1, gone[i])
+    return out
+
+
+@inline
 def divided(weight, K: int):
     """Each lane's weight by the sum of the K of them, which is no less than the constant."""
     parts = shared(f32, TREE_LANES)
@@ -210,9 +245,12 @@ def choose(a, row: u64, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool
     sort_keys(values, a.bias, keys, E, BIAS)
     if USED < GROUPS:
         leave_groups(values, a.bias, keys, E, GROUPS, USED, BIAS)
-    expert = ascending(best_experts(keys, E, K), K)
+    mine = best_experts(keys, E, K)
+    expert = ascending(mine, K)
     weight: f32 = numbers[expert]
-    if GATING == "softmax_chosen":
+    if GATING == "sparse_mixer":
+        weight = mixed(values, numbers, mine, expert, E, K)
+    elif GATING == "softmax_chosen":
         one = regs(f32, 1)
         one[0] = weight
         softmax_of(one, 1, K)

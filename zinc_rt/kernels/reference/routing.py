@@ -10,7 +10,7 @@ import numpy.typing as npt
 from zinc_rt.kernels.reference.arith import F32
 from zinc_rt.kernels.reference.mathfn import sigmoid
 from zinc_rt.kernels.reference.softmax import softmax
-from zinc_rt.numerics import LEAST_EXPERT_WEIGHTS
+from zinc_rt.numerics import LEAST_EXPERT_WEIGHTS, MIXER_OUT, MIXER_REACH
 
 I32 = npt.NDArray[np.int32]
 
@@ -43,6 +43,8 @@ def choose_experts(
             weights = softmax(weights)
         elif gating == "sigmoid_chosen":
             weights = sigmoid(weights)
+        elif gating == "sparse_mixer":
+            weights = np.take_along_axis(_mixed(logits, order[:, :k]), ids, 1)
         if normalise:
             total = np.zeros(len(logits), np.float32)
             for j in range(k):
@@ -52,6 +54,21 @@ def choose_experts(
         if expert_scale is not None:
             weights = np.asarray(weights * expert_scale[ids])
     return ids, weights
+
+
+def _mixed(logits: F32, order: npt.NDArray[np.intp]) -> F32:
+    """A weight for each chosen expert, f32[R, E]: its softmax among those near it that were not chosen before.
+
+    order: [R, k], the chosen ones, the best first.
+    """
+    out, gone = np.zeros_like(logits), np.zeros(logits.shape, np.bool_)
+    for chosen in order.T[:, :, None]:
+        top = np.take_along_axis(logits, chosen, 1)
+        near = top - logits <= np.maximum(np.maximum(logits, -logits), top) * np.float32(MIXER_REACH)
+        left = np.where(near & ~gone, logits, np.float32(MIXER_OUT))
+        np.put_along_axis(out, chosen, np.take_along_axis(softmax(left), chosen, 1), 1)
+        np.put_along_axis(gone, chosen, True, 1)
+    return out
 
 
 def _allowed(choice: F32, n_groups: int, n_groups_used: int) -> npt.NDArray[np.bool_]:
