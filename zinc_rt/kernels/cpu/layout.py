@@ -8,10 +8,11 @@ A tile is, in this order: scales of blocks of several groups, up to a whole line
 its scales, so that all but the first is read straight through. Within a group of weights line i (of 8) holds columns
 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits keep line i in low nibbles
 and line i + 4 in high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7 in one line each; those of 1
-bit keep all in one (bit i belongs to line i). A fifth bit, or a third, lies in one more line (bit i belongs to line i);
-fifth and sixth bits lie in two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4
-in the second. Indices of vectors keep their low bytes as the file does, four of a row in a word: one line or two; then
-comes a line of signs (bit i belongs to line i), then a byte for each row with the bits above the low eight.
+bit keep all in one (bit i belongs to line i), where AVX2 alone has the first byte of all rows before their second one.
+A fifth bit, or a third, lies in one more line (bit i belongs to line i); fifth and sixth bits lie in two. Where a line
+holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second. Indices of vectors keep their
+low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit i belongs to line
+i), then a byte for each row with the bits above the low eight.
 
 Vectors of a shifted grid are looked up when tiles are made, since their elements fit two bits. The upper four bits of a
 byte for each row say which are shifted up: of the scale, or of a byte before it where halves have scales.

@@ -22,6 +22,7 @@ from zinc_rt.kernels.cpu.weights import (
     looked_up,
     looked_up_bytes,
     looks_up,
+    plain_avx2,
     scale_of_halves,
     scaled_value,
     size_and_sign,
@@ -45,7 +46,6 @@ from zinc_rt.lang.ops import (
     signed_like,
     splat,
     store,
-    target_has,
     unroll,
     zeros,
 )
@@ -65,8 +65,7 @@ LEVELS = (TREE_LANES // FOUR).bit_length()
 @inline
 def in_panels(FMT: str):
     """Whether products of many rows go this way. Bytes need no unpacking."""
-    FOURS = target_has("avx512") or target_has("vnni") or target_has("avxvnni")
-    return target_has("avx2") and not FOURS and integers_of(FMT).kind != CodeLayout.BYTES
+    return plain_avx2() and integers_of(FMT).kind != CodeLayout.BYTES
 
 
 @inline

@@ -19,6 +19,7 @@ from zinc_rt.lang.ops import (
     load,
     lookup16,
     select,
+    shuffle,
     splat,
     static_assert,
     store,
@@ -36,8 +37,16 @@ RAW_LINES = {0: (), 4: (4, 5, 6, 7), 2: (1, 3, 5, 7), -1: (0, 2, 4, 6)}
 """By `raw_shift`: high nibbles, odd pairs of bits, even bits."""
 WHOLE_SCALES = (Scale.SIX_BIT, Scale.SIX_BIT_SIGNED, Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES)
 """Scales that are whole numbers, beside the odd ones."""
+ROWS_TOGETHER = tuple(p // 2 + 8 * (p % 2) for p in range(16))
+"""The order of rows where their first bytes lie together: sums then come out of `lookups` in the order of rows."""
 EIGHT_LINES = 8 * LINE_BYTES
 """A group's weights as bytes."""
+
+
+@inline
+def plain_avx2():
+    """Whether the target is AVX2 without an instruction for dot products of four bytes."""
+    return target_has("avx2") and not (target_has("avx512") or target_has("vnni") or target_has("avxvnni"))
 
 
 @inline
@@ -109,7 +118,10 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
     if F.kind in PAIR_KINDS:
         return pairs_line(w, i, at, FMT, N, RAW)
     if F.kind == CodeLayout.SIGN_BITS:
-        x = load(w, at, lanes=N)
+        if rows_together(FMT):
+            x = shuffle(load(w, lanes=64), tuple(p % 4 * 16 + ROWS_TOGETHER.index(at // 4 + p // 4) for p in range(N)))
+        else:
+            x = load(w, at, lanes=N)
         if RAW:
             return (x >> i) & 1
         return (x << 1 if i == 0 else x >> (i - 1)) & 2
@@ -144,6 +156,12 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
         else:
             x = x | ((plane >> (2 * j - 4)) & 48)
     return x
+
+
+@inline
+def rows_together(FMT: str):
+    """Whether a line has the first byte of all rows, then their second one, and so on, as lookups of sums want it."""
+    return integers_of(FMT).kind == CodeLayout.SIGN_BITS and plain_avx2()
 
 
 @inline
