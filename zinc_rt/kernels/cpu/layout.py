@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
 from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
-from zinc_rt.formats.record import Format
+from zinc_rt.formats.record import FIVE_BITS_BIAS, Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_SUMS, PLAIN_SUM
@@ -97,11 +97,11 @@ def _tile_format(f: Format) -> TileFormat:
 
 def _sums(f: Format) -> tuple[int, ...]:
     """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
-    offsets = (f.bias, f.offset) if f.wide else (f.bias,)
+    offsets = {f.bias, f.offset, *([FIVE_BITS_BIAS] if f.five_bits else [])} if f.wide else {f.bias}
     if f.scaled_halves:
         return HALF_SUMS if f.minimum is not None or any(offsets) else ()
     plain = (PLAIN_SUM,) if f.plain_sum else ()
-    return *plain, *(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
+    return *plain, *sorted(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
 
 
 def _known() -> dict[str, TileFormat]:

@@ -112,7 +112,7 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
                 for h in unroll(H):
                     isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide else 63)
     else:
-        LINES = lines_in_words(FMT)
+        LINES = lines_in_words(FMT, 0 if F.wide else F.bias)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
         NIBBLES = F.kind in CODED_KINDS and FIRST == 0 and LAST == 8
         ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if NIBBLES else tuple(range(FIRST, LAST))
@@ -173,16 +173,17 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
     H = 16 // W
     isum = regs(vec[i32, W], M * H)
     second = isum
+    BIAS = integers_of(FMT).offset if SIGNED else integers_of(FMT).bias
     for m in unroll(M):
         for h in unroll(H):
-            isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, SIGNED), W)
+            isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, BIAS), W)
     if TABLES:
         sums_of_fours(w, x, isum)
     elif scale_of_halves(FMT):
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
-                second[m * H + h] = splat(bias_of(s, m, s_stride, 1, FMT, SIGNED), W)
+                second[m * H + h] = splat(bias_of(s, m, s_stride, 1, FMT, BIAS), W)
         isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
         isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:

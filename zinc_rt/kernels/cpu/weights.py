@@ -210,10 +210,10 @@ def size_and_sign(w: ptr[u8], i: int, at: int, N: int):
 
 
 @inline
-def lines_in_words(FMT: str):
-    """How many lines' products, of sizes where integers are wide, can be added up in 16 bits: 8 of 4 bits, 4 of 5, …"""
+def lines_in_words(FMT: str, BIAS: int):
+    """How many lines' products, of sizes or with a bias, can be added up in 16 bits: 8 of 4 bits, 4 of 5, …"""
     F = integers_of(FMT)
-    MOST = max(-F.integers[0], F.integers[1]) if F.wide else F.integers[1] + F.bias
+    MOST = max(-F.integers[0], F.integers[1] + BIAS)
     return max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * MOST < 1 << 15)
 
 
@@ -283,10 +283,8 @@ def reads_sum(i: int, FMT: str):
 
 
 @inline
-def half_start(s, at, FMT: str, SIGNED: bool):
+def half_start(s, at, FMT: str, BIAS: int):
     """Where the integer sum of half a group begins: what takes the bias away, from the pack's sum at `at`."""
-    F = integers_of(FMT)
-    BIAS = F.offset if SIGNED else F.bias
     if BIAS == 0:
         return zeros(i32)
     reads_sum(HALF_SUMS[0], FMT)
@@ -296,12 +294,10 @@ def half_start(s, at, FMT: str, SIGNED: bool):
 
 
 @inline
-def bias_sum(FMT: str, SIGNED: bool):
+def bias_sum(FMT: str, BIAS: int):
     """Which of a pack's sums takes away what is added to a whole group's weights; 0: nothing is. See structs.Pack."""
-    F = integers_of(FMT)
     if scale_of_halves(FMT):
         return 0
-    BIAS = F.offset if SIGNED else F.bias
     static_assert(BIAS == 0 or BIAS in BIASES, f"format {FMT}: packs have no sums for offset {BIAS}, but for {BIASES}")
     if BIAS == 0:
         return 0
@@ -310,11 +306,11 @@ def bias_sum(FMT: str, SIGNED: bool):
 
 
 @inline
-def bias_of(s, m: int, s_stride, half: int, FMT: str, SIGNED: bool):
-    """What takes the bias away from the integer sum of row m, or of half of it where halves have sums."""
+def bias_of(s, m: int, s_stride, half: int, FMT: str, BIAS: int):
+    """What takes a bias away from the integer sum of row m, or of half of it where halves have sums."""
     if scale_of_halves(FMT):
-        return half_start(s, s_stride * HALF_SUMS[half] + m, FMT, SIGNED)
-    SUM = bias_sum(FMT, SIGNED)
+        return half_start(s, s_stride * HALF_SUMS[half] + m, FMT, BIAS)
+    SUM = bias_sum(FMT, BIAS)
     return load(s, s_stride * SUM + m) if SUM else zeros(i32)
 
 
