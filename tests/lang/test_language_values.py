@@ -264,6 +264,15 @@ def test_lookups_take_indices_modulo_the_entries(level: Kernels, kind: Any, tabl
         assert (here[n:] == 0x55).all()
 
 
+def test_lookups_in_lanes_stay_within_sixteen(level: Kernels) -> None:
+    size = 64 * len(k.TABLE_LANES)
+    indices, tables, out = RNG.integers(0, 256, size, np.uint8), any_bits(i8, size), np.zeros(size, np.int8)
+    level(k.looked_up_in_lanes)(indices, tables, out)
+    for i, n in enumerate(k.TABLE_LANES):
+        lanes = np.arange(64 * i, 64 * i + n)
+        assert (out[lanes] == tables[lanes // 16 * 16 + indices[lanes] % 16]).all(), n
+
+
 @pytest.mark.parametrize(("kind", "values"), k.GATHERED, ids=lambda x: str(x)[:8])
 def test_elements_of_tables_and_of_memory_are_gathered(level: Kernels, kind: Any, values: tuple[int, ...]) -> None:
     indices = RNG.integers(0, 256, 64 * len(k.GATHER_LANES), np.uint8)

@@ -14,6 +14,7 @@ COPY_LANES = (1, 2, 3, 4, 5, 8, 12, 16, 32, 64)
 REDUCE_LANES = (2, 4, 8, 16, 64)
 DOT_LANES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 PAIR_LANES = (1, 3, 4, 8, 12, 16, 32)
+TABLE_LANES = (16, 32, 48, 64)
 LOOKUP_LANES = (2, 4, 16, 20, 32, 48, 64, 96, 128, 256)
 GATHER_LANES = (1, 2, 3, 8, 16, 32)
 GATHERED = ((u8, tuple(range(256))), (i32, tuple(range(-(2**31), 2**31, 2**24))), (i64, (-(2**63), 2**63 - 1) * 128))
@@ -170,6 +171,13 @@ def looked_up(indices: ptr[u8], out: ptr[T], T: type, TABLE: tuple):
 
 
 @kernel
+def looked_up_in_lanes(indices: ptr[u8], tables: ptr[i8], out: ptr[i8]):
+    """lookup16 in lanes for the k-th of TABLE_LANES, from element 64 * k on."""
+    for k, n in enumerate(TABLE_LANES):
+        store(out, lookup16(i8, load(tables, 64 * k, lanes=n), load(indices, 64 * k, lanes=n)), 64 * k)
+
+
+@kernel
 def gathered(indices: ptr[u8], p: ptr[T], out: ptr[T], T: type, VALUES: tuple):
     """Elements of a table and of memory for the k-th of GATHER_LANES, from elements 64 * k and 1024 + 64 * k on."""
     for k, n in enumerate(GATHER_LANES):
@@ -273,7 +281,7 @@ SPECS = [
     *(Spec(squares, {"T": t}) for t in (u8, i8)),
     *(Spec(gathered, {"T": t, "VALUES": values}) for t, values in GATHERED),
     *(Spec(looked_up, {"T": t, "TABLE": table}) for t, table in TABLES),
-    *(Spec(k) for k in (pairs, weighed_pairs, with_signs, fields, read_only, pointers, arrays)),
+    *(Spec(k) for k in (pairs, weighed_pairs, with_signs, looked_up_in_lanes, fields, read_only, pointers, arrays)),
     *(Spec(registers, {"N": n}) for n in (1, 3)),
     *(Spec(flags, {"yes": y}) for y in (False, True)),
 ]

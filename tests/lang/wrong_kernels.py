@@ -887,11 +887,28 @@ def wide_entries(p: ptr[u8], r: ptr[i32]):
 
 
 @wrong(
-    "`lookup16(i8, (0,) * 15, load(p, lanes=16))`: the table must be a compile-time tuple of 16 integers, got"
-    " a tuple of 15"
+    "`lookup16(i8, (0,) * 15, load(p, lanes=16))`: the table must be a compile-time tuple of 16 integers, or lanes,"
+    " got a tuple of 15"
 )
 def short_table(p: ptr[u8], q: ptr[i8]):
     store(q, lookup16(i8, (0,) * 15, load(p, lanes=16)))  # here
+
+
+@wrong(
+    "`lookup16(i8, load(q, lanes=8), load(p, lanes=8))`: a table of lanes has i8 for each index, 16 or more, got"
+    " vec[i8, 8] for 8 indices"
+)
+def half_a_table(p: ptr[u8], q: ptr[i8]):
+    store(q, lookup16(i8, load(q, lanes=8), load(p, lanes=8)))  # here
+
+
+@wrong(
+    "`lookup16(i8, load(q, lanes=16), load(p, lanes=16))`: a GPU has no lookup in lanes; the table must be a"
+    " compile-time tuple",
+    target="gfx1201",
+)
+def lanes_on_a_gpu(p: ptr[u8], q: ptr[i8]):
+    store(q, lookup16(i8, load(q, lanes=16), load(p, lanes=16)))  # here
 
 
 @wrong("`lookup16(i8, (128,) * 16, load(p, lanes=16))`: the table's integers must be -128 to 127, as i8 has them")

@@ -112,6 +112,10 @@ class Grid:
         return GROUP // self.width // 4
 
 
+FIVE_BITS_BIAS: Final = 16
+"""What makes integers of five bits unsigned."""
+
+
 @dataclass(frozen=True)
 class Format:
     """One format. Places are bytes from the block's beginning.
@@ -214,6 +218,11 @@ class Format:
     def wide(self) -> bool:
         """Whether an integer needs a whole byte, also when it is made unsigned."""
         return self.kind in (CodeLayout.BYTES, CodeLayout.GRID) or bool(self.codebook and not self._narrow)
+
+    @property
+    def five_bits(self) -> bool:
+        """Whether an integer that needs a byte by `wide` would fit five bits: from -16 to 15."""
+        return self.wide and self.integers[0] >= -FIVE_BITS_BIAS and self.integers[1] < FIVE_BITS_BIAS
 
     @property
     def bias(self) -> int:

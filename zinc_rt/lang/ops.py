@@ -307,7 +307,9 @@ def signed_like(x: Any, y: Any) -> Any:
 def lookup16(type: Any, table: Any, indices: Any) -> Any:
     """Lane i is `table[indices[i] % 16]`. type: u8 or i8; table: a static tuple of 16 of its values; indices: u8 lanes.
 
-    On a GPU the number of lanes is a multiple of 4. Becomes vpshufb, tbl, or three v_perm_b32 for each four lanes.
+    On a processor the table may also be a vector of as many lanes as there are indices, a multiple of 16: each 16
+    indices then look up in the 16 lanes at their place. On a GPU the number of lanes is a multiple of 4. Becomes
+    vpshufb, tbl, or three v_perm_b32 for each four lanes.
     """
 
 

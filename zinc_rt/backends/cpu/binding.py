@@ -140,6 +140,7 @@ class _Temporaries:
                 {
                     "q": 0 if p.q is None else at + p.q,
                     "f": 0 if p.f is None else at + p.f,
+                    "tables": 0 if p.tables is None else at + p.tables,
                     "d": at + p.d,
                     "s": at + p.s,
                     "s_stride": p.rows * groups,

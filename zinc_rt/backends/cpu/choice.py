@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zinc_rt.backends.fusion import Attend
+from zinc_rt.formats.kinds import CodeLayout
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu import (
@@ -65,6 +66,7 @@ class TargetTuning:
     ahead: int  # bytes between a load of weights and the prefetch
     tiles: str  # the matrix registers that products may use: none (""), "amx", or "emulated" for tests
     flip: int  # what Q8_0 words are xored with: makes them unsigned where the dot product wants that
+    tables: bool = False  # whether products of one row look up sums for weights that are signs (see `lookups`)
     ways: tuple[tuple[str, Ways], ...] = ()
 
     @classmethod
@@ -75,7 +77,7 @@ class TargetTuning:
         if "avx512" in target.isa:
             return cls(16, (8, 4, 2, 1), 8192, "amx" if "amx" in target.isa else "", flip)
         if target.arch == "x86_64":
-            return cls(8, (4, 2, 1), 8192, "", flip)
+            return cls(8, (4, 2, 1), 8192, "", flip, not unsigned)
         return cls(4, (4, 2, 1), 1024, "", flip)
 
     def matmul(self, kind: GGMLType) -> Kernel:
@@ -93,6 +95,10 @@ class TargetTuning:
     def ways_of(self, kind: GGMLType) -> Ways:
         """How a format's products are computed."""
         return dict(self.ways).get(kind.name, VECTORS)
+
+    def tabled(self, kind: GGMLType) -> bool:
+        """Whether products of one row with this format read tables."""
+        return self.tables and FORMATS[kind.name].kind == CodeLayout.SIGN_BITS
 
     def _matrix(self, *kinds: GGMLType) -> dict[str, Any]:
         """The constants that products of these formats share."""

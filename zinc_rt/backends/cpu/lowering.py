@@ -23,6 +23,7 @@ from zinc_rt.ir.graph import Buffer, BufferKind, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import product_weights
 from zinc_rt.kernels.cpu import layout
+from zinc_rt.kernels.cpu.lookups import TABLE_BYTES
 from zinc_rt.kernels.cpu.rows import BLOCK
 from zinc_rt.numerics import GROUP, SPLIT
 
@@ -65,14 +66,17 @@ class QuantisedActs:
     d: int
     s: int
     f: int | None
+    tables: int | None
     size: int
     sums: frozenset[int]
 
     @classmethod
     def placed(
-        cls, key: Hashable, n: int, rows: int, *, integers: bool, floats: bool, sums: frozenset[int]
+        cls, key: Hashable, n: int, rows: int, *, integers: bool, floats: bool, tables: bool, sums: frozenset[int]
     ) -> QuantisedActs:
-        """So many rows of n elements. integers, floats: in which forms products read them. sums: see the class."""
+        """So many rows of n elements. integers, floats: in which forms products read them. tables: whether a single
+        row has some. sums: see the class.
+        """
         groups = layout.n_groups(n)
         at, parts = 0, {}
         for part, size in (
@@ -80,16 +84,18 @@ class QuantisedActs:
             ("d", rows * groups * 4 if integers else 0),
             ("s", rows * groups * 4 * max((number + 1 for number in sums), default=0)),
             ("f", rows * groups * 128 if floats else 0),
+            ("tables", groups * TABLE_BYTES if tables else 0),
         ):
             parts[part] = at if size else None
             at += -(-size // 64) * 64
-        return cls(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], at, sums)
+        return cls(key, n, rows, parts["q"], parts["d"] or 0, parts["s"] or 0, parts["f"], parts["tables"], at, sums)
 
     def of_rows(self, rows: int) -> QuantisedActs:
         """The same for another number of rows."""
         return self.placed(
-            self.key, self.n, rows, integers=self.q is not None, floats=self.f is not None, sums=self.sums
-        )
+            self.key, self.n, rows, integers=self.q is not None, floats=self.f is not None,
+            tables=self.tables is not None, sums=self.sums,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -214,13 +220,19 @@ class CpuLowering(Lowering):
         kinds = [self.matrices[w].kind for p in wanted for w in p.weights]
         rows = self.sizes.n_logits if by_logit else self.sizes.n_rows
         rows = -(-rows // layout.BLOCK_ROWS) * layout.BLOCK_ROWS if rows > layout.BLOCK_ROWS else rows
-        return self.add_pack(key, self.width(buffer), rows, kinds)
+        return self.add_pack(key, self.width(buffer), rows, kinds, tables=any(map(self.choice.tabled, kinds)))
 
-    def add_pack(self, key: Hashable, n: int, rows: int, kinds: Sequence[GGMLType]) -> QuantisedActs:
-        """Room for so many packed rows of n elements. kinds: the formats of the matrices that read them."""
+    def add_pack(
+        self, key: Hashable, n: int, rows: int, kinds: Sequence[GGMLType], *, tables: bool = False
+    ) -> QuantisedActs:
+        """Room for so many packed rows of n elements. kinds: the formats of the matrices that read them. tables: see
+        `QuantisedActs.placed`.
+        """
         quantized = [FORMATS[kind.name].quantized for kind in kinds]
         sums = frozenset(number for kind in kinds for number in layout.tile_format(kind).sums)
-        place = QuantisedActs.placed(key, n, rows, integers=any(quantized), floats=not all(quantized), sums=sums)
+        place = QuantisedActs.placed(
+            key, n, rows, integers=any(quantized), floats=not all(quantized), tables=tables, sums=sums
+        )
         self.out.packs[key], self.out.sizes[key] = place, place.size
         return place
 

@@ -8,10 +8,11 @@ A tile is, in this order: scales of blocks of several groups, up to a whole line
 its scales, so that all but the first is read straight through. Within a group of weights line i (of 8) holds columns
 4i … 4i+3 of the 16 rows, 64 bytes: an operand of a dot product of bytes. Weights of 4 bits keep line i in low nibbles
 and line i + 4 in high ones, in 4 lines; those of 2 bits keep lines 0 to 3 and lines 4 to 7 in one line each; those of 1
-bit keep all in one (bit i belongs to line i). A fifth bit, or a third, lies in one more line (bit i belongs to line i);
-fifth and sixth bits lie in two. Where a line holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4
-in the second. Indices of vectors keep their low bytes as the file does, four of a row in a word: one line or two; then
-comes a line of signs (bit i belongs to line i), then a byte for each row with the bits above the low eight.
+bit keep all in one (bit i belongs to line i), where AVX2 alone has the first byte of all rows before their second one.
+A fifth bit, or a third, lies in one more line (bit i belongs to line i); fifth and sixth bits lie in two. Where a line
+holds two bits of four others, bits 2i and 2i+1 belong to line i, or i + 4 in the second. Indices of vectors keep their
+low bytes as the file does, four of a row in a word: one line or two; then comes a line of signs (bit i belongs to line
+i), then a byte for each row with the bits above the low eight.
 
 Vectors of a shifted grid are looked up when tiles are made, since their elements fit two bits. The upper four bits of a
 byte for each row say which are shifted up: of the scale, or of a byte before it where halves have scales.
@@ -26,7 +27,7 @@ import numpy.typing as npt
 
 from zinc_rt.formats.errors import UnknownFormat
 from zinc_rt.formats.kinds import CODED_KINDS, HALF_SCALES, ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
-from zinc_rt.formats.record import Format
+from zinc_rt.formats.record import FIVE_BITS_BIAS, Format
 from zinc_rt.formats.table import FORMATS
 from zinc_rt.gguf import GGMLType
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_SUMS, PLAIN_SUM
@@ -96,11 +97,11 @@ def _tile_format(f: Format) -> TileFormat:
 
 def _sums(f: Format) -> tuple[int, ...]:
     """Which of a pack's sums products read; for bytes, both those that stay signed and those that do not."""
-    offsets = (f.bias, f.offset) if f.wide else (f.bias,)
+    offsets = {f.bias, f.offset, *([FIVE_BITS_BIAS] if f.five_bits else [])} if f.wide else {f.bias}
     if f.scaled_halves:
         return HALF_SUMS if f.minimum is not None or any(offsets) else ()
     plain = (PLAIN_SUM,) if f.plain_sum else ()
-    return *plain, *(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
+    return *plain, *sorted(1 + BIASES.index(offset) for offset in offsets if offset in BIASES)
 
 
 def _known() -> dict[str, TileFormat]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.kinds import CODED_KINDS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, PANEL_ROWS
+from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, sums_of_fours
 from zinc_rt.kernels.cpu.matrix import matrix_blocks, matrix_scratch, tile_shapes
+from zinc_rt.kernels.cpu.packs import not_null
 from zinc_rt.kernels.cpu.panels import LEAST_ROWS, in_panels, panel_rows
 from zinc_rt.kernels.cpu.structs import MatmulArgs, Pack, StepRecord
 from zinc_rt.kernels.cpu.tiles import NEAR, four_columns, lane_of, live_rows, merge_lanes, put_aside, put_tile
@@ -21,6 +23,7 @@ from zinc_rt.kernels.cpu.weights import (
     looks_up,
     raw_lines,
     raw_shift,
+    rows_together,
     scale_of_halves,
     signed_bytes,
     size_and_sign,
@@ -109,7 +112,7 @@ def isum_dots(w: ptr[u8], x: ptr[i8], isum, FIRST: int, LAST: int, FMT: str, M: 
                 for h in unroll(H):
                     isum[m * H + h] = dot4(isum[m * H + h], lines[h], q, a_max=255 if F.wide else 63)
     else:
-        LINES = lines_in_words(FMT)
+        LINES = lines_in_words(FMT, 0 if F.wide else F.bias)
         # Nibbles of lines i and i + 4 share their bytes: next to each other, these need not be kept.
         NIBBLES = F.kind in CODED_KINDS and FIRST == 0 and LAST == 8
         ORDER = (0, 4, 1, 5, 2, 6, 3, 7) if NIBBLES else tuple(range(FIRST, LAST))
@@ -162,19 +165,25 @@ def two_rows(x: ptr[i8], m: int, i: int):
 
 
 @inline
-def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: int, SIGNED: bool):
-    """sums[m * H + h] += v_g of one group for M rows. x, d, s: the group's activations, scales and sums of M rows."""
+def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: int, SIGNED: bool, TABLES: bool):
+    """sums[m * H + h] += v_g of one group for M rows. x, d, s: the group's activations, scales and sums of M rows.
+
+    TABLES: x is the group's tables of the only row.
+    """
     H = 16 // W
     isum = regs(vec[i32, W], M * H)
     second = isum
+    BIAS = integers_of(FMT).offset if SIGNED else integers_of(FMT).bias
     for m in unroll(M):
         for h in unroll(H):
-            isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, SIGNED), W)
-    if scale_of_halves(FMT):
+            isum[m * H + h] = splat(bias_of(s, m, s_stride, 0, FMT, BIAS), W)
+    if TABLES:
+        sums_of_fours(w, x, isum)
+    elif scale_of_halves(FMT):
         second = regs(vec[i32, W], M * H)
         for m in unroll(M):
             for h in unroll(H):
-                second[m * H + h] = splat(bias_of(s, m, s_stride, 1, FMT, SIGNED), W)
+                second[m * H + h] = splat(bias_of(s, m, s_stride, 1, FMT, BIAS), W)
         isum_dots(w, x, isum, 0, 4, FMT, M, W, SIGNED)
         isum_dots(w, x, second, 4, 8, FMT, M, W, SIGNED)
     else:
@@ -201,12 +210,12 @@ def add_group(w, scales, supers, x, d, s, s_stride, sums, FMT: str, M: int, W: i
 @inline
 def tile_rows(
     tile: ptr[u8], following: ptr[u8], fresh, x, d, s, s_stride, block, groups, sums, FMT: str, M: int, W: int,
-    AHEAD: int, SIGNED: bool,
+    AHEAD: int, SIGNED: bool, TABLES: bool,
 ):  # fmt: skip
     """The sums of one tile for M rows of a block of `block` rows; a constant one makes all strides constants.
 
     following: the tile that comes next. fresh: whether to ask for weights ahead, up to there; those that other rows
-    have just met are in a cache, and a prefetch takes as long as a load.
+    have just met are in a cache, and a prefetch takes as long as a load. TABLES: see `add_group`.
     """
     TILE = tile_of(FMT)
     w: ptr[u8] = weights_of(tile, groups, FMT)
@@ -224,7 +233,8 @@ def tile_rows(
     N = M * (16 // W)
     aside = array(f32, 8 * N * W, zero=False)
     memory = array(u8, looked_up_bytes(FMT), zero=False)
-    xv: ptr[i8] = x
+    EACH = TABLE_BYTES if TABLES else GROUP
+    xv: ptr[u8 if TABLES else i8] = x
     dv: ptr[f32] = d
     sv: ptr[i32] = s
     for q in range(8):
@@ -249,10 +259,10 @@ def tile_rows(
                                 prefetch(w + distance, i)
                         supers = tile + supers_at(group, FMT)
                         ready = looked_up(w, memory, FMT, W)
-                        add_group(ready, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED)
+                        add_group(ready, w + TILE.weights, supers, xv, dv, sv, s_stride, one, FMT, M, W, SIGNED, TABLES)
                         group += TREE_LANES
                         w = w + TILE.group
-                        xv = xv + block * GROUP
+                        xv = xv + block * EACH
                         dv = dv + block
                         sv = sv + block
                     for i in unroll(N):
@@ -270,6 +280,23 @@ def tile_rows(
 
 
 @inline
+def one_row(
+    tile: ptr[u8], following: ptr[u8], p: ptr[Pack], row: i32, out: ptr[f32], FMT: str, W: int, AHEAD: int, TABLES: bool
+):
+    """A tile's sums for a row of a pack in which it is a block by itself: f32[16] to `out`. TABLES: see `add_group`."""
+    # With constant strides, addresses take half of the instructions.
+    at = i64(row) * i64(p.n_groups)
+    x = p.tables + at * TABLE_BYTES if TABLES else p.q + at * GROUP
+    sums = regs(vec[f32, W], 16 // W)
+    tile_rows(
+        tile, following, True, x, p.d + at, p.s + at, p.s_stride, 1, p.n_groups, sums, FMT, 1, W, AHEAD,
+        signed_bytes(FMT), TABLES,
+    )  # fmt: skip
+    for h in unroll(16 // W):
+        store(out, sums[h], h * W)
+
+
+@inline
 def tile_panel(
     tile: ptr[u8], following: ptr[u8], p: ptr[Pack], first: i32, n: i32, rows: i32, block: i32, out: ptr[f32],
     scratch, FMT: str, W: int, BLOCKS: tuple, AHEAD: int, TILES: str, FEW: int, MANY: int, STRIDE: int,
@@ -283,15 +310,12 @@ def tile_panel(
     SIGNED = signed_bytes(FMT)
     groups = p.n_groups
     if block == 1:
-        # With constant strides, addresses take half of the instructions.
-        at = i64(first) * i64(groups)
-        sums = regs(vec[f32, W], 16 // W)
-        tile_rows(
-            tile, following, True, p.q + at * GROUP, p.d + at, p.s + at, p.s_stride, 1, groups, sums, FMT, 1, W, AHEAD,
-            SIGNED,
-        )  # fmt: skip
-        for h in unroll(16 // W):
-            store(out, sums[h], h * W)
+        if not rows_together(FMT):
+            one_row(tile, following, p, first, out, FMT, W, AHEAD, False)
+        elif not_null(p.tables):
+            one_row(tile, following, p, first, out, FMT, W, AHEAD, True)
+        else:
+            one_row(tile, following, p, first, out, FMT, W, AHEAD, False)
     # Of a block of rows, and in it of those that are still to be done.
     start: i32 = 0
     if block == 1:
@@ -319,7 +343,7 @@ def tile_panel(
                 sums = regs(vec[f32, W], M * (16 // W))
                 tile_rows(
                     tile, following, start + m == 0, p.q + (at + i64(m)) * GROUP, p.d + (at + i64(m)),
-                    p.s + (at + i64(m)), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED,
+                    p.s + (at + i64(m)), p.s_stride, block, groups, sums, FMT, M, W, AHEAD, SIGNED, False,
                 )  # fmt: skip
                 for r in unroll(M):
                     for h in unroll(16 // W):

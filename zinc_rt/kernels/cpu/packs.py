@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
+from zinc_rt.kernels.cpu.lookups import TABLE_BYTES, store_tables
 from zinc_rt.kernels.cpu.structs import BIASES, HALF_BIAS, HALF_SUMS, PLAIN_SUM, NormArgs, Pack, PackArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import live_rows
 from zinc_rt.kernels.maths import INFINITY, MAGIC, MAGIC_BITS, gated
@@ -65,6 +66,9 @@ def store_group(p: ptr[Pack], v, start: i32, inside: i32, block: i32, group: i32
         p.d[at] = d
         if p.sums != 0:
             store_sums(p, q, at)
+        if block == 1:
+            if not_null(p.tables):
+                store_tables(p.tables + at * TABLE_BYTES, q)
     if not_null(p.f):
         buffer = array(f32, GROUP, zero=False)
         for i in unroll(N):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from zinc_rt.formats.decode import integers_of
 from zinc_rt.formats.kinds import CodeLayout
+from zinc_rt.formats.record import FIVE_BITS_BIAS
 from zinc_rt.kernels.cpu.layout import BLOCK_ROWS, LINE_BYTES, PANEL_ROWS
 from zinc_rt.kernels.cpu.tiles import four_columns, lane_of
 from zinc_rt.kernels.cpu.weights import (
@@ -22,6 +23,7 @@ from zinc_rt.kernels.cpu.weights import (
     looked_up,
     looked_up_bytes,
     looks_up,
+    plain_avx2,
     scale_of_halves,
     scaled_value,
     size_and_sign,
@@ -45,7 +47,6 @@ from zinc_rt.lang.ops import (
     signed_like,
     splat,
     store,
-    target_has,
     unroll,
     zeros,
 )
@@ -65,24 +66,41 @@ LEVELS = (TREE_LANES // FOUR).bit_length()
 @inline
 def in_panels(FMT: str):
     """Whether products of many rows go this way. Bytes need no unpacking."""
-    FOURS = target_has("avx512") or target_has("vnni") or target_has("avxvnni")
-    return target_has("avx2") and not FOURS and integers_of(FMT).kind != CodeLayout.BYTES
+    return plain_avx2() and integers_of(FMT).kind != CodeLayout.BYTES
+
+
+@inline
+def in_sizes(FMT: str):
+    """Whether signs are taken apart: integers would be too large for bytes whose products fit 16 bits."""
+    return integers_of(FMT).wide and not integers_of(FMT).five_bits
+
+
+@inline
+def panel_bias(FMT: str):
+    """What is added to integers, or to sizes."""
+    F = integers_of(FMT)
+    if F.five_bits:
+        return FIVE_BITS_BIAS
+    return F.offset if F.wide else F.bias
 
 
 @inline
 def group_bytes(FMT: str):
     """Bytes of an unpacked group."""
-    return EIGHT_LINES * (2 if integers_of(FMT).wide else 1)
+    return EIGHT_LINES * (2 if in_sizes(FMT) else 1)
 
 
 @inline
 def unpack(w, codes, FMT: str, W: int):
-    """A group's weights as eight lines of unsigned bytes; of wide ones their sizes, then bytes with their signs."""
+    """A group's weights as eight lines of unsigned bytes; or as sizes, then bytes with their signs."""
     N = 4 * W
     for i in unroll(8):
         for at in unroll(0, LINE_BYTES, N):
             if looks_up(FMT):
                 pair = size_and_sign(w, i, at, N)
+                if not in_sizes(FMT):
+                    values = signed_like(bitcast(pair[0], vec[i8, N]), pair[1]) + panel_bias(FMT)
+                    pair = (bitcast(values, vec[u8, N]),)
             elif integers_of(FMT).wide:
                 x = line(w, i, at, FMT, N, True, False)
                 pair = (bitcast(absolute(x), vec[u8, N]), x)
@@ -96,9 +114,8 @@ def unpack(w, codes, FMT: str, W: int):
 @inline
 def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, M: int, W: int):
     """isum[m * H + h] += the dot products of lines FIRST … LAST-1 with M rows, times scales[h] where there are such."""
-    F = integers_of(FMT)
     H = 16 // W
-    LINES = lines_in_words(FMT)
+    LINES = lines_in_words(FMT, panel_bias(FMT))
     for start in unroll(FIRST, LAST, LINES):
         words = regs(vec[i16, 2 * W], M * H)
         for i in unroll(start, min(start + LINES, LAST)):
@@ -106,7 +123,7 @@ def add_lines(codes, x: ptr[i8], isum, scales, FIRST: int, LAST: int, FMT: str, 
             for m in unroll(M):
                 q = four_columns(x, m, i, W)
                 for h in unroll(H):
-                    if F.wide:
+                    if in_sizes(FMT):
                         signs = load(cast(codes, ptr[i8]), EIGHT_LINES + i * 64 + h * 4 * W, lanes=4 * W, align=4 * W)
                         words[m * H + h] = words[m * H + h] + dot2(sizes[h], signed_like(q, signs))
                     else:
@@ -128,7 +145,7 @@ def add_half(codes, scales, x, s, s_stride, isum, half: int, FMT: str, M: int, W
     pairs = tuple(bitcast(word, vec[i16, 2 * W]) for word in words)
     add_lines(codes, x, isum, pairs, half * 4, half * 4 + 4 if scale_of_halves(FMT) else 8, FMT, M, W)
     for m in unroll(M):
-        bias = splat(bias_of(s, m, s_stride, half, FMT, integers_of(FMT).wide), W)
+        bias = splat(bias_of(s, m, s_stride, half, FMT, panel_bias(FMT)), W)
         for h in unroll(H):
             isum[m * H + h] = isum[m * H + h] + (bias * (words[h] << 16 >> 16) if SCALED else bias)
 

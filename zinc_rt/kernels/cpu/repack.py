@@ -32,9 +32,10 @@ from zinc_rt.formats.decode_scales import half_scale_at, half_scales, signed_sca
 from zinc_rt.formats.kinds import ODD_SCALES, PAIR_KINDS, CodeLayout, Scale
 from zinc_rt.kernels.cpu.structs import CopyArgs, StepRecord
 from zinc_rt.kernels.cpu.tiles import lane_of
-from zinc_rt.kernels.cpu.weights import supers_at, tile_of, weights_of
+from zinc_rt.kernels.cpu.weights import ROWS_TOGETHER, rows_together, supers_at, tile_of, weights_of
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
+    bitcast,
     cast,
     concat,
     high,
@@ -263,6 +264,9 @@ def repack(a: ptr[CopyArgs], step: ptr[StepRecord], first: i32, last: i32, FMT: 
                     put_high(lower, j, w, r + 8, FMT)
                     lines[r] = concat(row_lines(upper, j, FMT, FLIP), row_lines(lower, j, FMT, FLIP))
                 transpose(lines)
+                if rows_together(FMT):
+                    order = tuple(ROWS_TOGETHER[p % 16] * 4 + p // 16 for p in range(64))
+                    lines[0] = bitcast(shuffle(bitcast(lines[0], vec[u8, 64]), order), vec[u32, 16])
                 for i in unroll(TILE.weights // 64):
                     store(cast(w, ptr[u32]), lines[i], 16 * i, align=16 if TILE.group % 64 else 64)
                 for i in unroll(0, 16 * F.block_bytes // F.groups, 64):

@@ -39,12 +39,14 @@ class Pack:
     `HALF_BIAS` the sum of the first half and that of the second. Of the eight, those are there that `sums` has a bit
     for.
     f: f32[block, group, 32, row], for float weights. q or f may be null.
+    tables: u8[group, 256] of a single row; null: not wanted. See `lookups`.
     """
 
     q: ptr[i8]
     d: ptr[f32]
     s: ptr[i32]
     f: ptr[f32]
+    tables: ptr[u8]
     visit: ptr[i32]  # [n_groups]: a group's place in visiting order
     s_stride: i64  # elements from one of the eight to the next
     n: i32  # elements of a row

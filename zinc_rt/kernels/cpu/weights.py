@@ -19,6 +19,7 @@ from zinc_rt.lang.ops import (
     load,
     lookup16,
     select,
+    shuffle,
     splat,
     static_assert,
     store,
@@ -36,8 +37,16 @@ RAW_LINES = {0: (), 4: (4, 5, 6, 7), 2: (1, 3, 5, 7), -1: (0, 2, 4, 6)}
 """By `raw_shift`: high nibbles, odd pairs of bits, even bits."""
 WHOLE_SCALES = (Scale.SIX_BIT, Scale.SIX_BIT_SIGNED, Scale.INT8_HALVES, Scale.SIX_BIT_HALVES, Scale.FOUR_BIT_HALVES)
 """Scales that are whole numbers, beside the odd ones."""
+ROWS_TOGETHER = tuple(p // 2 + 8 * (p % 2) for p in range(16))
+"""The order of rows where their first bytes lie together: sums then come out of `lookups` in the order of rows."""
 EIGHT_LINES = 8 * LINE_BYTES
 """A group's weights as bytes."""
+
+
+@inline
+def plain_avx2():
+    """Whether the target is AVX2 without an instruction for dot products of four bytes."""
+    return target_has("avx2") and not (target_has("avx512") or target_has("vnni") or target_has("avxvnni"))
 
 
 @inline
@@ -109,7 +118,10 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
     if F.kind in PAIR_KINDS:
         return pairs_line(w, i, at, FMT, N, RAW)
     if F.kind == CodeLayout.SIGN_BITS:
-        x = load(w, at, lanes=N)
+        if rows_together(FMT):
+            x = shuffle(load(w, lanes=64), tuple(p % 4 * 16 + ROWS_TOGETHER.index(at // 4 + p // 4) for p in range(N)))
+        else:
+            x = load(w, at, lanes=N)
         if RAW:
             return (x >> i) & 1
         return (x << 1 if i == 0 else x >> (i - 1)) & 2
@@ -144,6 +156,12 @@ def line(w: ptr[u8], i: int, at: int, FMT: str, N: int, SIGNED: bool, RAW: bool)
         else:
             x = x | ((plane >> (2 * j - 4)) & 48)
     return x
+
+
+@inline
+def rows_together(FMT: str):
+    """Whether a line has the first byte of all rows, then their second one, and so on, as lookups of sums want it."""
+    return integers_of(FMT).kind == CodeLayout.SIGN_BITS and plain_avx2()
 
 
 @inline
@@ -192,10 +210,10 @@ def size_and_sign(w: ptr[u8], i: int, at: int, N: int):
 
 
 @inline
-def lines_in_words(FMT: str):
-    """How many lines' products, of sizes where integers are wide, can be added up in 16 bits: 8 of 4 bits, 4 of 5, …"""
+def lines_in_words(FMT: str, BIAS: int):
+    """How many lines' products, of sizes or with a bias, can be added up in 16 bits: 8 of 4 bits, 4 of 5, …"""
     F = integers_of(FMT)
-    MOST = max(-F.integers[0], F.integers[1]) if F.wide else F.integers[1] + F.bias
+    MOST = max(-F.integers[0], F.integers[1] + BIAS)
     return max(n for n in (1, 2, 4, 8) if n * 2 * QUANT_MAX * MOST < 1 << 15)
 
 
@@ -265,10 +283,8 @@ def reads_sum(i: int, FMT: str):
 
 
 @inline
-def half_start(s, at, FMT: str, SIGNED: bool):
+def half_start(s, at, FMT: str, BIAS: int):
     """Where the integer sum of half a group begins: what takes the bias away, from the pack's sum at `at`."""
-    F = integers_of(FMT)
-    BIAS = F.offset if SIGNED else F.bias
     if BIAS == 0:
         return zeros(i32)
     reads_sum(HALF_SUMS[0], FMT)
@@ -278,12 +294,10 @@ def half_start(s, at, FMT: str, SIGNED: bool):
 
 
 @inline
-def bias_sum(FMT: str, SIGNED: bool):
+def bias_sum(FMT: str, BIAS: int):
     """Which of a pack's sums takes away what is added to a whole group's weights; 0: nothing is. See structs.Pack."""
-    F = integers_of(FMT)
     if scale_of_halves(FMT):
         return 0
-    BIAS = F.offset if SIGNED else F.bias
     static_assert(BIAS == 0 or BIAS in BIASES, f"format {FMT}: packs have no sums for offset {BIAS}, but for {BIASES}")
     if BIAS == 0:
         return 0
@@ -292,11 +306,11 @@ def bias_sum(FMT: str, SIGNED: bool):
 
 
 @inline
-def bias_of(s, m: int, s_stride, half: int, FMT: str, SIGNED: bool):
-    """What takes the bias away from the integer sum of row m, or of half of it where halves have sums."""
+def bias_of(s, m: int, s_stride, half: int, FMT: str, BIAS: int):
+    """What takes a bias away from the integer sum of row m, or of half of it where halves have sums."""
     if scale_of_halves(FMT):
-        return half_start(s, s_stride * HALF_SUMS[half] + m, FMT, SIGNED)
-    SUM = bias_sum(FMT, SIGNED)
+        return half_start(s, s_stride * HALF_SUMS[half] + m, FMT, BIAS)
+    SUM = bias_sum(FMT, BIAS)
     return load(s, s_stride * SUM + m) if SUM else zeros(i32)
 
 

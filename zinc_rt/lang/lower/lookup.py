@@ -21,16 +21,14 @@ ENTRIES = 16
 def _lookup16(c: Any, kind: Any, table: Any, indices: Any) -> Val:
     if kind not in (u8, i8):
         raise Reject(f"the entries of lookup16 are u8 or i8, got {describe(kind)}")
-    low, high = kind.limits
-    numbers = isinstance(table, tuple | list) and all(type(x) is int for x in table)
-    if not numbers or len(table) != ENTRIES:
-        raise Reject(f"the table must be a compile-time tuple of {ENTRIES} integers, got {describe(table)}")
-    if not all(low <= x <= high for x in table):
-        raise Reject(f"the table's integers must be {low} to {high}, as {kind} has them")
     v = want_val(indices, "the indices")
     if not isinstance(v.type, Vec) or v.type.elem != u8:
         raise Reject(f"the indices must be a vector of u8, got {v.type}")
     n = v.type.lanes
+    if isinstance(table, Val):
+        _check_vector(c, kind, table, n)
+    else:
+        _check_numbers(kind, table)
     arch = c.target.arch
     if c.f.machine is not None:
         if n % 4:
@@ -42,17 +40,37 @@ def _lookup16(c: Any, kind: Any, table: Any, indices: Any) -> Val:
     return bitcast(c, _by_shuffles(c, table, masked), Vec(kind, n))
 
 
-def _by_shuffles(c: Any, table: tuple[int, ...], v: Val) -> Val:
-    """vpshufb looks up within each 16 bytes, tbl in 16: the table is repeated. v: below 16."""
+def _check_numbers(kind: Any, table: Any) -> None:
+    low, high = kind.limits
+    numbers = isinstance(table, tuple | list) and all(type(x) is int for x in table)
+    if not numbers or len(table) != ENTRIES:
+        raise Reject(f"the table must be a compile-time tuple of {ENTRIES} integers, or lanes, got {describe(table)}")
+    if not all(low <= x <= high for x in table):
+        raise Reject(f"the table's integers must be {low} to {high}, as {kind} has them")
+
+
+def _check_vector(c: Any, kind: Any, table: Val, n: int) -> None:
+    if table.type != Vec(kind, n) or n % ENTRIES:
+        raise Reject(f"a table of lanes has {kind} for each index, {ENTRIES} or more, got {table.type} for {n} indices")
+    if c.f.machine is not None:
+        raise Reject("a GPU has no lookup in lanes; the table must be a compile-time tuple")
+
+
+def _by_shuffles(c: Any, table: tuple[int, ...] | Val, v: Val) -> Val:
+    """vpshufb looks up within each 16 bytes, tbl in 16: numbers are repeated. v: below 16."""
     n = lanes_of(v.type)
     x86, wide = c.target.arch == "x86_64", "avx512" in c.target.isa
     size = 64 if x86 and wide and n % 64 == 0 else 32 if x86 and n % 32 == 0 else 16
     part = Vec(u8, size)
     kind = c.f.type(part)
-    entries = f"<{', '.join(f'i8 {x & 255}' for x in table * (size // ENTRIES))}>"
     out: Val | None = None
     for at in range(0, n, size):
-        here = v if n == size else pick(c.f, v, None, [i if i < n else -1 for i in range(at, at + size)])
+        lanes = [i if i < n else -1 for i in range(at, at + size)]
+        here = v if n == size else pick(c.f, v, None, lanes)
+        if isinstance(table, Val):
+            entries = (table if n == size else pick(c.f, table, None, lanes)).ref
+        else:
+            entries = f"<{', '.join(f'i8 {x & 255}' for x in table * (size // ENTRIES))}>"
         name = {64: "avx512.pshuf.b.512", 32: "avx2.pshuf.b", 16: "ssse3.pshuf.b.128"}[size]
         call = f"llvm.x86.{name}" if x86 else "llvm.aarch64.neon.tbl1.v16i8"
         found = Val(part, c.f.call(call, part, [(kind, entries), (kind, here.ref)]))
