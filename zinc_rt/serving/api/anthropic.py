@@ -198,7 +198,8 @@ def _block(delta: Delta) -> dict[str, Any]:
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice]) -> None:
-    deltas = [d async for _, piece in run(service, call, choices, service.seconds(call)) for d in piece.deltas]
+    steps = run(service, call, choices, service.seconds(call))
+    deltas = [delta async for due in steps for _, piece in due for delta in piece.deltas]
     content: list[dict[str, Any]] = []
     last: Key | None = None
     arguments: dict[int, str] = {}
@@ -265,15 +266,17 @@ async def _stream(service: Service, call: Call, choices: list[AnswerChoice]) -> 
     blocks = _Blocks()
     async with event_stream(call, service.tenants.limits, _told) as stream:
         begun = False
-        async for answer, piece in run(service, call, choices, service.seconds(call)):
-            if not begun:
-                begun = True
-                message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
-                await stream.put(named("message_start", {"type": "message_start", "message": message}))
-            for delta in piece.deltas:
-                await stream.put(blocks.add(delta))
-        await stream.put(blocks.close())
+        async for due in run(service, call, choices, service.seconds(call)):
+            for answer, piece in due:
+                if not begun:
+                    begun = True
+                    message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
+                    stream.add(named("message_start", {"type": "message_start", "message": message}))
+                for delta in piece.deltas:
+                    stream.add(blocks.add(delta))
+            await stream.send()
+        stream.add(blocks.close())
         answer = call.choices[0]
         usage = {**_usage([answer]), "zinc": own_usage([answer])}
-        await stream.put(named("message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": usage}))
-        await stream.put(named("message_stop", {"type": "message_stop"}))
+        stream.add(named("message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": usage}))
+        stream.add(named("message_stop", {"type": "message_stop"}))

@@ -35,18 +35,13 @@ LEAST_LOGPROB = -9999.0
 
 
 class ChoiceDelta(msgspec.Struct, frozen=True):
-    """The part of a choice that one event adds. tokens: those whose text comes with it. finish: why the choice ends
-    here, in OpenAI's words; None if it does not.
+    """The part of a choice that one event adds. logprobs: the tokens whose text comes with it, where log-probabilities
+    were asked for. finish: why the choice ends here, in OpenAI's words; None if it does not.
     """
 
     deltas: Sequence[Delta] = ()
-    tokens: Sequence[Token] = ()
+    logprobs: Sequence[Token] = ()
     finish: str | None = None
-
-    @property
-    def logprobs(self) -> list[Token]:
-        """The tokens with their log-probabilities, where they were asked for."""
-        return [token for token in self.tokens if token.logprob is not None]
 
 
 class AnswerChoice(OutputProcessor[ChoiceDelta]):
@@ -90,7 +85,8 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         self.last = 0.0
         self.on_begin: Callable[[], None] = lambda: None
         self.on_token: Callable[[], None] = lambda: None
-        self._held: deque[tuple[int, Token]] = deque()  # tokens not shown yet, behind so many characters of content
+        self._held: deque[tuple[int, Token]] = deque()
+        """Tokens with log-probabilities that are not shown yet, behind so many characters of content."""
 
     @property
     def n_resumed(self) -> int:
@@ -124,7 +120,9 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         self.tokens.append(token.token_id)
         n_before = self.n_read
         deltas = self.read(token.token_id)
-        self._held.append((n_before, token if token.logprob is None else checked(token)))
+        if token.logprob is None:
+            return ChoiceDelta(deltas) if deltas else None
+        self._held.append((n_before, checked(token)))
         if not deltas:
             return None
         everything = not isinstance(deltas[-1], ContentDelta) and self.n_read == self.n_shown
@@ -138,15 +136,15 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         return taken
 
     def _end(self, event: Finished | Failed) -> ChoiceDelta:
-        deltas, tokens = [], []
+        deltas, logprobs = [], []
         if self.stop is None:
             deltas = self.read_end()
-            tokens = self._shown(everything=self.stop is None)
+            logprobs = self._shown(everything=self.stop is None)
         self.usage = event.usage
         self.finish = self._finish(event)
         if self.silent and event.usage is not None:
             self.usage, self.finish = replace(event.usage, completion_tokens=0), "length"
-        return ChoiceDelta(deltas, tokens, self.finish)
+        return ChoiceDelta(deltas, logprobs, self.finish)
 
     def _finish(self, event: Finished | Failed) -> str:
         """Why it ended, in OpenAI's words. Raises `ApiError` where it did not end by itself."""

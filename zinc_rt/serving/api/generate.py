@@ -1,29 +1,30 @@
-"""Choices from the engine: a sequence for each choice of a request, their deltas merged in turns."""
+"""Choices from the engine: a sequence for each choice of a request, their deltas in turns."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
-
-_QUEUE: Final = 256
+from zinc_rt.serving.request_log import LiveRequest
 
 Step = tuple[AnswerChoice, ChoiceDelta]
 
 
-async def run(service: Service, call: Call, choices: list[AnswerChoice], seconds: float | None) -> AsyncGenerator[Step]:
-    """What is added to the choices: to each an empty delta when the engine begins with it, then its text, and a last
-    one with a `finish`. A choice itself may be further than its deltas that were taken. Closed early, it cancels what
-    runs.
+async def run(
+    service: Service, call: Call, choices: list[AnswerChoice], seconds: float | None
+) -> AsyncGenerator[list[Step]]:
+    """What is added to the choices, in lists of what is due together: to each choice an empty delta when the engine
+    begins with it, then its text, and a last one with a `finish`. A choice itself may be further than its deltas that
+    were taken. Closed early, it cancels what runs.
+
+    Several choices get a delta in turn, so that the order does not depend on the load either; a slow one holds up the
+    others' deltas, not their computation.
 
     Raises `ApiError`.
     """
@@ -34,52 +35,30 @@ async def run(service: Service, call: Call, choices: list[AnswerChoice], seconds
         choice.on_begin = partial(service.began, call, choice)
         choice.on_token = partial(service.timed, call, choice)
     call.choices = choices
-    streams = [_one(service, choice) for choice in choices]
-    merged = streams[0] if len(streams) == 1 else _merged(streams)
-    async with contextlib.aclosing(merged):
-        async for step in merged:
-            yield step
-
-
-_Queue = asyncio.Queue[Step | Exception | None]
-
-
-async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
-    """A delta of each in turn, so that the order does not depend on the load either; a slow one holds up the others'
-    deltas, not their computation.
-    """
-
-    async def pump(stream: AsyncGenerator[Step], queue: _Queue) -> None:
-        try:
-            async with contextlib.aclosing(stream):
-                async for step in stream:
-                    await queue.put(step)
-            await queue.put(None)
-        except Exception as error:  # raised again where the queue is read
-            await queue.put(error)
-
-    queues: list[_Queue] = [asyncio.Queue(_QUEUE) for _ in streams]
-    tasks = [asyncio.create_task(pump(stream, queue)) for stream, queue in zip(streams, queues, strict=True)]
+    live: list[tuple[AnswerChoice, LiveRequest[ChoiceDelta]]] = []
     try:
-        while queues:
-            for queue in list(queues):
-                step = await queue.get()
-                if step is None:
-                    queues.remove(queue)
-                elif isinstance(step, Exception):
-                    raise step
-                else:
-                    yield step
+        for choice in choices:
+            live.append((choice, service.client.submit(choice)))
+        left, due = list(live), list[Step]()
+        while left:
+            for one in list(left):
+                choice, deltas = one
+                if due and not deltas.ready:
+                    yield due
+                    due = []
+                try:
+                    due.append((choice, await anext(deltas)))
+                except StopAsyncIteration:
+                    left.remove(one)
+                except Exception:
+                    if due:
+                        yield due
+                    raise
+        if due:
+            yield due
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _one(service: Service, choice: AnswerChoice) -> AsyncGenerator[Step]:
-    async with contextlib.aclosing(service.client.submit(choice)) as deltas:
-        async for delta in deltas:
-            yield choice, delta
+        for _, deltas in live:
+            await deltas.aclose()
 
 
 def _resume(service: Service, call: Call, choice: AnswerChoice) -> None:

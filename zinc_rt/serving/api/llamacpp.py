@@ -21,7 +21,7 @@ from zinc_rt.serving.api.requests import converted, given_sampling, read, read_j
 from zinc_rt.serving.api.served_adapters import LoraScale
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.sse import data, event_stream
+from zinc_rt.serving.api.sse import Prepared, data, event_stream
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, prompt_tokens
 
 INFILL: Final = (
@@ -129,14 +129,17 @@ async def infill(service: Service, call: Call) -> None:
         service.choose(call, request.model, request.lora)
         steps = run(service, call, await text_choices(service, call, asked), service.seconds(call))
         if not request.stream:
-            text = "".join([_content(piece) async for _, piece in steps])
+            text = "".join([_content(piece) async for due in steps for _, piece in due])
             await call.reply_json({"content": text, **_end(service, call)})
             return
         async with event_stream(call, service.tenants.limits) as stream:
-            async for _, piece in steps:
-                if text := _content(piece):
-                    await stream.put(data({"index": 0, "content": text, "stop": False}))
-            await stream.put(data({"index": 0, "content": "", **_end(service, call)}))
+            prepared = Prepared(lambda text: data({"index": 0, "content": text, "stop": False}))
+            async for due in steps:
+                for _, piece in due:
+                    if text := _content(piece):
+                        stream.add(prepared.event(text))
+                await stream.send()
+            stream.add(data({"index": 0, "content": "", **_end(service, call)}))
 
 
 def _prompt(model: ServedModel, request: InfillRequest) -> list[int]:

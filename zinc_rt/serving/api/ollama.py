@@ -466,20 +466,22 @@ async def _answer(
 ) -> None:
     steps = run(service, call, choices, service.seconds(call))
     if request.stream is False:
-        deltas = [delta async for _, piece in steps for delta in piece.deltas]
+        deltas = [delta async for due in steps for _, piece in due for delta in piece.deltas]
         await call.reply_json(lines.line(*_texts(deltas), _calls_out(deltas)) | _end(call))
         return
     async with event_stream(call, service.tenants.limits, error_line, lines=True) as stream:
 
-        async def put(line: dict[str, Any]) -> None:
-            await stream.put(msgspec.json.encode(line) + b"\n")
+        def add(line: dict[str, Any]) -> None:
+            stream.add(msgspec.json.encode(line) + b"\n")
 
         calls: list[Delta] = []
-        async for _, piece in steps:
-            calls += (delta for delta in piece.deltas if isinstance(delta, CallDelta))
-            text, thinking = _texts(piece.deltas)
-            if text or thinking:
-                await put(lines.line(text, thinking))
+        async for due in steps:
+            for _, piece in due:
+                calls += (delta for delta in piece.deltas if isinstance(delta, CallDelta))
+                text, thinking = _texts(piece.deltas)
+                if text or thinking:
+                    add(lines.line(text, thinking))
+            await stream.send()
         if calls and (made := _calls_out(calls)):
-            await put(lines.line("", "", made))
-        await put(lines.line("", "") | _end(call))
+            add(lines.line("", "", made))
+        add(lines.line("", "") | _end(call))

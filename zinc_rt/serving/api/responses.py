@@ -180,8 +180,9 @@ class _Response:
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice], response: _Response) -> None:
-    async for _, piece in run(service, call, choices, service.seconds(call)):
-        response.output.add(piece)
+    async for due in run(service, call, choices, service.seconds(call)):
+        for _, piece in due:
+            response.output.add(piece)
     response.output.close("completed")
     await call.reply_json(response.done())
 
@@ -207,19 +208,21 @@ async def _stream(service: Service, call: Call, choices: list[AnswerChoice], res
 
     async with event_stream(call, service.tenants.limits, told) as stream:
         begun = False
-        async for _, piece in run(service, call, choices, service.seconds(call)):
-            if not begun:
-                begun = True
-                await stream.put(numbered.event("response.created", response=response.begun()))
-                await stream.put(numbered.event("response.in_progress", response=response.begun()))
-            for kind, members in response.output.add(piece):
-                await stream.put(numbered.event(kind, **members))
-            if piece.finish is not None:
-                status = "incomplete" if piece.finish == "length" else "completed"
-                for kind, members in response.output.close(status):
-                    await stream.put(numbered.event(kind, **members))
+        async for due in run(service, call, choices, service.seconds(call)):
+            for _, piece in due:
+                if not begun:
+                    begun = True
+                    stream.add(numbered.event("response.created", response=response.begun()))
+                    stream.add(numbered.event("response.in_progress", response=response.begun()))
+                for kind, members in response.output.add(piece):
+                    stream.add(numbered.event(kind, **members))
+                if piece.finish is not None:
+                    status = "incomplete" if piece.finish == "length" else "completed"
+                    for kind, members in response.output.close(status):
+                        stream.add(numbered.event(kind, **members))
+            await stream.send()
         done = response.done()
-        await stream.put(numbered.event(f"response.{done['status']}", response=done))
+        stream.add(numbered.event(f"response.{done['status']}", response=done))
 
 
 def _id(call: Call) -> str:
