@@ -96,6 +96,11 @@ class LiveRequest(Generic[T]):
         """Whether the next piece, or the end, is there without waiting."""
         return bool(self._pieces) or self._read
 
+    @property
+    def waited(self) -> bool:
+        """Whether its caller has all pieces so far and waits for the next one."""
+        return self._waiter is not None and not self._waiter.done()
+
     def __aiter__(self) -> Self:
         return self
 

@@ -39,7 +39,7 @@ def from_prompt(request: Submit, start: int, end: int) -> PromptLogprobs:
 class Pieces(Generic[T]):
     """The pieces of one request; each is waited for."""
 
-    ready = False
+    ready = waited = False
 
     def __init__(self, pieces: AsyncGenerator[T]) -> None:
         self._pieces = pieces

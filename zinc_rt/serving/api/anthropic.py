@@ -13,10 +13,10 @@ from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices, prompt_of
-from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import ANTHROPIC, Skipped
-from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.generate import run, stream_choices
 from zinc_rt.serving.api.limits import LOGIT_BIASES
 from zinc_rt.serving.api.requests import Count, given_sampling, ignore, read, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
@@ -266,15 +266,17 @@ async def _stream(service: Service, call: Call, choices: list[AnswerChoice]) -> 
     blocks = _Blocks()
     async with event_stream(call, service.tenants.limits, _told) as stream:
         begun = False
-        async for due in run(service, call, choices, service.seconds(call)):
-            for answer, piece in due:
-                if not begun:
-                    begun = True
-                    message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
-                    stream.add(named("message_start", {"type": "message_start", "message": message}))
-                for delta in piece.deltas:
-                    stream.add(blocks.add(delta))
-            await stream.send()
+
+        def told(answer: AnswerChoice, piece: ChoiceDelta) -> bytes:
+            nonlocal begun
+            made = b"".join(map(blocks.add, piece.deltas))
+            if begun:
+                return made
+            begun = True
+            message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
+            return named("message_start", {"type": "message_start", "message": message}) + made
+
+        await stream_choices(service, call, choices, stream, told)
         stream.add(blocks.close())
         answer = call.choices[0]
         usage = {**_usage([answer]), "zinc": own_usage([answer])}

@@ -9,10 +9,10 @@ from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
 from zinc_rt.dialects.deltas import ParsedAnswer as Message
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, chat_choices
-from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import CHAT
-from zinc_rt.serving.api.generate import Step, run
+from zinc_rt.serving.api.generate import Step, run, stream_choices
 from zinc_rt.serving.api.logprobs import chat_logprobs
 from zinc_rt.serving.api.requests import check_stream_options, read
 from zinc_rt.serving.api.service import Service
@@ -43,6 +43,7 @@ class _Writer:
     def __init__(self, service: Service, call: Call, request: ChatRequest) -> None:
         self._tokenizer = service.model.tokenizer
         self._logprobs = bool(request.logprobs)
+        self._told: set[int] = set()  # choices that have begun
         self._prepared: dict[tuple[int, type[Delta]], Prepared] = {}  # chunks of text alone, by choice and kind
         self._common = {
             "id": call.id,
@@ -60,9 +61,19 @@ class _Writer:
         """The choice of a chunk."""
         return {"index": answer.index, "delta": delta, "logprobs": None, "finish_reason": finish}
 
-    def chunks(self, step: Step) -> list[bytes]:
-        """The chunks of a piece. Log-probabilities go with the first of them."""
-        answer, piece = step
+    def events(self, answer: AnswerChoice, piece: ChoiceDelta) -> bytes:
+        """All chunks of a piece: the role before the first one of an answer, the reason of its end behind the last."""
+        made = self._chunks(answer, piece)
+        if answer.index not in self._told:
+            self._told.add(answer.index)
+            first = {"role": "assistant", "content": "", "refusal": None}
+            made.insert(0, self.chunk([self.choice(answer, first)]))
+        if piece.finish is not None:
+            made.append(self.chunk([self.choice(answer, {}, piece.finish)]))
+        return b"".join(made)
+
+    def _chunks(self, answer: AnswerChoice, piece: ChoiceDelta) -> list[bytes]:
+        """The chunks of what a piece adds. Log-probabilities go with the first of them."""
         if not self._logprobs:
             return [self._plain(answer, delta) for delta in piece.deltas]
         made = []
@@ -78,9 +89,9 @@ class _Writer:
 
     def _plain(self, answer: AnswerChoice, delta: Delta) -> bytes:
         """The chunk of a delta, without log-probabilities."""
-        kind = type(delta)
         if isinstance(delta, CallDelta):
             return self.chunk([self.choice(answer, _delta(delta))])
+        kind = type(delta)
         found = self._prepared.get((answer.index, kind))
         if found is None:
             found = Prepared(lambda text: self.chunk([self.choice(answer, _delta(kind(text)))]))
@@ -133,19 +144,7 @@ async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writ
 
 async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:
     async with event_stream(call, service.tenants.limits) as stream:
-        told: set[int] = set()
-        async for steps in run(service, call, choices, service.seconds(call)):
-            for step in steps:
-                answer, piece = step
-                if answer.index not in told:
-                    told.add(answer.index)
-                    first = {"role": "assistant", "content": "", "refusal": None}
-                    stream.add(writer.chunk([writer.choice(answer, first)]))
-                for chunk in writer.chunks(step):
-                    stream.add(chunk)
-                if piece.finish is not None:
-                    stream.add(writer.chunk([writer.choice(answer, {}, piece.finish)]))
-            await stream.send()
+        await stream_choices(service, call, choices, stream, writer.events)
         if usage:
             figures = {**chat_usage(call.choices), "zinc": own_usage(call.choices)}
             stream.add(writer.chunk([], usage=figures))

@@ -57,6 +57,8 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         finish: why it ended, in OpenAI's words; None before.
         usage: what it took; None before it ends.
         first, last: when its first and its last token came; set by the caller that measures time.
+        at_once: takes a delta in which the choice does not end, and says whether it did; the caller does not get it
+            then.
         on_begin, on_token: called when the engine admits the request, and for each token that is not resumed.
     """
 
@@ -85,6 +87,7 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         self.last = 0.0
         self.on_begin: Callable[[], None] = lambda: None
         self.on_token: Callable[[], None] = lambda: None
+        self.at_once: Callable[[ChoiceDelta], bool] | None = None
         self._held: deque[tuple[int, Token]] = deque()
         """Tokens with log-probabilities that are not shown yet, behind so many characters of content."""
 
@@ -120,13 +123,16 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         self.tokens.append(token.token_id)
         n_before = self.n_read
         deltas = self.read(token.token_id)
-        if token.logprob is None:
-            return ChoiceDelta(deltas) if deltas else None
-        self._held.append((n_before, checked(token)))
+        if token.logprob is not None:
+            self._held.append((n_before, checked(token)))
         if not deltas:
             return None
-        everything = not isinstance(deltas[-1], ContentDelta) and self.n_read == self.n_shown
-        return ChoiceDelta(deltas, self._shown(everything))
+        logprobs: Sequence[Token] = ()
+        if self._held:
+            everything = not isinstance(deltas[-1], ContentDelta) and self.n_read == self.n_shown
+            logprobs = self._shown(everything)
+        made = ChoiceDelta(deltas, logprobs)
+        return None if self.at_once is not None and self.at_once(made) else made
 
     def _shown(self, everything: bool) -> list[Token]:
         """The tokens whose text is shown by now, in part or wholly."""

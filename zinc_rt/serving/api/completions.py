@@ -14,7 +14,7 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import COMPLETIONS
-from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.generate import run, stream_choices
 from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import text_logprobs
 from zinc_rt.serving.api.requests import (
@@ -203,10 +203,7 @@ async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writ
 
 async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:
     async with event_stream(call, service.tenants.limits) as stream:
-        async for steps in run(service, call, choices, service.seconds(call)):
-            for answer, piece in steps:
-                stream.add(writer.event(answer, piece))
-            await stream.send()
+        await stream_choices(service, call, choices, stream, writer.event)
         if usage:
             figures = {**chat_usage(call.choices), "zinc": own_usage(call.choices)}
             stream.add(data(writer.body([], usage=figures)))

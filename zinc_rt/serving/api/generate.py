@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import partial
 
@@ -11,13 +11,44 @@ from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.sse import EventStream
 from zinc_rt.serving.request_log import LiveRequest
 
 Step = tuple[AnswerChoice, ChoiceDelta]
 
 
+async def stream_choices(
+    service: Service,
+    call: Call,
+    choices: list[AnswerChoice],
+    stream: EventStream,
+    told: Callable[[AnswerChoice, ChoiceDelta], bytes],
+) -> None:
+    """Stream what is added to the choices. told: makes the events of a delta, each of which is asked for once.
+
+    Where the client keeps up, a single choice's events are written as the engine's report is read: no task wakes up for
+    them. Raises `ApiError`.
+    """
+
+    def at_once(choice: AnswerChoice, delta: ChoiceDelta) -> bool:
+        if not stream.free:
+            return False
+        stream.write(told(choice, delta))
+        return True
+
+    single = at_once if len(choices) == 1 else None
+    async for due in run(service, call, choices, service.seconds(call), single):
+        for choice, delta in due:
+            stream.add(told(choice, delta))
+        await stream.send()
+
+
 async def run(
-    service: Service, call: Call, choices: list[AnswerChoice], seconds: float | None
+    service: Service,
+    call: Call,
+    choices: list[AnswerChoice],
+    seconds: float | None,
+    at_once: Callable[[AnswerChoice, ChoiceDelta], bool] | None = None,
 ) -> AsyncGenerator[list[Step]]:
     """What is added to the choices, in lists of what is due together: to each choice an empty delta when the engine
     begins with it, then its text, and a last one with a `finish`. A choice itself may be further than its deltas that
@@ -25,6 +56,9 @@ async def run(
 
     Several choices get a delta in turn, so that the order does not depend on the load either; a slow one holds up the
     others' deltas, not their computation.
+
+    at_once: takes a delta that can be sent before the caller of this function wakes up, and says whether it did; such
+    deltas are in no list.
 
     Raises `ApiError`.
     """
@@ -38,7 +72,10 @@ async def run(
     live: list[tuple[AnswerChoice, LiveRequest[ChoiceDelta]]] = []
     try:
         for choice in choices:
-            live.append((choice, service.client.submit(choice)))
+            deltas = service.client.submit(choice)
+            live.append((choice, deltas))
+            if at_once is not None:
+                choice.at_once = partial(_at_once, at_once, deltas, choice)
         left, due = list(live), list[Step]()
         while left:
             for one in list(left):
@@ -59,6 +96,16 @@ async def run(
     finally:
         for _, deltas in live:
             await deltas.aclose()
+
+
+def _at_once(
+    take: Callable[[AnswerChoice, ChoiceDelta], bool],
+    deltas: LiveRequest[ChoiceDelta],
+    choice: AnswerChoice,
+    delta: ChoiceDelta,
+) -> bool:
+    """Whether a delta was taken; not before the caller has those that came earlier."""
+    return deltas.waited and take(choice, delta)
 
 
 def _resume(service: Service, call: Call, choice: AnswerChoice) -> None:

@@ -12,10 +12,10 @@ from msgspec import Meta
 from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
-from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import RESPONSES, Skipped
-from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.generate import run, stream_choices
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.requests import Count, converted, given_sampling, ignore, read, takes_sampling
 from zinc_rt.serving.api.responses_items import effort_of, to_choice, to_format, to_items, to_messages, to_tools
@@ -208,19 +208,23 @@ async def _stream(service: Service, call: Call, choices: list[AnswerChoice], res
 
     async with event_stream(call, service.tenants.limits, told) as stream:
         begun = False
-        async for due in run(service, call, choices, service.seconds(call)):
-            for _, piece in due:
-                if not begun:
-                    begun = True
-                    stream.add(numbered.event("response.created", response=response.begun()))
-                    stream.add(numbered.event("response.in_progress", response=response.begun()))
-                for kind, members in response.output.add(piece):
-                    stream.add(numbered.event(kind, **members))
-                if piece.finish is not None:
-                    status = "incomplete" if piece.finish == "length" else "completed"
-                    for kind, members in response.output.close(status):
-                        stream.add(numbered.event(kind, **members))
-            await stream.send()
+
+        def added(_: AnswerChoice, piece: ChoiceDelta) -> bytes:
+            nonlocal begun
+            made = b""
+            if not begun:
+                begun = True
+                made += numbered.event("response.created", response=response.begun())
+                made += numbered.event("response.in_progress", response=response.begun())
+            for kind, members in response.output.add(piece):
+                made += numbered.event(kind, **members)
+            if piece.finish is not None:
+                status = "incomplete" if piece.finish == "length" else "completed"
+                for kind, members in response.output.close(status):
+                    made += numbered.event(kind, **members)
+            return made
+
+        await stream_choices(service, call, choices, stream, added)
         done = response.done()
         stream.add(numbered.event(f"response.{done['status']}", response=done))
 

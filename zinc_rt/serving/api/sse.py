@@ -106,6 +106,26 @@ class EventStream:
         if chunk and (events := chunk if self._lines else self._numbered(chunk)):
             self._due.append(events)
 
+    @property
+    def free(self) -> bool:
+        """Whether events can be written now: all others are sent, and the client takes more."""
+        connection = self._call.connection
+        return (
+            self._begun
+            and self._comment is None
+            and not self._due
+            and connection is not None
+            and connection.takes_chunks(self._call.scope)
+        )
+
+    def write(self, chunk: bytes) -> None:
+        """Write whole events where the stream is `free`."""
+        self.add(chunk)
+        if self._due and self._call.connection is not None:
+            self._call.connection.write_chunk(b"".join(self._due))
+            self._due.clear()
+            self._last = self._loop.time()
+
     async def send(self) -> None:
         """Send the events that are due; waits for a client that is slow."""
         if self._due:
