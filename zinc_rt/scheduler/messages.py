@@ -250,8 +250,7 @@ Event = Admitted | PromptLogprobs | Token | Finished | Failed
 EngineEvent = Event | AdapterReply
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStatus:
+class EngineStatus(msgspec.Struct, frozen=True, array_like=True):
     """The engine's state after a step: counts of requests and of KV pages, and running totals.
 
     pages_used: those of requests that run; pages_cached: those that only hold texts that a next one may begin with.
@@ -290,8 +289,7 @@ class EngineInfo:
     kv_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
+class StepTimes(msgspec.Struct, frozen=True, array_like=True):
     """Parts of a turn, in seconds. masks: of grammars, all rows' together; sampling: choosing tokens on the processor;
     compiles: of each grammar that came since the last report.
     """
