@@ -26,10 +26,8 @@ from zinc_rt.lang.types import layout_of
 from zinc_rt.utils.closing import Closing
 
 MAX_WORKERS: Final = 16
-SPINS: Final = 4096
-"""Rounds that a worker waits for work before it sleeps: a quarter of a millisecond where a pause takes 140 cycles. That
-covers what Python does between two steps of one text; between steps of many, a server's other process has the core.
-"""
+SPINS: Final = 16384
+"""Rounds that a worker waits for work before it sleeps: about a millisecond where a pause takes 140 cycles."""
 
 _SLOT_BYTES: Final = layout_of(native.WorkerSlot).size
 # Numbers of futex and sched_yield: arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h.
