@@ -136,6 +136,16 @@ async def sampled(site: Site) -> Figures:
     return {"tokens/s": speed(answers)}
 
 
+async def streams(site: Site) -> Figures:
+    """16 streams of 400 tokens: what a token costs in the process that speaks HTTP, and in those that it started."""
+    begin, before = time.perf_counter(), site.server.cpu_apart()
+    answers = await crowd(site, lambda i: body(site.prompt("streams", i, 32), 400, GREEDY))
+    after, n = site.server.cpu_apart(), sum(a.n_tokens for a in answers)
+    speaks, computes = (1e6 * (b - a) / n for a, b in zip(before, after, strict=True))
+    figures = {"HTTP, us a token": speaks, "engine, us a token": computes}
+    return figures | {"tokens/s": n / (time.perf_counter() - begin)}
+
+
 async def single(site: Site) -> Figures:
     """One client: the time between tokens, and the rate."""
     with connections(site, 1) as (client,):

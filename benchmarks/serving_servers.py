@@ -95,7 +95,12 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Processor time of all its processes, ended children included."""
-        return sum(sum(int(x) for x in stat[11:15]) / _TICK for stat in map(_stat, self._pids()) if stat)
+        return sum(map(_cpu_seconds, self._pids()))
+
+    def cpu_apart(self) -> tuple[float, float]:
+        """The same of the process that was started, which speaks HTTP, and of all that it started."""
+        first, *others = self._pids()
+        return _cpu_seconds(first), sum(map(_cpu_seconds, others))
 
     def memory_mb(self) -> float:
         """Resident memory of all its processes, in MB (1e6 bytes)."""
@@ -150,6 +155,11 @@ class Server:
 def make_urgent(pid: int) -> None:
     """Let a process's session go before those of others (sched(7), autogroups); needs the rights of root."""
     Path(f"/proc/{pid}/autogroup").write_text("-20")
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Processor time of a process, its ended children included; 0 where it has ended."""
+    return sum(int(x) for x in _stat(pid)[11:15]) / _TICK
 
 
 def _stat(pid: int) -> list[str]:

@@ -53,6 +53,12 @@ LOADS = (
     Load("greedy", loads.greedy, goals={"tokens/s": Aim(2.5, 3.2, ratio=True)}),
     Load("sampled", loads.sampled, goals={"of greedy": Aim(0.9, 0.97)}),
     Load("single", loads.single),
+    Load(
+        "streams",
+        loads.streams,
+        goals={"HTTP, us a token": Aim(60, most=True), "engine, us a token": Aim(120, most=True)},
+        usual=False,
+    ),
     Load("schema", loads.schema, goals={"share": Aim(0.85, 0.93)}),
     Load("idle", loads.idle, goals={"share of the speed": Aim(0.97), "memory, MB": Aim(150, most=True)}),
     Load("tenants", competing.tenants, goals={"engine time, share": Aim(0.47, 0.49)}),

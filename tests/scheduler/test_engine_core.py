@@ -386,6 +386,22 @@ def test_many_prompts_beside_few_texts_take_longer_steps() -> None:
     assert 75 < longest(5) <= 2 * 60
 
 
+def test_texts_that_take_too_long_by_themselves_leave_time_to_prompts() -> None:
+    """Three texts take 105 of 60 ms. Prompts get half of that again, not a row a step for as long as texts run."""
+    core = core_on(FakeEngine(n_slots=6, n_batch=512, n_ctx=1024, step_ms=15.0, text_ms=30.0, prompt_ms=1.0))
+    for i in range(3):
+        core.submit(asked(f"{i}", 5, None))
+    core.submit(replace(asked("warm", 5, 1), prompt=tuple(i % 19 for i in range(300))))
+    while core.status.queued or core.status.prefilling:
+        core.turn()
+    core.submit(asked("long", 200, 1))
+    reports = [core.turn()]
+    while core.status.prefilling:
+        reports.append(core.turn())
+    assert len(reports) <= 6
+    assert all(1000 * report.seconds < 1.6 * 105 for report in reports)
+
+
 def steps_of_a_prompt(tenant: str, row_ms: float) -> list[int]:
     """Rows of each step of a prompt of 30 tokens that comes while three texts of tenant a are generated."""
     core = core_on(FakeEngine(n_slots=4, n_batch=512, n_ctx=1024, prompt_ms=row_ms), CoreOptions(max_step_ms=60))

@@ -470,7 +470,7 @@ def _check_tokens(lookup: TokenLookup, n_rows: int) -> None:
     if n_rows == 1:  # as in every decode step: an element is looked at sooner than a slice
         if 0 <= int(ids[0]) < limit:
             return
-    elif not n_rows or (ids[:n_rows].min() >= 0 and ids[:n_rows].max() < limit):
+    elif not n_rows or ids[:n_rows].view(np.uint32).max() < limit:  # a negative id is a large one there
         return
     bad = next(int(i) for i in ids[:n_rows] if not 0 <= i < limit)
     raise TokenOutOfRange(f"{lookup.node}: token id {bad} is outside the vocabulary of {limit}")

@@ -67,7 +67,11 @@ class OutputProcessor(RequestOutput[T]):
         self.n_tokens += 1
         self.text = text = self._detokenizer.add(token_id)
         if self._parser is None:
-            return self._before_stop([ContentDelta(text)] if text else [])
+            found: list[Delta] = [ContentDelta(text)] if text else []
+            if self._has_stops:
+                return self._before_stop(found)
+            self.n_read = self.n_shown = self.n_read + len(text)
+            return found
         deltas = self._parser.add(text)
         self.n_reasoning += any(isinstance(delta, ReasoningDelta) for delta in deltas)
         return self._before_stop(deltas)

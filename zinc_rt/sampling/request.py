@@ -88,14 +88,17 @@ class RowTokens(ABC):
     def tokens(self) -> list[Sampled]:
         """See `SampledStep`."""
         failed: NoToken | None = None
+        began, chosen = time.perf_counter(), self._chosen
         for row in range(len(self._requests)):
-            try:
-                self.token(row)
-            except NoToken as error:
-                failed = failed or error
+            if row not in chosen:
+                try:
+                    chosen[row] = self._choose(row)
+                except NoToken as error:
+                    failed = failed or error
+        self.seconds += time.perf_counter() - began
         if failed is not None:
             raise failed
-        return [self._chosen[row] for row in range(len(self._requests))]
+        return [chosen[row] for row in range(len(self._requests))]
 
 
 class HostSampled(RowTokens):

@@ -10,9 +10,9 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -52,8 +52,7 @@ class DegenerateLogits(NoToken):
         )
 
 
-@dataclass(frozen=True)
-class Sampled:
+class Sampled(msgspec.Struct, frozen=True):  # made for every token, in a tenth of a dataclass's time
     """A chosen token. The log-probabilities (natural, of the model's own distribution) are None unless
     `SamplingParams.logprobs` is set; `top_logprobs` holds (token id, logprob), likeliest first.
     """

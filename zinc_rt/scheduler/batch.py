@@ -25,6 +25,8 @@ from zinc_rt.scheduler.request import Request
 
 _OVER = 0.25
 """Of the time of a step: how much longer one may take for a page of prompts, so that they go on beside many texts."""
+_BESIDE = 0.5
+"""Of the time that texts take: what prompts may take beside them, though a step of texts alone is too long already."""
 _MANY_PROMPTS = 1.75
 """Times as long a step may take where more prompts wait than texts are generated: they all wait for each other."""
 _OVER_AT_ONCE = 0.4  # the same for the rest of a prompt whose tenant has nothing else in the step
@@ -263,11 +265,12 @@ class BatchBuilder:
         A page that takes far more than the time is cut, too: others wait for the step. Where more prompts wait than
         texts decode, the step takes longer.
         """
-        cost, options, depth = self._cost, self._options, max(request.computed for request in prompts)
-        limit = options.max_step_ms if decode else options.max_prefill_ms
+        cost, depth = self._cost, max(request.computed for request in prompts)
+        texts_ms = cost.step_ms(costs(decode))
+        limit = self._options.max_prefill_ms
         if decode:
-            limit *= min(max(len(prompts) / len(decode), 1.0), _MANY_PROMPTS)
-        left = max(limit - cost.step_ms(costs(decode)), 0.0)
+            limit = self._limit_ms(texts_ms) * min(max(len(prompts) / len(decode), 1.0), _MANY_PROMPTS)
+        left = max(limit - texts_ms, 0.0)
         row_ms = cost.row_ms(depth, prefill=True)
         rows = max(int(left / row_ms), min(int((left + _OVER * limit) / row_ms), PAGE_TOKENS), 1)
         if not cost.learned:  # of a large model, a full step could take a quarter of a minute
@@ -276,6 +279,10 @@ class BatchBuilder:
             rows = min(rows, 2 * self._beside)
         return min(rows, self._sizes.n_rows - sum(len(chunk.tokens) for chunk in decode))
 
+    def _limit_ms(self, texts_ms: float) -> float:
+        """Milliseconds of a step in which prompts stand beside texts that take so much."""
+        return max(self._options.max_step_ms, (1 + _BESIDE) * texts_ms)
+
     def _ends_at_once(self, request: Request, decode: list[ScheduledChunk]) -> bool:
         """Whether a prompt is done in this step though it takes more time than is left: its tenant has nothing else in
         the step, and others have. So a short question does not wait for two steps full of another tenant's texts.
@@ -283,8 +290,9 @@ class BatchBuilder:
         if any(chunk.request.tenant is request.tenant for chunk in decode):
             return False
         rest = ScheduledChunk.make(request, request.admitted_tokens, prefill=True)
-        ms = self._cost.step_ms(costs([*decode, rest]))
-        return len(rest.tokens) <= 2 * self._beside and ms <= (1 + _OVER_AT_ONCE) * self._options.max_step_ms
+        texts = costs(decode)
+        ms, limit = self._cost.step_ms([*texts, rest.cost()]), self._limit_ms(self._cost.step_ms(texts))
+        return len(rest.tokens) <= 2 * self._beside and ms <= (1 + _OVER_AT_ONCE) * limit
 
     def _prompt_chunk(self, request: Request, max_rows: int, n_logits: int, room: int) -> ScheduledChunk | None:
         """The next rows of a prompt, at most so many: to its end, or to a page's edge that leaves most of them.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 _FIRST = (8.0, 1.0, 1.0, 0.25)
 """Terms before anything was measured, to a factor: a step reads the weights once, which takes as long as some rows."""
@@ -26,8 +27,7 @@ _AT = ((0, 1, 2, 3), (1, 4, 5, 6), (2, 5, 7, 8), (3, 6, 8, 9))
 _TERM = {False: _DECODE, True: _PREFILL}
 
 
-@dataclass(frozen=True, slots=True)
-class CostPart:
+class CostPart(msgspec.Struct, frozen=True):  # made for every row, in a tenth of a dataclass's time
     """Rows of one sequence in a step. prefill: whether they are of a prompt; depth: position of the last of them."""
 
     prefill: bool

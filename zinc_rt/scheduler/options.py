@@ -55,7 +55,8 @@ class CoreVocabulary:
 class CoreOptions:
     """How the loop of steps runs.
 
-    max_step_ms: the milliseconds of a step while texts are generated; prompts get the time that decoding leaves.
+    max_step_ms: the milliseconds of a step while texts are generated; prompts get the time that decoding leaves, and
+    half of decoding's time at the least.
     max_prefill_ms: the milliseconds of a step with prompts only. max_tenants: names of tenants that may be known at
     once.
     """

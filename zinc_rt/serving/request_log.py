@@ -51,7 +51,8 @@ class LiveRequest(Generic[T]):
     def __init__(self, output: RequestOutput[T], now: float, left: Callable[[str], None]) -> None:
         self.request, self.output = output.request, output
         self._left = left
-        self._pieces: asyncio.Queue[Any] = asyncio.Queue()  # exceptions among them; `_END` last
+        self._pieces: deque[Any] = deque()  # exceptions among them; `_END` last
+        self._waiter: asyncio.Future[None] | None = None  # of the caller that waits for a piece
         self._read = False  # that was the last piece
         self._tokens = list(self.request.resume)
         self._deadline = None if self.request.seconds is None else now + self.request.seconds
@@ -73,19 +74,32 @@ class LiveRequest(Generic[T]):
 
     def take(self, event: Event) -> bool:
         """Hand an event to the caller; returns whether the caller has got the last of it."""
-        match event:
-            case Admitted():
-                if self._told:
-                    return False
-                self._told = True
-            case Token():
-                self._tokens.append(event.token_id)
-                self.in_flight, self.losses = True, 0
-        for piece in self.output.take(event):
-            self._pieces.put_nowait(piece)
-        if self.output.over:
-            self._pieces.put_nowait(_END)
-        return self.output.over
+        kind, output = type(event), self.output
+        if kind is Token:
+            self._tokens.append(event.token_id)
+            self.in_flight, self.losses = True, 0
+        elif kind is Admitted:
+            if self._told:
+                return False
+            self._told = True
+        self._pieces += output.take(event)
+        if output.over:
+            self._pieces.append(_END)
+        if self._waiter is not None and self._pieces:
+            if not self._waiter.done():  # as it is where the caller was cancelled
+                self._waiter.set_result(None)
+            self._waiter = None
+        return output.over
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next piece, or the end, is there without waiting."""
+        return bool(self._pieces) or self._read
+
+    @property
+    def waited(self) -> bool:
+        """Whether its caller has all pieces so far and waits for the next one."""
+        return self._waiter is not None and not self._waiter.done()
 
     def __aiter__(self) -> Self:
         return self
@@ -94,7 +108,10 @@ class LiveRequest(Generic[T]):
         """Raises what making a piece raised."""
         if self._read:
             raise StopAsyncIteration
-        piece = await self._pieces.get()
+        while not self._pieces:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        piece = self._pieces.popleft()
         self._read = piece is _END or isinstance(piece, BaseException)
         if piece is _END:
             raise StopAsyncIteration

@@ -14,23 +14,17 @@ import msgspec
 
 from zinc_rt.errors import ZincError
 from zinc_rt.scheduler.messages import (
-    AdapterReply,
-    Admitted,
     Cancel,
     EngineEvent,
     EngineInfo,
     EngineStatus,
-    Failed,
-    Finished,
     LoadAdapter,
     Message,
     Ping,
-    PromptLogprobs,
     StepReport,
     StepTimes,
     Submit,
     TenantShare,
-    Token,
     UnloadAdapter,
 )
 
@@ -88,26 +82,23 @@ FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded | AtWork
 
 _TO: Final = (Submit, Cancel, TenantShare, Ping, Start, LoadAdapter, UnloadAdapter)
 _FROM: Final = (EngineInfo, Notice, Progress, NotLoaded, AtWork)  # StepReport is number len(_FROM)
-_EVENTS: Final = (Admitted, PromptLogprobs, Token, Finished, Failed, AdapterReply)
-_NUMBER: Final = {kind: number for kinds in (_TO, _FROM, _EVENTS) for number, kind in enumerate(kinds)}
+_NUMBER: Final = {kind: number for kinds in (_TO, _FROM) for number, kind in enumerate(kinds)}
 _REPORT: Final = len(_FROM)
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _to: Final[list[msgspec.msgpack.Decoder[ToEngine]]] = [msgspec.msgpack.Decoder(kind) for kind in _TO]
 _from: Final[list[msgspec.msgpack.Decoder[FromEngine]]] = [msgspec.msgpack.Decoder(kind) for kind in _FROM]
-_events: Final[list[msgspec.msgpack.Decoder[EngineEvent]]] = [msgspec.msgpack.Decoder(kind) for kind in _EVENTS]
 _any: Final = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
 _report: Final = msgspec.msgpack.Decoder(
-    tuple[int, list[tuple[int, msgspec.Raw]], EngineStatus, float, int, int, int | None, str | None, StepTimes]
+    tuple[int, tuple[EngineEvent, ...], EngineStatus, float, int, int, int | None, str | None, StepTimes]
 )
 
 
 def pack(message: ToEngine | FromEngine) -> bytes:
     """A frame of one message."""
     if isinstance(message, StepReport):
-        events = [(_NUMBER[type(event)], event) for event in message.events]
         r = message
-        body = (r.seq, events, r.status, r.seconds, r.prefill_rows, r.decode_rows, r.pong, r.fatal, r.times)
+        body = (r.seq, r.events, r.status, r.seconds, r.prefill_rows, r.decode_rows, r.pong, r.fatal, r.times)
         data = _encoder.encode((_REPORT, body))
     else:
         data = _encoder.encode((_NUMBER[type(message)], message))
@@ -131,9 +122,7 @@ def unpack_from(data: bytes) -> FromEngine:
         number, raw = _any.decode(data)
         if number != _REPORT:
             return _from[number].decode(raw)
-        seq, events, status, seconds, prefill_rows, decode_rows, pong, fatal, times = _report.decode(raw)
-        found = tuple(_events[kind].decode(event) for kind, event in events)
-        return StepReport(seq, found, status, seconds, prefill_rows, decode_rows, pong, fatal, times)
+        return StepReport(*_report.decode(raw))
     except (msgspec.MsgspecError, IndexError) as error:
         raise WireError(f"a message of the engine cannot be read: {error}") from None
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from typing import Generic
 
 from zinc_rt.scheduler.messages import (
     Admitted,
@@ -33,6 +34,22 @@ def from_prompt(request: Submit, start: int, end: int) -> PromptLogprobs:
     at, top = range(start, end), range(request.echo)
     tops = tuple(tuple((request.prompt[i] + n, float(-i - n)) for n in top) for i in at)
     return PromptLogprobs(request.id, start, tuple(float(-i) for i in at), tops)
+
+
+class Pieces(Generic[T]):
+    """The pieces of one request; each is waited for."""
+
+    ready = waited = False
+
+    def __init__(self, pieces: AsyncGenerator[T]) -> None:
+        self._pieces = pieces
+        self.aclose = pieces.aclose
+
+    def __aiter__(self) -> AsyncGenerator[T]:
+        return self._pieces
+
+    async def __anext__(self) -> T:
+        return await anext(self._pieces)
 
 
 class FakeClient:
@@ -67,14 +84,14 @@ class FakeClient:
     async def start(self) -> EngineInfo:
         return EngineInfo("fake", self.n_ctx, self.slots, 16, "f16", 1024)
 
-    def submit(self, output: RequestOutput[T]) -> AsyncGenerator[T]:
+    def submit(self, output: RequestOutput[T]) -> Pieces[T]:
         output.begin()
         request = output.request
         if output.ended:
-            return self._pieces(self._over(request), output)
+            return Pieces(self._pieces(self._over(request), output))
         self.submitted.append(request)
         self._ends[request.id] = asyncio.Event()
-        return self._pieces(self._events(request), output)
+        return Pieces(self._pieces(self._events(request), output))
 
     async def _over(self, request: Submit) -> AsyncGenerator[Event]:
         yield Finished(request.id, FinishReason.cancelled, self._usage(request, len(request.resume)))

@@ -13,10 +13,10 @@ from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.anthropic_messages import AnthropicMessage, Block, system_text, to_openai
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices, prompt_of
-from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import ANTHROPIC, Skipped
-from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.generate import run, stream_choices
 from zinc_rt.serving.api.limits import LOGIT_BIASES
 from zinc_rt.serving.api.requests import Count, given_sampling, ignore, read, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
@@ -198,7 +198,8 @@ def _block(delta: Delta) -> dict[str, Any]:
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice]) -> None:
-    deltas = [d async for _, piece in run(service, call, choices, service.seconds(call)) for d in piece.deltas]
+    steps = run(service, call, choices, service.seconds(call))
+    deltas = [delta async for due in steps for _, piece in due for delta in piece.deltas]
     content: list[dict[str, Any]] = []
     last: Key | None = None
     arguments: dict[int, str] = {}
@@ -265,15 +266,19 @@ async def _stream(service: Service, call: Call, choices: list[AnswerChoice]) -> 
     blocks = _Blocks()
     async with event_stream(call, service.tenants.limits, _told) as stream:
         begun = False
-        async for answer, piece in run(service, call, choices, service.seconds(call)):
-            if not begun:
-                begun = True
-                message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
-                await stream.put(named("message_start", {"type": "message_start", "message": message}))
-            for delta in piece.deltas:
-                await stream.put(blocks.add(delta))
-        await stream.put(blocks.close())
+
+        def told(answer: AnswerChoice, piece: ChoiceDelta) -> bytes:
+            nonlocal begun
+            made = b"".join(map(blocks.add, piece.deltas))
+            if begun:
+                return made
+            begun = True
+            message = {**_message(service, call, []), "usage": {**_usage([answer]), "output_tokens": 0}}
+            return named("message_start", {"type": "message_start", "message": message}) + made
+
+        await stream_choices(service, call, choices, stream, told)
+        stream.add(blocks.close())
         answer = call.choices[0]
         usage = {**_usage([answer]), "zinc": own_usage([answer])}
-        await stream.put(named("message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": usage}))
-        await stream.put(named("message_stop", {"type": "message_stop"}))
+        stream.add(named("message_delta", {"type": "message_delta", "delta": _ending(answer), "usage": usage}))
+        stream.add(named("message_stop", {"type": "message_stop"}))

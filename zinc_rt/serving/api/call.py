@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -23,8 +23,24 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON: Final = b"application/json"
-HANG_UP: Final = "zinc.hang_up"
-"""Of the scope: a function that drops the connection at once."""
+CONNECTION: Final = "zinc.connection"
+"""Of the scope: its `Connection`, where a server of ours listens."""
+
+
+class Connection(Protocol):
+    """The connection of a request."""
+
+    def hang_up(self) -> None:
+        """Drop it at once."""
+        ...
+
+    def takes_chunks(self, scope: Scope) -> bool:
+        """Whether the answer to the request has begun, and its next chunk can be written without waiting."""
+        ...
+
+    def write_chunk(self, body: bytes) -> None:
+        """Write a chunk of a body; `takes_chunks` has said that it can be."""
+        ...
 
 
 class ClientGone(Exception):
@@ -52,6 +68,7 @@ class Call:
     ) -> None:
         self.model = model
         self.scope = scope
+        self.connection: Connection | None = scope.get(CONNECTION)
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.endpoint = "unknown"
@@ -207,9 +224,8 @@ class Call:
 
     async def hang_up(self) -> None:
         """Drop the connection with all that the client did not take."""
-        drop = self.scope.get(HANG_UP)
-        if drop is not None:
-            drop()
+        if self.connection is not None:
+            self.connection.hang_up()
             await asyncio.sleep(0)
 
     def abort(self, error: ApiError) -> None:

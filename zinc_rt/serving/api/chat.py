@@ -9,14 +9,14 @@ from zinc_rt.dialects.deltas import CallDelta, ContentDelta, Delta
 from zinc_rt.dialects.deltas import ParsedAnswer as Message
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, chat_choices
-from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import CHAT
-from zinc_rt.serving.api.generate import Step, run
+from zinc_rt.serving.api.generate import Step, run, stream_choices
 from zinc_rt.serving.api.logprobs import chat_logprobs
 from zinc_rt.serving.api.requests import check_stream_options, read
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.sse import DONE, data, event_stream
+from zinc_rt.serving.api.sse import DONE, Prepared, data, event_stream
 from zinc_rt.serving.api.usage import chat_usage, own_usage
 
 
@@ -43,6 +43,8 @@ class _Writer:
     def __init__(self, service: Service, call: Call, request: ChatRequest) -> None:
         self._tokenizer = service.model.tokenizer
         self._logprobs = bool(request.logprobs)
+        self._told: set[int] = set()  # choices that have begun
+        self._prepared: dict[tuple[int, type[Delta]], Prepared] = {}  # chunks of text alone, by choice and kind
         self._common = {
             "id": call.id,
             "created": call.created,
@@ -59,19 +61,42 @@ class _Writer:
         """The choice of a chunk."""
         return {"index": answer.index, "delta": delta, "logprobs": None, "finish_reason": finish}
 
-    def chunks(self, step: Step) -> list[bytes]:
-        """The chunks of a piece. Log-probabilities go with the first of them."""
-        answer, piece = step
+    def events(self, answer: AnswerChoice, piece: ChoiceDelta) -> bytes:
+        """All chunks of a piece: the role before the first one of an answer, the reason of its end behind the last."""
+        made = self._chunks(answer, piece)
+        if answer.index not in self._told:
+            self._told.add(answer.index)
+            first = {"role": "assistant", "content": "", "refusal": None}
+            made.insert(0, self.chunk([self.choice(answer, first)]))
+        if piece.finish is not None:
+            made.append(self.chunk([self.choice(answer, {}, piece.finish)]))
+        return b"".join(made)
+
+    def _chunks(self, answer: AnswerChoice, piece: ChoiceDelta) -> list[bytes]:
+        """The chunks of what a piece adds. Log-probabilities go with the first of them."""
+        if not self._logprobs:
+            return [self._plain(answer, delta) for delta in piece.deltas]
         made = []
         for i, delta in enumerate(piece.deltas):
             choice = self.choice(answer, _delta(delta))
-            if self._logprobs and i == 0 and piece.logprobs:
+            if i == 0 and piece.logprobs:
                 choice["logprobs"] = chat_logprobs(self._tokenizer, piece.logprobs)
             made.append(self.chunk([choice]))
-        if self._logprobs and piece.logprobs and not piece.deltas:
+        if piece.logprobs and not piece.deltas:
             choice = {**self.choice(answer, {}), "logprobs": chat_logprobs(self._tokenizer, piece.logprobs)}
             made.append(self.chunk([choice]))
         return made
+
+    def _plain(self, answer: AnswerChoice, delta: Delta) -> bytes:
+        """The chunk of a delta, without log-probabilities."""
+        if isinstance(delta, CallDelta):
+            return self.chunk([self.choice(answer, _delta(delta))])
+        kind = type(delta)
+        found = self._prepared.get((answer.index, kind))
+        if found is None:
+            found = Prepared(lambda text: self.chunk([self.choice(answer, _delta(kind(text)))]))
+            self._prepared[answer.index, kind] = found
+        return found.event(delta.text)
 
     def body(self, answers: list[AnswerChoice], steps: list[Step], call: Call) -> dict[str, Any]:
         """The whole answer."""
@@ -113,24 +138,14 @@ def message_of(deltas: Sequence[Delta]) -> dict[str, Any]:
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer) -> None:
-    steps = [step async for step in run(service, call, choices, service.seconds(call))]
+    steps = [step async for steps in run(service, call, choices, service.seconds(call)) for step in steps]
     await call.reply_json(writer.body(call.choices, steps, call))
 
 
 async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:
     async with event_stream(call, service.tenants.limits) as stream:
-        told: set[int] = set()
-        async for step in run(service, call, choices, service.seconds(call)):
-            answer, piece = step
-            if answer.index not in told:
-                told.add(answer.index)
-                first = {"role": "assistant", "content": "", "refusal": None}
-                await stream.put(writer.chunk([writer.choice(answer, first)]))
-            for chunk in writer.chunks(step):
-                await stream.put(chunk)
-            if piece.finish is not None:
-                await stream.put(writer.chunk([writer.choice(answer, {}, piece.finish)]))
+        await stream_choices(service, call, choices, stream, writer.events)
         if usage:
             figures = {**chat_usage(call.choices), "zinc": own_usage(call.choices)}
-            await stream.put(writer.chunk([], usage=figures))
-        await stream.put(DONE)
+            stream.add(writer.chunk([], usage=figures))
+        stream.add(DONE)

@@ -35,18 +35,13 @@ LEAST_LOGPROB = -9999.0
 
 
 class ChoiceDelta(msgspec.Struct, frozen=True):
-    """The part of a choice that one event adds. tokens: those whose text comes with it. finish: why the choice ends
-    here, in OpenAI's words; None if it does not.
+    """The part of a choice that one event adds. logprobs: the tokens whose text comes with it, where log-probabilities
+    were asked for. finish: why the choice ends here, in OpenAI's words; None if it does not.
     """
 
     deltas: Sequence[Delta] = ()
-    tokens: Sequence[Token] = ()
+    logprobs: Sequence[Token] = ()
     finish: str | None = None
-
-    @property
-    def logprobs(self) -> list[Token]:
-        """The tokens with their log-probabilities, where they were asked for."""
-        return [token for token in self.tokens if token.logprob is not None]
 
 
 class AnswerChoice(OutputProcessor[ChoiceDelta]):
@@ -62,6 +57,8 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         finish: why it ended, in OpenAI's words; None before.
         usage: what it took; None before it ends.
         first, last: when its first and its last token came; set by the caller that measures time.
+        at_once: takes a delta in which the choice does not end, and says whether it did; the caller does not get it
+            then.
         on_begin, on_token: called when the engine admits the request, and for each token that is not resumed.
     """
 
@@ -90,7 +87,9 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         self.last = 0.0
         self.on_begin: Callable[[], None] = lambda: None
         self.on_token: Callable[[], None] = lambda: None
-        self._held: deque[tuple[int, Token]] = deque()  # tokens not shown yet, behind so many characters of content
+        self.at_once: Callable[[ChoiceDelta], bool] | None = None
+        self._held: deque[tuple[int, Token]] = deque()
+        """Tokens with log-probabilities that are not shown yet, behind so many characters of content."""
 
     @property
     def n_resumed(self) -> int:
@@ -124,11 +123,16 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         self.tokens.append(token.token_id)
         n_before = self.n_read
         deltas = self.read(token.token_id)
-        self._held.append((n_before, token if token.logprob is None else checked(token)))
+        if token.logprob is not None:
+            self._held.append((n_before, checked(token)))
         if not deltas:
             return None
-        everything = not isinstance(deltas[-1], ContentDelta) and self.n_read == self.n_shown
-        return ChoiceDelta(deltas, self._shown(everything))
+        logprobs: Sequence[Token] = ()
+        if self._held:
+            everything = not isinstance(deltas[-1], ContentDelta) and self.n_read == self.n_shown
+            logprobs = self._shown(everything)
+        made = ChoiceDelta(deltas, logprobs)
+        return None if self.at_once is not None and self.at_once(made) else made
 
     def _shown(self, everything: bool) -> list[Token]:
         """The tokens whose text is shown by now, in part or wholly."""
@@ -138,15 +142,15 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         return taken
 
     def _end(self, event: Finished | Failed) -> ChoiceDelta:
-        deltas, tokens = [], []
+        deltas, logprobs = [], []
         if self.stop is None:
             deltas = self.read_end()
-            tokens = self._shown(everything=self.stop is None)
+            logprobs = self._shown(everything=self.stop is None)
         self.usage = event.usage
         self.finish = self._finish(event)
         if self.silent and event.usage is not None:
             self.usage, self.finish = replace(event.usage, completion_tokens=0), "length"
-        return ChoiceDelta(deltas, tokens, self.finish)
+        return ChoiceDelta(deltas, logprobs, self.finish)
 
     def _finish(self, event: Finished | Failed) -> str:
         """Why it ended, in OpenAI's words. Raises `ApiError` where it did not end by itself."""

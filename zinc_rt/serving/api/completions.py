@@ -14,7 +14,7 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import COMPLETIONS
-from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.generate import run, stream_choices
 from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import text_logprobs
 from zinc_rt.serving.api.requests import (
@@ -31,7 +31,7 @@ from zinc_rt.serving.api.requests import (
 )
 from zinc_rt.serving.api.served_adapters import LoraScale
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.sse import DONE, data, event_stream
+from zinc_rt.serving.api.sse import DONE, Prepared, data, event_stream
 from zinc_rt.serving.api.usage import chat_usage, own_usage
 from zinc_rt.utils.checks import show, whole
 
@@ -141,6 +141,7 @@ class _Writer:
         self._logprobs = request.logprobs is not None
         self._echo = bool(request.echo)
         self._offsets: dict[int, int] = {}
+        self._prepared: dict[int, Prepared] = {}  # by choice: events that add text alone
         self._common = {
             "id": call.id,
             "object": "text_completion",
@@ -152,6 +153,21 @@ class _Writer:
     def body(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         """An answer, or a part of one."""
         return {**self._common, "choices": choices, **more}
+
+    def event(self, answer: AnswerChoice, piece: ChoiceDelta) -> bytes:
+        """The event of a piece, empty where it adds nothing."""
+        if not (piece.deltas or piece.finish is not None or piece.logprobs):
+            return b""
+        found, text = self._prepared.get(answer.index), _text(piece)
+        if found is not None and piece.finish is None and not self._logprobs:
+            return found.event(text)
+        if found is None:  # the first one, which may have more
+
+            def make(text: str) -> bytes:
+                return data(self.body([self.choice(answer, text, [], None, begins=False)]))
+
+            self._prepared[answer.index] = Prepared(make)
+        return data(self.body([self.choice(answer, text, [piece], piece.finish, begins=found is None)]))
 
     def choice(
         self, answer: AnswerChoice, text: str, pieces: Sequence[ChoiceDelta], finish: str | None, begins: bool
@@ -169,13 +185,14 @@ class _Writer:
 
 
 def _text(piece: ChoiceDelta) -> str:
-    return "".join(delta.text for delta in piece.deltas if isinstance(delta, ContentDelta))
+    return "".join([delta.text for delta in piece.deltas if isinstance(delta, ContentDelta)])
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer) -> None:
     pieces: dict[int, list[ChoiceDelta]] = {i: [] for i in range(len(choices))}
-    async for answer, piece in run(service, call, choices, service.seconds(call)):
-        pieces[answer.index].append(piece)
+    async for steps in run(service, call, choices, service.seconds(call)):
+        for answer, piece in steps:
+            pieces[answer.index].append(piece)
     made = [
         writer.choice(a, "".join(map(_text, pieces[a.index])), pieces[a.index], a.finish, begins=True)
         for a in call.choices
@@ -186,14 +203,8 @@ async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writ
 
 async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:
     async with event_stream(call, service.tenants.limits) as stream:
-        told: set[int] = set()
-        async for answer, piece in run(service, call, choices, service.seconds(call)):
-            if piece.deltas or piece.finish is not None or piece.logprobs:
-                begins = answer.index not in told
-                told.add(answer.index)
-                choice = writer.choice(answer, _text(piece), [piece], piece.finish, begins)
-                await stream.put(data(writer.body([choice])))
+        await stream_choices(service, call, choices, stream, writer.event)
         if usage:
             figures = {**chat_usage(call.choices), "zinc": own_usage(call.choices)}
-            await stream.put(data(writer.body([], usage=figures)))
-        await stream.put(DONE)
+            stream.add(data(writer.body([], usage=figures)))
+        stream.add(DONE)

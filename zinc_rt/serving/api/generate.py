@@ -1,29 +1,64 @@
-"""Choices from the engine: a sequence for each choice of a request, their deltas merged in turns."""
+"""Choices from the engine: a sequence for each choice of a request, their deltas in turns."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.resume import TOKENS
 from zinc_rt.serving.api.service import Service
-
-_QUEUE: Final = 256
+from zinc_rt.serving.api.sse import EventStream
+from zinc_rt.serving.request_log import LiveRequest
 
 Step = tuple[AnswerChoice, ChoiceDelta]
 
 
-async def run(service: Service, call: Call, choices: list[AnswerChoice], seconds: float | None) -> AsyncGenerator[Step]:
-    """What is added to the choices: to each an empty delta when the engine begins with it, then its text, and a last
-    one with a `finish`. A choice itself may be further than its deltas that were taken. Closed early, it cancels what
-    runs.
+async def stream_choices(
+    service: Service,
+    call: Call,
+    choices: list[AnswerChoice],
+    stream: EventStream,
+    told: Callable[[AnswerChoice, ChoiceDelta], bytes],
+) -> None:
+    """Stream what is added to the choices. told: makes the events of a delta, each of which is asked for once.
+
+    Where the client keeps up, a single choice's events are written as the engine's report is read: no task wakes up for
+    them. Raises `ApiError`.
+    """
+
+    def at_once(choice: AnswerChoice, delta: ChoiceDelta) -> bool:
+        if not stream.free:
+            return False
+        stream.write(told(choice, delta))
+        return True
+
+    single = at_once if len(choices) == 1 else None
+    async for due in run(service, call, choices, service.seconds(call), single):
+        for choice, delta in due:
+            stream.add(told(choice, delta))
+        await stream.send()
+
+
+async def run(
+    service: Service,
+    call: Call,
+    choices: list[AnswerChoice],
+    seconds: float | None,
+    at_once: Callable[[AnswerChoice, ChoiceDelta], bool] | None = None,
+) -> AsyncGenerator[list[Step]]:
+    """What is added to the choices, in lists of what is due together: to each choice an empty delta when the engine
+    begins with it, then its text, and a last one with a `finish`. A choice itself may be further than its deltas that
+    were taken. Closed early, it cancels what runs.
+
+    Several choices get a delta in turn, so that the order does not depend on the load either; a slow one holds up the
+    others' deltas, not their computation.
+
+    at_once: takes a delta that can be sent before the caller of this function wakes up, and says whether it did; such
+    deltas are in no list.
 
     Raises `ApiError`.
     """
@@ -34,52 +69,43 @@ async def run(service: Service, call: Call, choices: list[AnswerChoice], seconds
         choice.on_begin = partial(service.began, call, choice)
         choice.on_token = partial(service.timed, call, choice)
     call.choices = choices
-    streams = [_one(service, choice) for choice in choices]
-    merged = streams[0] if len(streams) == 1 else _merged(streams)
-    async with contextlib.aclosing(merged):
-        async for step in merged:
-            yield step
-
-
-_Queue = asyncio.Queue[Step | Exception | None]
-
-
-async def _merged(streams: Sequence[AsyncGenerator[Step]]) -> AsyncGenerator[Step]:
-    """A delta of each in turn, so that the order does not depend on the load either; a slow one holds up the others'
-    deltas, not their computation.
-    """
-
-    async def pump(stream: AsyncGenerator[Step], queue: _Queue) -> None:
-        try:
-            async with contextlib.aclosing(stream):
-                async for step in stream:
-                    await queue.put(step)
-            await queue.put(None)
-        except Exception as error:  # raised again where the queue is read
-            await queue.put(error)
-
-    queues: list[_Queue] = [asyncio.Queue(_QUEUE) for _ in streams]
-    tasks = [asyncio.create_task(pump(stream, queue)) for stream, queue in zip(streams, queues, strict=True)]
+    live: list[tuple[AnswerChoice, LiveRequest[ChoiceDelta]]] = []
     try:
-        while queues:
-            for queue in list(queues):
-                step = await queue.get()
-                if step is None:
-                    queues.remove(queue)
-                elif isinstance(step, Exception):
-                    raise step
-                else:
-                    yield step
+        for choice in choices:
+            deltas = service.client.submit(choice)
+            live.append((choice, deltas))
+            if at_once is not None:
+                choice.at_once = partial(_at_once, at_once, deltas, choice)
+        left, due = list(live), list[Step]()
+        while left:
+            for one in list(left):
+                choice, deltas = one
+                if due and not deltas.ready:
+                    yield due
+                    due = []
+                try:
+                    due.append((choice, await anext(deltas)))
+                except StopAsyncIteration:
+                    left.remove(one)
+                except Exception:
+                    if due:
+                        yield due
+                    raise
+        if due:
+            yield due
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for _, deltas in live:
+            await deltas.aclose()
 
 
-async def _one(service: Service, choice: AnswerChoice) -> AsyncGenerator[Step]:
-    async with contextlib.aclosing(service.client.submit(choice)) as deltas:
-        async for delta in deltas:
-            yield choice, delta
+def _at_once(
+    take: Callable[[AnswerChoice, ChoiceDelta], bool],
+    deltas: LiveRequest[ChoiceDelta],
+    choice: AnswerChoice,
+    delta: ChoiceDelta,
+) -> bool:
+    """Whether a delta was taken; not before the caller has those that came earlier."""
+    return deltas.waited and take(choice, delta)
 
 
 def _resume(service: Service, call: Call, choice: AnswerChoice) -> None:

@@ -11,17 +11,17 @@ from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.sampling.params import Api, parameters_of
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, prompt_of
-from zinc_rt.serving.api.choice import ChoiceDelta
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest, text_choices
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.fields import LORA, ApiField, FieldRule, sampling
-from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.generate import run, stream_choices
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.requests import converted, given_sampling, read, read_json, takes_sampling
 from zinc_rt.serving.api.served_adapters import LoraScale
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
-from zinc_rt.serving.api.sse import data, event_stream
+from zinc_rt.serving.api.sse import Prepared, data, event_stream
 from zinc_rt.serving.api.usage import cached_tokens, completion_tokens, prompt_tokens
 
 INFILL: Final = (
@@ -127,16 +127,21 @@ async def infill(service: Service, call: Call) -> None:
         given = given_sampling(request, Api.openai)
         asked = CompletionRequest(prompt=prompt, max_tokens=limit, stop=request.stop, **given)
         service.choose(call, request.model, request.lora)
-        steps = run(service, call, await text_choices(service, call, asked), service.seconds(call))
+        choices = await text_choices(service, call, asked)
         if not request.stream:
-            text = "".join([_content(piece) async for _, piece in steps])
+            steps = run(service, call, choices, service.seconds(call))
+            text = "".join([_content(piece) async for due in steps for _, piece in due])
             await call.reply_json({"content": text, **_end(service, call)})
             return
         async with event_stream(call, service.tenants.limits) as stream:
-            async for _, piece in steps:
-                if text := _content(piece):
-                    await stream.put(data({"index": 0, "content": text, "stop": False}))
-            await stream.put(data({"index": 0, "content": "", **_end(service, call)}))
+            prepared = Prepared(lambda text: data({"index": 0, "content": text, "stop": False}))
+
+            def told(_: AnswerChoice, piece: ChoiceDelta) -> bytes:
+                text = _content(piece)
+                return prepared.event(text) if text else b""
+
+            await stream_choices(service, call, choices, stream, told)
+            stream.add(data({"index": 0, "content": "", **_end(service, call)}))
 
 
 def _prompt(model: ServedModel, request: InfillRequest) -> list[int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 import zinc_rt
@@ -39,9 +41,7 @@ class Metrics:
         self.ttft = Histogram(
             "zinc_ttft_seconds", "From the request to its first token.", ["qos"], buckets=_SECONDS, registry=own
         )
-        self.inter_token = Histogram(
-            "zinc_inter_token_seconds", "From one token to the next.", ["qos"], buckets=_GAPS, registry=own
-        )
+        self.inter_token = _Histogram("zinc_inter_token_seconds", "From one token to the next.", own, _GAPS, "qos")
         self.queue = Histogram("zinc_queue_seconds", "In the queue.", ["qos"], buckets=_SECONDS, registry=own)
         self.prefill = Histogram(
             "zinc_prefill_seconds", "Computing the prompt.", ["qos"], buckets=_SECONDS, registry=own
@@ -58,17 +58,17 @@ class Metrics:
         self._grammar = Histogram(
             "zinc_grammar_seconds", "Compiling a grammar; all masks of a step.", ["kind"], buckets=_GAPS, registry=own
         )
-        self._sampling = Histogram("zinc_sampling_seconds", "Choosing a step's tokens.", buckets=_GAPS, registry=own)
-        self._step = Histogram("zinc_step_seconds", "A step of the engine.", buckets=_GAPS, registry=own)
-        self._rows = Histogram("zinc_step_rows", "Rows of a step.", ["kind"], buckets=_ROWS, registry=own)
+        self._sampling = _Histogram("zinc_sampling_seconds", "Choosing a step's tokens.", own, _GAPS)
+        self._step = _Histogram("zinc_step_seconds", "A step of the engine.", own, _GAPS)
+        self._rows = _Histogram("zinc_step_rows", "Rows of a step.", own, _ROWS, "kind")
         own.register(_Engine(self))
 
     def step(self, report: StepReport) -> None:
         """A step has ended."""
         if report.prefill_rows or report.decode_rows:
             self._step.observe(report.seconds)
-            self._rows.labels("prefill").observe(report.prefill_rows)
-            self._rows.labels("decode").observe(report.decode_rows)
+            self._rows.observe(report.prefill_rows, "prefill")
+            self._rows.observe(report.decode_rows, "decode")
             self._sampling.observe(report.times.sampling)
         if report.times.masks:
             self._grammar.labels("mask").observe(report.times.masks)
@@ -79,6 +79,38 @@ class Metrics:
         """All metrics in Prometheus' text format. vllm: the model's name, to have them by vLLM's names, too."""
         own = generate_latest(self.registry)
         return own if vllm is None else own + vllm_text(self.registry, vllm)
+
+
+class _Histogram(Collector):
+    """A histogram of every token or step: one thread observes, so that a value takes a bisection and no lock.
+
+    label: of its values, None for none.
+    """
+
+    def __init__(
+        self, name: str, about: str, registry: CollectorRegistry, limits: tuple[float, ...], label: str | None = None
+    ) -> None:
+        self._name, self._about, self._limits, self._label = name, about, limits, label
+        self._counts: dict[str, list[int]] = {} if label is not None else {"": [0] * (len(limits) + 1)}
+        self._sums: dict[str, float] = dict.fromkeys(self._counts, 0.0)
+        registry.register(self)
+
+    def observe(self, value: float, label: str = "") -> None:
+        """Count a value under its label."""
+        counts = self._counts.get(label)
+        if counts is None:
+            counts = self._counts[label] = [0] * (len(self._limits) + 1)
+            self._sums[label] = 0.0
+        counts[bisect_left(self._limits, value)] += 1
+        self._sums[label] += value
+
+    def collect(self) -> Iterator[Metric]:
+        found = HistogramMetricFamily(self._name, self._about, labels=[] if self._label is None else [self._label])
+        limits = [*map(str, self._limits), "+Inf"]
+        for label, counts in self._counts.items():
+            buckets = list(zip(limits, accumulate(counts), strict=True))
+            found.add_metric([] if self._label is None else [label], buckets, self._sums[label])
+        yield found
 
 
 class _Engine(Collector):

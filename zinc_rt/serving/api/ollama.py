@@ -18,12 +18,12 @@ from zinc_rt.dialects.deltas import ParsedAnswer as Message
 from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
-from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest, prompts_of, text_choices, token_ids
 from zinc_rt.serving.api.embeddings import vectors_of
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import ApiField, FieldRule, judge, sampling
-from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.generate import run, stream_choices
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.pictures import PlacedPart
 from zinc_rt.serving.api.requests import S, converted, given_sampling, ignore, read_json, stops_of, takes_sampling
@@ -464,22 +464,24 @@ def _texts(deltas: Sequence[Delta]) -> tuple[str, str]:
 async def _answer(
     service: Service, call: Call, request: OllamaChat | OllamaGenerate, choices: list[AnswerChoice], lines: _Lines
 ) -> None:
-    steps = run(service, call, choices, service.seconds(call))
     if request.stream is False:
-        deltas = [delta async for _, piece in steps for delta in piece.deltas]
+        steps = run(service, call, choices, service.seconds(call))
+        deltas = [delta async for due in steps for _, piece in due for delta in piece.deltas]
         await call.reply_json(lines.line(*_texts(deltas), _calls_out(deltas)) | _end(call))
         return
     async with event_stream(call, service.tenants.limits, error_line, lines=True) as stream:
 
-        async def put(line: dict[str, Any]) -> None:
-            await stream.put(msgspec.json.encode(line) + b"\n")
+        def encoded(line: dict[str, Any]) -> bytes:
+            return msgspec.json.encode(line) + b"\n"
 
         calls: list[Delta] = []
-        async for _, piece in steps:
-            calls += (delta for delta in piece.deltas if isinstance(delta, CallDelta))
+
+        def told(_: AnswerChoice, piece: ChoiceDelta) -> bytes:
+            calls.extend(delta for delta in piece.deltas if isinstance(delta, CallDelta))
             text, thinking = _texts(piece.deltas)
-            if text or thinking:
-                await put(lines.line(text, thinking))
+            return encoded(lines.line(text, thinking)) if text or thinking else b""
+
+        await stream_choices(service, call, choices, stream, told)
         if calls and (made := _calls_out(calls)):
-            await put(lines.line("", "", made))
-        await put(lines.line("", "") | _end(call))
+            stream.add(encoded(lines.line("", "", made)))
+        stream.add(encoded(lines.line("", "") | _end(call)))

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from zinc_rt.serving.api.call import HANG_UP
+from zinc_rt.serving.api.call import CONNECTION, Scope
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.limits import Limits
 
@@ -61,7 +61,7 @@ def make_protocol(limits: Callable[[], Limits]) -> type[HttpToolsProtocol]:
         def on_message_begin(self) -> None:
             """A request begins; its headers must end in time."""
             super().on_message_begin()
-            self.scope[HANG_UP] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+            self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
             self._in_headers = True
             self._header_bytes = 0
             self._watch()
@@ -92,6 +92,24 @@ def make_protocol(limits: Callable[[], Limits]) -> type[HttpToolsProtocol]:
             """Answer what is no HTTP."""
             if not self.transport.is_closing():
                 self._refuse(ApiError(400, msg, code="invalid_http"))
+
+        def hang_up(self) -> None:
+            """See `Connection`."""
+            self.transport.abort()
+
+        def takes_chunks(self, scope: Scope) -> bool:
+            """See `Connection`."""
+            cycle = self.cycle
+            return (
+                cycle is not None
+                and cycle.scope is scope
+                and cycle.chunked_encoding is True
+                and not (cycle.response_complete or cycle.disconnected or self.flow.write_paused)
+            )
+
+        def write_chunk(self, body: bytes) -> None:
+            """See `Connection`."""
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
         def _watch(self) -> None:
             self._unwatch()

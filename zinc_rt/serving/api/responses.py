@@ -12,10 +12,10 @@ from msgspec import Meta
 from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
-from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import RESPONSES, Skipped
-from zinc_rt.serving.api.generate import run
+from zinc_rt.serving.api.generate import run, stream_choices
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.requests import Count, converted, given_sampling, ignore, read, takes_sampling
 from zinc_rt.serving.api.responses_items import effort_of, to_choice, to_format, to_items, to_messages, to_tools
@@ -180,8 +180,9 @@ class _Response:
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice], response: _Response) -> None:
-    async for _, piece in run(service, call, choices, service.seconds(call)):
-        response.output.add(piece)
+    async for due in run(service, call, choices, service.seconds(call)):
+        for _, piece in due:
+            response.output.add(piece)
     response.output.close("completed")
     await call.reply_json(response.done())
 
@@ -207,19 +208,25 @@ async def _stream(service: Service, call: Call, choices: list[AnswerChoice], res
 
     async with event_stream(call, service.tenants.limits, told) as stream:
         begun = False
-        async for _, piece in run(service, call, choices, service.seconds(call)):
+
+        def added(_: AnswerChoice, piece: ChoiceDelta) -> bytes:
+            nonlocal begun
+            made = b""
             if not begun:
                 begun = True
-                await stream.put(numbered.event("response.created", response=response.begun()))
-                await stream.put(numbered.event("response.in_progress", response=response.begun()))
+                made += numbered.event("response.created", response=response.begun())
+                made += numbered.event("response.in_progress", response=response.begun())
             for kind, members in response.output.add(piece):
-                await stream.put(numbered.event(kind, **members))
+                made += numbered.event(kind, **members)
             if piece.finish is not None:
                 status = "incomplete" if piece.finish == "length" else "completed"
                 for kind, members in response.output.close(status):
-                    await stream.put(numbered.event(kind, **members))
+                    made += numbered.event(kind, **members)
+            return made
+
+        await stream_choices(service, call, choices, stream, added)
         done = response.done()
-        await stream.put(numbered.event(f"response.{done['status']}", response=done))
+        stream.add(numbered.event(f"response.{done['status']}", response=done))
 
 
 def _id(call: Call) -> str:

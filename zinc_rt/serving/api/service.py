@@ -201,12 +201,12 @@ class Service:
 
     def timed(self, call: Call, choice: AnswerChoice) -> None:
         """A token of a choice has come."""
-        metrics, qos, now = self.metrics, self.tenants.get(call.tenant).qos, time.monotonic()
+        now, qos = time.monotonic(), choice.request.qos
         if choice.first is None:
             choice.first = now
-            metrics.ttft.labels(qos).observe(now - call.started)
+            self.metrics.ttft.labels(qos).observe(now - call.started)
         else:
-            metrics.inter_token.labels(qos).observe(now - choice.last)
+            self.metrics.inter_token.observe(now - choice.last, qos)
         choice.last = now
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
@@ -28,6 +29,7 @@ LINES: Final = "application/x-ndjson"
 """The type of a stream that consists of lines of JSON."""
 _LINE_HEADERS: Final[Headers] = [(b"content-type", LINES.encode()), *_HEADERS[1:]]
 
+_MARK: Final = secrets.token_hex(16)
 _encoder = msgspec.json.Encoder()
 
 
@@ -41,10 +43,26 @@ def named(name: str, value: object) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + _encoder.encode(value) + b"\n\n"
 
 
+class Prepared:
+    """An event that is sent again and again with another string in it; the rest is encoded once.
+
+    make: returns the event with a string.
+    """
+
+    def __init__(self, make: Callable[[str], bytes]) -> None:
+        self._head, self._tail = make(_MARK).split(b'"' + _MARK.encode() + b'"')
+
+    def event(self, text: str) -> bytes:
+        """The event with this string."""
+        return self._head + _encoder.encode(text) + self._tail
+
+
 class EventStream:
-    """Sends chunks as they come. While the client reads nothing, the engine's events wait in their queue. A stream
-    without a chunk for 15 s gets a comment, so that no proxy takes the connection for dead. Headers go out with the
-    first chunk or comment. A client that reads nothing for 30 s is treated as gone. One timer a stream does both.
+    """Sends events as they come, those that are due together in one write.
+
+    While the client reads nothing, the engine's events wait in their queue. A stream without an event for 15 s gets a
+    comment, so that no proxy takes the connection for dead. Headers go out with the first event or comment. A client
+    that reads nothing for 30 s is treated as gone. One timer a stream does both.
     """
 
     def __init__(self, call: Call, limits: Limits, lines: bool = False) -> None:
@@ -57,7 +75,9 @@ class EventStream:
         self._comment: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._numbering: Numbering | None = None
+        self._tells = bool(call.header(TELLS))
         self._told = 0  # tokens that comments have told of
+        self._due: list[bytes] = []  # for the next write
 
     async def __aenter__(self) -> Self:
         self._look()
@@ -69,7 +89,7 @@ class EventStream:
         """End the answer; after an exception nothing more is sent."""
         try:
             if error is None:
-                await self._write(b"", more=False)
+                await self._write(more=False)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -81,10 +101,35 @@ class EventStream:
         """Whether the client has got the headers, so that an error can only be an event."""
         return self._begun
 
-    async def put(self, chunk: bytes) -> None:
-        """Send a chunk of whole events; waits for a client that is slow."""
-        if events := chunk if self._lines else self._numbered(chunk):
-            await self._write(events, more=True)
+    def add(self, chunk: bytes) -> None:
+        """Whole events that are due."""
+        if chunk and (events := chunk if self._lines else self._numbered(chunk)):
+            self._due.append(events)
+
+    @property
+    def free(self) -> bool:
+        """Whether events can be written now: all others are sent, and the client takes more."""
+        connection = self._call.connection
+        return (
+            self._begun
+            and self._comment is None
+            and not self._due
+            and connection is not None
+            and connection.takes_chunks(self._call.scope)
+        )
+
+    def write(self, chunk: bytes) -> None:
+        """Write whole events where the stream is `free`."""
+        self.add(chunk)
+        if self._due and self._call.connection is not None:
+            self._call.connection.write_chunk(b"".join(self._due))
+            self._due.clear()
+            self._last = self._loop.time()
+
+    async def send(self) -> None:
+        """Send the events that are due; waits for a client that is slow."""
+        if self._due:
+            await self._write(more=True)
 
     def _numbered(self, chunk: bytes) -> bytes:
         """The events with their ids, without those that a client which resumes has got."""
@@ -93,7 +138,7 @@ class EventStream:
             skip = 0 if call.resume is None else call.resume.events
             self._numbering = Numbering(f"{call.id}.{call.created}.{call.model}.{call.seed}", skip)
         comment = b""
-        if call.header(TELLS) and len(call.choices) == 1 and (new := call.choices[0].tokens[self._told :]):
+        if self._tells and len(call.choices) == 1 and (new := call.choices[0].tokens[self._told :]):
             self._told += len(new)
             comment = b": tokens " + ",".join(map(str, new)).encode() + b"\n"
         return self._numbering.events(chunk, comment)
@@ -102,12 +147,14 @@ class EventStream:
         """End the answer with an event that tells of an error, outside of `async with`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.write_seconds):
-                await self._call.send(event, more=False)
+                await self._call.send(b"".join([*self._due, event]), more=False)
 
-    async def _write(self, body: bytes, more: bool) -> None:
+    async def _write(self, more: bool) -> None:
         if self._comment is not None:
             await self._comment
             self._comment = None
+        body = b"".join(self._due)
+        self._due.clear()
         await self._send(body, more)
 
     async def _send(self, body: bytes, more: bool) -> None:
