@@ -4,8 +4,8 @@
    says "equal", or where they differ. README.md beside this file says how to build and use it. "Page" in comments is
    docs/how/numerics.md, and docs/how/gguf.md and docs/how/sampling.md where it refers to them.
 
-   C11, libc, and sqrt of libm. Every float operation below is written in the page's order and rounds once, so a compiler
-   must not fuse or reorder them: -ffp-contract=off, and no -ffast-math. */
+   C11, libc, and sqrt of libm. Every float operation below is written in the page's order and rounds once, so a
+   compiler must not fuse or reorder them: -ffp-contract=off, and no -ffast-math. */
 
 #include <errno.h>
 #include <float.h>
@@ -26,7 +26,7 @@
 
 enum { EQUAL = 0, DIFFERENT = 1, FAILED = 2 };
 
-/* ---- Errors, memory, bytes ---------------------------------------------------------------------------------------- */
+/* ---- Errors, memory, bytes -------------------------------------------------------------------------------------- */
 
 static const char *about; /* the file that an error is about */
 
@@ -108,7 +108,7 @@ static double double_of(uint64_t bits) {
     return x;
 }
 
-/* ---- SHA-256 (FIPS 180-4) ----------------------------------------------------------------------------------------- */
+/* ---- SHA-256 (FIPS 180-4) --------------------------------------------------------------------------------------- */
 
 typedef struct {
     uint32_t state[8];
@@ -128,7 +128,8 @@ static const uint32_t SHA_ROUNDS[64] = {
     0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
     0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2
+};
 
 static Sha sha_begin(void) {
     Sha s = {{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}, {0}, 0};
@@ -144,12 +145,14 @@ static void sha_block(uint32_t *state, const uint8_t *p) {
     }
     for (int i = 16; i < 64; i++) {
         uint32_t a = w[i - 15], b = w[i - 2];
-        w[i] = w[i - 16] + (turned(a, 7) ^ turned(a, 18) ^ a >> 3) + w[i - 7] + (turned(b, 17) ^ turned(b, 19) ^ b >> 10);
+        w[i] =
+            w[i - 16] + (turned(a, 7) ^ turned(a, 18) ^ a >> 3) + w[i - 7] + (turned(b, 17) ^ turned(b, 19) ^ b >> 10);
     }
     memcpy(v, state, sizeof v);
     for (int i = 0; i < 64; i++) {
         uint32_t e = v[4], a = v[0];
-        uint32_t one = v[7] + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + SHA_ROUNDS[i] + w[i];
+        uint32_t one =
+            v[7] + (turned(e, 6) ^ turned(e, 11) ^ turned(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + SHA_ROUNDS[i] + w[i];
         uint32_t two = (turned(a, 2) ^ turned(a, 13) ^ turned(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
         memmove(v + 1, v, 7 * sizeof *v);
         v[4] += one;
@@ -196,15 +199,15 @@ static const char *digest_text(Digest d, char out[72]) {
     return out;
 }
 
-/* ---- JSON: reading, and the canonical form ------------------------------------------------------------------------ */
+/* ---- JSON: reading, and the canonical form ---------------------------------------------------------------------- */
 
 typedef enum { J_NULL, J_FALSE, J_TRUE, J_INTEGER, J_FLOAT, J_TEXT, J_LIST, J_OBJECT } JsonKind;
 
 typedef struct Json {
     JsonKind kind;
-    char *name;         /* in an object */
-    char *text;         /* of a text or a number; ends with 0, a text may have others before */
-    size_t size;        /* of the text; members of a list or object */
+    char *name;            /* in an object */
+    char *text;            /* of a text or a number; ends with 0, a text may have others before */
+    size_t size;           /* of the text; members of a list or object */
     struct Json **members; /* of an object by name, in order of bytes, which is that of code points */
 } Json;
 
@@ -328,7 +331,8 @@ static void read_members(Reader *r, Json *made, int depth) {
     if (!object) return;
     qsort(made->members, made->size, sizeof *made->members, by_name);
     for (size_t i = 1; i < made->size; i++) {
-        if (!strcmp(made->members[i - 1]->name, made->members[i]->name)) fail("it has %s twice", made->members[i]->name);
+        if (!strcmp(made->members[i - 1]->name, made->members[i]->name))
+            fail("it has %s twice", made->members[i]->name);
     }
 }
 
@@ -336,7 +340,7 @@ static void read_number(Reader *r, Json *made) {
     const uint8_t *start = r->at, *digits;
     made->kind = J_INTEGER;
     if (r->at < r->end && *r->at == '-') r->at++;
-    for (digits = r->at; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {}
+    for (digits = r->at; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) continue;
     if (r->at == digits || (*digits == '0' && r->at - digits > 1)) fail("it is no JSON: a value is unknown");
     while (r->at < r->end && *r->at != 0 && strchr("+-.eE0123456789", *r->at)) r->at++, made->kind = J_FLOAT;
     made->size = (size_t)(r->at - start);
@@ -387,7 +391,8 @@ static Json *member(const Json *object, const char *name) {
 }
 
 static bool is_text(const Json *value, const char *text) {
-    return value != NULL && value->kind == J_TEXT && value->size == strlen(text) && !memcmp(value->text, text, value->size);
+    return value != NULL && value->kind == J_TEXT && value->size == strlen(text) &&
+           !memcmp(value->text, text, value->size);
 }
 
 static void canonical_text(Sha *s, const char *text, size_t size) {
@@ -438,7 +443,7 @@ static bool canonical(Sha *s, const Json *value) {
     return ok;
 }
 
-/* ---- Single operations (page: "Ground rules") --------------------------------------------------------------------- */
+/* ---- Single operations (page: "Ground rules") ------------------------------------------------------------------- */
 
 /* fma(a, b, c): a * b is exact in float64. The sum is rounded to float64 first, which is only wrong where it is inexact
    and lies on a boundary of float32: then it is rounded to odd instead. */
@@ -489,10 +494,11 @@ static float fold(float *lanes, int count) {
     return lanes[0];
 }
 
-/* ---- Functions of float32 (page: "Norm, rotation, activation") ---------------------------------------------------- */
+/* ---- Functions of float32 (page: "Norm, rotation, activation") -------------------------------------------------- */
 
 static float exp32(float x) {
-    static const float poly[] = {0x1.9f085cp-13f, 0x1.6d8d52p-10f, 0x1.111272p-7f, 0x1.55548ep-5f, 0x1.555554p-3f, 0.5f};
+    static const float poly[] = {0x1.9f085cp-13f, 0x1.6d8d52p-10f, 0x1.111272p-7f,
+                                 0x1.55548ep-5f,  0x1.555554p-3f,  0.5f};
     if (x != x) return x;
     x = x > -104.5f ? x : -104.5f;
     x = x < 89.0f ? x : 89.0f;
@@ -594,7 +600,9 @@ static Pair exp_pair(Pair x) {
 }
 
 static double nearest_log(double x) { return log_pair(x).hi; }
-static double nearest_power(double base, double exponent) { return exp_pair(times(log_pair(base), exactly(exponent))).hi; }
+static double nearest_power(double base, double exponent) {
+    return exp_pair(times(log_pair(base), exactly(exponent))).hi;
+}
 
 /* cos and sin of a float64 angle times a float64 factor, each rounded once to float32. */
 static void turn_of(double angle, double factor, float out[2]) {
@@ -618,9 +626,11 @@ static void turn_of(double angle, double factor, float out[2]) {
     }
 }
 
-/* ---- GGUF: metadata and tensors (page: gguf.md) -------------------------------------------------------------------- */
+/* ---- GGUF: metadata and tensors (page: gguf.md) ----------------------------------------------------------------- */
 
-typedef enum { F32 = 0, F16 = 1, Q4_0 = 2, Q5_0 = 6, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, BF16 = 30, MXFP4 = 39 } Format;
+typedef enum {
+    F32 = 0, F16 = 1, Q4_0 = 2, Q5_0 = 6, Q8_0 = 8, Q4_K = 12, Q5_K = 13, Q6_K = 14, BF16 = 30, MXFP4 = 39
+} Format;
 
 static const struct {
     Format format;
@@ -717,7 +727,10 @@ static const Key *key_of(const Gguf *g, const char *name) {
     size_t prefix = whole ? 0 : strlen(g->architecture) + 1;
     for (uint64_t i = 0; i < g->n_keys; i++) {
         const char *full = g->keys[i].name;
-        if (whole ? !strcmp(full, name) : !strncmp(full, g->architecture, prefix - 1) && full[prefix - 1] == '.' && !strcmp(full + prefix, name)) return g->keys + i;
+        if (whole ? !strcmp(full, name)
+                  : !strncmp(full, g->architecture, prefix - 1) && full[prefix - 1] == '.' &&
+                        !strcmp(full + prefix, name))
+            return g->keys + i;
     }
     return NULL;
 }
@@ -726,7 +739,8 @@ static double value_at(const Key *key, uint64_t i) {
     const uint8_t *p = key->at + i * VALUE_BYTES[key->type];
     uint64_t wide;
     switch (key->type) {
-        case T_U8: case T_BOOL: return p[0];
+        case T_U8:
+        case T_BOOL: return p[0];
         case T_I8: return (int8_t)p[0];
         case T_U16: return u16_at(p);
         case T_I16: return (int16_t)u16_at(p);
@@ -756,7 +770,8 @@ static double number(const Gguf *g, const char *name, double missing) {
 
 static int integer(const Gguf *g, const char *name, double missing) {
     double value = number(g, name, missing);
-    if (!(value >= 0 && value <= 1 << 24 && value == (int)value)) fail("%s is %g, it must be an integer from 0 to 2^24", name, value);
+    if (!(value >= 0 && value <= 1 << 24 && value == (int)value))
+        fail("%s is %g, it must be an integer from 0 to 2^24", name, value);
     return (int)value;
 }
 
@@ -773,12 +788,14 @@ static void check_tensor(const Gguf *g, Tensor *t, uint64_t offset, const uint8_
     uint64_t rows = 1;
     for (int i = 0; i < N_FORMATS; i++) known = FORMATS[i].format == t->format ? i : known;
     if (known < 0) fail("tensor %s has type %d, which is not known here", t->name, (int)t->format);
-    if (t->shape[0] % FORMATS[known].elements) fail("tensor %s: rows of %lld are no whole blocks", t->name, (long long)t->shape[0]);
+    if (t->shape[0] % FORMATS[known].elements)
+        fail("tensor %s: rows of %lld are no whole blocks", t->name, (long long)t->shape[0]);
     for (int i = 1; i < t->n_dims; i++) rows *= (uint64_t)t->shape[i];
     t->n_rows = (int64_t)rows;
     t->row_bytes = (size_t)(t->shape[0] / FORMATS[known].elements) * (size_t)FORMATS[known].bytes;
     uint64_t left = (uint64_t)(g->file.at + g->file.size - data);
-    if (offset > left || (t->row_bytes && rows > (left - offset) / t->row_bytes)) fail("the file is cut: tensor %s goes beyond its end", t->name);
+    if (offset > left || (t->row_bytes && rows > (left - offset) / t->row_bytes))
+        fail("the file is cut: tensor %s goes beyond its end", t->name);
     t->at = data + offset;
 }
 
@@ -790,12 +807,17 @@ static Gguf open_gguf(const char *path) {
     if (version != 2 && version != 3) fail("it is GGUF version %u; 2 and 3 are known here", version);
     g.n_tensors = u64_at(take(&r, 8));
     g.n_keys = u64_at(take(&r, 8));
-    if (g.n_tensors > 65536 || g.n_keys > 65536) fail("it says that it has %llu tensors and %llu keys; up to 65536 are read", (unsigned long long)g.n_tensors, (unsigned long long)g.n_keys);
+    if (g.n_tensors > 65536 || g.n_keys > 65536)
+        fail(
+            "it says that it has %llu tensors and %llu keys; up to 65536 are read", (unsigned long long)g.n_tensors,
+            (unsigned long long)g.n_keys
+        );
     g.keys = allocate((size_t)g.n_keys, sizeof *g.keys);
     for (uint64_t i = 0; i < g.n_keys; i++) g.keys[i] = take_key(&r);
     g.architecture = text_key(&g, "general.architecture", NULL);
     if (g.architecture == NULL) fail("the file has no general.architecture");
-    if (key_of(&g, "split.count") != NULL && integer(&g, "split.count", 0) > 1) fail("it is a part of a split model; only whole files are read");
+    if (key_of(&g, "split.count") != NULL && integer(&g, "split.count", 0) > 1)
+        fail("it is a part of a split model; only whole files are read");
     g.tensors = allocate((size_t)g.n_tensors, sizeof *g.tensors);
     uint64_t *offsets = allocate((size_t)g.n_tensors, sizeof *offsets);
     for (uint64_t i = 0; i < g.n_tensors; i++) {
@@ -825,22 +847,22 @@ static Gguf open_gguf(const char *path) {
     return g;
 }
 
-/* ---- Rows of tensors (page: "Matrix products", gguf.md: "Tensor types") -------------------------------------------- */
+/* ---- Rows of tensors (page: "Matrix products", gguf.md: "Tensor types") ----------------------------------------- */
 
 enum { GROUP = 32, LANES = 32, NORM_LANES = 256, SPLIT = 256 };
 
 typedef struct {
-    float d, dmin;   /* scales of the block */
-    int sc0, sc1;    /* of the group's halves; sc1 is used by Q6_K alone */
+    float d, dmin; /* scales of the block */
+    int sc0, sc1;  /* of the group's halves; sc1 is used by Q6_K alone */
     int mn;
 } Scales;
 
 typedef struct {
     Format format;
     int64_t n;
-    float *w;        /* float formats: the elements */
-    int8_t *q;       /* others: their integers */
-    Scales *scales;  /* and each group's scales */
+    float *w;       /* float formats: the elements */
+    int8_t *q;      /* others: their integers */
+    Scales *scales; /* and each group's scales */
 } Row;
 
 static Row row_for(const Tensor *t) {
@@ -932,7 +954,8 @@ static void dequantized(const Row *row, float *out) {
         const Scales *s = row->scales + i / GROUP;
         float q = row->q[i];
         switch (row->format) {
-            case Q4_K: case Q5_K: out[i] = (s->d * (float)s->sc0) * q - s->dmin * (float)s->mn; break;
+            case Q4_K:
+            case Q5_K: out[i] = (s->d * (float)s->sc0) * q - s->dmin * (float)s->mn; break;
             case Q6_K: out[i] = (s->d * (float)(i % GROUP < 16 ? s->sc0 : s->sc1)) * q; break;
             default: out[i] = s->d * q;
         }
@@ -1005,9 +1028,10 @@ static void product(const Tensor *t, int64_t first, int n_out, const float *x, i
             float lanes[LANES] = {0};
             for (int64_t g = 0; g < groups; g++) {
                 int64_t at = g * GROUP, left = width - at < GROUP ? width - at : GROUP;
-                lanes[g % LANES] += row.w != NULL
-                    ? float_group(row.w + at, x + i * width + at, left)
-                    : group_product(&row, g, a.q + i * width + at, a.d[i * groups + g], a.s[i * groups + g]);
+                lanes[g % LANES] +=
+                    row.w != NULL
+                        ? float_group(row.w + at, x + i * width + at, left)
+                        : group_product(&row, g, a.q + i * width + at, a.d[i * groups + g], a.s[i * groups + g]);
             }
             y[(int64_t)i * n_out + r] = fold(lanes, LANES);
         }
@@ -1016,17 +1040,17 @@ static void product(const Tensor *t, int64_t first, int n_out, const float *x, i
     free_row(&row);
 }
 
-/* ---- Models (page: "Models") --------------------------------------------------------------------------------------- */
+/* ---- Models (page: "Models") ------------------------------------------------------------------------------------ */
 
 typedef struct {
     const char *name;
-    bool neighbours;    /* pairs of the rotation are neighbours, else halves */
-    bool head_norm;     /* query and key heads are normed */
-    bool plain;         /* a dense decoder: with a window, a factor of scores and biases where the file has them */
-    bool mixture;       /* a decoder with experts */
-    bool normalise;     /* the weights of the chosen experts sum to 1 */
-    bool hybrid;        /* layers of a delta net, and of attention with a gate */
-    bool block_pairs;   /* value head h uses key head h / (Hv / Hk), else h % Hk */
+    bool neighbours;  /* pairs of the rotation are neighbours, else halves */
+    bool head_norm;   /* query and key heads are normed */
+    bool plain;       /* a dense decoder: with a window, a factor of scores and biases where the file has them */
+    bool mixture;     /* a decoder with experts */
+    bool normalise;   /* the weights of the chosen experts sum to 1 */
+    bool hybrid;      /* layers of a delta net, and of attention with a gate */
+    bool block_pairs; /* value head h uses key head h / (Hv / Hk), else h % Hk */
 } Family;
 
 static const Family FAMILIES[] = {
@@ -1044,10 +1068,10 @@ enum { N_FAMILIES = sizeof FAMILIES / sizeof *FAMILIES };
 
 typedef struct {
     bool delta, experts;
-    float *k, *v;              /* what the cache holds: [position][kv head][dim] */
-    int8_t *k_q;               /* of a cache of Q8_0: integers and scales of the keys */
+    float *k, *v; /* what the cache holds: [position][kv head][dim] */
+    int8_t *k_q;  /* of a cache of Q8_0: integers and scales of the keys */
     float *k_d;
-    float *inputs, *state;     /* of a delta net: the last inputs of the convolution, S[head][key][value] */
+    float *inputs, *state; /* of a delta net: the last inputs of the convolution, S[head][key][value] */
 } Layer;
 
 typedef struct {
@@ -1083,7 +1107,10 @@ static Tensor *needed(Gguf *g, int layer, const char *name, int64_t n_rows, int6
     Tensor *t = tensor(g, layer, name);
     if (t == NULL) fail("tensor %s of layer %d is missing", name, layer);
     if (t->n_rows != n_rows || t->shape[0] != n_in) {
-        fail("tensor %s has %lld rows of %lld, not %lld of %lld", t->name, (long long)t->n_rows, (long long)t->shape[0], (long long)n_rows, (long long)n_in);
+        fail(
+            "tensor %s has %lld rows of %lld, not %lld of %lld", t->name, (long long)t->n_rows, (long long)t->shape[0],
+            (long long)n_rows, (long long)n_in
+        );
     }
     return t;
 }
@@ -1114,13 +1141,15 @@ static void read_rotation(Model *m) {
     if (alpha > 0) base *= nearest_power(alpha, m->head_dim / (m->head_dim > 3 ? m->head_dim - 2.0 : 1.0));
     m->rope_factor = number(g, "rope.scaling.attn_factor", 1);
     m->frequencies = allocate((size_t)pairs, sizeof(double));
-    float *factors = !m->family->hybrid && tensor(g, -1, "rope_freqs.weight") ? vector(g, -1, "rope_freqs.weight", pairs) : NULL;
+    float *factors =
+        !m->family->hybrid && tensor(g, -1, "rope_freqs.weight") ? vector(g, -1, "rope_freqs.weight", pairs) : NULL;
     double low = 0, high = 0;
     if (yarn) {
         double context = integer(g, "rope.scaling.original_context_length", integer(g, "context_length", NAN)), ends[2];
         ends[0] = number(g, "rope.scaling.yarn_beta_fast", 32), ends[1] = number(g, "rope.scaling.yarn_beta_slow", 1);
-        for (int i = 0; i < 2; i++) ends[i] = dim * nearest_log(context / (ends[i] * 2 * 3.141592653589793)) / (2 * nearest_log(base));
-        low = (double)(int64_t)ends[0], low -= low > ends[0], low = low > 0 ? low : 0; /* floor */
+        for (int i = 0; i < 2; i++)
+            ends[i] = dim * nearest_log(context / (ends[i] * 2 * 3.141592653589793)) / (2 * nearest_log(base));
+        low = (double)(int64_t)ends[0], low -= low > ends[0], low = low > 0 ? low : 0;                   /* floor */
         high = (double)(int64_t)ends[1], high += high < ends[1], high = high < dim - 1 ? high : dim - 1; /* ceiling */
         double log = 0.1 * nearest_log(factor);
         m->rope_factor = m->rope_factor * (1 + log) / (1 + number(g, "rope.scaling.yarn_log_multiplier", 0) * log);
@@ -1157,11 +1186,13 @@ static void read_sizes(Model *m) {
     if (embedding == NULL) fail("tensor token_embd.weight is missing");
     m->n_embd = integer(g, "embedding_length", NAN);
     m->n_vocab = (int)embedding->n_rows;
-    if (embedding->shape[0] != m->n_embd) fail("token_embd.weight has rows of %lld, embedding_length is %d", (long long)embedding->shape[0], m->n_embd);
+    if (embedding->shape[0] != m->n_embd)
+        fail("token_embd.weight has rows of %lld, embedding_length is %d", (long long)embedding->shape[0], m->n_embd);
     m->n_layers = integer(g, "block_count", NAN) - integer(g, "nextn_predict_layers", 0);
     m->n_heads = integer(g, "attention.head_count", NAN);
     m->n_kv = integer(g, "attention.head_count_kv", m->n_heads);
-    if (m->n_layers < 1 || m->n_heads < 1 || m->n_kv < 1 || m->n_heads % m->n_kv) fail("it has %d layers, %d heads, %d of keys", m->n_layers, m->n_heads, m->n_kv);
+    if (m->n_layers < 1 || m->n_heads < 1 || m->n_kv < 1 || m->n_heads % m->n_kv)
+        fail("it has %d layers, %d heads, %d of keys", m->n_layers, m->n_heads, m->n_kv);
     m->head_dim = integer(g, "attention.key_length", m->n_embd / m->n_heads);
     m->value_dim = integer(g, "attention.value_length", m->head_dim);
     if (m->head_dim < 1 || m->value_dim < 1) fail("heads have %d and %d elements", m->head_dim, m->value_dim);
@@ -1180,11 +1211,16 @@ static void read_experts(Model *m) {
     m->n_used = integer(g, "expert_used_count", NAN);
     m->n_dense = m->family->mixture ? integer(g, "leading_dense_block_count", 0) : 0;
     m->n_groups = integer(g, "expert_group_count", 0), m->n_groups += m->n_groups == 0;
-    m->n_groups_used = integer(g, "expert_group_used_count", 0), m->n_groups_used += m->n_groups == 1 && !m->n_groups_used;
+    m->n_groups_used = integer(g, "expert_group_used_count", 0),
+    m->n_groups_used += m->n_groups == 1 && !m->n_groups_used;
     double factor = m->family->normalise ? number(g, "expert_weights_scale", 0) : 0;
     m->expert_factor = factor != 0 ? (float)factor : 1;
-    if (m->n_used < 1 || m->n_used > m->n_experts || m->n_experts % m->n_groups || m->n_groups_used < 1 || m->n_groups_used > m->n_groups || m->n_used > m->n_experts / m->n_groups * m->n_groups_used) {
-        fail("%d of %d experts from %d of %d groups are not possible", m->n_used, m->n_experts, m->n_groups_used, m->n_groups);
+    if (m->n_used < 1 || m->n_used > m->n_experts || m->n_experts % m->n_groups || m->n_groups_used < 1 ||
+        m->n_groups_used > m->n_groups || m->n_used > m->n_experts / m->n_groups * m->n_groups_used) {
+        fail(
+            "%d of %d experts from %d of %d groups are not possible", m->n_used, m->n_experts, m->n_groups_used,
+            m->n_groups
+        );
     }
 }
 
@@ -1193,7 +1229,8 @@ static void read_delta(Model *m) {
     if (!m->family->hybrid) return;
     m->delta_dim = integer(g, "ssm.state_size", NAN), m->taps = integer(g, "ssm.conv_kernel", NAN);
     m->k_heads = integer(g, "ssm.group_count", NAN), m->v_heads = integer(g, "ssm.time_step_rank", NAN);
-    if (m->delta_dim < 1 || m->taps < 2 || m->k_heads < 1 || m->v_heads < 1 || m->v_heads % m->k_heads || integer(g, "ssm.inner_size", NAN) != m->delta_dim * m->v_heads) {
+    if (m->delta_dim < 1 || m->taps < 2 || m->k_heads < 1 || m->v_heads < 1 || m->v_heads % m->k_heads ||
+        integer(g, "ssm.inner_size", NAN) != m->delta_dim * m->v_heads) {
         fail("the sizes of the delta net do not fit each other");
     }
 }
@@ -1210,7 +1247,8 @@ static Model open_model(const char *path) {
     read_delta(&m);
     m.head = tensor(&m.g, -1, "output.weight");
     if (m.head == NULL) m.head = tensor(&m.g, -1, "token_embd.weight");
-    if (m.head->n_rows != m.n_vocab || m.head->shape[0] != m.n_embd) fail("the head %s does not fit the embedding", m.head->name);
+    if (m.head->n_rows != m.n_vocab || m.head->shape[0] != m.n_embd)
+        fail("the head %s does not fit the embedding", m.head->name);
     m.layers = allocate((size_t)m.n_layers, sizeof *m.layers);
     for (int i = 0; i < m.n_layers; i++) {
         m.layers[i].delta = is_delta(&m, i);
@@ -1223,7 +1261,8 @@ static Model open_model(const char *path) {
 static void begin_sequence(Model *m, int n_positions, bool q8_cache) {
     m->n_positions = n_positions;
     m->q8_cache = q8_cache;
-    if (q8_cache && (m->head_dim % GROUP || m->value_dim % GROUP)) fail("heads of %d and %d elements are no whole blocks of Q8_0", m->head_dim, m->value_dim);
+    if (q8_cache && (m->head_dim % GROUP || m->value_dim % GROUP))
+        fail("heads of %d and %d elements are no whole blocks of Q8_0", m->head_dim, m->value_dim);
     for (int i = 0; i < m->n_layers; i++) {
         Layer *l = m->layers + i;
         size_t keys = (size_t)n_positions * (size_t)(m->n_kv * m->head_dim);
@@ -1369,7 +1408,9 @@ static void attend(const Model *m, const Layer *l, const float *q, int kv, int p
 }
 
 /* Queries (with the gates of hybrids, float[n][q_width]), keys, values from rows h. */
-static void queries_keys_values(Model *m, int layer, const float *h, int n, int q_width, float **q, float **k, float **v) {
+static void queries_keys_values(
+    Model *m, int layer, const float *h, int n, int q_width, float **q, float **k, float **v
+) {
     int kw = m->n_kv * m->head_dim, vw = m->n_kv * m->value_dim, all = q_width + kw + vw;
     if (tensor(&m->g, layer, "attn_qkv.weight") == NULL) {
         *q = project(m, layer, "attn_q", h, n, m->n_embd, q_width);
@@ -1415,7 +1456,10 @@ static float *attention(Model *m, int layer, const float *h, int n, int start, c
     }
     for (int i = 0; i < n; i++) {
         for (int head = 0; head < heads; head++) {
-            attend(m, l, q + i * width + head * dim, head / (heads / m->n_kv), start + i, out + i * out_width + head * m->value_dim, part);
+            attend(
+                m, l, q + i * width + head * dim, head / (heads / m->n_kv), start + i,
+                out + i * out_width + head * m->value_dim, part
+            );
         }
     }
     if (gated) {
@@ -1458,7 +1502,9 @@ static void unit_heads(float *x, int heads, int d, float eps, float factor) {
 }
 
 /* Page: "Gated delta rule". One row of one value head; s: S[key][value], work: float[d]. */
-static void delta_rule(float *s, const float *q, const float *k, const float *v, float g, float b, int d, float *work, float *o) {
+static void delta_rule(
+    float *s, const float *q, const float *k, const float *v, float g, float b, int d, float *work, float *o
+) {
     memset(work, 0, (size_t)d * sizeof *work);
     memset(o, 0, (size_t)d * sizeof *o);
     for (int i = 0; i < d; i++) {
@@ -1520,7 +1566,8 @@ static void delta_rates(Model *m, int layer, const float *h, int n, float **alph
 /* The delta net of a layer over rows h: float[n][n_embd]. */
 static float *delta_net(Model *m, int layer, const float *h, int n) {
     int d = m->delta_dim, hv = m->v_heads, hk = m->k_heads, channels = (2 * hk + hv) * d;
-    float *x, *z, *alpha, *beta, *a = vector(&m->g, layer, "ssm_a", hv), *bias = vector(&m->g, layer, "ssm_dt.bias", hv);
+    float *x, *z, *alpha, *beta;
+    float *a = vector(&m->g, layer, "ssm_a", hv), *bias = vector(&m->g, layer, "ssm_dt.bias", hv);
     float *out = floats((size_t)(n * hv * d)), *work = floats((size_t)d);
     delta_inputs(m, layer, h, n, &x, &z);
     delta_rates(m, layer, h, n, &alpha, &beta);
@@ -1532,7 +1579,10 @@ static float *delta_net(Model *m, int layer, const float *h, int n) {
         for (int head = 0; head < hv; head++) {
             int key = m->family->block_pairs ? head / (hv / hk) : head % hk;
             float g = exp32(a[head] * softplus(alpha[i * hv + head] + bias[head])), b = sigmoid(beta[i * hv + head]);
-            delta_rule(m->layers[layer].state + (int64_t)head * d * d, row + key * d, row + (hk + key) * d, row + (2 * hk + head) * d, g, b, d, work, out + (i * hv + head) * d);
+            delta_rule(
+                m->layers[layer].state + (int64_t)head * d * d, row + key * d, row + (hk + key) * d,
+                row + (2 * hk + head) * d, g, b, d, work, out + (i * hv + head) * d
+            );
         }
     }
     norm_by(m, layer, "ssm_norm.weight", out, (int64_t)n * hv, d, out);
@@ -1640,11 +1690,15 @@ static float *mixture(Model *m, int layer, const float *h, int n) {
     Gguf *g = &m->g;
     int experts = m->n_experts, n_embd = m->n_embd;
     Tensor *gates = tensor(g, layer, "ffn_gate_exps.weight"), *ups = tensor(g, layer, "ffn_up_exps.weight");
-    Tensor *both = gates == NULL ? tensor(g, layer, "ffn_gate_up_exps.weight") : NULL, *downs = tensor(g, layer, "ffn_down_exps.weight");
-    if (downs == NULL || (both == NULL && (gates == NULL || ups == NULL))) fail("experts of layer %d are missing", layer);
+    Tensor *both = gates == NULL ? tensor(g, layer, "ffn_gate_up_exps.weight") : NULL,
+           *downs = tensor(g, layer, "ffn_down_exps.weight");
+    if (downs == NULL || (both == NULL && (gates == NULL || ups == NULL)))
+        fail("experts of layer %d are missing", layer);
     int width = (int)downs->shape[0];
     if (both != NULL) both = needed(g, layer, "ffn_gate_up_exps.weight", 2ll * width * experts, n_embd);
-    else needed(g, layer, "ffn_gate_exps.weight", (int64_t)width * experts, n_embd), needed(g, layer, "ffn_up_exps.weight", (int64_t)width * experts, n_embd);
+    else
+        needed(g, layer, "ffn_gate_exps.weight", (int64_t)width * experts, n_embd),
+            needed(g, layer, "ffn_up_exps.weight", (int64_t)width * experts, n_embd);
     needed(g, layer, "ffn_down_exps.weight", (int64_t)n_embd * experts, width);
     float *weights = project(m, layer, "ffn_gate_inp", h, n, n_embd, experts), *y = floats((size_t)(n * n_embd));
     float *gate = floats((size_t)width), *up = floats((size_t)width), *down = floats((size_t)n_embd);
@@ -1659,7 +1713,8 @@ static float *mixture(Model *m, int layer, const float *h, int n) {
             product(both ? both : ups, both ? 2 * at + width : at, width, x, 1, up);
             swiglu(gate, up, width);
             product(downs, (int64_t)e * n_embd, n_embd, gate, 1, down);
-            for (int j = 0; j < n_embd; j++) y[i * n_embd + j] = fma32(weights[i * experts + e], down[j], y[i * n_embd + j]);
+            for (int j = 0; j < n_embd; j++)
+                y[i * n_embd + j] = fma32(weights[i * experts + e], down[j], y[i * n_embd + j]);
         }
     }
     free(weights), free(gate), free(up), free(down), free(chosen), free(barred);
@@ -1681,18 +1736,26 @@ static float *forward(Model *m, const int *tokens, int n, int start) {
     int n_embd = m->n_embd, pairs = m->rope_dim / 2;
     Tensor *embedding = needed(&m->g, -1, "token_embd.weight", m->n_vocab, n_embd);
     Row row = row_for(embedding);
-    float *x = floats((size_t)(n * n_embd)), *h = floats((size_t)(n * n_embd)), *turns = floats((size_t)(n * m->rope_dim));
+    float *x = floats((size_t)(n * n_embd)), *h = floats((size_t)(n * n_embd)),
+          *turns = floats((size_t)(n * m->rope_dim));
     for (int i = 0; i < n; i++) {
         decode(embedding, tokens[i], &row);
         dequantized(&row, x + i * n_embd);
-        for (int p = 0; p < pairs; p++) turn_of((start + i) * m->frequencies[p], m->rope_factor, turns + i * m->rope_dim + 2 * p);
+        for (int p = 0; p < pairs; p++)
+            turn_of((start + i) * m->frequencies[p], m->rope_factor, turns + i * m->rope_dim + 2 * p);
     }
     free_row(&row);
     for (int layer = 0; layer < m->n_layers; layer++) {
         norm_by(m, layer, "attn_norm.weight", x, n, n_embd, h);
-        add_rows(x, m->layers[layer].delta ? delta_net(m, layer, h, n) : attention(m, layer, h, n, start, turns), (int64_t)n * n_embd);
+        add_rows(
+            x, m->layers[layer].delta ? delta_net(m, layer, h, n) : attention(m, layer, h, n, start, turns),
+            (int64_t)n * n_embd
+        );
         norm_by(m, layer, m->family->hybrid ? "post_attention_norm.weight" : "ffn_norm.weight", x, n, n_embd, h);
-        add_rows(x, m->layers[layer].experts ? mixture(m, layer, h, n) : feed_forward(m, layer, h, n, ""), (int64_t)n * n_embd);
+        add_rows(
+            x, m->layers[layer].experts ? mixture(m, layer, h, n) : feed_forward(m, layer, h, n, ""),
+            (int64_t)n * n_embd
+        );
     }
     norm_by(m, -1, "output_norm.weight", x, n, n_embd, h);
     free(x), free(turns);
@@ -1713,7 +1776,8 @@ static void check_all_read(const Model *m) {
     }
 }
 
-/* Calls see(row, logits, context) for each of tokens from first on; rows are worked on in chunks, which changes no bit. */
+/* Calls see(row, logits, context) for each of tokens from first on. Rows are worked on in chunks, which changes no
+   bit. */
 static void run(Model *m, const int *tokens, int n, int first, void (*see)(int, float *, void *), void *context) {
     enum { CHUNK = 64 };
     float *logits = floats((size_t)m->n_vocab * CHUNK);
@@ -1730,7 +1794,7 @@ static void run(Model *m, const int *tokens, int n, int first, void (*see)(int, 
     free(logits);
 }
 
-/* ---- Sampling (sampling.md) ----------------------------------------------------------------------------------------- */
+/* ---- Sampling (sampling.md) ------------------------------------------------------------------------------------- */
 
 enum { STEPS = 128, SUM_BLOCK = 1024 };
 
@@ -1875,7 +1939,7 @@ static double log_probability(const float *logits, int n, int token) {
     return below_top(ranked(logits[token]), top) - log64(sum);
 }
 
-/* ---- Receipts (serving.md: "Records, replay, receipts"; CR 0.1) ----------------------------------------------------- */
+/* ---- Receipts (serving.md: "Records, replay, receipts"; CR 0.1) ------------------------------------------------- */
 
 typedef struct {
     int *at;
@@ -1916,7 +1980,10 @@ static Digest tokens_digest(Tokens tokens) {
     Sha s = sha_begin();
     tensor_head(&s, "i4", (size_t)tokens.n);
     for (int i = 0; i < tokens.n; i++) {
-        uint8_t b[4] = {(uint8_t)tokens.at[i], (uint8_t)(tokens.at[i] >> 8), (uint8_t)(tokens.at[i] >> 16), (uint8_t)(tokens.at[i] >> 24)};
+        uint8_t b[4] = {
+            (uint8_t)tokens.at[i], (uint8_t)(tokens.at[i] >> 8), (uint8_t)(tokens.at[i] >> 16),
+            (uint8_t)(tokens.at[i] >> 24)
+        };
         sha_add(&s, b, 4);
     }
     return sha_end(&s);
@@ -1947,7 +2014,8 @@ static Digest parameters_digest(const Json *parameters) {
 static uint64_t seed_of(const Json *opened) {
     const Json *seed = member(opened, "seed");
     errno = 0;
-    if (seed == NULL || seed->kind != J_INTEGER || seed->text[0] == '-') fail("opened.seed is no integer from 0 to 2^64 - 1");
+    if (seed == NULL || seed->kind != J_INTEGER || seed->text[0] == '-')
+        fail("opened.seed is no integer from 0 to 2^64 - 1");
     uint64_t made = strtoull(seed->text, NULL, 10);
     if (errno) fail("opened.seed is no integer from 0 to 2^64 - 1");
     return made;
@@ -1980,27 +2048,36 @@ static bool differs(const char *path, const char *why) {
 }
 
 /* What can be checked without computing: the certificate, and that all digests are those of the opened receipt. */
-static bool check_digests(const Model *m, const char *path, const Json *receipt, Tokens prompt, Tokens given, Tokens output) {
+static bool check_digests(
+    const Model *m, const char *path, const Json *receipt, Tokens prompt, Tokens given, Tokens output
+) {
     const Json *manifest = member(receipt, "manifest"), *opened = member(receipt, "opened");
     Sha whole = sha_begin(), model = sha_begin();
     char text[72];
     if (!canonical(&whole, manifest)) fail("the manifest has a float");
-    if (!is_text(member(receipt, "certificate"), digest_text(sha_end(&whole), text))) return differs(path, "the certificate is not the manifest's");
+    if (!is_text(member(receipt, "certificate"), digest_text(sha_end(&whole), text)))
+        return differs(path, "the certificate is not the manifest's");
     const Json *arithmetic = member(manifest, "arithmetic"), *computation = member(manifest, "computation");
-    if (!is_text(member(manifest, "digest_alg"), "sha256") || !is_text(member(computation, "id"), "zinc-rt.generate") || !is_text(member(computation, "version"), "1")) {
+    if (!is_text(member(manifest, "digest_alg"), "sha256") || !is_text(member(computation, "id"), "zinc-rt.generate") ||
+        !is_text(member(computation, "version"), "1")) {
         fail("the computation or the hash is another one than is known here");
     }
-    if (!is_text(member(arithmetic, "profile"), "zinc-rt-fixed-order") || !is_integer(member(member(arithmetic, "params"), "numerics"), 1)) {
+    if (!is_text(member(arithmetic, "profile"), "zinc-rt-fixed-order") ||
+        !is_integer(member(member(arithmetic, "params"), "numerics"), 1)) {
         fail("the arithmetic is not zinc-rt-fixed-order with version 1 of the numerics");
     }
-    const Json *parts = member(manifest, "model"), *inputs = member(manifest, "input"), *made = member(manifest, "output");
+    const Json *parts = member(manifest, "model"), *inputs = member(manifest, "input"),
+               *made = member(manifest, "output");
     const Json *shape = member(made, "shape");
     collect(&model, "gguf.sha256", bytes_digest("u1", m->g.digest.of, 32, 32));
-    if (!has_digest(parts, sha_end(&model)) || !is_integer(member(parts, "n_tensors"), 1)) return differs(path, "it is of another model");
-    if (!has_digest(inputs, input_digest(opened, prompt, given)) || !is_integer(member(inputs, "n_tensors"), 3 + (given.n > 0))) {
+    if (!has_digest(parts, sha_end(&model)) || !is_integer(member(parts, "n_tensors"), 1))
+        return differs(path, "it is of another model");
+    if (!has_digest(inputs, input_digest(opened, prompt, given)) ||
+        !is_integer(member(inputs, "n_tensors"), 3 + (given.n > 0))) {
         return differs(path, "the input's digest is not that of the opened tokens, seed and parameters");
     }
-    if (!has_digest(made, tokens_digest(output)) || shape == NULL || shape->kind != J_LIST || shape->size != 1 || !is_integer(shape->members[0], output.n)) {
+    if (!has_digest(made, tokens_digest(output)) || shape == NULL || shape->kind != J_LIST || shape->size != 1 ||
+        !is_integer(shape->members[0], output.n)) {
         return differs(path, "the output's digest is not that of the opened tokens");
     }
     return true;
@@ -2009,7 +2086,7 @@ static bool check_digests(const Model *m, const char *path, const Json *receipt,
 typedef struct {
     const char *path;
     Sampling sampling;
-    const int *tokens;   /* prompt, given, output */
+    const int *tokens; /* prompt, given, output */
     int n_prompt, n_before, n_vocab;
     const Json *logprobs;
     bool equal;
@@ -2021,16 +2098,24 @@ static void check_token(int row, float *logits, void *context) {
     if (!c->equal) return;
     int computed = sample(&c->sampling, logits, c->n_vocab, c->tokens, row + 1, (uint64_t)(row + 1 - c->n_prompt));
     if (computed != recorded) {
-        printf("%s: different: token %d of the answer, at position %d, is %d in the receipt and ", c->path, place + 1, row + 1, recorded);
+        printf(
+            "%s: different: token %d of the answer, at position %d, is %d in the receipt and ", c->path, place + 1,
+            row + 1, recorded
+        );
         if (computed < 0) printf("no token can be chosen\n");
         else printf("%d when computed\n", computed);
         c->equal = false;
     } else if (c->logprobs != NULL) {
         const Json *given = c->logprobs->members[place];
-        double value = given->kind == J_TEXT || given->kind == J_FLOAT || given->kind == J_INTEGER ? strtod(given->text, NULL) : NAN;
+        double value = given->kind == J_TEXT || given->kind == J_FLOAT || given->kind == J_INTEGER
+                           ? strtod(given->text, NULL)
+                           : NAN;
         double own = log_probability(logits, c->n_vocab, recorded);
         if (wide_bits(value) == wide_bits(own)) return;
-        printf("%s: different: the log-probability of token %d of the answer, at position %d, is %a in the receipt and %a when computed\n", c->path, place + 1, row + 1, value, own);
+        printf(
+            "%s: different: the log-probability of token %d of the answer, at position %d, is %a in the receipt and %a when computed\n",
+            c->path, place + 1, row + 1, value, own
+        );
         c->equal = false;
     }
 }
@@ -2038,22 +2123,37 @@ static void check_token(int row, float *logits, void *context) {
 static Sampling sampling_of(const Json *opened) {
     const Json *p = member(opened, "parameters"), *bias = member(p, "logit_bias");
     return (Sampling){
-        .temperature = parameter(p, "temperature"), .top_p = parameter(p, "top_p"), .min_p = parameter(p, "min_p"),
-        .repetition = parameter(p, "repetition_penalty"), .presence = parameter(p, "presence_penalty"), .frequency = parameter(p, "frequency_penalty"),
-        .top_k = (int64_t)parameter(p, "top_k"), .last_n = (int64_t)parameter(p, "repeat_last_n"),
-        .bias = bias != NULL && bias->kind == J_OBJECT ? bias : NULL, .seed = seed_of(opened),
+        .temperature = parameter(p, "temperature"),
+        .top_p = parameter(p, "top_p"),
+        .min_p = parameter(p, "min_p"),
+        .repetition = parameter(p, "repetition_penalty"),
+        .presence = parameter(p, "presence_penalty"),
+        .frequency = parameter(p, "frequency_penalty"),
+        .top_k = (int64_t)parameter(p, "top_k"),
+        .last_n = (int64_t)parameter(p, "repeat_last_n"),
+        .bias = bias != NULL && bias->kind == J_OBJECT ? bias : NULL,
+        .seed = seed_of(opened),
     };
 }
 
 static bool check_receipt(Model *m, const char *path) {
     const Json *receipt = json_of(read_file(path)), *opened = member(receipt, "opened");
     if (member(receipt, "manifest") == NULL) fail("it is no receipt: there is no manifest");
-    if (opened == NULL) fail("it has digests alone; a receipt with its tokens comes from zinc replay ID --receipt --opened");
-    if (member(opened, "grammar") != NULL || member(opened, "pictures") != NULL) fail("its answer has a grammar or pictures, which are not known here");
-    Tokens prompt = tokens_of(opened, "prompt", true), given = tokens_of(opened, "given", false), output = tokens_of(opened, "output", true);
+    if (opened == NULL) fail("it has digests alone; a receipt with its tokens comes from zinc replay ID --opened");
+    if (member(opened, "grammar") != NULL || member(opened, "pictures") != NULL)
+        fail("its answer has a grammar or pictures, which are not known here");
+    Tokens prompt = tokens_of(opened, "prompt", true), given = tokens_of(opened, "given", false),
+           output = tokens_of(opened, "output", true);
     if (!check_digests(m, path, receipt, prompt, given, output)) return false;
     int before = prompt.n + given.n, n = before + output.n;
-    Check c = {.path = path, .sampling = sampling_of(opened), .n_prompt = prompt.n, .n_before = before, .n_vocab = m->n_vocab, .equal = true};
+    Check c = {
+        .path = path,
+        .sampling = sampling_of(opened),
+        .n_prompt = prompt.n,
+        .n_before = before,
+        .n_vocab = m->n_vocab,
+        .equal = true
+    };
     int *tokens = allocate((size_t)n, sizeof *tokens);
     if (prompt.n) memcpy(tokens, prompt.at, (size_t)prompt.n * sizeof *tokens);
     if (given.n) memcpy(tokens + prompt.n, given.at, (size_t)given.n * sizeof *tokens);
@@ -2064,7 +2164,8 @@ static bool check_receipt(Model *m, const char *path) {
     const Json *kv = member(member(opened, "parameters"), "kv");
     if (!is_text(kv, "f16") && !is_text(kv, "q8_0")) fail("its KV cache is neither f16 nor q8_0");
     c.tokens = tokens, c.logprobs = member(opened, "logprobs");
-    if (c.logprobs != NULL && (c.logprobs->kind != J_LIST || (int)c.logprobs->size != output.n)) fail("opened.logprobs is no list of one number for each token");
+    if (c.logprobs != NULL && (c.logprobs->kind != J_LIST || (int)c.logprobs->size != output.n))
+        fail("opened.logprobs is no list of one number for each token");
     if (prompt.n == 0) fail("the prompt has no tokens");
     if (output.n) {
         begin_sequence(m, n - 1, is_text(kv, "q8_0"));
@@ -2074,7 +2175,7 @@ static bool check_receipt(Model *m, const char *path) {
     return c.equal;
 }
 
-/* ---- The command --------------------------------------------------------------------------------------------------- */
+/* ---- The command ------------------------------------------------------------------------------------------------ */
 
 static void print_logits(int row, float *logits, void *context) {
     const Model *m = context;
@@ -2088,7 +2189,8 @@ static void show_logits(Model *m, const char *ids, bool q8_cache) {
     for (const char *at = ids; *at;) {
         char *end;
         long id = strtol(at, &end, 10);
-        if (end == at || id < 0 || id >= m->n_vocab || (*end && *end != ',')) fail("%s are no token ids from 0 to %d with commas between", ids, m->n_vocab - 1);
+        if (end == at || id < 0 || id >= m->n_vocab || (*end && *end != ','))
+            fail("%s are no token ids from 0 to %d with commas between", ids, m->n_vocab - 1);
         tokens[n++] = (int)id;
         at = *end ? end + 1 : end;
     }
