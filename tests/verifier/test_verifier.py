@@ -138,11 +138,8 @@ def test_families(program: Program, name: str, tmp_path: Path) -> None:
 def test_super_blocks(program: Program, name: str, kind: GGMLType, tmp_path: Path) -> None:
     """Experts and delta nets that are wide enough for blocks of 256."""
     case = CASES[name]
-    wide = {64: 256, 96: 256}
-    keys = {
-        key: wide.get(value, value) if key in {"embedding_length", "feed_forward_length"} else value
-        for key, value in case.keys.items()
-    }
+    wide, lengths = {64: 256, 96: 256}, ("embedding_length", "feed_forward_length", "expert_shared_feed_forward_length")
+    keys = dict(case.keys) | {key: wide[case.keys[key]] for key in lengths if key in case.keys}
     narrow = ("ssm_conv1d", "attn_q_norm", "attn_k_norm", "ssm_norm")
     shapes = {
         key: shape if any(part in key for part in narrow) else tuple(wide.get(n, n) for n in shape)

@@ -123,7 +123,7 @@ class RequestRecord:
         )
 
     def opened_receipt(self) -> dict[str, Any]:
-        """The receipt with what its digests are of, as the member `opened`: all that a verifier needs beside the model."""
+        """The receipt with what its digests are of (`opened`), which is all that a verifier needs beside the model."""
         opened: dict[str, Any] = {"prompt": list(self.prompt), "seed": self.seed, "parameters": self._parameters()}
         if self.grammar is not None:
             opened["grammar"] = self._grammar()
