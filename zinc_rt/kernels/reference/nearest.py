@@ -29,14 +29,16 @@ _DOUBT: Final = np.uint64(32)
 def power(base: float, exponents: npt.ArrayLike) -> F64:
     """base ** exponent, each the nearest float64; base: above 0."""
     with localcontext(prec=_DIGITS):
-        exact = Decimal(base)
-        return np.array([float(exact ** Decimal(e)) for e in np.ravel(exponents).tolist()]).reshape(np.shape(exponents))
+        rounded = +Decimal(base)  # of a large number many digits would be exact, which takes long
+        return np.array([float(rounded ** Decimal(e)) for e in np.ravel(exponents).tolist()]).reshape(
+            np.shape(exponents)
+        )
 
 
 def log(x: float) -> float:
     """The nearest float64 of the natural logarithm of x above 0."""
     with localcontext(prec=_DIGITS):
-        return float(Decimal(x).ln())
+        return float((+Decimal(x)).ln())
 
 
 def log1p_exp(x: float) -> float:
