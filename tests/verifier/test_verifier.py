@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.source import ROOT
 from tests.test_golden import CASES as GOLDEN
 from tests.test_golden import LOGIT_PROMPT, golden
 from tests.verifier.program import SOURCE, Program, build, certified, opened, with_output
+from zinc_rt import numerics
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.sampling.params import SamplingParams
@@ -211,3 +213,22 @@ def test_one_file_that_a_reader_can_take_in() -> None:
     headers = {line.split()[1][1:-3] for line in lines if line.startswith("#include")}
     assert headers == {"errno", "float", "math", "stdarg", "stdbool", "stdint", "stdio", "stdlib", "string"}
     assert (ROOT / "verifier" / "README.md").is_file()
+
+
+def test_the_page_has_the_constants() -> None:
+    """Who writes another implementation has the page alone."""
+    page = (ROOT / "docs" / "how" / "numerics.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", page.partition("## Constants")[2], re.MULTILINE))
+    for names, values in (
+        ("log2e, L1, L2", (numerics.LOG2_E, numerics.LN2_HIGH, numerics.LN2_LOW)),
+        ("`EXP_POLY`", numerics.EXP_POLY),
+        ("`SOFTPLUS_POLY`", numerics.SOFTPLUS_POLY),
+        ("`TANH_POLY`", numerics.TANH_POLY),
+        (
+            "`GELU_LINEAR`, `GELU_CUBIC`, `GELU_QUICK`",
+            (numerics.GELU_LINEAR, numerics.GELU_CUBIC, numerics.GELU_QUICK),
+        ),
+        ("`TAIL_STEP`, `TAIL_POLY`", (numerics.TAIL_STEP, *numerics.TAIL_POLY)),
+    ):
+        said = [float.fromhex(word) for word in re.findall(r"-?0x[0-9a-f.]+p-?\d+", rows[names])]
+        assert said == [float(np.float32(value)) for value in values]
