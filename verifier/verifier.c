@@ -2112,10 +2112,8 @@ static void check_token(int row, float *logits, void *context) {
                            : NAN;
         double own = log_probability(logits, c->n_vocab, recorded);
         if (wide_bits(value) == wide_bits(own)) return;
-        printf(
-            "%s: different: the log-probability of token %d of the answer, at position %d, is %a in the receipt and %a when computed\n",
-            c->path, place + 1, row + 1, value, own
-        );
+        printf("%s: different: the log-probability of token %d of the answer, at position ", c->path, place + 1);
+        printf("%d, is %a in the receipt and %a when computed\n", row + 1, value, own);
         c->equal = false;
     }
 }
@@ -2202,9 +2200,9 @@ static void show_logits(Model *m, const char *ids, bool q8_cache) {
 
 int main(int count, char **words) {
     static const char usage[] =
-        "usage: verifier MODEL.gguf RECEIPT.json ...      compute answers again: equal (exit code 0), or where not (1)\n"
-        "       verifier MODEL.gguf --logits ID,ID,...     print the bits of the logits after each token\n"
-        "       verifier MODEL.gguf --logits-q8_0 ID,...   the same with a KV cache of Q8_0\n";
+        "usage: verifier MODEL.gguf RECEIPT.json ...    compute answers again: equal (exit code 0), or where not (1)\n"
+        "       verifier MODEL.gguf --logits ID,...      print the bits of the logits after each token\n"
+        "       verifier MODEL.gguf --logits-q8_0 ID,... the same with a KV cache of Q8_0\n";
     bool equal = true;
     if (count < 3 || (!strncmp(words[2], "--", 2) && count != 4)) {
         fputs(usage, stderr);
