@@ -31,13 +31,13 @@ enum { EQUAL = 0, DIFFERENT = 1, FAILED = 2 };
 static const char *about; /* the file that an error is about */
 
 _Noreturn static void fail(const char *format, ...) {
+    char message[512];
     va_list values;
-    fprintf(stderr, "verifier: ");
-    if (about != NULL) fprintf(stderr, "%s: ", about);
     va_start(values, format);
-    vfprintf(stderr, format, values);
+    vsnprintf(message, sizeof message, format, values);
     va_end(values);
-    fputc('\n', stderr);
+    for (char *c = message; *c; c++) *c = *c < ' ' || *c > '~' ? '?' : *c; /* names of a damaged file */
+    fprintf(stderr, "verifier: %s%s%s\n", about ? about : "", about ? ": " : "", message);
     exit(FAILED);
 }
 
