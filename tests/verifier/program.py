@@ -65,16 +65,15 @@ def build(folder: Path, *flags: str, compiler: str | None = None) -> Program:
     return Program(path)
 
 
-def opened(
+def record_of(
     sha256: str, prompt: Sequence[int], output: Sequence[int], params: SamplingParams, *,
     given: Sequence[int] = (), kv: str = "f16",
-) -> dict[str, Any]:  # fmt: skip
-    """The receipt of an answer, with what its digests are of."""
+) -> RequestRecord:  # fmt: skip
+    """The record of an answer, as a server keeps it."""
     identity, seed = ModelIdentity("tiny", sha256, kv), params.seed or 0
-    record = RequestRecord(
+    return RequestRecord(
         "r", 1.75e9, "t", "chat", identity, tuple(prompt), params, seed, tuple(output), "stop", given=tuple(given)
     )
-    return record.opened_receipt()
 
 
 def certified(receipt: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import zinc_rt
 from tests.helpers import T
 from tests.models.families import CASES
 from tests.models.families.build import write_case
-from tests.verifier.program import Program, build, certified, opened, with_output
+from tests.verifier.program import Program, build, certified, record_of, with_output
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.engine_core import EngineCore
@@ -64,7 +65,8 @@ def receipts(path: Path, n: int, kv: str, seed: int) -> Iterator[dict[str, Any]]
             prompt = rng.integers(0, model.tokenizer.n_vocab, int(rng.integers(1, 30))).tolist()
             given, params = prompt[:3] if i % 5 == 0 else [], parameters(rng)
             tokens = answer(core, prompt, params, given)
-            made = opened(sha256, prompt, [t.token_id for t in tokens], params, given=given, kv=kv)
+            record = record_of(sha256, prompt, [t.token_id for t in tokens], params, given=given, kv=kv)
+            made = record.opened_receipt()
             made["opened"]["logprobs"] = [t.logprob.hex() for t in tokens if t.logprob is not None]
             assert len(made["opened"]["logprobs"]) == len(tokens) == N_TOKENS - len(given)
             yield made
@@ -128,9 +130,7 @@ def test_another_seed(program: Program, tmp_path: Path) -> None:
     with zinc_rt.load(built_in_model(), n_ctx=64, device="cpu") as model:
         sha256, core = model.file.sha256(tmp_path), model.make_core()
         output = [token.token_id for token in answer(core, [5, 6], params, [])]
-    forged = [
-        opened(sha256, [5, 6], output, SamplingParams(**{**vars(params), "seed": seed})) for seed in (1, *range(2, 30))
-    ]
+    forged = [record_of(sha256, [5, 6], output, replace(params, seed=seed)).opened_receipt() for seed in range(1, 30)]
     said = program.verdicts(built_in_model(), tmp_path, forged)
     assert said[0] == f"equal: {N_TOKENS} tokens"
     assert all("when computed" in line for line in said[1:])

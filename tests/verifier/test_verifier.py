@@ -18,11 +18,15 @@ from tests.models.families.build import N_VOCAB, write_case
 from tests.source import ROOT
 from tests.test_golden import CASES as GOLDEN
 from tests.test_golden import LOGIT_PROMPT, golden
-from tests.verifier.program import SOURCE, Program, build, certified, opened, with_output
+from tests.verifier.program import SOURCE, Program, build, certified, record_of, with_output
 from zinc_rt import numerics
+from zinc_rt.cli.main import main
 from zinc_rt.gguf import GGMLType, GGUFFile
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.sampling.params import SamplingParams
+from zinc_rt.scheduler.messages import Usage
+from zinc_rt.serving.records.record import RequestRecord
+from zinc_rt.serving.records.store import LedgerEntry, RecordStore
 from zinc_rt.text import Tokenizer
 
 MODEL = built_in_model()
@@ -41,13 +45,18 @@ def prompts() -> dict[str, list[int]]:
 
 
 @pytest.fixture(scope="module")
-def receipts(prompts: dict[str, list[int]]) -> dict[str, dict[str, Any]]:
+def records(prompts: dict[str, list[int]]) -> dict[str, RequestRecord]:
     """Those of the golden tokens."""
     made = {}
     for name, case in GOLDEN.items():
         params = SamplingParams(**{key: value for key, value in case.items() if key != "prompt"})
-        made[name] = opened(golden()["model_sha256"], prompts[case["prompt"]], golden()["tokens"][name], params)
+        made[name] = record_of(golden()["model_sha256"], prompts[case["prompt"]], golden()["tokens"][name], params)
     return made
+
+
+@pytest.fixture(scope="module")
+def receipts(records: dict[str, RequestRecord]) -> dict[str, dict[str, Any]]:
+    return {name: record.opened_receipt() for name, record in records.items()}
 
 
 def test_golden(
@@ -80,6 +89,22 @@ def test_what_was_tampered_with(program: Program, receipts: dict[str, dict[str, 
         "different: the input's digest is not that of the opened tokens, seed and parameters",
         "different: it is of another model",
     ]
+
+
+def test_from_a_file_of_records(
+    program: Program, records: dict[str, RequestRecord], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "records.sqlite"
+    store = RecordStore(path)
+    entries = [LedgerEntry(name, 1.0, "t", "chat", "m", Usage(1, 0, 1), "stop") for name in ("greedy", "closed")]
+    record = replace(records["greedy"], id="greedy")
+    store.add([(entries[0], record), (entries[1], record.receipt())])
+    store.close()
+    assert main(["replay", "greedy", "--opened", "--records", str(path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert program.verdicts(MODEL, tmp_path, [printed]) == ["equal: 64 tokens"]
+    assert main(["replay", "closed", "--opened", "--records", str(path)]) == 1
+    assert "only a receipt is kept" in capsys.readouterr().err
 
 
 FORMATS = (T.F32, T.F16, T.BF16, T.Q8_0, T.Q4_0, T.Q5_0, T.MXFP4, T.Q4_K, T.Q5_K, T.Q6_K)
