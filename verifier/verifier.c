@@ -1966,7 +1966,15 @@ static double parameter(const Json *parameters, const char *name) { /* float.hex
     char *end;
     if (value == NULL || (value->kind != J_TEXT && value->kind != J_INTEGER)) fail("opened.parameters has no %s", name);
     double made = strtod(value->text, &end);
-    if (*end || end == value->text) fail("opened.parameters: %s is %s", name, value->text);
+    if (*end || end == value->text || made - made != 0) fail("opened.parameters: %s is %s", name, value->text);
+    return made;
+}
+
+static int64_t whole_parameter(const Json *parameters, const char *name) {
+    const Json *value = member(parameters, name);
+    errno = 0;
+    int64_t made = value != NULL && value->kind == J_INTEGER ? strtoll(value->text, NULL, 10) : -2;
+    if (made < -1 || errno) fail("opened.parameters has no %s", name);
     return made;
 }
 
@@ -2083,12 +2091,49 @@ static bool check_digests(
     return true;
 }
 
+static bool same_text(const Json *a, const Json *b) {
+    return a != NULL && b != NULL && a->kind == J_TEXT && b->kind == J_TEXT && is_text(a, b->text);
+}
+
+/* Page: "Receipts", the chain: that an entry is of this receipt, and that it follows the one before if that was the one
+   of the receipt checked before. Signatures are not checked here. */
+static bool check_entry(const char *path, const Json *receipt) {
+    static const Json *chain_before;
+    static long long number_before = -2;
+    const Json *entry = member(receipt, "entry"), *manifest = member(entry, "manifest");
+    const Json *previous = member(manifest, "prev_chain"), *number = member(manifest, "number");
+    Sha whole = sha_begin(), link = sha_begin();
+    char text[72];
+    if (entry == NULL) return true;
+    if (manifest == NULL || !canonical(&whole, manifest)) fail("its entry has no manifest, or one with a float");
+    if (previous == NULL || previous->kind != J_TEXT || number == NULL || number->kind != J_INTEGER)
+        fail("its entry has no prev_chain and number");
+    if (!is_text(member(entry, "certificate"), digest_text(sha_end(&whole), text)))
+        return differs(path, "the certificate of its entry is not the entry's");
+    sha_add(&link, previous->text, previous->size);
+    sha_add(&link, text, strlen(text));
+    if (!is_text(member(entry, "chain"), digest_text(sha_end(&link), text)))
+        return differs(path, "the chain of its entry is not the hash of the entry before and the certificate");
+    const Json *own = member(receipt, "manifest"), *made = member(manifest, "outputs");
+    const Json *logprobs = member(member(receipt, "outputs"), "logprobs");
+    if (!same_text(member(manifest, "receipt"), member(receipt, "certificate")) ||
+        !same_text(member(member(manifest, "inputs"), "prompt"), member(member(own, "input"), "digest")) ||
+        !same_text(member(made, "tokens"), member(member(own, "output"), "digest")) ||
+        ((member(made, "logprobs") != NULL || logprobs != NULL) && !same_text(member(made, "logprobs"), logprobs)))
+        return differs(path, "its entry is of another receipt");
+    long long place = strtoll(number->text, NULL, 10);
+    bool follows = place != number_before + 1 || same_text(previous, chain_before);
+    chain_before = member(entry, "chain"), number_before = place;
+    return follows || differs(path, "its entry does not follow the one before");
+}
+
 typedef struct {
     const char *path;
     Sampling sampling;
     const int *tokens; /* prompt, given, output */
     int n_prompt, n_before, n_vocab;
     const Json *logprobs;
+    double *computed; /* the log-probability of each token, if they are asked for */
     bool equal;
 } Check;
 
@@ -2105,17 +2150,31 @@ static void check_token(int row, float *logits, void *context) {
         if (computed < 0) printf("no token can be chosen\n");
         else printf("%d when computed\n", computed);
         c->equal = false;
-    } else if (c->logprobs != NULL) {
-        const Json *given = c->logprobs->members[place];
-        double value = given->kind == J_TEXT || given->kind == J_FLOAT || given->kind == J_INTEGER
-                           ? strtod(given->text, NULL)
-                           : NAN;
-        double own = log_probability(logits, c->n_vocab, recorded);
+    } else if (c->computed != NULL) {
+        double own = c->computed[place] = log_probability(logits, c->n_vocab, recorded), value = own;
+        if (c->logprobs != NULL) {
+            const Json *given = c->logprobs->members[place];
+            bool is_number = given->kind == J_TEXT || given->kind == J_FLOAT || given->kind == J_INTEGER;
+            value = is_number ? strtod(given->text, NULL) : NAN;
+        }
         if (wide_bits(value) == wide_bits(own)) return;
         printf("%s: different: the log-probability of token %d of the answer, at position ", c->path, place + 1);
         printf("%d, is %a in the receipt and %a when computed\n", row + 1, value, own);
         c->equal = false;
     }
+}
+
+static bool check_logprobs(const char *path, const Json *claimed, const double *computed, int n) {
+    Sha s = sha_begin();
+    char text[72];
+    tensor_head(&s, "f8", (size_t)n);
+    for (int i = 0; i < n; i++) {
+        uint8_t b[8];
+        for (int j = 0; j < 8; j++) b[j] = (uint8_t)(wide_bits(computed[i]) >> (8 * j));
+        sha_add(&s, b, 8);
+    }
+    if (is_text(claimed, digest_text(sha_end(&s), text))) return true;
+    return differs(path, "the digest of the log-probabilities is not that of the computed ones");
 }
 
 static Sampling sampling_of(const Json *opened) {
@@ -2127,8 +2186,8 @@ static Sampling sampling_of(const Json *opened) {
         .repetition = parameter(p, "repetition_penalty"),
         .presence = parameter(p, "presence_penalty"),
         .frequency = parameter(p, "frequency_penalty"),
-        .top_k = (int64_t)parameter(p, "top_k"),
-        .last_n = (int64_t)parameter(p, "repeat_last_n"),
+        .top_k = whole_parameter(p, "top_k"),
+        .last_n = whole_parameter(p, "repeat_last_n"),
         .bias = bias != NULL && bias->kind == J_OBJECT ? bias : NULL,
         .seed = seed_of(opened),
     };
@@ -2142,7 +2201,7 @@ static bool check_receipt(Model *m, const char *path) {
         fail("its answer has a grammar or pictures, which are not known here");
     Tokens prompt = tokens_of(opened, "prompt", true), given = tokens_of(opened, "given", false),
            output = tokens_of(opened, "output", true);
-    if (!check_digests(m, path, receipt, prompt, given, output)) return false;
+    if (!check_digests(m, path, receipt, prompt, given, output) || !check_entry(path, receipt)) return false;
     int before = prompt.n + given.n, n = before + output.n;
     Check c = {
         .path = path,
@@ -2161,7 +2220,9 @@ static bool check_receipt(Model *m, const char *path) {
     }
     const Json *kv = member(member(opened, "parameters"), "kv");
     if (!is_text(kv, "f16") && !is_text(kv, "q8_0")) fail("its KV cache is neither f16 nor q8_0");
+    const Json *claimed = member(member(receipt, "outputs"), "logprobs");
     c.tokens = tokens, c.logprobs = member(opened, "logprobs");
+    if (c.logprobs != NULL || claimed != NULL) c.computed = allocate((size_t)output.n, sizeof(double));
     if (c.logprobs != NULL && (c.logprobs->kind != J_LIST || (int)c.logprobs->size != output.n))
         fail("opened.logprobs is no list of one number for each token");
     if (prompt.n == 0) fail("the prompt has no tokens");
@@ -2169,6 +2230,7 @@ static bool check_receipt(Model *m, const char *path) {
         begin_sequence(m, n - 1, is_text(kv, "q8_0"));
         run(m, tokens, n - 1, before - 1, check_token, &c);
     }
+    if (c.equal && claimed != NULL) c.equal = check_logprobs(path, claimed, c.computed, output.n);
     if (c.equal) printf("%s: equal: %d tokens\n", path, output.n);
     return c.equal;
 }

@@ -21,7 +21,7 @@ from zinc_rt.llm.load import built_in_model
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Submit, Token
-from zinc_rt.serving.records.canonical import canonical, collection_digest
+from zinc_rt.serving.records.canonical import canonical, collection_digest, digest, tensor_digest
 from zinc_rt.serving.records.receipt import bytes_tensor
 
 pytestmark = pytest.mark.slow
@@ -134,3 +134,61 @@ def test_another_seed(program: Program, tmp_path: Path) -> None:
     said = program.verdicts(built_in_model(), tmp_path, forged)
     assert said[0] == f"equal: {N_TOKENS} tokens"
     assert all("when computed" in line for line in said[1:])
+
+
+def chained(receipts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The receipts with digests of their log-probabilities, and entries of a chain."""
+    before, out = "sha256:" + "0" * 64, []
+    for number, receipt in enumerate(receipts):
+        inner, manifest = receipt["opened"], receipt["manifest"]
+        values = np.array([float.fromhex(text) for text in inner.pop("logprobs")])
+        outputs = {"logprobs": tensor_digest(values)}
+        entry = {
+            "inputs": {"prompt": manifest["input"]["digest"]},
+            "outputs": {**outputs, "tokens": manifest["output"]["digest"]},
+            "receipt": receipt["certificate"],
+            "number": number,
+            "prev_chain": before,
+        }
+        seal = digest(canonical(entry))
+        before = digest((before + seal).encode())
+        whole = {"manifest": entry, "certificate": seal, "chain": before}
+        out.append({**receipt, "outputs": outputs, "entry": whole})
+    return out
+
+
+def test_chains(program: Program, tmp_path: Path) -> None:
+    made = chained(list(receipts(built_in_model(), 4, "f16", seed=5)))
+    equal = [f"equal: {len(receipt['opened']['output'])} tokens" for receipt in made]
+    assert program.verdicts(built_in_model(), tmp_path, made) == equal
+    assert program.verdicts(built_in_model(), tmp_path, made[2:]) == equal[2:]
+    foreign, cut, moved, ulp = (copy.deepcopy(made) for _ in range(4))
+    foreign[1]["entry"] = made[2]["entry"]
+    cut[1]["entry"]["manifest"]["number"] = 7
+    moved[1]["entry"]["chain"] = made[2]["entry"]["chain"]
+    ulp[1]["outputs"]["logprobs"] = ulp[1]["entry"]["manifest"]["outputs"]["logprobs"] = digest(b"")
+    for wrong, words in (
+        (foreign, "its entry is of another receipt"),
+        (cut, "the certificate of its entry is not the entry's"),
+        (moved, "the chain of its entry is not the hash of the entry before and the certificate"),
+        (ulp, "the certificate of its entry is not the entry's"),
+    ):
+        assert program.verdicts(built_in_model(), tmp_path, wrong[:2])[1] == f"different: {words}"
+    again = chained(
+        [{**r, "opened": r["opened"] | {"logprobs": ["-0x1p+0"] * len(r["opened"]["output"])}} for r in made]
+    )
+    words = "different: the digest of the log-probabilities is not that of the computed ones"
+    assert program.verdicts(built_in_model(), tmp_path, again) == [words] * 4
+    skipped = [
+        made[0],
+        chained(
+            [
+                made[0] | {"opened": made[0]["opened"] | {"logprobs": []}},
+                *(r | {"opened": r["opened"] | {"logprobs": []}} for r in made[1:]),
+            ]
+        )[1],
+    ]
+    assert (
+        program.verdicts(built_in_model(), tmp_path, skipped)[1]
+        == "different: its entry does not follow the one before"
+    )
