@@ -35,6 +35,14 @@ ReceiptOnly = Annotated[
     bool,
     typer.Option("--receipt", help="Print the request's computation receipt and compute nothing.", show_default=False),
 ]
+Opened = Annotated[
+    bool,
+    typer.Option(
+        "--opened",
+        help="Print the receipt with the tokens, seed and parameters that its digests are of.",
+        show_default=False,
+    ),
+]
 Usage = Annotated[
     bool,
     typer.Option(
@@ -49,6 +57,7 @@ def replay(
     request: RequestName = None,
     records: Records,
     receipt: ReceiptOnly = False,
+    opened: Opened = False,
     usage: Usage = False,
     engine: EngineOptions,
     mmproj: Mmproj = None,
@@ -73,10 +82,13 @@ def replay(
                 write("\t".join(map(str, day)) + "\n")
             return 0
         assert request is not None
-        if receipt:
+        if receipt and not opened:
             write(json.dumps(store.receipt(request), indent=1) + "\n")
             return 0
         record = store.record(request)
+        if opened:
+            write(json.dumps(record.opened_receipt(), indent=1) + "\n")
+            return 0
     finally:
         store.close()
     reads = None if not record.pictures else AUTO if mmproj is None else str(mmproj)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.reference import nearest
 from zinc_rt.models.blocks import Layer, decoder, pre_norm_block
 from zinc_rt.models.config import read_info
 from zinc_rt.models.definition import ModelDefinition, ModelInfo
@@ -87,7 +88,7 @@ def _yarn_share(rope: RopeConfig) -> float:
     """The square of (1 + 0.1 m ln factor), where the file's multiplier is 0.1 m."""
     if rope.scaling != "yarn":
         return 1.0
-    return (1.0 + rope.log_multiplier * math.log(rope.factor)) ** 2
+    return (1.0 + rope.log_multiplier * nearest.log(rope.factor)) ** 2
 
 
 def define(file: GGUFFile, name: str) -> ModelDefinition:

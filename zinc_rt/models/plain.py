@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.reference import nearest
 from zinc_rt.models.attention import AttentionSpec
 from zinc_rt.models.blocks import decoder, encoder, pre_norm_block, sandwich_block
 from zinc_rt.models.config import DenseInfo
@@ -140,5 +139,5 @@ def _xielu(file: GGUFFile, layer: int, n_layers: int) -> dict[str, float]:
     """The numbers of a layer's activation, from keys without the architecture's prefix. Raises `ModelError`."""
     keys = Keys(file.metadata, "xielu")
     p, n, beta, eps = (keys.numbers(key, n_layers)[layer] for key in ("alpha_p", "alpha_n", "beta", "eps"))
-    positive, negative = (float(np.logaddexp(0.0, alpha)) for alpha in (p, n))
+    positive, negative = map(nearest.log1p_exp, (p, n))
     return {"alpha_p": positive, "alpha_n": beta + negative, "beta": beta, "eps": eps}

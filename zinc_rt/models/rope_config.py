@@ -1,6 +1,7 @@
 """RoPE frequencies from metadata: plain, linear, YaRN and per-pair frequency factors (llama-3).
 
-Everything is float64 on the host; only the finished cos/sin table is rounded to float32, once.
+Everything is float64 on the host, powers and logarithms the nearest ones; only the finished cos/sin table is rounded to
+float32, once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.ir.ops.rope import rope_table
+from zinc_rt.kernels.reference import nearest
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
 from zinc_rt.utils.checks import show
@@ -72,7 +74,8 @@ class RopeConfig:
             raise ModelError(f"{name} is {multiplier}, it must be at most {MAX_RATIO:.7g}")
         base = keys.number("rope.freq_base", 10000.0, minimum=1.0, above=True)
         if keys.number("rope.scaling.alpha", 0.0) > 0:  # of Hunyuan; older files have it in the base
-            base *= _ratio(keys, "rope.scaling.alpha", 1.0) ** (head_dim / max(1, head_dim - 2))
+            alpha = _ratio(keys, "rope.scaling.alpha", 1.0)
+            base *= float(nearest.power(alpha, head_dim / max(1, head_dim - 2)))
         return cls(
             dim=dim,
             base=base,
@@ -92,13 +95,13 @@ class RopeConfig:
         factors: f32[dim / 2] from the file's `rope_freqs.weight`; each frequency is divided by its factor.
         """
         pairs = np.arange(0, self.dim, 2, dtype=np.float64)
-        freq = self.base ** (-pairs / self.dim)
+        freq = nearest.power(self.base, -pairs / self.dim)
         if factors is not None:
             freq = freq / np.asarray(factors, np.float64)
         if self.scaling == "yarn":
             keep = self._yarn_keep()
             freq = freq / self.factor * (1.0 - keep) + freq * keep
-            log = 0.1 * math.log(self.factor)
+            log = 0.1 * nearest.log(self.factor)
             return freq, self.attn_factor * (1.0 + log) / (1.0 + self.log_multiplier * log)
         return freq / self.factor, self.attn_factor
 
@@ -110,7 +113,8 @@ class RopeConfig:
         """The share of each pair's own frequency that YaRN keeps: 1 for fast pairs, 0 for slow (Peng 2023, 3.2)."""
 
         def pair_of(rotations: float) -> float:
-            return self.dim * math.log(self.original_context / (rotations * 2 * math.pi)) / (2 * math.log(self.base))
+            turned = nearest.log(self.original_context / (rotations * 2 * math.pi))
+            return self.dim * turned / (2 * nearest.log(self.base))
 
         low = max(0.0, math.floor(pair_of(self.beta_fast)))
         high = min(self.dim - 1.0, math.ceil(pair_of(self.beta_slow)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from zinc_rt.ir.graph import BufferId
+from zinc_rt.kernels.reference import nearest
 from zinc_rt.models.definition import F32
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
@@ -32,7 +33,8 @@ class Temperature:
     def factors(self, n_ctx: int) -> F32:
         """Of every position, in float64 and rounded once: f32[n_ctx]."""
         steps = (np.arange(n_ctx) + self.offset) // self.length
-        return np.asarray(1.0 + self.slope * np.log(steps + 1), np.float32)
+        logs = np.array([nearest.log(step + 1) for step in range(int(steps[-1]) + 1)])
+        return np.asarray(1.0 + self.slope * logs[steps], np.float32)
 
     def declare(self, parts: GraphParts) -> BufferId | None:
         """The constant of the factors, `q_factors`; None where there are none."""

@@ -25,18 +25,19 @@ from zinc_rt.ir.definition import (
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.unify import Bindings
 from zinc_rt.kernels.reference.arith import F32
+from zinc_rt.kernels.reference.nearest import turns
 
 if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView
 
 
 def rope_table(positions: npt.NDArray[np.integer], inv_freq: npt.ArrayLike, magnitude: float = 1.0) -> F32:
-    """cos and sin of position * inv_freq, computed in float64 and rounded once: f32[n, n_pairs, 2].
+    """cos and sin of position * inv_freq, a product in float64, each rounded once: f32[n, n_pairs, 2].
 
     inv_freq: radians per position for each pair. magnitude: factor on both (YaRN's attention scaling).
     """
     angles = np.asarray(positions, np.float64)[:, None] * np.asarray(inv_freq, np.float64)[None, :]
-    return np.stack([np.cos(angles) * magnitude, np.sin(angles) * magnitude], axis=-1).astype(np.float32)
+    return turns(angles, magnitude)
 
 
 def rope_rows(x: F32, table: F32, *, interleaved: bool) -> F32:

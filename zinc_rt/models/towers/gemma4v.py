@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.graph import BufferId
+from zinc_rt.kernels.reference.nearest import power
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
@@ -74,7 +75,7 @@ class Gemma4V(Tower):
     def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """Of the angles those of the column come first."""
         places, turned = [], []
-        frequencies, none = _BASE ** (-np.arange(self._quarter) / self._quarter), np.zeros(0)
+        frequencies, none = power(_BASE, -np.arange(self._quarter) / self._quarter), np.zeros(0)
         for grid in grids:
             order = self.order(grid)
             line, column = np.divmod(order, grid.nx)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.reference.nearest import power
 from zinc_rt.models.definition import F32, ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
@@ -67,7 +68,7 @@ class Pixtral(Tower):
     def step(self, grids: Sequence[PatchGrid]) -> Arrays:
         """Pairs of the first half of a head turn by the line, those of the second one by the column."""
         dim, i = self.info.head_dim, np.arange(self._quarter)
-        by_line, by_column = _BASE ** (-4 * i / dim), _BASE ** (-(4 * i + 2) / dim)
+        by_line, by_column = power(_BASE, -4 * i / dim), power(_BASE, -(4 * i + 2) / dim)
         turned = [angles(self.order(grid), grid, by_line, by_column) for grid in grids]
         return {"angles": np.concatenate(turned), **whole(grids)}
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.kernels.reference.nearest import power
 from zinc_rt.models.definition import F32, ModelDefinition
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.towers.tower import (
@@ -89,7 +90,7 @@ class Qwen3VL(QwenTower):
 
 def turns_of(order: npt.NDArray[np.int64], grid: PatchGrid, quarter: int) -> F32:
     """The angles of patches: line and column turn pairs by the same frequencies."""
-    frequencies = _BASE ** (-np.arange(quarter) / quarter)
+    frequencies = power(_BASE, -np.arange(quarter) / quarter)
     return angles(order, grid, frequencies, frequencies)
 
 

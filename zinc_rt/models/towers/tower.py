@@ -15,6 +15,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.gguf.blocks import dequantize
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.ir.op import Op
+from zinc_rt.kernels.reference.nearest import turns
 from zinc_rt.models.definition import F32, ModelDefinition, ModelInfo
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.keys import Keys
@@ -347,14 +348,13 @@ def whole(grids: Sequence[PatchGrid]) -> Arrays:
 
 
 def angles(order: npt.NDArray[np.int64], grid: PatchGrid, by_line: F64, by_column: F64) -> F32:
-    """Cosine and sine of position * frequency, in float64 and rounded once: f32[n_patches, 2 * pairs].
+    """Cosine and sine of position * frequency, a product in float64, each rounded once: f32[n_patches, 2 * pairs].
 
     order: numbers of the patches. by_line, by_column: frequencies of the pairs that turn by each, one after another.
     """
     line, column = np.divmod(order[:, None], grid.nx)
     turned = np.concatenate([line * by_line, column * by_column], axis=1)
-    pairs = np.stack([np.cos(turned), np.sin(turned)], axis=-1)
-    return pairs.reshape(len(order), -1).astype(np.float32)
+    return turns(turned).reshape(len(order), -1)
 
 
 def blocks(grid: PatchGrid, side: int) -> npt.NDArray[np.int64]:

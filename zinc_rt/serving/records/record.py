@@ -104,15 +104,15 @@ class RequestRecord:
         inputs: dict[str, npt.NDArray[Any]] = {
             "prompt": np.array(self.prompt, np.int64 if self.pictures else np.int32),
             "seed": np.array([self.seed], np.uint64),
-            "parameters": bytes_tensor(canonical(_params_to_json(self.params) | {"kv": self.model.kv})),
+            "parameters": bytes_tensor(canonical(self._parameters())),
         }
         if self.grammar is not None:
-            inputs["grammar"] = bytes_tensor(canonical({"text": self.grammar.text, "after": list(self.grammar.after)}))
+            inputs["grammar"] = bytes_tensor(canonical(self._grammar()))
         if self.given:
             inputs["given"] = np.array(self.given, np.int32)
         if self.pictures:
             model["projector.sha256"] = bytes_tensor(bytes.fromhex(self.model.projector))
-            inputs["pictures"] = bytes_tensor(canonical([_digests(shown) for shown in self.pictures]))
+            inputs["pictures"] = bytes_tensor(canonical(self._shown()))
         return make_receipt(
             COMPUTATION,
             COMPUTATION_VERSION,
@@ -121,6 +121,27 @@ class RequestRecord:
             np.array(self.output, np.int32),
             meta={"id": self.id, "created": int(self.created), "model": self.model.name},
         )
+
+    def opened_receipt(self) -> dict[str, Any]:
+        """The receipt with what its digests are of (`opened`), which is all that a verifier needs beside the model."""
+        opened: dict[str, Any] = {"prompt": list(self.prompt), "seed": self.seed, "parameters": self._parameters()}
+        if self.grammar is not None:
+            opened["grammar"] = self._grammar()
+        if self.given:
+            opened["given"] = list(self.given)
+        if self.pictures:
+            opened["pictures"] = self._shown()
+        return self.receipt() | {"opened": opened | {"output": list(self.output)}}
+
+    def _parameters(self) -> dict[str, Any]:
+        return _params_to_json(self.params) | {"kv": self.model.kv}
+
+    def _grammar(self) -> dict[str, Any]:
+        assert self.grammar is not None
+        return {"text": self.grammar.text, "after": list(self.grammar.after)}
+
+    def _shown(self) -> list[Any]:
+        return [_digests(shown) for shown in self.pictures]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data; `from_json` reads it. Floats are texts that give back every bit."""
