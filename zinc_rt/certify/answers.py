@@ -17,7 +17,7 @@ class BadAnswer(ZincError):
 class ProbeAnswer:
     """An answer.
 
-    id: as the server calls it. text: of the answer. finish: why it ended. logprobs: a JSON text for each token, with
+    id: as the server calls it. text: the content. finish: why it ended. logprobs: a JSON text for each token, with
     its log-probability and those of the likeliest tokens, whose numbers are as the server wrote them; empty where
     there are none. cached: tokens of the prompt that were in the server's cache, None where it does not say.
     """
@@ -27,6 +27,7 @@ class ProbeAnswer:
     finish: str
     logprobs: tuple[str, ...]
     cached: int | None = None
+    reasoning: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,8 @@ def read_answer(body: bytes) -> ProbeAnswer:
     try:
         tree = json.loads(body, parse_float=_Number, parse_int=_Number)
         choice = tree["choices"][0]
-        text = choice["message"].get("content") or "" if "message" in choice else choice["text"]
-        if "message" in choice:  # reasoning is part of what the model said
-            thought = choice["message"].get("reasoning_content") or choice["message"].get("reasoning") or ""
-            text = f"{thought}\n\n{text}" if thought else text
+        message = choice.get("message", {})
+        text = message.get("content") or "" if "message" in choice else choice["text"]
         details = (tree.get("usage") or {}).get("prompt_tokens_details") or {}
         cached = details.get("cached_tokens")
         if not isinstance(text, str):
@@ -65,6 +64,7 @@ def read_answer(body: bytes) -> ProbeAnswer:
             str(choice.get("finish_reason")),
             _logprobs(choice.get("logprobs")),
             None if cached is None else int(cached),
+            str(message.get("reasoning_content") or message.get("reasoning") or ""),
         )
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise BadAnswer(f"the answer is not in OpenAI's form: {type(error).__name__} {str(error)[:80]}") from None
@@ -100,10 +100,12 @@ def first_difference(one: ProbeAnswer, other: ProbeAnswer) -> AnswerDifference |
         if left != right:
             return AnswerDifference("log-probabilities", at, *_apart(left, right))
     if one.text != other.text:
-        left, right = one.text.encode(errors="surrogatepass"), other.text.encode(errors="surrogatepass")
-        at = next((i for i, (a, b) in enumerate(zip(left, right)) if a != b), min(len(left), len(right)))
-        shown = [part[at : at + 24].decode(errors="replace") for part in (left, right)]
+        texts = [answer.text.encode(errors="surrogatepass") for answer in (one, other)]
+        at = next((i for i, (a, b) in enumerate(zip(*texts)) if a != b), min(map(len, texts)))
+        shown = [text[at : at + 24].decode(errors="replace") for text in texts]
         return AnswerDifference("text", at, *shown)
+    if one.reasoning != other.reasoning:
+        return AnswerDifference("reasoning", -1, one.reasoning[:24], other.reasoning[:24])
     if len(one.logprobs) != len(other.logprobs):
         return AnswerDifference("count of tokens", -1, str(len(one.logprobs)), str(len(other.logprobs)))
     if one.finish != other.finish:

@@ -45,7 +45,9 @@ def _request(seen: Mapping[str, Any]) -> ProbeRequest:
 
 
 def _answer(seen: Mapping[str, Any]) -> ProbeAnswer:
-    return ProbeAnswer(seen["id"], seen["text"], seen["finish"], tuple(seen["logprobs"]), seen["cached"])
+    return ProbeAnswer(
+        seen["id"], seen["text"], seen["finish"], tuple(seen["logprobs"]), seen["cached"], seen["reasoning"]
+    )
 
 
 def read_report(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -112,12 +112,24 @@ class AskedServer:
         raise ZincError(f"{self.base} answers no request: {'; '.join(refused)}")
 
     def get(self, path: str) -> httpx2.Response:
-        """The answer to a GET below the base. Raises `ServerUnreachable`."""
+        """The answer to a GET below the base. A server that is busy or loads is asked again, for a while.
+
+        Raises `ServerUnreachable`.
+        """
         try:
-            return self.http.get(self.base + path)
+            return self._patiently(lambda: self.http.get(self.base + path))
         except httpx2.HTTPError as error:
             said = str(error) or type(error).__name__
             raise ServerUnreachable(f"{self.base} does not answer: {said}; is the server running?") from None
+
+    def _patiently(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
+        """The answer to a request, sent again while the server is busy. Raises `httpx2.HTTPError`."""
+        for attempt in range(_TRIES - 1):
+            answer = send()
+            if answer.status_code not in _BUSY:
+                return answer
+            time.sleep(min(_MOST_WAIT, _seconds(answer.headers.get("retry-after"), 0.5 * 2**attempt)))
+        return send()
 
     def body(self, request: ProbeRequest) -> dict[str, Any]:
         """A request as it is sent."""
@@ -131,16 +143,12 @@ class AskedServer:
         return made
 
     def ask(self, request: ProbeRequest) -> Answered:
-        """The answer to a request. A server that is busy is asked again, for a while."""
+        """The answer to a request. A server that is busy is asked again, for a while. Raises `BadAnswer`."""
         content = json.dumps(self.body(request)).encode()
-        for attempt in range(_TRIES):
-            try:
-                answer = self.http.post(self.base + self.path, content=content, headers=_JSON)
-            except httpx2.HTTPError as error:
-                return Refusal(0, f"{self.base}{self.path} broke off: {error or type(error).__name__}")
-            if answer.status_code not in _BUSY or attempt == _TRIES - 1:
-                break
-            time.sleep(min(_MOST_WAIT, _seconds(answer.headers.get("retry-after"), 0.5 * 2**attempt)))
+        try:
+            answer = self._patiently(lambda: self.http.post(self.base + self.path, content=content, headers=_JSON))
+        except httpx2.HTTPError as error:
+            return Refusal(0, f"{self.base}{self.path} broke off: {str(error) or type(error).__name__}")
         if answer.status_code != 200:
             return Refusal(answer.status_code, _said(answer.content))
         return read_answer(answer.content)
