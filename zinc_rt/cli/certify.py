@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from zinc_rt.cli import options as o
+from zinc_rt.cli.files import model_file, write_file
 from zinc_rt.cli.terminal import say, write_table
 from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 
@@ -139,11 +140,18 @@ def _climb(
 ) -> dict[str, Any]:
     """One server's part of the report. Raises what asking it raises."""
     from zinc_rt.certify.ladder import Ladder
+    from zinc_rt.certify.receipts import check_receipts, local_receipts
     from zinc_rt.certify.server import COMPLETIONS, AskedServer
 
     server = AskedServer.connect(url, name, key, load, timeout, COMPLETIONS if completions else None)
     ladder = Ladder(server, load, repeats, max_tokens, evict, lambda line: say(line, style="dim"))
-    levels: Sequence[LevelResult] = ladder.climb()
+    levels: list[LevelResult] = ladder.climb()
+    local = None if model is None else local_receipts(ladder, model_file(model))
+    try:
+        levels.append(check_receipts(ladder, None if local is None else local.certificate))
+    finally:
+        if local is not None:
+            local.close()
     return ladder.report(levels, machine)
 
 
@@ -151,16 +159,9 @@ def _write_files(report: dict[str, Any], output: Path | None, page: Path | None)
     from zinc_rt.certify.page import page_of
 
     if output is not None:
-        _write(output, json.dumps(report, ensure_ascii=False, indent=1) + "\n")
+        write_file(output, json.dumps(report, ensure_ascii=False, indent=1) + "\n")
     if page is not None:
-        _write(page, page_of(report))
-
-
-def _write(path: Path, text: str) -> None:
-    from zinc_rt.utils.atomic_write import whole_file
-
-    with whole_file(path) as file:
-        file.write(text.encode())
+        write_file(page, page_of(report))
 
 
 def _tell(servers: Sequence[dict[str, Any]], between: Sequence[dict[str, Any]], compare: bool) -> None:

@@ -1,7 +1,7 @@
 """The chain of receipts: each entry holds the hash of the one before, so that none can be changed, left out or moved.
 
 An entry is a manifest with its certificate, as receipts are, and two members beside: `chain`, the hash of the entry
-before and of this one's certificate, and `signature` over it. The manifest binds a receipt by its certificate. The names
+before and of this certificate, and `signature` over it. The manifest binds a receipt by its certificate. The names
 are those of Anomly's worldline, so that its tools read ours.
 """
 
