@@ -56,7 +56,7 @@ def read_answer(body: bytes) -> ProbeAnswer:
         text = message.get("content") or "" if "message" in choice else choice["text"]
         details = (tree.get("usage") or {}).get("prompt_tokens_details") or {}
         cached = details.get("cached_tokens")
-        if not isinstance(text, str):
+        if not isinstance(text, str) or isinstance(text, _Number):
             raise BadAnswer("the answer's text is no text")
         return ProbeAnswer(
             str(tree.get("id") or ""),
