@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from zinc_rt.certify.answers import AnswerDifference, ProbeAnswer, first_difference
-from zinc_rt.certify.server import Answered, AskedServer, Refusal
+from zinc_rt.certify.server import Answered, AskedServer, RefusedRequest
 from zinc_rt.certify.workload import ProbeRequest, company, digest_of, long_request, neighbours, probes
 from zinc_rt.errors import ZincError
 
@@ -50,7 +50,7 @@ class Comparison:
 
     def add(self, request: ProbeRequest, expected: ProbeAnswer, found: Answered, state: str) -> None:
         """Compare one answer with what the server said to the request alone. state: when it was asked, in words."""
-        if isinstance(found, Refusal):
+        if isinstance(found, RefusedRequest):
             self.refused += 1
             self.first = self.first or f"{state}: {found}"
             return
@@ -159,7 +159,7 @@ class Ladder:
         requests = probes(self.max_tokens)
         first = [self.server.ask(request) for request in requests]
         for answer in first:
-            if isinstance(answer, Refusal):
+            if isinstance(answer, RefusedRequest):
                 raise ZincError(f"{self.server.base} does not answer the first requests: {answer}")
         self.observed = Observed(requests, [answer for answer in first if isinstance(answer, ProbeAnswer)])
         level = LevelResult("L0")

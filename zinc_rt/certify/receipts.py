@@ -14,7 +14,7 @@ import numpy as np
 
 from zinc_rt.certify.answers import ProbeAnswer, first_difference
 from zinc_rt.certify.ladder import Ladder, LadderVerdict, LevelResult
-from zinc_rt.certify.server import CHAT, Refusal
+from zinc_rt.certify.server import CHAT, RefusedRequest
 from zinc_rt.certify.workload import ProbeRequest
 from zinc_rt.errors import ZincError
 from zinc_rt.serving.records.canonical import tensor_digest
@@ -51,7 +51,7 @@ def check_receipts(ladder: Ladder, again: CertificateOf | None) -> LevelResult:
     known = {_request_of(entry): entry for entry in entries}
     for request, expected, answer in zip(ladder.observed.requests, ladder.observed.answers, answers):
         count = level.of(request)
-        if isinstance(answer, Refusal):
+        if isinstance(answer, RefusedRequest):
             count.add(request, expected, answer, "receipts")
             continue
         wrong = _wrong_receipt(request, answer, known.get(answer.id), again)

@@ -30,7 +30,7 @@ class ServerUnreachable(ZincError):
 
 
 @dataclass(frozen=True)
-class Refusal:
+class RefusedRequest:
     """A request that was not answered. status: of HTTP; 0 where the connection broke."""
 
     status: int
@@ -40,7 +40,7 @@ class Refusal:
         return f"HTTP {self.status}: {self.message}" if self.status else self.message
 
 
-Answered = ProbeAnswer | Refusal
+Answered = ProbeAnswer | RefusedRequest
 
 
 @dataclass
@@ -148,9 +148,9 @@ class AskedServer:
         try:
             answer = self._patiently(lambda: self.http.post(self.base + self.path, content=content, headers=_JSON))
         except httpx2.HTTPError as error:
-            return Refusal(0, f"{self.base}{self.path} broke off: {str(error) or type(error).__name__}")
+            return RefusedRequest(0, f"{self.base}{self.path} broke off: {str(error) or type(error).__name__}")
         if answer.status_code != 200:
-            return Refusal(answer.status_code, _said(answer.content))
+            return RefusedRequest(answer.status_code, _said(answer.content))
         return read_answer(answer.content)
 
     def ask_together(self, requests: Sequence[ProbeRequest]) -> list[Answered]:
