@@ -1,4 +1,4 @@
-"""`zinc certify` against `zinc serve`: 64 requests at once, other configurations, receipts made again, a server killed."""
+"""`zinc certify` against `zinc serve`: 64 requests at once, configurations, receipts made again, a server killed."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def certify(report: Path, *words: str) -> list[dict[str, str]]:
 
 def test_sixty_four_at_once_in_two_configurations(tmp_path: Path) -> None:
     """The second one has so little memory for its cache that prefixes are seen to leave it."""
-    options = ("-t", "1", "-np", "3", "-b", "64", "--spec", "ngram", "-c", "1024", "--kv-memory", "2M")
+    options = ("-t", "1", "-np", "2", "-b", "64", "--spec", "ngram", "-c", "1024", "--kv-memory", "4M")
     with started(tmp_path) as one, started(tmp_path, *options) as other:
-        levels = certify(tmp_path / "r", one.url, other.url, "--load", "64", "--evict", "6")
+        levels = certify(tmp_path / "r", one.url, other.url, "--load", "64", "--evict", "8")
     assert [level["verdict"] for level in levels] == ["holds"] * 3 + ["not offered"] + ["holds"] * 3 + [
         "not offered",
         "holds",

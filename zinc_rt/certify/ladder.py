@@ -209,8 +209,9 @@ class Ladder:
         together = [long_request(number, words) for number in range(2)]
         found = self.server.ask_together([*together, *requests])[len(together) :]
         self._compare(requests, found, level, "beside long prompts")
-        for number in range(self.evictions):
-            self.server.ask(long_request(100 + number, words))
+        pushing = [long_request(100 + number, words) for number in range(self.evictions)]
+        for at in range(0, len(pushing), self.load):  # together, so that they do not take one another's place
+            self.server.ask_together(pushing[at : at + self.load])
         cold = self._alone(requests, level, f"after {self.evictions} long prompts")
         level.why = _evicted(warm[-1], cold[0])
         return level

@@ -64,7 +64,7 @@ def neighbours(probe: ProbeRequest) -> list[ProbeRequest]:
 def long_request(number: int, words: int) -> ProbeRequest:
     """A long prompt that begins as no other does, and one token of an answer."""
     text = _LONG * (words // _LONG_WORDS + 1)
-    return ProbeRequest(f"Day {number}. {text}What came next?", 0.0, 1, 1)
+    return ProbeRequest(f"{_PLACES[number % len(_PLACES)].title()}, day {number}. {text}What came next?", 0.0, 1, 1)
 
 
 def digest_of(requests: list[ProbeRequest]) -> str:

@@ -78,7 +78,7 @@ def certify(
     load: Load = 8,
     repeats: Repeats = 2,
     max_tokens: MaxTokens = 24,
-    evict: Evict = 8,
+    evict: Evict = 16,
     machine: Machine = "",
     completions: Endpoint = False,
     model: o.ModelFile = None,
