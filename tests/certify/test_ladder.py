@@ -10,7 +10,9 @@ import pytest
 
 from tests.certify.fake import fake
 from zinc_rt.certify import workload
-from zinc_rt.certify.answers import BadAnswer, first_difference, read_answer
+from zinc_rt.certify.answers import BadAnswer, ProbeAnswer, first_difference, read_answer
+from zinc_rt.certify.ladder import LadderVerdict, LevelResult
+from zinc_rt.certify.server import RefusedRequest
 from zinc_rt.cli.main import main
 
 FEW = ("--repeats", "1", "--max-tokens", "4", "--evict", "1")
@@ -153,3 +155,16 @@ def test_answers_are_compared_to_the_last_digit() -> None:
     for body in (b"", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{"text": 3}]}', b"[" * 100_000):
         with pytest.raises(BadAnswer):
             read_answer(body)
+
+
+def test_a_level_with_refusals_was_not_tried() -> None:
+    request = workload.ProbeRequest("a", 0.0, 1, 1)
+    answer = ProbeAnswer("x", "a", "stop", ())
+    level = LevelResult("L1")
+    level.of(request).add(request, answer, answer, "alone")
+    assert level.verdict is LadderVerdict.holds
+    level.of(request).add(request, answer, RefusedRequest(503, "busy"), "64 at once")
+    assert level.verdict is LadderVerdict.not_tried
+    assert level.greedy.first == "64 at once: HTTP 503: busy"
+    level.of(request).add(request, answer, ProbeAnswer("y", "b", "stop", ()), "64 at once")
+    assert level.verdict is LadderVerdict.fails
