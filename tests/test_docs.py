@@ -37,6 +37,7 @@ NOT_RUN = {
     "serve": "listens until it is told to end: tests/serving",
     "route": "listens until it is told to end: tests/serving",
     "replay": "needs a record of a server: tests/serving",
+    "certify": "asks a server: tests/certify",
     "bench": "takes long: tests/cli/test_measuring.py",
     "check": "submits to the machine's cards: tests/cli",
     "emu": "takes long: tests/amdgpu_emu/test_docs.py",

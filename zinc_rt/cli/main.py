@@ -28,7 +28,7 @@ EXIT_FAILURE: Final = 1
 GROUPS: Final = {
     "Text": ("run", "chat", "embed", "rerank", "tokenize"),
     "Models": ("pull", "list", "rm", "show", "convert", "quantize", "perplexity"),
-    "Servers": ("serve", "route", "keys", "replay", "ps"),
+    "Servers": ("serve", "route", "keys", "replay", "certify", "ps"),
     "This machine": ("check", "bench", "cache", "env"),
     "For developers": ("graph", "kernels", "pm4", "emu"),
 }

@@ -1,10 +1,10 @@
-"""`zinc replay`: compute a request that a server answered again, and compare every token."""
+"""`zinc replay`: compute a request that a server answered again and compare every token; check the receipts."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -17,11 +17,18 @@ from zinc_rt.errors import EXIT_INTERRUPTED, UsageError
 from zinc_rt.hub.resolve import AUTO
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from zinc_rt.llm.model import Model
     from zinc_rt.scheduler.engine_core import EngineCore
     from zinc_rt.scheduler.messages import Event, Submit
+    from zinc_rt.serving.records.chain import ChainCheck
     from zinc_rt.serving.records.record import RequestRecord
     from zinc_rt.serving.records.replay import Difference
+    from zinc_rt.serving.records.store import RecordStore
+
+_SHOWN: Final = 20
+"""Faults of a chain that are written."""
 
 RequestName = Annotated[
     str | None,
@@ -50,6 +57,24 @@ Usage = Annotated[
     ),
 ]
 
+Chain = Annotated[
+    bool,
+    typer.Option(
+        "--chain",
+        help="Check the chain of all receipts, its signatures, and what is kept against it; compute nothing.",
+        show_default=False,
+    ),
+]
+PublicKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--public-key",
+        metavar="FILE",
+        help="The server's public key (receipts.pub): entries that it did not sign are faults.",
+        show_default=False,
+    ),
+]
+
 
 @takes_records
 def replay(
@@ -59,6 +84,8 @@ def replay(
     receipt: ReceiptOnly = False,
     opened: Opened = False,
     usage: Usage = False,
+    chain: Chain = False,
+    public_key: PublicKey = None,
     engine: EngineOptions,
     mmproj: Mmproj = None,
     ctx_size: o.CtxSize = None,
@@ -67,28 +94,40 @@ def replay(
     """Compute a served request again, and compare every token.
 
     Says "equal", or where the two differ first and by how much, with exit code 1. The model file must be the same one;
-    the device, the number of threads and what else the server did do not matter.
+    the device, the number of threads and what else the server did do not matter. Before, the record is compared with
+    its entry in the chain of receipts; --chain checks the whole chain.
     """
     from zinc_rt.serving.records.store import RecordStore
 
     if not records.exists():
         raise UsageError(f"{records} does not exist; give the file that the server was given as --records")
-    if (request is None) != usage:
-        raise UsageError("--usage is about all requests; leave out the id" if usage else "give the id of a request")
+    if usage and chain:
+        raise UsageError("--usage and --chain are given; give one of them")
+    if (request is None) != (usage or chain):
+        about_all = f"--{'usage' if usage else 'chain'} is about all requests; leave out the id"
+        raise UsageError(about_all if usage or chain else "give the id of a request")
+    key = None
+    if public_key is not None:
+        from zinc_rt.serving.records.signing import key_id_of
+
+        key = key_id_of(public_key)
     store = RecordStore(records)
     try:
+        if chain:
+            return _check_whole_chain(store, key)
         if usage:
             for day in store.days():
                 write("\t".join(map(str, day)) + "\n")
             return 0
         assert request is not None
-        if receipt and not opened:
-            write(json.dumps(store.receipt(request), indent=1) + "\n")
+        if receipt or opened:
+            entry = store.entry(request)
+            made = store.record(request).opened_receipt() if opened else store.receipt(request)
+            write(json.dumps(made | ({} if entry is None else {"entry": entry}), indent=1) + "\n")
             return 0
         record = store.record(request)
-        if opened:
-            write(json.dumps(record.opened_receipt(), indent=1) + "\n")
-            return 0
+        if not _check_entry(store, request, key):
+            return 1
     finally:
         store.close()
     reads = None if not record.pictures else AUTO if mmproj is None else str(mmproj)
@@ -97,6 +136,51 @@ def replay(
             return _replay(model, record, engine.cache_dir)
         except KeyboardInterrupt:
             return EXIT_INTERRUPTED
+
+
+def _check_whole_chain(store: RecordStore, key: str | None) -> int:
+    """Say what is wrong with the chain, or that nothing is; the exit code."""
+    from zinc_rt.serving.records.chain import check_chain
+
+    wrong: list[str] = []
+
+    def entries() -> Iterator[dict[str, Any]]:
+        for entry in store.chain():
+            if (found := store.mismatch(entry)) is not None:
+                wrong.append(f"entry {entry['manifest'].get('number')}: {found}")
+            yield entry
+
+    found = check_chain(entries(), key=key)
+    faults = [*found.faults, *wrong]
+    for fault in faults[:_SHOWN]:
+        write(f"{fault}\n")
+    if len(faults) > _SHOWN:
+        write(f"and {len(faults) - _SHOWN} more\n")
+    if faults:
+        return 1
+    write(f"the chain holds: {found.entries} entries, {signatures(found)}; the last hash is {found.tip}\n")
+    return 0
+
+
+def signatures(found: ChainCheck) -> str:
+    """What is known of the signatures, in words."""
+    parts = [f"{found.signed} signed by {' and '.join(found.keys)}"] if found.signed else []
+    parts += [f"{found.unsigned} not signed"] if found.unsigned else []
+    parts += [f"{found.unchecked} signatures not checked (pip install 'zinc-rt[receipts]')"] if found.unchecked else []
+    return ", ".join(parts) or "none to check"
+
+
+def _check_entry(store: RecordStore, request: str, key: str | None) -> bool:
+    """Whether a record is what its entry of the chain binds; says why not."""
+    from zinc_rt.serving.records.chain import check_chain
+
+    entry = store.entry(request)
+    if entry is None:  # of a release without a chain
+        return True
+    faults = [*check_chain([entry], None, key).faults, *filter(None, [store.mismatch(entry)])]
+    for fault in faults:
+        write(f"{fault}\n")
+    return not faults
 
 
 def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:
@@ -109,9 +193,15 @@ def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:
     check_replayable(record, sha256, str(model.engine.options.kv), model.projector_sha256(folder))
     core = model.make_core()
     events = _run(core, whole(record, "replay"))
-    found = first_difference(record.output, [event.token_id for event in events if isinstance(event, Token)])
+    tokens = [event for event in events if isinstance(event, Token)]
+    found = first_difference(record.output, [token.token_id for token in tokens])
     if found is None:
-        write(f"equal: {len(record.output)} tokens\n")
+        for at_token, (old, token) in enumerate(zip(record.logprobs, tokens)):
+            if token.logprob is None or old.hex() != token.logprob.hex():
+                write(f"different log-probability at token {at_token + 1}: {old!r}, now {token.logprob!r}\n")
+                return 1
+        also = " and their log-probabilities" if record.logprobs else ""
+        write(f"equal: {len(record.output)} tokens{also}\n")
         return 0
     _tell(model, measured(found, _run(core, at(record, found, "difference"))), len(record.output))
     return 1

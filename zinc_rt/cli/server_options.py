@@ -139,6 +139,17 @@ Records = Annotated[
         show_default=False,
     ),
 ]
+ReceiptKey = Annotated[
+    Path | None,
+    typer.Option(
+        "--receipt-key",
+        metavar="DIR",
+        help="Sign receipts of recorded requests by the key in DIR, which is made at the first start; needs the extra"
+        " `receipts`. Default: receipts are not signed.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 RecordsSize = Annotated[
     str,
     typer.Option("--records-size", metavar="SIZE", help="Room for records; the oldest go.", rich_help_panel=SERVER),
@@ -243,6 +254,7 @@ class ServerOptions(OptionRecord):
     drain: Drain = 30.0
     records: Records = None
     records_size: RecordsSize = "1G"
+    receipt_key: ReceiptKey = None
     audit: Audit = 0
     media_hosts: MediaHosts = None
     media_path: MediaPath = None
@@ -259,6 +271,8 @@ class ServerOptions(OptionRecord):
             raise UsageError(
                 f"--audit {self.audit} computes recorded requests again and there are no records; give --records"
             )
+        if self.receipt_key is not None and self.records is None:
+            raise UsageError(f"--receipt-key {self.receipt_key} signs receipts and there are none; give --records")
         if not all(self.keys):
             raise UsageError("--api-key is empty, or has an empty key between its commas; give at least one character")
 
@@ -290,6 +304,7 @@ class ServerOptions(OptionRecord):
             alias=self.names,
             records=self.records,
             records_bytes=size_bytes("--records-size", self.records_size),
+            receipt_key=self.receipt_key,
             vllm_names=self.metrics_names == "vllm",
             audit=self.audit,
             api_keys=self.keys,

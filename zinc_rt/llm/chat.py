@@ -41,7 +41,7 @@ class ChatPrompt:
     """A conversation as a prompt. ids: its tokens. grammar: what the answer must follow, None for nothing.
 
     tools: those that may be called. thinking: where the prompt leaves the model. text: the prompt's. pictures: whose
-    rows it has.
+    rows it has. prefill: how many tokens at its end are of an answer that the caller began.
     """
 
     ids: tuple[int, ...]
@@ -50,6 +50,7 @@ class ChatPrompt:
     thinking: ThinkingState
     text: str = ""
     pictures: tuple[ShownPicture, ...] = ()
+    prefill: int = 0
 
     @property
     def bound(self) -> bool:
@@ -134,10 +135,12 @@ class ChatFormat:
             check(text)
         grammar = build_grammar(self.dialect, self.vocabulary, offered, choice, parallel_tool_calls, form, thinking)
         encode = partial(self.tokenizer.encode, add_special=False)
+        read = encode if shown is None else partial(shown.encode, encode=encode)
+        ids = tuple(read(text))
+        prefill = _prefilled(ids, text, messages[-1], read) if thinking is ThinkingState.continued else 0
         if shown is None:
-            return ChatPrompt(tuple(encode(text)), grammar, offered, thinking, text)
-        ids = shown.encode(text, encode)
-        return ChatPrompt(tuple(ids), grammar, offered, thinking, shown.plain(text), shown.shown)
+            return ChatPrompt(ids, grammar, offered, thinking, text, prefill=prefill)
+        return ChatPrompt(ids, grammar, offered, thinking, shown.plain(text), shown.shown, prefill)
 
     def _picture_prompt(self) -> PicturePrompt | None:
         """What takes the pictures of a conversation; None where the model reads none."""
@@ -152,6 +155,17 @@ class ChatFormat:
         that a replay has the same. bound: see `StreamParser`.
         """
         return StreamParser(self.dialect, prompt.tools, prompt.thinking, prompt.salt(seed), bound)
+
+
+def _prefilled(ids: Sequence[int], text: str, last: Mapping[str, Any], encode: Callable[[str], Sequence[int]]) -> int:
+    """How many tokens at a prompt's end are of its last message, which is continued. All, where the template has
+    changed the message's text.
+    """
+    content = last.get("content")
+    begun = content if isinstance(content, str) else "".join(part.get("text", "") for part in content or ())
+    head = encode(text.removesuffix(begun)) if begun and text.endswith(begun) else ()
+    before = next((i for i, (one, other) in enumerate(zip(ids, head)) if one != other), len(head))
+    return len(ids) - before
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import io
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import httpx
@@ -21,6 +22,7 @@ from zinc_rt.serving.api.logs import make_logger
 from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.records.chain import check_chain
 from zinc_rt.serving.records.receipt import malformed
 from zinc_rt.serving.records.store import KeepRecords, RecordStore
 
@@ -77,6 +79,14 @@ def test_a_request_is_kept_and_replayed(served: ServedModel, tmp_path: Path) -> 
             assert malformed(receipt) is None
             assert receipt["manifest"]["output"]["shape"] == [6]
             assert receipt["manifest"]["arithmetic"]["order_independent"] is False
+            assert receipt["entry"]["manifest"]["receipt"] == receipt["certificate"]
+            tail = (await bench.http.get("/v1/worldline/tail?n=2")).json()
+            length = (await bench.http.get("/v1/worldline")).json()
+            assert length == {"entries": 3, "tip": tail["tip"]}
+            assert check_chain(tail["entries"], None).faults == ()
+            text = sha256(answer["choices"][0]["message"]["content"].encode()).hexdigest()
+            assert receipt["entry"]["manifest"]["outputs"]["text"] == f"sha256:{text}"
+            assert (await bench.http.get("/v1/worldline/tail?n=0")).status_code == 400
             assert 'zinc_replay_total{result="equal"} 3.0' in (await bench.http.get("/metrics")).text
         store = RecordStore(tmp_path / "r")
         assert store.record(answer["id"] + "-1").seed == 6
@@ -135,6 +145,25 @@ def test_tenants_choose_what_is_kept_and_see_only_their_own(served: ServedModel,
                         (await bench.http.get(f"/v1/zinc/receipts/{ids[other]}")).status_code,
                     )
                     assert codes == (expected[name] if other == name else (404, 404))
+
+    asyncio.run(test())
+
+
+def test_what_a_client_asserted_is_marked(served: ServedModel, tmp_path: Path) -> None:
+    """The beginning of an answer that it wrote; the chain is for administrators."""
+    begun = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Once upon a time"}]}
+
+    async def test() -> None:
+        keys = tmp_path / "keys"
+        key = add_key(keys, "full")
+        async with server(served, tmp_path / "r", TenantConfigs({"full": TenantConfig()}), read_keys(keys)) as bench:
+            bench.http.headers["authorization"] = f"Bearer {key}"
+            answer = await bench.http.post("/v1/chat/completions", json={**begun, "max_tokens": 3})
+            await kept(bench)
+            receipt = (await bench.http.get(f"/v1/zinc/receipts/{answer.json()['id']}")).json()
+            n_begun = len(served.tokenizer.encode("Once upon a time", add_special=False))
+            assert receipt["asserted"] == receipt["entry"]["manifest"]["asserted"] == {"given": 0, "prefill": n_begun}
+            assert [(await bench.http.get(f"/v1/worldline{end}")).status_code for end in ("", "/tail")] == [403, 403]
 
     asyncio.run(test())
 

@@ -95,6 +95,8 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/metrics", health.metrics, counted=False),
     Endpoint("POST", "/v1/zinc/replay", replays.replay, body=replays.ReplayRequest),
     Endpoint("GET", "/v1/zinc/receipts/{id}", replays.receipt, counted=False),
+    Endpoint("GET", "/v1/worldline", replays.chain, counted=False),
+    Endpoint("GET", "/v1/worldline/tail", replays.chain_tail, counted=False),
     Endpoint("GET", "/v1/zinc/requests/{id}", health.show_request, counted=False),
     Endpoint("DELETE", "/v1/zinc/requests/{id}", health.cancel_request, counted=False),
 )

@@ -184,7 +184,7 @@ async def chat_choices(
             call, i, prompt.ids, params, nth_seed(seed, i), grammar=prompt.grammar, pictures=prompt.pictures
         )
         parser = chat.parser(prompt, submit.seed, prompt.bound)
-        made.append(AnswerChoice(i, submit, model.tokenizer, stops, parser, chat.mark_ids))
+        made.append(AnswerChoice(i, submit, model.tokenizer, stops, parser, chat.mark_ids, prefill=prompt.prefill))
     return made
 
 

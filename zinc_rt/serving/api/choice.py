@@ -48,10 +48,13 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
     """One answer to a request while it is made (OpenAI calls it a choice).
 
     index: its number. given: how many of the resumed tokens only the client knows; this server did not generate them.
-    silent: one token is generated and nobody gets it. The rest: as for `OutputProcessor`.
+    silent: one token is generated and nobody gets it. prefill: how many tokens at the prompt's end the client wrote as
+    the beginning of the answer. The rest: as for `OutputProcessor`.
 
     Attributes:
         tokens: those of the text, up to the one that completes a stop string.
+        logprobs: of the tokens, where they were asked for.
+        content: the parts of the content so far; None where nobody keeps them.
         prompt_logprobs: from the prompt's second token on.
         begun, cached, queue_seconds: set when the engine admits the request.
         finish: why it ended, in OpenAI's words; None before.
@@ -73,10 +76,13 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         *,
         given: int = 0,
         silent: bool = False,
+        prefill: int = 0,
     ) -> None:
         super().__init__(request, tokenizer, stop, parser, marks)
-        self.index, self.given, self.silent = index, given, silent
+        self.index, self.given, self.silent, self.prefill = index, given, silent, prefill
         self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.content: list[str] | None = None
         self.prompt_logprobs: list[Token] = []
         self.begun = False
         self.cached = 0
@@ -124,15 +130,22 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         n_before = self.n_read
         deltas = self.read(token.token_id)
         if token.logprob is not None:
+            self.logprobs.append(token.logprob)
             self._held.append((n_before, checked(token)))
         if not deltas:
             return None
+        self._keep(deltas)
         logprobs: Sequence[Token] = ()
         if self._held:
             everything = not isinstance(deltas[-1], ContentDelta) and self.n_read == self.n_shown
             logprobs = self._shown(everything)
         made = ChoiceDelta(deltas, logprobs)
         return None if self.at_once is not None and self.at_once(made) else made
+
+    def _keep(self, deltas: Sequence[Delta]) -> None:
+        """Keep the content in them, where it is kept."""
+        if self.content is not None:
+            self.content += [delta.text for delta in deltas if isinstance(delta, ContentDelta)]
 
     def _shown(self, everything: bool) -> list[Token]:
         """The tokens whose text is shown by now, in part or wholly."""
@@ -145,6 +158,7 @@ class AnswerChoice(OutputProcessor[ChoiceDelta]):
         deltas, logprobs = [], []
         if self.stop is None:
             deltas = self.read_end()
+            self._keep(deltas)
             logprobs = self._shown(everything=self.stop is None)
         self.usage = event.usage
         self.finish = self._finish(event)

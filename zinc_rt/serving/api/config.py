@@ -140,7 +140,8 @@ def _known(table: Any, kind: type) -> Any:
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
     """The command line. drain: seconds that running requests get after SIGTERM. keys, tenants: files, or None.
-    records: the file of the ledger and of records; None keeps neither. vllm_names: metrics have vLLM's names, too.
+    records: the file of the ledger and of records; None keeps neither. receipt_key: the folder of the key that signs
+    receipts; None leaves them unsigned. vllm_names: metrics have vLLM's names, too.
     audit: of so many recorded requests one is computed again, 0 for none. api_keys: keys of the tenant `default`,
     beside those of the file. defaults: what requests omit. log: "json" or "text", None for text at a terminal.
     web: which browsers' requests are answered. certificate: for TLS, None for none. media: where pictures may
@@ -157,6 +158,7 @@ class ServerConfig:
     alias: tuple[str, ...] = ()
     records: Path | None = None
     records_bytes: int = DEFAULT_BYTES
+    receipt_key: Path | None = None
     vllm_names: bool = False
     audit: int = 0
     api_keys: tuple[str, ...] = ()

@@ -66,6 +66,7 @@ async def run(
         _resume(service, call, choices[0])
     for choice in choices:
         choice.request = replace(choice.request, seconds=seconds)
+        choice.content = None if service.recorder is None else []
         choice.on_begin = partial(service.began, call, choice)
         choice.on_token = partial(service.timed, call, choice)
     call.choices = choices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from zinc_rt.serving.api.choice import AnswerChoice
 from zinc_rt.serving.api.logs import tell
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.records.record import MAX_PICTURE_BYTES, ModelIdentity, RequestRecord
+from zinc_rt.serving.records.signing import ReceiptSigner
 from zinc_rt.serving.records.store import KeepRecords, LedgerEntry, RecordStore, RecordWriter
 
 _WAITING_TOKENS: Final = 4 << 20
@@ -38,6 +40,7 @@ class RequestRecorder:
             what is over waits. projector_sha256: the same of the file that makes rows of pictures.
         log: for a disk that fails.
         background: of the server, None for one of its own.
+        signer: of receipts, None to leave them unsigned.
 
     Raises:
         StoreError: the file cannot be opened.
@@ -52,8 +55,9 @@ class RequestRecorder:
         log: logging.Logger,
         background: Background | None = None,
         projector_sha256: Callable[[], str] = lambda: "",
+        signer: ReceiptSigner | None = None,
     ) -> None:
-        self.store = RecordStore(path, limit=limit)
+        self.store = RecordStore(path, limit=limit, signer=signer)
         self._background = background or Background(log)
         self._writer = RecordWriter(self.store, failed=self._failed, background=self._background)
         self._name, self._sha256, self._projector_sha256, self._log = name, sha256, projector_sha256, log
@@ -173,6 +177,7 @@ def _usage(answer: AnswerChoice) -> Usage:
 def _record_of(call: Call, answer: AnswerChoice) -> Callable[[ModelIdentity], RequestRecord]:
     request, created = answer.request, time.time()
     finish = _FINISH.get(answer.finish or "", FinishReason.cancelled)
+    content = hashlib.sha256("".join(answer.content or ()).encode()).hexdigest()
 
     def made(model: ModelIdentity) -> RequestRecord:
         return RequestRecord(
@@ -189,6 +194,9 @@ def _record_of(call: Call, answer: AnswerChoice) -> Callable[[ModelIdentity], Re
             finish_reason=finish,
             grammar=request.grammar,
             pictures=request.pictures,
+            prefill=answer.prefill,
+            logprobs=tuple(answer.logprobs[answer.given :]),
+            text_sha256=content,
         )
 
     return made

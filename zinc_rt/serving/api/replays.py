@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -16,9 +17,14 @@ from zinc_rt.serving.api.errors import ApiError, cancelled, failed, invalid
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.records.chain import GENESIS
 from zinc_rt.serving.records.record import BadRecord, RequestRecord
 from zinc_rt.serving.records.replay import NotReplayable, at, check_replayable, first_difference, measured, whole
 from zinc_rt.serving.records.store import StoreError, UnknownRecord
+
+T = TypeVar("T")
+_TAIL: Final = 1000
+"""Entries of the chain that one answer has at the most."""
 
 
 class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +39,37 @@ async def receipt(service: Service, call: Call) -> None:
     recorder = _recorder(service)
     record = await _read(service, call, recorder, name)
     made = await asyncio.to_thread(recorder.store.receipt, name) if record is None else record.receipt()
-    await call.reply_json(made)
+    entry = await asyncio.to_thread(recorder.store.entry, name)
+    await call.reply_json(made if entry is None else {**made, "entry": entry})
+
+
+async def chain(service: Service, call: Call) -> None:
+    """How many entries the chain of receipts has, and the hash of the last one; for administrators."""
+    service.check_admin(call)
+    store = _recorder(service).store
+    tail = await _chain(lambda: store.tail(1))
+    count = await _chain(store.chain_length)
+    await call.reply_json({"entries": count, "tip": tail[0]["chain"] if tail else GENESIS})
+
+
+async def chain_tail(service: Service, call: Call) -> None:
+    """The last n entries of the chain of receipts, in order; for administrators, since they are all tenants'."""
+    service.check_admin(call)
+    store = _recorder(service).store
+    asked = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
+    text = asked.get("n", ["10"])[-1]
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= _TAIL):
+        raise invalid(f"n is {text[:20]!r}; it must be from 1 to {_TAIL}", "n")
+    entries = await _chain(lambda: store.tail(int(text)))
+    await call.reply_json({"entries": entries, "tip": entries[-1]["chain"] if entries else GENESIS})
+
+
+async def _chain(read: Callable[[], T]) -> T:
+    """What a function reads of the chain. Raises `ApiError`."""
+    try:
+        return await asyncio.to_thread(read)
+    except (BadRecord, StoreError) as error:
+        raise ApiError(500, str(error), code="records_failed") from None
 
 
 async def replay(service: Service, call: Call) -> None:

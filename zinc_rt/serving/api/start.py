@@ -34,6 +34,7 @@ from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.process import ProcessClient
+from zinc_rt.serving.records.signing import ReceiptSigner
 from zinc_rt.serving.wire import Start
 from zinc_rt.text import Tokenizer, template_process
 
@@ -169,9 +170,16 @@ def open_recorder(
     background: Background | None = None,
     projector: Path | None = None,
 ) -> RequestRecorder | None:
-    """What keeps requests that are over, where the command line asks for it. Raises `StoreError`."""
+    """What keeps requests that are over, where the command line asks for it. Raises `StoreError`, `SigningError`, and
+    `UsageError` where receipts cannot be signed.
+    """
     if config.records is None:
         return None
+    signer = None if config.receipt_key is None else ReceiptSigner(config.receipt_key)
+    said = (
+        "not signed; --receipt-key gives the server a key" if signer is None else f"signed by the key {signer.key_id}"
+    )
+    tell(log, "receipts", message=f"receipts are {said}")
 
     def sha256(of: Path | None) -> str:
         if of is None:
@@ -187,6 +195,7 @@ def open_recorder(
         log,
         background,
         partial(sha256, projector),
+        signer,
     )
 
 

@@ -19,7 +19,7 @@ from zinc_rt.engine.pictures import MAX_PICTURE_ROWS, PlacedPicture
 from zinc_rt.errors import ZincError
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import FinishReason, Grammar, QoS, Submit
-from zinc_rt.serving.records.canonical import canonical
+from zinc_rt.serving.records.canonical import canonical, tensor_digest
 from zinc_rt.serving.records.receipt import bytes_tensor, make_receipt
 from zinc_rt.utils.checks import show
 from zinc_rt.vision.shown import PixelTile, ShownPicture
@@ -53,7 +53,9 @@ class RequestRecord:
     created: seconds since 1970. prompt: token ids as they were computed; templates may ask for the time, so messages
     would not do. given: first tokens of the answer that the client said were generated elsewhere; output: the tokens
     generated behind them, without the stop token. numerics: `zinc_rt.numerics.VERSION`. pictures: as the tower
-    saw them.
+    saw them. prefill: how many tokens at the prompt's end are of an answer that the client began itself. logprobs: of
+    the tokens of `output`, where the request asked for them. text_sha256: of the answer's content, hex; empty where it
+    is not known.
     """
 
     id: str
@@ -70,6 +72,9 @@ class RequestRecord:
     numerics: int = numerics.VERSION
     given: tuple[int, ...] = ()
     pictures: tuple[ShownPicture, ...] = ()
+    prefill: int = 0
+    logprobs: tuple[float, ...] = ()
+    text_sha256: str = ""
 
     @property
     def picture_bytes(self) -> int:
@@ -98,7 +103,8 @@ class RequestRecord:
 
     def receipt(self) -> dict[str, Any]:
         """A computation receipt: digests of the model, prompt, parameters and output, no token of them. What the client
-        gave of the answer is an input, beside the prompt.
+        gave of the answer is an input, beside the prompt. Beside the form's members it has `asserted`, how many tokens
+        are the client's word, and `outputs`, digests of the text and of log-probabilities (float64).
         """
         model = {"gguf.sha256": bytes_tensor(bytes.fromhex(self.model.sha256))}
         inputs: dict[str, npt.NDArray[Any]] = {
@@ -113,7 +119,7 @@ class RequestRecord:
         if self.pictures:
             model["projector.sha256"] = bytes_tensor(bytes.fromhex(self.model.projector))
             inputs["pictures"] = bytes_tensor(canonical(self._shown()))
-        return make_receipt(
+        made = make_receipt(
             COMPUTATION,
             COMPUTATION_VERSION,
             model,
@@ -121,6 +127,10 @@ class RequestRecord:
             np.array(self.output, np.int32),
             meta={"id": self.id, "created": int(self.created), "model": self.model.name},
         )
+        outputs = {"text": f"sha256:{self.text_sha256}"} if self.text_sha256 else {}
+        if self.logprobs:
+            outputs["logprobs"] = tensor_digest(np.array(self.logprobs, np.float64))
+        return {**made, "asserted": {"given": len(self.given), "prefill": self.prefill}, "outputs": outputs}
 
     def opened_receipt(self) -> dict[str, Any]:
         """The receipt with what its digests are of (`opened`), which is all that a verifier needs beside the model."""
@@ -149,6 +159,7 @@ class RequestRecord:
         made["pictures"] = [_picture_to_json(shown) for shown in self.pictures]
         made["created"] = self.created.hex()
         made["params"] = _params_to_json(self.params)
+        made["logprobs"] = [_float_text(logprob) for logprob in self.logprobs]
         for name in ("prompt", "output", "given"):
             made[name] = list(made[name])
         return made
@@ -165,6 +176,7 @@ class RequestRecord:
             made = {name: getattr(stored, name) for name in _Stored.__struct_fields__}
             params = _params_from_json(stored.params)
             made |= {"created": created, "params": params, "finish_reason": stored.finish_reason.value}
+            made["logprobs"] = tuple(map(float.fromhex, stored.logprobs))
             return cls(**made | {"pictures": _pictures_from_json(stored.pictures)})
         except (
             ArithmeticError,
@@ -220,6 +232,9 @@ class _Stored(msgspec.Struct):
     numerics: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
     given: tuple[_Token, ...] = ()  # records of earlier releases have none, nor pictures
     pictures: tuple[_StoredPicture, ...] = ()
+    prefill: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 0
+    logprobs: tuple[str, ...] = ()
+    text_sha256: Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{64})?$")] = ""
 
 
 def _picture_to_json(shown: ShownPicture) -> dict[str, Any]:

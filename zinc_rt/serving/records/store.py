@@ -1,7 +1,9 @@
-"""`RecordStore`: the ledger and the records of finished requests, in one SQLite file.
+"""`RecordStore`: the ledger, the records of finished requests and the chain of their receipts, in one SQLite file.
 
 The ledger has a row for every request, for ever, with counts and times alone. Records hold token ids and are kept up to
-a limit of bytes, the oldest going first. What is kept of a tenant's requests is its own choice (`KeepRecords`).
+a limit of bytes, the oldest going first. What is kept of a tenant's requests is its own choice (`KeepRecords`). The
+chain has an entry, for ever, for each request of which a record or a receipt was kept, written in one transaction
+with it: a server that is killed loses both or none.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import sqlite3
 import stat
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,12 +25,17 @@ from typing import Any, Final, NamedTuple
 from zinc_rt.errors import UsageError, ZincError
 from zinc_rt.scheduler.messages import Usage
 from zinc_rt.serving.background import Background
+from zinc_rt.serving.records.canonical import NotCanonical, canonical
+from zinc_rt.serving.records.chain import GENESIS, chain_entry, entry_manifest
 from zinc_rt.serving.records.record import MAX_PICTURE_BYTES, BadRecord, RequestRecord
+from zinc_rt.serving.records.signing import ReceiptSigner
 
 DEFAULT_BYTES: Final = 1 << 30
 _BUSY_SECONDS: Final = 2.0
 _LARGEST: Final = 1 << 28
 """Bytes of one record's JSON that are read; a request of a million tokens takes 8 MB."""
+_AT_ONCE: Final = 500
+"""Entries of the chain that are read together."""
 _SCHEMA_VERSION: Final = 1
 _SCHEMA: Final = """
 create table if not exists ledger (
@@ -39,6 +46,9 @@ create index if not exists ledger_by_tenant on ledger (tenant, created);
 create table if not exists records (
     number integer primary key, id text not null unique, n_bytes integer not null, kind text not null,
     body blob not null);
+create table if not exists chain (
+    number integer primary key, id text not null, manifest text not null, chain text not null, signature text);
+create index if not exists chain_by_id on chain (id);
 """
 
 
@@ -88,14 +98,14 @@ class DaySum(NamedTuple):
 class RecordStore:
     """The file. One thread writes; others may read through stores of their own."""
 
-    def __init__(self, path: str | Path, *, limit: int = DEFAULT_BYTES) -> None:
-        """Open or make the file. limit: bytes of records.
+    def __init__(self, path: str | Path, *, limit: int = DEFAULT_BYTES, signer: ReceiptSigner | None = None) -> None:
+        """Open or make the file. limit: bytes of records. signer: of new entries of the chain, None for no signatures.
 
         Raises `StoreError` where that cannot be done, or the file is another release's or no store.
         """
         if limit < 0:
             raise UsageError(f"the limit of records is {limit} bytes, it must be 0 or more")
-        self.path, self._limit = Path(path), limit
+        self.path, self._limit, self._signer = Path(path), limit, signer
         try:
             keep_private(self.path)
         except OSError as error:
@@ -154,6 +164,7 @@ class RecordStore:
         if body is None:
             return 0
         kind, data = ("full", body.to_json()) if isinstance(body, RequestRecord) else ("receipt", body)
+        self._link(entry.id, body.receipt() if isinstance(body, RequestRecord) else body)
         packed = zlib.compress(json.dumps(data, separators=(",", ":")).encode(), 1)
         before = self._db.execute("select n_bytes from records where id = ?", (entry.id,)).fetchone()
         self._db.execute(
@@ -161,6 +172,76 @@ class RecordStore:
             (entry.id, len(packed), kind, packed),
         )
         return len(packed) - (before[0] if before else 0)
+
+    def _link(self, request_id: str, receipt: dict[str, Any]) -> None:
+        """Write the chain's next entry."""
+        last = self._db.execute("select number, chain from chain order by number desc limit 1").fetchone()
+        number, before = (0, GENESIS) if last is None else (last[0] + 1, last[1])
+        entry = chain_entry(entry_manifest(receipt, number, before))
+        signature = None if self._signer is None else json.dumps(self._signer.sign(entry["chain"]))
+        self._db.execute(
+            "insert into chain values (?, ?, ?, ?, ?)",
+            (number, request_id, canonical(entry["manifest"]).decode(), entry["chain"], signature),
+        )
+
+    def entry(self, request_id: str) -> dict[str, Any] | None:
+        """The chain's entry for a request, the last one; None for none. Raises `BadRecord`, `StoreError`."""
+        found = self._entries("where id = ? order by number desc limit 1", request_id)
+        return found[0] if found else None
+
+    def tail(self, count: int) -> list[dict[str, Any]]:
+        """The last entries of the chain, in order. Raises `BadRecord`, `StoreError`."""
+        return self._entries("order by number desc limit ?", count)[::-1]
+
+    def chain(self) -> Iterator[dict[str, Any]]:
+        """All entries of the chain, in order. Raises `BadRecord`, `StoreError`."""
+        start = 0
+        while found := self._entries(f"order by number limit {_AT_ONCE} offset ?", start):
+            yield from found
+            start += len(found)
+
+    def chain_length(self) -> int:
+        """How many entries the chain has. Raises `StoreError`."""
+        try:
+            return int(self._db.execute("select count(*) from chain").fetchone()[0])
+        except sqlite3.Error as error:
+            raise self._error("read", error) from None
+
+    def _entries(self, which: str, value: str | int) -> list[dict[str, Any]]:
+        """Entries of the chain. which: the end of the query, with a place for the value."""
+        try:
+            rows = self._db.execute(f"select manifest, chain, signature from chain {which}", (value,)).fetchall()
+        except sqlite3.Error as error:
+            raise self._error("read", error) from None
+        found = []
+        for manifest, chain, signature in rows:
+            try:
+                entry = chain_entry(json.loads(manifest), None if signature is None else json.loads(signature))
+                found.append(entry | {"chain": chain})
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError, NotCanonical) as error:
+                raise BadRecord(f"an entry of the chain is damaged: {error}") from None
+        return found
+
+    def mismatch(self, entry: Mapping[str, Any]) -> str | None:
+        """Why what is kept of an entry's request is not what the entry binds; None where it is, or where nothing is
+        kept any more. Raises `StoreError`.
+        """
+        manifest = entry["manifest"]
+        request_id = manifest.get("computation", {}).get("request", "")
+        last = self.entry(request_id)
+        if last is None or last["manifest"].get("number") != manifest.get("number"):
+            return None  # what is kept under this id is of a later request
+        try:
+            receipt = self.receipt(request_id)
+        except UnknownRecord:
+            return None
+        except BadRecord as error:
+            return str(error)
+        expected = entry_manifest(receipt, manifest["number"], manifest["prev_chain"])
+        wrong = [name for name, value in expected.items() if manifest.get(name) != value]
+        return (
+            f"{', '.join(wrong)} of what is kept of request {request_id} are not those of its entry" if wrong else None
+        )
 
     def _evict(self, kept: int) -> int:
         """Delete the oldest of `kept` bytes of records down to the limit; returns the bytes that stay."""
