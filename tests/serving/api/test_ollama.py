@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from time import time
 from typing import Any
 
 import httpx
@@ -32,6 +35,8 @@ from zinc_rt.serving.api.service import Service
 __all__ = ["caller", "calls"]
 
 ASK = [{"role": "user", "content": "Hi"}]
+CALLS = json.loads((Path(__file__).parent / "ollama_calls.json").read_text())
+"""Requests of front ends, and the members that they read of each line of the answers, with their types."""
 
 
 def lines(answer: httpx.Response) -> list[dict[str, Any]]:
@@ -200,6 +205,45 @@ def test_formats(bench: MakeBench) -> None:
         await post(b, "/api/chat", messages=ASK, format="")
         assert b.client.submitted[-1].grammar is None
         assert (await post(b, "/api/chat", messages=ASK, format="xml")).status_code == 400
+
+    asyncio.run(go())
+
+
+def read(answer: Any, path: str) -> Any:
+    """A member of an answer by its path."""
+    for name in path.split("/"):
+        answer = answer[int(name)] if name.isdigit() else answer[name]
+    return answer
+
+
+@pytest.mark.parametrize("client", CALLS)
+def test_calls_of_clients_are_answered(bench: MakeBench, client: str) -> None:
+    async def go() -> None:
+        b = bench()
+        for call in CALLS[client]:
+            body = call.get("body")
+            answer = await (b.http.get(call["path"]) if body is None else b.http.post(call["path"], json=body))
+            assert answer.status_code == 200, answer.text
+            parts = [json.loads(line) for line in answer.text.splitlines()]
+            assert all(
+                type(read(part, path)).__name__ == kind for part in parts for path, kind in call["reads"].items()
+            )
+            for path, kind in call.get("last", {}).items():
+                assert type(read(parts[-1], path)).__name__ == kind
+            if body and body.get("stream"):
+                assert len(parts) > 2
+
+    asyncio.run(go())
+
+
+def test_open_webui_finds_the_model_that_it_asks_for(bench: MakeBench) -> None:
+    """It puts `:latest` behind a name and looks for it in the list, and for what is loaded by the same name."""
+
+    async def go() -> None:
+        http = bench().http
+        listed, loaded = [(await http.get(path)).json()["models"] for path in ("/api/tags", "/api/ps")]
+        assert "story:latest" in {model["model"] for model in listed} & {model["name"] for model in loaded}
+        assert all(datetime.fromisoformat(model["expires_at"]).timestamp() > time() for model in loaded)
 
     asyncio.run(go())
 

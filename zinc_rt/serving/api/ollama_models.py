@@ -164,7 +164,7 @@ def _capabilities(service: Service) -> list[str]:
 
 
 def _entry(service: Service, name: str) -> dict[str, Any]:
-    model = service.model
+    model, adapter = service.model, service.model.adapters.find(plain(service, name))
     n = model.file.parameters
     size = f"{n / 1e9:.1f}B" if n >= 10**9 else f"{n / 1e6:.1f}M"
     return {
@@ -172,7 +172,7 @@ def _entry(service: Service, name: str) -> dict[str, Any]:
         "model": name,
         "modified_at": time_text(datetime.fromtimestamp(model.created, UTC)),
         "size": model.file.size,
-        "digest": model.fingerprint,
+        "digest": model.fingerprint if adapter is None else f"{model.fingerprint}-{adapter.name}",
         "details": {
             "parent_model": "",
             "format": "gguf",
