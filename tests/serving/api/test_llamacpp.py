@@ -60,6 +60,15 @@ def test_a_gap_is_filled_in(coder: Bench) -> None:
             "<|fim_prefix|>def f(<|fim_suffix|>  return x\n<|fim_middle|>x"
         )
         assert coder.client.submitted[-1].prompt.count(fim["mid"]) == 1  # a file's text makes no marks
+        fields = {
+            "response_fields": ["content", "timings/predicted_n", "truncated", "tokens_cached"],
+            "samplers": ["top_k"],
+        }
+        vim = {**ask, **fields, "top_k": 40, "cache_prompt": True, "t_max_predict_ms": 500, "n_predict": 9}
+        short = (await coder.http.post("/infill", json=vim)).json()
+        assert set(short) == set(fields["response_fields"])
+        warm = (await coder.http.post("/infill", json={**vim, "n_predict": 0, "response_fields": [""]})).json()
+        assert warm == {}  # it only wants the prompt in the cache
         stopped = (await coder.http.post("/infill", json={**ask, "stop": "grey", "n_indent": 4})).json()
         assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", "grey")
 

@@ -25,6 +25,7 @@ def test_it_tokenizes_by_the_server(bench: MakeBench) -> None:
         b = bench()
         info = (await b.http.get("/tokenizer_info")).json()
         tokenizer = b.service.model.tokenizer
+        assert tokenizer.eos_id is not None
         assert info["eos_token"] == tokenizer.token_text(tokenizer.eos_id)
         assert "messages" in info["chat_template"]
         for text in ("test", info["eos_token"]):

@@ -130,8 +130,8 @@ async def text_choices(service: Service, call: Call, request: CompletionRequest)
     stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(given), defaults.seed)
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
-    model = service.model
-    grammar = await model.aside(lambda: _grammar(model, request.response_format)) if request.response_format else None
+    model, form = service.model, request.response_format
+    grammar = None if form is None else await model.aside(lambda: _grammar(model, form))
     tokens = await token_ids(service, prompts, "prompt")
     service.count(call, tokens, "prompt")
     call.extra.append((b"x-zinc-seed", b"%d" % seed))

@@ -39,7 +39,7 @@ from zinc_rt.serving.api.sse import data, event_stream
 COMPLETION_PATHS: Final = ("/completion", "/completions")
 """The second is the older name."""
 _COMMON: Final = (
-    ApiField("n_predict", FieldRule.obeyed, "tokens of the answer; omitted and -1: until the model ends"),
+    ApiField("n_predict", FieldRule.obeyed, "tokens of the answer; omitted and below 0: until the model ends"),
     ApiField("model", FieldRule.obeyed, "this server's model or one of its aliases, else 404; may be left out"),
     ApiField("lora", FieldRule.obeyed, LORA),
     ApiField("stop", FieldRule.obeyed, "up to 16 strings of up to 256 bytes"),
@@ -91,7 +91,7 @@ class ExtraFile(msgspec.Struct):
 class _Common(msgspec.Struct, kw_only=True):
     """The fields that both requests for texts have."""
 
-    n_predict: Annotated[int, Meta(ge=-1)] = -1
+    n_predict: int = -1
     model: str | None = None
     lora: list[LoraScale] | None = None
     stop: str | list[str] | None = None
