@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Callable
 from datetime import datetime
@@ -126,6 +127,11 @@ def test_an_answer_goes_on_from_its_context(bench: MakeBench) -> None:
         assert b.client.submitted[-1].prompt == (*first["context"], *prompt)
         assert found[-1]["context"][: len(prompt)] == list(prompt)
         assert "context" not in (await post(b, "/api/generate", prompt="Hi", raw=True, stream=False)).json()
+        b.service.model = dataclasses.replace(b.service.model, chat=None)
+        plain = (await post(b, "/api/generate", prompt="Hi", stream=False)).json()
+        await post(b, "/api/generate", prompt=" Ho", context=plain["context"])
+        more = b.service.model.tokenizer.encode(" Ho", add_special=False)
+        assert b.client.submitted[-1].prompt == (*plain["context"], *more)
 
     asyncio.run(go())
 
@@ -348,6 +354,7 @@ def test_embed(served: ServedModel) -> None:
             assert (await post(b, "/api/embed", input="")).json()["embeddings"] == []
             (old,) = (await post(b, "/api/embed", input="A fox")).json()["embeddings"]
             assert (await post(b, "/api/embeddings", prompt="A fox")).json() == {"embedding": old}
+            assert (await post(b, "/api/embed", input=["A fox", ""])).status_code == 400  # which would be which
             long = "a fox " * 200
             assert (await post(b, "/api/embed", input=long)).json()["prompt_eval_count"] == N_CTX
             assert (await post(b, "/api/embed", input=long, truncate=False)).status_code == 400

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from time import monotonic
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -30,7 +30,7 @@ from zinc_rt.serving.api.llamacpp import infill_prompt
 from zinc_rt.serving.api.logprobs import chat_logprobs
 from zinc_rt.serving.api.ollama_messages import calls_out, messages_of, texts_of, with_images
 from zinc_rt.serving.api.ollama_models import check_model, error_line, plain, time_text
-from zinc_rt.serving.api.requests import S, converted, given_sampling, ignore, read_json, stops_of, takes_sampling
+from zinc_rt.serving.api.requests import converted, given_sampling, ignore, read_json, stops_of, takes_sampling
 from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Gives, Service
 from zinc_rt.serving.api.sse import event_stream
@@ -167,11 +167,14 @@ class OllamaEmbeddings(msgspec.Struct, kw_only=True):
     prompt: str = ""
 
 
+R = TypeVar("R", OllamaChat, OllamaGenerate, OllamaEmbed, OllamaEmbeddings)
+
+
 async def chat(service: Service, call: Call) -> None:
     """The next message of a conversation."""
     call.begin_answer("ollama-")
     service.enter(call)
-    request = _read(service, call, await call.body(), OllamaChat, CHAT)
+    request = await _asked(service, call, OllamaChat, CHAT)
     async with call.attended():
         lines = _Lines(service, request, _message)
         if not request.messages:
@@ -185,7 +188,7 @@ async def generate(service: Service, call: Call) -> None:
     """The answer to a prompt."""
     call.begin_answer("ollama-")
     service.enter(call)
-    request = _read(service, call, await call.body(), OllamaGenerate, GENERATE)
+    request = await _asked(service, call, OllamaGenerate, GENERATE)
     async with call.attended():
         lines = _Lines(service, request, _response)
         if not request.prompt and not request.suffix:
@@ -207,9 +210,9 @@ def _check_goes_together(request: OllamaGenerate, raw: bool) -> None:
     """Refuse what a prompt cannot have. raw: it goes to the model as it is. Raises `ApiError`."""
     if raw and request.images:
         raise unsupported("images", "a raw prompt has none; leave out raw")
-    if request.raw and request.system:
-        raise unsupported("system", "a raw prompt has none; leave out raw")
-    if request.context and (raw or request.images):
+    if request.system and (request.raw or request.suffix):
+        raise unsupported("system", "a raw prompt has none, nor has one with a suffix")
+    if request.context and (request.raw or request.suffix or request.images):
         raise unsupported("context", "send the conversation to /api/chat")
 
 
@@ -217,11 +220,10 @@ async def embed(service: Service, call: Call) -> None:
     """Vectors of texts."""
     call.id = new_id("ollama-")
     service.enter(call, Gives.VECTORS)
-    request = _read(service, call, await call.body(), OllamaEmbed, EMBED)
+    request = await _asked(service, call, OllamaEmbed, EMBED)
     async with call.attended():
-        check_model(service, request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input
-        vectors, total = await _vectors(service, call, [*filter(None, texts)], "input", request)
+        vectors, total = await _vectors(service, call, [] if texts == [""] else texts, "input", request)
         took = int((monotonic() - call.started) * _NANO)
         rest = {"total_duration": took, "load_duration": 0, "prompt_eval_count": total}
         await call.reply_json({"model": request.model, "embeddings": vectors, **rest})
@@ -231,10 +233,9 @@ async def embeddings(service: Service, call: Call) -> None:
     """The vector of a text, as clients before `/api/embed` ask for it."""
     call.id = new_id("ollama-")
     service.enter(call, Gives.VECTORS)
-    request = _read(service, call, await call.body(), OllamaEmbeddings, EMBEDDINGS)
+    request = await _asked(service, call, OllamaEmbeddings, EMBEDDINGS)
     async with call.attended():
-        check_model(service, request.model)
-        vectors, _ = await _vectors(service, call, [*filter(None, [request.prompt])], "prompt")
+        vectors, _ = await _vectors(service, call, [request.prompt] if request.prompt else [], "prompt")
         await call.reply_json({"embedding": vectors[0] if vectors else []})
 
 
@@ -263,9 +264,9 @@ def _cut(ids: tuple[int, ...], model: ServedModel) -> tuple[int, ...]:
     return ids[: model.n_ctx - len(end)] + end
 
 
-def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequence[ApiField]) -> S:
-    """A body as a request; options are judged one by one. Raises `ApiError`."""
-    obeyed, ignored = judge(fields, read_json(body), service.config.strict)
+async def _asked(service: Service, call: Call, kind: type[R], fields: Sequence[ApiField]) -> R:
+    """The request, whose model is here; options are judged one by one. Raises `ApiError`."""
+    obeyed, ignored = judge(fields, read_json(await call.body()), service.config.strict)
     given = obeyed.get("options")
     if isinstance(given, Mapping):
         obeyed["options"], more = judge(OPTIONS, given, service.config.strict)
@@ -273,7 +274,9 @@ def _read(service: Service, call: Call, body: bytes, kind: type[S], fields: Sequ
     elif given is None:
         obeyed.pop("options", None)
     ignore(call, ignored)
-    return converted(obeyed, kind)
+    request = converted(obeyed, kind)
+    check_model(service, request.model)
+    return request
 
 
 async def _chat_choices(
@@ -304,10 +307,13 @@ async def _chat_choices(
 async def _raw_choices(service: Service, call: Call, request: OllamaGenerate) -> list[AnswerChoice]:
     service.choose(call, plain(service, request.model))
     options, model = request.options, service.model
-    prompt: str | list[int] = request.system + request.prompt
+    text = request.system + request.prompt
+    prompt: str | list[int] = text
     if request.suffix:
         texts, names = (request.prompt, request.suffix), ("prompt", "suffix")
         prompt = await model.aside(lambda: infill_prompt(model, *texts, names=names))
+    elif request.context:
+        prompt = [*request.context, *await model.tokens_of_text(text, add_special=False)]
     room = service.tenants.get(call.tenant).max_tokens or model.n_ctx
     asked = CompletionRequest(
         prompt=prompt,
@@ -348,11 +354,10 @@ def _response(text: str, thinking: str, calls: Sequence[dict[str, Any]]) -> dict
 
 class _Lines:
     """Lines of one answer; the model has the name in them by which it was asked for. part: how the endpoint writes a
-    text. Raises `ApiError` for another model.
+    text.
     """
 
     def __init__(self, service: Service, request: OllamaChat | OllamaGenerate, part: _Part) -> None:
-        check_model(service, request.model)
         self._model, self._part = request.model, part
         self._tokenizer = service.model.tokenizer if request.logprobs else None
 
