@@ -21,6 +21,7 @@ from tests.serving.api.test_llamacpp import coding, shown
 from tests.serving.api.test_text import PAGE
 from tests.serving.api.test_tools import ARGUMENTS, TOOLS, MakeCaller, caller, calls
 from tests.serving.api.test_tools import SAYS as CALLING
+from zinc_rt.hub.cached import CachedModel
 from zinc_rt.hub.errors import HubError
 from zinc_rt.scheduler.messages import Failed, Fault
 from zinc_rt.serving.api import ollama
@@ -289,7 +290,14 @@ def test_what_there_is(bench: MakeBench) -> None:
     asyncio.run(go())
 
 
-def test_models_come_and_go_where_that_is_allowed(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_come_and_go_where_that_is_allowed(
+    bench: MakeBench, served: ServedModel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    removed: list[CachedModel] = []
+
+    def model(name: str, path: Path) -> CachedModel:
+        return CachedModel(name, "a/b", "", path.parent, [path], 1)
+
     def pull(name: str, *, progress: Callable[[int, int], None]) -> None:
         if name != "qwen3:0.6b":
             raise HubError(f"there is no {name}")
@@ -313,6 +321,11 @@ def test_models_come_and_go_where_that_is_allowed(bench: MakeBench, monkeypatch:
         assert (wrong.status_code, wrong.json()) == (400, {"error": "there is no nothing"})
         missing = await opened.http.request("DELETE", "/api/delete", json={"model": "qwen3:0.6b"})
         assert (missing.status_code, "not downloaded" in missing.json()["error"]) == (404, True)
+        for known, status in ((model("mine", served.file.path), 409), (model("other", tmp_path / "x.gguf"), 200)):
+            monkeypatch.setattr("zinc_rt.hub.cached.find_one", lambda _, known=known: known)
+            gone = await opened.http.request("DELETE", "/api/delete", json={"model": "qwen3:0.6b"})
+            assert (gone.status_code, removed) == (status, [known] if status == 200 else [])
+        assert (await opened.http.request("DELETE", "/api/delete", json={"model": "story"})).status_code == 409
         key = new_key("acme")
         locked = bench(config=ServerConfig(pulls=True), keys=ApiKeys({"acme": (digest(key),)}))
         forbidden = await locked.http.post("/api/pull", json={"model": "qwen3:0.6b"}, headers={"x-api-key": key})
@@ -320,6 +333,7 @@ def test_models_come_and_go_where_that_is_allowed(bench: MakeBench, monkeypatch:
 
     monkeypatch.setattr("zinc_rt.hub.pull.pull", pull)
     monkeypatch.setattr("zinc_rt.hub.cached.cached_models", list)
+    monkeypatch.setattr("zinc_rt.hub.cached.remove", removed.append)
     asyncio.run(go())
 
 

@@ -114,12 +114,15 @@ def _delete(service: Service, name: str) -> None:
     from zinc_rt.hub.cached import find_one, remove
     from zinc_rt.hub.reference import parse
 
+    served = ApiError(409, f"{name[:80]!r} is served; end this server before you delete it", code="model_in_use")
+    if plain(service, name) in service.model.names:
+        raise served
     try:
         found = find_one(parse(name.removesuffix(LATEST)))
     except ZincError as error:
         raise ApiError(404, str(error), code="model_not_found") from None
     if service.model.file.path.resolve() in {path.resolve() for path in found.paths}:
-        raise ApiError(409, f"{name[:80]!r} is served; end this server before you delete it", code="model_in_use")
+        raise served
     remove(found)
 
 
