@@ -31,7 +31,7 @@ from zinc_rt.serving.api.chat import ChatRequest
 from zinc_rt.serving.api.completions import CompletionRequest
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.fields import ApiField
-from zinc_rt.serving.api.llamacpp import INFILL, InfillRequest
+from zinc_rt.serving.api.llamacpp import COMPLETION, INFILL, InfillRequest, LlamaCompletion
 from zinc_rt.serving.api.requests import converted, given_sampling, takes_sampling
 from zinc_rt.serving.api.responses import ResponsesRequest
 
@@ -39,7 +39,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 REQUESTS: list[tuple[Api, type[msgspec.Struct], tuple[ApiField, ...]]] = [
     (Api.openai, ChatRequest, fields.CHAT),
     (Api.openai, CompletionRequest, fields.COMPLETIONS),
-    (Api.openai, InfillRequest, INFILL),
+    (Api.llamacpp, InfillRequest, INFILL),
+    (Api.llamacpp, LlamaCompletion, COMPLETION),
     (Api.responses, ResponsesRequest, fields.RESPONSES),
     (Api.anthropic, MessagesRequest, fields.ANTHROPIC),
     (Api.ollama, ollama.OllamaOptions, ollama.OPTIONS),

@@ -224,6 +224,24 @@ LogFormat = Annotated[
         show_default=False,
     ),
 ]
+AllowPull = Annotated[
+    bool,
+    typer.Option(
+        "--allow-pull",
+        help="Download models of the hub where clients of Ollama's interface ask for it (administrators, with keys).",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+AllowDelete = Annotated[
+    bool,
+    typer.Option(
+        "--allow-delete",
+        help="Delete downloaded models that are not served, where such clients ask for it.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
 OneProcess = Annotated[
     bool,
     typer.Option(
@@ -262,6 +280,8 @@ class ServerOptions(OptionRecord):
     log_format: LogFormat = None
     log_level: LogLevel = "info"
     one_process: OneProcess = False
+    allow_pull: AllowPull = False
+    allow_delete: AllowDelete = False
 
     def check(self) -> None:
         """Raises `UsageError` for options that do not go together, and for empty names and keys."""
@@ -314,4 +334,6 @@ class ServerOptions(OptionRecord):
             certificate=Certificate.of(self.ssl_certfile, self.ssl_keyfile),
             media=MediaRule.of(self.media_hosts, self.media_path),
             log_level=self.log_level,
+            pulls=self.allow_pull,
+            deletes=self.allow_delete,
         )

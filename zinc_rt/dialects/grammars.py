@@ -72,13 +72,25 @@ def build_grammar(
     return grammar
 
 
+def text_grammar(vocabulary: GrammarVocabulary, form: ResponseFormat) -> Grammar | None:
+    """The grammar of a text that follows a prompt as it is; None where it is free. It was compiled once.
+
+    Raises `GrammarError`.
+    """
+    if form.kind is FormatKind.text:
+        return None
+    grammar = Grammar(_form_text(form))
+    compile_grammar(grammar, vocabulary, form.where)
+    return grammar
+
+
 def _name_culprit(tools: Sequence[Tool], form: ResponseFormat | None, vocabulary: GrammarVocabulary) -> None:
     """Raises the error of the first schema that cannot be used by itself, with its place."""
     for tool in tools:
         text = texts.json_schema(tool.parameters, tool.where, lenient=not tool.strict)
         compile_grammar(Grammar(text), vocabulary, tool.where)
     if form is not None:
-        compile_grammar(Grammar(_form_text(form)), vocabulary, form.where)
+        text_grammar(vocabulary, form)
 
 
 def _form_text(form: ResponseFormat) -> str:

@@ -218,15 +218,19 @@ class Api(StrEnum):
     """An interface of servers by its author."""
 
     openai = "openai"
-    """Completions of chats and texts; llama.cpp's `/infill` has the same fields."""
+    """Completions of chats and texts."""
     responses = "responses"
     """OpenAI's responses."""
     anthropic = "anthropic"
     ollama = "ollama"
-    """The `options` of its requests; llama.cpp's `/props` has the same names."""
+    """The `options` of its requests."""
+    llamacpp = "llamacpp"
+    """`/completion` and `/infill` of its server; `/props` shows the defaults by these names."""
 
 
 _EVERY: Final = frozenset(Api)
+LOCAL: Final = frozenset({Api.ollama, Api.llamacpp})
+"""Those of llama.cpp and of what is made with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +356,7 @@ class SamplingParams:
         Json(
             "drop tokens less likely than this share of the likeliest; {default} where it is omitted",
             _EVERY,
-            extends=_EVERY - {Api.ollama},
+            extends=_EVERY - LOCAL,
         ),
     )
     """Drop tokens less likely than this share of the most likely token's probability; 0 drops none."""
@@ -366,10 +370,10 @@ class SamplingParams:
         ),
         Json(
             "divides the logits of recent tokens; 1, which is off, where it is omitted",
-            frozenset({Api.openai, Api.ollama}),
+            LOCAL | {Api.openai},
             extends=frozenset({Api.openai}),
             kind=Number(0, 10, above=True),
-            names={Api.ollama: "repeat_penalty"},
+            names=dict.fromkeys(LOCAL, "repeat_penalty"),
         ),
     )
     """Divides positive and multiplies other logits of recent tokens; 1 is off."""
@@ -377,7 +381,7 @@ class SamplingParams:
         0.0,
         Number(),
         Option("--presence-penalty", "Subtract X from the score of every recent token; 0 is off.", "X"),
-        Json("{limits}", frozenset({Api.openai, Api.ollama}), kind=_PENALTY),
+        Json("{limits}", LOCAL | {Api.openai}, kind=_PENALTY),
     )
     """Subtracted once from the logit of every recent token."""
     frequency_penalty: float = _parameter(
@@ -388,7 +392,7 @@ class SamplingParams:
             "Subtract X from the score of a recent token for each time it occurred; 0 is off.",
             "X",
         ),
-        Json("{limits}", frozenset({Api.openai, Api.ollama}), kind=_PENALTY),
+        Json("{limits}", LOCAL | {Api.openai}, kind=_PENALTY),
     )
     """Subtracted from the logit of a recent token for each time it occurred."""
     repeat_last_n: int = _parameter(
@@ -399,7 +403,7 @@ class SamplingParams:
         ),
         Json(
             "how many tokens are recent, prompt included; -1 all",
-            frozenset({Api.openai, Api.ollama}),
+            LOCAL | {Api.openai},
             extends=frozenset({Api.openai}),
         ),
     )
@@ -413,7 +417,7 @@ class SamplingParams:
             "ID+X|ID-X",
             server=False,
         ),
-        Json("at most 1,024 token ids", frozenset({Api.openai})),
+        Json("at most 1,024 token ids", frozenset({Api.openai, Api.llamacpp})),
     )
     """Added to logits by token id; -inf forbids a token, +inf forces it."""
     seed: int | None = _parameter(
@@ -460,7 +464,11 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = _parameter(
         (),
         TokenIds(),
-        json=Json("token ids that end the text", frozenset({Api.openai}), extends=frozenset({Api.openai})),
+        json=Json(
+            "token ids that end the text",
+            frozenset({Api.openai, Api.llamacpp}),
+            extends=frozenset({Api.openai, Api.llamacpp}),
+        ),
     )
     """Token ids that end the text, besides the model's own."""
     logprobs: int | None = _parameter(
@@ -478,7 +486,11 @@ class SamplingParams:
         False,
         Switch(),
         Option("--ignore-eos", "Go on after the model's end-of-text token.", stops=True, server=False),
-        Json("go on after the model's end-of-text token", frozenset({Api.openai}), extends=frozenset({Api.openai})),
+        Json(
+            "go on after the model's end-of-text token",
+            frozenset({Api.openai, Api.llamacpp}),
+            extends=frozenset({Api.openai}),
+        ),
     )
     """Go on after the model's end-of-text tokens (they are generated like any other)."""
 

@@ -171,7 +171,7 @@ class _Event(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """One is made for every token: a struct takes a tenth of a dataclass's time, and `serving.wire` a call a step."""
 
 
-class Admitted(_Event):
+class Admitted(_Event, frozen=True):
     """The request has a sequence and is being computed. A preempted one is admitted again, without a second event."""
 
     id: str
@@ -179,7 +179,7 @@ class Admitted(_Event):
     queue_seconds: float
 
 
-class Token(_Event):
+class Token(_Event, frozen=True):
     """One generated token; log-probabilities where `params.logprobs` asks for them."""
 
     id: str
@@ -188,7 +188,7 @@ class Token(_Event):
     top_logprobs: TopLogprobs | None = None
 
 
-class PromptLogprobs(_Event):
+class PromptLogprobs(_Event, frozen=True):
     """Log-probabilities of a prompt's next tokens: of those from index `start` on, 1 for the first that has any. An
     engine that takes another one's place begins with 1 again.
     """
@@ -217,7 +217,7 @@ class Usage:
     accepted_tokens: int = 0
 
 
-class Finished(_Event):
+class Finished(_Event, frozen=True):
     """The request is over and its sequence is free. token_id: the stop token, if one ended it. cancelled: why, where
     it was.
     """
@@ -229,7 +229,7 @@ class Finished(_Event):
     cancelled: CancelReason | None = None
 
 
-class Failed(_Event):
+class Failed(_Event, frozen=True):
     """The request cannot go on. error: its kind; message: its one line."""
 
     id: str
@@ -238,7 +238,7 @@ class Failed(_Event):
     usage: Usage | None = None
 
 
-class AdapterReply(_Event):
+class AdapterReply(_Event, frozen=True):
     """What became of a `LoadAdapter` or `UnloadAdapter`. error: why nothing has changed, empty where it is done."""
 
     id: str

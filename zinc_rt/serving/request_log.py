@@ -74,11 +74,11 @@ class LiveRequest(Generic[T]):
 
     def take(self, event: Event) -> bool:
         """Hand an event to the caller; returns whether the caller has got the last of it."""
-        kind, output = type(event), self.output
-        if kind is Token:
+        output = self.output
+        if isinstance(event, Token):
             self._tokens.append(event.token_id)
             self.in_flight, self.losses = True, 0
-        elif kind is Admitted:
+        elif isinstance(event, Admitted):
             if self._told:
                 return False
             self._told = True

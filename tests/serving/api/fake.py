@@ -137,7 +137,7 @@ class FakeClient:
                     if not await self._permit(end):
                         break
                     self.steps += 1
-                    if token_id in self.stops:
+                    if token_id in self.stops and not request.params.ignore_eos:
                         yield Finished(request.id, FinishReason.stop, self._usage(request, n), token_id)
                         return
                     n += 1

@@ -1,4 +1,4 @@
-"""The model in the package with a chat template that calls tools, and one that reads long texts and says little."""
+"""The model in the package with a template that calls tools or with tokens around a gap; one that says little."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from zinc_rt.gguf import GGUFFile, GGUFWriter
+from zinc_rt.gguf import GGUFFile, GGUFWriter, ValueType
 from zinc_rt.llm.load import built_in_model
 
 TEMPLATE = """{% if tools %}<|im_start|>system
@@ -28,6 +28,11 @@ def write_caller(path: Path) -> Path:
     return _write(path, {"tokenizer.chat_template": TEMPLATE})
 
 
+def write_coder(path: Path) -> Path:
+    """Write the model in the package with tokens around a gap: three of its ordinary ones."""
+    return _write(path, {f"tokenizer.ggml.fim_{name}_token_id": 3 + i for i, name in enumerate(("pre", "suf", "mid"))})
+
+
 def write_reader(path: Path) -> Path:
     """Write a model with a long context and one layer, whose tokens are all equally likely.
 
@@ -44,6 +49,8 @@ def _write(path: Path, changes: Mapping[str, Any], n_layers: int | None = None, 
             info = file.metadata.info(key)
             kind = None if isinstance(value, np.ndarray) else info.item or info.type
             writer.add(key, changes.get(key, value), kind)
+        for key in changes.keys() - file.metadata.keys():
+            writer.add(key, changes[key], ValueType.UINT32)
         for tensor in file.tensors.values():
             of, at, _ = (tensor.name + "..").split(".", 2)
             if n_layers is None or of != "blk" or int(at) < n_layers:

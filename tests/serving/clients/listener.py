@@ -51,7 +51,7 @@ def listening(server: str) -> Iterator[Listener]:
 
         def _pass(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in _OWN}
+            headers = {name: value.strip() for name, value in self.headers.items() if name.lower() not in _OWN}
             with client.stream(self.command, self.path, content=body, headers=headers) as answer:
                 one = Heard(self.command, self.path, body, answer.status_code)
                 listener.heard.append(one)

@@ -5,6 +5,8 @@ Endpoints of other interfaces turn their requests into OpenAI's chat completions
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -17,8 +19,9 @@ from zinc_rt.llm.chat import ChatPrompt
 from zinc_rt.sampling.params import Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice
+from zinc_rt.serving.api.completions import token_ids
 from zinc_rt.serving.api.errors import ApiError, invalid
-from zinc_rt.serving.api.limits import SCHEMA_BYTES, TOOLS, TOP_LOGPROBS
+from zinc_rt.serving.api.limits import TOOLS, TOP_LOGPROBS, check_schema
 from zinc_rt.serving.api.pictures import refuse_pictures, without_pictures
 from zinc_rt.serving.api.requests import (
     Count,
@@ -120,12 +123,9 @@ def _check_sizes(request: ChatRequest) -> None:
     """Refuse what is too much before it is looked at. Raises `ApiError`."""
     if request.tools is not None and len(request.tools) > TOOLS:
         raise invalid(f"tools has {len(request.tools)} tools; at most {TOOLS} are taken", "tools")
-    for name, part in (
-        ("response_format", request.response_format),
-        *((f"tools[{i}]", t) for i, t in enumerate(request.tools or ())),
-    ):
-        if part is not None and len(msgspec.json.encode(part)) > SCHEMA_BYTES:
-            raise invalid(f"{name} has more than {SCHEMA_BYTES} bytes", name)
+    check_schema("response_format", request.response_format)
+    for i, tool in enumerate(request.tools or ()):
+        check_schema(f"tools[{i}]", tool)
 
 
 async def prompt_of(service: Service, request: ChatRequest, param: str = "messages") -> ChatPrompt:
@@ -153,11 +153,12 @@ async def chat_choices(
     param: str = "messages",
     limit_param: str = "max_completion_tokens",
     cut: bool = False,
+    before: Sequence[int] = (),
 ) -> list[AnswerChoice]:
     """The choices of a conversation, to be computed. Reserves places and tokens. Raises `ApiError`.
 
     param, limit_param: the endpoint's fields of the messages and of the limit of tokens. cut: leave out the oldest
-    turns where the prompt is too long.
+    turns where the prompt is too long. before: token ids with which the prompt begins.
     """
     model, defaults = service.model, service.model.defaults
     service.choose(call, request.model, request.lora)
@@ -173,6 +174,10 @@ async def chat_choices(
     model.check_name(request.model)
     request = await with_pictures(service, request)
     prompt = await (_cut(service, call, request, param, asked) if cut else prompt_of(service, request, param))
+    if before:
+        (context,) = await token_ids(service, [[*before]], "context")
+        skip = int(model.tokenizer.add_bos and prompt.ids[0] == model.tokenizer.bos_id)  # a text begins once
+        prompt = replace(prompt, ids=context + prompt.ids[skip:])
     service.count(call, [prompt.ids], param)
     params = service.fitted(call, params, prompt.ids)
     call.extra.append((b"x-zinc-seed", b"%d" % seed))

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from zinc_rt.dialects.deltas import ContentDelta
+from zinc_rt.dialects.grammars import text_grammar
+from zinc_rt.dialects.tools import RequestError, parse_response_format
+from zinc_rt.grammar.errors import GrammarError
 from zinc_rt.sampling.params import Api
+from zinc_rt.scheduler.messages import Grammar
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
-from zinc_rt.serving.api.errors import invalid
+from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import COMPLETIONS
 from zinc_rt.serving.api.generate import run, stream_choices
-from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS
+from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS, check_schema
 from zinc_rt.serving.api.logprobs import text_logprobs
 from zinc_rt.serving.api.requests import (
     StreamOptions,
@@ -30,6 +35,7 @@ from zinc_rt.serving.api.requests import (
     takes_sampling,
 )
 from zinc_rt.serving.api.served_adapters import LoraScale
+from zinc_rt.serving.api.served_model import ServedModel
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.api.sse import DONE, Prepared, data, event_stream
 from zinc_rt.serving.api.usage import chat_usage, own_usage
@@ -52,6 +58,7 @@ class CompletionRequest(msgspec.Struct, kw_only=True):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     lora: list[LoraScale] | None = None
+    response_format: dict[str, Any] | None = None
 
 
 async def completions(service: Service, call: Call) -> None:
@@ -118,9 +125,13 @@ async def text_choices(service: Service, call: Call, request: CompletionRequest)
     limit = service.max_tokens(call, asked, "max_tokens", defaults.max_tokens or _MAX_TOKENS)
     given = given_sampling(request, Api.openai)
     params = sampling_params(given, service.model, limit, request.logprobs)
+    if echo is not None and limit == 1:  # an end of the text has a log-probability, too, as lm_eval takes for granted
+        params = replace(params, ignore_eos=True)
     stops, n, seed = stops_of(request.stop), choices_of(request.n), call.draw_seed(seed_of(given), defaults.seed)
     service.admission.widen(service.ticket(call), n * len(prompts))
     service.note_prompt(call, prompts)
+    model, form = service.model, request.response_format
+    grammar = None if form is None else await model.aside(lambda: _grammar(model, form))
     tokens = await token_ids(service, prompts, "prompt")
     service.count(call, tokens, "prompt")
     call.extra.append((b"x-zinc-seed", b"%d" % seed))
@@ -128,9 +139,20 @@ async def text_choices(service: Service, call: Call, request: CompletionRequest)
     for prompt in tokens:
         fitted = service.fitted(call, params, prompt)
         for i in range(n):
-            submit = service.submit_of(call, len(made), prompt, fitted, nth_seed(seed, i), echo=echo)
+            submit = service.submit_of(call, len(made), prompt, fitted, nth_seed(seed, i), grammar, echo)
             made.append(AnswerChoice(len(made), submit, service.model.tokenizer, stops, silent=silent))
     return made
+
+
+def _grammar(model: ServedModel, form: dict[str, Any]) -> Grammar | None:
+    """What a text must follow, for another thread than the event loop's. Raises `ApiError`."""
+    check_schema("response_format", form)
+    try:
+        return text_grammar(model.vocabulary, parse_response_format(form))
+    except RequestError as error:
+        raise invalid(str(error), error.param) from None
+    except GrammarError as error:
+        raise ApiError(400, str(error), param=error.where or "response_format", code="invalid_schema") from None
 
 
 class _Writer:

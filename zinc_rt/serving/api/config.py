@@ -145,7 +145,7 @@ class ServerConfig:
     audit: of so many recorded requests one is computed again, 0 for none. api_keys: keys of the tenant `default`,
     beside those of the file. defaults: what requests omit. log: "json" or "text", None for text at a terminal.
     web: which browsers' requests are answered. certificate: for TLS, None for none. media: where pictures may
-    come from.
+    come from. pulls, deletes: administrators may have models downloaded and deleted.
     """
 
     host: str = "127.0.0.1"
@@ -168,3 +168,5 @@ class ServerConfig:
     certificate: Certificate | None = None
     media: MediaRule = field(default_factory=MediaRule)
     log_level: Level = "info"
+    pulls: bool = False
+    deletes: bool = False

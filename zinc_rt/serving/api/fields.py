@@ -124,6 +124,7 @@ COMPLETIONS: Final = (
     _accepted("user", "nothing depends on it"),
     *sampling(Api.openai),
     _own("lora", LORA),
+    _own("response_format", "as for chat completions"),
 )
 
 ANTHROPIC: Final = (

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from zinc_rt.serving.api.errors import ApiError, invalid
@@ -78,6 +79,12 @@ def check_depth(body: bytes) -> None:
     steps = _STEPS[np.frombuffer(_STRING.sub(b"", body), np.uint8)]
     if np.cumsum(steps, dtype=np.int32).max(initial=0) > JSON_DEPTH:
         raise invalid(f"the body's JSON is nested deeper than {JSON_DEPTH}", code="json_too_deep")
+
+
+def check_schema(name: str, part: dict[str, Any] | None) -> None:
+    """Refuse a part of a request that becomes a grammar and is too large. Raises `ApiError`."""
+    if part is not None and len(msgspec.json.encode(part)) > SCHEMA_BYTES:
+        raise invalid(f"{name} has more than {SCHEMA_BYTES} bytes", name)
 
 
 def check_stops(stops: tuple[str, ...], param: str = "stop") -> None:

@@ -9,7 +9,8 @@ from zinc_rt.scheduler.messages import Token
 from zinc_rt.text import Tokenizer
 
 
-def _token(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
+def token_logprob(tokenizer: Tokenizer, token_id: int, logprob: float | None) -> dict[str, Any]:
+    """A token as a list of log-probabilities has it."""
     raw = tokenizer.token_bytes(token_id)
     return {"token": raw.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(raw)}
 
@@ -18,8 +19,8 @@ def chat_logprobs(tokenizer: Tokenizer, tokens: Iterable[Token]) -> dict[str, An
     """`logprobs` of a choice of a chat completion."""
     content = [
         {
-            **_token(tokenizer, token.token_id, token.logprob),
-            "top_logprobs": [_token(tokenizer, i, value) for i, value in token.top_logprobs or ()],
+            **token_logprob(tokenizer, token.token_id, token.logprob),
+            "top_logprobs": [token_logprob(tokenizer, i, value) for i, value in token.top_logprobs or ()],
         }
         for token in tokens
     ]
@@ -50,7 +51,12 @@ def text_logprobs(
     if first is not None:
         add(first, None, None)
     for token in tokens:
-        add(token.token_id, token.logprob, {_text(tokenizer, i): value for i, value in token.top_logprobs or ()})
+        top: dict[str, float] = {}
+        for i, value in (
+            token.top_logprobs or ()
+        ):  # of tokens with one text, as parts of characters, the likeliest stays
+            top.setdefault(_text(tokenizer, i), value)
+        add(token.token_id, token.logprob, top)
     return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}, offset
 
 

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from zinc_rt.sampling.params import (
     COUNT_LIMIT,
+    LOCAL,
     SEED_LIMIT,
     Api,
     Integer,
@@ -32,6 +33,9 @@ from zinc_rt.serving.api.served_model import ServedModel
 S = TypeVar("S", bound=msgspec.Struct)
 
 _AT: Final = re.compile(r" - at `(?:key in )?\$\.?([^`]*)`$")
+
+DRAWN_SEED: Final = 0xFFFFFFFF
+"""As a seed of llama.cpp and Ollama it asks for another one each time, and so does -1."""
 
 Count = Annotated[int, Meta(ge=1)]
 
@@ -66,9 +70,12 @@ def _json_type(kind: ParamType) -> Any:
 
 def given_sampling(request: msgspec.Struct, api: Api) -> dict[str, Any]:
     """The parameters of sampling that a request gives, by their names in the table."""
-    return {
+    given = {
         row.name: value for row in parameters_of(api) if (value := getattr(request, row.json_name(api))) is not None
     }
+    if api in LOCAL and given.get("seed") in (-1, DRAWN_SEED):
+        del given["seed"]
+    return given
 
 
 class StreamOptions(msgspec.Struct):

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from zinc_rt import numerics
 from zinc_rt.gguf import GGUFFile
+from zinc_rt.grammar.vocabulary import GrammarVocabulary
 from zinc_rt.llm.chat import ChatFormat
 from zinc_rt.models.ranking import ranks
 from zinc_rt.quantizing.presets import quantization_of
@@ -34,10 +35,11 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """Facts from a model's file. size: bytes. parameters: elements of all tensors. quantization: the format that it
-    names, or that most of it is in. metadata: numbers, texts and truth values of the model itself.
+    """Facts from a model's file. path: where it is. size: bytes. parameters: elements of all tensors. quantization: the
+    format that it names, or that most of it is in. metadata: numbers, texts and truth values of the model itself.
     """
 
+    path: Path = Path()
     size: int = 0
     parameters: int = 0
     quantization: str = ""
@@ -52,7 +54,7 @@ class ModelFile:
             if isinstance(value, bool | int | float | str) and not key.startswith("tokenizer.chat_template")
         }
         parameters = sum(tensor.n_elements for tensor in file.tensors.values())
-        return cls(file.file_size, parameters, quantization_of(file), metadata)
+        return cls(Path(file.path), file.file_size, parameters, quantization_of(file), metadata)
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,11 @@ class ServedModel:
                 code="model_not_found",
             )
 
+    @cached_property
+    def vocabulary(self) -> GrammarVocabulary:
+        """The vocabulary of grammars; making one takes time, so ask for it on another thread than the event loop's."""
+        return GrammarVocabulary(self.tokenizer) if self.chat is None else self.chat.vocabulary
+
     async def aside(self, work: Callable[[], T]) -> T:
         """Work on one of two threads: rendering and tokenizing take too long for the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
@@ -161,6 +168,10 @@ class ServedModel:
             return await self.aside(encode)
         except TokenizerError as error:
             raise invalid(str(error), param) from None
+
+    def beginning(self, text: str) -> str:
+        """The beginning of a text, which has all characters that as many tokens as the context holds can stand for."""
+        return text[: self.n_ctx * self._longest_token] if self._longest_token else text
 
     def check_bytes(self, text: str, param: str) -> None:
         """Refuse, before it is tokenized, a text that no tokens of this vocabulary could fit into the context."""

@@ -1,4 +1,4 @@
-"""`POST /tokenize` and `POST /detokenize`, with the fields of llama.cpp's and vLLM's servers."""
+"""`POST /tokenize`, `POST /detokenize` and `GET /tokenizer_info`, with the fields of llama.cpp's and vLLM's servers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ _BODY = 512 << 10
 
 
 class TokenizeRequest(msgspec.Struct, kw_only=True):
-    """One of content, prompt (another name of it) and messages."""
+    """One of content, prompt (another name of it) and messages. add_special_tokens: another name of add_special."""
 
     model: str | None = None
     content: str | None = None
     prompt: str | None = None
     messages: list[dict[str, Any]] | None = None
     add_special: bool = False
+    add_special_tokens: bool = False
     parse_special: bool = True
     with_pieces: bool = False
 
@@ -79,15 +80,31 @@ def _tokenized(model: ServedModel, request: TokenizeRequest, chat: ChatRequest |
         ids: Sequence[int] = [max(token, _ROW) for token in make_prompt(model, chat).ids]
     else:
         try:
-            ids = tokenizer.encode(text, add_special=request.add_special, parse_special=request.parse_special)
+            special = request.add_special or request.add_special_tokens
+            ids = tokenizer.encode(text, add_special=special, parse_special=request.parse_special)
         except TokenizerError as error:
             raise invalid(str(error), "content") from None
     tokens: Sequence[Any] = ids
     if request.with_pieces:
-        tokens = [
-            {"id": i, "piece": "" if i == _ROW else tokenizer.token_bytes(i).decode("utf-8", "replace")} for i in ids
-        ]
+        tokens = [{"id": i, "piece": "" if i == _ROW else _piece(tokenizer.token_bytes(i))} for i in ids]
     return msgspec.json.encode({"tokens": tokens, "count": len(ids), "max_model_len": model.n_ctx})
+
+
+def _piece(raw: bytes) -> str | list[int]:
+    """A token's text; its bytes where it is a part of a character."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)
+
+
+async def tokenizer_info(service: Service, call: Call) -> None:
+    """The special tokens and the chat template, for clients that tokenize by this server."""
+    model, tokenizer = service.model, service.model.tokenizer
+    special = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
+    info = {name: None if token_id is None else tokenizer.token_text(token_id) for name, token_id in special.items()}
+    template = None if model.template is None else model.template.source()
+    await call.reply_json({**info, "chat_template": template, "model_max_length": model.n_ctx})
 
 
 async def detokenize(service: Service, call: Call) -> None:
