@@ -60,13 +60,18 @@ class AdmissionControl:
     """Places of requests, by tenant and in all."""
 
     def __init__(
-        self, tenants: TenantConfigs, status: Callable[[], EngineStatus], clock: Callable[[], float] = time.monotonic
+        self,
+        tenants: TenantConfigs,
+        status: Callable[[], EngineStatus],
+        clock: Callable[[], float] = time.monotonic,
+        beside: AdmissionControl | None = None,
     ) -> None:
+        """beside: of another model, with which the tenants' rates are one."""
         self._tenants = tenants
         self._status, self._clock = status, clock
         self._inside: Counter[str] = Counter()
         self._queued_tokens: Counter[str] = Counter()
-        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+        self._buckets: dict[tuple[str, str], TokenBucket] = {} if beside is None else beside._buckets
         self._seconds = 1.0  # that a request takes, lately
 
     def replace(self, tenants: TenantConfigs) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -79,6 +79,27 @@ class Metrics:
         """All metrics in Prometheus' text format. vllm: the model's name, to have them by vLLM's names, too."""
         own = generate_latest(self.registry)
         return own if vllm is None else own + vllm_text(self.registry, vllm)
+
+
+def labelled_text(registries: Mapping[str, CollectorRegistry]) -> bytes:
+    """The metrics of several models in Prometheus' text format: each sample has a label `model`, empty for what is of
+    no model.
+    """
+    families: dict[str, Metric] = {}
+    for model, registry in registries.items():
+        for found in registry.collect():
+            family = families.setdefault(
+                f"{found.name} {found.type}", Metric(found.name, found.documentation, found.type)
+            )
+            family.samples += [s._replace(labels={**s.labels, "model": model}) for s in found.samples]
+
+    class _All(Collector):
+        def collect(self) -> Iterator[Metric]:
+            yield from families.values()
+
+    made = CollectorRegistry()
+    made.register(_All())
+    return generate_latest(made)
 
 
 class _Engine(Collector):
