@@ -64,14 +64,16 @@ class AdmissionControl:
         tenants: TenantConfigs,
         status: Callable[[], EngineStatus],
         clock: Callable[[], float] = time.monotonic,
-        beside: AdmissionControl | None = None,
+        shares_rates_of: AdmissionControl | None = None,
     ) -> None:
-        """beside: of another model, with which the tenants' rates are one."""
+        """shares_rates_of: that of another model, with which the tenants' rates are one."""
         self._tenants = tenants
         self._status, self._clock = status, clock
         self._inside: Counter[str] = Counter()
         self._queued_tokens: Counter[str] = Counter()
-        self._buckets: dict[tuple[str, str], TokenBucket] = {} if beside is None else beside._buckets
+        self._buckets: dict[tuple[str, str], TokenBucket] = {}
+        if shares_rates_of is not None:
+            self._buckets = shares_rates_of._buckets
         self._seconds = 1.0  # that a request takes, lately
 
     def replace(self, tenants: TenantConfigs) -> None:

@@ -93,7 +93,7 @@ class Service:
         self.metrics.status = lambda: client.status
         self.metrics.restarts = lambda: client.restarts
         self.admission = AdmissionControl(
-            self.tenants, lambda: client.status, beside=None if front is None else front.admission
+            self.tenants, lambda: client.status, shares_rates_of=None if front is None else front.admission
         )
         self.running: dict[str, Call] = {}
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
