@@ -135,7 +135,7 @@ class ServedOptions(GeneratingOptions):
     def files(self) -> list[Path]:
         """The files that are named, those of folders in the order of their names. Raises `UsageError`."""
         found: list[Path] = []
-        given: list[Path] = self.model or []  # type: ignore[assignment]
+        given: list[Path] = self.model or []
         for path in given:
             if path.is_dir():
                 inside = sorted(one for one in path.rglob("*.gguf") if _is_model(one.name))

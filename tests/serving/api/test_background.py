@@ -31,6 +31,7 @@ OWN = {
     "scheduler/in_process.py": {"post"},  # hands what it raises to all who wait
     "serving/api/call.py": {"attended"},  # the others await what they make, or cancel it with the request
     "serving/api/generate.py": {"_merged"},
+    "serving/api/model_table.py": {"_wait"},  # hands what it raises to all who wait for the load
     "serving/api/server.py": {"run"},
     "serving/api/sse.py": {"_look"},
     "serving/route/router.py": {"attended"},

@@ -61,7 +61,7 @@ class Several:
     def _open(self, hosted: HostedModel, admit: Admit) -> Service:
         front, name = self.front, hosted.name
         ids = front.model.tokenizer.encode(f"I am {name}.", add_special=False)
-        client = Asking(admit, self.gate, name in self.fails, script=lambda _: ids, gate=self.step)
+        client: Any = Asking(admit, self.gate, name in self.fails, script=lambda _: ids, gate=self.step)
         self.clients[name].append(client)
         model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1), template=None)
         return Service(front.config, client, model, front.log, front.tenants, metrics=hosted.metrics, front=front)

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from zinc_rt.errors import ZincError
-from zinc_rt.mem.plan import format_bytes
+from zinc_rt.mem.plan import HEADROOM, format_bytes
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.logs import tell
@@ -162,7 +162,7 @@ class ModelTable:
         model = self.find(name)
         async with self._room:
             if model.users or model.loading is not None:
-                said = f"the model {model.name!r} has {model.users} requests; unload it when they are over"
+                said = f"the model {model.name!r} has requests, or is being loaded; unload it when that is over"
                 raise ApiError(409, said, code="model_busy", retry_after=_RETRY)
             await self._unload(model)
         return model
@@ -193,6 +193,8 @@ class ModelTable:
         began, service = self._clock(), None
         try:
             service = await asyncio.to_thread(model.open, model, partial(self._admit, model))
+            if service.embedder is not None:  # it is loaded in this process, which tells no plan
+                await self._admit(model, Planned(model.size + HEADROOM, None, False))
             service.loaded(await service.client.start())
         except BaseException as error:
             model.taken = 0
@@ -203,6 +205,7 @@ class ModelTable:
                 raise ApiError(500, said, code="model_not_loaded") from None
             raise
         tell(self._front.log, "loaded", model=model.name, bytes=model.taken, seconds=round(self._clock() - began, 3))
+        service.draining = self._front.draining
         model.service, model.used = service, self._clock()
         return service
 

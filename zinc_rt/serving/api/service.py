@@ -92,7 +92,7 @@ class Service:
         self.background = background or Background(log)
         self.metrics.status = lambda: client.status
         self.metrics.restarts = lambda: client.restarts
-        self.admission = AdmissionControl(
+        self.admission: AdmissionControl = AdmissionControl(
             self.tenants, lambda: client.status, shares_rates_of=None if front is None else front.admission
         )
         self.running: dict[str, Call] = {}
