@@ -7,7 +7,7 @@ from zinc_rt.scheduler.messages import CancelReason
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, cancelled
 from zinc_rt.serving.api.metrics import TYPE, labelled_text
-from zinc_rt.serving.api.model_table import HostedModel
+from zinc_rt.serving.api.model_table import HostedModel, table_of
 from zinc_rt.serving.api.service import Service
 
 
@@ -15,8 +15,8 @@ async def health(service: Service, call: Call) -> None:
     """200 while requests are answered; 503 while loading, draining, restarting, without progress, or with a fault."""
     state = unhealthy(service)
     facts: dict[str, object] = {"status": state or "ok"}
-    if service.table is not None:
-        facts["models"] = {one.name: _state(one) for one in service.table.models}
+    if (table := table_of(service)) is not None:
+        facts["models"] = {one.name: _state(one) for one in table.models}
     await call.reply_json(facts, 200 if state is None else 503)
 
 
@@ -75,8 +75,8 @@ async def metrics(service: Service, call: Call) -> None:
     """All metrics, for administrators."""
     service.check_admin(call)
     vllm = service.config.vllm_names or service.tenants.vllm_names
-    if service.table is not None:
-        of_models = {one.name: one.metrics.registry for one in service.table.models}
+    if (table := table_of(service)) is not None:
+        of_models = {one.name: one.metrics.registry for one in table.models}
         await call.reply(labelled_text({"": service.metrics.registry, **of_models}), kind=TYPE)
         return
     await call.reply(service.metrics.text(service.model.name if vllm else None), kind=TYPE)

@@ -269,6 +269,13 @@ class ModelTable:
             await asyncio.gather(*(self._unload(model) for model in self.models))
 
 
+def table_of(service: Service) -> ModelTable | None:
+    """The table of a server with several models, from its front; None where there is one model."""
+    table = service.table
+    assert table is None or isinstance(table, ModelTable)
+    return table
+
+
 def _loaded(model: HostedModel, task: asyncio.Task[Service]) -> None:
     model.loading = None
     if not task.cancelled():

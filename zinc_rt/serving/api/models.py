@@ -7,7 +7,7 @@ from typing import Any, Final
 from zinc_rt.sampling.params import PARAMETERS, Api
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError
-from zinc_rt.serving.api.model_table import HostedModel, ModelTable
+from zinc_rt.serving.api.model_table import HostedModel, ModelTable, table_of
 from zinc_rt.serving.api.served_adapters import ServedAdapter
 from zinc_rt.serving.api.service import Service
 
@@ -57,10 +57,8 @@ async def models(service: Service, call: Call) -> None:
     before.
     """
     _check_loaded(service)
-    if service.table is None:
-        data = _records(service)
-    else:
-        data = [record for hosted in service.table.models for record in _hosted(hosted)]
+    table = table_of(service)
+    data = _records(service) if table is None else [record for hosted in table.models for record in _hosted(hosted)]
     await call.reply_json({"object": "list", "data": data})
 
 
@@ -79,9 +77,9 @@ def _hosted(hosted: HostedModel) -> list[dict[str, Any]]:
 
 def _table(service: Service, call: Call) -> ModelTable:
     service.check_admin(call)
-    if service.table is None:
+    if (table := table_of(service)) is None:
         raise ApiError(400, "this server has one model, which is always loaded", code="one_model")
-    return service.table
+    return table
 
 
 def _named(call: Call) -> str:
@@ -107,8 +105,8 @@ async def model(service: Service, call: Call) -> None:
     """Describe the model of a name."""
     _check_loaded(service)
     name = call.path.removeprefix("/v1/models/")
-    if service.table is not None:
-        found = _hosted(service.table.find(name))
+    if (table := table_of(service)) is not None:
+        found = _hosted(table.find(name))
         await call.reply_json(next((record for record in found if record["id"] == name), found[0]))
         return
     service.model.check_name(name)

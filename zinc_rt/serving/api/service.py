@@ -11,7 +11,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from zinc_rt.llm.ranking import NO_RANKER
 from zinc_rt.sampling.params import SamplingParams
@@ -34,9 +34,6 @@ from zinc_rt.serving.api.usage import cached_tokens, prompt_tokens
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.vision.shown import ShownPicture
-
-if TYPE_CHECKING:
-    from zinc_rt.serving.api.model_table import ModelTable
 
 _RECENT: Final = 1000
 """Requests that ended and can still be asked for."""
@@ -62,6 +59,17 @@ _WRONG_KIND: Final = {
 """What is said of a model that is asked for something else, unless that is scores."""
 
 
+class HostedServices(Protocol):
+    """What several services have in common: `ModelTable`."""
+
+    @property
+    def loaded(self) -> list[Service]: ...
+    async def enter(self, call: Call, streams: bool) -> Service: ...
+    def leave(self, service: Service) -> None: ...
+    def watch(self, background: Background) -> None: ...
+    async def close(self) -> None: ...
+
+
 class Service:
     """One model for all requests. Belongs to the event loop's thread.
 
@@ -84,7 +92,7 @@ class Service:
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
         self.front = front
-        self.table: ModelTable | None = None
+        self.table: HostedServices | None = None
         self.tenants = tenants or TenantConfigs()
         self.keys = keys
         self.recorder = recorder
