@@ -96,8 +96,8 @@ IdleUnload = Annotated[
     typer.Option(
         "--idle-unload",
         metavar="TIME",
-        help="With several models: unload one that had no request for so long, as 10m, 90s or 2h. Default: only when"
-        " its memory is needed.",
+        help="Unload a model that had no request for so long, as 10m, 90s or 2h; the next request loads it. Default:"
+        " only when its memory is needed.",
         rich_help_panel=o.MODEL,
         show_default=False,
     ),
@@ -107,8 +107,8 @@ ModelsMemory = Annotated[
     typer.Option(
         "--models-memory",
         metavar="SIZE",
-        help="With several models: memory that all loaded ones may take together, as 24G. Default: what the machine has"
-        " when the server starts.",
+        help="Memory that all loaded models may take together, as 24G. Default: what the machine has when the server"
+        " starts.",
         rich_help_panel=o.MODEL,
         show_default=False,
     ),
@@ -145,6 +145,11 @@ class ServedOptions(GeneratingOptions):
             else:
                 found += filter(None, [model_file(path)])
         return list(dict.fromkeys(found))
+
+    @property
+    def unloads(self) -> bool:
+        """Whether an option is given by which models are unloaded: a single one is loaded when asked for then, too."""
+        return self.idle_unload is not None or self.models_memory is not None
 
     def idle(self) -> float | None:
         """Seconds after which an idle model is unloaded. Raises `UsageError`."""
@@ -206,7 +211,7 @@ def serve(
     paths = engine.files()
     if engine.hub is not None and paths:
         raise UsageError(f"models given by -m {paths[0]} and by -hf {engine.hub}; pass only one of the options")
-    several = len(paths) > 1
+    several = len(paths) > 1 or engine.unloads
     if several:
         _check_several(engine, server, adapters)
     names = server.names or tuple(path.stem for path in paths) or ("zinc",)
@@ -224,6 +229,7 @@ def serve(
     if embeds and engine.mmproj is not None:
         raise UsageError("--mmproj is for texts about pictures, --embeddings serves vectors of texts; give one")
     options |= adapters.load_options(options.pop("lora", []))
+    from zinc_rt.llm.load import built_in_model
     from zinc_rt.serving.api.start import EngineChoice, Several, start_server
 
     choice = EngineChoice(
@@ -237,7 +243,12 @@ def serve(
     if not several:
         return start_server(server.config(defaults), choice, told)
     memory = None if engine.models_memory is None else size_bytes("--models-memory", engine.models_memory)
-    return start_server(server.config(defaults), choice, told, Several(paths, memory, engine.idle()))
+    return start_server(
+        server.config(defaults),
+        choice,
+        told,
+        Several(paths or [choice.path or built_in_model()], memory, engine.idle()),
+    )
 
 
 def _check_several(engine: ServedOptions, server: ServerOptions, adapters: ServedAdapterOptions) -> None:
