@@ -192,8 +192,8 @@ def test_completion_offers_the_devices_that_there_are(gpus, devices, monkeypatch
 def test_completion_of_models(monkeypatch):
     models = [SimpleNamespace(name=name) for name in ("qwen3-0.6b:Q8_0", "a/b:Q4_0")]
     monkeypatch.setattr("zinc_rt.hub.cached.cached_models", lambda: models)
-    assert options.completes(options._downloaded)("q") == ["qwen3-0.6b:Q8_0"]
-    assert options.completes(options._downloaded)("./") == []
+    assert options.completes(options.downloaded)("q") == ["qwen3-0.6b:Q8_0"]
+    assert options.completes(options.downloaded)("./") == []
 
 
 def test_write_file(tmp_path, capsys):

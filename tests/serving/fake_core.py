@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zinc_rt.errors import BackendError, UsageError, ZincError
+from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.scheduler.messages import (
     Admitted,
     CancelReason,
@@ -129,10 +130,16 @@ class FakeCore:
 
 
 def make(
-    notify: Callable[[str], None], progress: Callable[[int, int], None], fails: str = "", **arguments: Any
+    notify: Callable[[str], None],
+    progress: Callable[[int, int], None],
+    fails: str = "",
+    planned: Callable[[MemoryPlan, bool], None] | None = None,
+    **arguments: Any,
 ) -> FakeCore:
     """What `wire.Start.factory` names. fails: "usage", "memory" or "dies", to fail while loading."""
     notify("loading a fake")
+    if planned is not None:
+        planned(MemoryPlan(1000, 0, 200, 30, 4, available=5000), False)
     progress(1, 2)
     if fails == "usage":
         raise UsageError("n_ctx is -1")

@@ -14,6 +14,7 @@ import pytest
 
 from tests.serving.fake_core import HANGS, KILLS, LOSES, SHOWS, STOPS, token_at
 from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.mem.plan import HEADROOM
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.messages import (
     Admitted,
@@ -30,7 +31,7 @@ from zinc_rt.scheduler.messages import (
 from zinc_rt.scheduler.output import RequestOutput
 from zinc_rt.serving.process import EngineNotStarted, EngineRefused, ProcessClient
 from zinc_rt.serving.request_log import LiveRequest
-from zinc_rt.serving.wire import Start
+from zinc_rt.serving.wire import Planned, Start
 
 FACTORY = "tests.serving.fake_core:make"
 
@@ -282,5 +283,32 @@ def test_the_process_ends_with_its_owner() -> None:
         assert last.error == Fault.shutting_down
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+    run(test)
+
+
+def test_a_process_tells_its_plan_and_waits_for_room() -> None:
+    async def test() -> None:
+        plans: list[Planned] = []
+
+        async def admit(plan: Planned) -> None:
+            plans.append(plan)
+            if len(plans) > 1:
+                raise ZincError("there is no room")
+
+        for fits in (True, False):
+            asking = ProcessClient(Start(FACTORY, asks=True), admit=admit)
+            asking.share(TenantShare("before", 1.0))
+            try:
+                if fits:
+                    await asking.start()
+                    assert asking.healthy is None
+                else:
+                    with pytest.raises(ZincError, match="no room"):
+                        await asking.start()
+            finally:
+                await asking.close()
+            assert asking.pid is None
+        assert plans[0] == Planned(1234 + HEADROOM, 5000, False)
 
     run(test)

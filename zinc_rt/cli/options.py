@@ -48,7 +48,7 @@ def _devices(incomplete: str) -> list[str]:
     return [name for name in found if name.startswith(incomplete)]
 
 
-def _downloaded() -> list[str]:
+def downloaded() -> list[str]:
     """Names of downloaded models. Where none fits, shells offer files."""
     from zinc_rt.hub.cached import cached_models
 
@@ -108,7 +108,7 @@ ModelFile = Annotated[
         "-m",
         "--model",
         metavar="FILE",
-        autocompletion=completes(_downloaded),
+        autocompletion=completes(downloaded),
         help="GGUF model file, or a downloaded model by its name (`zinc list`). Default: the small story model inside"
         " the package.",
         rich_help_panel=MODEL,

@@ -1,24 +1,28 @@
-"""`zinc serve`: one model for many callers over HTTP."""
+"""`zinc serve`: models for many callers over HTTP."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from zinc_rt.cli import options as o
 from zinc_rt.cli.adapter_options import ServedAdapterOptions
+from zinc_rt.cli.agent_lines import agent_lines
 from zinc_rt.cli.embed import PoolingName
 from zinc_rt.cli.engine_options import ContextOptions, GeneratingOptions
 from zinc_rt.cli.files import model_file
 from zinc_rt.cli.option_records import OptionRecord, takes_records
-from zinc_rt.cli.options import size_bytes
+from zinc_rt.cli.options import completes, downloaded, size_bytes
 from zinc_rt.cli.sampling_options import ServerSampling
-from zinc_rt.cli.server_options import ServerOptions
+from zinc_rt.cli.server_options import SERVER, ServerOptions
 from zinc_rt.cli.several import devices_of, serve_each
 from zinc_rt.cli.terminal import write
 from zinc_rt.errors import UsageError
+from zinc_rt.utils.checks import show
 
 Parallel = Annotated[
     int,
@@ -74,6 +78,95 @@ Embeddings = Annotated[
 ]
 
 
+Models = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "-m",
+        "--model",
+        metavar="FILE|FOLDER",
+        autocompletion=completes(downloaded),
+        help="GGUF model file, or a downloaded model by its name (`zinc list`). Several, or a folder of files: requests"
+        " choose by name, and each is loaded when it is asked for. Default: the small story model inside the package.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+IdleUnload = Annotated[
+    str | None,
+    typer.Option(
+        "--idle-unload",
+        metavar="TIME",
+        help="Unload a model that had no request for so long, as 10m, 90s or 2h; the next request loads it. Default:"
+        " only when its memory is needed.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+ModelsMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--models-memory",
+        metavar="SIZE",
+        help="Memory that all loaded models may take together, as 24G. Default: what the machine has when the server"
+        " starts.",
+        rich_help_panel=o.MODEL,
+        show_default=False,
+    ),
+]
+AgentLines = Annotated[
+    bool,
+    typer.Option(
+        "--agent",
+        help="Print the lines that point Codex, Claude Code, OpenCode and Aider at this server, once it answers.",
+        rich_help_panel=SERVER,
+        show_default=False,
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedOptions(GeneratingOptions):
+    """What runs the models of a server, and which ones these are."""
+
+    model: Models = None  # type: ignore[assignment]  # a list, where other verbs take one
+    idle_unload: IdleUnload = None
+    models_memory: ModelsMemory = None
+
+    def files(self) -> list[Path]:
+        """The files that are named, those of folders in the order of their names. Raises `UsageError`."""
+        found: list[Path] = []
+        given: list[Path] = self.model or []
+        for path in given:
+            if path.is_dir():
+                inside = sorted(one for one in path.rglob("*.gguf") if _is_model(one.name))
+                if not inside:
+                    raise UsageError(f"{path} has no model files (*.gguf)")
+                found += inside
+            else:
+                found += filter(None, [model_file(path)])
+        return list(dict.fromkeys(found))
+
+    @property
+    def unloads(self) -> bool:
+        """Whether an option is given by which models are unloaded: a single one is loaded when asked for then, too."""
+        return self.idle_unload is not None or self.models_memory is not None
+
+    def idle(self) -> float | None:
+        """Seconds after which an idle model is unloaded. Raises `UsageError`."""
+        if self.idle_unload is None:
+            return None
+        said = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smh]?)", self.idle_unload)
+        if said is None or not float(said[1]):
+            raise UsageError(f"--idle-unload is {show(self.idle_unload)}; it must be a time above 0, as 10m, 90s or 2h")
+        return float(said[1]) * {"s": 1, "m": 60, "h": 3600}[said[2] or "s"]
+
+
+def _is_model(name: str) -> bool:
+    """Whether a file of a folder is a model's first part, by its name."""
+    part = re.search(r"-(\d{5})-of-\d{5}\.gguf$", name)
+    return "mmproj" not in name and (part is None or int(part[1]) == 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharingOptions(OptionRecord):
     """Options for the way in which requests share the engine, and for their kind."""
@@ -97,16 +190,17 @@ class SharingOptions(OptionRecord):
 @takes_records
 def serve(
     *,
-    engine: GeneratingOptions,
+    engine: ServedOptions,
     context: ContextOptions,
     sharing: SharingOptions,
     adapters: ServedAdapterOptions,
     server: ServerOptions,
     sampling: ServerSampling,
     ctx: typer.Context,
+    agent: AgentLines = False,
     debug: o.Debug = False,
 ) -> int:
-    """Serve a model to many callers, with the interfaces of OpenAI, Anthropic and Ollama.
+    """Serve models to many callers, with the interfaces of OpenAI, Anthropic and Ollama.
 
     A line on standard output says when requests are answered, and where; the log goes to standard error. Options
     about choosing tokens are for requests that do not say. Ctrl-C lets running requests finish; a second one ends at
@@ -114,10 +208,19 @@ def serve(
     come from the environment: ZINC_SERVE_PORT=9000 is --port 9000.
     """
     server.check()
+    paths = engine.files()
+    if engine.hub is not None and paths:
+        raise UsageError(f"models given by -m {paths[0]} and by -hf {engine.hub}; pass only one of the options")
+    several = len(paths) > 1 or engine.unloads
+    if several:
+        _check_several(engine, server, adapters)
+    names = server.names or tuple(path.stem for path in paths) or ("zinc",)
     defaults = sampling.params()
 
     def told(url: str) -> None:
         write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n")
+        if agent:
+            write(agent_lines(url, names))
 
     if devices := devices_of(engine.device):
         return serve_each(devices, ctx, server.config(defaults), told)
@@ -126,14 +229,39 @@ def serve(
     if embeds and engine.mmproj is not None:
         raise UsageError("--mmproj is for texts about pictures, --embeddings serves vectors of texts; give one")
     options |= adapters.load_options(options.pop("lora", []))
-    from zinc_rt.serving.api.start import EngineChoice, start_server
+    from zinc_rt.llm.load import built_in_model
+    from zinc_rt.serving.api.start import EngineChoice, Several, start_server
 
     choice = EngineChoice(
-        path=model_file(engine.model, engine.hub),
+        path=paths[0] if paths else model_file(None, engine.hub),
         options={name: value for name, value in options.items() if value is not None},
         core={} if sharing.max_step_ms is None else {"max_step_ms": sharing.max_step_ms},
         one_process=server.one_process,
         embeddings=embeds,
         pooling=sharing.pooling,
     )
-    return start_server(server.config(defaults), choice, told)
+    if not several:
+        return start_server(server.config(defaults), choice, told)
+    memory = None if engine.models_memory is None else size_bytes("--models-memory", engine.models_memory)
+    return start_server(
+        server.config(defaults),
+        choice,
+        told,
+        Several(paths or [choice.path or built_in_model()], memory, engine.idle()),
+    )
+
+
+def _check_several(engine: ServedOptions, server: ServerOptions, adapters: ServedAdapterOptions) -> None:
+    """Raises `UsageError` for options that are of a single model."""
+    given = {
+        "--records": server.records is not None,
+        "--one-process": server.one_process,
+        "--mmproj": engine.mmproj is not None,
+        "--model-draft": engine.model_draft is not None,
+        "--lora": bool(engine.lora or engine.lora_scaled),
+        "--lora-modules": bool(getattr(adapters, "lora_modules", None)),
+        "--alias": bool(set(server.names) - {"*"}),
+        "a list of --device": bool(devices_of(engine.device)),
+    }
+    if wrong := [name for name, there in given.items() if there]:
+        raise UsageError(f"{wrong[0]} is for a server of one model; leave it out with several models")

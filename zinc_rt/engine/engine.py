@@ -151,6 +151,7 @@ class Engine(Closing):
         *,
         notify: Callable[[str], None] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        planned: Callable[[MemoryPlan, bool], None] | None = None,
         linux: Linux | None = None,
         shares_device_of: Engine | None = None,
     ) -> None:
@@ -160,6 +161,8 @@ class Engine(Closing):
             options: how to run; None for the defaults.
             notify: gets lines worth showing.
             progress: gets the bytes of weights loaded so far and in all.
+            planned: gets the plan, and whether it is of a GPU's memory, before any of it is taken. It may wait until
+                there is room, or raise.
             linux: the machine whose GPUs to use, as an emulated one; None for this one.
             shares_device_of: an engine with a model, whose device and threads this one uses, too. Close it after this
                 one, and never run steps of both at once. Its model and this one's have to fit together.
@@ -171,6 +174,7 @@ class Engine(Closing):
         """
         self.options = options or Options()
         self._notify, self._progress, self._owner = notify, progress, shares_device_of
+        self._planned = planned
         self.device: Device
         self._backend: Backend
         if shares_device_of is None:
@@ -270,6 +274,9 @@ class Engine(Closing):
             snapshots=(sizes.n_slots if options.drafts else 0) * one_state,
             **planned.n_bytes,
         )
+        if self._planned is not None:
+            self._planned(plan, self.device in ON_GPU)
+            plan = replace(plan, available=_least(backend.memory_available, options.memory))
         left = plan.left if self._owner is None else 0
         # An embedded text never goes back.
         kept = 0 if ends_hidden(graph) else _states(options, n_pages * PAGE_TOKENS, one_state, left)

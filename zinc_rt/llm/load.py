@@ -23,6 +23,7 @@ from zinc_rt.hub.resolve import AUTO, model_path, projector_beside
 from zinc_rt.lang.target import host_targets
 from zinc_rt.llm.adapters import Lora, adapter_slots
 from zinc_rt.llm.embedding import Pooling, embedding_options, parse_pooling, pooling_of
+from zinc_rt.mem.plan import MemoryPlan
 from zinc_rt.models import ModelDefinition, define
 from zinc_rt.models.hidden import ends_hidden, hidden_states
 from zinc_rt.speculation.drafter import Drafter
@@ -61,6 +62,7 @@ class LoadOptions(TypedDict, total=False):
     max_lora_rank: int | None
     notify: Callable[[str], None] | None
     progress: Callable[[int, int], None] | None
+    planned: Callable[[MemoryPlan, bool], None] | None
     tier: str | None
 
     device: str | None
@@ -111,6 +113,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         max_lora_rank: of an adapter that is loaded later (None: as those of `lora`, at least 16).
         notify: gets lines worth showing (None: the logger "zinc_rt" of `logging` does, at level INFO).
         progress: gets the bytes of weights loaded so far, and in all.
+        planned: see `Engine`.
         tier: the older name of `device`.
 
     Returns:
@@ -127,10 +130,11 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
     """
     if unknown := sorted(given.keys() - LoadOptions.__annotations__.keys()):
         raise UsageError(f"load has no {', '.join(unknown)}; known: {', '.join(LoadOptions.__annotations__)}")
-    notify, progress = given.get("notify"), given.get("progress")
+    notify, progress, planned = given.get("notify"), given.get("progress"), given.get("planned")
     embeddings, pooling, mmproj = given.get("embeddings"), given.get("pooling"), given.get("mmproj")
     function_or_none("notify", notify)
     function_or_none("progress", progress)
+    function_or_none("planned", planned)
     where, cache = _record("where", DeviceOptions, given), _record("cache", CacheOptions, given)
     if (tier := given.get("tier")) is not None:
         if where.device is not None:
@@ -192,7 +196,7 @@ def load(path: str | Path | None = None, **given: Unpack[LoadOptions]) -> Model:
         adapters = adapter_slots(definition, file, given)
         if adapters is not None:
             definition = adapters.definition
-        engine = Engine(options, notify=notify, progress=loading)
+        engine = Engine(options, notify=notify, progress=loading, planned=planned)
         reading.work = partial(_tokenizer, file.metadata)
         try:
             engine.load(file, definition)

@@ -15,10 +15,12 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from zinc_rt.errors import BackendError, IntegrityError, UsageError, ZincError
+from zinc_rt.mem.plan import HEADROOM, MemoryPlan
 from zinc_rt.scheduler.messages import (
     AdapterReply,
     Cancel,
@@ -39,6 +41,8 @@ from zinc_rt.serving.wire import (
     FromEngine,
     Notice,
     NotLoaded,
+    Planned,
+    Proceed,
     Progress,
     Start,
     ToEngine,
@@ -99,7 +103,7 @@ class _Link:
 
     def receive(self, *, block: bool) -> list[ToEngine]:
         """The messages that are there; with `block` at least one. Raises `_Gone`."""
-        found: list[ToEngine] = []
+        found, self._waiting = self._waiting, []
         while (block and not found) or self._poll.poll(0):
             try:
                 data = self._socket.recv(_CHUNK)
@@ -109,6 +113,10 @@ class _Link:
                 raise _Gone
             found += map(unpack_to, self._frames.add(data))
         return found
+
+    def keep(self, messages: Iterable[ToEngine]) -> None:
+        """Have `receive` return messages that came too early."""
+        self._waiting += [message for message in messages if not isinstance(message, Proceed)]
 
 
 def serve(link: _Link) -> None:
@@ -137,11 +145,13 @@ def serve(link: _Link) -> None:
 def _load(start: Start, link: _Link) -> Core | None:
     """The engine; None where it cannot start, which the other end is told."""
     module, _, function = start.factory.partition(":")
+    asks = {"planned": partial(_ask, link)} if start.asks else {}
     try:
         made: Core = getattr(importlib.import_module(module), function)(
             **start.arguments,
             notify=lambda line: link.send(Notice(str(line))),  # of any subclass of str
             progress=lambda done, total: link.send(Progress(done, total)),
+            **asks,
         )
         return made
     except ZincError as error:
@@ -149,6 +159,15 @@ def _load(start: Start, link: _Link) -> Core | None:
     except MemoryError:
         link.send(NotLoaded("there is not enough memory to load the model", False))
     return None
+
+
+def _ask(link: _Link, plan: MemoryPlan, on_gpu: bool) -> None:
+    """Tell the plan and wait until the other end has made room. Raises `_Gone` where it makes none."""
+    link.send(Planned(plan.total + HEADROOM, plan.available, on_gpu))
+    early: list[ToEngine] = []
+    while not any(isinstance(message, Proceed) for message in early):
+        early += link.receive(block=True)
+    link.keep(early)
 
 
 def _take(core: Core, messages: list[ToEngine], link: _Link) -> int | None:
@@ -162,7 +181,7 @@ def _take(core: Core, messages: list[ToEngine], link: _Link) -> int | None:
     return pong
 
 
-def hand(core: Core, message: Message | Start) -> EngineEvent | str | None:
+def hand(core: Core, message: Message | Start | Proceed) -> EngineEvent | str | None:
     """Hand a message to the engine; a ping is for the loop around it.
 
     Returns None, an answer, or what to tell of a message that the engine refuses: the end of its request, or a line.
@@ -183,7 +202,7 @@ def hand(core: Core, message: Message | Start) -> EngineEvent | str | None:
             case UnloadAdapter(request_id, name):
                 core.unload_adapter(name)
                 return AdapterReply(request_id)
-            case Start():
+            case Start() | Proceed():
                 raise ZincError("the engine was started before")
     except (BackendError, IntegrityError):
         raise

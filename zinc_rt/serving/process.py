@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from typing import Final
 
@@ -44,6 +44,8 @@ from zinc_rt.serving.wire import (
     Frames,
     Notice,
     NotLoaded,
+    Planned,
+    Proceed,
     Progress,
     Start,
     ToEngine,
@@ -84,6 +86,8 @@ class ProcessClient:
             20 times what steps take.
         report: called with each report.
         background: of the server, None for one of its own.
+        admit: given the plan of a process before it loads, waits until there is room; raises `ZincError` where there
+            is none.
     """
 
     def __init__(
@@ -98,8 +102,10 @@ class ProcessClient:
         report: Callable[[StepReport], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         background: Background | None = None,
+        admit: Callable[[Planned], Awaitable[None]] | None = None,
     ) -> None:
         self._background = background or Background()
+        self._admit = admit
         self._start, self._notify, self._progress, self._report = start, notify, progress, report
         self._restarts, self._within, self._stuck, self._clock = restarts, within, stuck, clock
         self._live = RequestLog(lambda request_id, reason: self._send(Cancel(request_id, reason)), clock)
@@ -243,6 +249,10 @@ class ProcessClient:
                     case Notice(line):
                         if self._notify is not None:
                             self._notify(line)
+                    case Planned() as plan:
+                        if self._admit is not None:
+                            await self._admit(plan)
+                        self._send(Proceed())
                     case Progress(done, total):
                         if self._progress is not None:
                             self._progress(done, total)

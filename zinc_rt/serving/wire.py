@@ -39,11 +39,13 @@ class WireError(ZincError):
 @dataclass(frozen=True, slots=True)
 class Start:
     """The first frame to an engine's process. factory: "module:function", called with the arguments as keywords, and
-    with `notify` and `progress` as `zinc_rt.load` has them; it returns an engine core.
+    with `notify` and `progress` as `zinc_rt.load` has them; it returns an engine core. asks: it gets `planned`, too, by
+    which the process tells its plan and waits for `Proceed`.
     """
 
     factory: str
     arguments: dict[str, Any] = field(default_factory=dict)
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,20 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """Bytes that the model will take, and that its device has free; on_gpu: of a GPU's memory."""
+
+    total: int
+    available: int | None
+    on_gpu: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """There is room for the plan."""
+
+
+@dataclass(frozen=True, slots=True)
 class NotLoaded:
     """The engine could not start. usage: whether the caller's options are wrong."""
 
@@ -77,11 +93,11 @@ class AtWork:
     ids: tuple[str, ...]
 
 
-ToEngine = Message | Start
-FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded | AtWork
+ToEngine = Message | Start | Proceed
+FromEngine = StepReport | EngineInfo | Notice | Progress | NotLoaded | AtWork | Planned
 
-_TO: Final = (Submit, Cancel, TenantShare, Ping, Start, LoadAdapter, UnloadAdapter)
-_FROM: Final = (EngineInfo, Notice, Progress, NotLoaded, AtWork)  # StepReport is number len(_FROM)
+_TO: Final = (Submit, Cancel, TenantShare, Ping, Start, LoadAdapter, UnloadAdapter, Proceed)
+_FROM: Final = (EngineInfo, Notice, Progress, NotLoaded, AtWork, Planned)  # StepReport is number len(_FROM)
 _NUMBER: Final = {kind: number for kinds in (_TO, _FROM) for number, kind in enumerate(kinds)}
 _REPORT: Final = len(_FROM)
 

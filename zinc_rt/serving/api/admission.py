@@ -60,13 +60,20 @@ class AdmissionControl:
     """Places of requests, by tenant and in all."""
 
     def __init__(
-        self, tenants: TenantConfigs, status: Callable[[], EngineStatus], clock: Callable[[], float] = time.monotonic
+        self,
+        tenants: TenantConfigs,
+        status: Callable[[], EngineStatus],
+        clock: Callable[[], float] = time.monotonic,
+        shares_rates_of: AdmissionControl | None = None,
     ) -> None:
+        """shares_rates_of: that of another model, with which the tenants' rates are one."""
         self._tenants = tenants
         self._status, self._clock = status, clock
         self._inside: Counter[str] = Counter()
         self._queued_tokens: Counter[str] = Counter()
         self._buckets: dict[tuple[str, str], TokenBucket] = {}
+        if shares_rates_of is not None:
+            self._buckets = shares_rates_of._buckets
         self._seconds = 1.0  # that a request takes, lately
 
     def replace(self, tenants: TenantConfigs) -> None:

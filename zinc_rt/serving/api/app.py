@@ -80,8 +80,8 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/api/tags", ollama_models.tags, counted=False),
     Endpoint("GET", "/api/ps", ollama_models.running, counted=False),
     Endpoint("GET", "/api/version", ollama_models.version, counted=False),
-    Endpoint("GET", "/props", llamacpp.props, counted=False),
-    Endpoint("GET", "/slots", llamacpp.slots, counted=False),
+    Endpoint("GET", "/props", llamacpp.props, counted=False, of_model=True),
+    Endpoint("GET", "/slots", llamacpp.slots, counted=False, of_model=True),
     Endpoint("POST", "/apply-template", llamacpp.apply_template, body=llamacpp.TemplateRequest),
     *(
         Endpoint("POST", path, llamacpp.completion, body=llamacpp.LlamaCompletion, fields=llamacpp.COMPLETION)
@@ -89,10 +89,12 @@ ENDPOINTS: Final = (
     ),
     Endpoint("POST", "/infill", llamacpp.infill, body=llamacpp.InfillRequest, fields=llamacpp.INFILL),
     *(Endpoint("POST", path, rerank.rerank, body=rerank.RerankRequest, fields=fields.RERANK) for path in rerank.PATHS),
-    Endpoint("GET", "/lora-adapters", adapters.show_adapters, counted=False),
-    Endpoint("POST", "/lora-adapters", adapters.scale_adapters, counted=False),
+    Endpoint("GET", "/lora-adapters", adapters.show_adapters, counted=False, of_model=True),
+    Endpoint("POST", "/lora-adapters", adapters.scale_adapters, counted=False, of_model=True),
     Endpoint("POST", "/v1/load_lora_adapter", adapters.load_adapter, body=adapters.LoadRequest),
     Endpoint("POST", "/v1/unload_lora_adapter", adapters.unload_adapter, body=adapters.UnloadRequest),
+    Endpoint("POST", "/v1/models/{id:path}/load", models.load, counted=False),
+    Endpoint("POST", "/v1/models/{id:path}/unload", models.unload, counted=False),
     Endpoint("GET", "/v1/models", models.models, counted=False),
     Endpoint("GET", "/v1/models/{id:path}", models.model, counted=False),
     Endpoint("GET", "/version", health.version, counted=False),
@@ -102,7 +104,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/health/ready", health.ready, public=True, counted=False),
     Endpoint("GET", "/health/progress", health.progress, public=True, counted=False),
     Endpoint("GET", "/metrics", health.metrics, counted=False),
-    Endpoint("POST", "/v1/zinc/replay", replays.replay, body=replays.ReplayRequest),
+    Endpoint("POST", "/v1/zinc/replay", replays.replay, body=replays.ReplayRequest, of_model=False),
     Endpoint("GET", "/v1/zinc/receipts/{id}", replays.receipt, counted=False),
     Endpoint("GET", "/v1/worldline", replays.chain, counted=False),
     Endpoint("GET", "/v1/worldline/tail", replays.chain_tail, counted=False),
@@ -123,6 +125,7 @@ class App:
         """Answer one request."""
         if scope["type"] != "http":
             return
+        service = self.service
         model = self.service.model
         reads, limits = model.pictures is not None, self.service.tenants.limits
         call = Call(scope, receive, send, limits, model.fingerprint, reads, self.service.large)
@@ -138,7 +141,11 @@ class App:
             if not endpoint.public:
                 call.tenant = self.service.tenant_of(call)
             call.check_size()
-            await self._serve(endpoint, call)
+            if endpoint.counted:
+                call.id = new_id("req-")
+            if endpoint.of_model:
+                service = await service.of(call, endpoint.streams)
+            await endpoint.handler(service, call)
         except ApiError as error:
             await self._refuse(call, error)
         except ClientGone:
@@ -156,17 +163,13 @@ class App:
             if self.service.running.get(call.id) is call:  # a stream that is resumed too early has the id of another
                 del self.service.running[call.id]
             if counted:
-                self.service.finished(call)
-
-    async def _serve(self, endpoint: Endpoint, call: Call) -> None:
-        if endpoint.counted:
-            call.id = new_id("req-")
-        await endpoint.handler(self.service, call)
+                service.finished(call)
+            service.left()
 
     async def _refuse(self, call: Call, error: ApiError) -> None:
         """Send an error, if nothing has been sent: a stream tells of its own."""
         call.outcome = call.outcome or error.code or error.kind
-        if call.status:
+        if call.status and (call.complete or not call.waited):
             tell(self.service.log, "late error", logging.ERROR, id=call.id, message=str(error))
             return
         await call.refuse(error)

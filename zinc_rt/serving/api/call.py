@@ -94,6 +94,8 @@ class Call:
         self._limits, self._most = limits, limits.body(pictures)
         self._large, self._held = large or LargeBodies(), 0
         self._task: asyncio.Task[Any] | None = None
+        self._body: bytes | None = None
+        self.waited = False  # whether events have told that its model is loaded
         self._headers: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
             self._headers.setdefault(name, value)
@@ -151,6 +153,8 @@ class Call:
 
     async def body(self) -> bytes:
         """The whole body. Raises `ApiError` for one that is too large or does not end in time, `ClientGone`."""
+        if self._body is not None:
+            return self._body
         parts: list[bytes] = []
         size = 0
         try:
@@ -169,7 +173,8 @@ class Call:
                         self._held = size
                     parts.append(part)
                     if not message.get("more_body", False):
-                        return b"".join(parts)
+                        self._body = b"".join(parts)
+                        return self._body
         except TimeoutError:
             seconds = self._limits.body_seconds
             raise ApiError(408, f"the request's body did not end within {seconds:g} s", code="timeout") from None
@@ -259,6 +264,10 @@ class Call:
     async def refuse(self, error: ApiError) -> None:
         """Answer with an error, in the form of the endpoint."""
         self.outcome = self.outcome or error.code or error.kind
+        if self.waited:
+            named = b"event: error\n" if self.path.startswith("/v1/messages") else b""
+            await self.send(named + b"data: " + msgspec.json.encode(error.form(self.path)) + b"\n\n", more=False)
+            return
         headers = error.headers()
         if error.status in (408, 413):  # the rest of the body is not read
             headers.append((b"connection", b"close"))

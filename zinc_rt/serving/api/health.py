@@ -6,19 +6,31 @@ import zinc_rt
 from zinc_rt.scheduler.messages import CancelReason
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, cancelled
-from zinc_rt.serving.api.metrics import TYPE
+from zinc_rt.serving.api.metrics import TYPE, labelled_text
+from zinc_rt.serving.api.model_table import HostedModel, table_of
 from zinc_rt.serving.api.service import Service
 
 
 async def health(service: Service, call: Call) -> None:
     """200 while requests are answered; 503 while loading, draining, restarting, without progress, or with a fault."""
     state = unhealthy(service)
-    await call.reply_json({"status": state or "ok"}, 200 if state is None else 503)
+    facts: dict[str, object] = {"status": state or "ok"}
+    if (table := table_of(service)) is not None:
+        facts["models"] = {one.name: _state(one) for one in table.models}
+    await call.reply_json(facts, 200 if state is None else 503)
+
+
+def _state(hosted: HostedModel) -> str:
+    """The state of one of several models; one that fails does not make the others unhealthy."""
+    return hosted.state if hosted.service is None else unhealthy(hosted.service) or hosted.state
 
 
 def unhealthy(service: Service) -> str | None:
     """Why requests are not answered, or None."""
-    state = "draining" if service.draining else service.loading or service.client.healthy or service.background.wrong
+    state = "draining" if service.draining else service.loading or service.background.wrong
+    if service.table is not None:
+        return state
+    state = state or service.client.healthy
     return "stuck" if state is None and service.stuck() else state
 
 
@@ -63,6 +75,10 @@ async def metrics(service: Service, call: Call) -> None:
     """All metrics, for administrators."""
     service.check_admin(call)
     vllm = service.config.vllm_names or service.tenants.vllm_names
+    if (table := table_of(service)) is not None:
+        of_models = {one.name: one.metrics.registry for one in table.models}
+        await call.reply(labelled_text({"": service.metrics.registry, **of_models}), kind=TYPE)
+        return
     await call.reply(service.metrics.text(service.model.name if vllm else None), kind=TYPE)
 
 

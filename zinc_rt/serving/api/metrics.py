@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final
 
@@ -111,6 +111,27 @@ class _Histogram(Collector):
             buckets = list(zip(limits, accumulate(counts), strict=True))
             found.add_metric([] if self._label is None else [label], buckets, self._sums[label])
         yield found
+
+
+def labelled_text(registries: Mapping[str, CollectorRegistry]) -> bytes:
+    """The metrics of several models in Prometheus' text format: each sample has a label `model`, empty for what is of
+    no model.
+    """
+    families: dict[str, Metric] = {}
+    for model, registry in registries.items():
+        for found in registry.collect():
+            family = families.setdefault(
+                f"{found.name} {found.type}", Metric(found.name, found.documentation, found.type)
+            )
+            family.samples += [s._replace(labels={**s.labels, "model": model}) for s in found.samples]
+
+    class _All(Collector):
+        def collect(self) -> Iterator[Metric]:
+            yield from families.values()
+
+    made = CollectorRegistry()
+    made.register(_All())
+    return generate_latest(made)
 
 
 class _Engine(Collector):

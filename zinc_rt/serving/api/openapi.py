@@ -43,7 +43,8 @@ _ERROR: Final = {
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """One endpoint. public: without a key. counted: its requests are logged and counted. body: what a request's body is
-    decoded into; fields: the records of its fields.
+    decoded into; fields: the records of its fields. of_model: it asks something of one model; by default where it has a
+    body.
     """
 
     method: str
@@ -53,6 +54,17 @@ class Endpoint:
     counted: bool = True
     body: type[msgspec.Struct] | None = None
     fields: Sequence[ApiField] = ()
+    of_model: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Fill in `of_model`."""
+        if self.of_model is None:
+            object.__setattr__(self, "of_model", self.body is not None)
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can answer with server-sent events."""
+        return self.body is not None and "stream" in self.body.__struct_fields__ and not self.path.startswith("/api/")
 
 
 def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:

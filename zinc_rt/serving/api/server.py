@@ -152,7 +152,7 @@ class Server:
         serving = service.background.task("http", http.serve(sockets=[self._sock]))
         if signals:
             self._handle_signals()
-        loading = asyncio.create_task(service.client.start())
+        loading = asyncio.create_task(service.start())
         over = asyncio.create_task(self._over.wait())
         try:
             await asyncio.wait({loading, over, serving}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,10 +172,12 @@ class Server:
             await service.close()
         return EXIT_INTERRUPTED if self._first_signal == signal.SIGINT else 0
 
-    def _ready(self, info: EngineInfo) -> None:
+    def _ready(self, info: EngineInfo | None) -> None:
         service = self.service
-        service.loaded(info)
-        tell(service.log, "ready", url=self.url, model=service.model.name, n_ctx=info.n_ctx, slots=info.n_slots)
+        if info is None:
+            tell(service.log, "ready", url=self.url)
+        else:
+            tell(service.log, "ready", url=self.url, model=service.model.name, n_ctx=info.n_ctx, slots=info.n_slots)
         if self._started is not None:
             self._started(self.url)
 
@@ -193,7 +195,7 @@ class Server:
             return
         self._first_signal = number
         service = self.service
-        service.draining = True
+        service.drain()
         tell(service.log, "draining", requests=len(service.running), seconds=service.config.drain)
         self._draining = self.service.background.task("drain", self._drain())
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from zinc_rt.llm.ranking import NO_RANKER
 from zinc_rt.sampling.params import SamplingParams
@@ -59,8 +59,23 @@ _WRONG_KIND: Final = {
 """What is said of a model that is asked for something else, unless that is scores."""
 
 
+class HostedServices(Protocol):
+    """What several services have in common: `ModelTable`."""
+
+    @property
+    def loaded(self) -> list[Service]: ...
+    async def enter(self, call: Call, streams: bool) -> Service: ...
+    def leave(self, service: Service) -> None: ...
+    def watch(self, background: Background) -> None: ...
+    async def close(self) -> None: ...
+
+
 class Service:
-    """Belongs to the event loop's thread. secret: of the salts of tenants' prefix caches, drawn for each start."""
+    """One model for all requests. Belongs to the event loop's thread.
+
+    front: where a server has several models, the service without an engine that answers what needs none; it has the
+    `table` of the others. Requests, tenants' rates and what is kept of requests are shared with it.
+    """
 
     def __init__(
         self,
@@ -73,8 +88,11 @@ class Service:
         recorder: RequestRecorder | None = None,
         metrics: Metrics | None = None,
         background: Background | None = None,
+        front: Service | None = None,
     ) -> None:
         self.config, self.client, self.model, self.log = config, client, model, log
+        self.front = front
+        self.table: HostedServices | None = None
         self.tenants = tenants or TenantConfigs()
         self.keys = keys
         self.recorder = recorder
@@ -82,7 +100,9 @@ class Service:
         self.background = background or Background(log)
         self.metrics.status = lambda: client.status
         self.metrics.restarts = lambda: client.restarts
-        self.admission = AdmissionControl(self.tenants, lambda: client.status)
+        self.admission: AdmissionControl = AdmissionControl(
+            self.tenants, lambda: client.status, shares_rates_of=None if front is None else front.admission
+        )
         self.running: dict[str, Call] = {}
         self.broken: OrderedDict[str, tuple[str, tuple[int, ...], int]] = OrderedDict()  # as `broken_off` has it
         self.recent: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -94,6 +114,40 @@ class Service:
         self._secret = os.urandom(32)
         self._steps = -1
         self._stepped = time.monotonic()
+        if front is not None:
+            self.running, self.broken, self.recent = front.running, front.broken, front.recent
+            self.responses, self.large, self.draining = front.responses, front.large, front.draining
+
+    async def start(self) -> EngineInfo | None:
+        """Load the model; None for the front of several, which are loaded when asked for. Raises `ZincError`."""
+        if self.table is not None:
+            self.loading = None
+            self.table.watch(self.background)
+            return None
+        info = await self.client.start()
+        self.loaded(info)
+        return info
+
+    async def of(self, call: Call, streams: bool) -> Service:
+        """The service of the model that a request names, loaded; this one where it is the only one. streams: whether
+        the endpoint can answer with events, which then tell of a load. Raises `ApiError`, `ClientGone`.
+        """
+        return self if self.table is None else await self.table.enter(call, streams)
+
+    def left(self) -> None:
+        """A request that `of` gave this service is over."""
+        if self.front is not None and self.front.table is not None:
+            self.front.table.leave(self)
+
+    def drain(self) -> None:
+        """Take no new requests, of any model."""
+        for service in self.all:
+            service.draining = True
+
+    @property
+    def all(self) -> list[Service]:
+        """This one, and those of all models that are loaded."""
+        return [self, *(self.table.loaded if self.table is not None else ())]
 
     def loaded(self, info: EngineInfo) -> None:
         """The engine has its model: requests are answered from now on."""
@@ -106,15 +160,23 @@ class Service:
             self.client.share(tenant.share(name))
 
     async def close(self) -> None:
-        """End the engine, close the model's file, write records that wait, and end what runs beside requests."""
-        await self.client.close()
-        self.model.close()
+        """End all engines, close the models' files, write records that wait, and end what runs beside requests."""
+        if self.table is not None:
+            await self.table.close()
+        await self.end()
         if self.recorder is not None:
             await self.recorder.close()
         await self.background.close()
 
+    async def end(self) -> None:
+        """End the engine and close the model's file."""
+        await self.client.close()
+        self.model.close()
+
     def replace(self, tenants: TenantConfigs, keys: ApiKeys | None) -> None:
         """Other tenants and keys from now on."""
+        for service in self.all[1:]:
+            service.replace(tenants, keys)
         self.tenants, self.keys = tenants, keys
         self.admission.replace(tenants)
         for name, tenant in tenants.named.items():
@@ -174,6 +236,8 @@ class Service:
             return ApiError(503, "the server ends; send the request elsewhere", code="shutting_down", retry_after=5)
         if self.loading is not None:
             return ApiError(503, "the model is being loaded", code="loading", retry_after=5)
+        if self.table is not None:
+            return None
         if (wrong := self.client.healthy) is not None:
             return ApiError(503, f"no request can be computed now: {wrong}", code="engine_unavailable", retry_after=5)
         return self.admission.why_full()

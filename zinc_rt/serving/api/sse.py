@@ -57,6 +57,18 @@ class Prepared:
         return self._head + _encoder.encode(text) + self._tail
 
 
+def _headers(limits: Limits) -> Headers:
+    return [*_HEADERS, (PING, b"%g" % limits.ping_seconds)]
+
+
+async def comment(call: Call, limits: Limits, text: str) -> None:
+    """Begin a stream before its first event is known, or go on with it: a comment, which clients pass over."""
+    if not call.waited:
+        call.waited = True
+        await call.begin(200, _headers(limits))
+    await call.send(f": {text}\n\n".encode(), more=True)
+
+
 class EventStream:
     """Sends events as they come, those that are due together in one write.
 
@@ -69,7 +81,7 @@ class EventStream:
         """lines: it consists of lines of JSON, which have no ids and no comments."""
         self._call, self._limits, self._lines = call, limits, lines
         self._loop = asyncio.get_running_loop()
-        self._begun = False
+        self._begun = call.waited
         self._last = self._loop.time()  # when something was sent
         self._since: float | None = None  # when the client was given what it has not taken yet
         self._comment: asyncio.Task[None] | None = None
@@ -161,8 +173,7 @@ class EventStream:
         self._since = self._loop.time()
         if not self._begun:
             self._begun = True
-            ping = (PING, b"%g" % self._limits.ping_seconds)
-            await self._call.begin(200, _LINE_HEADERS if self._lines else [*_HEADERS, ping])
+            await self._call.begin(200, _LINE_HEADERS if self._lines else _headers(self._limits))
         await self._call.send(body, more)
         self._since, self._last = None, self._loop.time()
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from zinc_rt.gguf import GGUFFile
 from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.llm.adapters import lora_requests
 from zinc_rt.llm.load import built_in_model, load, open_projector
+from zinc_rt.mem.plan import available_memory
 from zinc_rt.models import define
 from zinc_rt.models.ranking import ranks
 from zinc_rt.scheduler.messages import StepReport
@@ -25,19 +28,21 @@ from zinc_rt.serving.api.embedder import EmbeddingClient
 from zinc_rt.serving.api.latency import ask_for_short_turns, keep_what_is_loaded
 from zinc_rt.serving.api.logs import make_logger, tell
 from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
 from zinc_rt.serving.api.pictures import RequestPictures
 from zinc_rt.serving.api.recording import RequestRecorder
 from zinc_rt.serving.api.served_adapters import ServedAdapters
-from zinc_rt.serving.api.served_model import ServedModel, fingerprint
-from zinc_rt.serving.api.server import Server, check_exposure, listen, read_files, tls_of
+from zinc_rt.serving.api.served_model import ANY_NAME, ServedModel, fingerprint
+from zinc_rt.serving.api.server import Files, Server, check_exposure, listen, read_files, tls_of
 from zinc_rt.serving.api.service import Service
 from zinc_rt.serving.background import Background
 from zinc_rt.serving.client import EngineClient
 from zinc_rt.serving.process import ProcessClient
 from zinc_rt.serving.records.signing import ReceiptSigner
-from zinc_rt.serving.wire import Start
+from zinc_rt.serving.wire import Planned, Start
 from zinc_rt.text import Tokenizer, template_process
 
+_PART: Final = re.compile(r"-\d{5}-of-\d{5}$")
 _CORE: Final = "zinc_rt.serving.load_engine:open_core"
 
 
@@ -45,7 +50,7 @@ _CORE: Final = "zinc_rt.serving.load_engine:open_core"
 class EngineChoice:
     """Which engine serves. options: of `zinc_rt.load`. core: options of the loop of steps. one_process: it runs on a
     thread of this process. embeddings: it embeds texts. ranks: the file's model ranks them. stamps: of the file, see
-    `open_core`.
+    `open_core`. admit: see `ProcessClient`.
     """
 
     path: Path | None = None
@@ -56,6 +61,7 @@ class EngineChoice:
     ranks: bool = False
     pooling: str | None = None
     stamps: list[list[int]] | None = None
+    admit: Callable[[Planned], Awaitable[None]] | None = None
 
 
 def make_client(
@@ -81,11 +87,18 @@ def make_client(
 
         opening = partial(open_core, **arguments, notify=notify)
         return ThreadClient(opening, report=report, notify=notify, background=background)
-    return ProcessClient(Start(_CORE, arguments), notify=notify, report=report, background=background)
+    start = Start(_CORE, arguments, asks=choice.admit is not None)
+    return ProcessClient(start, notify=notify, report=report, background=background, admit=choice.admit)
 
 
-def start_server(config: ServerConfig, choice: EngineChoice, started: Callable[[str], None]) -> int:
+def start_server(
+    config: ServerConfig,
+    choice: EngineChoice,
+    started: Callable[[str], None],
+    several: Several | None = None,
+) -> int:
     """Serve until a signal ends it; returns the exit code. started: gets the address once requests are answered.
+    several: serves these models, each as `choice` says, in place of that of `choice`.
 
     Raises `ZincError` for files that cannot be used, an address that is taken, and a model that cannot be loaded.
     """
@@ -97,7 +110,7 @@ def start_server(config: ServerConfig, choice: EngineChoice, started: Callable[[
     check_exposure(config)
     tls_of(config)
     ask_for_short_turns()
-    service = make_service(config, choice)
+    service = make_service(config, choice) if several is None else several.service(config, choice)
     sock = None
     try:
         sock = listen(config)
@@ -110,10 +123,66 @@ def start_server(config: ServerConfig, choice: EngineChoice, started: Callable[[
         service.model.close()
 
 
-def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
-    """What answers requests; its engine is not started yet. Raises `ZincError` for files that cannot be used."""
-    files = read_files(config)
-    log = make_logger(form=config.log, level=config.log_level)
+@dataclass(frozen=True, slots=True)
+class Several:
+    """The models of one server. budget: bytes for the plans of all that are loaded, None for what the machine has.
+    idle: see `ModelTable`.
+    """
+
+    paths: Sequence[Path]
+    budget: int | None = None
+    idle: float | None = None
+
+    def service(self, config: ServerConfig, choice: EngineChoice) -> Service:
+        """The front of a table of them. Raises `ZincError` for files that cannot be used."""
+        budget = available_memory() if self.budget is None else self.budget
+        names = self._names()
+
+        def opener(path: Path) -> Callable[[HostedModel, Admit], Service]:
+            def made(model: HostedModel, admit: Admit) -> Service:
+                own = replace(config, alias=model.names)
+                return make_service(own, replace(choice, path=path, admit=admit), front, model.metrics)
+
+            return made
+
+        first = (*names[self.paths[0]], *(name for name in config.alias if name == ANY_NAME))
+        front = make_service(replace(config, alias=first), replace(choice, path=self.paths[0]))
+        models = [
+            HostedModel(names[path], opener(path), int(path.stat().st_mtime), path.stat().st_size)
+            for path in self.paths
+        ]
+        ModelTable(front, models, budget, self.idle)
+        return front
+
+    def _names(self) -> dict[Path, tuple[str, ...]]:
+        """Names by files: the file's own, then the one inside where no other file has it. Raises `ZincError`."""
+        inside: dict[Path, str] = {}
+        for path in self.paths:
+            with GGUFFile.open(path) as file:
+                inside[path] = str(file.metadata.get("general.name", ""))
+        stems = {path: first_part_name(path) for path in self.paths}
+        if twice := [stem for stem, n in Counter(stems.values()).items() if n > 1]:
+            raise UsageError(f"two models are called {twice[0]!r}; rename one of the files, or give one of them")
+        taken = Counter([*stems.values(), *inside.values()])
+        return {
+            path: (stem, inside[path]) if inside[path] and taken[inside[path]] == 1 else (stem,)
+            for path, stem in stems.items()
+        }
+
+
+def first_part_name(path: Path) -> str:
+    """The name of a model's file, without the number of its part."""
+    return _PART.sub("", path.stem)
+
+
+def make_service(
+    config: ServerConfig, choice: EngineChoice, front: Service | None = None, metrics: Metrics | None = None
+) -> Service:
+    """What answers requests; its engine is not started yet. front: see `Service`. metrics: counts that go on, None for
+    new ones. Raises `ZincError` for files that cannot be used.
+    """
+    files = read_files(config) if front is None else Files(front.tenants, front.keys)
+    log = make_logger(form=config.log, level=config.log_level) if front is None else front.log
     template_process.prepare()
     path = choice.path or built_in_model()
 
@@ -136,11 +205,11 @@ def make_service(config: ServerConfig, choice: EngineChoice) -> Service:
     if shown is not None:
         options, stamps = {**options, "mmproj": str(shown.path)}, [*stamps, *shown.stamps]
     choice = replace(choice, options=options, stamps=stamps)
-    background = Background(log)
+    background = Background(log) if front is None else front.background
     recorder = open_recorder(config, path, model.name, options.get("cache_dir"), log, background, projector)
-    metrics = Metrics()
+    metrics = metrics or Metrics()
     client = make_client(choice, notify, metrics.step, background)
-    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background)
+    return Service(config, client, model, log, files.tenants, files.keys, recorder, metrics, background, front)
 
 
 def _pictures(

@@ -1,0 +1,212 @@
+"""Several models behind one server: names, loads, unloads, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.serving.api.conftest import MakeBench, events
+from tests.serving.api.fake import FakeClient
+from zinc_rt.errors import ZincError
+from zinc_rt.scheduler.messages import EngineInfo
+from zinc_rt.serving.api import model_table
+from zinc_rt.serving.api.config import TenantConfig, TenantConfigs
+from zinc_rt.serving.api.model_table import Admit, HostedModel, ModelTable
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.wire import Planned
+
+SIZE = 100
+
+
+class Asking(FakeClient):
+    """Tells its plan before it loads. opens: loads once it is set."""
+
+    def __init__(self, admit: Admit, opens: asyncio.Event, fails: bool, **more: Any) -> None:
+        super().__init__(**more)
+        self._admit, self._open, self._fails = admit, opens, fails
+        self.ended = False
+
+    async def start(self) -> EngineInfo:
+        await self._admit(Planned(SIZE, None, False))
+        await self._open.wait()
+        if self._fails:
+            raise ZincError("the file is damaged")
+        return await super().start()
+
+    async def close(self) -> None:
+        self.ended = True
+
+
+class Several:
+    """A server of three models, a, b and c, of which two fit; c cannot be loaded where `fails`."""
+
+    def __init__(self, make: MakeBench, tenants: TenantConfigs | None = None, **table: Any) -> None:
+        self.bench = make(tenants=tenants)
+        self.front, self.http = self.bench.service, self.bench.http
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.step: asyncio.Semaphore | None = None
+        self.clients: dict[str, list[Asking]] = {"a": [], "b": [], "c": []}
+        self.fails: set[str] = set()
+        self.now = 0.0
+        hosted = [HostedModel((name,), self._open) for name in self.clients]
+        self.table = ModelTable(self.front, hosted, **{"budget": 2 * SIZE, "clock": lambda: self.now, **table})
+
+    def _open(self, hosted: HostedModel, admit: Admit) -> Service:
+        front, name = self.front, hosted.name
+        ids = front.model.tokenizer.encode(f"I am {name}.", add_special=False)
+        client: Any = Asking(admit, self.gate, name in self.fails, script=lambda _: ids, gate=self.step)
+        self.clients[name].append(client)
+        model = dataclasses.replace(front.model, names=hosted.names, pool=ThreadPoolExecutor(1), template=None)
+        return Service(front.config, client, model, front.log, front.tenants, metrics=hosted.metrics, front=front)
+
+    @property
+    def states(self) -> str:
+        """Which models are loaded."""
+        return "".join(one.name for one in self.table.models if one.service is not None)
+
+    async def says(self, name: str | None, **more: Any) -> Any:
+        """The text of an answer, or the error."""
+        body = {"model": name, "prompt": "Hi", "max_tokens": 40, **more}
+        answer = await self.http.post("/v1/completions", json={k: v for k, v in body.items() if v is not None})
+        made = answer.json()
+        return made["choices"][0]["text"] if answer.status_code == 200 else (answer.status_code, made["error"])
+
+
+def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test on an event loop of its own, for 20 seconds at the most."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        async def limited() -> None:
+            await asyncio.wait_for(test(**given), 20)
+
+        asyncio.run(limited())
+
+    return run
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.002)
+
+
+@in_loop
+async def test_a_request_chooses_its_model(bench: MakeBench) -> None:
+    server = Several(bench)
+    assert server.states == ""
+    assert await server.says("b") == "I am b."
+    assert server.states == "b"
+    assert await server.says(None) == "I am a."
+    status, error = await server.says("z")
+    assert (status, error["code"]) == (404, "model_not_found")
+    assert "a, b, c" in error["message"]
+    listed = (await server.http.get("/v1/models")).json()["data"]
+    assert [(m["id"], m["status"]["value"]) for m in listed] == [("a", "loaded"), ("b", "loaded"), ("c", "unloaded")]
+    assert (await server.http.get("/v1/models/c")).json()["status"] == {"value": "unloaded"}
+    assert (await server.http.get("/health")).json()["models"] == {"a": "loaded", "b": "loaded", "c": "unloaded"}
+    text = (await server.http.get("/metrics")).text
+    assert 'zinc_tokens_total{kind="prompt",model="b",tenant="default"} ' in text
+    assert text.count("# TYPE zinc_tokens_total counter") == 1
+    lines = [line for line in server.bench.log if line["event"] == "request"]
+    assert [line.get("model") for line in lines] == ["b", "a", None]
+
+
+@in_loop
+async def test_the_least_recently_used_model_makes_room(bench: MakeBench) -> None:
+    server = Several(bench)
+    for server.now, name in enumerate("aba"):
+        await server.says(name)
+    assert await server.says("c") == "I am c."
+    assert server.states == "ac"
+    assert server.clients["b"][0].ended
+    assert await server.says("b") == "I am b."
+    assert len(server.clients["b"]) == 2
+
+
+@in_loop
+async def test_a_model_with_requests_is_not_unloaded(bench: MakeBench) -> None:
+    server = Several(bench, budget=SIZE, idle=0.0)
+    server.step = asyncio.Semaphore(0)
+    asked = asyncio.create_task(server.says("a"))
+    await until(lambda: bool(server.clients["a"]) and bool(server.clients["a"][0].submitted))
+    answer = await server.http.post("/v1/completions", json={"model": "b", "prompt": "Hi"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_room")
+    assert int(answer.headers["retry-after"]) > 0
+    assert (await server.http.post("/v1/models/a/unload")).status_code == 409
+    server.table.watch(server.front.background)
+    await asyncio.sleep(0.02)
+    assert server.states == "a"
+    for _ in range(40):
+        server.step.release()
+    assert await asked == "I am a."
+    server.now = 1.0
+    await until(lambda: server.states == "")
+    await server.front.background.close()
+
+
+@in_loop
+async def test_streams_tell_of_a_load(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_table, "_QUICK", 0.005)
+    server = Several(bench)
+    server.gate.clear()
+    body = {"model": "b", "prompt": "Hi", "max_tokens": 40, "stream": True}
+    bad = {"model": "b", "prompt": [], "stream": True}
+    asked = [asyncio.create_task(server.http.post("/v1/completions", json=json)) for json in (body, bad)]
+    asked.append(asyncio.create_task(server.http.post("/v1/models/b/load")))
+    await asyncio.sleep(0.03)
+    server.gate.set()
+    good, wrong, load = [await task for task in asked]
+    assert good.text.startswith(": loading b\n\n")
+    assert "".join(e["choices"][0]["text"] for e in events(good.text)) == "I am b."
+    assert wrong.status_code == 200
+    assert '"empty_prompt"' in wrong.text or '"error"' in wrong.text
+    assert load.json()["status"] == {"value": "loaded"}
+    assert len(server.clients["b"]) == 1
+
+
+@in_loop
+async def test_a_load_that_fails_takes_its_own_requests_alone(bench: MakeBench) -> None:
+    server = Several(bench)
+    server.fails = {"c"}
+    await server.says("a")
+    status, error = await server.says("c")
+    assert (status, error["code"]) == (500, "model_not_loaded")
+    assert "the file is damaged" in error["message"]
+    assert server.clients["c"][0].ended
+    assert await server.says("a") == "I am a."
+    server.fails = set()
+    assert await server.says("c") == "I am c."  # the next request tries again
+
+
+@in_loop
+async def test_rates_of_a_tenant_are_of_all_models(bench: MakeBench) -> None:
+    server = Several(bench, TenantConfigs({"default": TenantConfig(requests_per_minute=2)}))
+    assert await server.says("a") == "I am a."
+    assert await server.says("b") == "I am b."
+    assert (await server.says("a"))[0] == 429
+
+
+@in_loop
+async def test_a_server_that_ends_ends_loads(bench: MakeBench) -> None:
+    server = Several(bench)
+    server.gate.clear()
+    await asyncio.sleep(0)
+    asked = asyncio.create_task(server.says("a"))
+    await until(lambda: bool(server.clients["a"]))
+    await server.table.close()
+    assert (await asked)[0] == 503
+    assert server.clients["a"][0].ended
+
+
+@in_loop
+async def test_one_model_has_no_loads(bench: MakeBench) -> None:
+    answer = await bench().http.post("/v1/models/story/unload")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "one_model")

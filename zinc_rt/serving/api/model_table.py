@@ -1,0 +1,292 @@
+"""`ModelTable`: the models that one server can have. A request names one, which is loaded then. It is unloaded when it
+has been idle, or when another one needs its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+from zinc_rt.errors import ZincError
+from zinc_rt.mem.plan import HEADROOM, format_bytes
+from zinc_rt.serving.api.call import Call
+from zinc_rt.serving.api.errors import ApiError
+from zinc_rt.serving.api.logs import tell
+from zinc_rt.serving.api.metrics import Metrics
+from zinc_rt.serving.api.requests import read_json
+from zinc_rt.serving.api.service import Service
+from zinc_rt.serving.api.sse import comment
+from zinc_rt.serving.background import Background
+from zinc_rt.serving.wire import Planned
+
+Admit = Callable[[Planned], Awaitable[None]]
+
+_QUICK: Final = 1.0
+"""Seconds that a load may take before a stream tells of it; then it tells as often again."""
+_RETRY: Final = 10.0
+
+
+class _Asked(msgspec.Struct):
+    """The fields of any body that name a model."""
+
+    model: Any = None
+    name: Any = None
+    stream: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class HostedModel:
+    """One model of a server, loaded or not.
+
+    names: all of its names, the one that answers carry first. open: makes its service, which is not started; it gets
+    what admits the plan. created: of the file, seconds since 1970; size: bytes of it. service: None while it is not
+    loaded. users: requests that have it, or wait for it. used: when the last one ended. taken: bytes of memory that its
+    plan has.
+    """
+
+    names: tuple[str, ...]
+    open: Callable[[HostedModel, Admit], Service]
+    created: int = 0
+    size: int = 0
+    service: Service | None = None
+    loading: asyncio.Task[Service] | None = None
+    users: int = 0
+    used: float = 0.0
+    taken: int = 0
+    metrics: Metrics = field(default_factory=Metrics)
+
+    @property
+    def name(self) -> str:
+        """The name that answers carry."""
+        return self.names[0]
+
+    @property
+    def state(self) -> str:
+        """In a word, as llama.cpp's server has it."""
+        return "loaded" if self.service is not None else "loading" if self.loading is not None else "unloaded"
+
+
+class ModelTable:
+    """Belongs to the event loop's thread.
+
+    Args:
+        front: what answers requests that need no model.
+        models: the first one serves requests that name none.
+        budget: bytes of memory that the plans of all loaded models may have together, None for any; plans of a GPU's
+            memory are compared with what is free there.
+        idle: seconds without a request after which a model is unloaded, None for never.
+    """
+
+    def __init__(
+        self,
+        front: Service,
+        models: Sequence[HostedModel],
+        budget: int | None = None,
+        idle: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.models = list(models)
+        self._front, self._budget, self._idle, self._clock = front, budget, idle, clock
+        self._room = asyncio.Lock()  # held while models are unloaded: what they took is free when it is given back
+        self._reading = 0
+        front.table = self
+
+    @property
+    def loaded(self) -> list[Service]:
+        """The services of models that are loaded."""
+        return [model.service for model in self.models if model.service is not None]
+
+    def find(self, name: str | None) -> HostedModel:
+        """The model of a name, or of an adapter's name; the first one for None. Raises `ApiError`."""
+        if name is None:
+            return self.models[0]
+        for model in self.models:
+            has = model.service is not None and model.service.model.adapters.find(name) is not None
+            if name in model.names or has:
+                return model
+        if self._front.model.any_name:
+            return self.models[0]
+        known = ", ".join(model.name for model in self.models)
+        said = f"the model {name[:80]!r} does not exist; this server has {known[:2000]}"
+        raise ApiError(404, said, param="model", code="model_not_found")
+
+    async def enter(self, call: Call, streams: bool) -> Service:
+        """See `Service.of`. `leave` must follow. Reads the body, of so many requests at once as may wait."""
+        if self._reading > self._front.tenants.limits.queue:
+            raise ApiError(503, "too many requests arrive at once", code="server_busy", retry_after=1)
+        self._reading += 1
+        try:
+            body = await call.body()
+        finally:
+            self._reading -= 1
+        asked = _asked(call, body)
+        name = asked.model if asked.model is not None else asked.name if call.path.startswith("/api/") else None
+        model = self.find(name if isinstance(name, str) else None)
+        call.facts["model"] = model.name
+        model.users += 1
+        try:
+            async with call.attended():
+                service = await self._wait(model, call if streams and asked.stream is True else None)
+        except BaseException:
+            self._left(model)
+            raise
+        call.model = service.model.fingerprint
+        return service
+
+    def leave(self, service: Service) -> None:
+        """A request that `enter` let in is over."""
+        for model in self.models:
+            if model.service is service:
+                self._left(model)
+
+    def _left(self, model: HostedModel) -> None:
+        model.users -= 1
+        model.used = self._clock()
+
+    async def load(self, name: str) -> HostedModel:
+        """Load a model, if it is not loaded. Raises `ApiError`."""
+        model = self.find(name)
+        await self._wait(model, None)
+        return model
+
+    async def unload(self, name: str) -> HostedModel:
+        """Unload a model, if it is loaded. Raises `ApiError` while it has requests."""
+        model = self.find(name)
+        async with self._room:
+            if model.users or model.loading is not None:
+                said = f"the model {model.name!r} has requests, or is being loaded; unload it when that is over"
+                raise ApiError(409, said, code="model_busy", retry_after=_RETRY)
+            await self._unload(model)
+        return model
+
+    async def _wait(self, model: HostedModel, streaming: Call | None) -> Service:
+        """The model's service, loaded. streaming: a request whose stream tells of the load."""
+        if model.service is not None:
+            return model.service
+        if (no := self._front.unready()) is not None:
+            raise no
+        if model.loading is None:
+            model.loading = asyncio.create_task(self._load(model), name="zinc-load")
+            model.loading.add_done_callback(partial(_loaded, model))
+        task, limits = model.loading, self._front.tenants.limits
+        while streaming is not None and not (await asyncio.wait({task}, timeout=_QUICK))[0]:
+            await comment(streaming, limits, f"loading {model.name}")
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.cancelled():
+                raise
+            raise ApiError(503, "the server ends", code="shutting_down", retry_after=5) from None
+
+    async def _load(self, model: HostedModel) -> Service:
+        """Start the model's engine. Raises `ApiError`."""
+        async with self._room:
+            pass  # its last engine may still end
+        began, service = self._clock(), None
+        try:
+            service = await asyncio.to_thread(model.open, model, partial(self._admit, model))
+            if service.embedder is not None:  # it is loaded in this process, which tells no plan
+                await self._admit(model, Planned(model.size + HEADROOM, None, False))
+            service.loaded(await service.client.start())
+        except BaseException as error:
+            model.taken = 0
+            if service is not None:
+                await service.end()
+            if isinstance(error, ZincError) and not isinstance(error, ApiError):
+                said = f"the model {model.name!r} cannot be loaded: {error}"
+                raise ApiError(500, said, code="model_not_loaded") from None
+            raise
+        tell(self._front.log, "loaded", model=model.name, bytes=model.taken, seconds=round(self._clock() - began, 3))
+        service.draining = self._front.draining
+        model.service, model.used = service, self._clock()
+        return service
+
+    async def _admit(self, model: HostedModel, plan: Planned) -> None:
+        """Make room for a plan: unload models without requests, the least recently used first. Raises `ApiError`."""
+        async with self._room:
+            freed = 0
+            while not self._fits(model, plan, freed):
+                idle = [one for one in self.models if one is not model and one.service is not None and not one.users]
+                if not idle:
+                    raise self._no_room(model, plan)
+                victim = min(idle, key=lambda one: one.used)
+                freed += victim.taken
+                await self._unload(victim)
+            model.taken = plan.total
+
+    def _fits(self, model: HostedModel, plan: Planned, freed: int) -> bool:
+        there = plan.available is None or plan.total <= plan.available + freed
+        return there and (plan.on_gpu or self._budget is None or plan.total + self._others(model) <= self._budget)
+
+    def _others(self, model: HostedModel) -> int:
+        return sum(one.taken for one in self.models if one is not model)
+
+    def _no_room(self, model: HostedModel, plan: Planned) -> ApiError:
+        others = self._others(model)
+        limit = plan.available if plan.on_gpu or self._budget is None else self._budget
+        said = f"the model {model.name!r} needs {format_bytes(plan.total)}, of {format_bytes(limit or 0)}"
+        if not others:
+            return ApiError(503, f"{said}; start the server with a smaller -c or -np", code="no_room")
+        said += f" the models with requests have {format_bytes(others)}; try again later"
+        return ApiError(503, said, code="no_room", retry_after=_RETRY)
+
+    async def _unload(self, model: HostedModel) -> None:
+        """End a model's engine; `_room` must be held."""
+        service, model.service = model.service, None
+        if service is not None:
+            await service.end()
+            tell(self._front.log, "unloaded", model=model.name, bytes=model.taken)
+        model.taken = 0
+
+    def watch(self, background: Background) -> None:
+        """Unload models that are idle, from now on."""
+        if self._idle is not None:
+            background.task("idle-models", self._watch(self._idle))
+
+    async def _watch(self, idle: float) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, idle / 4))
+            async with self._room:
+                for model in self.models:
+                    if model.service is not None and not model.users and self._clock() - model.used > idle:
+                        await self._unload(model)
+
+    async def close(self) -> None:
+        """End all engines."""
+        loads = [model.loading for model in self.models if model.loading is not None]
+        for task in loads:
+            task.cancel()
+        await asyncio.gather(*loads, return_exceptions=True)
+        async with self._room:
+            await asyncio.gather(*(self._unload(model) for model in self.models))
+
+
+def table_of(service: Service) -> ModelTable | None:
+    """The table of a server with several models, from its front; None where there is one model."""
+    table = service.table
+    assert table is None or isinstance(table, ModelTable)
+    return table
+
+
+def _loaded(model: HostedModel, task: asyncio.Task[Service]) -> None:
+    model.loading = None
+    if not task.cancelled():
+        task.exception()  # told to who waits, if any
+
+
+def _asked(call: Call, body: bytes) -> _Asked:
+    """What a request says of its model. Raises `ApiError` for a body that is no JSON object."""
+    if not body:
+        names = parse_qs(call.scope.get("query_string", b"").decode("latin-1")).get("model")
+        return _Asked(names[0] if names else None)
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return msgspec.json.decode(body, type=_Asked)
+    return msgspec.convert({k: v for k, v in read_json(body).items() if k in _Asked.__struct_fields__}, _Asked)
