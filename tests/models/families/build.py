@@ -204,6 +204,9 @@ def write_case(
     formats = {}
 
     def format_of(name: str, shape: tuple[int, ...]) -> GGMLType:
+        if "tid2eid" in name:
+            formats[name] = GGMLType.I32
+            return GGMLType.I32
         free = len(shape) > 1 and name.endswith(".weight") and not any(part in name for part in FLOAT_PARTS)
         wanted = next((kind for part, kind in (formats_by_part or {}).items() if part in name), weights)
         formats[name] = wanted if free and shape[-1] % wanted.block_size == 0 else GGMLType.F32
