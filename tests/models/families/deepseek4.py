@@ -182,7 +182,7 @@ def compressor_shapes(n_embd: int, name: str, block: int, d: int) -> Shapes:
 
 
 def case(blocks: list[int], n_tokens: int, *, top_k: int = 3, seed: int = 1, **more: object) -> Case:
-    n_embd, heads, d, turns, q_rank, groups, rank, n_ff, n_experts, used, di = 64, 6, 64, 16, 32, 2, 32, 32, 8, 3, 64
+    n_embd, heads, d, turns, q_rank, groups, rank, n_ff, n_experts, used, di = 64, 6, 32, 16, 32, 2, 32, 32, 8, 3, 64
     keys = base_keys(
         n_layers=len(blocks), n_embd=n_embd, heads=heads, kv_heads=1, head_dim=d, n_ff=None,
         rope__dimension_count=turns, attention__q_lora_rank=q_rank, attention__sliding_window=6,
