@@ -164,9 +164,7 @@ OPS = (
             ),
             OpSignature(
                 (activation("k", "R", "n_kv_heads", "entry_dim"), *WHERE),
-                (
-                    replace(ENTRY_CACHE, shape=("P", "per_page", "n_kv_heads", "entry_dim")),
-                ),
+                (replace(ENTRY_CACHE, shape=("P", "per_page", "n_kv_heads", "entry_dim")),),
                 {"n_kv_heads": COUNT, "entry_dim": COUNT, "block": AttrSpec(int, at_least=1, default=1)},
                 (blocks_lie_in_pages,),
             ),
