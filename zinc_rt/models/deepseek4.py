@@ -169,7 +169,7 @@ class BlockAttentionSpec:
         p, overlap = f"blk.{layer}.{name}", self.block == CHOSEN_BLOCK
         wide = 2 * width if overlap else width
         values, scores = (parts.project(h, f"{p}_{what}", wide) for what in ("kv", "gate"))
-        offsets = parts.weight(f"{p}_ape.weight", self.block, wide, plain=True)
+        offsets = parts.table_constant(f"{p}_ape", self.block, wide)
         state = parts.states.of_sequence("compressor", layer, f"{name}_state", (6 if overlap else 3, width))
         y = parts.temp(f"{p}_pooled", width)
         parts.g.node(

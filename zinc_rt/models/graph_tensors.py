@@ -234,6 +234,12 @@ class GraphTensors:
         self._host.add(name)
         return dequantize(tensor.type, self.file.raw(name))
 
+    def table_constant(self, name: str, n_rows: int, n: int) -> BufferId:
+        """The tensor `name`.weight [n_rows, n] as a constant, whatever its format. Raises what `weight` raises."""
+        self._tensor(f"{name}.weight", (n_rows, n))
+        values = self.table(f"{name}.weight", n)
+        return self.constant(name, (n_rows, n), lambda n_ctx: values)
+
     def project_pooled(
         self,
         name: str,
