@@ -155,7 +155,7 @@ def stream_mix(a: ptr[StreamArgs], step: ptr[StepRecord], first: i32, last: i32,
 
 @inline
 def divide_by_sums(shares, eps: f32, N: int, LINE: int, NEXT: int):
-    """Each of N lines by its sum and eps. LINE: from one line to the next; NEXT: from one of its elements to the next."""
+    """Each of N lines by its sum and eps. LINE: from one line to the next; NEXT: from one element to the next."""
     for i in range(N):
         total: f32 = 0.0
         for j in range(N):
