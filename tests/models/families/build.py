@@ -214,7 +214,7 @@ def write_case(
 
     def values_of(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         if name in case.given:
-            return np.array(case.given[name], np.float32)
+            return np.resize(np.array(case.given[name], np.float32), shape)
         size = next((size for part, size in case.sizes.items() if part in name), 1.0)
         return made_up(name, shape, rng) * np.float32(size)
 
