@@ -6,7 +6,7 @@ import itertools
 from fractions import Fraction
 from typing import cast
 
-from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, UnsupportedTensorType, get
+from zinc_rt.gguf import SUPPORTED, GGUFFile, UnsupportedTensorType, get
 from zinc_rt.gguf.errors import OTHER_FORMAT
 from zinc_rt.models.architectures import Architecture, architecture_for, register, supported, unregister
 from zinc_rt.models.definition import (
@@ -108,8 +108,8 @@ def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
 
 
 def _refuse_types(file: GGUFFile) -> None:
-    """Tensors in a format that nothing reads. Tables of integers become constants where an architecture has them."""
-    wrong = [t for t in file.tensors.values() if not t.type.supported and t.type is not GGMLType.I32]
+    """Tensors in a format that nothing reads."""
+    wrong = [tensor for tensor in file.tensors.values() if not tensor.type.readable]
     if wrong:
         first, types = wrong[0], ", ".join(sorted({tensor.type.name for tensor in wrong}))
         more = f", like {len(wrong) - 1} others ({types})" if len(wrong) > 1 else ""
