@@ -72,6 +72,7 @@ TOPK: dict[str, tuple[int, dict[str, Any], tuple[bool, bool]]] = {
     "lone groups": (9, {"k": 4, "n_groups": 9, "n_groups_used": 5}, (False, False)),
     "chosen": (32, {"k": 4, "gating": "softmax_chosen"}, (False, False)),
     "sigmoid chosen": (40, {"k": 3, "gating": "sigmoid_chosen"}, (False, False)),
+    "root of softplus": (40, {"k": 6, "gating": "sqrt_softplus", "normalise": True, "scale": 1.5}, (True, False)),
     "chosen of many": (100, {"k": 40, "gating": "softmax_chosen", "normalise": True}, (True, True)),
 }
 
