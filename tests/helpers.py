@@ -127,6 +127,8 @@ LLAMA = Spec("llama")
 
 def packed(kind: GGMLType, values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """u8[n_rows, row_bytes]: `values` in the format; random blocks of that spread where `gguf` cannot write them."""
+    if kind is T.I32:
+        return values.astype("<i4").view(np.uint8)
     if kind not in MADE_UP:
         return gguf.quants.quantize(values, gguf.GGMLQuantizationType(int(kind))).view(np.uint8)
     places, centre = MADE_UP[kind]
@@ -179,7 +181,7 @@ def add_tensors(
         values = values_of(name, shape, rng)
         raw = packed(kind, values.reshape(-1, shape[-1]), rng)
         writer.add_tensor(name, raw, kind, shape)
-        wide = dequantized(kind, raw)
+        wide = values if kind is T.I32 else dequantized(kind, raw)
         tensors[name] = wide.reshape(shape).astype(np.float64)
     return tensors
 

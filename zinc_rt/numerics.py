@@ -118,14 +118,14 @@ TAIL_POLY: Final = (
 
 ACTIVATIONS: Final = (
     *("silu", "gelu", "gelu_quick", "gelu_erf", "gelu_alone"),
-    *("relu", "clamped", "silu_clamped"),
+    *("relu", "clamped", "silu_clamped", "clamped_silu"),
 )
 """What a gated feed-forward may do to its gate."""
 UNGATED: Final = ("gelu", "gelu_quick", "relu2", "xielu")
 """What a feed-forward without a gate may do to its elements."""
 CLAMP_ALPHA: Final = 1.702
 CLAMP_LIMIT: Final = 7.0
-"""Of "clamped", where a graph does not say others; "silu_clamped" has the limit, too."""
+"""Of "clamped", where a graph does not say others; "silu_clamped" and "clamped_silu" have the limit, too."""
 
 
 def pages_for(n_tokens: int) -> int:

@@ -54,6 +54,10 @@ def limited(x: float, low: float, high: float) -> float:
             {"activation": "silu_clamped", "limit": 1.5},
             lambda g, u: exact.mul(limited(exact.silu(g), -math.inf, 1.5), limited(u, -1.5, 1.5)),
         ),
+        (
+            {"activation": "clamped_silu", "limit": 1.5},
+            lambda g, u: exact.mul(exact.silu(limited(g, -math.inf, 1.5)), limited(u, -1.5, 1.5)),
+        ),
     ],
 )
 def test_gates(attrs: dict[str, Any], formula: Callable[[float, float], float]) -> None:

@@ -35,6 +35,12 @@ def streams(n: int) -> Case:
     net.node(Op.STREAM_ADD, [y], [net.out("copy", wide)], **attrs)
     net.node(Op.STREAM_ADD, [y, x, gates], [net.out("open", wide)], scale=0.25, **attrs)
     net.node(Op.STREAM_ADD, [y, x, gates, mix], [net.out("mixed", wide)], **attrs)
+    logits, base = net.rows("logits", STREAMS * (2 + STREAMS)), rng.standard_normal(STREAMS * (2 + STREAMS))
+    outs = [net.out(name, m) for name, m in (("reads", STREAMS), ("writes", STREAMS), ("shares", STREAMS**2))]
+    given = [logits, net.vector(base), net.vector(rng.standard_normal(3))]
+    net.node(Op.STREAM_MIX, given, outs, eps=1e-6, iterations=20, **attrs)
+    given = [gates, net.vector(base[:STREAMS]), net.vector(rng.standard_normal(1))]
+    net.node(Op.STREAM_MIX, given, [net.out("last", STREAMS)], eps=1e-6, **attrs)
     net.node(Op.STREAM_GATE, [x, net.rows("key", wide), y], [net.out("gated", wide)], **attrs)
     ids, positions, slots = (net.indices(name, "n_rows") for name in ("token_ids", "positions", "slots"))
     numbers = as_constant(np.concatenate([MULTIPLIERS, OFFSETS, SIZES]))
@@ -55,6 +61,7 @@ def streams(n: int) -> Case:
         n_rows = len(slots_)
         acts = {name: rows(rng, n_rows, width) for name, width in (("x", wide), ("y", n), ("key", wide))}
         acts |= {"gates": rows(rng, n_rows, STREAMS), "mix": rows(rng, n_rows, STREAMS**2)}
+        acts["logits"] = rng.standard_normal((n_rows, STREAMS * (2 + STREAMS))).astype(np.float32)
         tokens = rng.choice([EOS, 1, 2, 300_000], n_rows)
         steps.append(Step(n_rows, {**acts, "token_ids": tokens, "positions": where, "slots": slots_}))
     return net.case(steps)

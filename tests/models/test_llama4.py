@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,16 @@ def test_a_second_chunk(made: Made) -> None:
     want = forward(Net(made), TOKENS, CHUNK)
     assert error(logits_of(made.path, TOKENS, n_ctx=512, kernels="reference"), want) < WHOLE
     assert error(forward(Net(made, wrong=["chunks"]), TOKENS, CHUNK)[256:], want[256:]) > NOTICED
+
+
+def test_few_layers(tmp_path: Path) -> None:
+    """Without a layer that sees all positions."""
+    case = CASES["llama4"]
+    shapes = {name: shape for name, shape in case.shapes.items() if not name.startswith(("blk.2", "blk.3"))}
+    short = replace(case, keys={**case.keys, "block_count": 2}, shapes=shapes)
+    made, tokens = write_case(tmp_path / "m.gguf", short), TOKENS[:9]
+    got = logits_of(made.path, tokens, n_ctx=64, kernels="reference")
+    assert error(got, Net(made).logits(tokens)) < WHOLE
 
 
 @pytest.mark.slow

@@ -67,13 +67,16 @@ EXTENSION = """
 54 stream_add both m0
 55 stream_gate both m0
 56 ngram_ids both m0
+57 stream_mix both m0
+58 pool_blocks both m0
+59 block_attn both m0
 """
 ROWS = [line.split() for line in (TABLE + EXTENSION).split("\n") if line]
 
 
 def test_the_table_has_28_opcodes_and_ours_follow() -> None:
     assert len(TABLE.split("\n")) - 2 == 28
-    assert [int(op) for op in Op] == list(range(57)) == [int(row[0]) for row in ROWS]
+    assert [int(op) for op in Op] == list(range(60)) == [int(row[0]) for row in ROWS]
 
 
 @pytest.mark.parametrize(("number", "enum_name", "stage", "milestone"), ROWS)

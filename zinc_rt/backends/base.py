@@ -87,7 +87,7 @@ class Capacity:
 @dataclass(frozen=True)
 class CachePages:
     """The pages of one cache. values: whether it holds values, which backends may keep otherwise than keys; quantized:
-    whether it holds Q8_0 blocks.
+    whether it holds Q8_0 blocks. entries: of a page, fewer than its positions where blocks of these have one each.
     """
 
     name: str
@@ -96,12 +96,13 @@ class CachePages:
     quantized: bool
     n_heads: int
     width: int
+    entries: int = PAGE_TOKENS
 
     @property
     def page_bytes(self) -> int:
         """Bytes of a page, in any layout."""
         row = self.width // GROUP * BLOCK_BYTES if self.quantized else 2 * self.width
-        return PAGE_TOKENS * self.n_heads * row
+        return self.entries * self.n_heads * row
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,13 @@ def cache_pages(graph: Graph) -> tuple[CachePages, ...]:
     values = {
         n.inputs[2] for n in graph.nodes if n.op is Op.FLASH_ATTN and "latent_dim" not in n.attrs
     }  # of latent attention the one cache is the keys', whose beginnings are the values
+    values |= {b for n in graph.nodes if n.op is Op.KV_WRITE and "entry_dim" in n.attrs for b in n.outputs}
     return tuple(_pages(b, b.id in values) for b in graph.of_kind(BufferKind.STATE) if b.shape[0] == "n_pages")
 
 
 def _pages(b: Buffer, values: bool) -> CachePages:
-    _, _, n_heads, width = b.shape
-    return CachePages(b.name, b.id, values, b.dtype is BLOCKS, int(n_heads), int(width))
+    _, entries, n_heads, width = b.shape
+    return CachePages(b.name, b.id, values, b.dtype is BLOCKS, int(n_heads), int(width), int(entries))
 
 
 def page_arrays(caches: Iterable[CachePages], arrays: Mapping[int, npt.NDArray[Any]]) -> dict[str, Bytes]:

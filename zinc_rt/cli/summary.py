@@ -176,7 +176,7 @@ def _share(tensors: list[TensorInfo]) -> TypeShare:
     """Tensors of one type, at least one."""
     kind = tensors[0].type
     n_elements = sum(t.n_elements for t in tensors)
-    return TypeShare(kind.name, len(tensors), n_elements, sum(t.nbytes for t in tensors), kind.supported)
+    return TypeShare(kind.name, len(tensors), n_elements, sum(t.nbytes for t in tensors), kind.readable)
 
 
 def _needs_or_why_not(file: GGUFFile, kv: CacheFormat) -> tuple[Needs | None, str]:

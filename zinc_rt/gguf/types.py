@@ -77,6 +77,11 @@ class GGMLType(IntEnum):
         return self in SUPPORTED
 
     @property
+    def readable(self) -> bool:
+        """Whether something reads tensors of this type: kernels, or an architecture, for tables of integers."""
+        return self.supported or self is GGMLType.I32
+
+    @property
     def quantized(self) -> bool:
         """True when elements come in blocks that share a scale."""
         return self.block_size > 1

@@ -26,6 +26,9 @@ Here the graph is what runs, so it has to say what a dense model computes:
 - `INDEX_SCORES`, `INDEX_CHOICE`: scores of earlier positions or blocks of them, and the choice of those that a row's
   attention sees (the lightning indexer of DeepSeek-V3.2).
 - `STREAM_NORM`, `STREAM_SUM`, `STREAM_ADD`, `STREAM_GATE`: several residual streams (hyper-connections).
+- `STREAM_MIX`: the weights with which streams are read, written and mixed (hyper-connections of DeepSeek-V4).
+- `POOL_BLOCKS`, `BLOCK_ATTN`: one key for a block of positions, and attention over the last positions and over such
+  keys (DeepSeek-V4).
 - `NGRAM_IDS`: rows of a table by hashes of the last tokens (Qwen3.8's n-gram embedding).
 - `LORA_A`, `LORA_B`: the two products of low rank that an adapter adds to a product, other adapters for each row.
 - `SSM_SCAN`: the state of a selective state space model (Mamba 1 and 2), which `SSM_DELTA_NET` is not.
@@ -97,6 +100,9 @@ class Op(enum.IntEnum):
     STREAM_ADD = 54
     STREAM_GATE = 55
     NGRAM_IDS = 56
+    STREAM_MIX = 57
+    POOL_BLOCKS = 58
+    BLOCK_ATTN = 59
 
 
 def name(op: Op) -> str:

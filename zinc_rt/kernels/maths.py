@@ -174,8 +174,8 @@ def tanh(x):
 
 @inline
 def gated(gate, up, alpha, limit, ACT: str):
-    """activation(gate) * up of f32 lanes; alpha, limit: of "clamped" and "silu_clamped", as lanes or scalars that fit
-    them.
+    """activation(gate) * up of f32 lanes; alpha, limit: of "clamped", "silu_clamped" and "clamped_silu", as lanes or
+    scalars that fit them.
     """
     if ACT == "silu":
         return silu(gate) * up
@@ -192,6 +192,8 @@ def gated(gate, up, alpha, limit, ACT: str):
         return gelu(gate)
     elif ACT == "gelu_erf":
         return gelu_erf(gate) * up
+    elif ACT == "clamped_silu":
+        return silu(select(gate > limit, limit, gate)) * clamp(up, -limit, limit)
     static_assert(ACT == "clamped", f"no kernel knows the activation {ACT}")
     g = select(gate > limit, limit, gate)
     return times_sigmoid(g, g * alpha) * (clamp(up, -limit, limit) + 1.0)

@@ -108,8 +108,8 @@ def _refuse_causality(file: GGUFFile, definition: ModelDefinition) -> None:
 
 
 def _refuse_types(file: GGUFFile) -> None:
-    """Tensors in a format that no kernel reads."""
-    wrong = [tensor for tensor in file.tensors.values() if not tensor.type.supported]
+    """Tensors in a format that nothing reads."""
+    wrong = [tensor for tensor in file.tensors.values() if not tensor.type.readable]
     if wrong:
         first, types = wrong[0], ", ".join(sorted({tensor.type.name for tensor in wrong}))
         more = f", like {len(wrong) - 1} others ({types})" if len(wrong) > 1 else ""

@@ -18,8 +18,8 @@ from zinc_rt.utils.checks import show
 
 FILES = (
     "plain", "layer_normed", "mistral3", "phi3", "olmo2", "glm4", "granite", "gemma3", "gemma4", "muse_glimmer",
-    "mixtures", "llama4", "qwen35", "qwen4exp", "gpt_oss", "lfm2", "deepseek2", "minicpm3", "kimi_linear", "mamba",
-    "granite_hybrid", "falcon_h1", "nemotron_h", "bert",
+    "mixtures", "llama4", "qwen35", "qwen4exp", "gpt_oss", "lfm2", "deepseek2", "deepseek4", "minicpm3",
+    "kimi_linear", "mamba", "granite_hybrid", "falcon_h1", "nemotron_h", "bert",
 )  # fmt: skip
 """Modules of this package, in the order in which their architectures are named in messages."""
 

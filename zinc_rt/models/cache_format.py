@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from zinc_rt.errors import UsageError
 from zinc_rt.ir.builder import rewritten
-from zinc_rt.ir.graph import Buffer, BufferKind, DType, Graph
+from zinc_rt.ir.graph import Buffer, BufferKind, DType, Graph, Node
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops import attributes
 from zinc_rt.models.definition import ModelDefinition, StateKind, StateSpec
@@ -37,13 +37,14 @@ def parse_cache_format(name: object) -> CacheFormat:
 
 
 def with_cache(definition: ModelDefinition, wanted: CacheFormat) -> ModelDefinition:
-    """The definition with its KV caches in another format. Those of indexers stay as they are.
+    """The definition with its KV caches in another format. Those of indexers, and keys that are their own
+    values, stay as they are.
 
     Raises:
         ModelError: a layer's heads are no whole number of the format's blocks.
     """
     dtype, graph = wanted.dtype, definition.graph
-    cached = {b for n in graph.nodes if n.op is Op.KV_WRITE and "key_dim" not in n.attrs for b in n.outputs}
+    cached = {b for n in _writes(graph) for b in n.outputs}
     if all(graph.buffer(b).dtype is dtype for b in cached):
         return definition
     _check_widths(graph, dtype)
@@ -64,16 +65,20 @@ def with_states_of(definition: ModelDefinition, dtypes: Mapping[str, DType]) -> 
 
 
 def _check_widths(graph: Graph, dtype: DType) -> None:
-    for node in graph.nodes:
-        if node.op is Op.KV_WRITE and "key_dim" not in node.attrs:
-            attrs = attributes(node)
-            parts = ("latent_dim", "rope_dim") if "latent_dim" in attrs else ("head_dim", "value_dim")
-            for part in parts:
-                if int(attrs[part]) % dtype.block_size:
-                    raise ModelError(
-                        f"node {node.name}: {part} is {attrs[part]}; a KV cache of {dtype} takes heads of multiples of"
-                        f" {dtype.block_size} elements; use the KV cache of {DType.F16}"
-                    )
+    for node in _writes(graph):
+        attrs = attributes(node)
+        parts = ("latent_dim", "rope_dim") if "latent_dim" in attrs else ("head_dim", "value_dim")
+        for part in parts:
+            if int(attrs[part]) % dtype.block_size:
+                raise ModelError(
+                    f"node {node.name}: {part} is {attrs[part]}; a KV cache of {dtype} takes heads of multiples of"
+                    f" {dtype.block_size} elements; use the KV cache of {DType.F16}"
+                )
+
+
+def _writes(graph: Graph) -> list[Node]:
+    """The nodes whose caches may be of another format: not an indexer's, nor keys that are their own values."""
+    return [n for n in graph.nodes if n.op is Op.KV_WRITE and not {"key_dim", "entry_dim"} & n.attrs.keys()]
 
 
 def _resized(state: StateSpec, before: dict[str, Buffer], after: dict[str, Buffer]) -> StateSpec:

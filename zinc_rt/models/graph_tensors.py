@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, TensorInfo
 from zinc_rt.gguf.blocks import dequantize
@@ -162,6 +163,16 @@ class GraphTensors:
             self._add_weight(buffer, tensor, (n_out, n_in // parts), rows)
         return self._weights[buffer]
 
+    def parted(self, name: str, parts: int, n_out: int, n_in: int) -> BufferId:
+        """The buffer [parts, n_out, n_in] of a tensor that has the rows of all parts in two dimensions.
+
+        Raises what `weight` raises.
+        """
+        if name not in self._weights:
+            tensor = self._tensor(name, (parts * n_out, n_in))
+            self._add_weight(name, tensor, (parts, n_out, n_in), WeightRows(name, 0, tensor.n_rows))
+        return self._weights[name]
+
     def kernel(self, name: str, shape: tuple[int, ...]) -> BufferId:
         """The buffer of a convolution's kernel as a matrix: [n_out, n_in], where a patch of n_in numbers is a row.
 
@@ -204,6 +215,15 @@ class GraphTensors:
         self._host.add(name)
         return np.array(self.file.raw(name).reshape(-1).view("<f4"), np.float32)
 
+    def integers(self, name: str, *shape: int) -> npt.NDArray[np.int32]:
+        """The values of an I32 tensor that a constant is made from. Raises `ModelError`."""
+        tensor = self.file.tensors.get(name)
+        if tensor is None or tensor.type is not GGMLType.I32 or tensor.shape != shape:
+            found = "missing" if tensor is None else f"{tensor.type.name}{list(tensor.shape)}"
+            raise ModelError(f"tensor {name} is {found}, I32{list(shape)} is needed")
+        self._host.add(name)
+        return np.array(self.file.raw(name).reshape(-1).view("<i4"), np.int32).reshape(shape)
+
     def table(self, name: str, n: int) -> F32:
         """The rows of a matrix that a constant is made from, f32[n_rows, n], whatever its format.
 
@@ -213,6 +233,12 @@ class GraphTensors:
         tensor = self._tensor(name, (found.shape[0] if found is not None and found.shape else 1, n))
         self._host.add(name)
         return dequantize(tensor.type, self.file.raw(name))
+
+    def table_constant(self, name: str, n_rows: int, n: int) -> BufferId:
+        """The tensor `name`.weight [n_rows, n] as a constant, whatever its format. Raises what `weight` raises."""
+        self._tensor(f"{name}.weight", (n_rows, n))
+        values = self.table(f"{name}.weight", n)
+        return self.constant(name, (n_rows, n), lambda n_ctx: values)
 
     def project_pooled(
         self,

@@ -39,7 +39,9 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     if keys.has("attention.sliding_window") and not keys.integer("attention.sliding_window", minimum=0):
         raise ModelError(f"{keys.name('attention.sliding_window')} is 0: models without chunks are not supported")
     parts = GraphParts(file, info, info.eps)
-    rotation = parts.rotation(info.rope, factors="rope_freqs.weight")
+    local = windowed_layers(keys, info.n_layers, PERIOD)
+    # A table that no layer reads has no place in a graph: short models have layers of one kind.
+    rotation = parts.rotation(info.rope, factors="rope_freqs.weight") if any(local) else None
     routing = Routing.from_keys(keys, gating="sigmoid_chosen", normalise=False)
     near = AttentionSpec(
         info.heads,
@@ -49,14 +51,13 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
         norm_after_rope=True,
         chunk=CHUNK,
     )
-    factors = Temperature(SLOPE, CHUNK, offset=1).declare(parts)
+    factors = None if all(local) else Temperature(SLOPE, CHUNK, offset=1).declare(parts)
     full = replace(near, rotation=None, qk_norm=False, chunk=None, q_factors=factors)
     width = expert_width(keys, routing.n_used)
     shared = FeedForwardSpec(width, suffix="_shexp")
     routed = RoutedSpec(replace(routing, scale=1.0), width, shared=shared, weigh_inputs=True)
     dense = FeedForwardSpec(info.n_ff)
     step = keys.integer("interleave_moe_layer_step", maximum=info.n_layers)
-    local = windowed_layers(keys, info.n_layers, PERIOD)
     blocks = [
         pre_norm_block(near if here else full, dense if (layer + 1) % step else routed)
         for layer, here in enumerate(local)

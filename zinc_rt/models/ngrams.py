@@ -11,7 +11,7 @@ from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.ngrams import as_constant
 from zinc_rt.models.config import MAX_TAPS
 from zinc_rt.models.errors import ModelError
-from zinc_rt.models.hyper import Streams
+from zinc_rt.models.hyper import LowRankStreams
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.parts import GraphParts
 
@@ -31,7 +31,7 @@ class NgramEmbedding:
     Raises `ModelError` with the numbers.
     """
 
-    streams: Streams
+    streams: LowRankStreams
     layer: int
     size: int
     numbers: tuple[int, ...]
@@ -45,7 +45,7 @@ class NgramEmbedding:
         return (len(self.numbers) - self.size) // 2
 
     @classmethod
-    def from_keys(cls, keys: Keys, streams: Streams, n_embd: int) -> NgramEmbedding | None:
+    def from_keys(cls, keys: Keys, streams: LowRankStreams, n_embd: int) -> NgramEmbedding | None:
         """Read `ple.*`; None for a file without. Raises `ModelError`."""
         if not keys.has("ple.layers"):
             return None

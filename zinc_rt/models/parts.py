@@ -36,11 +36,13 @@ FactorsOf = Callable[[int], F32 | None]
 class Rotation:
     """A table of cosines and sines in the graph, made by `GraphParts.rotation`.
 
-    table: the constant, f32[n_ctx, pairs, 2]. interleaved: a pair is two neighbours rather than one of each half.
+    table: the constant, f32[n_ctx, pairs, 2]. interleaved: a pair is two neighbours rather than one of each half. last:
+    how many elements of a head rotate where these are its last ones, 0 where they are the first.
     """
 
     table: BufferId
     interleaved: bool
+    last: int = 0
 
 
 class GraphParts(RowParts):
@@ -126,10 +128,14 @@ class GraphParts(RowParts):
         self.g.node(Op.EMBED, [self.step["token_ids"], weight], [x], "embed" if usual else f"{name}.embed")
         return x
 
-    def group_project(self, x: BufferId, name: str, parts: int, n_out: int) -> BufferId:
-        """Each of so many parts of x times its matrix of `name`.weight [parts, n_out, n_in], one after another."""
+    def group_project(self, x: BufferId, name: str, parts: int, n_out: int, *, joined: bool = False) -> BufferId:
+        """Each of so many parts of x times its matrix of `name`.weight [parts, n_out, n_in], one after another.
+
+        joined: the tensor is [parts * n_out, n_in].
+        """
         y = self.temp(name, parts * n_out)
-        weight = self.weight(f"{name}.weight", parts, n_out, self.width(x) // parts)
+        found = self.parted if joined else self.weight
+        weight = found(f"{name}.weight", parts, n_out, self.width(x) // parts)
         self.g.node(Op.GROUP_MATMUL, [x, weight], [y], f"{name}.group_matmul")
         return y
 
@@ -150,6 +156,7 @@ class GraphParts(RowParts):
             interleaved=rotation.interleaved,
             n_heads=n_heads,
             head_dim=head_dim,
+            **({"begin": head_dim - rotation.last} if rotation.last else {}),
         )
         return y
 

@@ -16,7 +16,7 @@ from zinc_rt.models.config import MAX_TAPS
 from zinc_rt.models.definition import ModelDefinition
 from zinc_rt.models.delta_net import DeltaNetSpec
 from zinc_rt.models.drafts import leave_drafts
-from zinc_rt.models.hyper import StreamBranch, Streams
+from zinc_rt.models.hyper import LowRankStreams, StreamBranch
 from zinc_rt.models.indexer import choose
 from zinc_rt.models.keys import Keys
 from zinc_rt.models.ngrams import NgramEmbedding
@@ -78,7 +78,9 @@ def define(file: GGUFFile, name: str) -> ModelDefinition:
     info = HybridInfo.from_file(file, keys)
     parts = GraphParts(file, info, info.rms_eps)
     leave_drafts(parts, info.n_drafts, others=_DRAFT_WEIGHTS, biases=())
-    streams = Streams(keys.integer("hyper_connection.count", maximum=16), keys.integer("hyper_connection.low_rank"))
+    streams = LowRankStreams(
+        keys.integer("hyper_connection.count", maximum=16), keys.integer("hyper_connection.low_rank")
+    )
     ngrams = NgramEmbedding.from_keys(keys, streams, info.n_embd)
     rotation = parts.rotation(info.rope)
     attention = AttentionSpec(info.heads, rotation, qk_norm=True, out_gate=True)

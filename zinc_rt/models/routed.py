@@ -21,7 +21,7 @@ MAX_EXPERTS: Final = 1024
 MAX_USED: Final = 64
 """Experts that a row uses."""
 
-GATING_FUNCTIONS: Final = {1: "softmax", 2: "sigmoid", 3: "softmax_chosen"}
+GATING_FUNCTIONS: Final = {1: "softmax", 2: "sigmoid", 3: "softmax_chosen", 4: "sqrt_softplus"}
 """The values of `expert_gating_func` and the operation's names."""
 
 
@@ -101,7 +101,8 @@ class RoutedSpec:
     shared_gate: whether a gate for each row multiplies it, `ffn_gate_inp_shexp`; True, False or None as for bias.
     activation, limit: as of `FeedForwardSpec`. gated: False for experts without a gate: up stands for it, so that the
     activation "relu" squares, and "gelu_alone" is one of up. weigh_inputs: the weight of a row's expert, of which it
-    uses one, multiplies what the expert reads instead of what it gives.
+    uses one, multiplies what the expert reads instead of what it gives. by_token: a row's experts are those that the
+    table `ffn_gate_tid2eid` has for its token; the router says their weights alone.
     """
 
     routing: Routing
@@ -116,6 +117,7 @@ class RoutedSpec:
     gated: bool = True
     limit: float | None = None
     weigh_inputs: bool = False
+    by_token: bool = False
 
     def emit(self, parts: GraphParts, h: BufferId, layer: int) -> BufferId:
         """See `BranchBody.emit`. The router and the experts read the same rows."""
@@ -159,7 +161,10 @@ class RoutedSpec:
         r, n = self.routing, self.routing.n_experts
         inputs, bias, scale = [logits], f"{p}.exp_probs_b.bias", f"{p}.ffn_down_exps.scale"
         scaled = self._has(parts, scale, self.expert_scale)
-        if self._has(parts, bias, self.selection_bias):
+        more: dict[str, Attr] = {"by_token": True} if self.by_token else {}
+        if self.by_token:
+            inputs += [parts.step["token_ids"], self._experts_of_tokens(parts, p)]
+        elif self._has(parts, bias, self.selection_bias):
             inputs.append(parts.weight(bias, n))
         elif scaled:  # the operation's inputs stand in order: a bias of zero changes no choice
             inputs.append(parts.constant(f"{p}.no_selection_bias", (n,), _zeros(n)))
@@ -168,9 +173,19 @@ class RoutedSpec:
         ids, weights = parts.places(f"{p}.ffn_moe_ids", r.n_used), parts.temp(f"{p}.ffn_moe_weights", r.n_used)
         parts.g.node(
             Op.MOE_GATE_TOPK, inputs, [ids, weights], f"{p}.moe_gate_topk", k=r.n_used, gating=r.gating,
-            normalise=r.normalise, scale=r.scale, n_groups=r.n_groups, n_groups_used=r.n_groups_used,
+            normalise=r.normalise, scale=r.scale, n_groups=r.n_groups, n_groups_used=r.n_groups_used, **more,
         )  # fmt: skip
         return ids, weights
+
+    def _experts_of_tokens(self, parts: GraphParts, p: str) -> BufferId:
+        """The table of experts by token as a constant, f32[n_vocab, n_used]. Raises `ModelError`."""
+        name, n_used = f"{p}.ffn_gate_tid2eid.weight", self.routing.n_used
+        ids = np.sort(parts.integers(name, parts.info.n_vocab, n_used), axis=1)
+        if ids.min() < 0 or ids.max() >= self.routing.n_experts or (ids[:, 1:] == ids[:, :-1]).any():
+            raise ModelError(
+                f"tensor {name} does not name {n_used} different experts of {self.routing.n_experts} for each token"
+            )
+        return parts.constant(f"{p}.ffn_experts_of_tokens", ids.shape, lambda n_ctx: ids.astype(np.float32))
 
     def _experts(self, parts: GraphParts, h: BufferId, ids: BufferId, weights: BufferId, p: str) -> BufferId:
         n_embd, width = parts.width(h), self.routing.n_used * self.n_ff
@@ -244,6 +259,6 @@ def clamp_limits(keys: Keys, key: str, n_layers: int, n_blocks: int | None = Non
     return keys.numbers(key, given) + (0.0,) * (n_blocks - given)
 
 
-def clamped(part: Part, limit: float) -> Part:
+def clamped(part: Part, limit: float, activation: str = "silu_clamped") -> Part:
     """The part with its activation held under a limit; as it is where the limit is none."""
-    return part if limit <= LEAST_LIMIT else replace(part, activation="silu_clamped", limit=limit)
+    return part if limit <= LEAST_LIMIT else replace(part, activation=activation, limit=limit)

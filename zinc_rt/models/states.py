@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
+from zinc_rt.ir.ops.kv_cache import entries_of_page
 from zinc_rt.models.config import HeadSizes
 from zinc_rt.models.definition import StateKind, StateSpec
 from zinc_rt.models.errors import ModelError
@@ -81,6 +82,21 @@ class StateBooks:
         kept.position_bytes += DType.F16.row_bytes(head_dim)
         kept.read_bytes += DType.F16.row_bytes(head_dim)
         return self._g.buffer(name, BufferKind.STATE, DType.F16, ("n_pages", PAGE_TOKENS, 1, head_dim))
+
+    def entry_cache(self, layer: int, head_dim: int, *, block: int = 1, window: int | None = None) -> BufferId:
+        """Declare a cache of a layer whose keys are their own values, one of `head_dim` elements for each `block` of
+        positions, in the page where the block ends. window: positions that rows see at the most.
+        """
+        name = f"blk.{layer}.v_cache" if block == 1 else f"blk.{layer}.block_cache"
+        kind = f"kv of {window} positions" if block == 1 else f"keys of blocks of {block}"
+        per_page = entries_of_page(block)
+        kept = self._kept.setdefault(kind, _Kept(StateKind.PAGES, window))
+        n_bytes = -(-DType.F16.row_bytes(head_dim) * per_page // PAGE_TOKENS)
+        kept.layers.append(layer)
+        kept.buffers.append(name)
+        kept.position_bytes += n_bytes
+        kept.read_bytes += n_bytes
+        return self._g.buffer(name, BufferKind.STATE, DType.F16, ("n_pages", per_page, 1, head_dim))
 
     def _buffers(self, layer: int, n_kv_heads: int, widths: Mapping[str, int]) -> list[BufferId]:
         if layer in self._caches:

@@ -85,6 +85,9 @@ _EXCEPTIONS: dict[Op, tuple[Stage, Milestone]] = {
     Op.STREAM_ADD: (_BOTH, Milestone.M0),
     Op.STREAM_GATE: (_BOTH, Milestone.M0),
     Op.NGRAM_IDS: (_BOTH, Milestone.M0),
+    Op.STREAM_MIX: (_BOTH, Milestone.M0),
+    Op.POOL_BLOCKS: (_BOTH, Milestone.M0),
+    Op.BLOCK_ATTN: (_BOTH, Milestone.M0),
 }
 
 

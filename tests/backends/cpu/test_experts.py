@@ -74,6 +74,7 @@ TOPK: dict[str, tuple[int, dict[str, Any], tuple[bool, bool]]] = {
     "sigmoid chosen": (40, {"k": 3, "gating": "sigmoid_chosen"}, (False, False)),
     "mixer": (16, {"k": 2, "gating": "sparse_mixer"}, (False, False)),
     "mixer of many": (70, {"k": 5, "gating": "sparse_mixer"}, (False, False)),
+    "root of softplus": (40, {"k": 6, "gating": "sqrt_softplus", "normalise": True, "scale": 1.5}, (True, False)),
     "chosen of many": (100, {"k": 40, "gating": "softmax_chosen", "normalise": True}, (True, True)),
 }
 

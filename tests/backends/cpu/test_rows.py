@@ -105,6 +105,7 @@ def gates(n: int) -> Case:
         {"activation": "clamped", "alpha": 0.5, "limit": 0.25},
         {"activation": "relu"},
         {"activation": "silu_clamped", "limit": 0.25},
+        {"activation": "clamped_silu", "limit": 0.25},
     ):
         which = str(len(net.b._nodes))
         net.node(Op.SWIGLU, [gate, up], [net.out(f"y{which}", n)], **attrs)

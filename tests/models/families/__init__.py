@@ -11,6 +11,7 @@ from typing import Any
 from tests import helpers
 from tests.models.families import (
     deepseek2,
+    deepseek4,
     dense,
     gemma2,
     gemma3,
@@ -44,6 +45,7 @@ CASES: dict[str, Case] = {
     **gpt_oss.CASES,
     **lfm2.CASES,
     **deepseek2.CASES,
+    **deepseek4.CASES,
     **mamba.CASES,
     **mixtures.CASES,
     **plain.CASES,
@@ -55,7 +57,7 @@ CASES: dict[str, Case] = {
 }
 ARCHITECTURES = tuple({case.architecture: name for name, case in reversed(CASES.items())}.values())[::-1]
 """The first case of each architecture; the others differ from it by a key or by how a file holds its matrices."""
-_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba, kimi_linear, qwen4exp)
+_MODULES = (qwen_moe, qwen35, dense, gemma2, gemma4, gpt_oss, lfm2, deepseek2, mamba, kimi_linear, qwen4exp, deepseek4)
 FAMILIES = tuple(next(iter(module.CASES)) for module in _MODULES)
 """One case of each kind of layers: experts, recurrent, dense, windows, shared caches, sinks, latent attention, state
 spaces, decays of channels, streams.
@@ -80,10 +82,10 @@ def soon(names: Collection[str], cases: Iterable[str] = CASES) -> list[Any]:
 
 NOT_JUDGED = (
     "deepseek2-lite", "llama-windows", "mistral3-windows", "exaone4-windows", "minicpm-old", "starcoder2-windows",
-    "kimi-linear-kv-together", "phimoe",
+    "kimi-linear-kv-together", "phimoe", "deepseek4",
 )  # fmt: skip
 JUDGED: dict[str, Case] = {name: case for name, case in CASES.items() if name not in NOT_JUDGED}
 """What llama.cpp is asked about; it has no windows in two of these architectures, and turns a factor of the third
 round where the file has none.
 """
-JUDGED |= deepseek2.LITE_AS_SOLD | plain.LARGE_AS_SOLD
+JUDGED |= deepseek2.LITE_AS_SOLD | deepseek4.AS_SOLD | plain.LARGE_AS_SOLD

@@ -204,6 +204,9 @@ def write_case(
     formats = {}
 
     def format_of(name: str, shape: tuple[int, ...]) -> GGMLType:
+        if "tid2eid" in name:
+            formats[name] = GGMLType.I32
+            return GGMLType.I32
         free = len(shape) > 1 and name.endswith(".weight") and not any(part in name for part in FLOAT_PARTS)
         wanted = next((kind for part, kind in (formats_by_part or {}).items() if part in name), weights)
         formats[name] = wanted if free and shape[-1] % wanted.block_size == 0 else GGMLType.F32
@@ -211,7 +214,7 @@ def write_case(
 
     def values_of(name: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         if name in case.given:
-            return np.array(case.given[name], np.float32)
+            return np.resize(np.array(case.given[name], np.float32), shape)
         size = next((size for part, size in case.sizes.items() if part in name), 1.0)
         return made_up(name, shape, rng) * np.float32(size)
 

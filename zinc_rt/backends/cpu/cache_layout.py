@@ -27,7 +27,7 @@ def _declared(pages: Bytes, cache: CachePages, flip: int) -> Bytes:
     n, heads, width = len(pages), cache.n_heads, cache.width
     if not cache.quantized:
         if cache.values:
-            return flat(halves(pages, heads, PAGE_TOKENS, width).transpose(0, 2, 1, 3))
+            return flat(halves(pages, heads, cache.entries, width).transpose(0, 2, 1, 3))
         return flat(halves(pages, heads, width, PAGE_TOKENS).transpose(0, 3, 1, 2))
     of_head = np.ascontiguousarray(pages).reshape(n, heads, -1)
     integers, scales = of_head[..., : PAGE_TOKENS * width], halves(of_head[..., PAGE_TOKENS * width :], -1)
@@ -48,7 +48,7 @@ def _own(pages: Bytes, cache: CachePages, flip: int) -> Bytes:
     n, heads, width = len(pages), cache.n_heads, cache.width
     if not cache.quantized:
         order = (0, 2, 1, 3) if cache.values else (0, 2, 3, 1)
-        return flat(halves(pages, PAGE_TOKENS, heads, width).transpose(*order))
+        return flat(halves(pages, cache.entries, heads, width).transpose(*order))
     integers, scales = parted(pages, cache)
     if cache.values:
         first, behind = integers.transpose(0, 2, 1, 3, 4), scales.transpose(0, 2, 1, 3)

@@ -128,14 +128,18 @@ class TargetTuning:
         """The constants of kernels of a cache, which those of a float16 one leave out."""
         return {"QUANT": True, "FLIP": bool(self.flip)} if wanted else {}
 
-    def heads(self, dim: int, pairs: int, interleaved: bool, *, quantized: bool = False) -> Kernel:
-        """Norm, rotation and placing of heads; quantized: in a cache of Q8_0 blocks."""
+    def heads(
+        self, dim: int, pairs: int, interleaved: bool, *, quantized: bool = False, begin: int = 0, block: int = 1
+    ) -> Kernel:
+        """Norm, rotation and placing of heads; quantized: in a cache of Q8_0 blocks; begin, block: see the kernel."""
         return heads.heads, {
             "W": self.lanes,
             "DIM": dim,
             "PAIRS": pairs,
             "INTERLEAVED": interleaved and pairs > 0,
             **self._quantized(quantized),
+            **({"BEGIN": begin} if begin else {}),
+            **({"BLOCK": block} if block > 1 else {}),
         }
 
     def attention(self, n: Attend, rows: int, *, quantized: bool = False) -> Kernel:

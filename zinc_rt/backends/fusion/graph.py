@@ -199,6 +199,10 @@ class _Fusing:
     def kv_write(self, n: Node) -> Iterator[FusedNode]:
         where, names = tuple(n.inputs[-3:]), ("k_cache", "v_cache")
         written = list(self._chains.kv_write(n))
+        if "entry_dim" in n.attrs:
+            block = int(attributes(n)["block"])
+            yield HeadsWrite(n, written[0], n.outputs[0], names[1], where, written[0].dim, block=block)
+            return
         if len(n.outputs) == 1:
             row, start = sum(heads.dim for heads in written), 0
             for heads in written:

@@ -42,7 +42,7 @@ class Readers:
 class Heads:
     """A buffer of heads, and the operations that are still to be done to it. normed: whether each head gets a norm;
     weight: of the norm, if it has one; table: cosines and sines of a rotation, with the positions (None without one);
-    pairs: how many pairs of a head rotate.
+    pairs: how many pairs of a head rotate, from element `begin` on.
     """
 
     source: int
@@ -55,6 +55,7 @@ class Heads:
     pairs: int = 0
     interleaved: bool = False
     normed: bool = False
+    begin: int = 0
 
 
 class HeadChains:
@@ -81,6 +82,7 @@ class HeadChains:
             positions=positions,
             pairs=int(self._graph.buffer(table).shape[1]),
             interleaved=bool(n.attrs["interleaved"]),
+            begin=int(attributes(n)["begin"]),
         )
         return self._now(n, known, Op.KV_WRITE)
 
@@ -107,7 +109,8 @@ def _split(n: Node, source: int) -> tuple[int, int]:
     if n.op is not Op.KV_WRITE:
         return int(n.attrs["n_heads"]), int(n.attrs["head_dim"])
     attrs, first = attributes(n), source == n.inputs[0]
-    if "key_dim" in attrs:
-        return int(attrs["n_kv_heads"]), int(attrs["key_dim"])
+    for alone in ("key_dim", "entry_dim"):
+        if alone in attrs:
+            return int(attrs["n_kv_heads"]), int(attrs[alone])
     sizes = ("latent_dim", "rope_dim") if "latent_dim" in attrs else ("head_dim", "value_dim")
     return int(attrs["n_kv_heads"]), int(attrs[sizes[0 if first else 1]])

@@ -88,6 +88,7 @@ class HeadsWrite(NamedTuple):
 
     cache: "k_cache" or "v_cache" where the target is one, else empty. where: the buffers of positions, slots and pages
     of a cache; empty for a buffer. row: elements of a head in the cache, of which these are written from `start` on.
+    block: only rows that end a block of so many positions are written.
     """
 
     node: Node
@@ -97,6 +98,7 @@ class HeadsWrite(NamedTuple):
     where: tuple[int, ...] = ()
     row: int = 0
     start: int = 0
+    block: int = 1
 
 
 class Attend(NamedTuple):

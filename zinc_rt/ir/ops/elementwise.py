@@ -29,7 +29,7 @@ from zinc_rt.kernels.reference.mathfn import gelu, gelu_erf, gelu_quick, sigmoid
 
 def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
     """activation(gate) * up, each operation rounded once; attrs: `GATED`, of which "clamped" reads all, and
-    "silu_clamped" the limit.
+    "silu_clamped" and "clamped_silu" the limit.
     """
     with np.errstate(all="ignore"):
         if attrs["activation"] == "silu":
@@ -48,6 +48,8 @@ def gated_rows(gate: F32, up: F32, attrs: Mapping[str, Any]) -> F32:
         if attrs["activation"] == "silu_clamped":
             return np.minimum(silu(gate), limit) * np.clip(up, -limit, limit)
         g, u = np.minimum(gate, limit), np.clip(up, -limit, limit)  # both keep NaN
+        if attrs["activation"] == "clamped_silu":
+            return silu(g) * u
         return times_sigmoid(g, g * alpha) * (u + np.float32(1.0))
 
 

@@ -25,6 +25,7 @@ from zinc_rt.ir.definition import (
     Port,
     activation,
     experts,
+    index,
 )
 from zinc_rt.ir.op import Op
 from zinc_rt.ir.ops.elementwise import GATED, gated_rows
@@ -36,13 +37,16 @@ if TYPE_CHECKING:
     from zinc_rt.ir.sizes import CostView
     from zinc_rt.ir.unify import Bindings
 
-GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen", "sparse_mixer")
+GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen", "sparse_mixer", "sqrt_softplus")
 
 
 def _gate_topk(at: Operands) -> None:
+    attrs, given = dict(at.attrs), None
     logits, bias, scales = (*at.inputs, None, None)[:3]
+    if attrs.pop("by_token", False):
+        given, bias, scales = at.inputs[2][at.inputs[1]], None, None
     ids, weights = at.outputs
-    ids[...], weights[...] = choose_experts(logits, bias=bias, expert_scale=scales, **at.attrs)
+    ids[...], weights[...] = choose_experts(logits, bias=bias, expert_scale=scales, given=given, **attrs)
 
 
 def _counts_fit(sizes: Bindings) -> str | None:
@@ -126,6 +130,14 @@ def _act_fits(sizes: Bindings) -> str | None:
 
 _IDS = Port("ids", INT32, ("R", "k"), ACTIVATION)
 _CHOSEN_WEIGHTS = Port("weights", FLOAT32, ("R", "k"), ACTIVATION)
+_ROUTING = {
+    "k": COUNT,
+    "gating": AttrSpec(str, default="softmax", one_of=GATINGS),
+    "normalise": AttrSpec(bool, default=False),
+    "scale": AttrSpec(float, default=1.0),
+    "n_groups": AttrSpec(int, at_least=1, default=1),
+    "n_groups_used": AttrSpec(int, at_least=1, default=1),
+}
 
 OPS = (
     OpDefinition(
@@ -137,17 +149,23 @@ OPS = (
                 Port("expert_scale", FLOAT32, ("E",), READ_ONLY, optional=True),
             ),
             (_IDS, _CHOSEN_WEIGHTS),
-            {
-                "k": COUNT,
-                "gating": AttrSpec(str, default="softmax", one_of=GATINGS),
-                "normalise": AttrSpec(bool, default=False),
-                "scale": AttrSpec(float, default=1.0),
-                "n_groups": AttrSpec(int, at_least=1, default=1),
-                "n_groups_used": AttrSpec(int, at_least=1, default=1),
-            },
+            _ROUTING,
             (_counts_fit,),
         ),
         reference=_gate_topk,
+        # Experts that a table has for each token, f32[n_vocab, k]; all of a row's are different.
+        variants=(
+            OpSignature(
+                (
+                    activation("logits", "R", "E"),
+                    index("token_ids", "R"),
+                    Port("table", FLOAT32, ("n_vocab", "k"), READ_ONLY),
+                ),
+                (_IDS, _CHOSEN_WEIGHTS),
+                {**_ROUTING, "by_token": AttrSpec(bool)},
+                (_counts_fit,),
+            ),
+        ),
         # A comparison of each with each, and what turns logits into probabilities.
         operations=lambda cost: cost.elements(0) * (cost.dim(0, 1) + 4),
     ),

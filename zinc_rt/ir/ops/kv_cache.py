@@ -4,11 +4,14 @@ A page holds 16 positions of one layer: cache f16[n_pages, 16, n_kv, head_dim], 
 blocks of as many elements. A sequence's page table lists its pages in position order.
 
 A node with `latent_dim` and `rope_dim` writes keys alone, which come in two parts: values are their first part. A
-node with `key_dim` writes keys that have no values: an indexer's, in float16 whatever the other caches hold.
+node with `key_dim` writes keys that have no values: an indexer's, in float16 whatever the other caches hold. One with
+`entry_dim` writes keys that are their own values, in float16, too: those of positions, or of blocks of positions. A row
+writes the key of a block if it is the block's last; the cache has room for the blocks that end in a page.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +22,7 @@ from zinc_rt.ir.definition import (
     CACHED,
     COUNT,
     VALUE_DIM,
+    AttrSpec,
     OpDefinition,
     Operands,
     OpSignature,
@@ -53,6 +57,11 @@ def kv_write_rows(
             cache[pages, offsets] = pack_heads(heads_) if cache.dtype == np.uint8 else heads_
 
 
+def entries_of_page(block: int) -> int:
+    """Blocks that end in a page, at the most."""
+    return max(1, PAGE_TOKENS // block)
+
+
 def cached_width(cache: F16 | U8, elements: int) -> int:
     """What a head's first elements take of a row of a cache: entries of float16, or bytes of blocks."""
     return BLOCKS.row_bytes(elements) if cache.dtype == np.uint8 else elements
@@ -66,6 +75,15 @@ def _kv_write(at: Operands) -> None:
         with np.errstate(over="ignore"):
             cache[pages[slots, positions // PAGE_TOKENS], positions % PAGE_TOKENS] = own
         return
+    if "entry_dim" in at.attrs:
+        keys, positions, slots, pages = at.inputs
+        (cache,), block = at.outputs, int(at.attrs["block"])
+        last = (positions + 1) % block == 0
+        keys, positions, slots = heads(at, keys, "n_kv_heads", "entry_dim")[last], positions[last], slots[last]
+        place = positions % PAGE_TOKENS * cache.shape[1] // PAGE_TOKENS
+        with np.errstate(over="ignore"):
+            cache[pages[slots, positions // PAGE_TOKENS], place] = keys
+        return
     first, second, positions, slots, pages = at.inputs
     if "latent_dim" in at.attrs:
         latent, rope = heads(at, first, "n_kv_heads", "latent_dim"), heads(at, second, "n_kv_heads", "rope_dim")
@@ -78,11 +96,24 @@ def _kv_write(at: Operands) -> None:
 
 
 def _touched(cost: CostView) -> tuple[int, int]:
-    where = 1 if "key_dim" in cost.attrs else 2
+    where = 1 if len(cost.outputs) == 1 and "latent_dim" not in cost.attrs else 2
     rows, head_rows = cost.dim(where, 0), cost.dim(where, 0) * cost.attr("n_kv_heads")
     one_page_entry = DType.I32.row_bytes(1)
     cached = sum(head_rows * out.dtype.row_bytes(cost.sizes.dim(out.shape[-1])) for out in cost.outputs)
     return cost.bytes_in(*range(where + 2)) + rows * one_page_entry, cached
+
+
+def blocks_lie_in_pages(bound: Bindings) -> str | None:
+    """The rule that blocks end where pages have room for them."""
+    block, per_page = bound.value("block"), bound.value("per_page")
+    if block is None or per_page is None:
+        return None
+    if PAGE_TOKENS % block and block % PAGE_TOKENS:
+        return f"block is {block}, it must divide {PAGE_TOKENS} or be a multiple of it"
+    wanted = entries_of_page(block)
+    return (
+        None if per_page == wanted else f"blocks of {block} have {wanted} entries to a page, the cache has {per_page}"
+    )
 
 
 def parts_make_heads(bound: Bindings) -> str | None:
@@ -100,6 +131,7 @@ def _cache(name: str, size: str = "head_dim") -> Port:
 CACHES = (_cache("k_cache"), _cache("v_cache", "value_dim"))
 LATENT_CACHE = CACHES[0]
 KEY_CACHE = Port("k_cache", frozenset({DType.F16}), ("P", PAGE_TOKENS, "n_kv_heads", "key_dim"), CACHE, role="k_cache")
+ENTRY_CACHE = Port("v_cache", frozenset({DType.F16}), ("P", PAGE_TOKENS, 1, "head_dim"), CACHE, role="v_cache")
 LATENT = {"latent_dim": COUNT, "rope_dim": COUNT}
 WHERE = (index("positions", "R"), index("slots", "R"), index("page_table", "S", "M"))
 
@@ -129,6 +161,12 @@ OPS = (
                 (activation("k", "R", "n_kv_heads", "key_dim"), *WHERE),
                 (KEY_CACHE,),
                 {"n_kv_heads": COUNT, "key_dim": COUNT},
+            ),
+            OpSignature(
+                (activation("k", "R", "n_kv_heads", "entry_dim"), *WHERE),
+                (replace(ENTRY_CACHE, shape=("P", "per_page", "n_kv_heads", "entry_dim")),),
+                {"n_kv_heads": COUNT, "entry_dim": COUNT, "block": AttrSpec(int, at_least=1, default=1)},
+                (blocks_lie_in_pages,),
             ),
         ),
     ),

@@ -263,7 +263,9 @@ def _state_bytes(cost: CostView, port: int) -> int:
     return cost.bytes_in(port) // cost.dim(port, 0) * min(cost.sizes.n_rows, cost.sizes.n_slots)
 
 
-def _touched(state: int) -> Any:
+def touched_beside(state: int) -> Any:
+    """Bytes of a node with a state, the input of this number: of the entries that its sequences have."""
+
     def touched(cost: CostView) -> tuple[int, int]:
         others = [port for port in range(len(cost.inputs)) if port != state]
         kept, outputs = _state_bytes(cost, state), [cost.sizes.nbytes(buffer) for buffer in cost.outputs]
@@ -280,7 +282,7 @@ def _conv_operations(cost: CostView) -> int:
 
 
 def _conv_touched(cost: CostView) -> tuple[int, int]:
-    touched: tuple[int, int] = _touched(4 if "apart" in cost.attrs else 2)(cost)
+    touched: tuple[int, int] = touched_beside(4 if "apart" in cost.attrs else 2)(cost)
     return touched
 
 
@@ -313,15 +315,16 @@ def _output_operations(size: int) -> int:
     return 5 * size + 2 + -(-size // SCAN_BLOCK)
 
 
-def _state(name: str, *shape: Dim) -> Port:
+def state_port(name: str, *shape: Dim) -> Port:
+    """What each sequence keeps, f32[n_slots, *shape]."""
     return Port(name, FLOAT32, ("S", *shape), CACHE, role=name)
 
 
 _WHERE = (index("positions", "R"), index("slots", "R"))
-_CONV_STATE = _state("conv_state", "kept", "C")
-_DELTA_STATE = _state("delta_state", "n_v_heads", "head_dim", "head_dim")
-_SCAN_STATE = _state("scan_state", "n_heads", "state_size", "head_dim")
-_CHANNEL_STATE = _state("scan_state", "state_size", "head_dim")
+_CONV_STATE = state_port("conv_state", "kept", "C")
+_DELTA_STATE = state_port("delta_state", "n_v_heads", "head_dim", "head_dim")
+_SCAN_STATE = state_port("scan_state", "n_heads", "state_size", "head_dim")
+_CHANNEL_STATE = state_port("scan_state", "state_size", "head_dim")
 _CONV_ATTRS = {"activation": AttrSpec(str, default="silu", one_of=("silu", "none"))}
 _CONV_RULES: tuple[Rule, ...] = (_keeps_all_but_one,)
 _DELTA_RULES: tuple[Rule, ...] = (_heads_fit,)
@@ -384,7 +387,7 @@ OPS = (
         ),
         reference=_delta_net,
         operations=_delta_operations,
-        touched=_touched(5),
+        touched=touched_beside(5),
         # A decay for each key channel. lower_bound: of the logarithm of decays, which are a sigmoid's then.
         variants=(
             OpSignature(
@@ -425,7 +428,7 @@ OPS = (
         ),
         reference=_scan,
         operations=_scan_operations,
-        touched=_touched(5),
+        touched=touched_beside(5),
         # Channels that have a step size each, and a decay for each element of their state (Mamba 1). rates: the
         # decays by element, then what is called ssm_d.
         variants=(

@@ -40,8 +40,8 @@ def rope_table(positions: npt.NDArray[np.integer], inv_freq: npt.ArrayLike, magn
     return turns(angles, magnitude)
 
 
-def rope_rows(x: F32, table: F32, *, interleaved: bool) -> F32:
-    """Rotate the first 2 * n_pairs elements of each head; the rest passes through.
+def rope_rows(x: F32, table: F32, *, interleaved: bool, begin: int = 0) -> F32:
+    """Rotate 2 * n_pairs elements of each head, from `begin` on; the rest passes through.
 
     x: f32[n, heads, head_dim]; table: f32[n, n_pairs, 2], the rows of `rope_table` for each x row.
     interleaved: pairs are (2i, 2i + 1) (the `llama` layout), otherwise (i, i + n_pairs) (NeoX halves).
@@ -54,22 +54,23 @@ def rope_rows(x: F32, table: F32, *, interleaved: bool) -> F32:
     cos, sin = table[:, None, :, 0], table[:, None, :, 1]
     out = x.copy()
     with np.errstate(all="ignore"):
-        a, b = x[:, :, first], x[:, :, second]
-        out[:, :, first] = a * cos - b * sin
-        out[:, :, second] = a * sin + b * cos
+        a, b = x[:, :, begin:][:, :, first], x[:, :, begin:][:, :, second]
+        out[:, :, begin:][:, :, first] = a * cos - b * sin
+        out[:, :, begin:][:, :, second] = a * sin + b * cos
     return out
 
 
 def _rope(at: Operands) -> None:
     x, positions, table = at.inputs
-    rotated = rope_rows(heads(at, x), table[positions], interleaved=bool(at.attrs["interleaved"]))
+    how = {"interleaved": bool(at.attrs["interleaved"]), "begin": int(at.attrs["begin"])}
+    rotated = rope_rows(heads(at, x), table[positions], **how)
     heads(at, at.outputs[0])[...] = rotated
 
 
 def rotated_part_fits(bound: Bindings) -> str | None:
-    half, head_dim = bound.value("rope_dim/2"), bound.value("head_dim")
-    if half is not None and head_dim is not None and 2 * half > head_dim:
-        return f"rope_table rotates {2 * half} elements of a head, head_dim is {head_dim}"
+    half, head_dim, begin = bound.value("rope_dim/2"), bound.value("head_dim"), bound.value("begin") or 0
+    if half is not None and head_dim is not None and begin + 2 * half > head_dim:
+        return f"rope_table rotates {2 * half} elements of a head from {begin} on, head_dim is {head_dim}"
     return None
 
 
@@ -101,7 +102,7 @@ OPS = (
         OpSignature(
             (HEAD_ROW, index("positions", "R"), weight("rope_table", "C", "rope_dim/2", 2, dtypes=FLOAT32)),
             (activation("y", "R", "n_heads", "head_dim"),),
-            {"interleaved": AttrSpec(bool), **HEADS},
+            {"interleaved": AttrSpec(bool), "begin": AttrSpec(int, at_least=0, default=0), **HEADS},
             (rotated_part_fits,),
         ),
         reference=_rope,

@@ -7,18 +7,19 @@ from zinc_rt.kernels.cpu.layout import BLOCK_ROWS
 from zinc_rt.kernels.cpu.packs import not_null, rms_scale, row_and_item
 from zinc_rt.kernels.cpu.structs import HeadsArgs, StepRecord
 from zinc_rt.lang.kernel import kernel
-from zinc_rt.lang.ops import array, load, shuffle, splat, store, unroll
-from zinc_rt.lang.types import f16, f32, i32, i64, ptr
+from zinc_rt.lang.ops import array, load, shuffle, splat, static_assert, store, unroll
+from zinc_rt.lang.types import f16, f32, i32, i64, ptr, u32
 from zinc_rt.numerics import PAGE_SHIFT, PAGE_TOKENS
 
 
 @kernel
 def heads(
     a: ptr[HeadsArgs], step: ptr[StepRecord], first: i32, last: i32, W: int, DIM: int, PAIRS: int, INTERLEAVED: bool,
-    QUANT: bool = False, FLIP: bool = False,
+    QUANT: bool = False, FLIP: bool = False, BEGIN: int = 0, BLOCK: int = 1,
 ):  # fmt: skip
     """Units: heads, row after row; into a cache, a head of 16 rows after another, since a line of keys has those of 16
-    positions. PAIRS: rotated pairs of a head, 0 for none; V: lanes that divide them. QUANT: into a cache of Q8_0
+    positions. PAIRS: rotated pairs of a head, 0 for none, from element BEGIN on; V: lanes that divide them. BLOCK:
+    into a cache of values, only rows that end a block of so many positions are written. QUANT: into a cache of Q8_0
     blocks; FLIP: see `kv_quant`.
     """
     n_heads = a.n_heads
@@ -30,6 +31,7 @@ def heads(
         together = 1
     V = max(w for w in (1, 2, 4, 8, 16) if w <= W and DIM % w == 0)
     P = max(w for w in (1, 2, 4, 8, 16) if w <= W and (PAIRS == 0 or PAIRS % w == 0))
+    static_assert(BEGIN % V == 0, f"elements from {BEGIN} on of heads of {DIM}")
     for u in range(first, last):
         row, head = row_and_item(u, n_heads, rows, together)
         x: ptr[f32] = a.x + (i64(row) * i64(n_heads) + i64(head)) * DIM
@@ -46,31 +48,33 @@ def heads(
         if PAIRS > 0:
             cosines = a.table + i64(position) * (2 * PAIRS)
             sines = cosines + PAIRS
-            for i in unroll(2 * PAIRS, DIM):
+            for i in unroll(0, BEGIN, V):
+                store(buffer, load(x, i, lanes=V), i)
+            for i in unroll(BEGIN + 2 * PAIRS, DIM):
                 buffer[i] = x[i]
             for i in unroll(0, PAIRS, P):
                 c = load(cosines, i, lanes=P)
                 s = load(sines, i, lanes=P)
                 if INTERLEAVED and P > 1:
-                    both = load(x, 2 * i, lanes=2 * P)
+                    both = load(x, BEGIN + 2 * i, lanes=2 * P)
                     p = shuffle(both, tuple(range(0, 2 * P, 2)))
                     q = shuffle(both, tuple(range(1, 2 * P, 2)))
                 elif INTERLEAVED:
-                    p = x[2 * i]
-                    q = x[2 * i + 1]
+                    p = x[BEGIN + 2 * i]
+                    q = x[BEGIN + 2 * i + 1]
                 else:
-                    p = load(x, i, lanes=P)
-                    q = load(x, PAIRS + i, lanes=P)
+                    p = load(x, BEGIN + i, lanes=P)
+                    q = load(x, BEGIN + PAIRS + i, lanes=P)
                 y0 = (p * c) - (q * s)
                 y1 = (p * s) + (q * c)
                 if INTERLEAVED and P > 1:
-                    store(buffer, shuffle(y0, y1, tuple(k // 2 + (k % 2) * P for k in range(2 * P))), 2 * i)
+                    store(buffer, shuffle(y0, y1, tuple(k // 2 + (k % 2) * P for k in range(2 * P))), BEGIN + 2 * i)
                 elif INTERLEAVED:
-                    buffer[2 * i] = y0
-                    buffer[2 * i + 1] = y1
+                    buffer[BEGIN + 2 * i] = y0
+                    buffer[BEGIN + 2 * i + 1] = y1
                 else:
-                    store(buffer, y0, i)
-                    store(buffer, y1, PAIRS + i)
+                    store(buffer, y0, BEGIN + i)
+                    store(buffer, y1, BEGIN + PAIRS + i)
             x = buffer
         if not_null(a.y):
             y = a.y + (i64(row) * i64(n_heads) + i64(head)) * DIM
@@ -93,6 +97,9 @@ def heads(
                 for i in range(DIM):
                     k[i64(i) * PAGE_TOKENS] = halves[i]
             else:
-                v = a.v_cache + (place * PAGE_TOKENS + token) * DIM
-                for i in unroll(0, DIM, V):
-                    store(v, f16(load(x, i, lanes=V)), i)
+                PER_PAGE = max(1, PAGE_TOKENS // BLOCK)
+                entry = token * PER_PAGE >> PAGE_SHIFT
+                v = a.v_cache + (place * PER_PAGE + entry) * DIM
+                if BLOCK == 1 or u32(position + 1) % BLOCK == 0:
+                    for i in unroll(0, DIM, V):
+                        store(v, f16(load(x, i, lanes=V)), i)

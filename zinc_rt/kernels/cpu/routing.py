@@ -13,7 +13,7 @@ from zinc_rt.kernels.cpu.structs import (
     StepRecord,
     TopkArgs,
 )
-from zinc_rt.kernels.maths import INFINITY, exp, sigmoid
+from zinc_rt.kernels.maths import INFINITY, exp, sigmoid, softplus
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     array,
@@ -28,6 +28,7 @@ from zinc_rt.lang.ops import (
     regs,
     select,
     splat,
+    sqrt,
     static_assert,
     store,
     unroll,
@@ -153,6 +154,9 @@ def topk(a: ptr[TopkArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
         elif GATING == "sigmoid":
             for at in range(0, n, W):
                 store(probs, sigmoid(load(probs, at, lanes=W)), at)
+        elif GATING == "sqrt_softplus":
+            for at in range(0, n, W):
+                store(probs, sqrt(softplus(load(probs, at, lanes=W))), at)
         else:
             known = ("softmax_chosen", "sigmoid_chosen", "sparse_mixer")
             static_assert(GATING in known, f"gating {GATING} is not known")
@@ -165,12 +169,15 @@ def topk(a: ptr[TopkArgs], step: ptr[StepRecord], first: i32, last: i32, W: int,
             store(taken, zeros(vec[i32, W]), at)
         if a.n_groups_used < a.n_groups:
             keep_best_groups(choice, key, n, a.n_groups, a.n_groups_used, W, MOST)
-        for _ in range(k):
-            e = best_of(key, n, W)
-            if GATING == "sparse_mixer":
-                won[e] = mixed(probs, key, choice, n, e, W)
-            key[e] = CHOSEN
-            taken[e] = 1
+        for i in range(k):
+            if not_null(a.table):
+                taken[i32(a.table[i64(step.token_ids[row]) * i64(k) + i64(i)])] = 1
+            else:
+                e = best_of(key, n, W)
+                if GATING == "sparse_mixer":
+                    won[e] = mixed(probs, key, choice, n, e, W)
+                key[e] = CHOSEN
+                taken[e] = 1
         j: i32 = 0
         for e in range(n):
             if taken[e] != 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zinc_rt.kernels.cpu.encoder import tree
 from zinc_rt.kernels.cpu.packs import load_some, padded, rms_scale, store_some
 from zinc_rt.kernels.cpu.structs import StepRecord
-from zinc_rt.kernels.maths import sigmoid
+from zinc_rt.kernels.maths import exp, sigmoid
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import absolute, array, fma, load, maximum, regs, splat, sqrt, unroll
 from zinc_rt.lang.types import f32, i32, i64, ptr, struct, u32, u64, vec
@@ -116,6 +116,53 @@ def stream_add(
                 else:
                     kept = load_some(x + i64(n) * d, at, n, W)
                 store_some(out + i64(n) * d, fma(own, splat(factors[d], W), kept), at, n, W)
+
+
+@kernel
+def stream_mix(a: ptr[StreamArgs], step: ptr[StepRecord], first: i32, last: i32, STREAMS: int, ITERATIONS: int, W: int):
+    """Units: rows. x: logits, key: what is added to them, weight: their factors. Writes out, and with ITERATIONS gates
+    and mix.
+    """
+    N = STREAMS
+    WIDTH = N * (2 + N) if ITERATIONS > 0 else N
+    shares = array(f32, N * N, zero=False)
+    for row in range(first, last):
+        x = a.x + i64(row) * WIDTH
+        for s in range(N):
+            a.out[i64(row) * N + i64(s)] = sigmoid(splat(fma(x[s], a.weight[0], a.key[s]), 4))[0] + a.eps
+        if ITERATIONS > 0:
+            for s in range(N):
+                opened = sigmoid(splat(fma(x[N + s], a.weight[1], a.key[N + s]), 4))[0]
+                a.gates[i64(row) * N + i64(s)] = opened * 2.0
+            for s in range(N):
+                top: f32 = fma(x[2 * N + s * N], a.weight[2], a.key[2 * N + s * N])
+                for d in range(N):
+                    shares[s * N + d] = fma(x[2 * N + s * N + d], a.weight[2], a.key[2 * N + s * N + d])
+                    top = maximum(top, shares[s * N + d])
+                total: f32 = 0.0
+                for d in range(N):
+                    shares[s * N + d] = exp(splat(shares[s * N + d] - top, 4))[0]
+                    total = total + shares[s * N + d]
+                for d in range(N):
+                    shares[s * N + d] = shares[s * N + d] / total + a.eps
+            divide_by_sums(shares, a.eps, N, 1, N)
+            for _ in range(ITERATIONS - 1):
+                divide_by_sums(shares, a.eps, N, N, 1)
+                divide_by_sums(shares, a.eps, N, 1, N)
+            for i in range(N * N):
+                a.mix[i64(row) * (N * N) + i64(i)] = shares[i]
+
+
+@inline
+def divide_by_sums(shares, eps: f32, N: int, LINE: int, NEXT: int):
+    """Each of N lines by its sum and eps. LINE: from one line to the next; NEXT: from one element to the next."""
+    for i in range(N):
+        total: f32 = 0.0
+        for j in range(N):
+            total = total + shares[i * LINE + j * NEXT]
+        total = total + eps
+        for j in range(N):
+            shares[i * LINE + j * NEXT] = shares[i * LINE + j * NEXT] / total
 
 
 @inline

@@ -296,7 +296,9 @@ class Route:
 
 @struct
 class TopkArgs:
-    """The experts of each row. bias, expert_scale: null for none."""
+    """The experts of each row. bias, expert_scale: null for none. table: f32[n_vocab, k], the experts of each token, or
+    null.
+    """
 
     logits: ptr[f32]
     bias: ptr[f32]
@@ -309,6 +311,7 @@ class TopkArgs:
     n_groups_used: i32
     normalise: i32
     scale: f32
+    table: ptr[f32]
 
 
 @struct

@@ -197,19 +197,23 @@ class HeadForm(NamedTuple):
     start: int
     blocks: bool
     packed: bool
+    begin: int
+    every: int
 
 
 def head_form(
     dim: int, pairs: int, *, interleaved: bool, norm: bool, cache: bool, weight: bool | None = None, row: int = 0,
-    start: int = 0, quantized: bool = False, packed: bool = False,
+    start: int = 0, quantized: bool = False, packed: bool = False, begin: int = 0, every: int = 1,
 ) -> HeadForm:  # fmt: skip
-    """Heads of `dim` elements, 2 * `pairs` of them rotated; weight: whether the norm has one; not said: it does.
+    """Heads of `dim` elements, 2 * `pairs` of them rotated from `begin` on; weight: whether the norm has one; not said:
+    it does.
 
     row, start: they are elements start .. of heads of `row` elements in the cache, 0 for `dim`. quantized: in a cache
-    of Q8_0 blocks; packed: as int8 in a buffer. Both want a multiple of 32. See `heads.GpuHeadsArgs`.
+    of Q8_0 blocks; packed: as int8 in a buffer. Both want a multiple of 32. every: in a cache,
+    only rows that end a block of so many positions. See `heads.GpuHeadsArgs`.
     """
     has = norm if weight is None else weight
-    return HeadForm(dim, pairs, interleaved, norm, has, cache, row or dim, start, quantized, packed)
+    return HeadForm(dim, pairs, interleaved, norm, has, cache, row or dim, start, quantized, packed, begin, every)
 
 
 def heads_kernel(form: HeadForm) -> KernelEntry:
@@ -262,23 +266,25 @@ def attention_kernel(
 
 
 def choose_experts(
-    n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool, groups: int = 1, used: int = 1
-) -> KernelEntry:
+    n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool, groups: int = 1, used: int = 1,
+    by_token: bool = False,
+) -> KernelEntry:  # fmt: skip
     """k of n_experts for each row; see `router.GpuRouterArgs`."""
     return entry(
         router.choose_experts, "a", "rows", E=n_experts, K=k, GATING=gating, NORMALISE=normalise, BIAS=bias,
-        SCALED=scaled, GROUPS=groups, USED=used,
+        SCALED=scaled, GROUPS=groups, USED=used, **({"BY_TOKEN": True} if by_token else {}),
     )  # fmt: skip
 
 
 def route(
     kind: str, rows: int, n_experts: int, k: int, *, gating: str, normalise: bool, bias: bool, scaled: bool,
-    router_bias: bool, factor: bool, groups: int = 1, used: int = 1,
+    router_bias: bool, factor: bool, groups: int = 1, used: int = 1, by_token: bool = False,
 ) -> KernelEntry:  # fmt: skip
     """The logits of blocks of rows, and then `choose_experts`; see `epilogue.GpuRouteArgs`."""
     return entry(
         epilogue.route, "p a", "n_experts, blocks", FMT=kind, M=rows, ROUTER_BIAS=router_bias, FACTOR=factor,
         E=n_experts, K=k, GATING=gating, NORMALISE=normalise, BIAS=bias, SCALED=scaled, GROUPS=groups, USED=used,
+        **({"BY_TOKEN": True} if by_token else {}),
     )  # fmt: skip
 
 

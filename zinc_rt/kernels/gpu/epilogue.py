@@ -201,7 +201,7 @@ class GpuRouteArgs:
 def route(
     p: ptr[GpuRouteArgs, Space.CONSTANT], a: ptr[GpuRouterArgs, Space.CONSTANT], FMT: str, M: int, ROUTER_BIAS: bool,
     FACTOR: bool, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int = 1,
-    USED: int = 1,
+    USED: int = 1, BY_TOKEN: bool = False,
 ):  # fmt: skip
     """The logits of M rows, an expert a workgroup in x, blocks of rows in y; and then the choice of experts."""
     expert, block = workgroup_id(0), workgroup_id(1)
@@ -219,5 +219,5 @@ def route(
         for m in range(u32(0), u32(M)):
             row = block * M + m
             if row < p.n_rows:
-                choose(a, u64(row), E, K, GATING, NORMALISE, BIAS, SCALED, GROUPS, USED)
+                choose(a, u64(row), E, K, GATING, NORMALISE, BIAS, SCALED, GROUPS, USED, BY_TOKEN)
                 barrier()

@@ -2,9 +2,10 @@
 
 Pages hold 16 positions: cache f16[pages, 16, heads, DIM]. table: f32[positions, 2, PAIRS], cosines, then sines.
 
-FORM is (DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, ROW, START, BLOCKS, PACKED). PAIRS: rotated pairs of a head, 0
-for none; WEIGHT: whether the norm has weights; CACHE: into the cache, as elements START .. of heads of ROW elements;
-BLOCKS: the cache holds Q8_0 blocks; PACKED: as `quantize` stores rows. The last two go by way of LDS.
+FORM is (DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, ROW, START, BLOCKS, PACKED, BEGIN, EVERY). PAIRS: rotated pairs
+of a head, from element BEGIN on, 0 for none; WEIGHT: whether the norm has weights; CACHE: into the cache, as elements
+START .. of heads of ROW elements; BLOCKS: the cache holds Q8_0 blocks; PACKED: as `quantize` stores rows. The last two
+go by way of LDS. EVERY: into the cache, only rows that end a block of so many positions.
 """
 
 from __future__ import annotations
@@ -119,11 +120,19 @@ def normed(element, scale, NORM: bool, WEIGHT: bool):
 
 
 @inline
-def pair_of(i: u32, PAIRS: int, INTERLEAVED: bool):
+def pair_of(i: u32, PAIRS: int, INTERLEAVED: bool, BEGIN: int):
     """The two elements of rotated pair i."""
     if INTERLEAVED:
-        return i * 2, i * 2 + 1
-    return i, i + PAIRS
+        return i * 2 + BEGIN, i * 2 + (BEGIN + 1)
+    return i + BEGIN, i + (BEGIN + PAIRS)
+
+
+@inline
+def other_of(i: u32, PAIRS: int, BEGIN: int):
+    """Element i of those that are not rotated."""
+    if BEGIN == 0:
+        return i + 2 * PAIRS
+    return select(i < BEGIN, i, i + 2 * PAIRS)
 
 
 @inline
@@ -138,7 +147,7 @@ def put(y, cache: ptr[f16], i, value, CACHE: bool):
 @inline
 def position_of(a, row: u32, FORM: tuple):
     """A row's position and its slot; 0 for what is not needed."""
-    _, PAIRS, _, _, _, CACHE, _, _, _, _ = FORM
+    _, PAIRS, _, _, _, CACHE, _, _, _, _, _, _ = FORM
     if CACHE:
         return u32(a.positions[row]), u32(a.slots[row])
     elif PAIRS > 0:
@@ -159,11 +168,13 @@ def where_of(a, found, FORM: tuple):
 @inline
 def place_of(a, row: u32, head: u32, where, staged, FORM: tuple):
     """Where the elements of a head go, as floats and in a cache."""
-    DIM, _, _, _, _, CACHE, ROW, START, BLOCKS, PACKED = FORM
+    DIM, _, _, _, _, CACHE, ROW, START, BLOCKS, PACKED, _, EVERY = FORM
     if BLOCKS or PACKED:
         return staged, a.cache
     elif CACHE:
-        place = (u64(where[1]) * PAGE_TOKENS + u64(where[2])) * u64(a.n_heads) + u64(head)
+        PER_PAGE = max(1, PAGE_TOKENS // EVERY)
+        entry = where[2] * PER_PAGE >> PAGE_SHIFT
+        place = (u64(where[1]) * PER_PAGE + u64(entry)) * u64(a.n_heads) + u64(head)
         return a.y, a.cache + (place * ROW + START)
     return a.y + u64(row * a.n_heads + head) * DIM, a.cache
 
@@ -180,17 +191,18 @@ def angles_of(a, position, turns, PAIRS: int):
 @inline
 def do_head(a, row: u32, head: u32, where, staged, FORM: tuple):
     """A head of a row, by a wave. where: see `where_of`; staged: LDS for its elements."""
-    DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, _, _, BLOCKS, _ = FORM
+    DIM, PAIRS, INTERLEAVED, NORM, WEIGHT, CACHE, _, _, BLOCKS, _, BEGIN, _ = FORM
     STORED = CACHE and not BLOCKS
     x: ptr[f32] = a.x + u64(row * a.n_heads + head) * DIM
     y, cache = place_of(a, row, head, where, staged, FORM)
     # All that comes from memory is asked for before the first of it is needed; lanes beyond the end take the first.
     turns = tuple(within(lane_id() + start, start, PAIRS) for start in range(0, PAIRS, 32))
-    places = tuple(pair_of(i, PAIRS, INTERLEAVED) for i in turns)
+    places = tuple(pair_of(i, PAIRS, INTERLEAVED, BEGIN) for i in turns)
     pairs = tuple((loaded(x, a.weight, pair[0], WEIGHT), loaded(x, a.weight, pair[1], WEIGHT)) for pair in places)
     angles = angles_of(a, where[0], turns, PAIRS)
     others = tuple(
-        within(lane_id() + start, start, DIM - 2 * PAIRS) + 2 * PAIRS for start in range(0, DIM - 2 * PAIRS, 32)
+        other_of(within(lane_id() + start, start, DIM - 2 * PAIRS), PAIRS, BEGIN)
+        for start in range(0, DIM - 2 * PAIRS, 32)
     )
     rest = tuple(loaded(x, a.weight, i, WEIGHT) for i in others)
     scale: f32 = 1.0
@@ -205,15 +217,14 @@ def do_head(a, row: u32, head: u32, where, staged, FORM: tuple):
             put(y, cache, places[k][0], (p * c) - (q * s), STORED)
             put(y, cache, places[k][1], (p * s) + (q * c), STORED)
     for k in unroll(len(rest)):
-        i = lane_id() + (2 * PAIRS + k * 32)
-        if i < DIM:
-            put(y, cache, i, normed(rest[k], scale, NORM, WEIGHT), STORED)
+        if lane_id() + k * 32 < DIM - 2 * PAIRS:
+            put(y, cache, others[k], normed(rest[k], scale, NORM, WEIGHT), STORED)
 
 
 @inline
 def put_staged(a, row: u32, head: u32, where, staged, FORM: tuple):
     """A head from LDS to a cache of blocks, or to a buffer as int8."""
-    DIM, _, _, _, _, _, ROW, START, BLOCKS, _ = FORM
+    DIM, _, _, _, _, _, ROW, START, BLOCKS, _, _, _ = FORM
     if BLOCKS:
         put_head(a.cache, where[1], where[2], a.n_heads, head, staged, DIM, ROW, START)
     else:
@@ -227,13 +238,15 @@ def put_staged(a, row: u32, head: u32, where, staged, FORM: tuple):
 @kernel(workgroup=128)
 def heads(a: ptr[GpuHeadsArgs, Space.CONSTANT], FORM: tuple):
     """All heads of all rows, four a workgroup."""
-    DIM, _, _, _, _, _, _, _, BLOCKS, PACKED = FORM
+    DIM, _, _, _, _, _, _, _, BLOCKS, PACKED, _, EVERY = FORM
     staged = shared(f32, WAVES * DIM) + (workitem_id() >> 5) * DIM if BLOCKS or PACKED else a.y
     unit = workgroup_id(0) * WAVES + first_lane(workitem_id() >> 5)
     row = unit // a.n_heads
     head = unit - row * a.n_heads
     live = row < a.n_rows
     where = where_of(a, position_of(a, select(live, row, row - row), FORM), FORM)
+    if EVERY > 1:
+        live = live & ((where[0] + 1) % EVERY == 0)
     if live:
         do_head(a, row, head, where, staged, FORM)
     if BLOCKS or PACKED:

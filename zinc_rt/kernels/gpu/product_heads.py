@@ -50,7 +50,8 @@ def heads_behind(a, b, found, M: int, EACH: int, FORM: tuple, SECOND: tuple):
 @inline
 def finish_head(a, head: u32, where, M: int, FORM: tuple):
     """A head of M rows, a wave for each."""
-    DIM, _, _, _, _, _, _, _, BLOCKS, PACKED = FORM
+    DIM, _, _, _, _, _, _, _, BLOCKS, PACKED, _, EVERY = FORM
+    static_assert(EVERY == 1, "products write all of their rows")
     row, wave = row_of_wave(M)
     staged = shared(f32, M * DIM) + wave * DIM if BLOCKS or PACKED else a.y
     live = (wave < M) & (row < a.n_rows)

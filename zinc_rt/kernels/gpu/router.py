@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zinc_rt.kernels.gpu.waves import wave_best, wave_max
-from zinc_rt.kernels.maths import exp, sigmoid
+from zinc_rt.kernels.maths import exp, sigmoid, softplus
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import (
     barrier,
@@ -13,6 +13,7 @@ from zinc_rt.lang.ops import (
     regs,
     select,
     shared,
+    sqrt,
     static_assert,
     unroll,
     wave_reduce_add,
@@ -28,13 +29,13 @@ MOST_CHOSEN = 32
 """Each lane writes one."""
 MOST_GROUPS = 32
 """Each lane adds up one."""
-GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen", "sparse_mixer")
+GATINGS = ("softmax", "sigmoid", "softmax_chosen", "sigmoid_chosen", "sparse_mixer", "sqrt_softplus")
 
 
 @struct
 class GpuRouterArgs:
     """logits: f32[rows, experts]; bias, expert_scale: f32[experts], with BIAS and SCALED; ids, weights: [rows, k], by
-    increasing id.
+    increasing id. table: f32[n_vocab, k], with BY_TOKEN: the experts of each token.
     """
 
     logits: ptr[f32]
@@ -43,6 +44,8 @@ class GpuRouterArgs:
     ids: ptr[i32]
     weights: ptr[f32]
     scale: f32
+    token_ids: ptr[i32]
+    table: ptr[f32]
 
 
 @inline
@@ -81,6 +84,9 @@ def probabilities(values, E: int, GATING: str):
     elif GATING == "sigmoid":
         for i in unroll(SLOTS):
             values[i] = sigmoid(values[i])
+    elif GATING == "sqrt_softplus":
+        for i in unroll(SLOTS):
+            values[i] = sqrt(softplus(values[i]))
     else:
         known = ("softmax_chosen", "sigmoid_chosen", "sparse_mixer")
         static_assert(GATING in known, f"the router knows no gating {GATING}")
@@ -225,7 +231,10 @@ def divided(weight, K: int):
 
 
 @inline
-def choose(a, row: u64, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int, USED: int):
+def choose(
+    a, row: u64, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool, GROUPS: int, USED: int,
+    BY_TOKEN: bool,
+):  # fmt: skip
     """The experts of one row, by one wave, which is all of its workgroup that runs this."""
     static_assert(
         E <= MOST_EXPERTS and K <= MOST_CHOSEN and K <= E and GROUPS <= MOST_GROUPS,
@@ -242,10 +251,15 @@ def choose(a, row: u64, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool
     for i in unroll(SLOTS):
         numbers[lane_id() + i * TREE_LANES] = values[i]
     keys = regs(u32, SLOTS)
-    sort_keys(values, a.bias, keys, E, BIAS)
-    if USED < GROUPS:
-        leave_groups(values, a.bias, keys, E, GROUPS, USED, BIAS)
-    mine = best_experts(keys, E, K)
+    mine: u32 = 0
+    if BY_TOKEN:
+        token = u32(a.token_ids[row])
+        mine = u32(a.table[u64(token) * K + u64(select(lane_id() < K, lane_id(), lane_id() - lane_id()))])
+    else:
+        sort_keys(values, a.bias, keys, E, BIAS)
+        if USED < GROUPS:
+            leave_groups(values, a.bias, keys, E, GROUPS, USED, BIAS)
+        mine = best_experts(keys, E, K)
     expert = ascending(mine, K)
     weight: f32 = numbers[expert]
     if GATING == "sparse_mixer":
@@ -271,7 +285,7 @@ def choose(a, row: u64, E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool
 @kernel(workgroup=32)
 def choose_experts(
     a: ptr[GpuRouterArgs, Space.CONSTANT], E: int, K: int, GATING: str, NORMALISE: bool, BIAS: bool, SCALED: bool,
-    GROUPS: int = 1, USED: int = 1,
+    GROUPS: int = 1, USED: int = 1, BY_TOKEN: bool = False,
 ):  # fmt: skip
     """ids and weights of K of E experts; a workgroup a row."""
-    choose(a, u64(workgroup_id(0)), E, K, GATING, NORMALISE, BIAS, SCALED, GROUPS, USED)
+    choose(a, u64(workgroup_id(0)), E, K, GATING, NORMALISE, BIAS, SCALED, GROUPS, USED, BY_TOKEN)

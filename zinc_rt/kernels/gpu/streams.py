@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zinc_rt.kernels.gpu.norm import sum_of_lanes
 from zinc_rt.kernels.gpu.recurrent import first_row, unchanged
-from zinc_rt.kernels.maths import sigmoid
+from zinc_rt.kernels.maths import exp, sigmoid
 from zinc_rt.lang.kernel import inline, kernel
 from zinc_rt.lang.ops import absolute, fma, maximum, regs, select, shared, sqrt, unroll, workgroup_id, workitem_id
 from zinc_rt.lang.types import Space, f32, i32, ptr, struct, u32, u64
@@ -97,6 +97,54 @@ def stream_add(
             else:
                 kept = streams[d]
             out[(row * STREAMS + d) * u64(n) + u64(i)] = fma(own, gate, kept)
+
+
+@kernel(workgroup=32)
+def stream_mix(
+    logits: ptr[f32], base: ptr[f32], scale: ptr[f32], reads: ptr[f32], writes: ptr[f32], mix: ptr[f32], n_rows: u32,
+    eps: f32, STREAMS: int, ITERATIONS: int,
+):  # fmt: skip
+    """Workgroups: ceil(rows / 32); a lane has a row. Without ITERATIONS there are reads alone."""
+    N = STREAMS
+    WIDTH = N * (2 + N) if ITERATIONS > 0 else N
+    row = workgroup_id(0) * 32 + workitem_id()
+    if row < n_rows:
+        x = logits + u64(row) * WIDTH
+        for s in unroll(N):
+            reads[u64(row) * N + s] = sigmoid(fma(x[s], scale[0], base[s])) + eps
+        if ITERATIONS > 0:
+            for s in unroll(N):
+                writes[u64(row) * N + s] = sigmoid(fma(x[N + s], scale[1], base[N + s])) * 2.0
+            shares = regs(f32, N * N)
+            for i in unroll(N * N):
+                shares[i] = fma(x[2 * N + i], scale[2], base[2 * N + i])
+            for s in unroll(N):
+                top: f32 = shares[s * N]
+                for d in unroll(1, N):
+                    top = maximum(top, shares[s * N + d])
+                for d in unroll(N):
+                    shares[s * N + d] = exp(shares[s * N + d] - top)
+            divide_by_sums(shares, eps - eps, N, N, 1)
+            for i in unroll(N * N):
+                shares[i] = shares[i] + eps
+            divide_by_sums(shares, eps, N, 1, N)
+            for _ in range(ITERATIONS - 1):
+                divide_by_sums(shares, eps, N, N, 1)
+                divide_by_sums(shares, eps, N, 1, N)
+            for i in unroll(N * N):
+                mix[u64(row) * (N * N) + i] = shares[i]
+
+
+@inline
+def divide_by_sums(shares, eps: f32, N: int, LINE: int, NEXT: int):
+    """Each of N lines by its sum and eps. LINE: from one line to the next; NEXT: from one element to the next."""
+    for i in unroll(N):
+        total: f32 = 0.0
+        for j in unroll(N):
+            total = total + shares[i * LINE + j * NEXT]
+        total = total + eps
+        for j in unroll(N):
+            shares[i * LINE + j * NEXT] = shares[i * LINE + j * NEXT] / total
 
 
 @kernel(workgroup=256)

@@ -5,6 +5,7 @@ Which rows share a call changes nothing: each row's operations depend on its own
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -177,6 +178,35 @@ def _add_sinks(top: F32, total: F32, out: F32, sinks: F32) -> None:
     old = exp(top - merged)
     total[...] = np.where(on, total * old + exp(sinks - merged), total)
     out[...] = np.where(on[..., None], out * old[..., None], out)
+
+
+def attend_apart(q: F32, parts: Sequence[tuple[F16, npt.NDArray[np.bool_]]], scale: float, sinks: F32) -> F32:
+    """Attention of a row over several lists of keys that are their own values, by one softmax: f32[heads, dim].
+
+    q: f32[heads, dim]. parts: keys f16[n, dim] with what the row sees of them. Each list is cut into splits of 256
+    keys, of which those without a seen key are left out; splits are merged in order, and the sinks after them.
+    """
+    n_heads, dim = q.shape
+    state: tuple[F32, F32, F32] | None = None
+    with np.errstate(all="ignore"):
+        for keys, seen in parts:
+            for start in range(0, len(keys), SPLIT):
+                own, live = keys[start : start + SPLIT].astype(np.float64), seen[start : start + SPLIT]
+                if not live.any():
+                    continue
+                scores = fma_chain(q.T[:, :, None], own.T[:, None, :]) * np.float32(scale)
+                scores = np.where(live, scores, -np.inf).astype(np.float32)
+                m = np.maximum(scores.max(axis=1), np.float32(LEAST_TOP))
+                e = np.where(live, exp(np.where(live, scores - m[:, None], np.float32(0.0))), np.float32(0.0))
+                total = lane_tree_sum(np.ascontiguousarray(e.T), TREE_LANES)
+                out = fma_chain(e[:, live].T[:, :, None], own[live][:, None, :])
+                if state is None:
+                    state = m, total, out
+                else:
+                    _merge(*state, m, total, out)
+        assert state is not None  # a row sees itself
+        _add_sinks(*state, sinks)
+        return np.asarray(state[2] / state[1][:, None], np.float32).reshape(n_heads, dim)
 
 
 def flash_attn_paged(

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from zinc_rt.kernels.reference.arith import F32
-from zinc_rt.kernels.reference.mathfn import sigmoid
+from zinc_rt.kernels.reference.mathfn import sigmoid, softplus
 from zinc_rt.kernels.reference.softmax import softmax
 from zinc_rt.numerics import LEAST_EXPERT_WEIGHTS, MIXER_OUT, MIXER_REACH
 
 I32 = npt.NDArray[np.int32]
+
+
+_PROBABILITIES: dict[str, Callable[[F32], F32]] = {
+    "softmax": softmax,
+    "sigmoid": sigmoid,
+    "sqrt_softplus": lambda logits: np.sqrt(softplus(logits)),
+}
 
 
 def descending(x: F32) -> npt.NDArray[np.intp]:
@@ -24,20 +32,21 @@ def descending(x: F32) -> npt.NDArray[np.intp]:
 
 def choose_experts(
     logits: F32, k: int, *, gating: str = "softmax", bias: F32 | None = None, expert_scale: F32 | None = None,
-    normalise: bool = False, scale: float = 1.0, n_groups: int = 1, n_groups_used: int = 1,
+    normalise: bool = False, scale: float = 1.0, n_groups: int = 1, n_groups_used: int = 1, given: F32 | None = None,
 ) -> tuple[I32, F32]:  # fmt: skip
     """The k experts of each row in increasing id, i32[R, k], and their weights, f32[R, k].
 
-    logits: f32[R, E]. The rest: see "Mixture of experts" in docs/how/numerics.md.
+    logits: f32[R, E]. given: f32[R, k], the experts where they are chosen already. The rest: see "Mixture of experts"
+    in docs/how/numerics.md.
     """
     with np.errstate(all="ignore"):
-        probs: F32 = softmax(logits) if gating == "softmax" else sigmoid(logits) if gating == "sigmoid" else logits
+        probs: F32 = _PROBABILITIES[gating](logits) if gating in _PROBABILITIES else logits
         choice: F32 = probs if bias is None else probs + bias
         allowed = _allowed(choice, n_groups, n_groups_used)
         order = descending(choice)
         # Experts of other groups go behind all that may be chosen.
         order = np.take_along_axis(order, np.argsort(~np.take_along_axis(allowed, order, 1), 1, kind="stable"), 1)
-        ids = np.sort(order[:, :k], axis=1).astype(np.int32)
+        ids = np.sort(order[:, :k] if given is None else given, axis=1).astype(np.int32)
         weights: F32 = np.take_along_axis(probs, ids, 1)
         if gating == "softmax_chosen":
             weights = softmax(weights)

@@ -29,7 +29,7 @@ def heads(low: CpuLowering, n: HeadsWrite) -> None:
         **to,
     }
     quantized = bool(n.cache) and quantized_caches(low.graph, n.node, n.target)
-    kernel = low.choice.heads(h.dim, h.pairs, h.interleaved, quantized=quantized)
+    kernel = low.choice.heads(h.dim, h.pairs, h.interleaved, quantized=quantized, begin=h.begin, block=n.block)
     reads = (h.source,) if h.positions is None else (h.source, h.positions)
     low.emit(n.node, "heads", kernel, structs.HeadsArgs, arguments, h.n_heads, UnitsPer.ROWS, reads, (n.target,))
 

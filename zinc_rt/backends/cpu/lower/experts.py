@@ -23,14 +23,16 @@ _ACTIVATION: Mapping[str, Any] = {"activation": "silu", "alpha": 0.0, "limit": 0
 def topk(low: CpuLowering, single: Single) -> None:
     """The experts of each row and their weights."""
     (logits, *given), (ids, weights) = single.node.inputs, single.node.outputs
-    bias, scales = (*given, None, None)[:2]
     attrs = attributes(single.node)
+    by_token = bool(attrs.get("by_token"))
+    bias, scales = (None, None) if by_token else (*given, None, None)[:2]
     arguments = {
         "logits": low.at(logits),
         "bias": low.optional(bias),
         "expert_scale": low.optional(scales),
         "ids": low.at(ids),
         "weights": low.at(weights),
+        "table": low.at(given[1]) if by_token else 0,
         "n_experts": low.width(logits),
         "normalise": int(attrs["normalise"]),
         **{name: attrs[name] for name in ("k", "n_groups", "n_groups_used", "scale")},

@@ -57,6 +57,16 @@ def stream_add(low: CpuLowering, single: Single) -> None:
         _emit(low, single, streams.stream_add, arguments, reads, OPENED="scale" in attrs, MIXED=len(reads) > 3)
 
 
+@CPU.lowers(Op.STREAM_MIX)
+def stream_mix(low: CpuLowering, single: Single) -> None:
+    """How streams are read, written and mixed."""
+    node, attrs = single.node, attributes(single.node)
+    logits, base, scale = node.inputs
+    arguments = {"x": low.at(logits), "key": low.at(base), "weight": low.at(scale), "eps": float(attrs["eps"])}
+    arguments |= {name: low.at(b) for name, b in zip(("gates", "mix"), node.outputs[1:], strict=False)}
+    _emit(low, single, streams.stream_mix, arguments, (logits,), ITERATIONS=int(attrs.get("iterations", 0)))
+
+
 @CPU.lowers(Op.STREAM_GATE)
 def stream_gate(low: CpuLowering, single: Single) -> None:
     """A row to every stream, as far as a key and a query of the stream agree."""

@@ -72,7 +72,8 @@ def route(low: GpuLowering, n: RouterProduct) -> None:
 def _choice(low: GpuLowering, n: Node) -> tuple[int, dict[str, Any], ArgumentBlock]:
     """Experts, the constants of the kernels that choose them, and their arguments. Raises `BackendError`."""
     attrs = attributes(n)
-    _, bias, scale = (*n.inputs, None, None)[:3]
+    by_token = bool(attrs.get("by_token"))
+    _, bias, scale = (n.inputs[0], None, None) if by_token else (*n.inputs, None, None)[:3]
     (ids, weights), n_experts, k = n.outputs, low.width(n.inputs[0]), int(attrs["k"])
     groups, used = int(attrs["n_groups"]), int(attrs["n_groups_used"])
     for what, has, most in (("experts", n_experts, MOST_EXPERTS), ("experts of a row", k, MOST_CHOSEN)):
@@ -91,6 +92,8 @@ def _choice(low: GpuLowering, n: Node) -> tuple[int, dict[str, Any], ArgumentBlo
             "ids": low.at(ids),
             "weights": low.at(weights),
             "scale": float(attrs["scale"]),
+            "token_ids": low.at(n.inputs[1]) if by_token else 0,
+            "table": low.at(n.inputs[2]) if by_token else 0,
         },
     )
     constants = {
@@ -101,6 +104,7 @@ def _choice(low: GpuLowering, n: Node) -> tuple[int, dict[str, Any], ArgumentBlo
         "scaled": scale is not None,
         "groups": groups if used < groups else 1,
         "used": used if used < groups else 1,
+        **({"by_token": True} if by_token else {}),
     }
     return n_experts, constants, block
 

@@ -103,7 +103,7 @@ def _placed(low: GpuLowering, n: HeadsWrite) -> Placed:
     form = head_form(
         h.dim, h.pairs, interleaved=h.interleaved, norm=h.normed, weight=h.weight is not None, cache=bool(n.cache),
         row=n.row, start=n.start, quantized=bool(n.cache) and quantized_caches(low.graph, n.node, n.target),
-        packed=packed,
+        packed=packed, begin=h.begin, every=n.block,
     )  # fmt: skip
     return Placed(form, values, writes)
 

@@ -30,12 +30,13 @@ from zinc_rt.kernels.gpu.scan import MOST_STATE, WAVES, GpuScanArgs
 from zinc_rt.numerics import GROUP, SCAN_BLOCK
 
 
-def _sequences(low: GpuLowering, s: StepShape) -> int:
+def sequences(low: GpuLowering, s: StepShape) -> int:
     """Workgroups for sequences: one for each row, or for each slot where these are fewer."""
     return min(s.n_rows, low.sizes.n_slots)
 
 
-def _rows(low: GpuLowering, positions: int, slots: int) -> dict[str, Any]:
+def rows_of(low: GpuLowering, positions: int, slots: int) -> dict[str, Any]:
+    """What says to kernels which rows belong to a sequence."""
     return {
         "positions": low.at(positions),
         "slots": low.at(slots),
@@ -67,7 +68,7 @@ def _convolution(low: GpuLowering, n: Node) -> Convolution:
         "bias": low.at(bias[0]) if bias else 0,
         "y": low.at(n.outputs[0]),
         "n_channels": channels,
-        **_rows(low, positions, slots),
+        **rows_of(low, positions, slots),
     }
     form = {"taps": taps, "gated": attributes(n)["activation"] == "silu", "bias": bool(bias)}
     if apart:
@@ -86,7 +87,7 @@ def convolution(low: GpuLowering, single: Single) -> None:
     low.emit(
         n,
         conv1d(**made.form),
-        lambda s: (-(-made.channels // CHANNELS), _sequences(low, s)),
+        lambda s: (-(-made.channels // CHANNELS), sequences(low, s)),
         (block,),
         "n_rows",
         (*given, made.state),
@@ -145,7 +146,7 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
         "dt_bias": low.at(dt_bias), "state": low.at(state), "n_k": n_k, "n_v": heads,
         "by_block": int(attrs["pairing"] == "block"), "eps": float(attrs["eps"]), "query_scale": 1.0 / math.sqrt(dim),
         "lower_bound": float(attrs.get("lower_bound", 0.0)),
-        **dict(zip(("q", "d", "s") if packed else ("y",), results, strict=True)), **_rows(low, positions, slots),
+        **dict(zip(("q", "d", "s") if packed else ("y",), results, strict=True)), **rows_of(low, positions, slots),
     }  # fmt: skip
     reads: tuple[int, ...] = (u, alpha, beta, state)
     kind = "bounded" if "lower_bound" in attrs else str(attrs.get("decay", "head"))
@@ -158,7 +159,7 @@ def gated_delta_rule(low: GpuLowering, n: DeltaNet) -> None:
     low.emit(
         node,
         delta_net(dim, norm=norm, packed=packed, decay=kind),
-        lambda s: (heads, _sequences(low, s), blocks),
+        lambda s: (heads, sequences(low, s), blocks),
         (ArgumentBlock(GpuDeltaArgs, values),),
         "n_rows",
         reads,
@@ -189,13 +190,13 @@ def selective_scan(low: GpuLowering, single: Single) -> None:
         "width": low.width(read[0]),
         "n_heads": heads,
         "share": heads // groups,
-        **_rows(low, positions, slots),
+        **rows_of(low, positions, slots),
     }
     units, each = heads * -(-dim // 32), WAVES // -(-size // SCAN_BLOCK)
     low.emit(
         n,
         catalogue.selective_scan(dim, size, per_channel=per_channel),
-        lambda s: (-(-units // each), _sequences(low, s)),
+        lambda s: (-(-units // each), sequences(low, s)),
         (ArgumentBlock(GpuScanArgs, values),),
         "n_rows",
         (*read, state),

@@ -60,6 +60,17 @@ def stream_add(low: GpuLowering, single: Single) -> None:
     _emit(low, single, streams.stream_add, "y x gates mix out n scale", arguments, **constants)
 
 
+@GPU.lowers(Op.STREAM_MIX)
+def stream_mix(low: GpuLowering, single: Single) -> None:
+    """How streams are read, written and mixed."""
+    node, attrs = single.node, attributes(single.node)
+    made = [low.at(b) for b in node.outputs] + [0] * (3 - len(node.outputs))
+    arguments = (*map(low.at, node.inputs), *made, lambda s: s.n_rows, float(attrs["eps"]))
+    form = {"STREAMS": int(attrs["n_streams"]), "ITERATIONS": int(attrs.get("iterations", 0))}
+    kernel = entry(streams.stream_mix, "logits base scale reads writes mix n_rows eps", "ceil(n_rows / 32)", **form)
+    low.emit(node, kernel, lambda s: (-(-s.n_rows // 32),), arguments, "n_rows", node.inputs[:1], node.outputs)
+
+
 @GPU.lowers(Op.STREAM_GATE)
 def stream_gate(low: GpuLowering, single: Single) -> None:
     """A row to every stream, as far as a key and a query of the stream agree."""
