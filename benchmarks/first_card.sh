@@ -29,6 +29,6 @@ if [ -z "$venv" ]; then
     python3 -m venv "$venv" &&
         "$venv/bin/pip" install -q "${wheels[@]}" "setuptools>=77" wheel &&
         "$venv/bin/pip" install -q "${wheels[@]}" --no-build-isolation -e ".$extra" \
-            pytest pytest-timeout pytest-xdist hypothesis gguf packaging || exit 1
+            pytest pytest-timeout hypothesis gguf packaging || exit 1
 fi
 exec "$venv/bin/python" benchmarks/first_card.py --device "$device" --out "$out" --began "$began" "${reduced[@]}"

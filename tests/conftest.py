@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,47 +60,6 @@ def pytest_configure(config: pytest.Config) -> None:
             os.environ[CACHE_DIR.name] = str(KERNELS)
         except OSError:
             os.environ[CACHE_DIR.name] = _folder = tempfile.mkdtemp(prefix="zinc_rt-tests-")
-
-
-def pytest_collection(session: pytest.Session) -> None:
-    """Import all test modules, each worker in an order of its own, so that not all compile the same ones at once.
-
-    Collection, which goes through them in one order, then finds them ready.
-    """
-    worker, count = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    if (
-        count == 1
-        or session.config.option.markexpr == "quick"
-        or [Path(a).resolve() for a in session.config.args] != [TESTS]
-    ):
-        return
-    names = [
-        ".".join(path.relative_to(TESTS.parent).with_suffix("").parts) for path in sorted(TESTS.rglob("test_*.py"))
-    ]
-    first = int(worker.removeprefix("gw")) * len(names) // count
-    for name in names[first:] + names[:first]:
-        with suppress(Exception, pytest.skip.Exception):  # collection imports it again and reports what is wrong
-            importlib.import_module(name)
-
-
-def pytest_collection_finish() -> None:
-    """What has been collected stays until the end: searches for garbage pass it over."""
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: one worker more than there are cores, as some tests wait for processes and servers."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A worker without work takes some of the others': tests take from a millisecond to ten seconds."""
-    from xdist.scheduler import WorkStealingScheduling
-
-    return WorkStealingScheduling(config, log)
 
 
 def pytest_unconfigure() -> None:

@@ -1,4 +1,4 @@
-"""The modules of the inner loop, `python -m pytest -n auto -m quick`: something of every area.
+"""The modules of the inner loop, `python -m pytest --jobs auto -m quick`: something of every area.
 
 Meant to take half a minute on two cores. Nothing else is collected.
 """

@@ -1,0 +1,219 @@
+"""`--jobs N`: the collected tests run in forked processes, which share what was imported and collected once.
+
+Collecting takes 30 seconds of processor time; processes that start anew would each collect again.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import selectors
+import signal
+import struct
+import sys
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO, Final, NoReturn
+
+import pytest
+
+from tests import kept_processes
+
+_SIZE: Final = struct.Struct("<I")
+_AHEAD: Final = 2
+"""Tests that a process knows of: a fixture stays when the next test needs it, too."""
+_CHUNK: Final = 1 << 16
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    about = "run the tests in N processes; auto: one more than there are cores, as some tests wait for others"
+    parser.addoption("--jobs", metavar="N", default="0", help=about)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    option = session.config.getoption("jobs")
+    count = len(os.sched_getaffinity(0)) + 1 if option == "auto" else int(option)
+    if count < 1 or session.testsfailed or session.config.option.collectonly:
+        return None
+    run(session, count)
+    return True
+
+
+def run(session: pytest.Session, count: int) -> None:
+    """Run the session's tests in `count` processes: each has a stretch of them, and then half of the longest rest.
+
+    A process that dies is the failure of its test, and another one goes on. Raises what ends the session early.
+    """
+    gc.collect()
+    gc.freeze()  # searches for garbage pass over what was collected
+    total = len(session.items)
+    stretches = [deque(range(total * k // count, total * (k + 1) // count)) for k in range(count)]
+    with selectors.DefaultSelector() as selector:
+        workers = [_Worker(session, stretches, own, selector) for own in stretches if own]
+        try:
+            for worker in workers:
+                worker.begin(workers)
+            while selector.get_map():
+                for key, _ in selector.select():
+                    key.data.listen(workers)
+                    if session.shouldfail:
+                        raise session.Failed(session.shouldfail)
+        finally:
+            for worker in workers:
+                worker.kill()
+
+
+class _Worker:
+    """A process, the tests that it knows of (`known`), and those that it will be told of (`own`)."""
+
+    def __init__(
+        self, session: pytest.Session, stretches: list[deque[int]], own: deque[int], selector: selectors.BaseSelector
+    ) -> None:
+        self._session, self._stretches, self._own, self._selector = session, stretches, own, selector
+        self.known: deque[int] = deque()
+        self._pid = 0
+        self._orders = self._reports = -1
+        self._incoming = bytearray()
+
+    def begin(self, workers: list[_Worker]) -> None:
+        """Fork the process."""
+        orders, self._orders = os.pipe()
+        self._reports, reports = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._pid = os.fork()
+        if self._pid == 0:
+            for worker in workers:  # a pipe ends when the one process that writes to it has closed it
+                worker.close()
+            _work(self._session, os.fdopen(orders, "rb"), os.fdopen(reports, "wb"))
+        os.close(orders)
+        os.close(reports)
+        self._selector.register(self._reports, selectors.EVENT_READ, self)
+        self._incoming.clear()
+        waiting, self.known = self.known, deque()
+        for number in waiting:
+            self._tell(number)
+        self._fill()
+
+    def close(self) -> None:
+        """Close this side of the pipes."""
+        for end in (self._orders, self._reports):
+            if end >= 0:
+                os.close(end)
+        self._orders = self._reports = -1
+
+    def _fill(self) -> None:
+        """Tell the process of tests until it knows enough, or that there are no more."""
+        while len(self.known) < _AHEAD:
+            if not self._own:
+                longest = max(self._stretches, key=len)
+                taken = [longest.pop() for _ in range((len(longest) + 1) // 2)]
+                self._own.extend(reversed(taken))
+            if not self._own:
+                if self._orders >= 0:
+                    os.close(self._orders)
+                    self._orders = -1
+                return
+            self._tell(self._own.popleft())
+
+    def _tell(self, number: int) -> None:
+        self.known.append(number)
+        with suppress(BrokenPipeError):  # it is gone, as the end of its reports will say
+            os.write(self._orders, _SIZE.pack(number))
+
+    def listen(self, workers: list[_Worker]) -> None:
+        """Take what the process says: reports, and None at the end of each test."""
+        received = os.read(self._reports, _CHUNK)
+        if not received:
+            self._ended(workers)
+            return
+        self._incoming += received
+        hook = self._session.config.hook
+        for message in _messages(self._incoming):
+            if message is None:
+                self.known.popleft()
+                self._fill()
+            else:
+                report = hook.pytest_report_from_serializable(config=self._session.config, data=message)
+                hook.pytest_runtest_logreport(report=report)
+
+    def _ended(self, workers: list[_Worker]) -> None:
+        self._selector.unregister(self._reports)
+        status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        self._pid = 0
+        again = self._orders >= 0 or bool(self.known)
+        self.close()
+        if self.known:
+            item = self._session.items[self.known.popleft()]
+            how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+            said = f"the process of this test ended with {how}"
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", said, "call")
+            self._session.config.hook.pytest_runtest_logreport(report=report)
+        if again:
+            self.begin(workers)
+
+    def kill(self) -> None:
+        """End the process where it has not ended."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            self._pid = 0
+
+
+def _messages(incoming: bytearray) -> Iterator[Any]:
+    """Those that are complete, taken from the bytes."""
+    while len(incoming) >= _SIZE.size and len(incoming) >= (end := _SIZE.size + _SIZE.unpack_from(incoming)[0]):
+        message = pickle.loads(incoming[_SIZE.size : end])
+        del incoming[:end]
+        yield message
+
+
+def _work(session: pytest.Session, orders: BinaryIO, reports: BinaryIO) -> NoReturn:
+    """Run the tests that are told of, in the forked process, and end it."""
+    status = 1
+    try:
+        config = session.config
+        config.pluginmanager.unregister(name="terminalreporter")
+        capture: Any = config.pluginmanager.getplugin("capturemanager")
+        capture.stop_global_capturing()  # its files are those of the other processes, too
+        capture.start_global_capturing()
+        config.pluginmanager.register(_Reporter(config, reports))
+        number = _number(orders)
+        while number is not None:
+            item, number = session.items[number], _number(orders)
+            following = None if number is None else session.items[number]
+            config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            _write(reports, None)
+        kept_processes.end()
+        status = 0
+    except BaseException:
+        traceback.print_exc(file=sys.__stderr__)
+    finally:
+        os._exit(status)
+    raise AssertionError
+
+
+class _Reporter:
+    """Passes the reports of tests on to the process that shows them."""
+
+    def __init__(self, config: pytest.Config, stream: BinaryIO) -> None:
+        self._config, self._stream = config, stream
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send it."""
+        _write(self._stream, self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+
+
+def _number(orders: BinaryIO) -> int | None:
+    packed = orders.read(_SIZE.size)
+    return int(_SIZE.unpack(packed)[0]) if len(packed) == _SIZE.size else None
+
+
+def _write(reports: BinaryIO, message: Any) -> None:
+    packed = pickle.dumps(message)
+    reports.write(_SIZE.pack(len(packed)) + packed)
+    reports.flush()
