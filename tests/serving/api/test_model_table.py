@@ -120,6 +120,17 @@ async def test_a_request_chooses_its_model(bench: MakeBench) -> None:
 
 
 @in_loop
+async def test_clients_of_ollama_see_all_models(bench: MakeBench) -> None:
+    server = Several(bench)
+    answer = await server.http.post("/api/generate", json={"model": "b:latest", "prompt": "Hi", "stream": False})
+    assert answer.json()["response"] == "I am b."
+    names = [
+        [model["name"] for model in (await server.http.get(path)).json()["models"]] for path in ("/api/tags", "/api/ps")
+    ]
+    assert names == [["a:latest", "b:latest", "c:latest"], ["b:latest"]]
+
+
+@in_loop
 async def test_the_least_recently_used_model_makes_room(bench: MakeBench) -> None:
     server = Several(bench)
     for server.now, name in enumerate("aba"):

@@ -29,6 +29,8 @@ from zinc_rt.serving.wire import Planned
 
 Admit = Callable[[Planned], Awaitable[None]]
 
+LATEST: Final = ":latest"
+"""What Ollama's clients put behind names."""
 _QUICK: Final = 1.0
 """Seconds that a load may take before a stream tells of it; then it tells as often again."""
 _RETRY: Final = 10.0
@@ -112,6 +114,8 @@ class ModelTable:
             has = model.service is not None and model.service.model.adapters.find(name) is not None
             if name in model.names or has:
                 return model
+        if name.endswith(LATEST):
+            return self.find(name.removesuffix(LATEST))
         if self._front.model.any_name:
             return self.models[0]
         known = ", ".join(model.name for model in self.models)
@@ -190,16 +194,17 @@ class ModelTable:
         """Start the model's engine. Raises `ApiError`."""
         async with self._room:
             pass  # its last engine may still end
-        began, service = self._clock(), None
+        began = self._clock()
+        opening = asyncio.create_task(asyncio.to_thread(model.open, model, partial(self._admit, model)))
         try:
-            service = await asyncio.to_thread(model.open, model, partial(self._admit, model))
+            service = await asyncio.shield(opening)
             if service.embedder is not None:  # it is loaded in this process, which tells no plan
                 await self._admit(model, Planned(model.size + HEADROOM, None, False))
             service.loaded(await service.client.start())
         except BaseException as error:
             model.taken = 0
-            if service is not None:
-                await service.end()
+            with suppress(Exception):  # `error`, where it did not open; a thread goes on where its task is cancelled
+                await (await opening).end()
             if isinstance(error, ZincError) and not isinstance(error, ApiError):
                 said = f"the model {model.name!r} cannot be loaded: {error}"
                 raise ApiError(500, said, code="model_not_loaded") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Final
@@ -14,13 +14,13 @@ from zinc_rt.errors import ZincError
 from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.llamacpp import fills_in
+from zinc_rt.serving.api.model_table import LATEST, HostedModel, table_of
 from zinc_rt.serving.api.requests import converted, read_json
 from zinc_rt.serving.api.service import Gives, Service
 from zinc_rt.serving.api.sse import event_stream
 
 VERSION: Final = "0.12.11"
 """The release of Ollama whose interface this is: clients ask for a least one."""
-LATEST: Final = ":latest"
 _TELL_SECONDS: Final = 0.1
 """From one line about a download to the next."""
 _NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
@@ -44,15 +44,25 @@ class OllamaModel(msgspec.Struct, kw_only=True):
 
 
 async def tags(service: Service, call: Call) -> None:
-    """The model under each of its names, and its adapters."""
-    await call.reply_json({"models": [_entry(service, name) for name in _names(service)]})
+    """The models under each of their names, and their adapters."""
+    table = table_of(service)
+    if table is None:
+        models = [_entry(service, name) for name in _names(service)]
+    else:
+        models = [entry for model in table.models for entry in _hosted(model)]
+    await call.reply_json({"models": models})
 
 
 async def running(service: Service, call: Call) -> None:
     """What is loaded."""
-    state = {"expires_at": time_text(_NEVER), "size_vram": 0, "context_length": service.model.n_ctx}
-    names = [] if service.loading is not None else _names(service)
-    await call.reply_json({"models": [_entry(service, name) | state for name in names]})
+    table = table_of(service)
+    loaded = [one for one in ([service] if table is None else table.loaded) if one.loading is None]
+    models = [
+        _entry(one, name) | {"expires_at": time_text(_NEVER), "size_vram": 0, "context_length": one.model.n_ctx}
+        for one in loaded
+        for name in _names(one)
+    ]
+    await call.reply_json({"models": models})
 
 
 async def version(service: Service, call: Call) -> None:
@@ -149,9 +159,23 @@ def error_line(error: ApiError) -> bytes:
 
 
 def _names(service: Service) -> list[str]:
-    """All names with a tag, as clients expect them in a list: some add `:latest` themselves before they look there."""
-    names = [*service.model.names, *(adapter.name for adapter in service.model.adapters.entries)]
+    return _tagged([*service.model.names, *(adapter.name for adapter in service.model.adapters.entries)])
+
+
+def _tagged(names: Iterable[str]) -> list[str]:
+    """Names with a tag, as clients expect them in a list: some add `:latest` themselves before they look there."""
     return [name if ":" in name else name + LATEST for name in names]
+
+
+def _hosted(model: HostedModel) -> list[dict[str, Any]]:
+    """The entries of one of several models; what only its file says is left out until it is loaded."""
+    if model.service is not None:
+        return [_entry(model.service, name) for name in _names(model.service)]
+    modified, details = time_text(datetime.fromtimestamp(model.created, UTC)), {"parent_model": "", "format": "gguf"}
+    return [
+        {"name": name, "model": name, "modified_at": modified, "size": model.size, "digest": "", "details": details}
+        for name in _tagged(model.names)
+    ]
 
 
 def _capabilities(service: Service) -> list[str]:
