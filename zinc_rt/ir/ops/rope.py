@@ -62,9 +62,8 @@ def rope_rows(x: F32, table: F32, *, interleaved: bool, begin: int = 0) -> F32:
 
 def _rope(at: Operands) -> None:
     x, positions, table = at.inputs
-    how = {"interleaved": bool(at.attrs["interleaved"]), "begin": int(at.attrs["begin"])}
-    rotated = rope_rows(heads(at, x), table[positions], **how)
-    heads(at, at.outputs[0])[...] = rotated
+    interleaved, begin = bool(at.attrs["interleaved"]), int(at.attrs["begin"])
+    heads(at, at.outputs[0])[...] = rope_rows(heads(at, x), table[positions], interleaved=interleaved, begin=begin)
 
 
 def rotated_part_fits(bound: Bindings) -> str | None:
