@@ -312,4 +312,4 @@ def test_what_the_workflows_run_is_here() -> None:
     assert len(named) > 5
     assert [word for word in named if not (ROOT / word).exists()] == []
     assert re.search(r"schedule:\n +- cron:", texts["nightly.yml"])
-    assert "pytest -n auto -m slow" in texts["nightly.yml"]
+    assert "pytest --jobs auto -m slow" in texts["nightly.yml"]

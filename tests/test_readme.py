@@ -40,7 +40,7 @@ def test_the_run_command_is_one_line_that_ends_in_zinc_run() -> None:
 def test_the_test_command_is_one_line_that_runs_pytest() -> None:
     line = block("test command")
     assert "\n" not in line
-    assert line.endswith(".venv/bin/python -m pytest -n auto")
+    assert line.endswith(".venv/bin/python -m pytest --jobs auto")
     assert '".[test]"' in line
 
 
