@@ -48,7 +48,8 @@ def test_products_of_formats(kind: GGMLType, emulated: CpuBackend) -> None:
 
 
 @HERE
-@pytest.mark.parametrize("down", [T.Q4_0, pytest.param(T.Q6_K, marks=pytest.mark.slow)])
+@pytest.mark.slow  # an expert's product is that of a format
+@pytest.mark.parametrize("down", [T.Q4_0, T.Q6_K], ids=lambda kind: kind.name)
 def test_experts_of_formats(down: GGMLType, emulated: CpuBackend) -> None:
     """Raw lines and flipped bytes; minima and halves."""
     both = T.Q8_0 if down is T.Q4_0 else T.Q4_K
