@@ -9,6 +9,7 @@ from amdgpu_emu.core.core import ShaderCore
 from amdgpu_emu.drm.jobs import JobVm
 from amdgpu_emu.machine import Machine
 from amdgpu_emu.profiles import LINUX_6_17, LINUX_7_3_USERQ
+from tests.helpers import soon
 from zinc_rt.backends.amdgpu.backend import AmdBackend
 from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.backends.devices import ON_GPU, RESIDENT_USES, Device, DeviceUnavailable
@@ -48,7 +49,7 @@ def test_auto_takes_submissions_of_the_driver() -> None:
     assert text == "GPU kernels for gfx1201 on /dev/dri/renderD128 through cs"
 
 
-@pytest.mark.parametrize("interface", ["umq", "kfd", "cs"])
+@pytest.mark.parametrize("interface", soon(("umq", "kfd"), ("umq", "kfd", "cs")))  # `auto` takes the other
 def test_one_interface_is_insisted_on(interface: str) -> None:
     device = Device(f"gpu:{interface}")
     taken, text, said = opened(Machine(LINUX_7_3_USERQ, shader=ShaderCore()), device)

@@ -119,14 +119,14 @@ def test_chains_at_the_edges(a: list[float], b: list[float]) -> None:
 
 
 @given(st.lists(st.tuples(float32s, float32s), min_size=1, max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_chains_of_anything(pairs: list[tuple[float, float]]) -> None:
     a, b = zip(*pairs, strict=True)
     same_bits(run_chain(column(list(a)), column(list(b))), [oracle.chain(a, b)])
 
 
 @given(finite32s, finite32s, finite32s)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_sum_rounded_to_odd_makes_an_fma(a: float, b: float, c: float) -> None:
     with np.errstate(all="ignore"):
         product = np.multiply(np.float32([a]), np.float32([b]), dtype=np.float64)
@@ -207,7 +207,7 @@ signed_middling = st.tuples(middling, st.sampled_from([1.0, -1.0])).map(lambda t
 
 
 @given(signed_middling, signed_middling, st.integers(-60, 60) | st.none())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_round_to_odd_sum(a: float, b: float, apart: int | None) -> None:
     if apart is not None:  # operands of like size are where rounding happens
         b = math.ldexp(math.frexp(b)[0], math.frexp(a)[1] - apart)
@@ -270,7 +270,7 @@ def test_the_tree_is_not_just_any_sum() -> None:
 
 
 @given(st.lists(float32s, min_size=1, max_size=70))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_lane_tree_sum_of_anything(values: list[float]) -> None:
     with np.errstate(all="ignore"):
         got = arith.lane_tree_sum(np.array(values, np.float32), 32)

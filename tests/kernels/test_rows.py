@@ -19,13 +19,17 @@ SPANS = ((0, 300), (300, 301), (301, 308))
 """First row and end of the rows that see each other: more than a split, one alone, some."""
 
 
-FEW = ((0, 258), (258, 259), (259, 261))
-"""The same for the emulated GPU."""
+FEW, ALONE = ((0, 258), (258, 259), (259, 261)), 255
+"""The same for the emulated GPU, where of the first span so many rows see themselves alone."""
 
 
 @cache
-def among_rows(dim: int, interleaved: bool = False, all_spans: tuple[tuple[int, int], ...] = SPANS) -> Case:
-    """The rotation of some pairs of each head, and attention of rows in spans."""
+def among_rows(
+    dim: int, interleaved: bool = False, all_spans: tuple[tuple[int, int], ...] = SPANS, alone: int = 0
+) -> Case:
+    """The rotation of some pairs of each head, and attention of rows in spans; of long steps the first rows see
+    themselves alone.
+    """
     rng = np.random.default_rng(dim)
     net = Net(308)
     pairs = dim // 4
@@ -52,11 +56,11 @@ def among_rows(dim: int, interleaved: bool = False, all_spans: tuple[tuple[int, 
         acts |= {f"tail {m}": rows(rng, n, 3 * m) for m in (1, HEADS)}
         acts["given"] = rows(rng, n, 3 * HEADS * dim)
         acts |= {"x": rows(rng, n, HEADS * dim), "table": rng.standard_normal((n, 2 * pairs)).astype(np.float32)}
-        seen = {
-            "first": np.concatenate([np.full(b - a, a) for a, b in spans]),
-            "last": np.concatenate([np.full(b - a, b - 1) for a, b in spans]),
-            "is_given": rng.integers(0, 2, n),
-        }
+        first = np.concatenate([np.full(b - a, a) for a, b in spans])
+        last = np.concatenate([np.full(b - a, b - 1) for a, b in spans])
+        if n > alone:
+            first[:alone] = last[:alone] = np.arange(alone)
+        seen = {"first": first, "last": last, "is_given": rng.integers(0, 2, n)}
         steps.append(Step(n, {**acts, **seen}))
     return net.case(steps)
 
@@ -103,7 +107,7 @@ def test_cpu(dim: int, interleaved: bool, isa: str) -> None:
 
 def test_gpu() -> None:
     with amd_backend() as (backend, _):
-        case = among_rows(8, False, FEW)
+        case = among_rows(8, False, FEW, ALONE)
         check_gpu(backend, case, expected(case))
         case = among_rows(16, True, FEW[1:])
         check_gpu(backend, case, expected(case))

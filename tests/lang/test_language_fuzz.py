@@ -11,7 +11,7 @@ import pytest
 from tests.lang.mutants import mutants
 from zinc_rt.lang import LangError, emit_module, irtext
 
-SEED, COUNT = 20, 500
+SEED, COUNT = 20, 300
 
 # llvmlite belongs in a process of its own.
 VERIFY = """

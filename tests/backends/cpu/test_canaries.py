@@ -93,7 +93,7 @@ def test_steps_write_in_their_buffers_alone(name: str, tmp_path: Path, canaries:
     path = write_case(tmp_path / "model.gguf", CASES[name], T.F32).path
     tokens = random_tokens(7, max(ROWS), N_VOCAB - 2)
     want = logits_of(path, tokens, n_ctx=64, threads=1)  # whose bits are the reference's, as other tests say
-    for threads in (1, 2, 3):
+    for threads in (1, 3):
         canaries.areas.clear()
         with engine_for(path, n_ctx=64, n_batch=max(ROWS), threads=threads) as engine:
             slot = engine.open_sequence()

@@ -20,8 +20,8 @@ from zinc_rt.lang.frontend import Spec
 from zinc_rt.lang.target import TARGETS
 
 HERE = pytest.mark.skipif("avx2" not in LEVELS, reason="the instructions are AVX2's")
-SOON = ("Q4_0", "Q8_0", "Q6_K", "Q2_K", "IQ2_XS")
-"""Raw lines, flipped bytes, halves with biases, minima, vectors that are looked up."""
+SOON = ("Q8_0", "Q6_K", "IQ2_XS")
+"""Flipped bytes, halves with biases, vectors that are looked up."""
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +48,13 @@ def test_products_of_formats(kind: GGMLType, emulated: CpuBackend) -> None:
 
 
 @HERE
-def test_experts_of_formats(emulated: CpuBackend) -> None:
-    for kinds in ((T.Q4_K, T.Q4_K, T.Q6_K), (T.Q8_0, T.Q8_0, T.Q4_0)):
-        case = test_experts.experts_case(kinds, 6, 2, 256, 256, biases=True, n_rows=(1, 3, 40))
-        check(emulated, case, expected(case))
+@pytest.mark.slow  # an expert's product is that of a format
+@pytest.mark.parametrize("down", [T.Q4_0, T.Q6_K], ids=lambda kind: kind.name)
+def test_experts_of_formats(down: GGMLType, emulated: CpuBackend) -> None:
+    """Raw lines and flipped bytes; minima and halves."""
+    both = T.Q8_0 if down is T.Q4_0 else T.Q4_K
+    case = test_experts.experts_case((both, both, down), 6, 2, 256, 256, biases=True, n_rows=(1, 3, 40))
+    check(emulated, case, expected(case))
 
 
 @HERE

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
 import numpy as np
 import pytest
 
-from tests.backends.cpu.both import BEST_AND_LEAST, LEVELS, Case, Net, Outputs, Step, check, expected, finite_share
+from tests.backends.cpu.both import (
+    BEST_AND_LEAST,
+    LEVELS,
+    Case,
+    Net,
+    Outputs,
+    Step,
+    check,
+    compare,
+    expected,
+    finite_share,
+    outputs,
+)
 from tests.backends.cpu.hostile import hostile, ordinary, rows
 from tests.kernels.material import (
     FINITE_F16,
@@ -22,6 +36,7 @@ from tests.kernels.material import (
     float_rows,
     packed_rows,
 )
+from zinc_rt.backends.cpu.backend import CpuBackend
 from zinc_rt.gguf import GGMLType
 from zinc_rt.ir.op import Op
 
@@ -80,11 +95,15 @@ def cases(kind: GGMLType) -> list[tuple[Case, Outputs]]:
 
 
 # Compiling takes most of the time: the level with matrix registers has one format of each way to scale, the best one of
-# vectors the other kinds (the code for few rows is that of the level before), the others three.
+# vectors the other ways to multiply (the code for few rows is that of the level before), the others three.
 VECTORS = next(isa for isa in LEVELS if isa != "amx")
 MATRIX = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ2_S", "NVFP4", "F16", "BF16")
+MULTIPLIED = (*("Q4_0", "Q5_1", "Q8_0", "Q5_K", "Q6_K", "Q2_K", "MXFP4", "NVFP4", "IQ2_S", "IQ1_M", "Q1_0", "F16"),)
+"""A format of each way to multiply. `test_products_of_a_row` has the other ways to unpack; BF16 is among
+`test_shared_activations`, and tests of architectures are of F32.
+"""
 SOON = {
-    VECTORS: tuple(name for name in OF_EACH_KIND if "amx" not in LEVELS or name not in MATRIX or name == "Q8_0"),
+    VECTORS: tuple(name for name in MULTIPLIED if "amx" not in LEVELS or name not in MATRIX or name == "Q8_0"),
     "amx": MATRIX,
 }
 PAIRS = [
@@ -106,6 +125,22 @@ def test_products(isa: str, kind: GGMLType) -> None:
     # They say something: every number of rows is there, and most results are numbers.
     assert {s.n_rows for case, _ in cases(kind) for s in case.steps} == set(range(1, MOST_ROWS + 1))
     assert np.mean([finite_share(want, case) for case, want in cases(kind)]) > 0.4
+
+
+@pytest.fixture(scope="module")
+def one_row() -> Iterator[CpuBackend]:
+    """A backend whose products take one row at a time: the least to compile."""
+    with CpuBackend(isa=VECTORS, threads=2) as backend:
+        backend.choice = replace(backend.choice, blocks=(1,))
+        yield backend
+
+
+@pytest.mark.parametrize("kind", [name for name in OF_EACH_KIND if name not in MULTIPLIED and T[name] in QUANTISED])
+def test_products_of_a_row(kind: str, one_row: CpuBackend) -> None:
+    n_out, n_in = shapes_of(T[kind])[-1]
+    for how in KINDS_OF_WEIGHTS[:3]:
+        case = product_case(T[kind], n_out, n_in, how, (1, 3), 1)
+        compare(case, outputs(one_row, case), expected(case), kind)
 
 
 @cache

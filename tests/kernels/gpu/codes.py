@@ -100,11 +100,17 @@ def _layers() -> Iterator[KernelEntry]:
         yield from c.gate_kernels(activation)
 
 
-def _graphs(folder: Path) -> Iterator[Graph]:
-    """Of small models of every architecture, with both caches, of embedders, pictures' towers and adapters."""
-    models: list[tuple[Case, GGMLType]] = [(case, T.F32) for case in (*CASES.values(), *EMBEDDERS.values())]
-    models += [(CASES[name], T.Q8_0) for name in ("qwen35moe", "gpt-oss", "gemma3", "qwen3moe", "deepseek2")]
-    models += [(wide(), kind) for kind in (T.Q4_0, T.Q4_K, T.Q6_K)]
+def _graphs(folder: Path, few: bool) -> Iterator[Graph]:
+    """Of small models of every architecture, with both caches, of embedders, pictures' towers and adapters. few: some
+    that have every function together.
+    """
+    cases = {**CASES, **EMBEDDERS}
+    names = ("deepseek4", "qwen4exp", "minicpm3", "gpt-oss", "bert-mean") if few else tuple(cases)
+    models: list[tuple[Case, GGMLType]] = [(cases[name], T.F32) for name in names]
+    more = ("qwen35moe", "gpt-oss") if few else ("qwen35moe", "gpt-oss", "gemma3", "qwen3moe", "deepseek2")
+    models += [(CASES[name], T.Q8_0) for name in more]
+    if not few:
+        models += [(wide(), kind) for kind in (T.Q4_0, T.Q4_K, T.Q6_K)]
     for i, (case, kind) in enumerate(models):
         with GGUFFile.open(write_case(folder / f"{i}.gguf", case, kind).path) as file:
             for definition in (define(file), define_draft_head(file)):
@@ -112,7 +118,7 @@ def _graphs(folder: Path) -> Iterator[Graph]:
                     yield definition.graph
                     with suppress(ModelError):  # heads that are no whole blocks
                         yield with_cache(definition, CacheFormat.Q8_0).graph
-    for kind in towers.KINDS:
+    for kind in ("qwen3vl_merger",) if few else towers.KINDS:
         with GGUFFile.open(towers.write(folder / f"{kind}.gguf", kind).path) as file:
             tower = define_tower(file)
             yield tower.encoder.graph
@@ -132,35 +138,43 @@ def _tiles() -> Iterator[KernelEntry]:
 @cache
 def entries(target: str) -> Mapping[str, KernelEntry]:
     """All kernels of a target, by their symbols."""
-    if TARGETS[target].matrix_instructions:
-        return {**entries("spirv"), **named(_tiles())}
+    return {**_listed(False), **(named(_tiles()) if TARGETS[target].matrix_instructions else {})}
+
+
+@cache
+def _listed(few: bool) -> Mapping[str, KernelEntry]:
+    """All but those by matrix instructions; few: of fewer models."""
     found = dict(named(DECODE.values()))
     for kind in (*c.QUANTIZED, *c.FLOATS):
         found |= named(_products(kind)) | named(_more_products(kind))
     found |= named(_layers())
     with TemporaryDirectory() as folder:
-        for graph in _graphs(Path(folder)):
+        for graph in _graphs(Path(folder), few):
             found |= named(GpuLowering(graph, SIZES).run().kernels)
     return found
 
 
 @cache
 def _some() -> tuple[KernelEntry, ...]:
-    """Of every function one kernel at the least, of every format products of one, two and eight rows by turns, and of
-    the functions with many forms those that differ most. Of what differs by a bias alone, one.
+    """Of every function one kernel at the least, of every second format products of one, two and eight rows by turns,
+    and of the functions with many forms those that differ most. Of what differs by a bias alone, one.
     """
     found = [entry for name, entry in DECODE.items() if not name.startswith(("matvec_", "embed_"))]
-    kinds = (*c.QUANTIZED, *c.FLOATS)
-    for i, kind in enumerate(kinds):
+    for i, kind in enumerate((*c.QUANTIZED[::2], *c.FLOATS)):
         found.append(c.matvec_rows(kind, (1, 2, 1, 8)[i % 4]))
         if i % 4 == 0:
             found.append(DECODE[f"embed_{kind.lower()}"])
     found += [c.attention_kernel(128, 4), c.attention_kernel(256, 8, gated=True, packed=True, quantized=True)]
     found.append(c.experts_down("Q6_K", 4, 512, bias=False))  # LLVM reverses two bits in it
     found += [c.float_tile("BF16", bias=False), c.float_expert_tiles("F16", bias=False, gather=True)]
-    found += [e for e in _layers() if not e.spec.function.name.startswith(("attention", "heads", "float_"))]
+    found.append(c.delta_net(128, norm="sigmoid", packed=True, decay="channel"))
+    found.append(c.selective_scan(4096, 16, per_channel=True))
     known = {entry.spec.function.name for entry in found}
-    for entry in entries("spirv").values():
+    for entry in _layers():
+        if entry.spec.function.name not in known:
+            known.add(entry.spec.function.name)
+            found.append(entry)
+    for entry in _listed(True).values():
         if entry.spec.function.name not in known:
             known |= {entry.spec.function.name, f"{entry.spec.function.name}_bias"}
             found.append(entry)

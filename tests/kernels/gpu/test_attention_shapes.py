@@ -76,7 +76,9 @@ def scratch_and_waves(target: str, names: list[tuple[str, bool]]) -> dict[str, t
 
 
 @pytest.mark.parametrize("target", ["gfx1201", pytest.param("gfx1100", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("shape", DECIDING, ids=str)
+@pytest.mark.parametrize(
+    "shape", [*DECIDING[::3], *(pytest.param(s, marks=pytest.mark.slow) for s in DECIDING[1:3])], ids=str
+)
 def test_the_deciding_shapes_stay_in_registers(target: str, shape: tuple[str, bool]) -> None:
     assert set(scratch_and_waves(target, [shape]).values()) == {(0, True)}
 

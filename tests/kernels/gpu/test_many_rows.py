@@ -15,7 +15,7 @@ from zinc_rt.kernels.gpu import block_tiles, float_tiles
 from zinc_rt.kernels.gpu.tile_layout import SLAB_BYTES, SLAB_ROWS, slabs_of
 from zinc_rt.kernels.reference.matmul import Weight, matmul
 
-SHAPES = ((8, 3, 1), (40, 70, 20), (72, 130, 140))
+SHAPES = ((8, 3, 1), (40, 130, 20), (72, 40, 140))
 """Groups of 32 (of 4, for floats), rows of weights, rows of activations: lanes without a group, with one or two, with
 two or three; less than a tile, more than one.
 """

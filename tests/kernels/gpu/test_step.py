@@ -203,11 +203,11 @@ def test_rounding_of_cached_heads(gpu: Stage, rng: np.random.Generator) -> None:
     [pytest.param(*form, marks=pytest.mark.slow if form[0] == 128 else ()) for form in ATTENTION],
 )
 def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, group: int) -> None:
-    """Rows of one position, of a whole split, of one more, and of several; with and without sinks."""
+    """Rows of one position, of a whole split, of one more, and of several; with and without sinks. Wide heads: less."""
     heads, max_pages, splits = n_kv * group, 40, 3
-    positions = np.array([0, 255, 256, 583], np.int32)
+    positions = np.array([0, 255, 256, 583] if dim == 8 else [256, 583], np.int32)
     rows = len(positions)
-    slots = np.array([0, 1, 2, 1], np.int32)
+    slots = np.array([0, 1, 2, 1][:rows], np.int32)
     pages = rng.permutation(3 * max_pages).astype(np.int32).reshape(3, max_pages)
     caches = [
         np.clip(m.activations(rng, 3 * max_pages * PAGE, n_kv * dim), -6e4, 6e4)
@@ -229,7 +229,7 @@ def test_attention(gpu: Stage, rng: np.random.Generator, dim: int, n_kv: int, gr
         "slots": slots, "page_table": pages, "max_pages": max_pages, "max_splits": splits, "n_kv": n_kv,
         "scale": scale,
     }  # fmt: skip
-    for sink in (False, True):
+    for sink in (False, True) if dim == 8 else (True,):
         gpu.run(attention_kernel(dim, group, sinks=sink), (splits, n_kv, rows), Block(GpuAttentionArgs, values))
         assert not values["counters"].any()
         for r, position in enumerate(positions):
