@@ -55,7 +55,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.log = RequestLog(lambda *_: None)
-        self.client = self
+        self.client, self.recorder = self, None
 
     def submit(self, output: RequestOutput[Any]) -> LiveRequest[Any]:
         return self.log.add(output)
