@@ -14,6 +14,7 @@ QUICK = (
     "backends/test_fusion.py", "backends/amdgpu/test_placement.py",
     "backends/cpu/test_cores.py",
     "benchmarks/test_serving.py",
+    "certify/test_ladder.py",
     "cli/test_command.py",
     "converting/test_refusals.py",
     "cuda/test_device.py",
@@ -41,6 +42,7 @@ QUICK = (
     "text/test_detokenizer.py", "text/test_shipped.py",
     "test_golden.py", "test_layers.py",
     "utils/test_checks.py",
+    "verifier/test_verifier.py",
     "vision/test_picture.py",
 )  # fmt: skip
 """Paths below `tests`, in the order of the folders."""
