@@ -64,7 +64,7 @@ def test_blocks_that_draft_are_left_aside(tmp_path: Path) -> None:
         ({"attention.head_count": 129}, "129 query heads to a key-value head"),
         ({"leading_dense_block_count": 4}, "leading_dense_block_count is 4, it must be between 0 and 3"),
         ({"nextn_predict_layers": 3}, "nextn_predict_layers is 3, of 3 blocks in all"),
-        ({"expert_gating_func": 4}, "expert_gating_func is 4"),
+        ({"expert_gating_func": 6}, "expert_gating_func is 6"),
         ({"attention.kv_lora_rank": 32}, r"attn_k_b.* calls for \[3, 32, 32\]"),
     ],
 )
