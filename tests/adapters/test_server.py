@@ -48,7 +48,7 @@ def asks(n: int) -> list[Ask]:
 
 def test_the_same_answer_whoever_is_beside(tmp_path: Path) -> None:
     """Alone with nothing cached, all at once, and again with an engine that is killed meanwhile."""
-    given, paths = asks(28), story_adapters(tmp_path, "abc")
+    given, paths = asks(14), story_adapters(tmp_path, "abc")
 
     async def alone() -> list[bytes]:
         async with real(cold=True, n_slots=1, lora=lora(paths)) as r:

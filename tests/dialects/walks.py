@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import cache
 from itertools import takewhile
 
 import numpy as np
@@ -20,6 +21,14 @@ def allowed(mask: np.ndarray[tuple[int], np.dtype[np.uint32]], n_vocab: int) -> 
     """The tokens of a mask."""
     bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[:n_vocab]
     return np.flatnonzero(bits).tolist()
+
+
+@cache
+def _kinds(vocabulary: GrammarVocabulary, tokenizer: Tokenizer) -> tuple[frozenset[int], frozenset[int]]:
+    """The tokens that begin like the end of something, and the marks."""
+    tokens = range(tokenizer.n_vocab)
+    closers = frozenset(t for t in tokens if tokenizer.token_bytes(t)[:1].decode("latin-1") in _CLOSERS)
+    return closers, frozenset(t for t in tokens if vocabulary.is_mark(t))
 
 
 def walk(
@@ -40,6 +49,7 @@ def walk(
     for token in tokens:
         assert matcher.consume(token)
     stops = set(vocabulary.stop_ids)
+    closers, all_marks = _kinds(vocabulary, tokenizer)
     mask = np.zeros(vocabulary.words, np.uint32)
     free = rng.randrange(12)  # letters of each text before the walk looks for its end
     while len(tokens) < most:
@@ -50,8 +60,8 @@ def walk(
         if ends and (len(ends) == len(options) or rng.random() < 0.2):
             return tokens
         options = [token for token in options if token not in stops]
-        closing = [token for token in options if tokenizer.token_bytes(token)[:1].decode("latin-1") in _CLOSERS]
-        marks = [token for token in options if vocabulary.is_mark(token)]
+        closing = [token for token in options if token in closers]
+        marks = [token for token in options if token in all_marks]
         if marks and rng.random() < 0.3:
             options = marks
         elif closing and len(tokens) > free and rng.random() < 0.6:

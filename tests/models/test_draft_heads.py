@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.helpers import T, logits_of, random_tokens
+from tests.helpers import T, logits_of, random_tokens, soon
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, Case, Made, write_case
 from tests.models.families.common import Net
@@ -82,7 +82,7 @@ def run(engine: Engine, head: DraftHead, cuts: list[int]) -> tuple[np.ndarray, n
     return hidden, np.concatenate(states), np.concatenate(logits)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", soon(MODELS.keys() - {"qwen35moe"}, MODELS))  # qwen3next's block has experts, too
 def test_formulas(name: str, folder: Path) -> None:
     case, cuts = made(folder, name), [5, 17, 18, 20]
     with opened(case.path) as (engine, drafting):

@@ -16,8 +16,11 @@ from tests.models.families.embedders import EMBEDDERS, vector
 from zinc_rt.engine.batch import EngineError
 from zinc_rt.errors import UsageError
 
+KINDS = ("bert-mean", "gemma-embedding", "jina-bert-v2", "qwen3-embedding")
+"""Learned positions; windows both ways; slopes by distance; a decoder. The others are slow, but for vectors."""
 
-@pytest.mark.parametrize("name", EMBEDDERS)
+
+@pytest.mark.parametrize("name", soon(KINDS, EMBEDDERS))
 def test_the_formulas_notice(name: str, tmp_path: Path) -> None:
     """One thing done wrongly turns the vector far from where it belongs."""
     case = EMBEDDERS[name]
@@ -42,10 +45,6 @@ def test_vectors(name: str, tmp_path: Path) -> None:
     want = np.stack([vector(Net(made), tokens) for tokens in texts])
     with zinc_rt.load(made.path, device="cpu", kernels="reference") as model:
         assert np.abs(model.embed(texts) - want).max() < 1e-3
-
-
-KINDS = ("bert-mean", "gemma-embedding", "jina-bert-v2", "qwen3-embedding")
-"""Learned positions; windows both ways; slopes by distance; a decoder. The others run on the CPU in slow tests."""
 
 
 @pytest.mark.parametrize("name", soon(KINDS, EMBEDDERS))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.models.families import CASES
-from tests.models.families.build import write_case
+from tests.models.families.build import hollow, write_case
 from zinc_rt.gguf import GGUFFile
 from zinc_rt.ir.op import Op
 from zinc_rt.models import ModelDefinition, define
@@ -31,7 +31,7 @@ def changed(
     every = {key: value for key, value in {**case.keys, **keys}.items() if value is not None}
     all_shapes = {key: shape for key, shape in {**case.shapes, **(shapes or {})}.items() if shape is not None}
     path = tmp_path / "changed.gguf"
-    write_case(path, replace(case, keys=every, shapes=all_shapes, given={**case.given, **(given or {})}))
+    write_case(path, hollow(replace(case, keys=every, shapes=all_shapes, given={**case.given, **(given or {})})))
     with GGUFFile.open(path) as file:
         return define(file)
 

@@ -64,7 +64,7 @@ def engine(request: pytest.FixtureRequest, tiny: Tiny) -> Iterator[Engine]:
 
 @pytest.mark.parametrize("chunk", [1, 7, pytest.param(16, marks=pytest.mark.slow), 64])
 def test_chunks(chunk: int, engine: Engine, prompts: list[list[int]], alone: list[np.ndarray]) -> None:
-    for prompt, want in zip(prompts[:2], alone, strict=False):
+    for prompt, want in zip(prompts[: 1 if chunk == 1 else 2], alone, strict=False):
         slot = engine.open_sequence()
         assert_same(run_tokens(engine, slot, prompt, chunk), want)
 

@@ -6,12 +6,13 @@ The reference kernels run here; the others equal them to the last bit (tests/bac
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, Spec, T, engine_for, logits_of, random_tokens, write_model
+from tests.helpers import LLAMA, QKV, QWEN2, QWEN3, T, Tiny, engine_for, logits_of, random_tokens, write_model
 from tests.models.truth import Truth, error
 from zinc_rt.engine.engine import SequenceChunk
 from zinc_rt.gguf import GGUFFile
@@ -28,6 +29,7 @@ FLOAT_MODELS = {
     "llama-f16": replace(LLAMA, weights=T.F16),
     "llama-one-layer": replace(LLAMA, n_layers=1),
     "llama-biases": replace(LLAMA, biases=EVERYWHERE),
+    "llama-one-bias": replace(LLAMA, biases=("ffn_up",)),
     "llama-part-of-the-head-turns": replace(LLAMA, rope_dim=8),
     "llama-factors": replace(LLAMA, rope_factors=True),
     "llama-linear": replace(LLAMA, keys=LINEAR),
@@ -52,14 +54,23 @@ QUANTISED_MODELS = {
 }
 
 
-def both(tmp_path: Path, spec: Spec, *variants: dict[str, object]) -> list[np.ndarray]:
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logits")
+
+
+@cache
+def computed(folder: Path, name: str) -> tuple[Tiny, list[int], np.ndarray]:
+    """A model, some tokens, and the engine's logits."""
+    spec = (FLOAT_MODELS | QUANTISED_MODELS)[name]
+    tiny, tokens = write_model(folder / f"{name}.gguf", spec), random_tokens(3, N_TOKENS, spec.n_vocab)
+    return tiny, tokens, logits_of(tiny.path, tokens, kernels="reference")
+
+
+def both(folder: Path, name: str, *variants: dict[str, object]) -> list[np.ndarray]:
     """The logits of the engine for some tokens, then those of the formulas, in each variant."""
-    tiny = write_model(tmp_path / "tiny.gguf", spec)
-    tokens = random_tokens(3, N_TOKENS, spec.n_vocab)
-    return [
-        logits_of(tiny.path, tokens, kernels="reference"),
-        *(Truth(tiny, **wrong).logits(tokens) for wrong in variants or ({},)),
-    ]
+    tiny, tokens, got = computed(folder, name)
+    return [got, *(Truth(tiny, **wrong).logits(tokens) for wrong in variants or ({},))]
 
 
 def quietest_row(got: np.ndarray, want: np.ndarray) -> float:
@@ -68,18 +79,18 @@ def quietest_row(got: np.ndarray, want: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("name", FLOAT_MODELS)
-def test_float_models(name: str, tmp_path: Path) -> None:
+def test_float_models(name: str, folder: Path) -> None:
     """float32 is off by some 1e-7. A key or value that float16 rounds the other way is off by 5e-4 of itself, one
     among thousands; hence a looser bound for the whole than for the best row.
     """
-    got, want = both(tmp_path, FLOAT_MODELS[name])
+    got, want = both(folder, name)
     assert error(got, want) < 1e-3
     assert quietest_row(got, want) < 1e-6
     assert want.std() > 0.5  # logits that say something
 
 
 @pytest.mark.parametrize("name", QUANTISED_MODELS)
-def test_quantised_models(name: str, tmp_path: Path) -> None:
+def test_quantised_models(name: str, folder: Path) -> None:
     """With int8 activations in the formulas too, only activations that fall to the other side of a half differ: each
     is off by a whole step, 1 / 127 of its group's largest.
 
@@ -87,7 +98,7 @@ def test_quantised_models(name: str, tmp_path: Path) -> None:
     of 32 is some 2.2 standard deviations. Independent losses of the fourteen products on the way add up to the square
     root of 14 times that, 1.9 %, if each reaches the logits undiminished.
     """
-    got, with_int8, without = both(tmp_path, QUANTISED_MODELS[name], {}, {"quantize_activations": False})
+    got, with_int8, without = both(folder, name, {}, {"quantize_activations": False})
     assert error(got, with_int8) < 1e-2
     assert quietest_row(got, with_int8) < 1e-6
     assert 0.003 < error(got, without) < 0.04
@@ -95,25 +106,25 @@ def test_quantised_models(name: str, tmp_path: Path) -> None:
 
 
 WRONG = {
-    "the other rope layout (llama)": (LLAMA, {"interleaved": False}),
-    "the other rope layout (qwen2)": (QWEN2, {"interleaved": True}),
-    "the other rope layout, partial": (replace(LLAMA, rope_dim=8), {"interleaved": False}),
-    "no QK-norm": (QWEN3, {"qk_norm": False}),
-    "no biases (qwen2)": (QWEN2, {"biases": False}),
-    "no biases (llama)": (replace(LLAMA, biases=("ffn_up",)), {"biases": False}),
-    "no frequency factors": (replace(LLAMA, rope_factors=True), {"factors": False}),
-    "no linear scaling": (replace(LLAMA, keys=LINEAR), {"scaling": False}),
-    "no yarn": (replace(QWEN2, keys=YARN), {"scaling": False}),
-    "heads that share keys in turn": (LLAMA, {"shared": False}),
-    "no causal mask": (LLAMA, {"causal": False}),
+    "the other rope layout (llama)": ("llama", {"interleaved": False}),
+    "the other rope layout (qwen2)": ("qwen2", {"interleaved": True}),
+    "the other rope layout, partial": ("llama-part-of-the-head-turns", {"interleaved": False}),
+    "no QK-norm": ("qwen3", {"qk_norm": False}),
+    "no biases (qwen2)": ("qwen2", {"biases": False}),
+    "no biases (llama)": ("llama-one-bias", {"biases": False}),
+    "no frequency factors": ("llama-factors", {"factors": False}),
+    "no linear scaling": ("llama-linear", {"scaling": False}),
+    "no yarn": ("qwen2-yarn", {"scaling": False}),
+    "heads that share keys in turn": ("llama", {"shared": False}),
+    "no causal mask": ("llama", {"causal": False}),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_the_comparison_notices(name: str, tmp_path: Path) -> None:
+def test_the_comparison_notices(name: str, folder: Path) -> None:
     """One thing done wrong is far outside the tolerances above."""
-    spec, wrong = WRONG[name]
-    got, right, wrongly = both(tmp_path, spec, {}, wrong)
+    model, wrong = WRONG[name]
+    got, right, wrongly = both(folder, model, {}, wrong)
     assert error(got, right) < 1e-3
     assert error(got, wrongly) > 0.3
 

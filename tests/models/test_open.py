@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from zinc_rt.gguf import GGMLType, GGUFFile, GGUFWriter, ValueType
 from zinc_rt.models.errors import ModelError
 
 N_EMBD, N_FF, N_HEADS, N_VOCAB, EPS, N_TOKENS = 64, 96, 4, 61, 1e-5, 40
+TOKENS = random_tokens(3, N_TOKENS, N_VOCAB)
 KINDS = (0, 2, 1, 1, 0, 0)
 KV_HEADS = (2, 4, 1, 1, 2, 2)
 WIDTHS = (16, 16, 32, 32, 16, 16)
@@ -160,13 +162,24 @@ def registered() -> Iterator[None]:
     models.unregister(sandwich)
 
 
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("open")
+
+
+@cache
+def computed(folder: Path, kind: GGMLType) -> tuple[Path, dict[str, np.ndarray], np.ndarray]:
+    """A file, its tensors, and the reference's logits."""
+    path = folder / f"{kind.name}.gguf"
+    tensors = written(path, kind)
+    return path, tensors, logits_of(path, TOKENS, kernels="reference")
+
+
 @pytest.mark.parametrize("kind", [T.F32, T.Q8_0], ids=lambda k: k.name)
-def test_it_computes_what_it_says(kind: GGMLType, tmp_path: Path) -> None:
+def test_it_computes_what_it_says(kind: GGMLType, folder: Path) -> None:
     """float32 differs from float64 by rounding; a key or an activation that is rounded the other way by a step more."""
-    tensors = written(tmp_path / "m.gguf", kind)
-    tokens = random_tokens(3, N_TOKENS, N_VOCAB)
-    got = logits_of(tmp_path / "m.gguf", tokens, kernels="reference")
-    want = Formulas(tensors, quantised=kind is T.Q8_0).logits(tokens)
+    _, tensors, got = computed(folder, kind)
+    want = Formulas(tensors, quantised=kind is T.Q8_0).logits(TOKENS)
     assert error(got, want) < (1e-2 if kind is T.Q8_0 else 1e-3)
     assert min(error(a, b) for a, b in zip(got, want, strict=True)) < 1e-6
     assert want.std() > 0.5  # logits that say something
@@ -176,24 +189,20 @@ def test_it_computes_what_it_says(kind: GGMLType, tmp_path: Path) -> None:
     "wrong",
     ["biases", "norms behind", "NoPE", "two bases", "factors", "shared layer", "scale", "gate first", "side by side"],
 )
-def test_the_comparison_notices(wrong: str, tmp_path: Path) -> None:
-    tensors = written(tmp_path / "m.gguf")
-    tokens = random_tokens(3, N_TOKENS, N_VOCAB)
-    got = logits_of(tmp_path / "m.gguf", tokens, kernels="reference")
-    assert error(got, Formulas(tensors, quantised=False, wrong=wrong).logits(tokens)) > 0.02
+def test_the_comparison_notices(wrong: str, folder: Path) -> None:
+    _, tensors, got = computed(folder, T.F32)
+    assert error(got, Formulas(tensors, quantised=False, wrong=wrong).logits(TOKENS)) > 0.02
 
 
 @pytest.mark.parametrize("kind", [T.F32, T.Q8_0], ids=lambda k: k.name)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_cpu_gives_the_references_bits(kind: GGMLType, threads: int, tmp_path: Path) -> None:
+def test_the_cpu_gives_the_references_bits(kind: GGMLType, threads: int, folder: Path) -> None:
     """In one step and cut into steps."""
-    written(tmp_path / "m.gguf", kind)
-    tokens = random_tokens(3, N_TOKENS, N_VOCAB)
-    want = logits_of(tmp_path / "m.gguf", tokens, kernels="reference")
-    with engine_for(tmp_path / "m.gguf", n_batch=N_TOKENS, threads=threads) as engine:
+    path, _, want = computed(folder, kind)
+    with engine_for(path, n_batch=N_TOKENS, threads=threads) as engine:
         for chunk in (N_TOKENS, 7, 1):
             slot = engine.open_sequence()
-            got = run_tokens(engine, slot, tokens, chunk)
+            got = run_tokens(engine, slot, TOKENS, chunk)
             engine.close_sequence(slot)
             assert_same(got.view(np.uint32), want.view(np.uint32), f"{threads} threads, chunks of {chunk}")
 

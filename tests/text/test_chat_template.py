@@ -11,6 +11,7 @@ from tests.text import templates
 from tests.text.vocabularies import bpe, bpe_metadata, spm
 from zinc_rt.text import ChatTemplate, ChatTemplateError, ChatTemplateMissing, Tokenizer, TokenizerError
 
+pytestmark = pytest.mark.usefixtures("one_renderer")
 USER = {"role": "user", "content": "Once upon a time?"}
 SYSTEM = {"role": "system", "content": " Be brief. "}
 ANSWER = {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes."}

@@ -91,7 +91,7 @@ _PIECES = st.sampled_from(
 @given(pieces=st.lists(_PIECES, max_size=14), cuts=st.lists(st.integers(0, 200), max_size=6))
 @example(pieces=["<|channel|>final", " " * 240, "<|message|>", "a"], cuts=[])
 @example(pieces=["<|channel|>final", " " * 241, "<|message|>", "a"], cuts=[])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_any_stream_is_divided_and_the_cuts_do_not_matter(pieces: list[str], cuts: list[int]) -> None:
     answer = "".join(pieces)
     borders = [0, *sorted(min(cut, len(answer)) for cut in cuts), len(answer)]

@@ -180,13 +180,13 @@ LATER = ("A", "水A", "\n", "\u3000", "' ", "!", " \r")
     ["7", "Aa", "\u0301", " ", *(pytest.param(u, marks=pytest.mark.slow) for u in LATER)],
 )
 def test_time_grows_with_the_text(name: str, unit: str) -> None:
-    """What takes time by the square of the text needs minutes for these."""
+    """What takes time by the square of the text needs seconds for these."""
     tokenizer = ours(name)
-    text = unit * (50_000 // len(unit)) + "7x"
+    text = unit * (10_000 // len(unit)) + "7x"
     tokenizer.encode("x" * 9000, add_special=False)  # builds the library's tables
     started = time.process_time()
     ids = tokenizer.encode(text, add_special=False)
-    assert time.process_time() - started < 3
+    assert time.process_time() - started < 0.25
     assert tokenizer.decode(ids) == text
 
 

@@ -339,7 +339,7 @@ def _layers(projections: dict[str, int]) -> dict[str, tuple[int, ...]]:
 
 QWEN_SIDE, QWEN_STACKED = 6, (0, 2)
 _KERNEL = (E, 3, P, P)
-_SIGLIP_SIDE = 8
+_SIGLIP_SIDE = 4
 
 
 def _siglip_shapes() -> dict[str, tuple[int, ...]]:

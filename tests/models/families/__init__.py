@@ -64,9 +64,9 @@ spaces, decays of channels, streams.
 """
 KINDS = (
     *FAMILIES,
-    *("qwen2moe", "qwen3next", "gemma4-experts", "mistral3", "nemotron_h_moe-latent", "mamba", "glm-dsa", "llama4"),
-    *("arcee", "apertus", "stablelm-parallel", "gptneox", "minicpm3", "muse-glimmer", "ernie4_5-moe", "smallthinker"),
-    *("bailingmoe3-limits", "mimo2", "phimoe"),
+    *("qwen2moe", "qwen3next", "gemma4-experts", "nemotron_h_moe-latent", "mamba", "glm-dsa", "llama4", "apertus"),
+    *("stablelm-parallel", "gptneox", "minicpm3", "ernie4_5-moe", "smallthinker", "bailingmoe3-limits", "mimo2"),
+    "phimoe",
 )
 """Cases that have each operation in each way that any case asks for it.
 
