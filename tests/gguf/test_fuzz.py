@@ -20,7 +20,7 @@ SMALL = build.small()
 BAD = b"\xff"  # not UTF-8
 HEADER = SMALL.index(bytes(i % 251 for i in range(40)))  # where the tensor data start
 quick = settings(
-    max_examples=300,
+    max_examples=100,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
