@@ -108,12 +108,13 @@ def observe(path: Path, most: int) -> None:
         assert full[0] > 0
         assert full[2] == 0
         sampler = Sampler(SamplingParams(seed=1, repetition_penalty=1.2), 61)
-        request = SamplingRequest(sampler, tokens[: most + 4])
-        engine.step(
-            [SequenceChunk(slot, most + 3, tokens[most + 3 : most + 4], (0,))], [request]
-        )  # uploads what sampling needs
+        request, rows = (
+            SamplingRequest(sampler, tokens[: end + 1]),
+            [SequenceChunk(slot, end, tokens[end : end + 1], (0,))],
+        )
+        engine.step(rows, [request])  # uploads what sampling needs
         core.seen.clear()
-        engine.step([SequenceChunk(slot, most + 3, tokens[most + 3 : most + 4], (0,))], [request])
+        engine.step(rows, [request])
         assert check(last_batch(engine), core.seen) == 0
 
 
@@ -123,7 +124,7 @@ def last_batch(engine: Engine) -> CommandList:
 
 
 def test_the_full_barrier_where_temporaries_share_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it the check above fails in a step of as many rows as there may be: light barriers only are not enough."""
+    """Without it the check above fails in the first step: light barriers only are not enough."""
     real = placement.phases
     monkeypatch.setattr("zinc_rt.backends.gpu.batches.phases", lambda *a: ((part, False) for part, _ in real(*a)))
     with pytest.raises(AssertionError, match="stored over what was loaded"):
