@@ -289,7 +289,7 @@ def test_what_follows_products_of_one_row_and_several(backend: AmdBackend, which
 
 def try_chain(backend: AmdBackend, which: str, rows: tuple[int, ...]) -> None:
     kind = T.F32 if "scaled" in which else T.Q8_0
-    rng, net = np.random.default_rng(len(which)), Net(2)
+    rng, net = np.random.default_rng(len(which)), Net(max(rows))
     chain(net, rng, kind, which)
     names = ("x", "stream", "beside")[: 2 + (CHAINS[which][0] > 1)]
     case = net.case([Step(n, {name: ordinary(rng, n, 96) for name in names}) for n in rows])

@@ -47,7 +47,7 @@ def test_a_step_in_one_piece_is_reset(interface: str) -> None:
         assert any("the kernel gives up after 2 s" in line for line in made.dmesg)
 
 
-@pytest.mark.parametrize("interface", ["cs", "umq"])
+@pytest.mark.parametrize("interface", ["cs", pytest.param("umq", marks=pytest.mark.slow)])
 def test_cut_it_runs(interface: str) -> None:
     case, want = random_case(SEED)
     with slow_card(interface) as (backend, made):
