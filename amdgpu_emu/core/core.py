@@ -322,10 +322,9 @@ def _hazards(g: Group, op: CompiledInstruction) -> None:
     while undefined:
         register = (undefined & -undefined).bit_length() - 1
         undefined &= undefined - 1
-        bad = ~g.v_defined[register]
-        if g.mask is not None:
-            bad &= g.mask
-        if bad.any():
+        defined = g.v_defined[register]
+        bad = ~defined if g.mask is None else g.mask > defined
+        if np.count_nonzero(bad):
             wave, lane = (int(k) for k in np.argwhere(bad)[0])
             raise ShaderError(f"v{register} is read and was never written", wave=wave, lane=lane)
     undefined = g.undef_s & op.use_s

@@ -146,10 +146,16 @@ class Counters:
         """Mark bytes as read or written, for the counts of distinct bytes."""
         chunks = self._touched[access]
         every: Array = (np.asarray(addresses, np.uint64)[:, None] + np.arange(n, dtype=np.uint64)).reshape(-1)
-        numbers = every >> np.uint64(_CHUNK)
-        for number in np.unique(numbers).tolist():
-            chunk = chunks.setdefault(number, np.zeros(1 << _CHUNK, np.bool_))
-            chunk[(every[numbers == number] & np.uint64((1 << _CHUNK) - 1)).astype(np.intp)] = True
+        if not len(every):
+            return
+        first, last = int(every.min()) >> _CHUNK, int(every.max()) >> _CHUNK
+        numbers = every >> np.uint64(_CHUNK) if first < last else None  # all in one, as a rule
+        for number in [first] if numbers is None else np.unique(numbers).tolist():
+            chunk = chunks.get(number)
+            if chunk is None:
+                chunk = chunks[number] = np.zeros(1 << _CHUNK, np.bool_)
+            here = every if numbers is None else every[numbers == number]
+            chunk[(here & np.uint64((1 << _CHUNK) - 1)).astype(np.intp)] = True
 
 
 def _units(start: Array, same: Array, n: int, unit: int) -> Array:

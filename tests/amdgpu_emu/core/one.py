@@ -144,20 +144,19 @@ def rounded(x: Fraction, width: int, mode: int = 0, negative: bool = False) -> i
     sign = (x < 0 or (x == 0 and negative)) << (width - 1)
     if x == 0:
         return sign
-    size = abs(x)
-    e = size.numerator.bit_length() - size.denominator.bit_length()
-    if size < Fraction(2) ** e:
+    top, unit = abs(x.numerator), x.denominator
+    e = top.bit_length() - unit.bit_length()
+    if top << max(-e, 0) < unit << max(e, 0):
         e -= 1
     e = max(e, 1 - bias)
-    unit = Fraction(2) ** (e - mantissa)
-    steps, rest = divmod(size, unit)
+    steps, rest = divmod(top << max(mantissa - e, 0), unit := unit << max(e - mantissa, 0))
     up = {
         0: rest * 2 > unit or (rest * 2 == unit and steps & 1 == 1),
         1: rest > 0 and x > 0,
         2: rest > 0 and x < 0,
         3: False,
     }[mode]
-    code = int(steps) + up
+    code = steps + up
     code += (e + bias - 1) << mantissa if e > 1 - bias or code >> mantissa else 0
     top = ((1 << exponent) - 1) << mantissa
     if code >= top:

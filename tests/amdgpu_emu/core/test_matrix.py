@@ -94,11 +94,21 @@ def some(kind: str, rng: np.random.Generator, shape: tuple[int, ...], whole: boo
     return np.vectorize(lambda x: bits_of(float(x), kind), otypes=[np.int64])(numbers)
 
 
-def accumulate(start: Any, products: list[list[Any]], d: str) -> Any:
-    """Groups of products that are added at once; the sum is rounded to D's kind after each."""
+UNIT = 1 << 149
+"""Of this number's inverse all elements are multiples: exact sums of whole numbers are faster than of fractions."""
+
+
+def in_units(x: Any) -> int:
+    whole = Fraction(x) * UNIT
+    assert whole.denominator == 1
+    return whole.numerator
+
+
+def accumulate(start: Any, products: list[list[int]], d: str) -> Any:
+    """Groups of products of units that are added at once; the sum is rounded to D's kind after each."""
     total = Fraction(start)
     for part in products:
-        total += sum((Fraction(x) for x in part), Fraction(0))
+        total += Fraction(sum(part), UNIT * UNIT)
         total = Fraction(value(rounded(total, 32), 32))
         if d in ("f16", "bf16"):
             total = Fraction(number_of(bits_of(float(total), d), d))
@@ -156,15 +166,16 @@ def test_dense_products(lanes: int) -> None:
                 changed = kind in ("f16", "bf16") and flags["abs" if j % 2 else "neg"]
                 return -found if changed else found
 
-            rows = [[element(a, i, j, kind_a, flags_a) for j in range(k)] for i in range(16)]
-            cols = [[element(b, i, j, kind_b, flags_b) for j in range(k)] for i in range(16)]
+            exact = int if integer else in_units
+            rows = [[exact(element(a, i, j, kind_a, flags_a)) for j in range(k)] for i in range(16)]
+            cols = [[exact(element(b, i, j, kind_b, flags_b)) for j in range(k)] for i in range(16)]
             for i in range(16):
                 for j in range(16):
-                    products = [p * q for p, q in zip(map(Fraction, rows[i]), map(Fraction, cols[j]), strict=True)]
+                    products = [p * q for p, q in zip(rows[i], cols[j], strict=True)]
                     if integer:
                         total = signed(c[i][j], 32)
                         for half in (products[: k // 2], products[k // 2 :]):
-                            total += int(sum(half))
+                            total += sum(half)
                             total = max(LOW, min(total, HIGH)) if clamp else total
                         assert got[i][j] == total & 0xFFFFFFFF, (name, i, j)
                         continue
@@ -207,19 +218,17 @@ def test_sparse_products() -> None:
             how = {"clamp": clamp, "op_sel": key}
             perform(g, Instruction(0, 8, Encoding.VOP3P, name, (operand(40, op.dst[0].bits),), ops, how))
             got = tile(g, 40, short, 32)
+            exact, turn = int if integer else in_units, -1 if not integer and whole and (x + y) % 2 else 1
+            rows = [[exact(number_of(int(n), kind_a, bool(x))) for n in row] for row in a]
+            cols = [[exact(number_of(int(n), kind_b, bool(y))) * turn for n in row] for row in b]
+            at = (4 * np.arange(k // 4)[:, None] + places).reshape(16, -1).tolist()
             for i in range(16):
                 for j in range(16):
-                    products = []
-                    for n in range(k // 2):
-                        at = 4 * (n // 2) + int(places[i, n // 2, n % 2])
-                        p = number_of(int(a[i, n]), kind_a, bool(x))
-                        q = number_of(int(b[j, at]), kind_b, bool(y))
-                        turn = not integer and whole and (x + y) % 2
-                        products.append(Fraction(p) * Fraction(q) * (-1 if turn else 1))
+                    products = [p * cols[j][n] for p, n in zip(rows[i], at[i], strict=True)]
                     if integer:
                         total = signed(c[i][j], 32)
                         for half in (products[: k // 4], products[k // 4 :]):
-                            total += int(sum(half))
+                            total += sum(half)
                             total = max(LOW, min(total, HIGH)) if clamp else total
                         assert got[i][j] == total & 0xFFFFFFFF, (name, i, j)
                         continue

@@ -274,7 +274,7 @@ interesting = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(headers | interesting | st.integers(0, 0xFFFFFFFF), min_size=1, max_size=40), st.booleans())
 def test_no_stream_breaks_the_emulator(words, ring):
     rig, message = Rig(), "packet"

@@ -43,7 +43,7 @@ SIZES = st.sampled_from([1, 2, 4, 8, 12, 16])
 PLACES = st.lists(st.integers(0, 6 * PAGE - 16) | st.sampled_from([2 * PAGE - 3, 4 * PAGE - 8, PAGE - 1]), max_size=40)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("gsrw"), PLACES, SIZES, st.booleans()), max_size=6), st.integers(0, 99))
 def test_lanes_against_a_plain_array(steps, seed):
     scene = Scene()

@@ -90,13 +90,13 @@ def test_random_words_raise_nothing_else() -> None:
     r = Random(5)
     refused = []
     for wave in (32, 64):
-        for _ in range(15000):
+        for _ in range(4000):
             code = r.randbytes(r.choice((16, 16, 16, 4, 8, 3)))
             try:
                 text(decode(code, 0x1000, wave=wave))
             except UnknownInstruction as error:
                 refused.append(error)
-    assert len(refused) > 5000
+    assert len(refused) > 1300
     assert all(e.address == 0x1000 and "at 0x1000: " in str(e) for e in refused)
 
 

@@ -118,10 +118,14 @@ def test_phases_of_layers(name: str, most: int, tmp_path: Path) -> None:
     assert len(everything) - most * len(phases) == len(ENDS.split(", ")) + SCALED.get(name, 0)
 
 
-def test_steps_are_ordered(path: Path) -> None:
-    """No dispatch touches what another one of its phase stores, and the logits are the reference's."""
+@pytest.mark.parametrize("n_slots", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_steps_are_ordered(path: Path, n_slots: int) -> None:
+    """No dispatch touches what another one of its phase stores, and the logits are the reference's.
+
+    By default in steps of one row. `test_barriers.py` has steps of several, in which memory is shared.
+    """
     tokens, core = random_tokens(5, 2, N_VOCAB - 2), Observed()
-    options = Options(Device.gpu_kfd, n_ctx=32, n_batch=2, n_slots=2)
+    options = Options(Device.gpu_kfd, n_ctx=32, n_batch=2, n_slots=n_slots)
     want = logits_of(path, tokens, n_ctx=32, kernels="reference")
     with (
         machine(shader=core, time_scale=100.0) as made,
@@ -129,10 +133,10 @@ def test_steps_are_ordered(path: Path) -> None:
         Engine(options, linux=made.process()) as engine,
     ):
         engine.load(file, define(file))
-        slots = [engine.open_sequence() for _ in range(2)]
+        slots = [engine.open_sequence() for _ in range(n_slots)]
         for at, rows in enumerate(
             (
-                [SequenceChunk(slots[0], 0, tokens[:1], (0,)), SequenceChunk(slots[1], 0, tokens[1:])],
+                [SequenceChunk(slots[0], 0, tokens[:1], (0,)), *(SequenceChunk(s, 0, tokens[1:]) for s in slots[1:])],
                 [SequenceChunk(slots[0], 1, tokens[1:2], (0,))],
             )
         ):
@@ -175,15 +179,16 @@ def test_a_gate_on_attention(backend: AmdBackend, dim: int, kernels: list[str]) 
 @pytest.mark.parametrize(
     ("kind", "n_rows"),
     [
-        pytest.param(
-            kind, n, id=f"{kind.name}-{n}", marks=() if (kind, n) in ((T.Q4_K, 3), (T.F16, 1)) else pytest.mark.slow
-        )
+        pytest.param(kind, n, id=f"{kind.name}-{n}", marks=() if (kind, n) == (T.Q4_K, 1) else pytest.mark.slow)
         for kind in (T.Q4_K, T.F16)
         for n in (1, 3, 11)
     ],
 )
 def test_a_norm_behind_a_product(backend: AmdBackend, kind: T, n_rows: int) -> None:
-    """The sum and its norm for one product that wants int8 and one that wants floats; with a bias and without."""
+    """The sum and its norm for one product that wants int8 and one that wants floats; with a bias and without.
+
+    By default the chains below have a norm behind floats, and behind several rows.
+    """
     rng = np.random.default_rng(n_rows)
     net = Net(n_rows)
     x, width = net.rows("x", 256), 256
@@ -272,12 +277,22 @@ LONGEST = ("a norm, a scaled sum, a norm", "a share, a norm", "a norm, a sum, a 
 
 @pytest.mark.parametrize("which", soon(LONGEST, CHAINS))
 def test_what_follows_a_product(backend: AmdBackend, which: str) -> None:
-    """All of it is one dispatch, with the reference's bits, in steps of one row and of several."""
+    """All of it is one dispatch, with the reference's bits."""
+    try_chain(backend, which, (1, 2) if which == LONGEST[-1] else (2,))
+
+
+@pytest.mark.slow  # by default the longest of them has steps of one row and of several
+@pytest.mark.parametrize("which", CHAINS)
+def test_what_follows_products_of_one_row_and_several(backend: AmdBackend, which: str) -> None:
+    try_chain(backend, which, (1, 3, 2))
+
+
+def try_chain(backend: AmdBackend, which: str, rows: tuple[int, ...]) -> None:
     kind = T.F32 if "scaled" in which else T.Q8_0
-    rng, net = np.random.default_rng(len(which)), Net(2)
+    rng, net = np.random.default_rng(len(which)), Net(max(rows))
     chain(net, rng, kind, which)
     names = ("x", "stream", "beside")[: 2 + (CHAINS[which][0] > 1)]
-    case = net.case([Step(n, {name: ordinary(rng, n, 96) for name in names}) for n in (1, 2)])
+    case = net.case([Step(n, {name: ordinary(rng, n, 96) for name in names}) for n in rows])
     check_gpu(backend, case, expected(case))
     found = [kernel(op) for op in GpuLowering(case.graph, case.sizes).run().operations]
     first = "matvec_float_norm" if kind is T.F32 else "matvec_norm"

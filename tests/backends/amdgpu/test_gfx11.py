@@ -27,7 +27,7 @@ from zinc_rt.backends.gpu.selftest import WrongResults, check_results
 from zinc_rt.engine.engine import Device, Options
 
 
-@pytest.mark.slow  # by default a random graph and the self-test, a small model's step, run code of gfx11
+@pytest.mark.slow  # by default the self-test, a small model's step, runs code of gfx11
 @pytest.mark.parametrize("spec", ["llama-q4_k_m", "qwen3-q8_0"])
 @pytest.mark.parametrize(
     ("model", "device", "chunk"),
@@ -48,8 +48,8 @@ def test_the_references_logits(spec: str, model: GpuModel, device: Device, chunk
     [
         (RX7900XTX, "umq"),
         pytest.param(RX7800XT, "kfd", marks=pytest.mark.slow),
-        (RX7600, "cs"),
-        (STRIX_HALO, "kfd"),
+        pytest.param(RX7600, "cs", marks=pytest.mark.slow),
+        pytest.param(STRIX_HALO, "kfd", marks=pytest.mark.slow),
         pytest.param(STRIX_HALO, "umq", marks=pytest.mark.slow),
         pytest.param(STRIX_POINT, "cs", marks=pytest.mark.slow),
     ],
@@ -60,9 +60,10 @@ def test_the_self_test(model: GpuModel, interface: str) -> None:
         check_results(backend)
 
 
+@pytest.mark.slow  # by default the self-test's graph
 def test_a_random_graph() -> None:
     with amd_backend("kfd", models=[RX7900XTX]) as (backend, _):
-        check(backend, *random_case(100))
+        check(backend, *random_case(101))
 
 
 def test_barriers_that_leave_the_shader_arrays_cache_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""The model in the package with a template that calls tools or with tokens around a gap; one that says little."""
+"""The model in the package with a template that calls tools, with tokens around a gap, or with one layer; one that says
+little.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,11 @@ def write_reader(path: Path) -> Path:
     """
     changes = {"tokenizer.chat_template": TEMPLATE, "qwen3.block_count": 1, "qwen3.context_length": LONG}
     return _write(path, changes, n_layers=1, zero="output_norm.weight")
+
+
+def write_shallow(path: Path) -> Path:
+    """Write the model in the package with its first layer alone."""
+    return _write(path, {"qwen3.block_count": 1}, n_layers=1)
 
 
 def _write(path: Path, changes: Mapping[str, Any], n_layers: int | None = None, zero: str = "") -> Path:
