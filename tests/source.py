@@ -34,4 +34,12 @@ def matching(pattern: str, *folders: str) -> Iterator[tuple[Path, ast.Module]]:
 def imports(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
     """All import statements of a file, those in functions and for types alone too."""
     text = _STRING.sub('""', texts(path.relative_to(ROOT).parts[0])[path])
-    return tuple(ast.parse(found).body[0] for found in _IMPORT.findall(text))  # type: ignore[misc]
+    return tuple(map(_statement, _IMPORT.findall(text)))
+
+
+@cache
+def _statement(text: str) -> ast.Import | ast.ImportFrom:
+    """Most files have the same ones."""
+    (found,) = ast.parse(text).body
+    assert isinstance(found, ast.Import | ast.ImportFrom)
+    return found

@@ -23,8 +23,10 @@ from amdgpu_emu.shader_memory import ShaderMemory
 from tests.cli.conftest import Outcome
 from zinc_rt.amdgpu.gfx import GFX12
 from zinc_rt.backends.amdgpu.backend import AmdBackend
+from zinc_rt.backends.base import Backend
 from zinc_rt.backends.diagnostics.calibration import SMALL
 from zinc_rt.backends.diagnostics.crash_log import HUNG, WRONG, Contacts, situation
+from zinc_rt.backends.diagnostics.differences import first_difference
 from zinc_rt.backends.diagnostics.private import HIDDEN, scrubbed, secrets
 from zinc_rt.backends.diagnostics.report import card_report
 from zinc_rt.backends.diagnostics.steps import STEPS
@@ -75,8 +77,18 @@ def remembered(there: Machine, interface: str) -> str | None:
 def good() -> tuple[Tree, list[Tree]]:
     """The report on a machine where everything works, and its states on the way."""
     seen: list[Tree] = []
-    with machine() as there:
-        return made(there.process(), seen), seen
+    compared: list[Backend] = []
+
+    def once(backend: Backend) -> str | None:
+        """All interfaces run the same kernels: their results are compared one by one on the first alone."""
+        compared.append(backend)
+        return first_difference(backend) if len(compared) == 1 else None
+
+    with pytest.MonkeyPatch.context() as patch, machine() as there:
+        patch.setattr("zinc_rt.backends.diagnostics.steps.first_difference", once)
+        tree = made(there.process(), seen)
+    assert len(compared) == 3
+    return tree, seen
 
 
 def test_everything_works(good: tuple[Tree, list[Tree]]) -> None:

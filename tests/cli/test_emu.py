@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.tiny import write_tiny_model
+from zinc_rt.gguf import GGMLType
+
 
 def test_list(zinc):
     shown = zinc("emu", "list")
@@ -165,12 +168,13 @@ def test_profile_shows_why_a_kernel_failed(zinc, tmp_path):
 
 
 def test_a_model_on_the_emulated_card(zinc, tmp_path):
-    trace = tmp_path / "trace.json"
-    words = ("run", "Once", "--device", "emu", "-n", 2, "--temp", 0, "-c", 32, "--profile", "--trace-file", trace)
+    trace, model = tmp_path / "trace.json", write_tiny_model(tmp_path / "tiny.gguf", weights=GGMLType.Q8_0)
+    asked = ("run", "-m", model, "On", "-n", 2, "--temp", 0, "-c", 32)
+    words = (*asked, "--device", "emu", "--profile", "--trace-file", trace)
     outcome = zinc(*words)
     assert outcome.code == 0
     assert "predicted for AMD Radeon AI PRO R9700: 2 steps" in outcome.err
     assert "matvec Q8_0 M=1" in outcome.err
     assert "sample_draw" in outcome.err
     assert json.loads(trace.read_text())["traceEvents"]
-    assert outcome.out == zinc("run", "Once", "--device", "cpu", "-n", 2, "--temp", 0, "-c", 32).out
+    assert outcome.out == zinc(*asked, "--device", "cpu", "--kernels", "reference").out

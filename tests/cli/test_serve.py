@@ -78,8 +78,11 @@ def ask(url: str) -> bytes:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [pytest.param(signal.SIGTERM, 0, marks=pytest.mark.slow), (signal.SIGINT, 130)]
+)
 def test_a_server_from_start_to_end(number: signal.Signals, code: int) -> None:
+    """`serving/test_faults.py` has one that SIGTERM ends, and its engine in a process of its own."""
     command = [sys.executable, "-m", "zinc_rt", "serve", "--port", "0", "-np", "2", "-c", "128"]
     command += ["--one-process"] if number is signal.SIGINT else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ}) as server:

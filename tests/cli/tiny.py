@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.helpers import packed
 from zinc_rt.gguf import GGMLType, GGUFWriter, ValueType
 
 N_EMBD, N_HEADS, N_FF, N_CTX = 32, 2, 64, 256
@@ -31,11 +32,12 @@ def write_tiny_model(
     pooling: int | None = None,
     marks: Sequence[str] = (),
     finetune: str = "",
+    weights: GGMLType = GGMLType.F32,
 ) -> Path:
     """Write the model. Its own text is noise in lower-case letters and spaces, which never ends by itself.
 
     pooling: the number that makes it an embedding model. marks: further special tokens. finetune: what it
-    was tuned for.
+    was tuned for. weights: the format of matrices.
     """
     rng = np.random.default_rng(3)
     vocabulary = [*byte_characters(), *SPECIALS, "he", "the", *marks]
@@ -73,7 +75,8 @@ def write_tiny_model(
 
     def tensor(name: str, *shape: int, data: np.ndarray | None = None) -> None:
         values = rng.standard_normal(shape) * 0.2 if data is None else data
-        w.add_tensor(name, np.ascontiguousarray(values, np.float32), GGMLType.F32, shape)
+        kind = weights if len(shape) == 2 else GGMLType.F32
+        w.add_tensor(name, packed(kind, values.astype(np.float32).reshape(-1, shape[-1]), rng), kind, shape)
 
     def quiet(n_in: int) -> np.ndarray:
         """A projection that leaves component 0 alone."""

@@ -162,7 +162,7 @@ def reference(folder: Path, name: str) -> np.ndarray:
         return run_tokens(engine, engine.open_sequence(), text_of(name), 32)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", soon(KINDS[:5], KINDS))
 def test_logits(name: str, folder: Path) -> None:
     case, tokens = made(folder, name), text_of(name)
     got = reference(folder, name)
@@ -176,7 +176,7 @@ def test_logits(name: str, folder: Path) -> None:
         assert error(PictureNet(case, tokens, wrong=(fault,)).logits(tokens), want) > 0.02, fault
 
 
-@pytest.mark.parametrize("name", soon(("qwen3vl", "gemma3", "qwen35"), KINDS))
+@pytest.mark.parametrize("name", soon(("qwen3vl", "gemma4"), KINDS))
 def test_texts_have_the_bits_that_they_have_without_pictures(name: str, folder: Path) -> None:
     case, tokens = made(folder, name), random_tokens(5, 24, N_VOCAB - 2)
     for kernels in ("reference", "native"):
@@ -186,7 +186,7 @@ def test_texts_have_the_bits_that_they_have_without_pictures(name: str, folder: 
         np.testing.assert_array_equal(bits(got), bits(want))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", soon(("qwen3vl", "gemma4", "qwen35"), KINDS))
 def test_cpu(name: str, folder: Path) -> None:
     """Any threads; pieces that end in pictures, where rows do not see each other both ways."""
     case, tokens = made(folder, name), text_of(name)
@@ -207,14 +207,14 @@ def test_cpu(name: str, folder: Path) -> None:
 @pytest.mark.parametrize("name", soon(("qwen3vl",), KINDS))
 @pytest.mark.usefixtures("patience")
 def test_gpu(name: str, folder: Path) -> None:
-    case, tokens = made(folder, name), text_of(name)[:12]
+    case, tokens = made(folder, name), text_of(name)[:11]
     with (
         machine(shader=ShaderCore(), time_scale=100.0) as on,
         reading(case, on.process(), device=Device.gpu_kfd, n_ctx=64, n_batch=10) as engine,
     ):
         seq = engine.open_sequence()
         got = [run_tokens(engine, seq, tokens[:10], 10), run_tokens(engine, seq, tokens[10:], 1, 10)]
-    np.testing.assert_array_equal(bits(np.concatenate(got)), bits(reference(folder, name)[:12]))
+    np.testing.assert_array_equal(bits(np.concatenate(got)), bits(reference(folder, name)[:11]))
 
 
 @pytest.mark.parametrize("name", ["qwen3vl", "gemma3"])

@@ -69,7 +69,15 @@ def went_on(path: Path, file: Path, **options: object) -> np.ndarray:
         return out
 
 
-@pytest.mark.parametrize(("name", "kv"), [("qwen35", "f16"), ("deepseek2", "f16"), ("wide", "f16"), ("wide", "q8_0")])
+@pytest.mark.parametrize(
+    ("name", "kv"),
+    [
+        ("qwen35", "f16"),
+        ("deepseek2", "f16"),
+        pytest.param("wide", "f16", marks=pytest.mark.slow),
+        ("wide", "q8_0"),
+    ],
+)
 def test_what_one_backend_saved_another_goes_on_from(
     paths: dict[str, Path], name: str, kv: str, tmp_path: Path
 ) -> None:

@@ -111,7 +111,7 @@ REQUESTS = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(REQUESTS, st.integers(1, 5), st.integers(1, 40), st.integers(0, 20))
 def test_every_request_ends_as_it_would_alone(
     drawn: list[tuple[int, int | None, str, QoS, int, int | None]], n_slots: int, n_batch: int, spare: int
@@ -158,7 +158,7 @@ def test_every_request_ends_as_it_would_alone(
             same(got, whole)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(1, 50), st.integers(0, 39), st.integers(0, 2**32))
 def test_a_resumed_request_goes_on_with_the_tokens_that_would_have_come(n: int, cut: int, seed: int) -> None:
     request = replace(asked("r", n, 40), seed=seed, params=replace(ENDLESS, max_tokens=40, frequency_penalty=0.3))
@@ -227,7 +227,7 @@ def test_two_tenants_with_work_share_the_engine_by_their_weights(weight: float, 
     core = core_on(engine)
     core.share(TenantShare("a", weight=weight))
     made = 0
-    while engine.clock.now < 115:
+    while engine.clock.now < 107:
         while queue_depth(core, "a") < 8:
             made += 1
             core.submit(asked(f"a{made}", 40, 12, "a"))

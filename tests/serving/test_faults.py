@@ -455,6 +455,7 @@ def test_signals_and_files_of_a_server(serve: Serve, tmp_path: Path) -> None:
     assert "Traceback" not in command.log
 
 
+@pytest.mark.slow  # takes a server of its own; `api/test_server.py` ends a drain
 def test_a_second_signal_does_not_wait(serve: Serve) -> None:
     command = serve("--ctx-size", "1024")
     engine = command.engine()
@@ -470,8 +471,8 @@ def test_a_second_signal_does_not_wait(serve: Serve) -> None:
     assert gone(engine)
 
 
-def test_a_killed_server_takes_its_engine_along(serve: Serve) -> None:
-    command = serve("--ctx-size", "1024")
+def killed_with_all_its_processes(command: Command) -> None:
+    """End a server in the middle of a request: its engine and its templates end, too."""
 
     def ask() -> None:
         with pytest.raises(httpx.HTTPError):
@@ -487,7 +488,7 @@ def test_a_killed_server_takes_its_engine_along(serve: Serve) -> None:
     thread.join(SECONDS)
 
 
-def test_no_files_for_more_connections(serve: Serve) -> None:
+def test_no_files_for_more_connections_and_a_killed_server(serve: Serve) -> None:
     """Connections beyond what the system has files for wait or are refused; the stream that runs is not touched."""
     command = serve("--ctx-size", "1024", n_files=64)
     expected = told(command.ask(NEIGHBOUR).content)
@@ -499,5 +500,4 @@ def test_no_files_for_more_connections(serve: Serve) -> None:
     for one in many:
         one.close()
     assert told(command.ask(NEIGHBOUR).content) == expected
-    command.process.send_signal(signal.SIGTERM)
-    assert command.wait() == 0
+    killed_with_all_its_processes(command)

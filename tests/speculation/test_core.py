@@ -79,7 +79,7 @@ PARAMS = st.builds(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.sampled_from([1, 2, 9, 40, 61]), min_size=1, max_size=6),
     PARAMS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import zinc_rt
-from tests.helpers import T, engine_for, random_tokens
+from tests.helpers import QWEN3, T, engine_for, random_tokens, write_model
 from tests.models.families import CASES
 from tests.models.families.build import N_VOCAB, write_case
 from tests.speculation.oracle import Oracle, lengths
@@ -30,6 +31,7 @@ from zinc_rt.speculation.draft_model import ModelDrafter, check_vocabulary
 from zinc_rt.speculation.pace import Pace
 from zinc_rt.text import Tokenizer
 
+WIDE = replace(QWEN3, weights=T.Q8_0, head_dim=32, n_vocab=N_VOCAB)  # heads that blocks of a cache divide
 BEGINNINGS = (
     "Once upon a time",
     "The fox said:",
@@ -80,8 +82,8 @@ def guessing(**options: Any) -> zinc_rt.Model:
 
 @pytest.mark.parametrize(
     ("n", "options"),
-    [(24, {"spec": "ngram"}), (16, {"draft_model": built_in_model(), "draft_max": 5})],
-    ids=["24 ngram", "16 draft"],
+    [(24, {"spec": "ngram"}), (10, {"draft_model": built_in_model(), "draft_max": 5})],
+    ids=["24 ngram", "10 draft"],
 )
 def test_prompts(model: zinc_rt.Model, n: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pace, "lengths", lengths([16, 3, 0, 7]))
@@ -125,13 +127,14 @@ def test_answers_of_a_form(model: zinc_rt.Model, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.fixture(
-    params=[("qwen35", CacheFormat.F16), ("gemma3", CacheFormat.F16), ("", CacheFormat.Q8_0)],
+    params=[("qwen35", CacheFormat.F16), ("gemma3", CacheFormat.F16), ("wide", CacheFormat.Q8_0)],
     ids=lambda given: f"{given[0]}-{given[1].value}",
 )
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """Recurrent layers; windows; a cache of Q8_0."""
     name, kv = request.param
-    path = write_case(tmp_path / "model.gguf", CASES[name], T.Q8_0).path if name else built_in_model()
+    file = tmp_path / "model.gguf"
+    path = write_model(file, WIDE).path if name == "wide" else write_case(file, CASES[name], T.Q8_0).path
     with engine_for(path, n_batch=16, n_slots=3, n_ctx=128, kv=kv, drafts=True, kernels="reference") as made:
         yield made
 

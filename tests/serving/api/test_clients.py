@@ -29,6 +29,7 @@ def anthropic_client(r: Running) -> anthropic.AsyncAnthropic:
     return anthropic.AsyncAnthropic(base_url=f"http://127.0.0.1:{r.port}", api_key="-", max_retries=0)
 
 
+@pytest.mark.slow  # `clients/test_openai.py` has these calls and a whole server
 def test_openai_chat(bench: MakeBench) -> None:
     async def go() -> None:
         async with running(bench()) as r, openai_client(r) as client:
@@ -51,6 +52,7 @@ def test_openai_chat(bench: MakeBench) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.slow  # as above
 def test_openai_completions_responses_models(bench: MakeBench) -> None:
     async def go() -> None:
         async with running(bench()) as r, openai_client(r) as client:
@@ -96,6 +98,7 @@ def test_openai_errors(bench: MakeBench) -> None:
     asyncio.run(go())
 
 
+@pytest.mark.slow  # importing the client takes seconds; `test_endpoints.py` asks as it does
 def test_anthropic_messages(bench: MakeBench) -> None:
     import anthropic
 

@@ -19,8 +19,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def story(folder: Path) -> Iterator[Command]:
-    """The model in the package, by the names `story` and `alias`."""
-    with started(folder, "-np", "4", "--alias", "story,alias") as server:
+    """The model in the package, by the names `story` and `alias`, with records."""
+    options = ("-np", "4", "--alias", "story,alias", "--records", folder / "records.sqlite")
+    with started(folder, *options) as server:
         yield server
 
 

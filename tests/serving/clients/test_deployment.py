@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.main import get_command
 
-from tests.serving.command import Command, started
+from tests.serving.command import Command
 from zinc_rt.cli.main import application
 
 ROOT = Path(__file__).parents[3]
@@ -103,15 +103,16 @@ def test_the_container_is_well_while_the_server_is(story: Command) -> None:
     assert subprocess.run(["python3", *broken[1:]], capture_output=True, check=False).returncode == 1
 
 
-def test_restarts_are_counted(tmp_path: Path) -> None:
-    with started(tmp_path, "-np", "2") as server:
-        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
-        engine = [int(c) for c in children if b"engine_process" in Path(f"/proc/{c}/cmdline").read_bytes()]
-        assert len(engine) == 1
-        os.kill(engine[0], signal.SIGKILL)
-        body = {"prompt": "A fox", "max_tokens": 5, "seed": 1}
-        while (after := httpx.post(f"{server.v1}/completions", json=body, timeout=60)).status_code == 503:
-            time.sleep(float(after.headers["retry-after"]) / 10)
-        assert after.status_code == 200, after.text
-        assert after.json()["usage"]["completion_tokens"] == 5
-        assert "zinc_engine_restarts_total 1.0" in httpx.get(f"{server.url}/metrics").text
+def test_restarts_are_counted(story: Command) -> None:
+    def restarts() -> float:
+        text = httpx.get(f"{story.url}/metrics").text
+        return float(re.findall(r"(?m)^zinc_engine_restarts_total (.*)$", text)[0])
+
+    before = restarts()
+    os.kill(story.engine(), signal.SIGKILL)
+    body = {"prompt": "A fox", "max_tokens": 5, "seed": 1}
+    while (after := httpx.post(f"{story.v1}/completions", json=body, timeout=60)).status_code == 503:
+        time.sleep(float(after.headers["retry-after"]) / 10)
+    assert after.status_code == 200, after.text
+    assert after.json()["usage"]["completion_tokens"] == 5
+    assert restarts() == before + 1

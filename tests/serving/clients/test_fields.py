@@ -53,8 +53,11 @@ EFFECTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+HTTP = httpx.Client(timeout=60)  # one for all: each loads certificates
+
+
 def ask(server: Command, path: str, **changes: Any) -> httpx.Response:
-    return httpx.post(server.url + path, json={**TABLES[path][1], **changes}, timeout=60)
+    return HTTP.post(server.url + path, json={**TABLES[path][1], **changes})
 
 
 def shown(answer: httpx.Response) -> Any:

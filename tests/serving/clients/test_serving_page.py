@@ -7,15 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from typer.main import get_command
 
-from tests.serving.command import Command, started
+from tests.serving.command import Command
 from zinc_rt.cli.main import application
 from zinc_rt.serving.api.config import read_tenants
 
@@ -23,13 +21,6 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "use" / "serving.md").read_text(encoding="utf-8")
 ADDRESS = "http://127.0.0.1:8080"
 CURLS = re.findall(r"```sh\n(curl .*?)```", PAGE, re.DOTALL)
-
-
-@pytest.fixture(scope="module")
-def keeper(folder: Path) -> Iterator[Command]:
-    """`zinc serve`, with records."""
-    with started(folder, "--records", folder / "records.sqlite") as server:
-        yield server
 
 
 def curl(server: Command, command: str) -> httpx.Response:
@@ -45,11 +36,11 @@ def curl(server: Command, command: str) -> httpx.Response:
     return httpx.post(address, content=words[2], timeout=60)
 
 
-def test_the_commands_are_answered(keeper: Command) -> None:
+def test_the_commands_are_answered(story: Command) -> None:
     answers = []
     name = ""
     for command in CURLS:
-        answer = curl(keeper, command.replace("ID", name) if re.search(r"\bID\b", command) else command)
+        answer = curl(story, command.replace("ID", name) if re.search(r"\bID\b", command) else command)
         assert answer.status_code == 200, (command, answer.text)
         answers.append(answer)
         if answer.headers["content-type"] == "application/json" and answer.json().get("id", "").startswith("chatcmpl-"):
@@ -68,22 +59,22 @@ def test_the_commands_are_answered(keeper: Command) -> None:
     assert told.json()["id"] == name
 
 
-def test_the_python_example_runs(keeper: Command) -> None:
+def test_the_python_example_runs(story: Command) -> None:
     (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if ADDRESS in code]
     done = subprocess.run(
-        [sys.executable, "-c", code.replace(ADDRESS, keeper.url)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", code.replace(ADDRESS, story.url)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.split()) > 3
 
 
-def test_a_broken_stream_goes_on(keeper: Command) -> None:
+def test_a_broken_stream_goes_on(story: Command) -> None:
     (command,) = [c for c in CURLS if "-N" in c]
-    whole = curl(keeper, command).text
+    whole = curl(story, command).text
     blocks = whole.split("\n\n")
     (last,) = re.findall(r"^id: (.*)$", blocks[4], re.MULTILINE)
     body = shlex.split(command)[-1]
-    rest = httpx.post(f"{keeper.v1}/chat/completions", content=body, headers={"Last-Event-ID": last}, timeout=60).text
+    rest = httpx.post(f"{story.v1}/chat/completions", content=body, headers={"Last-Event-ID": last}, timeout=60).text
     assert rest == "\n\n".join(blocks[5:])
 
 

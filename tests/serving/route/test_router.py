@@ -75,41 +75,6 @@ def plain(text: str) -> str:
     return re.sub(r'"(id|created)":("[^"]*"|\d+)', "", text)
 
 
-@pytest.mark.timeout(120)
-def test_streams_outlive_their_servers() -> None:
-    async def test(processes: list[subprocess.Popen[str]], urls: list[str], router: str) -> None:
-        async with httpx.AsyncClient(timeout=60) as http:
-            async with streamed(http, urls[1]) as answer:
-                expected = plain("".join([part async for part in answer.aiter_text()]))
-            async with streamed(http, router) as answer:
-                parts = []
-                killed = None
-                async for part in answer.aiter_text():
-                    parts.append(part)
-                    if killed is None:
-                        facts = (await http.get(f"{router}/health")).json()["backends"]
-                        killed = next(i for i, b in enumerate(facts) if b["load"])
-                        processes[killed].kill()
-            text = "".join(parts)
-            assert killed is not None
-            assert plain(text) == expected
-            assert ": tokens" not in text
-            numbers = [int(n) for n in re.findall(r"(?m)^id: \S+\.(\d+)$", text)]
-            assert numbers == list(range(1, len(numbers) + 1))
-            metrics = (await http.get(f"{router}/metrics")).text
-            assert "zinc_route_migrations_total 1.0" in metrics
-            whole = await http.post(f"{router}/v1/chat/completions", json={"messages": ASKED, "max_tokens": 5})
-            assert whole.status_code == 200
-            health = (await http.get(f"{router}/health")).json()
-            assert sorted(b["status"] == "ok" for b in health["backends"]) == [False, True]
-            processes[1 - killed].kill()
-            refused = await http.post(f"{router}/v1/chat/completions", json={"messages": ASKED})
-            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_backend")
-
-    with servers(2) as made:
-        asyncio.run(test(*made))
-
-
 def test_equal_beginnings_have_equal_keys() -> None:
     def key(*messages: str, tenant: bytes = b"") -> bytes:
         body = {"messages": [{"role": "user", "content": text} for text in messages], "seed": len(messages)}
@@ -237,33 +202,67 @@ async def routed(*urls: str, patience: float = 30.0) -> AsyncIterator[Router]:
         await http.aclose()
 
 
-@pytest.mark.timeout(120)
-def test_a_server_that_hangs_is_left() -> None:
+async def left_while_stopped(one: subprocess.Popen[str], hangs: str, other: str) -> None:
     """SIGSTOP: connections stay open, and nobody answers."""
-
-    async def test(one: subprocess.Popen[str], hangs: str, other: str) -> None:
-        async with routed(hangs) as router:
-            client = Client(router)
-            await client.read(5)
-            router.backends.all.append(RouteBackend(other))
-            one.send_signal(signal.SIGSTOP)
-            whole = asyncio.create_task(
-                httpx.AsyncClient(timeout=60, transport=httpx.ASGITransport(router)).post(
-                    "http://localhost/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
-                )
+    async with routed(hangs) as router:
+        client = Client(router)
+        await client.read(5)
+        router.backends.all.append(RouteBackend(other))
+        one.send_signal(signal.SIGSTOP)
+        whole = asyncio.create_task(
+            httpx.AsyncClient(timeout=60, transport=httpx.ASGITransport(router)).post(
+                "http://localhost/v1/chat/completions", json={"messages": ASKED, "max_tokens": 3}
             )
-            await asyncio.wait_for(client.task, 30)
-            assert (await whole).status_code == 200
-            facts = {backend.url: backend.facts() for backend in router.backends.all}
-            assert "does not answer" in facts[hangs]["status"]
-            assert facts[hangs]["load"] == 0
-        async with routed(other) as router:
-            straight = Client(router)
-            await asyncio.wait_for(straight.task, 30)
-        assert plain(client.text) == plain(straight.text)
+        )
+        await asyncio.wait_for(client.task, 30)
+        assert (await whole).status_code == 200
+        facts = {backend.url: backend.facts() for backend in router.backends.all}
+        assert "does not answer" in facts[hangs]["status"]
+        assert facts[hangs]["load"] == 0
+    one.send_signal(signal.SIGCONT)
+    async with routed(other) as router:
+        straight = Client(router)
+        await asyncio.wait_for(straight.task, 30)
+    assert plain(client.text) == plain(straight.text)
 
-    with program(*SLOW) as (one, hangs), program(*SLOW) as (_, other):
-        asyncio.run(test(one, hangs, other))
+
+async def left_when_killed(processes: list[subprocess.Popen[str]], urls: list[str], router: str) -> None:
+    async with httpx.AsyncClient(timeout=60) as http:
+        async with streamed(http, urls[1]) as answer:
+            expected = plain("".join([part async for part in answer.aiter_text()]))
+        async with streamed(http, router) as answer:
+            parts = []
+            killed = None
+            async for part in answer.aiter_text():
+                parts.append(part)
+                if killed is None:
+                    facts = (await http.get(f"{router}/health")).json()["backends"]
+                    killed = next(i for i, b in enumerate(facts) if b["load"])
+                    processes[killed].kill()
+        text = "".join(parts)
+        assert killed is not None
+        assert plain(text) == expected
+        assert ": tokens" not in text
+        numbers = [int(n) for n in re.findall(r"(?m)^id: \S+\.(\d+)$", text)]
+        assert numbers == list(range(1, len(numbers) + 1))
+        metrics = (await http.get(f"{router}/metrics")).text
+        assert "zinc_route_migrations_total 1.0" in metrics
+        whole = await http.post(f"{router}/v1/chat/completions", json={"messages": ASKED, "max_tokens": 5})
+        assert whole.status_code == 200
+        health = (await http.get(f"{router}/health")).json()
+        assert sorted(b["status"] == "ok" for b in health["backends"]) == [False, True]
+        processes[1 - killed].kill()
+        refused = await http.post(f"{router}/v1/chat/completions", json={"messages": ASKED})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_backend")
+
+
+@pytest.mark.timeout(180)
+def test_streams_outlive_their_servers() -> None:
+    """Servers that hang, and ones that are killed; the router limits headers."""
+    with servers(2) as (processes, urls, router):
+        asyncio.run(left_while_stopped(processes[0], *urls))
+        assert httpx.get(router + "/health", headers={"x": "y" * (33 << 10)}).status_code == 431
+        asyncio.run(left_when_killed(processes, urls, router))
 
 
 @pytest.mark.timeout(60)
@@ -361,11 +360,6 @@ def test_the_server_that_keeps_a_response_is_found(
             server.close()
 
     asyncio.run(test())
-
-
-def test_a_router_limits_headers_and_connections() -> None:
-    with program("route", "-b", "http://127.0.0.1:9") as (_, url):
-        assert httpx.get(url + "/health", headers={"x": "y" * (33 << 10)}).status_code == 431
 
 
 @pytest.mark.timeout(60)
