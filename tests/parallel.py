@@ -6,6 +6,7 @@ Collecting takes 30 seconds of processor time; processes that start anew would e
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import pickle
 import selectors
@@ -16,12 +17,14 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, BinaryIO, Final, NoReturn
 
 import pytest
 
 from tests import kept_processes
 
+_TESTS: Final = Path(__file__).parent
 _SIZE: Final = struct.Struct("<I")
 _AHEAD: Final = 2
 """Tests that a process knows of: a fixture stays when the next test needs it, too."""
@@ -33,10 +36,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--jobs", metavar="N", default="0", help=about)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """A second process compiles the modules of all tests from the last one on, until collection has come to them."""
+    paths = [Path(argument).resolve() for argument in session.config.args]
+    if _count(session) < 2 or paths != [_TESTS] or session.config.option.markexpr == "quick":
+        return (yield)
+    if (child := os.fork()) == 0:
+        try:
+            for path in sorted(_TESTS.rglob("test_*.py"), reverse=True):
+                with suppress(Exception, pytest.skip.Exception):  # collection reports what is wrong
+                    importlib.import_module(".".join(path.relative_to(_TESTS.parent).with_suffix("").parts))
+        finally:
+            os._exit(0)
+    try:
+        return (yield)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _count(session: pytest.Session) -> int:
+    option = session.config.getoption("jobs")
+    return len(os.sched_getaffinity(0)) + 1 if option == "auto" else int(option)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    option = session.config.getoption("jobs")
-    count = len(os.sched_getaffinity(0)) + 1 if option == "auto" else int(option)
+    count = _count(session)
     if count < 1 or session.testsfailed or session.config.option.collectonly:
         return None
     run(session, count)

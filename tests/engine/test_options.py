@@ -24,7 +24,7 @@ WIDER: dict[str, Any] = {"stop": str | Iterable[str], "stop_token_ids": Iterable
 
 
 _NO_RECORD = {
-    "embeddings", "pooling", "mmproj", "lora", "lora_slots", "max_lora_rank", "notify", "progress", "tier",
+    "embeddings", "pooling", "mmproj", "lora", "lora_slots", "max_lora_rank", "notify", "planned", "progress", "tier",
 }  # fmt: skip
 """Arguments of `load` that stand in none of its records."""
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from zinc_rt.gguf import SUPPORTED, GGMLType, GGUFFile, TensorInfo
 from zinc_rt.gguf.blocks import dequantize
-from zinc_rt.gguf.errors import UnsupportedTensorType
+from zinc_rt.gguf.errors import OTHER_FORMAT, UnsupportedTensorType
 from zinc_rt.ir.builder import GraphBuilder
 from zinc_rt.ir.graph import BufferId, BufferKind, DType
 from zinc_rt.models.definition import (
@@ -26,6 +26,7 @@ from zinc_rt.models.definition import (
 )
 from zinc_rt.models.errors import ModelError
 from zinc_rt.models.states import StateBooks
+from zinc_rt.utils.checks import show
 
 
 class GraphTensors:
@@ -291,10 +292,10 @@ class GraphTensors:
             raise ModelError(f"tensor {name} has shape {list(tensor.shape)}, the metadata calls for {list(shape)}")
         allowed = SUPPORTED if len(shape) > 1 and not plain else (GGMLType.F32,)
         if tensor.type not in allowed:
-            wanted = ", ".join(kind.name for kind in allowed)
+            found, wanted = tensor.type.name, ", ".join(kind.name for kind in allowed)
             raise UnsupportedTensorType(
-                f"tensor {name} is of type {tensor.type.name}, which is not supported here yet; supported: {wanted}"
-            )
+                f"tensor {show(name)} is of type {found}, which is not supported here yet; supported: {wanted}"
+            ).with_advice(OTHER_FORMAT)
         return tensor
 
     def _add_weight(self, buffer: str, tensor: TensorInfo, shape: tuple[int, ...], rows: WeightRows) -> None:

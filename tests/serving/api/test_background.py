@@ -30,7 +30,7 @@ OWN = {
     "serving/engine_process.py": {"main"},  # ends the process, whatever happens in it
     "scheduler/in_process.py": {"post"},  # hands what it raises to all who wait
     "serving/api/call.py": {"attended"},  # the others await what they make, or cancel it with the request
-    "serving/api/model_table.py": {"_wait"},  # hands what it raises to all who wait for the load
+    "serving/api/model_table.py": {"_load", "_wait"},  # hand what they raise to all who wait for the load
     "serving/api/server.py": {"run"},
     "serving/api/sse.py": {"_look"},
     "serving/route/router.py": {"attended"},
