@@ -16,7 +16,7 @@ from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices, p
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import ANTHROPIC, Skipped
-from zinc_rt.serving.api.generate import run, stream_choices
+from zinc_rt.serving.api.generate import stream_choices, whole_answers
 from zinc_rt.serving.api.limits import LOGIT_BIASES
 from zinc_rt.serving.api.requests import Count, given_sampling, ignore, read, stops_of, takes_sampling
 from zinc_rt.serving.api.service import Service
@@ -198,8 +198,8 @@ def _block(delta: Delta) -> dict[str, Any]:
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice]) -> None:
-    steps = run(service, call, choices, service.seconds(call))
-    deltas = [delta async for due in steps for _, piece in due for delta in piece.deltas]
+    (pieces,) = await whole_answers(service, call, choices)
+    deltas = [delta for piece in pieces for delta in piece.deltas]
     content: list[dict[str, Any]] = []
     last: Key | None = None
     arguments: dict[int, str] = {}

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Protocol
+from urllib.parse import parse_qs
 
 import msgspec
 
@@ -150,6 +151,12 @@ class Call:
     def _too_large(self) -> ApiError:
         limit = self._most
         return ApiError(413, f"the request's body is larger than {limit} bytes", code="request_too_large")
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters behind the path; of several with one name, the last."""
+        found = parse_qs(self.scope.get("query_string", b"").decode("latin-1"))
+        return {name: values[-1] for name, values in found.items()}
 
     async def body(self) -> bytes:
         """The whole body. Raises `ApiError` for one that is too large or does not end in time, `ClientGone`."""

@@ -12,7 +12,7 @@ from zinc_rt.serving.api.chat_common import ChatRequest, chat_choices
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import invalid
 from zinc_rt.serving.api.fields import CHAT
-from zinc_rt.serving.api.generate import Step, run, stream_choices
+from zinc_rt.serving.api.generate import stream_choices, whole_answers
 from zinc_rt.serving.api.logprobs import chat_logprobs
 from zinc_rt.serving.api.requests import check_stream_options, read
 from zinc_rt.serving.api.service import Service
@@ -98,11 +98,10 @@ class _Writer:
             self._prepared[answer.index, kind] = found
         return found.event(delta.text)
 
-    def body(self, answers: list[AnswerChoice], steps: list[Step], call: Call) -> dict[str, Any]:
-        """The whole answer."""
+    def body(self, answers: list[AnswerChoice], added: list[list[ChoiceDelta]]) -> dict[str, Any]:
+        """The whole answer. added: the pieces of each choice."""
         choices = []
-        for answer in answers:
-            pieces = [piece for one, piece in steps if one is answer]
+        for answer, pieces in zip(answers, added, strict=True):
             deltas = [delta for piece in pieces for delta in piece.deltas]
             logprobs = None
             if self._logprobs:
@@ -138,8 +137,7 @@ def message_of(deltas: Sequence[Delta]) -> dict[str, Any]:
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer) -> None:
-    steps = [step async for steps in run(service, call, choices, service.seconds(call)) for step in steps]
-    await call.reply_json(writer.body(call.choices, steps, call))
+    await call.reply_json(writer.body(choices, await whole_answers(service, call, choices)))
 
 
 async def _stream(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer, usage: bool) -> None:

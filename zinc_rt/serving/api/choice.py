@@ -43,6 +43,11 @@ class ChoiceDelta(msgspec.Struct, frozen=True):
     logprobs: Sequence[Token] = ()
     finish: str | None = None
 
+    @property
+    def content(self) -> str:
+        """The text in it, without reasoning and calls."""
+        return "".join([delta.text for delta in self.deltas if isinstance(delta, ContentDelta)])
+
 
 class AnswerChoice(OutputProcessor[ChoiceDelta]):
     """One answer to a request while it is made (OpenAI calls it a choice).

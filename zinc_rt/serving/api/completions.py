@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.dialects.grammars import text_grammar
 from zinc_rt.dialects.tools import RequestError, parse_response_format
 from zinc_rt.grammar.errors import GrammarError
@@ -19,7 +18,7 @@ from zinc_rt.serving.api.call import Call
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import ApiError, invalid
 from zinc_rt.serving.api.fields import COMPLETIONS
-from zinc_rt.serving.api.generate import run, stream_choices
+from zinc_rt.serving.api.generate import stream_choices, whole_answers
 from zinc_rt.serving.api.limits import PROMPTS, TOP_LOGPROBS, check_schema
 from zinc_rt.serving.api.logprobs import text_logprobs
 from zinc_rt.serving.api.requests import (
@@ -180,7 +179,7 @@ class _Writer:
         """The event of a piece, empty where it adds nothing."""
         if not (piece.deltas or piece.finish is not None or piece.logprobs):
             return b""
-        found, text = self._prepared.get(answer.index), _text(piece)
+        found, text = self._prepared.get(answer.index), piece.content
         if found is not None and piece.finish is None and not self._logprobs:
             return found.event(text)
         if found is None:  # the first one, which may have more
@@ -206,18 +205,10 @@ class _Writer:
         return {"text": text, "index": answer.index, "logprobs": logprobs, "finish_reason": finish}
 
 
-def _text(piece: ChoiceDelta) -> str:
-    return "".join([delta.text for delta in piece.deltas if isinstance(delta, ContentDelta)])
-
-
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice], writer: _Writer) -> None:
-    pieces: dict[int, list[ChoiceDelta]] = {i: [] for i in range(len(choices))}
-    async for steps in run(service, call, choices, service.seconds(call)):
-        for answer, piece in steps:
-            pieces[answer.index].append(piece)
     made = [
-        writer.choice(a, "".join(map(_text, pieces[a.index])), pieces[a.index], a.finish, begins=True)
-        for a in call.choices
+        writer.choice(answer, "".join([piece.content for piece in pieces]), pieces, answer.finish, begins=True)
+        for answer, pieces in zip(choices, await whole_answers(service, call, choices), strict=True)
     ]
     usage = {**chat_usage(call.choices), "zinc": own_usage(call.choices)}
     await call.reply_json(writer.body(made, usage=usage))

@@ -37,13 +37,22 @@ async def stream_choices(
         return True
 
     single = at_once if len(choices) == 1 else None
-    async for due in run(service, call, choices, service.seconds(call), single):
+    async for due in _run(service, call, choices, service.seconds(call), single):
         for choice, delta in due:
             stream.add(told(choice, delta))
         await stream.send()
 
 
-async def run(
+async def whole_answers(service: Service, call: Call, choices: list[AnswerChoice]) -> list[list[ChoiceDelta]]:
+    """All that is added to each of the choices, in their order, when they have ended. Raises `ApiError`."""
+    pieces: list[list[ChoiceDelta]] = [[] for _ in choices]
+    async for due in _run(service, call, choices, service.seconds(call)):
+        for choice, delta in due:
+            pieces[choice.index].append(delta)
+    return pieces
+
+
+async def _run(
     service: Service,
     call: Call,
     choices: list[AnswerChoice],

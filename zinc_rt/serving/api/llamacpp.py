@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Meta
 
 import zinc_rt
-from zinc_rt.dialects.deltas import ContentDelta
 from zinc_rt.sampling.params import Api, SamplingParams, parameters_of
 from zinc_rt.scheduler.messages import Token
 from zinc_rt.serving.api.call import Call
@@ -18,7 +17,7 @@ from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.completions import CompletionRequest, text_choices
 from zinc_rt.serving.api.errors import ApiError
 from zinc_rt.serving.api.fields import LORA, ApiField, FieldRule, sampling
-from zinc_rt.serving.api.generate import run, stream_choices
+from zinc_rt.serving.api.generate import stream_choices, whole_answers
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.limits import CHOICES, TOP_LOGPROBS
 from zinc_rt.serving.api.logprobs import token_logprob
@@ -285,11 +284,8 @@ async def _answer(
     choices = await text_choices(service, call, asked)
     writers = [_Writer(service, call, request, choice) for choice in choices]
     if not request.stream:
-        whole: list[list[ChoiceDelta]] = [[] for _ in choices]
-        async for due in run(service, call, choices, service.seconds(call)):
-            for answer, piece in due:
-                whole[answer.index].append(piece)
-        bodies = [writer.whole(pieces) for writer, pieces in zip(writers, whole, strict=True)]
+        added = await whole_answers(service, call, choices)
+        bodies = [writer.whole(pieces) for writer, pieces in zip(writers, added, strict=True)]
         await call.reply_json(bodies[0] if len(bodies) == 1 else bodies)
         return
     async with event_stream(call, service.tenants.limits) as stream:
@@ -313,14 +309,14 @@ class _Writer:
     def whole(self, pieces: Sequence[ChoiceDelta]) -> dict[str, Any]:
         """The whole answer."""
         likely = [token for piece in pieces for token in piece.logprobs]
-        text = "".join(map(_content, pieces))
+        text = "".join([piece.content for piece in pieces])
         self._lines = "\n" in text
         return self._end(text, self._answer.tokens if self._request.return_tokens else (), likely)
 
     def events(self, piece: ChoiceDelta) -> list[dict[str, Any]]:
         """The events of a piece; the last one ends the answer."""
         made: list[dict[str, Any]] = []
-        text = _content(piece)
+        text = piece.content
         tokens = self._answer.tokens[self._n :]
         self._n += len(tokens)
         self._lines |= "\n" in text
@@ -400,7 +396,3 @@ def _members(body: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         if at is not None:
             made[name] = at
     return made
-
-
-def _content(piece: ChoiceDelta) -> str:
-    return "".join(delta.text for delta in piece.deltas if isinstance(delta, ContentDelta))

@@ -52,9 +52,8 @@ def text_logprobs(
         add(first, None, None)
     for token in tokens:
         top: dict[str, float] = {}
-        for i, value in (
-            token.top_logprobs or ()
-        ):  # of tokens with one text, as parts of characters, the likeliest stays
+        for i, value in token.top_logprobs or ():
+            # Of tokens with one text, as parts of characters are, the likeliest stays.
             top.setdefault(_text(tokenizer, i), value)
         add(token.token_id, token.logprob, top)
     return {"tokens": texts, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}, offset

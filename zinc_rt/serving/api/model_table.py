@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -290,8 +289,7 @@ def _loaded(model: HostedModel, task: asyncio.Task[Service]) -> None:
 def _asked(call: Call, body: bytes) -> _Asked:
     """What a request says of its model. Raises `ApiError` for a body that is no JSON object."""
     if not body:
-        names = parse_qs(call.scope.get("query_string", b"").decode("latin-1")).get("model")
-        return _Asked(names[0] if names else None)
+        return _Asked(call.query.get("model"))
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(body, type=_Asked)
     return msgspec.convert({k: v for k, v in read_json(body).items() if k in _Asked.__struct_fields__}, _Asked)

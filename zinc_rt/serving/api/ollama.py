@@ -23,7 +23,7 @@ from zinc_rt.serving.api.completions import CompletionRequest, prompts_of, text_
 from zinc_rt.serving.api.embeddings import vectors_of
 from zinc_rt.serving.api.errors import unsupported
 from zinc_rt.serving.api.fields import ApiField, FieldRule, judge, sampling
-from zinc_rt.serving.api.generate import run, stream_choices
+from zinc_rt.serving.api.generate import stream_choices, whole_answers
 from zinc_rt.serving.api.ids import new_id
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.llamacpp import infill_prompt
@@ -398,9 +398,9 @@ async def _answer(
     service: Service, call: Call, request: OllamaChat | OllamaGenerate, choices: list[AnswerChoice], lines: _Lines
 ) -> None:
     if request.stream is False:
-        due = [step async for steps in run(service, call, choices, service.seconds(call)) for _, step in steps]
-        deltas = [delta for piece in due for delta in piece.deltas]
-        tokens = [token for piece in due for token in piece.logprobs]
+        (pieces,) = await whole_answers(service, call, choices)
+        deltas = [delta for piece in pieces for delta in piece.deltas]
+        tokens = [token for piece in pieces for token in piece.logprobs]
         await call.reply_json(lines.line(*texts_of(deltas), calls_out(deltas), tokens) | _end(call, request))
         return
     async with event_stream(call, service.tenants.limits, error_line, lines=True) as stream:

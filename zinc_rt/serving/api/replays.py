@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
-from urllib.parse import parse_qs
 
 import msgspec
 
@@ -56,8 +55,7 @@ async def chain_tail(service: Service, call: Call) -> None:
     """The last n entries of the chain of receipts, in order; for administrators, since they are all tenants'."""
     service.check_admin(call)
     store = _recorder(service).store
-    asked = parse_qs(call.scope.get("query_string", b"").decode("latin-1"))
-    text = asked.get("n", ["10"])[-1]
+    text = call.query.get("n", "10")
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= _TAIL):
         raise invalid(f"n is {text[:20]!r}; it must be from 1 to {_TAIL}", "n")
     entries = await _chain(lambda: store.tail(int(text)))

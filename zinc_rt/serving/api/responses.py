@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from typing import Annotated, Any, Final, Literal
-from urllib.parse import parse_qs
 
 import msgspec
 from msgspec import Meta
@@ -15,7 +14,7 @@ from zinc_rt.serving.api.chat_common import ChatRequest, Effort, chat_choices
 from zinc_rt.serving.api.choice import AnswerChoice, ChoiceDelta
 from zinc_rt.serving.api.errors import ApiError, invalid, unsupported
 from zinc_rt.serving.api.fields import RESPONSES, Skipped
-from zinc_rt.serving.api.generate import run, stream_choices
+from zinc_rt.serving.api.generate import stream_choices, whole_answers
 from zinc_rt.serving.api.limits import TOP_LOGPROBS
 from zinc_rt.serving.api.requests import Count, converted, given_sampling, ignore, read, takes_sampling
 from zinc_rt.serving.api.responses_items import effort_of, to_choice, to_format, to_items, to_messages, to_tools
@@ -180,9 +179,9 @@ class _Response:
 
 
 async def _whole(service: Service, call: Call, choices: list[AnswerChoice], response: _Response) -> None:
-    async for due in run(service, call, choices, service.seconds(call)):
-        for _, piece in due:
-            response.output.add(piece)
+    (pieces,) = await whole_answers(service, call, choices)
+    for piece in pieces:
+        response.output.add(piece)
     response.output.close("completed")
     await call.reply_json(response.done())
 
@@ -233,10 +232,6 @@ def _id(call: Call) -> str:
     return call.path.removeprefix("/v1/responses/").partition("/")[0]
 
 
-def _query(call: Call) -> dict[str, str]:
-    return {name: values[-1] for name, values in parse_qs(call.scope["query_string"].decode("latin-1")).items()}
-
-
 async def no_socket(service: Service, call: Call) -> None:
     """Refuse a WebSocket with the status at which OpenAI's clients turn to plain requests at once."""
     if call.header("sec-websocket-key"):  # `upgrade` does not come through routers
@@ -246,7 +241,7 @@ async def no_socket(service: Service, call: Call) -> None:
 
 async def show_response(service: Service, call: Call) -> None:
     """A response that is kept."""
-    if _query(call).get("stream") == "true":
+    if call.query.get("stream") == "true":
         raise unsupported("stream", "a kept response is given as a whole")
     await call.reply(service.responses.find(call.tenant, _id(call)).body)
 
@@ -269,7 +264,7 @@ class Page(msgspec.Struct):
 async def input_items(service: Service, call: Call) -> None:
     """The items of a kept response's input."""
     items: list[dict[str, Any]] = msgspec.json.decode(service.responses.find(call.tenant, _id(call)).items)
-    page = converted(_query(call), Page, strict=False)
+    page = converted(call.query, Page, strict=False)
     if page.order == "desc":
         items.reverse()
     start = 0
