@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Outcome
-from zinc_rt.cli.serve import size_bytes
+from zinc_rt.cli.options import size_bytes
 from zinc_rt.errors import UsageError
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.serving.api.config import ServerConfig

@@ -23,6 +23,7 @@ from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Submit, Token
 from zinc_rt.serving.records.canonical import canonical, collection_digest, digest, tensor_digest
 from zinc_rt.serving.records.receipt import bytes_tensor
+from zinc_rt.serving.records.replay import answered
 
 pytestmark = pytest.mark.slow
 N_TOKENS = 12
@@ -49,11 +50,8 @@ def parameters(rng: np.random.Generator) -> SamplingParams:
 
 def answer(core: EngineCore, prompt: list[int], params: SamplingParams, given: list[int]) -> list[Token]:
     assert params.seed is not None
-    core.submit(Submit("r", tuple(prompt), params, params.seed, resume=tuple(given)))
-    events = []
-    while not core.idle:
-        events += core.advance()
-    return [event for event in events if isinstance(event, Token)]
+    request = Submit("r", tuple(prompt), params, params.seed, resume=tuple(given))
+    return [event for event in answered(core, request) if isinstance(event, Token)]
 
 
 def receipts(path: Path, n: int, kv: str, seed: int) -> Iterator[dict[str, Any]]:
