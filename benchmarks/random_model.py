@@ -147,6 +147,11 @@ def parse(name: str) -> tuple[Sizes, str]:
     return replace(sizes, n_layers=n_layers), quant
 
 
+def is_vector(name: str, shape: Shape) -> bool:
+    """Whether a tensor stays float32 and is no product."""
+    return len(shape) == 1 or name.endswith(".bias")
+
+
 def _vector(name: str, shape: Shape, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     """Values of a tensor that stays float32 and is no product: norms are near 1."""
     values = rng.standard_normal(shape)
@@ -166,7 +171,7 @@ def write(path: Path, name: str) -> int:
     for key, value in metadata(name, quant, sizes).items():
         writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
     tensors = [
-        (tensor, None if len(shape) == 1 or tensor.endswith(".bias") else sizes.format_of(role, layer, quant), shape)
+        (tensor, None if is_vector(tensor, shape) else sizes.format_of(role, layer, quant), shape)
         for tensor, role, layer, shape in shapes(sizes)
     ]
     largest: dict[GGMLType, int] = {}
@@ -195,8 +200,7 @@ def write_holes(path: Path, name: str) -> int:
     for key, value in metadata(name, quant, sizes).items():
         writer.add(key, value, ValueType.UINT32 if type(value) is int else None)
     for tensor, role, layer, shape in shapes(sizes):
-        vector = len(shape) == 1 or tensor.endswith(".bias")
-        kind = T.F32 if vector else sizes.format_of(role, layer, quant)
+        kind = T.F32 if is_vector(tensor, shape) else sizes.format_of(role, layer, quant)
         writer.add_tensor(tensor, np.zeros(math.prod(shape[:-1]) * kind.row_bytes(shape[-1]), np.uint8), kind, shape)
     with path.open("wb") as out:
         for i, part in enumerate(writer._parts()):

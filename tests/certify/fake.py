@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from zinc_rt.serving.records.canonical import digest, tensor_digest
 from zinc_rt.serving.records.chain import GENESIS, chain_entry, entry_manifest
 from zinc_rt.serving.records.receipt import make_receipt
 
@@ -80,11 +81,9 @@ class FakeServer(ThreadingHTTPServer):
         return made
 
     def _receipt(self, name: str, text: str, logprobs: list[float]) -> None:
-        from zinc_rt.serving.records.canonical import tensor_digest
-
         receipt = make_receipt("c", "1", {}, {}, np.zeros(1, np.int32), meta={"id": name, "created": 1, "model": "m"})
         shown = text + "." if self.fault == "other text" else text
-        digests = {"text": f"sha256:{hashlib.sha256(shown.encode()).hexdigest()}"}
+        digests = {"text": digest(shown.encode())}
         digests["logprobs"] = tensor_digest(np.array(logprobs) + (1e-9 if self.fault == "other numbers" else 0.0))
         with self.lock:
             before = self.entries[-1]["chain"] if self.entries else GENESIS

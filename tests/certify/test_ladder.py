@@ -116,6 +116,12 @@ def test_configurations_and_machines(tmp_path: Path, capsys: pytest.CaptureFixtu
     for path, code, level in zip(paths, (0, 0, 1), ("L3     holds", "L4     holds", "L4     fails"), strict=True):
         assert main(["certify", "--compare", paths[0], path]) == code
         assert level in capsys.readouterr().out
+    for name, damaged in (("logprobs", ["x"]), ("logprobs", 5), ("text", 5), ("seed", "1"), ("id", None)):
+        second["servers"][0]["observations"][0][name] = damaged
+        Path(paths[2]).write_text(json.dumps(second))
+        assert main(["certify", "--compare", paths[0], paths[2]]) == 2
+        assert "is no report of zinc certify" in capsys.readouterr().err
+        second["servers"][0]["observations"][0] = first["servers"][0]["observations"][0].copy()
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

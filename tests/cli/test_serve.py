@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,12 +13,16 @@ import sys
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Outcome
-from zinc_rt.cli.serve import size_bytes
+from zinc_rt.cli.options import size_bytes
 from zinc_rt.errors import UsageError
+from zinc_rt.llm.load import built_in_model
+from zinc_rt.serving.api.config import ServerConfig
+from zinc_rt.serving.api.start import EngineChoice, make_service
 
 Zinc = Callable[..., Outcome]
 
@@ -67,6 +72,30 @@ def test_sizes_of_memory() -> None:
     for text in ("", "G", "-1G", "4GG", "0", "0.0G"):
         with pytest.raises(UsageError, match="--kv-memory"):
             size_bytes("--kv-memory", text)
+
+
+def test_agents_are_told_a_name_that_the_server_has(
+    zinc: Zinc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(config: ServerConfig, choice: EngineChoice, told: Callable[[str], None], several: Any = None) -> int:
+        told("http://here")
+        service = make_service(config, choice) if several is None else several.service(config, choice)
+        names.update(service.model.names)
+        service.model.close()
+        return 0
+
+    names: set[str] = set()
+    monkeypatch.setattr("zinc_rt.serving.api.start.start_server", started)
+    part = tmp_path / "a-00001-of-00001.gguf"
+    shutil.copy(built_in_model(), part)
+    (tmp_path / "imatrix-a.gguf").touch()
+    for words in ((), ("-m", part), ("-m", tmp_path, "--idle-unload", "9s"), ("--alias", "one,two")):
+        names.clear()
+        done = zinc("serve", "--agent", *words)
+        assert done.code == 0, done.err
+        found = re.findall(r"ANTHROPIC_MODEL=(\S+)", done.out)
+        assert set(found) <= names
+        assert len(found) == 1
 
 
 def ask(url: str) -> bytes:

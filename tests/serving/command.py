@@ -51,8 +51,12 @@ class Command:
 
     def engine(self) -> int:
         """The id of its engine's process."""
-        (engine,) = [child for child in self.children() if "engine_process" in _command(child)]
+        (engine,) = self.engines()
         return engine
+
+    def engines(self) -> list[int]:
+        """The ids of the processes of all its engines."""
+        return [child for child in self.children() if "engine_process" in _command(child)]
 
     def children(self) -> list[int]:
         """The ids of all its processes: the engine's, and the one that renders templates."""

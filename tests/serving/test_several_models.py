@@ -45,12 +45,6 @@ def stream(url: str, name: str, seed: int, n: int = 60) -> str:
     return re.sub(r'"(id|created|model)":("[^"]*"|\d+),', "", "\n".join(events))
 
 
-def engines(pid: int) -> list[int]:
-    """The engines' processes of a server."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if "engine_process" in Path(f"/proc/{child}/cmdline").read_text()]
-
-
 def test_bytes_are_the_same_alone_in_company_and_beside_kills_and_unloads(models: Path, tmp_path: Path) -> None:
     with started(tmp_path, "-m", models / "alpha.gguf") as server:
         alone = [stream(server.url, "alpha", seed) for seed in range(8)]
@@ -58,17 +52,17 @@ def test_bytes_are_the_same_alone_in_company_and_beside_kills_and_unloads(models
     with started(tmp_path, "-m", models, "--models-memory", "200M") as server, ThreadPoolExecutor(16) as pool:
         asked = [pool.submit(stream, server.url, NAMES[i % 2], i // 2) for i in range(16)]
         assert [one.result() for one in asked] == [alone[i // 2] for i in range(16)]
-        assert len(engines(server.process.pid)) == 2
+        assert len(server.engines()) == 2
         asked = [pool.submit(stream, server.url, NAMES[i % 2], i // 2) for i in range(16)]
-        os.kill(engines(server.process.pid)[0], signal.SIGKILL)
+        os.kill(server.engines()[0], signal.SIGKILL)
         assert [one.result() for one in asked] == [alone[i // 2] for i in range(16)]
         assert [stream(server.url, "gamma", seed) for seed in range(8)] == alone
         states = httpx.get(f"{server.url}/health").json()["models"]
         assert sorted(states.values()) == ["loaded", "loaded", "unloaded"]
         assert states["gamma"] == "loaded"
-        assert len(engines(server.process.pid)) == 2
+        assert len(server.engines()) == 2
         assert httpx.post(f"{server.url}/v1/models/gamma/unload").json()["status"] == {"value": "unloaded"}
-        assert len(engines(server.process.pid)) == 1
+        assert len(server.engines()) == 1
         assert stream(server.url, "gamma", 3) == alone[3]
 
 
@@ -76,12 +70,12 @@ def test_what_cannot_fit_is_refused_and_idle_models_are_unloaded(models: Path, t
     with started(tmp_path, "-m", models, "--models-memory", "50M") as server:
         answer = httpx.post(f"{server.url}/v1/completions", json={"model": "beta", "prompt": "A"}, timeout=SECONDS)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_room")
-        assert engines(server.process.pid) == []
+        assert server.engines() == []
     with started(tmp_path, "-m", models, "--idle-unload", "2s") as server:
         asked = stream(server.url, "beta", 1)
         for _ in range(200):
-            if not engines(server.process.pid):
+            if not server.engines():
                 break
             time.sleep(0.1)
-        assert engines(server.process.pid) == []
+        assert server.engines() == []
         assert stream(server.url, "beta", 1) == asked

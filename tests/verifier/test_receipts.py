@@ -17,12 +17,14 @@ from tests.helpers import T
 from tests.models.families import CASES
 from tests.models.families.build import write_case
 from tests.verifier.program import Program, build, certified, record_of, with_output
+from zinc_rt.lang.cache import default_cache_dir
 from zinc_rt.llm.load import built_in_model
 from zinc_rt.sampling.params import SamplingParams
 from zinc_rt.scheduler.engine_core import EngineCore
 from zinc_rt.scheduler.messages import Submit, Token
 from zinc_rt.serving.records.canonical import canonical, collection_digest, digest, tensor_digest
 from zinc_rt.serving.records.receipt import bytes_tensor
+from zinc_rt.serving.records.replay import answered
 
 pytestmark = pytest.mark.slow
 N_TOKENS = 12
@@ -49,18 +51,15 @@ def parameters(rng: np.random.Generator) -> SamplingParams:
 
 def answer(core: EngineCore, prompt: list[int], params: SamplingParams, given: list[int]) -> list[Token]:
     assert params.seed is not None
-    core.submit(Submit("r", tuple(prompt), params, params.seed, resume=tuple(given)))
-    events = []
-    while not core.idle:
-        events += core.advance()
-    return [event for event in events if isinstance(event, Token)]
+    request = Submit("r", tuple(prompt), params, params.seed, resume=tuple(given))
+    return [event for event in answered(core, request) if isinstance(event, Token)]
 
 
 def receipts(path: Path, n: int, kv: str, seed: int) -> Iterator[dict[str, Any]]:
     """Answers of the engine, with the log-probability of each token."""
     rng = np.random.default_rng(seed)
     with zinc_rt.load(path, n_ctx=128, device="cpu", kv=kv) as model:
-        sha256, core = model.file.sha256(path.parent), model.make_core()
+        sha256, core = model.file.sha256(default_cache_dir()), model.make_core()
         for i in range(n):
             prompt = rng.integers(0, model.tokenizer.n_vocab, int(rng.integers(1, 30))).tolist()
             given, params = prompt[:3] if i % 5 == 0 else [], parameters(rng)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from zinc_rt.certify.answers import ProbeAnswer, first_difference
 from zinc_rt.certify.ladder import LevelResult
 from zinc_rt.certify.workload import ProbeRequest
@@ -15,6 +17,22 @@ from zinc_rt.utils.checks import show
 
 FORMAT: Final = "zinc-certify/1"
 _LARGEST: Final = 64 << 20
+_token: Final = msgspec.json.Decoder(tuple[Any, Any, list[tuple[Any, Any]]])
+"""Of a log-probability in `ProbeAnswer`."""
+
+
+class _ServerPart(msgspec.Struct):
+    """What a report must have of a server, see `Ladder.report`."""
+
+    url: str
+    model: str
+    machine: str
+    endpoint: str
+    workload: str
+    load: int
+    offered: dict[str, str]
+    levels: list[dict[str, Any]]
+    observations: list[Any]
 
 
 def compare_servers(one: Mapping[str, Any], other: Mapping[str, Any]) -> LevelResult:
@@ -30,7 +48,8 @@ def compare_servers(one: Mapping[str, Any], other: Mapping[str, Any]) -> LevelRe
     names = [f"{side['machine'] or side['url']}, {side['model']}" for side in (one, other)]
     state = " and ".join(names)
     for left, right in zip(one["observations"], other["observations"]):
-        request, (first, second) = _request(left), (_answer(left), _answer(right))
+        request = msgspec.convert(left, ProbeRequest)
+        first, second = (msgspec.convert(seen, ProbeAnswer) for seen in (left, right))
         level.of(request).note(request.prompt, first_difference(first, second), second, state)
     offered = [side["offered"].get("log-probabilities") == "offered" for side in (one, other)]
     if offered == [False, False]:
@@ -38,16 +57,6 @@ def compare_servers(one: Mapping[str, Any], other: Mapping[str, Any]) -> LevelRe
     elif False in offered:
         level.why = "one of the two offers no log-probabilities"
     return level
-
-
-def _request(seen: Mapping[str, Any]) -> ProbeRequest:
-    return ProbeRequest(seen["prompt"], seen["temperature"], seen["seed"], seen["max_tokens"])
-
-
-def _answer(seen: Mapping[str, Any]) -> ProbeAnswer:
-    return ProbeAnswer(
-        seen["id"], seen["text"], seen["finish"], tuple(seen["logprobs"]), seen["cached"], seen["reasoning"]
-    )
 
 
 def read_report(path: Path) -> dict[str, Any]:
@@ -58,20 +67,15 @@ def read_report(path: Path) -> dict[str, Any]:
         report: dict[str, Any] = json.loads(path.read_bytes())
         if report["format"] != FORMAT:
             raise ValueError(f"its format is {show(report['format'])}, it must be {FORMAT}")
-        for server in report["servers"]:
-            for seen in server["observations"]:
-                _ = _request(seen), _answer(seen)
-            (
-                server["workload"],
-                server["offered"]["log-probabilities"],
-                server["machine"],
-                server["url"],
-                server["model"],
-            )
         if not report["servers"]:
             raise ValueError("it has no server")
+        for server in report["servers"]:
+            for seen in msgspec.convert(server, _ServerPart).observations:
+                msgspec.convert(seen, ProbeRequest)
+                for token in msgspec.convert(seen, ProbeAnswer).logprobs:
+                    _token.decode(token)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is no report of zinc certify: {type(error).__name__} {str(error)[:100]}") from None
     return report

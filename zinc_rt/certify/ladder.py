@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from zinc_rt.certify.answers import AnswerDifference, ProbeAnswer, first_difference
 from zinc_rt.certify.server import Answered, AskedServer, RefusedRequest
-from zinc_rt.certify.workload import ProbeRequest, company, digest_of, long_request, neighbours, probes
+from zinc_rt.certify.workload import TEMPERATURE, ProbeRequest, company, digest_of, long_request, neighbours, probes
 from zinc_rt.errors import ZincError
 
 LEVELS: Final = {
@@ -113,17 +113,10 @@ class LevelResult:
 
 
 @dataclass
-class Observed:
-    """What a server said to each request alone, once it had been asked for the first time."""
-
-    requests: list[ProbeRequest]
-    answers: list[ProbeAnswer]
-
-
-@dataclass
 class Ladder:
     """The levels of one server. load: requests at once. repeats: of each request. evictions: long prompts that push
-    prefixes out of the server's cache. told: gets a line for each level that begins.
+    prefixes out of the server's cache. told: gets a line for each level that begins. observed: what the server said to
+    each request alone, once it had been asked for the first time.
     """
 
     server: AskedServer
@@ -132,7 +125,7 @@ class Ladder:
     max_tokens: int
     evictions: int
     told: Callable[[str], None] = lambda line: None
-    observed: Observed = field(init=False)
+    observed: dict[ProbeRequest, ProbeAnswer] = field(default_factory=dict)
     offered: dict[str, str] = field(default_factory=dict)
 
     def climb(self) -> list[LevelResult]:
@@ -149,19 +142,18 @@ class Ladder:
     def _compare(
         self, requests: Sequence[ProbeRequest], answers: Sequence[Answered], level: LevelResult, state: str
     ) -> None:
-        expected = dict(zip(self.observed.requests, self.observed.answers))
         for request, answer in zip(requests, answers):
-            if request in expected:
-                level.of(request).add(request, expected[request], answer, state)
+            if (expected := self.observed.get(request)) is not None:
+                level.of(request).add(request, expected, answer, state)
 
     def _repeat(self) -> LevelResult:
         self.told("L0: the same requests again")
         requests = probes(self.max_tokens)
-        first = [self.server.ask(request) for request in requests]
-        for answer in first:
+        for request in requests:
+            answer = self.server.ask(request)
             if isinstance(answer, RefusedRequest):
                 raise ZincError(f"{self.server.base} does not answer the first requests: {answer}")
-        self.observed = Observed(requests, [answer for answer in first if isinstance(answer, ProbeAnswer)])
+            self.observed[request] = answer
         level = LevelResult("L0")
         for turn in range(self.repeats):
             self._alone(requests, level, f"repeat {turn + 1}")
@@ -170,7 +162,7 @@ class Ladder:
 
     def _note_offers(self, level: LevelResult) -> None:
         """What the server has of what could be compared."""
-        answers = self.observed.answers
+        answers = [*self.observed.values()]
         offered = "not offered" if self.server.logprobs else "refused"
         self.offered["log-probabilities"] = "offered" if all(a.logprobs or not a.text for a in answers) else offered
         self.offered["seed"] = "taken" if self.server.seeds else "refused"
@@ -178,7 +170,7 @@ class Ladder:
         self.offered["cached tokens"] = "told" if told else "not told"
         half = len(answers) // 2
         if [a.text for a in answers[:half]] == [a.text for a in answers[half:]]:
-            level.why = f"texts at temperature {self.observed.requests[-1].temperature:g} are the greedy ones"
+            level.why = f"texts at temperature {TEMPERATURE:g} are the greedy ones"
         if not self.server.seeds:
             level.why = "the server refuses seeds, so drawn texts cannot be asked for again"
 
@@ -186,7 +178,7 @@ class Ladder:
         self.told(f"L1: {self.load} requests at once")
         level = LevelResult("L1")
         for turn in range(2):
-            requests = self.observed.requests[::-1] if turn else self.observed.requests
+            requests = [*self.observed][::-1] if turn else [*self.observed]
             for at in range(0, len(requests), self.load):
                 part = requests[at : at + self.load]
                 others = company(self.load - len(part), turn, self.max_tokens)
@@ -196,7 +188,7 @@ class Ladder:
 
     def _cache(self) -> LevelResult:
         self.told("L2: other states of the cache")
-        level, requests = LevelResult("L2"), self.observed.requests
+        level, requests = LevelResult("L2"), [*self.observed]
         for request in requests:
             for other in neighbours(request):
                 self.server.ask(other)
@@ -223,16 +215,13 @@ class Ladder:
 
     def report(self, levels: Sequence[LevelResult], machine: str) -> dict[str, Any]:
         """The server's part of a report, with all that another report can be compared with."""
-        observed = [
-            {**asdict(request), **asdict(answer)}
-            for request, answer in zip(self.observed.requests, self.observed.answers)
-        ]
+        observed = [{**asdict(request), **asdict(answer)} for request, answer in self.observed.items()]
         return {
             "url": self.server.base,
             "model": self.server.model,
             "machine": machine,
             "endpoint": self.server.path,
-            "workload": digest_of(self.observed.requests),
+            "workload": digest_of([*self.observed]),
             "load": self.load,
             "offered": self.offered,
             "levels": [level.to_json() for level in levels],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from zinc_rt.certify.ladder import Ladder, LadderVerdict, LevelResult
 from zinc_rt.certify.server import CHAT, RefusedRequest
 from zinc_rt.certify.workload import ProbeRequest
 from zinc_rt.errors import ZincError
-from zinc_rt.serving.records.canonical import tensor_digest
+from zinc_rt.serving.records.canonical import digest, tensor_digest
 from zinc_rt.serving.records.chain import ChainCheck, check_chain
 
 TAIL: Final = "/worldline/tail"
@@ -44,12 +43,12 @@ def check_receipts(ladder: Ladder, again: CertificateOf | None) -> LevelResult:
         level.why = f"{said} (HTTP {first.status_code})"
         return level
     ladder.offered["receipts"] = "offered"
-    answers = [server.ask(request) for request in ladder.observed.requests]
+    answers = [server.ask(request) for request in ladder.observed]
     ids = {answer.id for answer in answers if isinstance(answer, ProbeAnswer)}
     entries = _tail(ladder, ids)
     found = check_chain(entries, None)
     known = {_request_of(entry): entry for entry in entries}
-    for request, expected, answer in zip(ladder.observed.requests, ladder.observed.answers, answers):
+    for (request, expected), answer in zip(ladder.observed.items(), answers):
         count = level.of(request)
         if isinstance(answer, RefusedRequest):
             count.add(request, expected, answer, "receipts")
@@ -97,7 +96,7 @@ def _wrong_receipt(
     if entry is None:
         return "the chain has no entry for the request"
     outputs = entry["manifest"].get("outputs") or {}
-    if outputs.get("text") != f"sha256:{sha256(answer.text.encode()).hexdigest()}":
+    if outputs.get("text") != digest(answer.text.encode(errors="surrogatepass")):
         return "the receipt is of another text"
     if answer.logprobs:
         numbers = np.array([float(json.loads(one)[1]) for one in answer.logprobs], np.float64)
@@ -136,19 +135,15 @@ class LocalReceipts:
         )
 
     def certificate(self, request: ProbeRequest) -> str:
-        """The certificate of a request's receipt."""
+        """The certificate of a request's receipt. Raises `UsageError` where the model cannot answer the request."""
         from zinc_rt.scheduler.messages import Submit, Token
         from zinc_rt.serving.records.record import RequestRecord
+        from zinc_rt.serving.records.replay import answered
 
         prompt, params = self._parameters(self._body(request))
-        core = self._core
-        core.submit(Submit("again", prompt, params, request.seed))
-        tokens: list[int] = []
-        while not core.idle:
-            tokens += [event.token_id for event in core.advance() if isinstance(event, Token)]
-        record = RequestRecord(
-            "again", 0.0, "", "", self._identity, prompt, params, request.seed, tuple(tokens), "length"
-        )
+        events = answered(self._core, Submit("again", prompt, params, request.seed))
+        tokens = tuple(event.token_id for event in events if isinstance(event, Token))
+        record = RequestRecord("again", 0.0, "", "", self._identity, prompt, params, request.seed, tokens, "length")
         return str(record.receipt()["certificate"])
 
     def _parameters(self, body: dict[str, Any]) -> tuple[tuple[int, ...], Any]:

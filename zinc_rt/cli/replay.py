@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from zinc_rt.llm.model import Model
-    from zinc_rt.scheduler.engine_core import EngineCore
-    from zinc_rt.scheduler.messages import Event, Submit
     from zinc_rt.serving.records.chain import ChainCheck
     from zinc_rt.serving.records.record import RequestRecord
     from zinc_rt.serving.records.replay import Difference
@@ -186,14 +184,13 @@ def _check_entry(store: RecordStore, request: str, key: str | None) -> bool:
 def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:
     from zinc_rt.lang.cache import default_cache_dir
     from zinc_rt.scheduler.messages import Token
-    from zinc_rt.serving.records.replay import at, check_replayable, first_difference, measured, whole
+    from zinc_rt.serving.records.replay import answered, at, check_replayable, first_difference, measured, whole
 
     folder = cache_dir or default_cache_dir()
     sha256 = model.file.sha256(folder)
     check_replayable(record, sha256, str(model.engine.options.kv), model.projector_sha256(folder))
     core = model.make_core()
-    events = _run(core, whole(record, "replay"))
-    tokens = [event for event in events if isinstance(event, Token)]
+    tokens = [event for event in answered(core, whole(record, "replay")) if isinstance(event, Token)]
     found = first_difference(record.output, [token.token_id for token in tokens])
     if found is None:
         for at_token, (old, token) in enumerate(zip(record.logprobs, tokens)):
@@ -203,21 +200,8 @@ def _replay(model: Model, record: RequestRecord, cache_dir: Path | None) -> int:
         also = " and their log-probabilities" if record.logprobs else ""
         write(f"equal: {len(record.output)} tokens{also}\n")
         return 0
-    _tell(model, measured(found, _run(core, at(record, found, "difference"))), len(record.output))
+    _tell(model, measured(found, answered(core, at(record, found, "difference"))), len(record.output))
     return 1
-
-
-def _run(core: EngineCore, request: Submit) -> list[Event]:
-    """All events of one request. Raises `UsageError` where the engine refuses it."""
-    from zinc_rt.scheduler.messages import Failed
-
-    core.submit(request)
-    events: list[Event] = []
-    while not core.idle:
-        events += core.advance()
-    if events and isinstance(failed := events[-1], Failed):
-        raise UsageError(f"the request cannot be computed here: {failed.message}")
-    return events
 
 
 def _tell(model: Model, found: Difference, n_tokens: int) -> None:

@@ -134,11 +134,13 @@ class ServedOptions(GeneratingOptions):
 
     def files(self) -> list[Path]:
         """The files that are named, those of folders in the order of their names. Raises `UsageError`."""
+        from zinc_rt.hub.choose import begins_model
+
         found: list[Path] = []
         given: list[Path] = self.model or []
         for path in given:
             if path.is_dir():
-                inside = sorted(one for one in path.rglob("*.gguf") if _is_model(one.name))
+                inside = sorted(one for one in path.rglob("*.gguf") if begins_model(one.name))
                 if not inside:
                     raise UsageError(f"{path} has no model files (*.gguf)")
                 found += inside
@@ -159,12 +161,6 @@ class ServedOptions(GeneratingOptions):
         if said is None or not float(said[1]):
             raise UsageError(f"--idle-unload is {show(self.idle_unload)}; it must be a time above 0, as 10m, 90s or 2h")
         return float(said[1]) * {"s": 1, "m": 60, "h": 3600}[said[2] or "s"]
-
-
-def _is_model(name: str) -> bool:
-    """Whether a file of a folder is a model's first part, by its name."""
-    part = re.search(r"-(\d{5})-of-\d{5}\.gguf$", name)
-    return "mmproj" not in name and (part is None or int(part[1]) == 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,13 +210,15 @@ def serve(
     several = len(paths) > 1 or engine.unloads
     if several:
         _check_several(engine, server, adapters)
-    names = server.names or tuple(path.stem for path in paths) or ("zinc",)
     defaults = sampling.params()
+
+    def first() -> Path | None:
+        return paths[0] if paths else model_file(None, engine.hub)
 
     def told(url: str) -> None:
         write(f"zinc: {url}/v1 answers now; {url}/health says how it is\n")
         if agent:
-            write(agent_lines(url, names))
+            write(agent_lines(url, server.names or (_name(first(), several),)))
 
     if devices := devices_of(engine.device):
         return serve_each(devices, ctx, server.config(defaults), told)
@@ -233,7 +231,7 @@ def serve(
     from zinc_rt.serving.api.start import EngineChoice, Several, start_server
 
     choice = EngineChoice(
-        path=paths[0] if paths else model_file(None, engine.hub),
+        path=first(),
         options={name: value for name, value in options.items() if value is not None},
         core={} if sharing.max_step_ms is None else {"max_step_ms": sharing.max_step_ms},
         one_process=server.one_process,
@@ -251,6 +249,15 @@ def serve(
     )
 
 
+def _name(path: Path | None, several: bool) -> str:
+    """The name by which a server without aliases knows a file; None is the one in the package."""
+    from zinc_rt.llm.load import built_in_model
+    from zinc_rt.serving.api.start import first_part_name
+
+    path = path or built_in_model()
+    return first_part_name(path) if several else path.stem
+
+
 def _check_several(engine: ServedOptions, server: ServerOptions, adapters: ServedAdapterOptions) -> None:
     """Raises `UsageError` for options that are of a single model."""
     given = {
@@ -259,7 +266,7 @@ def _check_several(engine: ServedOptions, server: ServerOptions, adapters: Serve
         "--mmproj": engine.mmproj is not None,
         "--model-draft": engine.model_draft is not None,
         "--lora": bool(engine.lora or engine.lora_scaled),
-        "--lora-modules": bool(getattr(adapters, "lora_modules", None)),
+        "--lora-modules": bool(adapters.lora_modules),
         "--alias": bool(set(server.names) - {"*"}),
         "a list of --device": bool(devices_of(engine.device)),
     }

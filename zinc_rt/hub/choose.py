@@ -53,13 +53,22 @@ def models_of(files: Iterable[RemoteFile]) -> Mapping[str, Sequence[RemoteFile]]
     return whole
 
 
+def begins_model(name: str) -> bool:
+    """Whether a file is a model, or the first part of one, by its name alone."""
+    part = _PART.match(name)
+    return _is_model(name) and (part is None or int(part["number"]) == 1)
+
+
+def _is_model(name: str) -> bool:
+    return name.lower().endswith(".gguf") and not _ASIDE.search(name.lower())
+
+
 def _sorted(files: Iterable[RemoteFile]) -> tuple[Mapping[str, Sequence[RemoteFile]], Sequence[str]]:
     """What `models_of` says, and a line about each model with missing parts."""
     whole: dict[str, list[RemoteFile]] = {}
     parts: dict[tuple[str, int], dict[int, RemoteFile]] = {}
     for file in files:
-        name = file.path.rpartition("/")[2].lower()
-        if not name.endswith(".gguf") or _ASIDE.search(name):
+        if not _is_model(file.path.rpartition("/")[2]):
             continue
         part = _PART.match(file.path)
         if part:

@@ -137,6 +137,16 @@ def test_one_token_and_one_ulp(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert said in capsys.readouterr().out
         assert main(["replay", "c", "--records", str(path)]) == 1
     write(lambda tree: None)
+    db.execute("update records set body = ? where id = 'b'", (zlib.compress(b"{}"),))
+    db.commit()
+    assert main(words) == 1
+    assert "the receipt of request b cannot be read" in capsys.readouterr().out
+    db.execute(
+        'update chain set manifest = replace(replace(manifest, \'"number"\', \'"n"\'), \'{"id"\', \'[],"x":{"id"\')'
+    )
+    db.commit()
+    assert main(words) == 1
+    assert "its chain is not the hash" in capsys.readouterr().out
     db.execute("update chain set manifest = replace(manifest, '\"number\":1', '\"number\":7')")
     db.commit()
     assert main(words) == 1

@@ -9,11 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from zinc_rt import numerics
-from zinc_rt.errors import ZincError
-from zinc_rt.scheduler.messages import Event, Submit, Token
+from zinc_rt.errors import UsageError, ZincError
+from zinc_rt.scheduler.messages import Event, Failed, Submit, Token
 from zinc_rt.serving.records.record import RequestRecord
+
+if TYPE_CHECKING:
+    from zinc_rt.scheduler.engine_core import EngineCore
 
 TOP = 20
 """Log-probabilities that a replay asks for at a place that differs."""
@@ -84,6 +88,17 @@ def at(record: RequestRecord, difference: Difference, request_id: str) -> Submit
     resume = record.given + record.output[: difference.position]
     params = dataclasses.replace(again.params, max_tokens=len(resume) + 1, logprobs=TOP)
     return dataclasses.replace(again, params=params, resume=resume)
+
+
+def answered(core: EngineCore, request: Submit) -> list[Event]:
+    """All events of one request, which the engine computes alone. Raises `UsageError` where it refuses it."""
+    core.submit(request)
+    events: list[Event] = []
+    while not core.idle:
+        events += core.advance()
+    if events and isinstance(failed := events[-1], Failed):
+        raise UsageError(f"the request cannot be computed here: {failed.message}")
+    return events
 
 
 def measured(difference: Difference, events: Sequence[Event]) -> Difference:

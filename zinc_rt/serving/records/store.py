@@ -187,18 +187,18 @@ class RecordStore:
     def entry(self, request_id: str) -> dict[str, Any] | None:
         """The chain's entry for a request, the last one; None for none. Raises `BadRecord`, `StoreError`."""
         found = self._entries("where id = ? order by number desc limit 1", request_id)
-        return found[0] if found else None
+        return found[0][1] if found else None
 
     def tail(self, count: int) -> list[dict[str, Any]]:
         """The last entries of the chain, in order. Raises `BadRecord`, `StoreError`."""
-        return self._entries("order by number desc limit ?", count)[::-1]
+        return [entry for _, entry in self._entries("order by number desc limit ?", count)][::-1]
 
     def chain(self) -> Iterator[dict[str, Any]]:
         """All entries of the chain, in order. Raises `BadRecord`, `StoreError`."""
         start = 0
-        while found := self._entries(f"order by number limit {_AT_ONCE} offset ?", start):
-            yield from found
-            start += len(found)
+        while found := self._entries(f"where number >= ? order by number limit {_AT_ONCE}", start):
+            yield from (entry for _, entry in found)
+            start = found[-1][0] + 1
 
     def chain_length(self) -> int:
         """How many entries the chain has. Raises `StoreError`."""
@@ -207,17 +207,19 @@ class RecordStore:
         except sqlite3.Error as error:
             raise self._error("read", error) from None
 
-    def _entries(self, which: str, value: str | int) -> list[dict[str, Any]]:
-        """Entries of the chain. which: the end of the query, with a place for the value."""
+    def _entries(self, which: str, value: str | int) -> list[tuple[int, dict[str, Any]]]:
+        """Entries of the chain, with their places in it. which: the end of the query, with a place for the value."""
         try:
-            rows = self._db.execute(f"select manifest, chain, signature from chain {which}", (value,)).fetchall()
+            rows = self._db.execute(
+                f"select number, manifest, chain, signature from chain {which}", (value,)
+            ).fetchall()
         except sqlite3.Error as error:
             raise self._error("read", error) from None
         found = []
-        for manifest, chain, signature in rows:
+        for number, manifest, chain, signature in rows:
             try:
                 entry = chain_entry(json.loads(manifest), None if signature is None else json.loads(signature))
-                found.append(entry | {"chain": chain})
+                found.append((number, entry | {"chain": chain}))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, NotCanonical) as error:
                 raise BadRecord(f"an entry of the chain is damaged: {error}") from None
         return found
@@ -227,17 +229,22 @@ class RecordStore:
         kept any more. Raises `StoreError`.
         """
         manifest = entry["manifest"]
-        request_id = manifest.get("computation", {}).get("request", "")
-        last = self.entry(request_id)
-        if last is None or last["manifest"].get("number") != manifest.get("number"):
+        number, computation = manifest.get("number"), manifest.get("computation")
+        request_id = str(computation.get("request")) if isinstance(computation, Mapping) else ""
+        try:
+            last = self._db.execute("select max(number) from chain where id = ?", (request_id,)).fetchone()[0]
+        except sqlite3.Error as error:
+            raise self._error("read", error) from None
+        if last is None or (type(number) is int and number < last):
             return None  # what is kept under this id is of a later request
         try:
-            receipt = self.receipt(request_id)
+            expected = entry_manifest(self.receipt(request_id), last, manifest["prev_chain"])
         except UnknownRecord:
             return None
         except BadRecord as error:
             return str(error)
-        expected = entry_manifest(receipt, manifest["number"], manifest["prev_chain"])
+        except (KeyError, TypeError, AttributeError):
+            return f"the receipt of request {request_id} cannot be read"
         wrong = [name for name, value in expected.items() if manifest.get(name) != value]
         return (
             f"{', '.join(wrong)} of what is kept of request {request_id} are not those of its entry" if wrong else None
